@@ -1,0 +1,166 @@
+"""What a document is: the columns that every stage may count on, how a document gets its identity, and batches of them.
+
+A batch is one Arrow record batch of about 32 MB. Columns after the base ones are signals. `meta` is a JSON text and not a
+struct: sources know different things, and a type guessed from the first file fails in the thousandth.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import xxhash
+
+BATCH_BYTES = 32 << 20
+BATCH_ROWS = 8192
+
+BASE = pa.schema(
+    [
+        pa.field("uid", pa.uint64(), nullable=False),
+        pa.field("source", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("id", pa.string()),  # the source's own identifier (WARC record id, JSONL `id`)
+        pa.field("url", pa.string()),
+        pa.field("date", pa.string()),  # ISO 8601, as the source gives it
+        pa.field("text", pa.string()),
+        pa.field("meta", pa.string()),  # JSON object: whatever else the reader knew
+    ]
+)
+# Pages on their way to extraction carry these too; extraction removes them.
+PAGE = pa.schema([pa.field("html", pa.binary()), pa.field("charset", pa.string())])
+
+
+def uid_of(source: str, path: str, place: str | int) -> int:
+    """Identity of a record: a hash of where it lies, with a place that no split or batch can change."""
+    return xxhash.xxh3_64_intdigest(f"{source}\0{path}\0{place}")
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A stretch of a file that could not be read, and where reading went on."""
+
+    path: str
+    start: int
+    end: int
+    what: str
+    records: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.path}: record at byte {self.start:,} is damaged ({self.what}); reading goes on at byte {self.end:,}"
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A record that was a document, but not one for us: a page not found, a picture."""
+
+    url: str | None
+    reason: str
+    detail: str | None
+
+
+@dataclass
+class Reading:
+    """What a reader hands over: documents, and an account of every record that did not become one.
+
+    Conservation: records read = documents + all counts in `skipped` + all `records` in `damaged`.
+    `skips` names some of those in `skipped` one by one; it is never longer than the counts.
+    """
+
+    documents: pa.RecordBatch
+    skipped: dict[str, int] = field(default_factory=dict)
+    skips: list[Skipped] = field(default_factory=list)
+    damaged: list[Damage] = field(default_factory=list)
+
+
+@dataclass
+class Collector:
+    """Gathers single documents into batches of bounded size, with the account of what was skipped beside them."""
+
+    source: str
+    path: str
+    pages: bool = False  # do documents carry html and charset?
+    batch_bytes: int = BATCH_BYTES
+    _rows: list[dict[str, Any]] = field(default_factory=list)
+    _bytes: int = 0
+    _skipped: dict[str, int] = field(default_factory=dict)
+    _skips: list[Skipped] = field(default_factory=list)
+    _damaged: list[Damage] = field(default_factory=list)
+
+    def skip(self, reason: str, url: str | None = None, detail: str | None = None) -> None:
+        """Count a record that is no document; with its url it is also put on record by name (a request record is not)."""
+        self._skipped[reason] = self._skipped.get(reason, 0) + 1
+        if url is not None:
+            self._skips.append(Skipped(url, reason, detail))
+
+    def damage(self, start: int, end: int, what: str, records: int = 1) -> None:
+        self._damaged.append(Damage(self.path, start, end, what, records))
+
+    def add(
+        self,
+        place: str | int,
+        *,
+        text: str | None = None,
+        html: bytes | None = None,
+        charset: str | None = None,
+        id: str | None = None,
+        url: str | None = None,
+        date: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> None:
+        row: dict[str, Any] = {
+            "uid": uid_of(self.source, self.path, place),
+            "source": self.source,
+            "id": id,
+            "url": url,
+            "date": date,
+            "text": text,
+            "meta": as_json(meta) if meta else None,
+        }
+        if self.pages:
+            row |= {"html": html, "charset": charset}
+        self._rows.append(row)
+        self._bytes += len(html or b"") + len(text or "")
+
+    @property
+    def full(self) -> bool:
+        return self._bytes >= self.batch_bytes or len(self._rows) + len(self._skips) >= BATCH_ROWS
+
+    def take(self) -> Reading:
+        """Everything gathered so far; the collector is empty afterwards."""
+        schema = page_schema() if self.pages else BASE
+        columns = [column_of([row[f.name] for row in self._rows], f.type) for f in schema]
+        reading = Reading(pa.RecordBatch.from_arrays(columns, schema=schema), self._skipped, self._skips, self._damaged)
+        self._rows, self._bytes, self._skipped, self._skips, self._damaged = [], 0, {}, [], []
+        return reading
+
+
+def page_schema() -> pa.Schema:
+    return pa.schema([*BASE, *PAGE])
+
+
+def column_of(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """An Arrow array of one column; text that is no valid Unicode (lone surrogates) is mended, not refused."""
+    if pa.types.is_dictionary(kind):
+        return pa.array(values, pa.string()).dictionary_encode().cast(kind)
+    try:
+        return pa.array(values, kind)
+    except UnicodeEncodeError:
+        return pa.array([v.encode("utf-8", "replace").decode() if isinstance(v, str) else v for v in values], kind)
+
+
+def as_json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+
+
+def rebatch(batches: Iterable[pa.RecordBatch], batch_bytes: int = BATCH_BYTES, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    """Cut batches that are too large; the cut depends on the contents alone."""
+    for batch in batches:
+        start = 0
+        while start < len(batch):
+            length = min(rows, len(batch) - start)
+            while length > 1 and batch.slice(start, length).nbytes > 2 * batch_bytes:
+                length = (length + 1) // 2
+            yield batch.slice(start, length)
+            start += length

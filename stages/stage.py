@@ -1,0 +1,311 @@
+"""The stage contract: what a stage may see and must say. Every stage, ours or yours, is one of the kinds below.
+
+A stage is a small frozen pydantic model. Its fields are its configuration, its class name in snake case is its name in
+recipes, its docstring is its documentation. Stages never see Dask, file layout or the command line; each works alone, in a
+notebook, on a plain Arrow table:
+
+    from stages import Sample
+    kept = Sample(rate=0.1)(table)
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, BinaryIO, ClassVar, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict, Field
+
+from stages.documents import Reading
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+# A field marked so says where work is done, never what comes out; it is left out of fingerprints. All others count.
+PLACEMENT = {"placement": True}
+
+
+class Settings(BaseModel):
+    """Configuration that is checked, frozen and refuses fields it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=False)
+
+
+class Range(Settings):
+    """A closed interval; an end that is absent is open."""
+
+    low: float | None = None
+    high: float | None = None
+
+    def holds(self, values: np.ndarray[Any, Any]) -> Mask:
+        inside = np.ones(len(values), dtype=bool)
+        if self.low is not None:
+            inside &= values >= self.low
+        if self.high is not None:
+            inside &= values <= self.high
+        return inside
+
+
+class Stage(Settings, ABC):
+    """What all kinds share: a name in recipes and in reports."""
+
+    name: Annotated[str | None, Field(description="a name of its own, where a recipe uses the same stage twice", pattern=r"^[a-z][a-z0-9_]*$")] = None
+    expect_drops: ClassVar[float] = 0.5  # an alarm sounds when more than this share of a source goes
+
+    @classmethod
+    def recipe_name(cls) -> str:
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
+
+    @property
+    def called(self) -> str:
+        return self.name or self.recipe_name()
+
+
+class Verdict:
+    """Keep, or drop with one named first reason; every reason that held is remembered, and a detail where one was given.
+
+    Built by chaining: `Verdict.keep(n).drop(mask, "too_short").drop(other, "too_long")`.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.first = np.full(rows, -1, dtype=np.int16)  # index into reasons, -1 keeps
+        self.all = np.zeros(rows, dtype=np.uint64)  # one bit a reason
+        self.reasons: list[str] = []
+        self.details: dict[int, str] = {}
+
+    @classmethod
+    def keep(cls, rows: int) -> Verdict:
+        return cls(rows)
+
+    def drop(self, where: Any, reason: str, details: Sequence[str] | list[str] | None = None) -> Verdict:
+        """Drop the rows of a boolean mask (numpy or Arrow; null is false); `details` are aligned with the rows."""
+        if isinstance(where, pa.Array | pa.ChunkedArray):
+            where = pc.fill_null(where, False).to_numpy(zero_copy_only=False)
+        mask = np.asarray(where, dtype=bool)
+        if mask.shape != self.first.shape:
+            raise ValueError(f"{reason}: a mask of {mask.shape[0]} rows for a verdict on {len(self.first)}")
+        if reason not in self.reasons:
+            if len(self.reasons) == 64:
+                raise ValueError("a stage can name 64 reasons at most")
+            self.reasons.append(reason)
+        index = self.reasons.index(reason)
+        newly = mask & (self.first < 0)
+        self.first[newly] = index
+        self.all[mask] |= np.uint64(1 << index)
+        if details is not None:
+            self.details.update({row: details[row] for row in np.flatnonzero(newly).tolist()})
+        return self
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    @property
+    def kept(self) -> Mask:
+        return self.first < 0
+
+    def reason(self, row: int) -> str | None:
+        return self.reasons[self.first[row]] if self.first[row] >= 0 else None
+
+    def every_reason(self, row: int) -> list[str]:
+        return [name for bit, name in enumerate(self.reasons) if int(self.all[row]) >> bit & 1]
+
+
+class Signals:
+    """Columns of a batch as numpy arrays, by name: `signals.words`, `signals.uid`."""
+
+    def __init__(self, batch: pa.RecordBatch | pa.Table) -> None:
+        self._batch = batch
+
+    def __len__(self) -> int:
+        return int(self._batch.num_rows)
+
+    def __getattr__(self, name: str) -> np.ndarray[Any, Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        values: np.ndarray[Any, Any] = self.column(name).to_numpy(zero_copy_only=False)
+        return values
+
+    def column(self, name: str) -> pa.Array:
+        """The Arrow column itself, for text and where nulls matter."""
+        index = self._batch.schema.get_field_index(name)
+        if index < 0:
+            raise AttributeError(f"no signal {name!r} here; there are {', '.join(self._batch.schema.names)}")
+        column = self._batch.column(index)
+        return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+class Map(Stage):
+    """A stage that sees one batch at a time. Its result for a document never depends on the documents beside it."""
+
+    needs: ClassVar[tuple[str, ...]] = ()  # columns it reads
+    costly: ClassVar[bool] = False  # worth a boundary before it, so that it never runs for a changed threshold
+    patience: ClassVar[float] = 900.0  # seconds for one batch; past that the worker is given up and the document looked for
+
+    @abstractmethod
+    def apply(self, batch: pa.RecordBatch) -> Applied: ...
+
+    def __call__(self, table: pa.Table | pa.RecordBatch) -> pa.Table:
+        """Run the stage on a plain Arrow table, without an engine: kept rows come back."""
+        batches = [table] if isinstance(table, pa.RecordBatch) else table.combine_chunks().to_batches()
+        if not batches:  # an empty table has no batch, but still a schema to change
+            batches = [pa.RecordBatch.from_pylist([], schema=table.schema)]
+        out = []
+        for batch in batches:
+            done = self.apply(batch)
+            out.append(done.batch.filter(pa.array(done.verdict.kept)))
+        return pa.Table.from_batches(out)
+
+
+@dataclass
+class Applied:
+    """What a map stage made of a batch: row-aligned columns and a verdict on each row."""
+
+    batch: pa.RecordBatch
+    verdict: Verdict
+
+
+class Annotate(Map):
+    """Adds signals; changes nothing else."""
+
+    adds: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]: ...
+
+    def apply(self, batch: pa.RecordBatch) -> Applied:
+        return Applied(with_columns(batch, self.annotate(batch)), Verdict.keep(len(batch)))
+
+
+class Rule(Map):
+    """Decides on signals; cheap, and done again whenever a threshold changes."""
+
+    @abstractmethod
+    def verdict(self, signals: Signals) -> Verdict: ...
+
+    def apply(self, batch: pa.RecordBatch) -> Applied:
+        return Applied(batch, self.verdict(Signals(batch)))
+
+
+class Rewrite(Map):
+    """Changes text (and may add signals, or drop a row whose text it cannot make)."""
+
+    @abstractmethod
+    def rewrite(self, batch: pa.RecordBatch) -> Applied: ...
+
+    def apply(self, batch: pa.RecordBatch) -> Applied:
+        return self.rewrite(batch)
+
+
+class Sink(Map):
+    """Writes what passes through it for other programs, and passes it on unchanged. The engine does the writing."""
+
+    @abstractmethod
+    def table(self, batch: pa.RecordBatch) -> pa.RecordBatch: ...
+
+    def apply(self, batch: pa.RecordBatch) -> Applied:
+        return Applied(batch, Verdict.keep(len(batch)))
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a reader reads: the source's name, the file's path below the source's root, its size, and the span to read.
+
+    A record belongs to the span in which it begins. `end` None reads to the end of the file.
+    """
+
+    source: str
+    path: str
+    size: int
+    start: int = 0
+    end: int | None = None
+    first_row: int = field(default=0)
+
+
+class Reader(Stage):
+    """Turns one span of a file into batches of documents. Opening files is the engine's work."""
+
+    path: Annotated[str | list[str], Field(description="a file, a folder or a glob; local or any fsspec address (s3://, gs://, hf://)")]
+    suffixes: ClassVar[tuple[str, ...]] = ()  # what is taken from a folder
+    pages: ClassVar[bool] = False  # are its documents pages that still need extraction?
+
+    def spans(self, file: BinaryIO, path: str, size: int, target: int) -> list[tuple[int, int | None]]:
+        """Byte ranges of about `target` bytes in which the file can be read apart; the whole file unless the format allows more."""
+        return [(0, None)]
+
+    @abstractmethod
+    def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]: ...
+
+
+class Dataset(Protocol):
+    """Documents after some stage, as a global stage sees them."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def text_bytes(self) -> int: ...
+
+
+class Rows(Protocol):
+    """Rows that a round of a global stage made, cut by bucket; they stay on disk."""
+
+    @property
+    def count(self) -> int: ...
+
+
+MapFunction = Callable[[pa.Table], pa.Table]
+JoinFunction = Callable[[pa.Table, pa.Table], pa.Table]
+
+
+class Flow(Protocol):
+    """All that a global stage knows of the engine. Functions are methods of the stage, pure, and never depend on the order of
+    rows; what they return is recorded, so that a run that was killed goes on in the round it was in.
+
+    A table that `map` makes has a uint64 column, named by `by`, that says where a row meets its like. The engine adds `home`,
+    the part a row came from; a function that wants rows to find their way home passes it on.
+    """
+
+    def map(self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], by: str) -> Rows: ...
+
+    def exchange(self, function: MapFunction, rows: Rows, *, by: str = "home") -> Rows: ...
+
+    def join(self, function: JoinFunction, rows: Rows, docs: Dataset, *, columns: Sequence[str], by: str = "home") -> Rows: ...
+
+    def tree(self, function: Callable[[list[pa.Table]], pa.Table], rows: Rows) -> pa.Table: ...
+
+    def gather(self, rows: Rows) -> pa.Table: ...
+
+    def drop(self, docs: Dataset, losers: Rows) -> Dataset:
+        """The documents less the losers: rows with `home`, `uid`, `reason`, `detail`; columns beyond these become signals,
+        and a row without a reason only brings signals."""
+        ...
+
+
+class Global(Stage):
+    """A stage that needs the whole data set, written as the dataflow it is."""
+
+    columns: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def run(self, docs: Dataset, flow: Flow) -> Dataset: ...
+
+
+def with_columns(batch: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    """The batch with columns added, or replaced where they are there already."""
+    for name, values in columns.items():
+        index = batch.schema.get_field_index(name)
+        if index < 0:
+            batch = batch.append_column(name, values)
+        else:
+            batch = batch.set_column(index, name, values)
+    return batch
+
+
+__all__ = [
+    "PLACEMENT", "Annotate", "Applied", "Dataset", "Flow", "Global", "Map", "Mask", "Origin", "Range", "Reader", "Rewrite", "Rows",
+    "Rule", "Settings", "Signals", "Sink", "Stage", "Verdict", "with_columns",
+]  # fmt: skip
