@@ -34,7 +34,7 @@ PAGE = pa.schema([pa.field("html", pa.binary()), pa.field("charset", pa.string()
 
 def uid_of(source: str, path: str, place: str | int) -> int:
     """Identity of a record: a hash of where it lies, with a place that no split or batch can change."""
-    return xxhash.xxh3_64_intdigest(f"{source}\0{path}\0{place}")
+    return xxhash.xxh3_64_intdigest(f"{source}\0{path}\0{place}".encode("utf-8", "surrogateescape"))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The mill itself: recipe, plan, engine, store, report and command line."""

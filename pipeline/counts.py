@@ -1,0 +1,89 @@
+"""The account of a run: what went into each stage, what came out, and the law that nothing is lost between."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline.errors import NotConserved
+
+
+@dataclass
+class Count:
+    """One stage's account of one source."""
+
+    docs_in: int = 0
+    kept: int = 0
+    quarantined: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+    def add(self, other: Count) -> None:
+        self.docs_in += other.docs_in
+        self.kept += other.kept
+        self.quarantined += other.quarantined
+        self.dropped.update(other.dropped)
+        self.seconds += other.seconds
+        self.bytes_in += other.bytes_in
+        self.bytes_out += other.bytes_out
+
+    def plain(self) -> dict[str, Any]:
+        return {
+            "docs_in": self.docs_in,
+            "kept": self.kept,
+            "dropped": dict(sorted(self.dropped.items())),
+            "quarantined": self.quarantined,
+            "seconds": round(self.seconds, 4),
+            "bytes_in": self.bytes_in,
+            "bytes_out": self.bytes_out,
+        }
+
+    @classmethod
+    def from_plain(cls, data: dict[str, Any]) -> Count:
+        return cls(**{**data, "dropped": Counter(data["dropped"])})
+
+    def check(self, what: str) -> None:
+        """in = kept + dropped + quarantined, or the run stops."""
+        out = self.kept + sum(self.dropped.values()) + self.quarantined
+        if self.docs_in != out:
+            raise NotConserved(
+                f"{what}: {self.docs_in:,} documents went in, but {self.kept:,} kept + {sum(self.dropped.values()):,} dropped + {self.quarantined:,} quarantined = {out:,}"
+            )
+
+
+@dataclass
+class Account:
+    """Counts by stage, then by source."""
+
+    stages: dict[str, dict[str, Count]] = field(default_factory=dict)
+    peak_memory: dict[str, int] = field(default_factory=dict)
+
+    def of(self, stage: str, source: str) -> Count:
+        return self.stages.setdefault(stage, {}).setdefault(source, Count())
+
+    def add(self, source: str, counts: dict[str, dict[str, Any]], peak_memory: int = 0) -> None:
+        for stage, plain in counts.items():
+            self.of(stage, source).add(Count.from_plain(plain))
+            self.peak_memory[stage] = max(self.peak_memory.get(stage, 0), peak_memory)
+
+    def total(self, stage: str) -> Count:
+        total = Count()
+        for count in self.stages.get(stage, {}).values():
+            total.add(count)
+        return total
+
+
+def check_chain(counts: dict[str, dict[str, Any]], order: list[str], arrived: int | None, left: int | None, what: str) -> None:
+    """Holds one part to the law: each stage by itself, and each stage against its neighbours and the files on both sides."""
+    before = arrived
+    for stage in order:
+        count = Count.from_plain(counts[stage])
+        count.check(f"{what}: {stage}")
+        if before is not None and count.docs_in != before:
+            raise NotConserved(f"{what}: {before:,} documents were handed to {stage}, which saw {count.docs_in:,}")
+        before = count.kept
+    if left is not None and before is not None and before != left:
+        raise NotConserved(f"{what}: {before:,} documents left the last stage, but {left:,} were written")

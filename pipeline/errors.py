@@ -1,0 +1,29 @@
+"""Errors that are meant for the person at the keyboard, and the exit code that goes with each."""
+
+from __future__ import annotations
+
+
+class GristmillError(Exception):
+    """A run that failed; the message says which stage, file and record."""
+
+    exit_code = 1
+
+
+class RecipeError(GristmillError):
+    """A wrong recipe or argument."""
+
+    exit_code = 2
+
+
+class RunFailed(GristmillError):
+    """Work that could not be done; what is finished stays finished."""
+
+
+class Alarmed(GristmillError):
+    """Done, but with alarms, under --strict."""
+
+    exit_code = 3
+
+
+class NotConserved(GristmillError):
+    """Counts that do not add up: a fault of the mill or of a stage, never to be passed over."""

@@ -1,0 +1,127 @@
+"""Fingerprints: the hash of everything that can change an output.
+
+For a stage: its settings (less those marked as placement), the source of its module and of every module of ours that it imports,
+and the versions of the packages these import. Found by reading the source, so that nothing has to be declared and forgotten.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from stages.stage import Reader, Stage
+
+OURS = ("kernels", "mixing", "shards", "trainer", "classifiers", "stages")
+# The contract of stages is written down in types; a change of wording there changes no output by itself.
+LAYOUT_VERSION = "1"
+
+
+def digest(data: Any) -> str:
+    """A short stable hash of plain data; refuses what has no stable form."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=True).encode()).hexdigest()[:32]
+
+
+def of_stage(stage: Stage, spec: Mapping[str, Any]) -> str:
+    """The fingerprint of a stage by itself, without its inputs."""
+    placement = {name for name, field in type(stage).model_fields.items() if isinstance(field.json_schema_extra, dict) and field.json_schema_extra.get("placement")}
+    if isinstance(stage, Reader):
+        placement.add("path")  # files count by their path below the source's root and their contents, wherever that root lies
+    settings = stage.model_dump(mode="json", exclude=placement)
+    if isinstance(spec["code"], str):
+        code = {"outside": hashlib.sha256(spec["code"].encode()).hexdigest(), **code_of_source(spec["code"])}
+    else:
+        code = code_of_module(type(stage).__module__)
+    files = {name: file_hash(value) for name, value in settings.items() if name.endswith(("_file", "_path", "model")) and isinstance(value, str) and Path(value).is_file()}
+    return digest([LAYOUT_VERSION, type(stage).__qualname__, stage.called, settings, code, files])
+
+
+def file_hash(path: str) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@cache
+def code_of_module(name: str) -> dict[str, str]:
+    """Hash of a module and of all of ours below it, and versions of the packages they use."""
+    found: dict[str, str] = {}
+    waiting = [name]
+    while waiting:
+        module = waiting.pop()
+        if module in found:
+            continue
+        source = source_of(module)
+        if source is None:
+            found |= version_of(module)
+            continue
+        found[module] = hashlib.sha256(source.encode()).hexdigest()
+        waiting += [n for n in imported_names(source, module) if n not in found]
+    return dict(sorted(found.items()))
+
+
+def code_of_source(source: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in imported_names(source, ""):
+        found |= code_of_module(name)
+    return dict(sorted(found.items()))
+
+
+@cache
+def source_of(module: str) -> str | None:
+    """The source of a module of ours, None for anything else."""
+    if module.split(".")[0] not in OURS or module == "stages":  # `stages` itself only lists where stages are
+        return None
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        return None
+    return Path(spec.origin).read_text(encoding="utf-8")
+
+
+def imported_names(source: str, module: str) -> list[str]:
+    """Modules that a source imports anywhere in it, ours in full, others by their top name."""
+    package = module.rpartition(".")[0]
+    names: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = ".".join([*package.split(".")[: len(package.split(".")) - node.level + 1], *([base] if base else [])])
+            names.append(base)
+            if base.split(".")[0] in OURS:
+                names += [f"{base}.{alias.name}" for alias in node.names if _is_module(f"{base}.{alias.name}")]
+    return sorted({name if name.split(".")[0] in OURS else name.split(".")[0] for name in names if name})
+
+
+@cache
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, AttributeError, ValueError):
+        return False
+
+
+@cache
+def version_of(module: str) -> dict[str, str]:
+    """The version of the package that a top-level module comes from; the standard library goes by Python's version."""
+    if module in sys.stdlib_module_names:
+        return {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
+    if module.split(".")[0] in OURS:
+        return {}
+    found = {}
+    for package in _distributions().get(module, []):
+        found[package] = importlib.metadata.version(package)
+    return found
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    return importlib.metadata.packages_distributions()

@@ -1,0 +1,275 @@
+"""The recipe: YAML to typed stages, with errors that name file, line, field and a likely spelling."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from pipeline import registry
+from pipeline.errors import RecipeError
+from pipeline.yaml_lines import Place, load_with_lines
+from stages.stage import PLACEMENT, Reader, Settings, Stage
+
+NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+
+
+class Parts(Settings):
+    """How inputs are cut into parts. Changes files on disk, never which documents survive."""
+
+    max_bytes: Annotated[int, Field(gt=0, description="files larger than this are split where their format allows; small files are grouped up to it")] = 256 << 20
+    small_file: Annotated[int, Field(ge=0, description="files below this size are grouped into one part")] = 4 << 20
+    files: Annotated[int, Field(ge=1, description="how many small files one part holds, on average; 1 gives every file its own part")] = 64
+    batch_bytes: Annotated[int, Field(gt=0, description="how much is worked on at once")] = 32 << 20
+
+
+class Rejects(Settings):
+    """What is kept of documents that were dropped."""
+
+    keep: Annotated[float, Field(ge=0, le=1, description="share of dropped documents that is kept for inspection, by hash of uid; counts are always whole")] = 1.0
+    text: Annotated[bool, Field(description="keep their text too")] = True
+
+
+class RecipeHead(Settings):
+    """The fields of a recipe that are not stages."""
+
+    name: str
+    out: str | None = None
+    description: str | None = None
+    parts: Parts = Parts()
+    rejects: Rejects = Rejects()
+    workers: Annotated[int | Literal["auto"], Field(json_schema_extra=PLACEMENT)] = "auto"
+    memory: Annotated[str, Field(description="memory limit of a worker", json_schema_extra=PLACEMENT)] = "auto"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A stage in a recipe, with the name that found it."""
+
+    stage: Stage
+    address: str
+    folder: Path
+    line: int
+
+    @property
+    def called(self) -> str:
+        return self.stage.called
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return registry.spec_of(self.stage, self.address, self.folder)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A named input, with stages of its own and the shared stage at which it joins."""
+
+    name: str
+    reader: Step
+    steps: tuple[Step, ...]
+    join: str | None
+    line: int
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A whole recipe, checked."""
+
+    path: Path
+    head: RecipeHead
+    sources: tuple[Source, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def name(self) -> str:
+        return self.head.name
+
+    def resolved(self) -> dict[str, Any]:
+        """The recipe with every default written out."""
+        return {
+            **self.head.model_dump(mode="json"),
+            "sources": {
+                s.name: {
+                    s.reader.address: s.reader.stage.model_dump(mode="json", exclude_none=True),
+                    "stages": [{x.address: x.stage.model_dump(mode="json")} for x in s.steps],
+                    "join": s.join,
+                }
+                for s in self.sources
+            },
+            "stages": [{x.address: x.stage.model_dump(mode="json")} for x in self.steps],
+        }
+
+
+class _Reader:
+    """Reads one recipe; keeps where it is, so that any complaint can say so."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.folder = path.resolve().parent
+        self.data, self.lines = load_with_lines(path)
+
+    def wrong(self, place: Place, what: str) -> RecipeError:
+        at = place
+        while at not in self.lines:
+            at = at[:-1]
+        return RecipeError(f"{self.path}:{self.lines[at]}: {dotted(place)}{': ' if place else ''}{what}")
+
+    def settings(self, kind: type[Settings], data: Any, place: Place) -> Any:
+        """A settings model from its data; the first complaint is raised with line, field and the nearest valid name."""
+        if data is None:
+            data = {}
+        if not isinstance(data, dict):
+            raise self.wrong(place, f"settings were expected (name: value), not {data!r}")
+        try:
+            return kind(**{str(k): v for k, v in data.items()})
+        except ValidationError as error:
+            lines = []
+            for complaint in error.errors(include_url=False):
+                where = (*place, *complaint["loc"])
+                if complaint["type"] == "extra_forbidden":
+                    known = [*kind.model_fields]
+                    near = difflib.get_close_matches(str(complaint["loc"][-1]), known, n=1, cutoff=0.5)
+                    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+                    lines.append(str(self.wrong(where, f"no such field; {hint}")))
+                elif complaint["type"] == "missing":
+                    lines.append(str(self.wrong(where, "is missing")))
+                else:
+                    lines.append(str(self.wrong(where, f"{complaint['msg']}, not {complaint.get('input')!r}")))
+            raise RecipeError("\n".join(lines)) from error
+
+    def step(self, data: Any, place: Place) -> Step:
+        """One item of a list of stages: `name`, or `name: {settings}`."""
+        if isinstance(data, str):
+            address, settings = data, None
+        elif isinstance(data, dict) and len(data) == 1:
+            address, settings = next(iter(data.items()))
+        else:
+            raise self.wrong(place, f"a stage was expected (`name` or `name: {{settings}}`), not {data!r}")
+        kind = self.stage_class(str(address), (*place, address) if isinstance(data, dict) else place)
+        stage = self.settings(kind, settings, (*place, address) if isinstance(data, dict) else place)
+        return Step(stage, str(address), self.folder, self.lines.get(place, 1))
+
+    def stage_class(self, address: str, place: Place) -> type[Stage]:
+        try:
+            found = registry.find(address, self.folder)
+        except LookupError as error:
+            raise self.wrong(place, str(error)) from error
+        if inspect.isabstract(found):
+            raise self.wrong(place, f"{found.__name__} leaves {', '.join(sorted(found.__abstractmethods__))} unwritten")
+        return found
+
+    def list_of_steps(self, data: Any, place: Place) -> tuple[Step, ...]:
+        if data is None:
+            return ()
+        if not isinstance(data, list):
+            raise self.wrong(place, "a list of stages was expected")
+        steps = tuple(self.step(item, (*place, i)) for i, item in enumerate(data))
+        for i, step in enumerate(steps):
+            if isinstance(step.stage, Reader):
+                raise self.wrong((*place, i), f"{step.called} reads files; it belongs under sources")
+        return steps
+
+    def source(self, name: str, data: Any) -> Source:
+        place: Place = ("sources", name)
+        if not isinstance(data, dict):
+            raise self.wrong(place, "a reader was expected, such as `warc: {path: crawl/*.warc.gz}`")
+        readers = [key for key in data if key not in ("stages", "join")]
+        if len(readers) != 1:
+            raise self.wrong(place, f"one reader was expected, not {', '.join(map(str, readers)) or 'none'}")
+        step = self.step({readers[0]: data[readers[0]]}, place)
+        if not isinstance(step.stage, Reader):
+            raise self.wrong((*place, readers[0]), f"{readers[0]} does not read files")
+        join = data.get("join")
+        if join is not None and not isinstance(join, str):
+            raise self.wrong((*place, "join"), "the name of a stage was expected")
+        return Source(name, step, self.list_of_steps(data.get("stages"), (*place, "stages")), join, self.lines[place])
+
+    def recipe(self) -> Recipe:
+        if not isinstance(self.data, dict):
+            raise self.wrong((), "a recipe is a mapping with name, sources and stages")
+        rest = {k: v for k, v in self.data.items() if k not in ("sources", "stages")}
+        fields = [*RecipeHead.model_fields, "sources", "stages"]
+        for key in rest:
+            if key not in RecipeHead.model_fields:
+                near = difflib.get_close_matches(str(key), fields, n=1, cutoff=0.5)
+                raise self.wrong((key,), f"no such field; {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(fields)}")
+        head: RecipeHead = self.settings(RecipeHead, rest, ())
+        if not NAME.match(head.name):
+            raise self.wrong(("name",), f"letters, digits, '-', '_' and '.' were expected, not {head.name!r}")
+        sources_data = self.data.get("sources")
+        if not isinstance(sources_data, dict) or not sources_data:
+            raise self.wrong(("sources",), "at least one source was expected, such as `crawl: {warc: {path: crawl/*.warc.gz}}`")
+        for name in sources_data:
+            if not isinstance(name, str) or not NAME.match(name):
+                raise self.wrong(("sources", name), "letters, digits, '-', '_' and '.' were expected in a source's name")
+        sources = tuple(self.source(name, data) for name, data in sources_data.items())
+        steps = self.list_of_steps(self.data.get("stages"), ("stages",))
+        self.check_names(sources, steps)
+        return Recipe(self.path, head, sources, steps)
+
+    def check_names(self, sources: tuple[Source, ...], steps: tuple[Step, ...]) -> None:
+        """Every source and stage leaves a folder and a report of its own, so no two may share a name."""
+        seen: dict[str, int] = {}
+        for name, line in [(s.name, s.line) for s in sources] + [(x.called, x.line) for s in sources for x in s.steps] + [(x.called, x.line) for x in steps]:
+            if name in seen:
+                raise RecipeError(
+                    f"{self.path}:{line}: {name} is the name of something on line {seen[name]} already; give one of them a name of its own (`name: other_{name}`)"
+                )
+            seen[name] = line
+        names = [step.called for step in steps]
+        for source in sources:
+            if source.join is not None and source.join not in names:
+                near = difflib.get_close_matches(source.join, names, n=1)
+                raise self.wrong(
+                    ("sources", source.name, "join"),
+                    f"no shared stage is called {source.join}; {f'did you mean {near[0]}?' if near else 'there are ' + (', '.join(names) or 'none')}",
+                )
+
+
+def dotted(place: Place) -> str:
+    """A place as a person reads it: stages[2].gopher_quality.min_words."""
+    text = ""
+    for step in place:
+        text += f"[{step}]" if isinstance(step, int) else f"{'.' if text else ''}{step}"
+    return text
+
+
+def load(path: str | os.PathLike[str]) -> Recipe:
+    """A checked recipe from a YAML file; RecipeError says where it is wrong."""
+    return _Reader(Path(path)).recipe()
+
+
+def schema() -> dict[str, Any]:
+    """JSON schema of recipes, for editors."""
+    readers, steps, definitions = [], [], {}
+    for name, kind in sorted(registry.built_in().items()):
+        described = kind.model_json_schema(ref_template="#/$defs/{model}")
+        definitions |= described.pop("$defs", {})
+        definitions[name] = described
+        one = {"type": "object", "properties": {name: {"anyOf": [{"$ref": f"#/$defs/{name}"}, {"type": "null"}]}}, "required": [name]}
+        if issubclass(kind, Reader):
+            readers.append(one)
+        else:
+            steps += [{**one, "additionalProperties": False}, {"const": name}]
+    outside = {"type": "object", "propertyNames": {"pattern": r"\.py:\w+$"}, "minProperties": 1, "maxProperties": 1}
+    head = RecipeHead.model_json_schema(ref_template="#/$defs/{model}")
+    definitions |= head.pop("$defs", {})
+    stage_list = {"type": "array", "items": {"anyOf": [*steps, outside]}}
+    own = {"properties": {"stages": stage_list, "join": {"type": "string"}}}
+    source = {"allOf": [{"anyOf": readers}, own]}
+    properties = head["properties"] | {"sources": {"type": "object", "additionalProperties": source, "minProperties": 1}, "stages": stage_list}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Gristmill recipe",
+        "type": "object",
+        "properties": properties,
+        "required": ["name", "sources"],
+        "additionalProperties": False,
+        "$defs": definitions,
+    }

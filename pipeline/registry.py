@@ -1,0 +1,93 @@
+"""Finding a stage by the name a recipe gives it: ours, an installed package's (entry points), or a class in the user's own file.
+
+A stage travels to workers as plain data (name, settings, and the source text of a file of the user's), never as a pickle.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib.metadata
+import inspect
+import sys
+import types
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import stages
+from stages.stage import Stage
+
+ENTRY_POINTS = "gristmill.stages"
+
+
+@cache
+def built_in() -> Mapping[str, type[Stage]]:
+    """Recipe name to class, of every stage that comes with the mill."""
+    found = {}
+    for name in stages.__all__:
+        thing = getattr(stages, name)
+        if isinstance(thing, type) and issubclass(thing, Stage) and not inspect.isabstract(thing):
+            found[thing.recipe_name()] = thing
+    return found
+
+
+@cache
+def installed() -> Mapping[str, importlib.metadata.EntryPoint]:
+    return {entry.name: entry for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+
+
+def find(name: str, folder: Path | None = None) -> type[Stage]:
+    """The class behind a name; LookupError says what was looked for and what is near."""
+    if ".py:" in name:
+        path, _, class_name = name.rpartition(":")
+        file = (folder or Path()) / path
+        if not file.is_file():
+            raise LookupError(f"{file}: no such file")
+        return class_from_source(file.name, file.read_text(encoding="utf-8"), class_name)
+    if name in built_in():
+        return built_in()[name]
+    if name in installed():
+        found = installed()[name].load()
+        if not (isinstance(found, type) and issubclass(found, Stage)):
+            raise LookupError(f"entry point {name!r} is no stage")
+        return found
+    near = difflib.get_close_matches(name, [*built_in(), *installed()], n=1)
+    raise LookupError(f"no such stage{f'; did you mean {near[0]}?' if near else ''}")
+
+
+@cache
+def class_from_source(file_name: str, text: str, class_name: str) -> type[Stage]:
+    """A stage from a file outside the tree: the recipe's owner names it, as with any script that one runs."""
+    module_name = f"gristmill_outside_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    if module_name not in sys.modules:
+        module = types.ModuleType(module_name)
+        module.__file__ = file_name
+        sys.modules[module_name] = module  # pydantic looks the module up while the class is made
+        try:
+            exec(compile(text, file_name, "exec"), module.__dict__)
+        except Exception as error:
+            del sys.modules[module_name]
+            raise LookupError(f"{file_name} does not import: {type(error).__name__}: {error}") from error
+    found = getattr(sys.modules[module_name], class_name, None)
+    if not (isinstance(found, type) and issubclass(found, Stage)):
+        raise LookupError(f"{file_name} has no stage named {class_name}")
+    return found
+
+
+def spec_of(stage: Stage, address: str, folder: Path | None = None) -> dict[str, Any]:
+    """A stage as plain data."""
+    code = None
+    if ".py:" in address:
+        code = ((folder or Path()) / address.rpartition(":")[0]).read_text(encoding="utf-8")
+    return {"stage": address, "settings": stage.model_dump(mode="json"), "code": code}
+
+
+def build(spec: Mapping[str, Any]) -> Stage:
+    """The stage that a spec describes."""
+    name: str = spec["stage"]
+    if spec["code"] is not None:
+        path, _, class_name = name.rpartition(":")
+        return class_from_source(Path(path).name, spec["code"], class_name)(**spec["settings"])
+    return find(name)(**spec["settings"])

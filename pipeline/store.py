@@ -1,0 +1,192 @@
+"""Where a run's files live: any fsspec address. A file appears whole or not at all.
+
+Locally that is a temporary file, fsync and rename; on object stores one PUT (fsspec uploads become visible when they are closed).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, cast
+
+import fsspec
+import xxhash
+from fsspec.core import url_to_fs
+
+from pipeline.errors import RunFailed
+
+
+class HashingFile:
+    """Passes writes on and keeps the hash and length of what went by."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._hash = xxhash.xxh3_128()
+        self.length = 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        self._hash.update(view)
+        self.length += view.nbytes
+        self._file.write(view)
+        return view.nbytes
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def tell(self) -> int:
+        return self.length
+
+    def close(self) -> None:  # the store closes the file beneath, after fsync
+        self.closed = True
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    @property
+    def checksum(self) -> str:
+        return str(self._hash.hexdigest())
+
+
+class Store:
+    """A folder of a run, by address."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        fs, root = url_to_fs(address)
+        self.fs = cast(fsspec.AbstractFileSystem, fs)
+        self.root = str(root).rstrip("/")
+        self.local = "file" in (self.fs.protocol if isinstance(self.fs.protocol, tuple) else (self.fs.protocol,))
+
+    def at(self, path: str) -> str:
+        """The full path of a path below the root."""
+        return f"{self.root}/{path}" if path else self.root
+
+    def open(self, path: str) -> IO[bytes]:
+        return cast(IO[bytes], Path(self.at(path)).open("rb") if self.local else self.fs.open(self.at(path), "rb"))
+
+    def read(self, path: str) -> bytes:
+        with self.open(path) as file:
+            return file.read()
+
+    def exists(self, path: str) -> bool:
+        return bool(self.fs.exists(self.at(path)))
+
+    def make_root(self) -> None:
+        try:
+            self.fs.makedirs(self.root, exist_ok=True)
+            if self.local and not os.access(self.root, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, "Permission denied")
+        except OSError as error:
+            raise RunFailed(f"{self.address}: the output folder cannot be written: {error.strerror or error}") from error
+
+    def list(self, folder: str) -> dict[str, int]:
+        """Path below the root -> bytes, of every file under a folder; none if there is no such folder."""
+        try:
+            if self.local:
+                return dict(_walk(self.at(folder), len(self.root) + 1))
+            found = self.fs.find(self.at(folder), detail=True)
+        except FileNotFoundError:
+            return {}
+        return {name[len(self.root) + 1 :]: int(facts["size"]) for name, facts in found.items()}
+
+    @contextlib.contextmanager
+    def commit(self, path: str) -> Iterator[HashingFile]:
+        """A file to write to, that appears under its name when the block ends well, and not at all otherwise."""
+        full = self.at(path)
+        if self.local:
+            temporary = Path(full).with_name(f".{PurePosixPath(full).name}.{os.getpid()}.tmp")
+            temporary.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with temporary.open("wb") as file:
+                    yield (hashing := HashingFile(file))
+                    file.flush()
+                    os.fsync(file.fileno())
+                temporary.replace(full)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+            return
+        file = self.fs.open(full, "wb")
+        try:
+            yield (hashing := HashingFile(file))  # noqa: F841
+        except BaseException:
+            discard = getattr(file, "discard", None)
+            file.closed = True  # no upload is completed when the object goes away
+            if discard is not None:
+                with contextlib.suppress(Exception):
+                    discard()
+            raise
+        file.close()
+
+    def write(self, path: str, data: bytes) -> str:
+        with self.commit(path) as file:
+            file.write(data)
+        return file.checksum
+
+    def write_json(self, path: str, data: Any) -> None:
+        self.write(path, (json.dumps(data, indent=1, ensure_ascii=False, sort_keys=False) + "\n").encode("utf-8", "replace"))
+
+    def read_json(self, path: str) -> Any:
+        """The data of a JSON file, or None where there is none."""
+        try:
+            return json.loads(self.read(path))
+        except FileNotFoundError:
+            return None
+
+    def remove(self, paths: list[str]) -> None:
+        for path in paths:
+            if self.local:
+                Path(self.at(path)).unlink(missing_ok=True)
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    self.fs.rm_file(self.at(path))
+
+    def remove_temporary(self) -> int:
+        """Clear what a killed run left half written."""
+        if not self.local:
+            return 0
+        left = [path for path in self.list("") if path.endswith(".tmp") and PurePosixPath(path).name.startswith(".")]
+        self.remove(left)
+        return len(left)
+
+
+def _walk(folder: str, skip: int) -> Iterator[tuple[str, int]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _walk(entry.path, skip)
+            else:
+                with contextlib.suppress(FileNotFoundError):  # a temporary file may go while we look
+                    yield entry.path[skip:], entry.stat().st_size
+
+
+@contextlib.contextmanager
+def one_run_at_a_time(store: Store) -> Iterator[None]:
+    """Keeps a second run out of a local output folder. The lock goes with the process, however it ends."""
+    if not store.local:
+        yield
+        return
+    import fcntl
+
+    with Path(store.at(".lock")).open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.seek(0)
+            raise RunFailed(f"{store.address}: another run is at work here (process {lock.read().strip() or 'unknown'}); wait for it or stop it") from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
