@@ -26,12 +26,18 @@ LAYOUT_VERSION = "1"
 
 def digest(data: Any) -> str:
     """A short stable hash of plain data; refuses what has no stable form."""
-    return hashlib.sha256(json.dumps(data, sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=True).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps(data, sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=True).encode()).hexdigest()[
+        :32
+    ]
 
 
 def of_stage(stage: Stage, spec: Mapping[str, Any]) -> str:
     """The fingerprint of a stage by itself, without its inputs."""
-    placement = {name for name, field in type(stage).model_fields.items() if isinstance(field.json_schema_extra, dict) and field.json_schema_extra.get("placement")}
+    placement = {
+        name
+        for name, field in type(stage).model_fields.items()
+        if isinstance(field.json_schema_extra, dict) and field.json_schema_extra.get("placement")
+    }
     if isinstance(stage, Reader):
         placement.add("path")  # files count by their path below the source's root and their contents, wherever that root lies
     settings = stage.model_dump(mode="json", exclude=placement)
@@ -39,7 +45,11 @@ def of_stage(stage: Stage, spec: Mapping[str, Any]) -> str:
         code = {"outside": hashlib.sha256(spec["code"].encode()).hexdigest(), **code_of_source(spec["code"])}
     else:
         code = code_of_module(type(stage).__module__)
-    files = {name: file_hash(value) for name, value in settings.items() if name.endswith(("_file", "_path", "model")) and isinstance(value, str) and Path(value).is_file()}
+    files = {
+        name: file_hash(value)
+        for name, value in settings.items()
+        if name.endswith(("_file", "_path", "model")) and isinstance(value, str) and Path(value).is_file()
+    }
     return digest([LAYOUT_VERSION, type(stage).__qualname__, stage.called, settings, code, files])
 
 

@@ -56,7 +56,9 @@ def find_files(source: Source, folder: Path) -> list[InputFile]:
         for file in _files_at(address, folder, reader.suffixes, f"sources.{source.name}"):
             other = found.get(file.path)
             if other is not None and other.address != file.address:
-                raise RecipeError(f"sources.{source.name}: {file.address} and {other.address} have the same path {file.path} below their roots; make them two sources")
+                raise RecipeError(
+                    f"sources.{source.name}: {file.address} and {other.address} have the same path {file.path} below their roots; make them two sources"
+                )
             found[file.path] = file
     return [found[path] for path in sorted(found)]
 
@@ -80,7 +82,11 @@ def _files_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -
             found = fs.find(path, detail=True)
             chosen = {name: facts for name, facts in found.items() if not suffixes or name.lower().endswith(suffixes)}
             if not chosen:
-                raise RecipeError(f"{who}: {address}: the folder has no file that ends in {', '.join(suffixes)}" if found else f"{who}: {address}: the folder is empty")
+                raise RecipeError(
+                    f"{who}: {address}: the folder has no file that ends in {', '.join(suffixes)}"
+                    if found
+                    else f"{who}: {address}: the folder is empty"
+                )
         elif fs.exists(path):
             root = str(PurePosixPath(path).parent)
             chosen = {path: fs.info(path)}
@@ -90,7 +96,12 @@ def _files_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -
         raise RecipeError(f"{who}: {address}: may not be read: {error}") from error
     prefix = "" if "file" in fs.protocol else f"{fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]}://"
     return [
-        InputFile(prefix + name, name[len(root) :].lstrip("/"), int(facts["size"]), str(facts.get("ETag") or facts.get("etag") or facts.get("mtime") or facts.get("LastModified") or ""))
+        InputFile(
+            prefix + name,
+            name[len(root) :].lstrip("/"),
+            int(facts["size"]),
+            str(facts.get("ETag") or facts.get("etag") or facts.get("mtime") or facts.get("LastModified") or ""),
+        )
         for name, facts in sorted(chosen.items())
     ]
 
@@ -111,7 +122,7 @@ def _fixed_part(path: str) -> str:
     return "/".join(steps) or "/"
 
 
-def with_contents(files: list[InputFile], store: Store, who: str) -> list[InputFile]:
+def with_contents(files: list[InputFile], store: Store, who: str, remember: bool = True) -> list[InputFile]:
     """The files with the hash of their contents. A hash is remembered while size and stamp stay; object stores' etags serve as they are."""
     remembered: dict[str, list[Any]] = store.read_json(REMEMBERED) or {}
 
@@ -128,7 +139,7 @@ def with_contents(files: list[InputFile], store: Store, who: str) -> list[InputF
     with ThreadPoolExecutor(8) as threads:  # xxh3 lets go of the GIL; many small files wait on the disk
         done = list(threads.map(hashed, files, chunksize=64))
     fresh = {f.address: [f.size, f.stamp, f.content] for f in done}
-    if any(remembered.get(a) != facts for a, facts in fresh.items()):
+    if remember and any(remembered.get(a) != facts for a, facts in fresh.items()):
         store.write(REMEMBERED, json.dumps(remembered | fresh).encode())
     return done
 

@@ -173,11 +173,13 @@ class Run:
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Run:
-        words = [str(found.get(key) or "") for key in ("name", "status", "started", "finished")]
+        name, status, started, finished, gristmill = (
+            str(found.get(key) or "") for key in ("name", "status", "started", "finished", "gristmill")
+        )
+        versions, machine, recipe = (dict(found.get(key) or {}) for key in ("versions", "machine", "recipe"))
         alarms = [str(alarm) for alarm in found.get("alarms") or []]
-        facts = [dict(found.get(key) or {}) for key in ("versions", "machine", "recipe")]
         stages = [StageCount.of(entry) for entry in found.get("stages") or []]
-        return cls(*words, found.get("seconds"), alarms, str(found.get("gristmill") or ""), *facts, stages)
+        return cls(name, status, started, finished, found.get("seconds"), alarms, gristmill, versions, machine, recipe, stages)
 
     @property
     def readers(self) -> list[StageCount]:
@@ -299,8 +301,8 @@ def as_seconds(seconds: float | None) -> str:
         return "–"
     if seconds < 100:
         return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def as_bytes(size: float | None) -> str:

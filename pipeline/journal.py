@@ -30,7 +30,7 @@ class Journal:
         self._load()
 
     def _load(self) -> None:
-        segments = sorted(path for path in self.store.list(FOLDER) if path.endswith(".jsonl"))
+        segments = sorted(path for path in self.store.files(FOLDER) if path.endswith(".jsonl"))
         self._segment = len(segments)
         for segment in segments:
             for line in self.store.read(segment).split(b"\n"):

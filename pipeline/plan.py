@@ -63,7 +63,7 @@ class Plan:
         while left:
             wave = [n for n in left if all(f in done for f in n.feeds)]
             # A global stage is a program of several rounds and has the engine for itself.
-            legs = [n for n in wave if isinstance(n, Leg)]
+            legs: list[Node] = [n for n in wave if isinstance(n, Leg)]
             wave = legs or wave[:1]
             waves.append(wave)
             done |= {n.name for n in wave}
@@ -82,7 +82,9 @@ def make_plan(recipe: Recipe) -> Plan:
     steps = recipe.steps
     names = [step.called for step in steps]
     joins = {source.name: names.index(source.join) if source.join else 0 for source in recipe.sources}
-    cuts = sorted({0, len(steps)} | set(joins.values()) | {i + k for i, s in enumerate(steps) if isinstance(s.stage, Global) for k in (0, 1)})
+    cuts = sorted(
+        {0, len(steps)} | set(joins.values()) | {i + k for i, s in enumerate(steps) if isinstance(s.stage, Global) for k in (0, 1)}
+    )
     for source in recipe.sources:
         for step in source.steps:
             if isinstance(step.stage, Global):

@@ -23,7 +23,9 @@ NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
 class Parts(Settings):
     """How inputs are cut into parts. Changes files on disk, never which documents survive."""
 
-    max_bytes: Annotated[int, Field(gt=0, description="files larger than this are split where their format allows; small files are grouped up to it")] = 256 << 20
+    max_bytes: Annotated[
+        int, Field(gt=0, description="files larger than this are split where their format allows; small files are grouped up to it")
+    ] = 256 << 20
     small_file: Annotated[int, Field(ge=0, description="files below this size are grouped into one part")] = 4 << 20
     files: Annotated[int, Field(ge=1, description="how many small files one part holds, on average; 1 gives every file its own part")] = 64
     batch_bytes: Annotated[int, Field(gt=0, description="how much is worked on at once")] = 32 << 20
@@ -32,7 +34,10 @@ class Parts(Settings):
 class Rejects(Settings):
     """What is kept of documents that were dropped."""
 
-    keep: Annotated[float, Field(ge=0, le=1, description="share of dropped documents that is kept for inspection, by hash of uid; counts are always whole")] = 1.0
+    keep: Annotated[
+        float,
+        Field(ge=0, le=1, description="share of dropped documents that is kept for inspection, by hash of uid; counts are always whole"),
+    ] = 1.0
     text: Annotated[bool, Field(description="keep their text too")] = True
 
 
@@ -216,7 +221,11 @@ class _Reader:
     def check_names(self, sources: tuple[Source, ...], steps: tuple[Step, ...]) -> None:
         """Every source and stage leaves a folder and a report of its own, so no two may share a name."""
         seen: dict[str, int] = {}
-        for name, line in [(s.name, s.line) for s in sources] + [(x.called, x.line) for s in sources for x in s.steps] + [(x.called, x.line) for x in steps]:
+        for name, line in (
+            [(s.name, s.line) for s in sources]
+            + [(x.called, x.line) for s in sources for x in s.steps]
+            + [(x.called, x.line) for x in steps]
+        ):
             if name in seen:
                 raise RecipeError(
                     f"{self.path}:{line}: {name} is the name of something on line {seen[name]} already; give one of them a name of its own (`name: other_{name}`)"
@@ -247,7 +256,9 @@ def load(path: str | os.PathLike[str]) -> Recipe:
 
 def schema() -> dict[str, Any]:
     """JSON schema of recipes, for editors."""
-    readers, steps, definitions = [], [], {}
+    readers: list[Any] = []
+    steps: list[Any] = []
+    definitions: dict[str, Any] = {}
     for name, kind in sorted(registry.built_in().items()):
         described = kind.model_json_schema(ref_template="#/$defs/{model}")
         definitions |= described.pop("$defs", {})
@@ -263,7 +274,10 @@ def schema() -> dict[str, Any]:
     stage_list = {"type": "array", "items": {"anyOf": [*steps, outside]}}
     own = {"properties": {"stages": stage_list, "join": {"type": "string"}}}
     source = {"allOf": [{"anyOf": readers}, own]}
-    properties = head["properties"] | {"sources": {"type": "object", "additionalProperties": source, "minProperties": 1}, "stages": stage_list}
+    properties = head["properties"] | {
+        "sources": {"type": "object", "additionalProperties": source, "minProperties": 1},
+        "stages": stage_list,
+    }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Gristmill recipe",

@@ -91,7 +91,7 @@ class Store:
         except OSError as error:
             raise RunFailed(f"{self.address}: the output folder cannot be written: {error.strerror or error}") from error
 
-    def list(self, folder: str) -> dict[str, int]:
+    def files(self, folder: str) -> dict[str, int]:
         """Path below the root -> bytes, of every file under a folder; none if there is no such folder."""
         try:
             if self.local:
@@ -157,7 +157,7 @@ class Store:
         """Clear what a killed run left half written."""
         if not self.local:
             return 0
-        left = [path for path in self.list("") if path.endswith(".tmp") and PurePosixPath(path).name.startswith(".")]
+        left = [path for path in self.files("") if path.endswith(".tmp") and PurePosixPath(path).name.startswith(".")]
         self.remove(left)
         return len(left)
 
@@ -185,7 +185,9 @@ def one_run_at_a_time(store: Store) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             lock.seek(0)
-            raise RunFailed(f"{store.address}: another run is at work here (process {lock.read().strip() or 'unknown'}); wait for it or stop it") from None
+            raise RunFailed(
+                f"{store.address}: another run is at work here (process {lock.read().strip() or 'unknown'}); wait for it or stop it"
+            ) from None
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()

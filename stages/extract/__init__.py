@@ -1,0 +1,6 @@
+"""Pages to text: `extract(html, url)` for one page, the stage `Extract` for batches of them."""
+
+from stages.extract.engine import Extracted, extract
+from stages.extract.stage import Extract
+
+__all__ = ["Extract", "Extracted", "extract"]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import BinaryIO, Protocol
 
 import zstandard
-from isal import isal_zlib
+from isal import igzip_lib, isal_zlib
 
 CHUNK = 1 << 18  # bytes for one read of the file
 FEED = 1 << 16  # bytes for one call of inflate: about three records; what is left over is copied each time
@@ -43,14 +43,22 @@ class Window:
         self._file_at = -1
 
     def piece(self, position: int, limit: int) -> memoryview:
-        """Between 1 and `limit` bytes from a position on; none at the end of the file."""
+        """Up to `limit` bytes from a position on; none only at the end of the file, and less than PROBE only near it."""
         inside = position - self._start
-        if not 0 <= inside < len(self._data):
-            if self._file_at != position:
-                self._file.seek(position)
-            self._data = self._file.read(CHUNK)
-            self._start, self._file_at, inside = position, position + len(self._data), 0
+        left = len(self._data) - inside
+        if not 0 <= inside <= len(self._data):
+            self._data, self._start, inside = self._read(position), position, 0
+        elif left < limit and left < PROBE:
+            self._data = self._data[inside:] + self._read(position + left)
+            self._start, inside = position, 0
         return memoryview(self._data)[inside : inside + limit]
+
+    def _read(self, position: int) -> bytes:
+        if self._file_at != position:
+            self._file.seek(position)
+        data = self._file.read(CHUNK)
+        self._file_at = position + len(data)
+        return data
 
     def exact(self, position: int, length: int) -> bytes:
         """`length` bytes, fewer only at the end of the file."""
@@ -89,7 +97,7 @@ class GzipMember:
             piece = self._window.piece(self.end, feed)
             try:
                 data: bytes = inflater.decompress(piece, INFLATED)
-            except isal_zlib.error as error:
+            except igzip_lib.IsalError as error:  # type: ignore[misc]  # its stub calls the class a value
                 raise Damaged(f"gzip: {error}") from error
             self.end += len(piece) - len(inflater.unused_data if inflater.eof else inflater.unconsumed_tail)
             if data:
@@ -183,12 +191,7 @@ def verified(codec: Codec, window: Window, at: int, begins: Begins) -> bool:
     member = codec.open(window, at)
     data = b""
     try:
-        # Steps that lie at multiples of PROBE from `at`, whatever part of the file is in memory.
-        while len(data) < FIRST_LINE and b"\n" not in data:
-            window.exact(member.end, PROBE)
-            chunk = member.chunk(PROBE)
-            if not chunk:
-                break
+        while len(data) < FIRST_LINE and b"\n" not in data.lstrip() and (chunk := member.chunk(PROBE)):
             data += chunk
     except Damaged:
         return False

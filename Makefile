@@ -1,0 +1,40 @@
+# make demo | test | lint | bench. Needs make and Python 3.11 or later (on Debian: apt install make python3-venv).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench
+
+help:
+	@echo "make demo    run the whole mill on a small crawl, offline, into demo/"
+	@echo "make test    run the tests"
+	@echo "make lint    ruff and mypy"
+	@echo "make bench   run every benchmark; one JSON line a result"
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Gristmill needs Python 3.11 or later; try make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+# Stamps: an install is done again only when what it depends on has changed.
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install -q -e .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install -q -e '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+demo: $(VENV)/.installed
+	$(BIN)/gristmill demo --out demo
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed-dev
+	@set -e; for file in $(wildcard benchmarks/*.py); do echo "# $$file" >&2; $(BIN)/python $$file; done

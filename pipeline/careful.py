@@ -1,0 +1,95 @@
+"""A part that killed its worker, tried again in a child process that may die: the document at fault is found and quarantined.
+
+The child writes down what it is about to do before each stage and batch. When it dies, the batch it died on goes row by row;
+a row on which it dies twice is condemned (once may have been somebody's kill), and the rest of the part goes on without it.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import RunFailed
+from pipeline.leg import Care, Result, Task, grind
+
+MOST_DEATHS = 64
+STRIKES = 2
+
+
+def grind_carefully(task: Task, memory: int | None = None) -> Result:
+    """The result of a leg on a part, whatever its documents do to the process that works on them."""
+    one_by_one: set[int] = set()
+    condemned: dict[tuple[int, str, int], str] = {}
+    strikes: dict[tuple[int, str, int], int] = {}
+    said = ""
+    for _ in range(MOST_DEATHS):
+        with tempfile.TemporaryDirectory(prefix="gristmill-") as folder:
+            orders = {
+                "task": task,
+                "one_by_one": sorted(one_by_one),
+                "condemned": [[*place, how] for place, how in sorted(condemned.items())],
+                "folder": folder,
+                "memory": memory,
+            }
+            (Path(folder) / "orders.json").write_text(json.dumps(orders))
+            child = subprocess.run(
+                [sys.executable, "-m", "pipeline.careful", folder], stdin=subprocess.DEVNULL, capture_output=True, check=False
+            )
+            answer = Path(folder) / "answer.json"
+            if answer.exists():
+                found: dict[str, Any] = json.loads(answer.read_text())
+                if "failed" in found:
+                    raise RunFailed(found["failed"])
+                return found
+            how = how_it_died(child.returncode)
+            trace = Path(folder) / "trace"
+            last = json.loads(trace.read_text()) if trace.exists() else None
+        said = f"{how} at {last}" if last else f"{how} while reading"
+        if last is None:
+            strikes[(-1, "", -1)] = strikes.get((-1, "", -1), 0) + 1
+            if strikes[(-1, "", -1)] > STRIKES:
+                break
+        elif last["row"] is None:
+            one_by_one.add(last["batch"])
+        else:
+            place = (last["batch"], last["stage"], last["row"])
+            strikes[place] = strikes.get(place, 0) + 1
+            if strikes[place] >= STRIKES:
+                condemned[place] = f"killed the worker: {how}"
+    raise RunFailed(f"{task['leg']}: part {task['key']} kills every process that works on it; the last one {said}")
+
+
+def how_it_died(code: int) -> str:
+    if code < 0:
+        return f"died of {signal.Signals(-code).name}"
+    return "took too long" if code == 1 else f"ended with code {code}"
+
+
+def main(folder: str) -> None:
+    """The child's side."""
+    orders = json.loads((Path(folder) / "orders.json").read_text())
+    trace = Path(folder) / "trace"
+
+    def about_to(batch: int, stage: str, row: int | None) -> None:
+        trace.write_text(json.dumps({"batch": batch, "stage": stage, "row": row}))
+
+    if orders["memory"]:
+        # RLIMIT_DATA counts private writable memory only: mapped models and files are not held against a document
+        resource.setrlimit(resource.RLIMIT_DATA, (orders["memory"], orders["memory"]))
+    care = Care(about_to, frozenset(orders["one_by_one"]), {(b, s, r): how for b, s, r, how in orders["condemned"]}, watch=True)
+    try:
+        answer: dict[str, Any] = grind(orders["task"], care)
+    except (RunFailed, OSError) as error:
+        answer = {"failed": str(error)}
+    (Path(folder) / "answer.tmp").write_text(json.dumps(answer))
+    (Path(folder) / "answer.tmp").replace(Path(folder) / "answer.json")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,265 @@
+"""The command line: `gristmill`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from pipeline.errors import Alarmed, GristmillError, RecipeError
+
+app = typer.Typer(
+    name="gristmill",
+    help="Raw crawl dumps in, packed token shards out, and a GPU run that proves the data got better.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+RecipePath = Annotated[Path, typer.Argument(help="the recipe, a YAML file", show_default=False)]
+OutPath = Annotated[str, typer.Argument(help="the folder of a run", show_default=False)]
+OutOption = Annotated[str | None, typer.Option("--out", help="where the run goes; else what the recipe says, else out/NAME beside it")]
+AsJson = Annotated[bool, typer.Option("--json", help="for machines: JSON on standard output, events on standard error")]
+Workers = Annotated[int | None, typer.Option("--workers", min=1, help="worker processes; a core each by default")]
+Memory = Annotated[str | None, typer.Option("--memory", help="memory limit of a worker, such as 4GB")]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler",
+        help="a Dask scheduler that is there already, tcp://host:port. Its wire is unauthenticated pickle: use TLS beyond this machine",
+    ),
+]
+Cluster = Annotated[str | None, typer.Option("--cluster", help="YAML that describes a cluster for dask-jobqueue")]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="only so many documents of each source, with an estimate for the whole")]
+Sample = Annotated[str | None, typer.Option("--sample", help="only such a share of the input, such as 1%, with an estimate for the whole")]
+Strict = Annotated[bool, typer.Option("--strict", help="alarms are errors (exit code 3)")]
+
+
+def console(stderr: bool = False) -> Console:
+    return Console(stderr=stderr, highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+@app.command("run")
+def run_command(
+    recipe: RecipePath,
+    out: OutOption = None,
+    workers: Workers = None,
+    memory: Memory = None,
+    scheduler: Scheduler = None,
+    cluster: Cluster = None,
+    limit: Limit = None,
+    sample: Sample = None,
+    strict: Strict = False,
+    as_json: AsJson = False,
+) -> None:
+    """Carry a recipe out. Run it again to go on where it stopped; only what changed is done again."""
+    from pipeline import recipe as recipes
+    from pipeline.cluster import Where
+    from pipeline.estimate import estimate, share_of
+    from pipeline.leg_tasks import Portion
+    from pipeline.progress import face_for, final_table
+    from pipeline.run import run
+
+    if scheduler and cluster:
+        raise RecipeError("--scheduler and --cluster exclude each other")
+    loaded = recipes.load(recipe)
+    portion = Portion(limit, share_of(sample) if sample else None)
+    folder = out_of(loaded, out) + ("" if portion.whole else "-sample")
+    asked = workers or (loaded.head.workers if isinstance(loaded.head.workers, int) else None)
+    where = Where(asked, memory or loaded.head.memory, scheduler, cluster)
+    screen = console(stderr=True)
+    try:
+        with face_for(as_json, screen) as face:
+            summary = run(loaded, folder, where, face, portion)
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        screen.print(
+            f"interrupted; what is finished is kept in {escape(folder)}. The same command goes on from there: gristmill run {escape(str(recipe))}"
+        )
+        raise SystemExit(130) from None
+    guess = None if portion.whole else estimate(summary.record, where.count)
+    if as_json:
+        print(json.dumps(summary.record | ({"estimate": guess.plain()} if guess else {})))
+    else:
+        show = console()
+        show.print(final_table(summary.record))
+        for alarm in summary.alarms:
+            show.print(f"[yellow]alarm[/yellow]  {escape(alarm)}")
+        if guess:
+            show.print(escape(guess.in_words()))
+        if summary.worked == 0:
+            show.print("everything was up to date; nothing was done")
+        show.print(f"report: {escape(report_address(folder))}")
+    if strict and summary.alarms:
+        raise Alarmed(f"{len(summary.alarms)} alarms, and --strict was given")
+
+
+@app.command()
+def plan(recipe: RecipePath, out: OutOption = None, as_json: AsJson = False) -> None:
+    """Show what would run, what is up to date, and why not."""
+    from pipeline import recipe as recipes
+    from pipeline.whatif import foresee, render
+
+    loaded = recipes.load(recipe)
+    seen = foresee(loaded, out_of(loaded, out))
+    if as_json:
+        print(json.dumps([s.plain() for s in seen]))
+    else:
+        console().print(render(seen))
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of recipes, for editors."""
+    from pipeline import recipe as recipes
+
+    print(json.dumps(recipes.schema(), indent=1))
+
+
+@app.command("inspect")
+def inspect_command(
+    out: OutPath,
+    stage: Annotated[str | None, typer.Argument(help="a stage or source")] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="only what was dropped for this")] = None,
+    uid: Annotated[str | None, typer.Option("--uid", help="one document's whole history")] = None,
+    url: Annotated[str | None, typer.Option("--url", help="the same, by url")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1)] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Look into a run: its stages, what they dropped and why, one document's whole history."""
+    from dataclasses import asdict
+
+    from pipeline import inspect as inspecting
+
+    try:
+        if uid is not None or url is not None:
+            data: Any = inspecting.history(out, uid=uid, url=url)
+            shown = inspecting.render_history(data)
+        elif stage is not None:
+            data = inspecting.stage_view(out, stage, reason, limit)
+            shown = inspecting.render_stage(data)
+        else:
+            data = inspecting.overview(out)
+            shown = inspecting.render_overview(data)
+    except inspecting.NotFound as error:
+        raise RecipeError(str(error)) from error
+    if as_json:
+        print(json.dumps(asdict(data), default=str))
+    else:
+        console().print(shown)
+
+
+@app.command()
+def report(out: OutPath) -> None:
+    """Write report.html of a run anew."""
+    from pipeline.report.build import build_report
+    from pipeline.store import Store
+
+    store = Store(out)
+    if store.read_json("run.json") is None:
+        raise RecipeError(f"{out}: no run is here (there is no run.json)")
+    store.write("report.html", build_report(out).encode("utf-8", "replace"))
+    console().print(f"report: {escape(report_address(out))}")
+
+
+@app.command()
+def clean(
+    out: OutPath,
+    flow: Annotated[bool, typer.Option(help="what global stages passed between their rounds")] = True,
+    legs: Annotated[bool, typer.Option(help="documents between legs too: a changed recipe then starts from the source")] = False,
+    rejects: Annotated[bool, typer.Option(help="what was dropped")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would go")] = False,
+) -> None:
+    """Remove intermediates of a finished run."""
+    from pipeline.upkeep import clean_up
+
+    files, size = clean_up(out, flow=flow, legs=legs, rejects=rejects, dry_run=dry_run)
+    console().print(f"{'would remove' if dry_run else 'removed'} {files:,} files, {size / 1e6:,.1f} MB")
+
+
+@app.command()
+def doctor() -> None:
+    """Say what this machine can run."""
+    from pipeline.upkeep import examine
+
+    console().print(examine())
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="the folder with your data", show_default=False)],
+    recipe: Annotated[Path, typer.Option("--recipe", help="where the recipe goes")] = Path("recipe.yaml"),
+) -> None:
+    """Write a recipe for your folder."""
+    from pipeline.upkeep import start_recipe
+
+    console().print(escape(start_recipe(folder, recipe)))
+
+
+@app.command()
+def demo(out: Annotated[Path, typer.Option("--out", help="where the demo goes")] = Path("demo"), workers: Workers = None) -> None:
+    """Make a small crawl with a known truth, run everything on it, offline, and check the result."""
+    from pipeline import recipe as recipes
+    from pipeline.cluster import Where
+    from pipeline.demo.check import check
+    from pipeline.demo.crawl import write_crawl
+    from pipeline.progress import face_for, final_table
+    from pipeline.run import run
+
+    crawl = out / "crawl"
+    crawl.mkdir(parents=True, exist_ok=True)
+    truth = write_crawl(crawl)
+    with face_for(False, console(stderr=True)) as face:
+        summary = run(recipes.load(crawl / "demo.yaml"), str(out / "run"), Where(workers), face)
+    show = console()
+    show.print(final_table(summary.record))
+    findings = check(out / "run", truth)
+    for finding in findings:
+        mark = "[green]as planted[/green]" if finding.ok else "[red]not so    [/red]"
+        show.print(
+            f"{mark}  {escape(finding.what)}: {escape(str(finding.found))}"
+            + ("" if finding.ok else f", expected {escape(str(finding.expected))}")
+        )
+    show.print(f"report: {escape(report_address(str(out / 'run')))}")
+    if not all(f.ok for f in findings):
+        raise GristmillError("the demo's result is not what was planted in it")
+
+
+def out_of(recipe: Any, out: str | None) -> str:
+    """Where a run goes: the command line, else the recipe, else out/NAME beside the recipe."""
+    if out:
+        return out
+    folder = recipe.path.resolve().parent
+    named = recipe.head.out
+    if named:
+        return str(named) if "://" in named or Path(named).is_absolute() else str(folder / named)
+    return str(folder / "out" / recipe.name)
+
+
+def report_address(out: str) -> str:
+    return f"{out.rstrip('/')}/report.html" if "://" in out else (Path(out).resolve() / "report.html").as_uri()
+
+
+def main() -> None:
+    """Entry point: exit codes as documented, errors as one clear message."""
+    try:
+        app()
+    except GristmillError as error:
+        console(stderr=True).print(f"[red]{escape(str(error))}[/red]", soft_wrap=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output has gone (| head)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Workers to run on: processes of this machine, a scheduler that is already there, or a cluster described in a file."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipeline.errors import RecipeError, RunFailed
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where tasks run, as the command line says it."""
+
+    workers: int | None = None
+    memory: str = "auto"
+    scheduler: str | None = None
+    cluster: str | None = None
+    dashboard: bool = True
+
+    @property
+    def count(self) -> int:
+        return self.workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else self.workers or os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def connected(where: Where) -> Iterator[Any]:
+    """A Dask client; what was started here is stopped at the end."""
+    # Dask is slow to import; a run in which nothing has changed never gets here.
+    import dask
+    from distributed import Client
+
+    settings = {
+        "distributed.scheduler.allowed-failures": 2,
+        "distributed.scheduler.work-stealing": False,  # few tasks are in flight, so that none has to be moved
+        # Tasks hold one batch and hand back a few numbers: there is nothing to spill, and a pause would only stall.
+        "distributed.worker.memory.target": False,
+        "distributed.worker.memory.spill": False,
+        "distributed.worker.memory.pause": False,
+        "distributed.worker.memory.terminate": 0.95,
+        "distributed.comm.timeouts.connect": "10s",
+        "logging": {"distributed": "error"},
+    }
+    for name in (
+        "distributed",
+        "distributed.nanny",
+        "distributed.worker",
+        "distributed.scheduler",
+        "distributed.core",
+        "distributed.comm",
+        "tornado.application",
+    ):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    with dask.config.set(settings), contextlib.ExitStack() as stack:
+        if where.scheduler:
+            try:
+                client = Client(where.scheduler, timeout="10s")
+            except (OSError, TimeoutError, ValueError) as error:
+                raise RunFailed(f"no scheduler answers at {where.scheduler}: {error}") from error
+            stack.callback(_close, client)
+        else:
+            cluster = from_file(Path(where.cluster)) if where.cluster else local(where)
+            stack.callback(_close, cluster)
+            client = Client(cluster)
+            stack.callback(_close, client)
+        yield client
+
+
+def local(where: Where) -> Any:
+    """Processes of this machine, one thread each, that answer on loopback alone."""
+    from distributed import LocalCluster
+
+    try:
+        return LocalCluster(
+            n_workers=where.count,
+            threads_per_worker=1,
+            processes=True,
+            memory_limit=where.memory,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0" if where.dashboard else None,
+            preload=["pipeline.work"],
+            silence_logs=logging.CRITICAL,
+        )
+    except ValueError as error:
+        raise RecipeError(f"--memory {where.memory}: {error}") from error
+
+
+def from_file(path: Path) -> Any:
+    """A dask-jobqueue cluster from YAML: `type: slurm`, `jobs: 20`, and the settings of dask-jobqueue's class."""
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RecipeError(f"{path}: no such cluster file") from None
+    except (OSError, yaml.YAMLError) as error:
+        raise RecipeError(f"{path}: cannot be read: {error}") from error
+    kinds = {
+        "slurm": "SLURMCluster",
+        "pbs": "PBSCluster",
+        "sge": "SGECluster",
+        "lsf": "LSFCluster",
+        "oar": "OARCluster",
+        "htcondor": "HTCondorCluster",
+        "local": "",
+    }
+    if not isinstance(settings, dict) or settings.get("type") not in kinds:
+        raise RecipeError(f"{path}: `type` is missing or unknown; there are {', '.join(kinds)}")
+    kind, jobs = settings.pop("type"), int(settings.pop("jobs", 1))
+    if kind == "local":
+        return local(Where(workers=jobs, memory=str(settings.get("memory", "auto"))))
+    try:
+        import dask_jobqueue
+    except ImportError:
+        raise RecipeError(f"{path}: {kind} needs dask-jobqueue: pip install 'gristmill[cluster]'") from None
+    try:
+        cluster = getattr(dask_jobqueue, kinds[kind])(**settings)
+    except (TypeError, ValueError) as error:
+        raise RecipeError(f"{path}: {kinds[kind]} does not take these settings: {error}") from error
+    cluster.scale(jobs=jobs)
+    return cluster
+
+
+def _close(thing: Any) -> None:
+    with contextlib.suppress(Exception):  # whatever is gone already cannot be closed, and the result is on disk
+        thing.close(timeout=5)

@@ -1,0 +1,145 @@
+"""Tasks to results: those in the journal are not done again, the others run on workers, a bounded number at a time.
+
+A task is plain data with a fingerprint (`task`), a kind, the node it belongs to, a key and a cost in bytes. Small ones travel together,
+for a round trip through the scheduler costs about a millisecond. A task whose worker died twice is tried alone, and carefully.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from pipeline.cluster import Where, connected
+from pipeline.errors import NotConserved, RunFailed
+from pipeline.journal import Journal
+from pipeline.leg import Result, Task
+from pipeline.work import run_tasks
+
+TOGETHER_BYTES = 32 << 20
+TOGETHER_TASKS = 256
+IN_FLIGHT = 3  # tasks sent for each worker: one at work, two on the way
+
+
+class Watcher(Protocol):
+    """Is told what happens."""
+
+    def finished(self, task: Task, result: Result, anew: bool) -> None: ...
+
+    def connected(self, dashboard: str | None, workers: int) -> None: ...
+
+    def note(self, message: str) -> None: ...
+
+
+class Engine:
+    """Runs tasks for one run folder; starts workers when the first task needs them."""
+
+    def __init__(self, journal: Journal, where: Where, watcher: Watcher) -> None:
+        self.journal = journal
+        self.where = where
+        self.watcher = watcher
+        self.worked = 0
+        self._stack = contextlib.ExitStack()
+        self._client: Any = None
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.journal.flush()
+        self._stack.close()
+
+    @property
+    def client(self) -> Any:
+        if self._client is None:
+            self._client = self._stack.enter_context(connected(self.where))
+            if not self.where.scheduler:
+                self._client.wait_for_workers(1, timeout=600)
+            self.watcher.connected(getattr(self._client, "dashboard_link", None), self.slots)
+        return self._client
+
+    @property
+    def slots(self) -> int:
+        """How many tasks the workers can do at once."""
+        return max(1, len(self._client.nthreads())) if self._client is not None else self.where.count
+
+    def run(self, tasks: Iterable[Task]) -> dict[str, Result]:
+        """The result of every task, by fingerprint."""
+        results: dict[str, Result] = {}
+        left: list[Task] = []
+        for task in tasks:
+            known = self.journal.done.get(task["task"])
+            if known is None:
+                left.append(task)
+            else:
+                results[task["task"]] = known
+                self.watcher.finished(task, known, anew=False)
+        if left:
+            self._work(left, results)
+            self.journal.flush()
+        return results
+
+    def _work(self, tasks: list[Task], results: dict[str, Result]) -> None:
+        from distributed import KilledWorker, as_completed
+
+        client = self.client
+        groups = deque((group, False) for group in together(tasks, self.slots))
+        flying: dict[Any, tuple[list[Task], bool]] = {}
+        completed = as_completed()
+        attempt = 0
+
+        def send() -> None:
+            nonlocal attempt
+            while groups and len(flying) < IN_FLIGHT * self.slots:
+                group, careful = groups.popleft()
+                attempt += 1
+                future = client.submit(
+                    run_tasks, group, careful=careful, watch=True, key=f"{group[0]['node']}-{group[0]['task']}-{attempt}", pure=False
+                )
+                flying[future.key] = (group, careful)
+                completed.add(future)
+
+        send()
+        for future in completed:
+            group, careful = flying.pop(future.key)
+            error = future.exception() if future.status == "error" else None
+            if isinstance(error, KilledWorker):
+                if careful:
+                    raise RunFailed(f"{group[0]['node']}: part {group[0]['key']} killed its worker again and again")
+                self.watcher.note(
+                    f"a worker died over {group[0]['node']}, {group[0]['key']}{f' and {len(group) - 1} more' if len(group) > 1 else ''}; trying again with care"
+                )
+                groups.extendleft(([task], True) for task in reversed(group))
+            elif error is not None:
+                raise RunFailed(f"{group[0]['node']}: {type(error).__name__}: {error}") from error
+            elif future.status == "cancelled":
+                groups.appendleft((group, careful))
+            else:
+                for task, result in zip(group, future.result(), strict=False):
+                    if "failed" in result:
+                        if "trace" in result:
+                            self.watcher.note(result["trace"])
+                        raise (NotConserved if result.get("error") == "NotConserved" else RunFailed)(result["failed"])
+                    results[task["task"]] = result
+                    self.journal.add(task["task"], result)
+                    self.worked += 1
+                    self.watcher.finished(task, result, anew=True)
+            future.release()
+            send()
+
+
+def together(tasks: list[Task], slots: int) -> list[list[Task]]:
+    """Small tasks in groups, so that the scheduler sees few and yet every worker gets its share."""
+    total = sum(int(t["cost"]) for t in tasks)
+    bytes_each = min(TOGETHER_BYTES, max(1, total // (slots * 8)))
+    tasks_each = max(1, min(TOGETHER_TASKS, -(-len(tasks) // (slots * 8))))
+    groups: list[list[Task]] = [[]]
+    size = 0
+    for task in tasks:
+        if groups[-1] and (size + int(task["cost"]) > bytes_each or len(groups[-1]) >= tasks_each):
+            groups.append([])
+            size = 0
+        groups[-1].append(task)
+        size += int(task["cost"])
+    return [g for g in groups if g]

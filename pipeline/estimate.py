@@ -1,0 +1,64 @@
+"""What the whole would take, from a run on a part of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pipeline.errors import RecipeError
+
+
+def share_of(text: str) -> float:
+    """A share as a person writes it: 1%, 0.01."""
+    try:
+        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise RecipeError(f"--sample {text}: a share was expected, such as 1% or 0.01") from None
+    if not 0 < share <= 1:
+        raise RecipeError(f"--sample {text}: a share between 0 and 100% was expected")
+    return share
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Time, disk and memory for the whole."""
+
+    share: float
+    documents: int
+    kept: int
+    seconds: float
+    disk_bytes: int
+    memory_bytes: int
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def in_words(self) -> str:
+        return (
+            f"this read {self.share:.2%} of the input. The whole: about {self.documents:,} documents, {self.kept:,} kept, {for_people(self.seconds)} on as many workers, "
+            f"{self.disk_bytes / 1e9:,.1f} GB of disk, {self.memory_bytes / 1e9:,.1f} GB of memory a worker (duplicates grow with size: fewer may be kept)"
+        )
+
+
+def estimate(record: dict[str, Any], workers: int) -> Estimate:
+    """Scale a partial run up by the bytes it read. Start-up is not scaled: only the seconds of the stages are."""
+    readers = [e for e in record["stages"] if e["kind"] == "read"]
+    read, whole = sum(e["bytes_in"] for e in readers), sum(i["bytes"] for i in record["inputs"].values())
+    share = min(1.0, read / whole) if whole and read else 1.0
+    last = record["stages"][-1]
+    fixed = max(0.0, record["seconds"] - sum(e["seconds"] for e in record["stages"]) / workers)
+    return Estimate(
+        share,
+        round(sum(e["kept"] for e in readers) / share),
+        round(last["kept"] / share),
+        fixed + sum(e["seconds"] for e in record["stages"]) / workers / share,
+        round(record.get("disk_bytes", 0) / share),
+        max((e["peak_memory"] for e in record["stages"]), default=0),
+    )
+
+
+def for_people(seconds: float) -> str:
+    for unit, length in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.1f} {unit}"
+    return f"{seconds:,.0f} seconds"

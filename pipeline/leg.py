@@ -1,0 +1,243 @@
+"""One part through one leg, on a worker: read, run each batch through all stages, write what is left, with its reasons and its account.
+
+A stage that raises is tried on halves of the batch until the document is found that breaks it; that one is quarantined, the rest goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline import registry
+from pipeline.counts import Count, check_chain
+from pipeline.errors import RunFailed
+from pipeline.inputs import open_input
+from pipeline.parts import new_part, read_part
+from pipeline.rejects import Rejects
+from pipeline.store import Store
+from pipeline.writing import PartWriter, part_writers
+from stages.documents import rebatch
+from stages.stage import Map, Origin, Reader, Sink, Verdict
+
+Task = dict[str, Any]
+Result = dict[str, Any]
+# When all of so many documents fail, it is the stage that is broken and not the documents.
+ENOUGH_TO_BLAME_THE_STAGE = 16
+
+
+@dataclass
+class Care:
+    """How carefully to go. A worker that was killed over a part is tried again in a child process that tells what it is about to do."""
+
+    about_to: Callable[[int, str, int | None], None] | None = None  # batch number, stage, row where rows go one by one
+    one_by_one: frozenset[int] = frozenset()  # numbers of the batches in which the culprit hides
+    condemned: dict[tuple[int, str, int], str] | None = None  # (batch, stage, row) -> what it did
+    watch: bool = False  # give the process up when a stage hangs
+
+
+def grind(task: Task, care: Care | None = None) -> Result:
+    """Carry one leg out on one part."""
+    with part_writers() as writers:
+        return _Grinding(task, care or Care(), writers).run()
+
+
+class _Grinding:
+    def __init__(self, task: Task, care: Care, writers: list[PartWriter]) -> None:
+        self.task = task
+        self.care = care
+        self.store = Store(task["out"])
+        self.source: str = task["source"]
+        self.stages = [cast(Map, registry.build(spec)) for spec in task["stages"]]
+        self.counts = {name: Count() for name in ([self.source] if task["reader"] else []) + [s.called for s in self.stages]}
+        self.log: list[str] = []
+        file_name = f"{task['key']}.{task['task'][:8]}"
+        self.rejects = Rejects(self.store, file_name, self.source, task["rejects"], writers)
+        self.documents = PartWriter(self.store, f"legs/{task['leg']}/{file_name}.documents.parquet")
+        self.sinks = {s.called: PartWriter(self.store, f"{s.called}/{file_name}.parquet") for s in self.stages if isinstance(s, Sink)}
+        writers += [self.documents, *self.sinks.values()]
+        self.text_bytes = 0
+        self.rows_left = 0
+        self.batch_number = -1
+
+    def run(self) -> Result:
+        for batch in self.batches():
+            self.batch_number += 1
+            self.through_stages(batch)
+        files: dict[str, Any] = {}
+        documents = self.documents.close()
+        if documents is not None:
+            files["documents"] = documents
+        for name, sink in self.sinks.items():
+            facts = sink.close()
+            if facts is not None:
+                files[f"sink/{name}"] = facts
+        files |= self.rejects.close()
+        counts = {name: count.plain() for name, count in self.counts.items()}
+        arrived = None if self.task["part"] is None else int(self.task["part"]["kept"])
+        written = self.documents.rows if self.task["documents"] else None
+        check_chain(counts, list(self.counts), arrived, written, f"{self.task['leg']}, part {self.task['key']}")
+        part = {"leg": self.task["leg"]} | new_part(
+            self.task["key"], self.source, self.rows_left, self.text_bytes, documents, self.task["inputs"]
+        )
+        return {"part": part, "files": files, "counts": counts, "log": self.log, "peak_memory": peak_memory()}
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """What the leg is fed: the documents of a part, or what the reader makes of spans of files."""
+        if self.task["part"] is not None:
+            yield from read_part(self.store, self.task["part"])
+            return
+        reader = cast(Reader, registry.build(self.task["reader"]))
+        count = self.counts[self.source]
+        limit = self.task["limit"]
+        for span in self.task["files"]:
+            origin = Origin(self.source, span["path"], span["size"], span["start"], span["end"])
+            try:
+                file = open_input(span["address"])
+            except OSError as error:
+                raise RunFailed(f"{self.source}: {span['address']} cannot be read: {error.strerror or error}") from error
+            with file:
+                readings = reader.read(file, origin)
+                while True:
+                    start = time.perf_counter()
+                    reading = next(readings, None)
+                    if reading is None:
+                        break
+                    documents = reading.documents if limit is None else reading.documents.slice(0, limit - count.kept)
+                    damaged = sum(d.records for d in reading.damaged)
+                    count.dropped.update(reading.skipped)
+                    count.quarantined += damaged
+                    count.kept += len(documents)
+                    count.docs_in += len(documents) + damaged + sum(reading.skipped.values())
+                    count.bytes_out += documents.nbytes
+                    self.log += [f"{self.source}: {d}" for d in reading.damaged]
+                    self.rejects.unread(self.source, reading)
+                    count.seconds += time.perf_counter() - start
+                    yield from rebatch([documents], self.task["batch_bytes"])
+                    if limit is not None and count.kept >= limit:
+                        break
+                if limit is not None and count.kept >= limit:
+                    count.bytes_in += file.tell()
+                    return
+            count.bytes_in += (span["end"] if span["end"] is not None and span["end"] <= span["size"] else span["size"]) - min(
+                span["start"], span["size"]
+            )
+
+    def through_stages(self, batch: pa.RecordBatch) -> None:
+        for stage in self.stages:
+            if len(batch) == 0:
+                return
+            count = self.counts[stage.called]
+            start = time.perf_counter()
+            count.docs_in += len(batch)
+            count.bytes_in += batch.nbytes
+            kept = []
+            for done, verdict in self.pieces(stage, batch):
+                if verdict.kept.all():
+                    kept.append(done)
+                    continue
+                self.rejects.dropped(stage.called, done, verdict)
+                for index, times in enumerate(np.bincount(verdict.first[verdict.first >= 0], minlength=len(verdict.reasons)).tolist()):
+                    if times:
+                        count.dropped[verdict.reasons[index]] += times
+                kept.append(done.filter(pa.array(verdict.kept)))
+            if not kept:
+                batch = batch.slice(0, 0)
+            else:
+                batch = kept[0] if len(kept) == 1 else pa.concat_batches(kept)
+            count.kept += len(batch)
+            count.bytes_out += batch.nbytes
+            if isinstance(stage, Sink):
+                self.sinks[stage.called].write(stage.table(batch))
+            count.seconds += time.perf_counter() - start
+        self.rows_left += len(batch)
+        if len(batch):
+            self.text_bytes += int(pc.sum(pc.binary_length(batch.column("text"))).as_py() or 0)
+            if self.task["documents"]:
+                self.documents.write(batch)
+
+    def pieces(self, stage: Map, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, Verdict]]:
+        """The stage's answer on a batch, in as many pieces as it takes to leave out the documents that break it."""
+        before = self.counts[stage.called].quarantined
+        if self.batch_number in self.care.one_by_one:
+            for row in range(len(batch)):
+                yield from self.piece(stage, batch.slice(row, 1), row)
+        else:
+            yield from self.piece(stage, batch, None)
+        broken = self.counts[stage.called].quarantined - before
+        if broken == len(batch) >= ENOUGH_TO_BLAME_THE_STAGE:
+            raise RunFailed(f"{stage.called}: all {broken} documents of a batch of {self.task['key']} broke it; the last: {self.log[-1]}")
+
+    def piece(self, stage: Map, batch: pa.RecordBatch, row: int | None) -> Iterator[tuple[pa.RecordBatch, Verdict]]:
+        known = (self.care.condemned or {}).get((self.batch_number, stage.called, row)) if row is not None else None
+        if known is not None:
+            self.quarantine(stage, batch, known)
+            return
+        if self.care.about_to is not None:
+            self.care.about_to(self.batch_number, stage.called, row)
+        try:
+            with giving_up_after(stage.patience if self.care.watch else None):
+                applied = stage.apply(batch)
+            if len(applied.batch) != len(batch) or len(applied.verdict) != len(batch):
+                raise RunFailed(
+                    f"{stage.called} was given {len(batch)} documents and answered with {len(applied.batch)} rows and {len(applied.verdict)} verdicts"
+                )
+        except (ImportError, RunFailed, AttributeError, KeyError) as error:
+            # A package or a column that is not there breaks every document alike. One document may still be to blame for the latter two.
+            if len(batch) == 1 and isinstance(error, AttributeError | KeyError):
+                self.quarantine(stage, batch, said(error))
+                return
+            if isinstance(error, ImportError | RunFailed):
+                raise RunFailed(f"{stage.called}: {error}") from error
+            yield from self.halves(stage, batch)
+        except Exception as error:  # whatever a hostile document brings a stage to
+            if len(batch) == 1:
+                self.quarantine(stage, batch, said(error))
+                return
+            yield from self.halves(stage, batch)
+        else:
+            yield applied.batch, applied.verdict
+
+    def halves(self, stage: Map, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, Verdict]]:
+        middle = len(batch) // 2
+        yield from self.piece(stage, batch.slice(0, middle), None)
+        yield from self.piece(stage, batch.slice(middle), None)
+
+    def quarantine(self, stage: Map, row: pa.RecordBatch, error: str) -> None:
+        self.counts[stage.called].quarantined += 1
+        self.log.append(
+            f"{stage.called}: document {row.column('uid')[0].as_py():016x} ({row.column('url')[0].as_py()}) of {self.task['key']}: {error}"
+        )
+        self.rejects.quarantined(stage.called, row, error)
+
+
+def said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:2000]
+
+
+@contextlib.contextmanager
+def giving_up_after(seconds: float | None) -> Iterator[None]:
+    """End this process if the block takes longer, even if C code holds the interpreter; the engine then looks for the document."""
+    if seconds is None:
+        yield
+        return
+    faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__ or sys.stderr)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def peak_memory() -> int:
+    """The most memory this process ever held, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak) if sys.platform == "darwin" else int(peak) * 1024

@@ -1,0 +1,121 @@
+"""Parts: the files of a data set, and reading of the documents that are still in it.
+
+A part is plain data, for it goes to workers and into the journal: its key (its name for good), home (the key's hash, by which rows of a
+global stage find back), rows in its documents file, and the verdict and signal files that were laid beside it since, row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from pipeline.fingerprint import digest
+from pipeline.store import Store
+from stages.documents import BATCH_ROWS
+
+Part = dict[str, Any]
+TOP = 1 << 64
+
+
+def home_of(key: str) -> int:
+    return xxhash.xxh3_64_intdigest(key.encode())
+
+
+def new_part(key: str, source: str, rows: int, text_bytes: int, documents: dict[str, Any] | None, origin: list[dict[str, Any]]) -> Part:
+    return {
+        "key": key,
+        "source": source,
+        "home": home_of(key),
+        "rows": rows,
+        "kept": rows,
+        "text_bytes": text_bytes,
+        "documents": documents,
+        "verdicts": [],
+        "signals": [],
+        "inputs": origin,
+    }
+
+
+def identity(part: Part) -> str:
+    """What a stage that reads the part depends on: contents, never where or when they were made."""
+    sums = [(part["documents"] or {}).get("checksum"), [v["checksum"] for v in part["verdicts"]], [s["checksum"] for s in part["signals"]]]
+    return digest([part["key"], part["source"], part["rows"], sums])
+
+
+@dataclass(frozen=True)
+class Documents:
+    """A data set as a global stage sees it."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(int(p["kept"]) for p in self.parts)
+
+    @property
+    def text_bytes(self) -> int:
+        return sum(int(p["text_bytes"]) for p in self.parts)
+
+
+def read_part(store: Store, part: Part, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """The documents of a part that are still in, in batches; `columns` None reads all and adds the signals laid beside."""
+    if part["documents"] is None or part["rows"] == 0:
+        return
+    keep = kept_mask(store, part)
+    signals = read_signals(store, part, columns)
+    with store.open(part["documents"]["path"]) as file:
+        documents = pq.ParquetFile(file, pre_buffer=False)
+        there = documents.schema_arrow.names
+        wanted = [c for c in columns if c in there] if columns is not None else None
+        row = 0
+        for batch in documents.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
+            mask = keep[row : row + len(batch)]
+            for name, values in signals.items():
+                beside = values.slice(row, len(batch))
+                index = batch.schema.get_field_index(name)
+                batch = batch.append_column(name, beside) if index < 0 else batch.set_column(index, name, beside)
+            row += len(batch)
+            if not mask.all():
+                batch = batch.filter(pa.array(mask))
+            if len(batch):
+                yield batch
+
+
+def kept_mask(store: Store, part: Part) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    keep = np.ones(part["rows"], dtype=bool)
+    for verdict in part["verdicts"]:
+        with store.open(verdict["path"]) as file:
+            keep &= pq.read_table(file, columns=["kept"]).column("kept").to_numpy()
+    return keep
+
+
+def read_signals(store: Store, part: Part, columns: Sequence[str] | None) -> dict[str, pa.Array]:
+    found: dict[str, pa.Array] = {}
+    for signals in part["signals"]:
+        with store.open(signals["path"]) as file:
+            table = pq.read_table(file).drop_columns(["uid"])
+        for name in table.column_names:
+            if columns is None or name in columns:
+                found[name] = table.column(name).combine_chunks()
+    return found
+
+
+def buckets_for(amount: int, each: int, most: int = 4096) -> int:
+    """A power of two: how many buckets of about `each` hold the amount. It depends on the data alone, never on workers."""
+    buckets = 1
+    while buckets < most and buckets * each < amount:
+        buckets *= 2
+    return buckets
+
+
+def bucket_of(values: np.ndarray[Any, Any], buckets: int) -> np.ndarray[Any, Any]:
+    """The bucket of each uint64 by its top bits."""
+    if buckets == 1:
+        return np.zeros(len(values), dtype=np.uint64)
+    return values >> np.uint64(64 - (buckets.bit_length() - 1))

@@ -1,0 +1,93 @@
+"""What was dropped, by whom and why: one file for each stage and part, so that "why did this page go?" always has an answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.store import Store
+from pipeline.writing import PartWriter
+from stages.documents import Reading
+from stages.stage import Verdict
+
+SCHEMA = pa.schema(
+    [
+        ("uid", pa.uint64()),
+        ("url", pa.string()),
+        ("source", pa.string()),
+        ("stage", pa.string()),
+        ("reason", pa.string()),
+        ("detail", pa.string()),
+        ("text", pa.string()),
+    ]
+)
+QUARANTINED = "quarantined"
+DAMAGED = "damaged"
+
+
+class Rejects:
+    """The rejects of one part, a writer for each stage that has any."""
+
+    def __init__(self, store: Store, file_name: str, source: str, settings: dict[str, Any], writers: list[PartWriter]) -> None:
+        self.store = store
+        self.file_name = file_name
+        self.source = source
+        self.keep_below = int(settings["keep"] * 2.0**64)
+        self.text = bool(settings["text"])
+        self._writers: dict[str, PartWriter] = {}
+        self._all = writers
+
+    def _writer(self, stage: str) -> PartWriter:
+        if stage not in self._writers:
+            self._writers[stage] = PartWriter(self.store, f"stages/{stage}/rejects/{self.file_name}.parquet")
+            self._all.append(self._writers[stage])
+        return self._writers[stage]
+
+    def dropped(self, stage: str, batch: pa.RecordBatch, verdict: Verdict) -> None:
+        rows = np.flatnonzero(~verdict.kept)
+        reasons = [verdict.reason(int(r)) for r in rows]
+        details = [_detail(verdict, int(r)) for r in rows]
+        self._put(stage, batch.take(pa.array(rows)), reasons, details)
+
+    def quarantined(self, stage: str, row: pa.RecordBatch, error: str) -> None:
+        self._put(stage, row, [QUARANTINED] * len(row), [error] * len(row))
+
+    def unread(self, stage: str, reading: Reading) -> None:
+        """Records that a reader skipped by name, and stretches that were damaged."""
+        rows = [(None, s.url, s.reason, s.detail) for s in reading.skips] + [(None, None, DAMAGED, str(d)) for d in reading.damaged]
+        if rows and self.keep_below:
+            columns = [pa.array([r[0] for r in rows], pa.uint64()), _texts([r[1] for r in rows])]
+            columns += [pa.array([self.source] * len(rows)), pa.array([stage] * len(rows))]
+            columns += [_texts([r[2] for r in rows]), _texts([r[3] for r in rows]), pa.nulls(len(rows), pa.string())]
+            self._writer(stage).write(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+
+    def _put(self, stage: str, batch: pa.RecordBatch, reasons: list[str | None], details: list[str | None]) -> None:
+        if self.keep_below < 1 << 64:
+            # uids are hashes already: a share of them is a fair sample, the same on every run
+            chosen = np.array([int(u) < self.keep_below for u in batch.column("uid").to_pylist()], dtype=bool)
+            batch = batch.filter(pa.array(chosen))
+            reasons = [r for r, c in zip(reasons, chosen, strict=True) if c]
+            details = [d for d, c in zip(details, chosen, strict=True) if c]
+        if len(batch) == 0:
+            return
+        text = batch.column("text") if self.text else pa.nulls(len(batch), pa.string())
+        columns = [batch.column("uid"), batch.column("url"), pa.array([self.source] * len(batch)), pa.array([stage] * len(batch))]
+        columns += [pa.array(reasons, pa.string()), _texts(details), text]
+        self._writer(stage).write(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+
+    def close(self) -> dict[str, dict[str, Any]]:
+        return {f"rejects/{stage}": facts for stage, writer in self._writers.items() if (facts := writer.close()) is not None}
+
+
+def _detail(verdict: Verdict, row: int) -> str | None:
+    """The detail that the stage gave; other reasons that held, where it gave none."""
+    if row in verdict.details:
+        return verdict.details[row]
+    others = verdict.every_reason(row)[1:]
+    return f"also {', '.join(others)}" if others else None
+
+
+def _texts(values: list[Any]) -> pa.Array:
+    return pa.array([v if v is None else str(v).encode("utf-8", "replace").decode() for v in values], pa.string())

@@ -1,0 +1,131 @@
+"""Sections that a stage adds to its part of the report.
+
+A maker gets the stage's entry of run.json and its report.json, and returns a section, or None where there is nothing to show.
+It is found by the stage's name in recipes, or by its kind; to add one, write it and name it in MAKERS.
+All markup is made by `fragment`, a jinja2 template in which every value is escaped; never put crawled text into Markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from pipeline.inspect import as_bytes, as_number, as_rate, as_seconds, as_share, plain
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled piece of the report, made by `fragment`."""
+
+    title: str
+    html: Markup
+
+
+SectionMaker = Callable[[Mapping[str, Any], Mapping[str, Any]], Section | None]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A line of a bar chart: its length is `share` of the longest, from 0 to 1."""
+
+    label: str
+    value: int
+    share: float
+    of_all: str
+
+
+def sections_of(entry: Mapping[str, Any], report: Mapping[str, Any], makers: Mapping[str, SectionMaker]) -> list[Section]:
+    """What the makers of this stage have to show. `entry["stage"]` is its name in recipes, where it has a name of its own too."""
+    names = dict.fromkeys(str(entry[key]) for key in ("stage", "name", "kind") if entry.get(key))
+    made = [makers[name](entry, report) for name in names if name in makers]
+    return [section for section in made if section is not None]
+
+
+def fragment(template: str, values: Mapping[str, Any]) -> Markup:
+    """Markup from a jinja2 template; every value in it is escaped."""
+    return Markup(environment().from_string(template).render(values))
+
+
+def bars(caption: str, head: str, rows: Sequence[tuple[str, int]], whole: int) -> Markup:
+    """A table of counts with a bar beside each, and its share of a whole."""
+    longest = max((value for _, value in rows), default=0) or 1
+    lines = [Bar(label, value, value / longest, as_share(value, whole)) for label, value in rows]
+    return fragment(BARS, {"caption": caption, "head": head, "rows": lines})
+
+
+BARS = """\
+<table class="bars"><caption>{{ caption }}</caption>
+<thead><tr><th scope="col">{{ head }}</th><th scope="col" class="n">documents</th><th scope="col" class="n">share</th><td></td></tr></thead>
+<tbody>{% for row in rows %}
+<tr><th scope="row" dir="auto">{{ row.label }}</th><td class="n">{{ row.value | number }}</td><td class="n">{{ row.of_all }}</td>
+<td class="track" aria-hidden="true"><span class="bar lost" style="width:{{ '%.2f' % (100 * row.share) }}%"></span></td></tr>
+{% endfor %}</tbody></table>"""
+
+
+@cache
+def environment() -> Environment:
+    """Every value is escaped, and loses its control characters before that; a name that is not there is an error."""
+    made = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        loader=FileSystemLoader(Path(__file__).parent),
+        finalize=harmless,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"number": as_number, "seconds": as_seconds, "bytes": as_bytes, "moment": moment}
+    made.tests |= {"web": is_web}
+    made.globals |= {"share": as_share, "rate": as_rate}
+    return made
+
+
+def harmless(value: object) -> object:
+    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def is_web(url: object) -> bool:
+    """May this be a link? Only a plain http(s) address."""
+    if not isinstance(url, str) or plain(url) != url or any(letter.isspace() for letter in url):
+        return False
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        return False
+
+
+def moment(time: str) -> str:
+    """An ISO time without its fraction of a second: 2026-01-31 12:00:00 +00:00."""
+    date, _, rest = time.partition("T")
+    clock, zone = rest[:8], rest[8:].lstrip(".0123456789")
+    return " ".join(part for part in (date, clock, "UTC" if zone in ("Z", "+00:00") else zone) if part)
+
+
+def reading(entry: Mapping[str, Any], report: Mapping[str, Any]) -> Section | None:
+    """How fast a source was read."""
+    size, seconds, records = entry.get("bytes_in"), entry.get("seconds"), entry.get("docs_in")
+    if not size or not seconds or not records:
+        return None
+    template = (
+        "<p>{{ size | bytes }} read, {{ (size / seconds) | bytes }} a second; a record has {{ (size / records) | bytes }} on average.</p>"
+    )
+    return Section("Volume", fragment(template, {"size": size, "seconds": seconds, "records": records}))
+
+
+def writing(entry: Mapping[str, Any], report: Mapping[str, Any]) -> Section | None:
+    """How much a sink wrote."""
+    size, kept = entry.get("bytes_out"), entry.get("kept")
+    if not size or not kept:
+        return None
+    template = "<p>{{ size | bytes }} written below <code>{{ name }}/</code>, {{ (size / kept) | bytes }} a document.</p>"
+    return Section("Files", fragment(template, {"size": size, "kept": kept, "name": entry["name"]}))
+
+
+MAKERS: Mapping[str, SectionMaker] = {"read": reading, "sink": writing}

@@ -1,0 +1,285 @@
+"""A recipe carried out in a folder: legs and global stages in order, manifests, the account, alarms, and the report."""
+
+from __future__ import annotations
+
+import platform
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any, Protocol, cast
+
+import psutil
+
+from pipeline.cluster import Where
+from pipeline.counts import Account, Count
+from pipeline.engine import Engine, Watcher
+from pipeline.errors import NotConserved, RecipeError
+from pipeline.flow import DaskFlow
+from pipeline.journal import Journal, files_of
+from pipeline.leg_tasks import Inputs, Portion, find_inputs, global_task, tasks_of_leg
+from pipeline.parts import Documents, Part
+from pipeline.plan import GlobalNode, Leg, Node, Plan, make_plan
+from pipeline.recipe import Recipe, Source
+from pipeline.store import Store, one_run_at_a_time
+from stages.stage import Annotate, Global, Reader, Rule, Sink, Stage
+
+PACKAGES = ("gristmill", "pyarrow", "numpy", "dask", "distributed", "resiliparse", "xxhash", "pydantic")
+
+
+class Face(Watcher, Protocol):
+    """What a run tells the person who started it."""
+
+    def begins(self, node: Node, parts: int) -> None: ...
+
+    def ends(self, node: Node) -> None: ...
+
+
+@dataclass
+class Summary:
+    """What a run came to."""
+
+    out: str
+    record: dict[str, Any]
+    worked: int
+    alarms: list[str] = field(default_factory=list)
+
+
+def run(recipe: Recipe, out: str, where: Where, face: Face, portion: Portion | None = None) -> Summary:
+    """Carry a recipe out; what is finished already is not done again."""
+    store = Store(out)
+    store.make_root()
+    with one_run_at_a_time(store):
+        check_folder(recipe, store)
+        store.remove_temporary()
+        return _Run(recipe, store, where, face, portion or Portion()).carry_out()
+
+
+def check_folder(recipe: Recipe, store: Store) -> None:
+    """A folder belongs to the recipe of one name; another version of that recipe is welcome."""
+    record = store.read_json("run.json")
+    if record is not None and record.get("name") != recipe.name:
+        raise RecipeError(
+            f"{store.address}: this folder holds a run of the recipe named {record.get('name')}, not {recipe.name}; choose another --out, or remove it"
+        )
+    if record is None and any(not p.startswith((".lock", "logs/", "journal/")) for p in store.files("")) and not store.exists("journal"):
+        raise RecipeError(f"{store.address}: this folder holds files that are no run of ours; choose an empty one")
+
+
+class _Run:
+    def __init__(self, recipe: Recipe, store: Store, where: Where, face: Face, portion: Portion) -> None:
+        self.recipe = recipe
+        self.store = store
+        self.where = where
+        self.face = face
+        self.plan: Plan = make_plan(recipe)
+        self.began = time.time()
+        self.inputs: dict[str, Inputs] = find_inputs(recipe, store, portion, where.count)
+        self.account = Account()
+        self.documents: dict[str, Documents] = {}
+        self.mine: set[str] = set()  # files that belong to this version of the run
+        self.log: list[str] = []
+
+    def carry_out(self) -> Summary:
+        journal = Journal(self.store)
+        journal.check(self.store.files(""))
+        if self.store.read_json("run.json") is None:
+            self.store.write_json("run.json", {"name": self.recipe.name, "status": "running"})
+        with Engine(journal, self.where, self.face) as engine:
+            for wave in self.plan.waves():
+                self.work(wave, engine)
+        if engine.worked:
+            self.clear_stale(journal)
+        record = self.record()
+        alarms = cast(list[str], record["alarms"])
+        before = self.store.read_json("run.json")
+        if engine.worked or before.get("status") != "done" or without_times(before) != without_times(record):
+            self.write_reports(record)
+        else:
+            record = before
+        return Summary(self.store.address, record, engine.worked, alarms)
+
+    def work(self, wave: list[Node], engine: Engine) -> None:
+        """One wave: all its legs together, or one global stage."""
+        if isinstance(wave[0], GlobalNode):
+            self.work_global(wave[0], engine)
+            return
+        legs = [n for n in wave if isinstance(n, Leg)]
+        tasks = {leg.name: tasks_of_leg(leg, self.recipe, self.store, self.inputs, self.fed(leg)) for leg in legs}
+        for leg in legs:
+            self.face.begins(leg, len(tasks[leg.name]))
+        results = engine.run(t for leg in legs for t in tasks[leg.name])
+        for leg in legs:
+            parts: list[Part] = []
+            for task in tasks[leg.name]:
+                result = results[task["task"]]
+                parts.append(result["part"])
+                self.account.add(task["source"], result["counts"], result["peak_memory"])
+                self.log += result["log"]
+                self.remember(result["files"])
+            self.finish(leg, parts, leg.fingerprint(self.recipe))
+
+    def work_global(self, node: GlobalNode, engine: Engine) -> None:
+        docs = Documents(tuple(self.fed(node)))
+        self.face.begins(node, len(docs.parts))
+        print_ = node.fingerprint(self.recipe)
+        flow = DaskFlow(engine, self.store, node.step, node.name, print_, self.recipe.head.rejects.model_dump(), self.account)
+        stage = cast(Global, node.step.stage)
+        after = cast(Documents, stage.run(docs, flow))
+        count = self.account.total(node.name)
+        if node.name not in self.account.stages:  # a stage that only looks: all stay
+            for part in docs.parts:
+                self.account.of(node.name, part["source"]).add(Count(docs_in=part["kept"], kept=part["kept"]))
+            count = self.account.total(node.name)
+        count.check(node.name)
+        if count.docs_in != docs.rows or count.kept != after.rows:
+            raise NotConserved(
+                f"{node.name}: {docs.rows:,} documents were handed over and {after.rows:,} are left, but it says {count.docs_in:,} and {count.kept:,}"
+            )
+        for task_files in flow.files:
+            self.remember(task_files)
+        task = global_task(print_, docs.parts)
+        beside = [f for p in after.parts for f in [*p["verdicts"], *p["signals"]]]
+        if task not in engine.journal.done:  # for `plan`, which looks a global stage up without going through its rounds
+            engine.journal.add(task, {"parts": list(after.parts), "files": {f["path"]: f for f in beside}})
+        self.finish(node, list(after.parts), print_)
+
+    def fed(self, node: Node) -> list[Part]:
+        return sorted((p for name in node.feeds for p in self.documents[name].parts), key=lambda p: str(p["key"]))
+
+    def remember(self, files: dict[str, Any]) -> None:
+        self.mine |= {facts["path"] for facts in files.values()}
+
+    def finish(self, node: Node, parts: list[Part], print_: str) -> None:
+        """A node is done: its manifest is written."""
+        self.documents[node.name] = Documents(tuple(parts))
+        stages = [s.called for s in node.steps] if isinstance(node, Leg) else [node.name]
+        manifest = {
+            "leg": node.name,
+            "stages": stages,
+            "feeds": list(node.feeds),
+            "fingerprint": print_,
+            "rows": sum(p["rows"] for p in parts),
+            "parts": [manifest_part(p) for p in parts],
+        }
+        write_if_changed(self.store, f"legs/{node.name}/manifest.json", manifest)
+        self.face.ends(node)
+
+    def clear_stale(self, journal: Journal) -> None:
+        """Remove what earlier versions of this run wrote and this one does not use; only files the journal knows to be ours."""
+        stale = {path for result in journal.done.values() for path, _ in files_of(result)} - self.mine
+        names = {n.name for n in self.plan.nodes} | {name for name, _ in self.plan.stage_order()}
+        stale |= {
+            p
+            for p in self.store.files("")
+            if p.endswith(("/manifest.json", "/report.json")) and p.startswith(("legs/", "stages/")) and p.split("/")[1] not in names
+        }
+        self.store.remove(sorted(stale))
+
+    def record(self) -> dict[str, Any]:
+        """run.json."""
+        stages = [
+            self.entry(name, thing.reader.stage if isinstance(thing, Source) else thing.stage) for name, thing in self.plan.stage_order()
+        ]
+        return {
+            "name": self.recipe.name,
+            "status": "done",
+            "gristmill": version("gristmill"),
+            "recipe": self.recipe.resolved(),
+            "versions": {name: version(name) for name in PACKAGES} | {"python": platform.python_version()},
+            "machine": {
+                "system": platform.platform(),
+                "cores": psutil.cpu_count(logical=True),
+                "memory": psutil.virtual_memory().total,
+                "workers": self.where.count,
+            },
+            "started": datetime.fromtimestamp(self.began, UTC).isoformat(timespec="seconds"),
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            "seconds": round(time.time() - self.began, 3),
+            "disk_bytes": sum(size for path, size in self.store.files("").items() if path in self.mine),
+            "inputs": {name: {"files": len(i.files), "bytes": i.bytes} for name, i in self.inputs.items()},
+            "alarms": self.alarms(),
+            "stages": stages,
+        }
+
+    def entry(self, name: str, stage: Stage) -> dict[str, Any]:
+        total = self.account.total(name).plain()
+        return {
+            "name": name,
+            "stage": stage.recipe_name(),
+            "kind": kind_of(stage),
+            "about": (type(stage).__doc__ or "").strip().split("\n")[0],
+            "settings": stage.model_dump(mode="json", exclude_none=True),
+            **total,
+            "peak_memory": self.account.peak_memory.get(name, 0),
+            "sources": {source: count.plain() for source, count in sorted(self.account.stages.get(name, {}).items())},
+        }
+
+    def alarms(self) -> list[str]:
+        found = []
+        for name, thing in self.plan.stage_order():
+            if isinstance(thing, Source):
+                continue
+            for origin, count in sorted(self.account.stages.get(name, {}).items()):
+                gone = count.docs_in - count.kept
+                if count.docs_in and gone / count.docs_in > thing.stage.expect_drops:
+                    most = max([*count.dropped.items(), ("quarantined", count.quarantined)], key=lambda x: x[1])
+                    found.append(
+                        f"{name} dropped {gone / count.docs_in:.0%} of {origin} ({gone:,} of {count.docs_in:,}), most as {most[0]}; it expects {thing.stage.expect_drops:.0%} at most"
+                    )
+                if count.quarantined:
+                    found.append(f"{name} quarantined {count.quarantined:,} documents of {origin} that it broke on")
+        for source in self.recipe.sources:
+            read = self.account.total(source.name)
+            if read.quarantined:
+                found.append(f"{source.name}: {read.quarantined:,} damaged records in its files")
+            if read.kept == 0:
+                found.append(f"{source.name} gave no documents")
+        return found
+
+    def write_reports(self, record: dict[str, Any]) -> None:
+        from pipeline.report.build import build_report
+        from pipeline.samples import samples_of
+
+        for entry in record["stages"]:
+            steady: dict[str, Any] = without_times(entry)
+            write_if_changed(self.store, f"stages/{entry['name']}/report.json", steady | {"samples": samples_of(self.store, entry["name"])})
+        if self.log:
+            self.store.write("logs/run.log", "".join(f"{line}\n" for line in self.log).encode("utf-8", "replace"))
+        self.store.write_json("run.json", record)
+        self.store.write("report.html", build_report(self.store.address).encode("utf-8", "replace"))
+
+
+def manifest_part(part: Part) -> dict[str, Any]:
+    """What the manifest says of a part; no times, so that two runs can be compared."""
+    files = {"documents": part["documents"]["path"]} if part["documents"] else {}
+    return {
+        "key": part["key"],
+        "source": part["source"],
+        "from": part.get("leg"),
+        "inputs": part["inputs"],
+        "rows": part["rows"],
+        "kept": part["kept"],
+        "files": files | {"verdicts": [v["path"] for v in part["verdicts"]], "signals": [s["path"] for s in part["signals"]]},
+        "checksums": [f["checksum"] for f in [part["documents"] or {"checksum": None}, *part["verdicts"], *part["signals"]]],
+    }
+
+
+def write_if_changed(store: Store, path: str, data: dict[str, Any]) -> None:
+    if store.read_json(path) != data:
+        store.write_json(path, data)
+
+
+def without_times(data: Any) -> Any:
+    """A record less what differs between two runs that did the same."""
+    timely = {"seconds", "started", "finished", "peak_memory", "machine"}  # all of a run that a clock or a machine decides
+    if isinstance(data, dict):
+        return {k: without_times(v) for k, v in data.items() if k not in timely}
+    return [without_times(v) for v in data] if isinstance(data, list) else data
+
+
+def kind_of(stage: Stage) -> str:
+    for kind, name in ((Reader, "read"), (Global, "global"), (Sink, "sink"), (Rule, "rule"), (Annotate, "annotate")):
+        if isinstance(stage, kind):
+            return name
+    return "rewrite"

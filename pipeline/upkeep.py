@@ -1,0 +1,96 @@
+"""Small services around a run: `init`, `doctor`, `clean`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import psutil
+from rich.table import Table
+
+from pipeline import registry
+from pipeline.errors import RecipeError
+from pipeline.store import Store, one_run_at_a_time
+from stages.stage import Reader
+
+OPTIONAL = {
+    "trafilatura": ("extract: {engine: trafilatura}", "gristmill[trafilatura]"),
+    "s3fs": ("s3:// addresses", "gristmill[cluster]"),
+    "gcsfs": ("gs:// addresses", "gristmill[cluster]"),
+    "huggingface_hub": ("hf:// addresses", "gristmill[cluster]"),
+    "dask_jobqueue": ("--cluster slurm.yaml", "gristmill[cluster]"),
+    "torch": ("neural judges and training", "gristmill[gpu]"),
+    "vllm": ("scoring by a language model", "gristmill[llm]"),
+}
+
+
+def examine() -> Table:
+    """What this machine has, and what is missing for what."""
+    table = Table(title="doctor", title_justify="left", show_header=False)
+    table.add_row("python", f"{platform.python_version()} on {platform.platform()}")
+    table.add_row("cores", f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} usable")
+    memory = psutil.virtual_memory()
+    table.add_row("memory", f"{memory.available / 1e9:,.1f} GB free of {memory.total / 1e9:,.1f} GB")
+    disk = shutil.disk_usage(Path.cwd())
+    table.add_row("disk here", f"{disk.free / 1e9:,.1f} GB free")
+    table.add_row("stages", ", ".join(registry.built_in()))
+    table.add_row("stages of other packages", ", ".join(registry.installed()) or "none")
+    for module, (what, extra) in OPTIONAL.items():
+        there = importlib.util.find_spec(module) is not None
+        table.add_row(what, "ready" if there else f"needs {module}: pip install '{extra}'")
+    return table
+
+
+def clean_up(out: str, *, flow: bool, legs: bool, rejects: bool, dry_run: bool) -> tuple[int, int]:
+    """Remove intermediates; files and bytes that went."""
+    store = Store(out)
+    if store.read_json("run.json") is None:
+        raise RecipeError(f"{out}: no run is here (there is no run.json)")
+    with one_run_at_a_time(store):
+        present = store.files("")
+        chosen = [
+            path
+            for path in present
+            if (flow and path.startswith("flow/") and path.endswith(".arrow"))
+            or (legs and path.startswith("legs/") and path.endswith(".parquet"))
+            or (rejects and path.startswith("stages/") and "/rejects/" in path and path.endswith(".parquet"))
+        ]
+        if not dry_run:
+            store.remove(chosen)
+    return len(chosen), sum(present[path] for path in chosen)
+
+
+def start_recipe(folder: Path, recipe: Path) -> str:
+    """Write a recipe for what lies in a folder; says what was found and what to do next."""
+    if recipe.exists():
+        raise RecipeError(f"{recipe}: is there already; give another name with --recipe")
+    if not folder.is_dir():
+        raise RecipeError(f"{folder}: no such folder")
+    readers = [kind for kind in registry.built_in().values() if issubclass(kind, Reader)]
+    endings: Counter[str] = Counter()
+    found: Counter[str] = Counter()
+    for path in folder.rglob("*"):
+        if path.is_file():
+            # the longest ending that a reader knows decides: pages.warc.gz is a crawl, not a compressed text
+            known = [(suffix, r.recipe_name()) for r in readers for suffix in r.suffixes if path.name.lower().endswith(suffix)]
+            if known:
+                suffix, name = max(known, key=lambda x: len(x[0]))
+                found[name] += 1
+                endings[suffix] += 1
+    if not found:
+        raise RecipeError(f"{folder}: no file that a reader knows; there are {', '.join(sorted({s for r in readers for s in r.suffixes}))}")
+    shown = folder.resolve()
+    names = {name: ("crawl" if len(found) == 1 else f"{name}_files") for name in found}
+    sources = "\n".join(f'  {names[name]}:\n    {name}: {{path: "{shown}"}}' for name in sorted(found))
+    pages = any(r.pages for r in readers if r.recipe_name() in found)
+    first = "  - extract\n" if pages else ""
+    recipe.write_text(
+        f"name: {folder.resolve().name.replace(' ', '-') or 'run'}\nsources:\n{sources}\nstages:\n{first}  - exact_dedup\n  - write\n",
+        encoding="utf-8",
+    )
+    counted = ", ".join(f"{n:,} {suffix}" for suffix, n in endings.most_common())
+    return f"{recipe} is written for {counted} in {folder}.\nTry it: gristmill run {recipe} --limit 1000"

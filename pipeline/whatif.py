@@ -1,0 +1,110 @@
+"""`gristmill plan`: what would run, what is up to date, and why not. It looks, and changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from pipeline.journal import Journal
+from pipeline.leg_tasks import Portion, find_inputs, global_task, tasks_of_leg
+from pipeline.parts import Part
+from pipeline.plan import GlobalNode, make_plan
+from pipeline.recipe import Recipe
+from pipeline.store import Store
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """What would happen to one leg or global stage."""
+
+    name: str
+    kind: str
+    stages: list[str]
+    feeds: list[str]
+    fingerprint: str
+    parts: int | None
+    up_to_date: int | None
+    why: str
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def foresee(recipe: Recipe, out: str) -> list[Foreseen]:
+    """Every node of the plan, held against the journal."""
+    store = Store(out)
+    plan = make_plan(recipe)
+    inputs = find_inputs(recipe, store, Portion(), 1, remember=False)
+    journal = Journal(store)
+    gone = journal.check(store.files(""))
+    known: dict[str, list[Part] | None] = {}
+    seen = []
+    for node in plan.nodes:
+        upstream = [known[f] for f in node.feeds]
+        print_ = node.fingerprint(recipe)
+        before = store.read_json(f"legs/{node.name}/manifest.json")
+        changed = "its stages, their code or packages changed" if before and before["fingerprint"] != print_ else ""
+        fed = [p for parts in upstream if parts is not None for p in parts]
+        if any(parts is None for parts in upstream):
+            seen.append(
+                Foreseen(
+                    node.name,
+                    kind(node),
+                    stages(node),
+                    list(node.feeds),
+                    print_,
+                    None,
+                    None,
+                    changed or f"known once {', '.join(f for f in node.feeds if known[f] is None)} is done",
+                )
+            )
+            known[node.name] = None
+            continue
+        if isinstance(node, GlobalNode):
+            done = journal.done.get(global_task(print_, fed))
+            why = "up to date" if done else changed or ("its documents changed" if before else "never run")
+            seen.append(Foreseen(node.name, "global", stages(node), list(node.feeds), print_, len(fed), len(fed) if done else 0, why))
+            known[node.name] = done["parts"] if done else None
+            continue
+        tasks = tasks_of_leg(node, recipe, store, inputs, fed)
+        results = [journal.done.get(t["task"]) for t in tasks]
+        fresh = sum(r is not None for r in results)
+        old = {p["key"] for p in before["parts"]} if before else set()
+        new = sum(t["key"] not in old for t in tasks)
+        why = (
+            "up to date"
+            if fresh == len(tasks)
+            else changed
+            or ("never run" if not before else f"{new} new parts" if new else "input changed" + (", files are missing" if gone else ""))
+        )
+        seen.append(Foreseen(node.name, "leg", stages(node), list(node.feeds) or [f"files of {node.name}"], print_, len(tasks), fresh, why))
+        known[node.name] = [r["part"] for r in results if r is not None] if fresh == len(tasks) else None
+    return seen
+
+
+def kind(node: Any) -> str:
+    return "global" if isinstance(node, GlobalNode) else "leg"
+
+
+def stages(node: Any) -> list[str]:
+    return [node.name] if isinstance(node, GlobalNode) else [s.called for s in node.steps]
+
+
+def render(seen: list[Foreseen]) -> Table:
+    table = Table(title="plan", title_justify="left")
+    for name in ("leg", "stages", "from", "parts", "up to date", "fingerprint", "why"):
+        table.add_column(name)
+    for s in seen:
+        table.add_row(
+            escape(s.name),
+            escape(" > ".join(s.stages)),
+            escape(", ".join(s.feeds)),
+            "?" if s.parts is None else f"{s.parts:,}",
+            "?" if s.up_to_date is None else f"{s.up_to_date:,}",
+            s.fingerprint[:12],
+            escape(s.why),
+        )
+    return table

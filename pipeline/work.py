@@ -1,0 +1,81 @@
+"""What a worker is asked to do: a few tasks, plain data in, plain data out. Failures come back as words, never as pickles."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import threading
+import time
+import traceback
+from typing import Any
+
+from pipeline import flow_tasks
+from pipeline.careful import grind_carefully
+from pipeline.errors import GristmillError
+from pipeline.leg import Care, Result, Task, grind
+
+KINDS = {
+    "map": flow_tasks.run_map,
+    "exchange": flow_tasks.run_exchange,
+    "join": flow_tasks.run_join,
+    "merge": flow_tasks.run_merge,
+    "drop": flow_tasks.run_drop,
+}
+
+
+def run_tasks(tasks: list[Task], careful: bool = False, watch: bool = False) -> list[Result]:
+    """The results of some tasks, in order; after a failure the rest is left undone."""
+    done: list[Result] = []
+    for task in tasks:
+        start = time.perf_counter()
+        done.append(one(task, careful, watch) | {"seconds": round(time.perf_counter() - start, 4)})
+        if "failed" in done[-1]:
+            break
+    return done
+
+
+def one(task: Task, careful: bool, watch: bool) -> Result:
+    what = f"{task['node']}, {task['kind']} {task['key']}"
+    try:
+        if task["kind"] == "leg":
+            return grind_carefully(task, memory_limit()) if careful else grind(task, Care(watch=watch))
+        return KINDS[task["kind"]](task)
+    except GristmillError as error:
+        return {"failed": str(error), "error": type(error).__name__}
+    except OSError as error:
+        return {"failed": f"{what}: {in_words(error)}", "error": "RunFailed"}
+    except Exception as error:  # a fault of ours or of a stage's: said with its trace, and the run stops
+        return {"failed": f"{what}: {type(error).__name__}: {error}", "error": "RunFailed", "trace": traceback.format_exc()}
+
+
+def in_words(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename else ""
+    if error.errno == errno.ENOSPC:
+        return f"{where}the disk is full; make room and run the same command again: what is finished is kept"
+    if error.errno == errno.EDQUOT:
+        return f"{where}the disk quota is used up; make room and run the same command again"
+    return f"{where}{error.strerror or error}"
+
+
+def memory_limit() -> int | None:
+    """What this worker may hold, if it is a Dask worker with a limit."""
+    try:
+        from distributed import get_worker
+
+        limit: Any = get_worker().memory_manager.memory_limit
+    except (ImportError, ValueError):
+        return None
+    return int(limit) if limit else None
+
+
+def dask_setup(worker: Any) -> None:
+    """Preloaded by every local worker: leave Ctrl-C to the driver, and do not outlive it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_follow, args=(os.getppid(),), daemon=True, name="follow-parent").start()
+
+
+def _follow(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    os._exit(0)

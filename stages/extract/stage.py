@@ -1,0 +1,79 @@
+"""The stage that turns pages into text, and says of each page without text why it has none."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from stages.documents import PAGE, as_json, column_of
+from stages.extract.engine import ENGINES, EngineName, Extracted, check_engine, markup
+from stages.extract.nesting import nests_deeper
+from stages.stage import Applied, Rewrite, Signals, Verdict, with_columns
+
+
+class Extract(Rewrite):
+    """Main text out of HTML: fills `text`, adds what the page says of itself to `meta`, and removes `html` and `charset`.
+
+    Rows that have text and no html pass untouched. What the reader put into `meta` wins over what the page says.
+    """
+
+    engine: Annotated[
+        EngineName, Field(description="resiliparse is fast; trafilatura (an extra) finds more; plain is all visible text")
+    ] = "resiliparse"
+    max_nesting: Annotated[int, Field(description="pages that nest elements deeper are dropped: they cost the square of it", ge=1)] = 1000
+
+    needs: ClassVar[tuple[str, ...]] = ("html", "charset", "text", "url", "meta")
+    costly: ClassVar[bool] = True
+
+    @model_validator(mode="after")
+    def _engine_is_here(self) -> Extract:
+        check_engine(self.engine)
+        return self
+
+    def rewrite(self, batch: pa.RecordBatch) -> Applied:
+        read = ENGINES[self.engine]
+        columns = Signals(batch)
+        texts: list[str | None] = columns.column("text").to_pylist()
+        metas: list[str | None] = columns.column("meta").to_pylist()
+        urls: list[str | None] = columns.column("url").to_pylist()
+        charsets: list[str | None] = columns.column("charset").to_pylist()
+        pages = columns.column("html")
+        no_source, too_deep, empty = (np.zeros(len(batch), dtype=bool) for _ in range(3))
+        for row, text in enumerate(texts):
+            html = pages[row].as_py()  # one at a time: the pages of a batch may be larger than its text by far
+            if html is None:
+                no_source[row] = not text
+                continue
+            page = markup(html, charsets[row])
+            if nests_deeper(page, self.max_nesting):
+                too_deep[row], texts[row] = True, None
+                continue
+            extracted = read(page, urls[row])
+            texts[row], metas[row] = extracted.text, merged(metas[row], extracted)
+            empty[row] = not extracted.text
+        verdict = (
+            Verdict.keep(len(batch))
+            .drop(no_source, "no_text_in_source")
+            .drop(too_deep, "nested_too_deep", [f"more than {self.max_nesting:,} elements open at once"] * len(batch))
+            .drop(empty, "no_text")
+        )
+        done = with_columns(batch, {"text": column_of(texts, pa.string()), "meta": column_of(metas, pa.string())})
+        return Applied(done.drop_columns(PAGE.names), verdict)
+
+
+def merged(meta: str | None, page: Extracted) -> str | None:
+    """The reader's `meta` with what the page says of itself; `published` is the page's date, since `date` is the crawl's."""
+    said = {
+        "title": page.title,
+        "author": page.author,
+        "published": page.date,
+        "language": page.language,
+        "canonical": page.canonical,
+        "kind": page.kind,
+    }
+    known = {name: value for name, value in said.items() if value is not None}
+    return as_json(known | (json.loads(meta) if meta else {})) if known else meta

@@ -1,0 +1,49 @@
+"""Documents from Arrow IPC, as files (Feather 2) or as streams (what Hugging Face datasets keep). A file is one span."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO, ClassVar
+
+import pyarrow as pa
+
+from stages.documents import BATCH_ROWS, Collector, Reading
+from stages.read.parquet import first_line
+from stages.read.rows import RowReader
+from stages.read.tables import reading_of
+from stages.stage import Origin
+
+MAGIC = b"ARROW1"
+
+
+class Arrow(RowReader):
+    """Documents from Arrow IPC files and streams; hf:// addresses work as any other."""
+
+    suffixes: ClassVar[tuple[str, ...]] = (".arrow", ".feather", ".ipc", ".arrows")
+
+    def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]:
+        account = Collector(origin.source, origin.path)
+        if origin.size:
+            group = 0
+            try:
+                for group, batch in enumerate(batches(file)):
+                    keep = [name for name in self.columns(batch.schema.names) if batch.schema.names.count(name) == 1]
+                    batch = batch.select(keep)
+                    for first in range(0, batch.num_rows, BATCH_ROWS):
+                        yield reading_of(batch.slice(first, BATCH_ROWS), group, first, self, origin)
+            except (pa.ArrowException, OSError) as error:
+                account.damage(min(file.tell(), origin.size), origin.size, f"Arrow, after batch {group}: {first_line(error)}")
+        yield account.take()
+
+
+def batches(file: BinaryIO) -> Iterator[pa.RecordBatch]:
+    """Record batches one at a time, of either format."""
+    file.seek(0)
+    magic = file.read(len(MAGIC))
+    file.seek(0)
+    if magic == MAGIC:
+        reader = pa.ipc.open_file(file)
+        for index in range(reader.num_record_batches):
+            yield reader.get_batch(index)
+    else:
+        yield from pa.ipc.open_stream(file)

@@ -1,0 +1,140 @@
+"""Documents from JSON lines: plain, gzip or zstd.
+
+A plain file is cut at any byte: a line belongs to the span in which it begins. A compressed file is one span, and places in it
+count decompressed bytes. A line that is no JSON object is damage to that line alone; when the compressed stream itself breaks,
+the lines before stay and the rest is one stretch of damage, in bytes of the file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import BinaryIO, ClassVar
+
+from stages.documents import Collector, Reading
+from stages.read.members import CHUNK, ENDS, Codec, Damaged, Window, codec_for
+from stages.read.rows import RowReader, add_row
+from stages.stage import Origin
+
+
+class Jsonl(RowReader):
+    """Documents from JSON lines, one object a line; .gz and .zst are unpacked."""
+
+    suffixes: ClassVar[tuple[str, ...]] = (
+        ".jsonl",
+        ".jsonl.gz",
+        ".jsonl.zst",
+        ".ndjson",
+        ".ndjson.gz",
+        ".ndjson.zst",
+        ".json.gz",
+        ".json.zst",
+    )
+
+    def spans(self, file: BinaryIO, path: str, size: int, target: int) -> list[tuple[int, int | None]]:
+        if codec_for(Window(file), path) is not None:
+            return [(0, None)]
+        return [(start, min(start + target, size)) for start in range(0, size, target)] or [(0, None)]
+
+    def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]:
+        collector = Collector(origin.source, origin.path)
+        window = Window(file)
+        codec = codec_for(window, origin.path)
+        paths = self.paths()
+        if codec is None:
+            end = origin.size if origin.end is None else min(origin.end, origin.size)
+            found = lines(plain_chunks(window, max(origin.start - 1, 0)), max(origin.start - 1, 0), self.max_record_bytes)
+            if origin.start > 0:
+                next(found, None)  # a line that began before, or the line end just before the span
+        else:
+            end = -1
+            found = lines(unpacked_chunks(codec, window, origin.size, collector), 0, self.max_record_bytes)
+        for place, line in found:
+            if 0 <= end <= place:
+                break
+            if line is None:
+                collector.skip("too_large")
+            elif (row := self.row_of(line, place, collector)) is not None:
+                try:
+                    add_row(row, place, self, paths, collector)
+                except RecursionError:
+                    collector.damage(place, place + len(line), "nested too deeply")
+            if collector.full:
+                yield collector.take()
+        yield collector.take()
+
+    def row_of(self, line: bytes, place: int, collector: Collector) -> dict[str, object] | None:
+        if place == 0:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if not line or line.isspace():
+            return None
+        try:
+            row = json.loads(line.decode("utf-8"))
+        except (ValueError, RecursionError) as error:
+            collector.damage(place, place + len(line), f"no JSON: {error}")
+            return None
+        if isinstance(row, dict):
+            return row
+        collector.damage(place, place + len(line), f"no JSON object but {type(row).__name__}")
+        return None
+
+
+Chunks = Callable[[], bytes]
+
+
+def plain_chunks(window: Window, at: int) -> Chunks:
+    def chunk() -> bytes:
+        nonlocal at
+        data = bytes(window.piece(at, CHUNK))
+        at += len(data)
+        return data
+
+    return chunk
+
+
+def unpacked_chunks(codec: Codec, window: Window, size: int, collector: Collector) -> Chunks:
+    """Chunks of all members one after the other; damage is noted and ends them, less the line that it cut."""
+    member = codec.open(window, 0)
+    over = size == 0
+
+    def chunk() -> bytes:
+        nonlocal member, over
+        while not over:
+            try:
+                data = member.chunk()
+            except Damaged as damage:
+                over = True
+                collector.damage(member.end, size, str(damage).replace(ENDS, "the file ends inside its compressed stream"))
+                raise
+            if data:
+                return data
+            over = member.end >= size or not window.exact(member.end, 4).strip(b"\0")  # zeros: padding
+            if not over:
+                member = codec.open(window, member.end)
+        return b""
+
+    return chunk
+
+
+def lines(chunk: Chunks, place: int, max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
+    """Lines with the places where they begin; None for one that is too long. What a damaged stream cut off is no line."""
+    parts: list[bytes] = []
+    held = 0  # bytes of the line so far, kept or not
+    try:
+        while data := chunk():
+            at = 0
+            while (line_end := data.find(b"\n", at)) >= 0:
+                length = held + line_end - at
+                if length > max_bytes:
+                    yield place, None
+                else:
+                    yield place, b"".join((*parts, data[at:line_end])) if parts else data[at:line_end]
+                place += length + 1
+                at = line_end + 1
+                parts, held = [], 0
+            held += len(data) - at
+            parts = [*parts, data[at:]] if held <= max_bytes else []
+    except Damaged:
+        return
+    if held:
+        yield place, b"".join(parts) if held <= max_bytes else None

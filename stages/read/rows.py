@@ -1,0 +1,105 @@
+"""Rows of tables as documents: which field is the text, which the url, and the rest of the row into `meta`.
+
+A field is named by a dotted path (`metadata.url`). Layouts are the field names that others use; a field given in a recipe goes
+before its layout's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from stages.documents import Collector
+from stages.read.charset import decode_text
+from stages.read.warc import MAX_RECORD
+from stages.stage import Reader
+
+Layout = Literal["auto", "plain", "datatrove", "dolma", "fineweb"]
+Paths = tuple[str, ...]
+
+# For each document field the paths to look in; the first that holds a value counts.
+LAYOUTS: dict[str, dict[str, Paths]] = {
+    "plain": {"text": ("text",), "id": ("id",), "url": ("url",), "date": ("date",)},
+    "datatrove": {"text": ("text",), "id": ("id",), "url": ("metadata.url", "url"), "date": ("metadata.date", "date")},
+    "dolma": {"text": ("text",), "id": ("id",), "url": ("metadata.url", "url"), "date": ("created", "added")},
+    "fineweb": {"text": ("text",), "id": ("id",), "url": ("url",), "date": ("date",)},
+    "auto": {
+        "text": ("text", "content", "raw_content"),
+        "id": ("id", "doc_id"),
+        "url": ("url", "metadata.url", "meta.url", "source_url"),
+        "date": ("date", "metadata.date", "meta.date", "created", "timestamp"),
+    },
+}
+
+
+class RowReader(Reader):
+    """Settings that all readers of rows share."""
+
+    layout: Annotated[Layout, Field(description="whose field names the rows have; auto looks for the common ones")] = "auto"
+    text: Annotated[str | None, Field(description="dotted path of the text; absent: as the layout says")] = None
+    id: Annotated[str | None, Field(description="dotted path of the source's own identifier")] = None
+    url: Annotated[str | None, Field(description="dotted path of the url")] = None
+    date: Annotated[str | None, Field(description="dotted path of the date")] = None
+    keep: Annotated[list[str] | None, Field(description="top-level fields that go into `meta`; absent: all that are not mapped")] = None
+    max_record_bytes: Annotated[int, Field(description="longer texts are skipped", gt=0)] = MAX_RECORD
+
+    def paths(self) -> dict[str, Paths]:
+        chosen = {"text": self.text, "id": self.id, "url": self.url, "date": self.date}
+        return {field: (path,) if path else LAYOUTS[self.layout][field] for field, path in chosen.items()}
+
+    def columns(self, names: list[str]) -> list[str]:
+        """The columns of a table that have to be read at all."""
+        if self.keep is None:
+            return names
+        mapped = {path.split(".")[0] for paths in self.paths().values() for path in paths} | set(self.keep)
+        return [name for name in names if name in mapped or any(path in names and path == name for path in self.keep)]
+
+
+def add_row(row: Mapping[str, Any], place: str | int, reader: RowReader, paths: dict[str, Paths], collector: Collector) -> None:
+    """Make a document of a row, or skip it."""
+    rest = dict(row)
+    text = taken(rest, paths["text"])
+    url = string_of(taken(rest, paths["url"]))
+    if isinstance(text, bytes):
+        text = decode_text(text)
+    if not isinstance(text, str):
+        return collector.skip("no_text", mended(url))
+    if len(text) > reader.max_record_bytes:
+        return collector.skip("too_large", mended(url), f"{len(text)} characters")
+    id, date = string_of(taken(rest, paths["id"])), string_of(taken(rest, paths["date"]))
+    if reader.keep is not None:
+        rest = {name: value for name, value in rest.items() if name in reader.keep}
+    meta = {name: value for name, value in rest.items() if value is not None and value != {}}
+    collector.add(place, text=text, id=id, url=url, date=date, meta=meta)
+
+
+def taken(rest: dict[str, Any], paths: Paths) -> Any:
+    """The first value that one of the paths leads to, taken out of the row; a name with dots in it counts as a name first."""
+    for path in paths:
+        if rest.get(path) is not None:
+            return rest.pop(path)
+        head, _, tail = path.partition(".")
+        inner = rest.get(head)
+        if tail and isinstance(inner, dict):
+            copy = dict(inner)
+            value = taken(copy, (tail,))
+            if value is not None:
+                rest[head] = copy
+                return value
+    return None
+
+
+def string_of(value: Any) -> str | None:
+    """Values as the source gives them; dates in ISO 8601."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return str(value.isoformat()) if hasattr(value, "isoformat") else str(value)
+
+
+def mended(value: str | None) -> str | None:
+    """A string that can be written down: lone surrogates become question marks."""
+    return None if value is None else value.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,56 @@
+"""Documents for other programs, in columns named as in FineWeb (Penedo et al. 2024), so that what reads FineWeb reads these."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import pyarrow as pa
+from pydantic import Field
+
+from stages.documents import BASE, PAGE, column_of
+from stages.stage import Sink, with_columns
+
+# FineWeb's columns less dump and file_path, then ours. All are always there, null where unknown: parts never differ in schema.
+COLUMNS = pa.schema(
+    [
+        pa.field("text", pa.string()),
+        pa.field("id", pa.string()),
+        pa.field("url", pa.string()),
+        pa.field("date", pa.string()),
+        pa.field("language", pa.string()),
+        pa.field("language_score", pa.float64()),
+        pa.field("token_count", pa.int64()),
+        pa.field("uid", pa.uint64()),
+        pa.field("source", pa.string()),
+        pa.field("meta", pa.string()),
+    ]
+)
+OF_DUMP = ("dump", "file_path")
+
+
+class Write(Sink):
+    """Writes what passes through it, as Parquet with FineWeb's column names and our `uid`, `source` and `meta`."""
+
+    dump: Annotated[str | None, Field(description="name of the crawl (CC-MAIN-2024-10); adds `dump`, and `file_path` out of `meta`")] = None
+    signals: Annotated[bool, Field(description="also write the signals measured so far, by name")] = True
+
+    def table(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = {field.name: known(batch, field) for field in COLUMNS}
+        if self.dump is not None:
+            columns["dump"] = pa.array([self.dump] * len(batch), pa.string())
+            columns["file_path"] = column_of(from_meta(batch, "file_path"), pa.string())
+        if self.signals:
+            taken = {*columns, *BASE.names, *PAGE.names}
+            columns |= {name: batch.column(name) for name in sorted(batch.schema.names) if name not in taken}
+        empty = pa.RecordBatch.from_arrays([columns.pop("text")], names=["text"])
+        return with_columns(empty, columns)
+
+
+def known(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    index = batch.schema.get_field_index(field.name)
+    return batch.column(index).cast(field.type) if index >= 0 else pa.nulls(len(batch), field.type)
+
+
+def from_meta(batch: pa.RecordBatch, key: str) -> list[Any]:
+    return [json.loads(meta).get(key) if meta else None for meta in batch.column(batch.schema.get_field_index("meta")).to_pylist()]

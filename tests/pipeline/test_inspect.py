@@ -1,0 +1,148 @@
+"""Every document that came in has a story, and no story can steer the terminal that shows it."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from outfolder import FIRST, LANGUAGE, OTHER, QUARANTINED, SAME, SCRIPT_URL, SHORT, UIDS, WEB_URL, make
+from rich.console import Console, RenderableType
+
+from pipeline.history import Span, Written, history, parse_uid, render_history
+from pipeline.inspect import NotFound, as_json, as_seconds, as_share, overview, plain, render_overview, render_stage, stage_view
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(make(tmp_path_factory.mktemp("out")))
+
+
+def shown(view: RenderableType) -> str:
+    file = io.StringIO()
+    Console(file=file, width=200, force_terminal=False).print(view)
+    assert "\x1b" not in file.getvalue() and "\u202e" not in file.getvalue()
+    return file.getvalue()
+
+
+def test_the_overview_counts_what_is_left_after_each_stage(out: str) -> None:
+    run = overview(out)
+    assert [(step.name, step.kept, step.gone) for step in run.steps()] == [
+        ("read", 12, 2), ("extract", 11, 1), ("language", 9, 2), ("exact_dedup", 7, 2), ("gopher_quality", 6, 1), ("write", 6, 0),
+    ]  # fmt: skip
+    text = shown(render_overview(run))
+    assert "[bold]markup[/bold]" in text and "too_few_words" in text and "alarm: language" in text
+    assert len(json.loads(as_json(run))["stages"]) == 7
+
+
+def test_a_stage_that_only_one_source_passes_leaves_the_others_alone(out: str) -> None:
+    run = overview(out)
+    del run.stage("gopher_quality").sources["crawl"], run.stage("write").sources["crawl"]
+    assert [step.kept for step in run.steps()] == [12, 11, 9, 7, 6, 6]
+
+
+def test_a_stage_shows_samples_of_each_reason(out: str) -> None:
+    view = stage_view(out, "crawl")
+    assert [(sample.reason, sample.uid) for sample in view.samples] == [("not_found", None), ("damaged", None)]
+    assert len(stage_view(out, "crawl", limit=1).samples) == 1
+    assert SCRIPT_URL in shown(render_stage(view))
+
+
+def test_more_samples_come_from_the_rejects(out: str) -> None:
+    view = stage_view(out, "language", OTHER)
+    assert {sample.uid for sample in view.samples} == {f"{uid:016x}" for uid in LANGUAGE} and len(view.samples) == 2
+    assert len(stage_view(out, "language", limit=1).samples) == 1
+    assert "[bold]markup[/bold]" in shown(render_stage(view))
+    assert "\x1b" not in as_json(view) and len(json.loads(as_json(view))["samples"]) == 2
+    assert [sample.uid for sample in stage_view(out, "extract", "quarantined").samples] == [f"{QUARANTINED:016x}"]
+
+
+def test_what_is_not_there_names_what_is(out: str) -> None:
+    with pytest.raises(NotFound, match="did you mean language"):
+        stage_view(out, "langage")
+    with pytest.raises(NotFound, match="did you mean too_few_words"):
+        stage_view(out, "gopher_quality", "too_few_word")
+    with pytest.raises(NotFound, match=r"no document 0000000000000001 .* 3 legs"):
+        history(out, 1)
+    with pytest.raises(NotFound, match="URL"):
+        history(out, url="https://nowhere.example")
+    with pytest.raises(NotFound, match="is no uid"):
+        history(out, "not a uid")
+
+
+def test_a_document_that_was_kept_has_its_whole_way_told(out: str) -> None:
+    story = history(out, f"{FIRST:016x}")
+    assert story.outcome == "kept" and story.uid == f"{FIRST:016x}"
+    assert story.read_from == [Span("crawl", "crawl-0.warc.gz", 0, 5000, True)]  # of two files in the part, the one that gives the uid
+    assert [(passage.leg, passage.part, passage.row) for passage in story.passages] == [
+        ("extract", "extract-0", 0), ("exact_dedup", "extract-0", 0), ("write", "extract-0", 0),
+    ]  # fmt: skip
+    assert story.passages[0].signals == {"language": "en", "words": 0} and story.passages[2].signals == {}
+    stages = ["crawl", "extract", "language", "exact_dedup", "gopher_quality", "write"]
+    assert [(said.stage, said.verdict) for said in story.verdicts] == [(stage, "kept") for stage in stages]
+    assert [(cluster.kept, cluster.size, cluster.reason) for cluster in story.clusters] == [(f"{FIRST:016x}", 3, "exact_duplicate")]
+    assert story.clusters[0].dropped == sorted(f"{uid:016x}" for uid in SAME)
+    assert story.written == [Written("write", "write/extract-0.parquet", 0)]
+    text = shown(render_history(story))
+    assert "[bold]markup[/bold]" in text and "write/extract-0.parquet" in text
+
+
+def test_rows_in_the_sink_are_counted_past_those_that_went(out: str) -> None:
+    assert history(out, UIDS["extract-0"][3]).written == [Written("write", "write/extract-0.parquet", 1)]
+    assert history(out, UIDS["extract-2"][3]).written == [Written("write", "write/extract-2.parquet", 1)]
+
+
+@pytest.mark.parametrize(
+    ("uid", "outcome", "legs"),
+    [
+        (LANGUAGE[1], f"dropped by language: {OTHER}", 1),
+        (SAME[1], "dropped by exact_dedup: exact_duplicate", 2),
+        (SHORT, "dropped by gopher_quality: too_few_words", 3),
+        (QUARANTINED, "quarantined by extract", 0),
+    ],
+)
+def test_a_document_that_went_says_where_and_why(out: str, uid: int, outcome: str, legs: int) -> None:
+    story = history(out, str(uid))
+    assert story.outcome == outcome and story.written == [] and len({passage.leg for passage in story.passages}) == legs
+    assert len([said for said in story.verdicts if said.verdict != "kept"]) == 1
+    assert json.loads(as_json(story))["uid"] == f"{uid:016x}" and shown(render_history(story))
+
+
+def test_every_document_has_a_story(out: str) -> None:
+    stories = [history(out, uid) for uids in UIDS.values() for uid in uids]
+    assert len(stories) == 11 and sum(story.outcome == "kept" for story in stories) == 6
+    assert sum(len(story.clusters) for story in stories) == 3 and sum(len(story.written) for story in stories) == 6
+
+
+def test_a_document_is_found_by_its_url(out: str) -> None:
+    story = history(out, url=WEB_URL)
+    assert story.uid == f"{FIRST:016x}" and story.same_url == [f"{SAME[0]:016x}"]
+    skipped = history(out, url=SCRIPT_URL)
+    assert (skipped.uid, skipped.outcome) == (None, "skipped by crawl: not_found")
+    assert history(out, url="https://example.org/bomb").uid == f"{QUARANTINED:016x}"
+    with pytest.raises(ValueError, match="a uid or a URL"):
+        history(out)
+
+
+def test_uids_are_hex_or_decimal() -> None:
+    assert parse_uid("00000000000000ff") == parse_uid("255") == parse_uid("0xff") == 255
+    with pytest.raises(NotFound):
+        parse_uid(str(1 << 64))
+
+
+def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="output folder of a run"):
+        overview(str(tmp_path))
+
+
+def test_words_and_numbers() -> None:
+    assert plain("a\x1b[31m\x9b\u202eb\r\n\tc\ud800\x7f") == "a␛[31m��b\n\tc��"
+    assert [as_share(1, 10_000), as_share(9_999, 10_000), as_share(1, 3), as_share(0, 0)] == ["<0.1%", ">99.9%", "33.3%", "–"]
+    assert [as_seconds(0.5), as_seconds(12), as_seconds(3600), as_seconds(9000), as_seconds(None)] == [
+        "0.50 s",
+        "12.0 s",
+        "60 min 00 s",
+        "2 h 30 min",
+        "–",
+    ]

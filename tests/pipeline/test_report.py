@@ -1,0 +1,130 @@
+"""The report shows every count, and nothing that a crawled page says can act in it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from outfolder import WEB_URL, entries, make, run
+
+from pipeline.inspect import NotFound
+from pipeline.report import Section, build_report, fragment
+from pipeline.report.build import page_of
+from pipeline.report.sections import is_web, moment
+
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+
+
+class Page(HTMLParser):
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += f" {data.strip()}" if data.strip() else ""
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+@pytest.fixture(scope="module")
+def html(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return build_report(str(make(tmp_path_factory.mktemp("out"))))
+
+
+def test_hostile_text_never_becomes_markup(html: str) -> None:
+    page = Page(html)
+    assert page.open == []
+    assert html.count("&lt;script&gt;alert") >= 9  # title, name, alarm, recipe, reason, source, detail, text
+    assert "<script" not in html.lower() and not page.all("script")
+    assert "{{ 7*7 }}" in page.text and "49 " not in page.text.split("Samples")[0][:200]
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", html)
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on") or name == "src"]
+
+
+def test_only_web_addresses_are_links_and_leave_no_referrer(html: str) -> None:
+    page = Page(html)
+    outside = [link for link in page.all("a") if not (link["href"] or "").startswith("#")]
+    assert [link["href"] for link in outside] == [WEB_URL]
+    assert "noreferrer" in (outside[0]["rel"] or "")
+    assert page.text.count("javascript:alert(document.domain)") == 2
+    targets = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
+    assert {(link["href"] or "")[1:] for link in page.all("a") if link not in outside} <= targets
+
+
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", " https://a.b", "https://a\n.b", "data:text/html,x", "//a.b", "http://", "JaVaScRiPt:1", "http://[x"]
+)
+def test_what_is_no_link(url: str) -> None:
+    assert not is_web(url) and is_web("https://a.b/c")
+
+
+def test_the_policy_forbids_everything_but_style(html: str) -> None:
+    policy = next(meta for meta in Page(html).all("meta") if meta.get("http-equiv") == "Content-Security-Policy")
+    assert (policy["content"] or "").startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:")
+
+
+def test_every_stage_and_count_is_there(html: str) -> None:
+    page = Page(html)
+    assert len([attributes for attributes in page.all("details") if attributes.get("class") == "stage"]) == 7
+    assert len([attributes for attributes in page.all("details") if attributes.get("class") == "samples"]) == 4
+    assert html.index('id="alarms"') < html.index('id="overview"')
+    for words in (
+        "too_few_words",
+        "exact_duplicate 2 22.2%",
+        "records read 14",
+        "documents kept 6",
+        "kept of read 42.9%",
+        "2026-11-21 10:00:00 UTC",
+    ):
+        assert words in page.text, words
+    assert re.search(r"books 4 2 50\.0% 2 0 gopher_quality: too_few_words", page.text)
+    assert all(attributes.get("scope") in ("col", "row") for attributes in page.all("th")) and len(page.all("th")) > 50
+    assert {tag for tag, _ in page.tags} >= {"header", "main", "footer", "caption"}
+
+
+def test_a_stage_can_add_its_own_section(tmp_path: Path) -> None:
+    def clusters(entry: Mapping[str, Any], report: Mapping[str, Any]) -> Section | None:
+        return Section("Clusters <b>", fragment("<p>{{ name }} {{ n }}</p>", {"name": "<i>", "n": len(report["samples"])}))
+
+    text = build_report(str(make(tmp_path)), {"exact_dedup": clusters})
+    assert text.count("<h3>Clusters &lt;b&gt;</h3><p>&lt;i&gt; 1</p>") == 1
+
+
+def test_a_run_that_failed_before_it_did_anything_has_a_page() -> None:
+    found = {"name": "x", "status": "failed", "stages": []}
+    assert "failed" in Page(page_of(found, {})).text
+    started = run(entries()[:1]) | {"status": "interrupted", "seconds": None, "finished": None}
+    assert Page(page_of(json.loads(json.dumps(started)), {})).text.count("not_found") == 2
+
+
+def test_a_folder_anywhere(tmp_path: Path) -> None:
+    memory = fsspec.filesystem("memory")
+    memory.put(str(make(tmp_path)), "/report-test", recursive=True)
+    assert build_report("memory://report-test") == build_report(str(tmp_path))
+    with pytest.raises(NotFound, match=r"is .*nothing the output folder of a run"):
+        build_report(str(tmp_path / "nothing"))
+
+
+def test_moment() -> None:
+    assert (
+        moment("2026-01-31T12:00:00.5Z") == "2026-01-31 12:00:00 UTC"
+        and moment("2026-01-31T12:00:00+02:00") == "2026-01-31 12:00:00 +02:00"
+    )

@@ -1,0 +1,97 @@
+"""What is promised of JSON lines: any cut gives the same, and a bad line costs that line."""
+
+import gzip
+import io
+import json
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stages.documents import uid_of
+from stages.read.jsonl import Jsonl
+from stages.stage import Origin
+
+
+def read(data: bytes, path: str = "a.jsonl", cut: int | None = None, **chosen):
+    reader = Jsonl(path="x", **chosen)
+    rows, skipped, damaged = [], {}, []
+    for start, end in reader.spans(io.BytesIO(data), path, len(data), cut or len(data) or 1):
+        for reading in reader.read(io.BytesIO(data), Origin("s", path, len(data), start, end)):
+            rows += reading.documents.to_pylist()
+            damaged += reading.damaged
+            for reason, count in reading.skipped.items():
+                skipped[reason] = skipped.get(reason, 0) + count
+    return rows, skipped, damaged
+
+
+LINES = [json.dumps({"text": f"text {n} " * (n % 5 + 1), "id": n, "url": f"u:{n}", "more": {"n": n}}).encode() for n in range(40)]
+DATA = b"\n".join(LINES) + b"\n"
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 3000))
+def test_any_cut_gives_the_same(cut):
+    rows, skipped, damaged = read(DATA, cut=cut)
+    assert [row["url"] for row in rows] == [f"u:{n}" for n in range(40)] and (skipped, damaged) == ({}, [])
+    assert rows == read(DATA)[0]
+
+
+def test_identity_is_the_byte_where_the_line_begins():
+    rows = read(DATA)[0]
+    assert rows[1]["uid"] == uid_of("s", "a.jsonl", len(LINES[0]) + 1)
+    assert (rows[1]["id"], rows[1]["meta"]) == ("1", '{"more": {"n": 1}}')
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.ZstdCompressor().compress])
+def test_compressed_files_of_many_members(pack):
+    data = pack(DATA[:777]) + pack(DATA[777:])
+    rows, _, damaged = read(data, "a.jsonl.gz", cut=50)
+    assert [row["url"] for row in rows] == [f"u:{n}" for n in range(40)] and damaged == []
+
+
+def test_bad_lines_cost_themselves():
+    bad = [b"{oops", b"[1]", b'{"text": 3}', b"{}", b"\xff\xfe", b"", b'{"text": "\\ud800!"}', b"[" * 100_000]
+    data = b"\xef\xbb\xbf" + LINES[0] + b"\r\n" + b"\n".join(bad) + b"\n" + LINES[1]
+    rows, skipped, damaged = read(data)
+    assert [row["text"] for row in rows] == ["text 0 ", "?!", "text 1 text 1 "]
+    assert skipped == {"no_text": 2} and sum(d.records for d in damaged) == 4
+    assert read(data, cut=11)[0] == rows
+
+
+def test_a_line_that_is_too_long_is_skipped():
+    data = LINES[0] + b"\n" + b'{"text": "' + b"a" * 3_000_000 + b'"}\n' + LINES[1]
+    rows, skipped, _ = read(data, max_record_bytes=1000)
+    assert len(rows) == 2 and skipped == {"too_large": 1}
+
+
+def test_a_truncated_stream_keeps_what_came_before():
+    data = gzip.compress(b"".join(b'{"text": "%032x"}\n' % (n * 7**30) for n in range(5000)))
+    rows, _, damaged = read(data[: len(data) // 2], "a.jsonl.gz")
+    assert 1000 < len(rows) < 5000 and len(damaged) == 1 and damaged[0].end == len(data) // 2
+    assert read(b"noise" * 100, "a.jsonl.gz")[2][0].start == 0
+    assert read(b"", "a.jsonl.gz") == ([], {}, []) == read(b"")
+
+
+@pytest.mark.parametrize("layout", ["auto", "own"])
+def test_layouts(layout):
+    rows = {
+        "dolma": {"text": "t", "id": "i", "source": "s", "created": "2020", "metadata": {"url": "u:", "x": 1}},
+        "datatrove": {"text": "t", "id": "i", "metadata": {"url": "u:", "date": "2020", "x": 1}},
+        "fineweb": {"text": "t", "id": "i", "dump": "d", "url": "u:", "date": "2020", "language_score": 0.9},
+        "plain": {"text": "t", "id": "i", "url": "u:", "date": "2020"},
+    }
+    metas = {
+        "dolma": {"metadata": {"x": 1}, "source": "s"}, "datatrove": {"metadata": {"x": 1}},
+        "fineweb": {"dump": "d", "language_score": 0.9}, "plain": None,
+    }  # fmt: skip
+    for name, row in rows.items():
+        got = read(json.dumps(row).encode(), layout=name if layout == "own" else "auto")[0]
+        assert [(g["text"], g["id"], g["url"], g["date"]) for g in got] == [("t", "i", "u:", "2020")]
+        assert (json.loads(got[0]["meta"]) if got[0]["meta"] else None) == metas[name]
+
+
+def test_fields_of_a_recipe_go_before_the_layout():
+    got = read(b'{"a": {"b": "hello"}, "text": "no", "k": 1, "l": 2}', text="a.b", keep=["k"])[0]
+    assert [(g["text"], g["meta"]) for g in got] == [("hello", '{"k": 1}')]

@@ -1,0 +1,247 @@
+"""What is promised of WARC, ARC and WET: every whole record comes out once, damage is counted once, however a file is cut."""
+
+import gzip
+import io
+import random
+from pathlib import Path
+
+import pytest
+import zstandard
+from fastwarc.warc import ArchiveIterator, WarcRecordType
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from warcio.archiveiterator import ArchiveIterator as WarcioIterator
+
+from stages.documents import uid_of
+from stages.read.warc import Warc
+from stages.read.wet import Wet
+from stages.stage import Origin
+
+READER = Warc(path="x")
+
+
+def record(url: str, body: bytes, kind: str = "response", **extra: str) -> bytes:
+    lines = [f"WARC-Type: {kind}", f"WARC-Record-ID: <urn:uuid:{url}>", f"WARC-Target-URI: {url}", "WARC-Date: 2026-01-01T00:00:00Z"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in extra.items()]
+    return ("WARC/1.0\r\n" + "\r\n".join([*lines, f"Content-Length: {len(body)}"]) + "\r\n\r\n").encode() + body + b"\r\n\r\n"
+
+
+def page(url: str, html: bytes, status: str = "200 OK", headers: str = "Content-Type: text/html; charset=UTF-8") -> bytes:
+    return record(url, f"HTTP/1.1 {status}\r\n{headers}\r\n\r\n".encode() + html, Content_Type="application/http; msgtype=response")
+
+
+def html_of(number: int) -> bytes:
+    return b"<html><p>" + random.Random(number).randbytes(300 + number % 7 * 100).hex().encode() + b"</p></html>"
+
+
+PAGES = [page(f"https://e.example/{n}", html_of(n)) for n in range(12)]
+URLS = [f"https://e.example/{n}" for n in range(12)]
+
+
+def read(data: bytes, path: str = "a.warc.gz", cut: int | None = None, reader=READER):
+    """Rows, skips, damage and counts of a file, read in spans of `cut` bytes."""
+    rows, skipped, skips, damaged = [], {}, [], []
+    for start, end in reader.spans(io.BytesIO(data), path, len(data), cut or len(data) or 1):
+        readings = list(reader.read(io.BytesIO(data), Origin("s", path, len(data), start, end)))
+        assert readings
+        for reading in readings:
+            rows += reading.documents.to_pylist()
+            skips += reading.skips
+            damaged += reading.damaged
+            for reason, count in reading.skipped.items():
+                skipped[reason] = skipped.get(reason, 0) + count
+    return rows, skipped, skips, damaged
+
+
+def urls(rows) -> list[str]:
+    return [row["url"] for row in rows]
+
+
+def hostile() -> bytes:
+    """Good records with broken ones between, in the manner of shared/checks/crawl.py."""
+    members = [gzip.compress(p) for p in PAGES]
+    for bad in (3, 4, 8):
+        middle = len(members[bad]) // 2
+        members[bad] = members[bad][:middle] + b"\xff" * 64 + members[bad][middle + 64 :]
+    members[6] = b"\0" * 20 + members[6][20:]  # not even a magic number is left
+    return b"".join(members) + gzip.compress(page("u:gone", b"gone", "404 Not Found")) + gzip.compress(PAGES[0])[:200]
+
+
+def test_good_records_survive_damaged_neighbours():
+    data = hostile()
+    rows, skipped, skips, damaged = read(data)
+    assert urls(rows) == [u for n, u in enumerate(URLS) if n not in (3, 4, 6, 8)]
+    assert skipped == {"http_status": 1} and skips[0].detail == "404 Not Found"
+    starts = [data.find(gzip.compress(PAGES[n])[:40]) for n in (3, 4, 8)]
+    assert [d.start for d in damaged][:2] == starts[:2]
+    assert len(damaged) == 5 and damaged[-1].what == "the file ends inside this record" and damaged[-1].end == len(data)
+    assert damaged[0].end == damaged[1].start
+
+
+@pytest.mark.parametrize("cut", [1, 7, 97, 401, 1000, 4096, 9999])
+def test_any_cut_gives_the_same(cut):
+    data = hostile()
+    assert read(data, cut=cut) == read(data)
+
+
+def test_a_flipped_bit_in_the_checksum_costs_that_record():
+    members = [bytearray(gzip.compress(p)) for p in PAGES[:3]]
+    members[1][-6] ^= 1
+    rows, _, _, damaged = read(b"".join(map(bytes, members)))
+    assert urls(rows) == [URLS[0], URLS[2]]
+    assert len(damaged) == 1 and "checksum" in damaged[0].what
+
+
+FORMS = {
+    "plain.warc": b"".join(PAGES),
+    "members.warc.gz": b"".join(gzip.compress(p) for p in PAGES),
+    "one.warc.gz": gzip.compress(b"".join(PAGES)),
+    "frames.warc.zst": b"".join(zstandard.ZstdCompressor().compress(p) for p in PAGES),
+    "padded.warc.gz": b"".join(gzip.compress(p) for p in PAGES) + b"\0" * 512,
+    "empty-members.warc.gz": gzip.compress(b"").join(gzip.compress(p) for p in PAGES),
+}
+
+
+@pytest.mark.parametrize("path", FORMS)
+def test_every_form_gives_the_same_pages_at_any_cut(path):
+    whole = read(FORMS[path], path)
+    assert urls(whole[0]) == URLS and whole[1:] == ({}, [], [])
+    assert [row["html"] for row in whole[0]] == [html_of(n) for n in range(12)]
+    for cut in (13, 333, 2500):
+        assert read(FORMS[path], path, cut) == whole
+
+
+def test_frames_with_a_dictionary_in_front():
+    dictionary = zstandard.train_dictionary(2000, PAGES * 20)
+    raw = dictionary.as_bytes()
+    frames = b"".join(zstandard.ZstdCompressor(dict_data=dictionary).compress(p) for p in PAGES)
+    for stored in (raw, zstandard.ZstdCompressor().compress(raw)):
+        data = b"\x5d\x2a\x4d\x18" + len(stored).to_bytes(4, "little") + stored + frames
+        rows, _, _, damaged = read(data, "d.warc.zst")
+        assert urls(rows) == URLS and damaged == []
+        assert read(data, "d.warc.zst", 500)[0] == rows
+
+
+def test_identity_is_the_place_and_not_the_record_id():
+    member = gzip.compress(PAGES[0])
+    rows = read(member + member)[0]
+    assert [row["id"] for row in rows] == [URLS[0]] * 2
+    assert [row["uid"] for row in rows] == [uid_of("s", "a.warc.gz", f"{at}:0") for at in (0, len(member))]
+    assert rows[0]["date"] == "2026-01-01T00:00:00Z" and rows[0]["charset"] == "utf-8"
+
+
+def test_a_page_that_quotes_a_record_fools_no_span_of_a_plain_file():
+    quoting = page("https://e.example/quoting", b"<html>" + b"\r\n".join(PAGES[:3]) + b"</html>")
+    data = PAGES[0] + quoting + PAGES[1]
+    for cut in (10, 200, 1000, len(data)):
+        assert urls(read(data, "q.warc", cut)[0]) == [URLS[0], "https://e.example/quoting", URLS[1]]
+
+
+@pytest.mark.parametrize("wrong", [b"Content-Length: 9\r\n", b"Content-Length: 99999999\r\n", b"Content-Length: x\r\n"])
+def test_a_wrong_length_in_a_plain_file_costs_one_record(wrong):
+    start = PAGES[1].index(b"Content-Length")
+    bad = PAGES[1][:start] + wrong + PAGES[1][PAGES[1].index(b"\r\n", start) + 2 :]
+    data = PAGES[0] + bad + PAGES[2] + PAGES[3]
+    rows, _, _, damaged = read(data, "w.warc")
+    assert urls(rows) == [URLS[0], URLS[2], URLS[3]]
+    assert [(d.start, d.end) for d in damaged] == [(len(PAGES[0]), len(PAGES[0] + bad))]
+    for cut in (50, 777):
+        assert read(data, "w.warc", cut) == (rows, {}, [], damaged)
+
+
+def test_nothing_and_noise():
+    assert read(b"") == ([], {}, [], [])
+    noise = random.Random(1).randbytes(50_000)
+    for path in ("n.warc", "n.warc.gz", "n.warc.zst"):
+        rows, skipped, _, damaged = read(noise, path)
+        assert (rows, skipped) == ([], {}) and [(d.start, d.end) for d in damaged] == [(0, len(noise))]
+        assert read(noise, path, 5000)[3] == damaged
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(sorted(FORMS)), st.lists(st.tuples(st.floats(0, 0.999), st.binary(min_size=1, max_size=80)), max_size=4), st.integers(40, 6000))
+def test_any_damage_is_survived_and_the_same_at_any_cut(path, wounds, cut):
+    data = bytearray(FORMS[path])
+    for place, noise in wounds:
+        at = int(place * len(data))
+        data[at : at + len(noise)] = noise
+    whole = read(bytes(data), path)
+    assert read(bytes(data), path, cut) == whole
+    assert len(whole[0]) <= 13
+
+
+def test_every_reason_to_skip():
+    chunked = b"5\r\n<html\r\n6\r\n>hello\r\n0\r\n\r\n"
+    packed = gzip.compress(b"<html>packed</html>")
+    members = [
+        record("u:info", b"", "warcinfo"), record("u:req", b"GET /", "request"), record("u:rev", b"", "revisit"),
+        page("u:301", b"", "301 Moved", "Location: u:there"), page("u:500", b"<html>", "500 Oops"), page("u:png", b"\x89PNG", headers="Content-Type: image/png"),
+        page("u:empty", b" \r\n"), page("u:liar", b"%PDF-1.4"), record("u:odd", b"nonsense", Content_Type="application/http"),
+        page("u:chunked", chunked, headers="content-TYPE: text/html\r\nTransfer-Encoding: chunked"),
+        page("u:packed", packed, headers="Content-Type: text/html\r\nContent-Encoding: gzip"),
+        page("u:notpacked", b"<html>not</html>", headers="Content-Type: text/html\r\nContent-Encoding: gzip"),
+        page("u:sniffed", b"<!DOCTYPE html><p>x", headers="Server: x"), record("u:res", b"<html>res", "resource", Content_Type="text/html"),
+        page("u:bomb", gzip.compress(b"<" * 300_000), headers="Content-Type: text/html\r\nContent-Encoding: gzip"), page("u:big", b"<p>" * 99_000),
+    ]  # fmt: skip
+    reader = Warc(path="x", max_record_bytes=200_000)
+    for data, path in ((b"".join(map(gzip.compress, members)), "r.warc.gz"), (b"".join(members), "r.warc")):
+        rows, skipped, skips, damaged = read(data, path, reader=reader)
+        assert {row["url"]: row["html"] for row in rows} == {
+            "u:chunked": b"<html>hello", "u:packed": b"<html>packed</html>", "u:notpacked": b"<html>not</html>",
+            "u:sniffed": b"<!DOCTYPE html><p>x", "u:res": b"<html>res",
+        }  # fmt: skip
+        assert skipped == {"not_a_page": 2, "revisit": 1, "redirect": 1, "http_status": 1, "not_html": 2, "empty_page": 1, "not_http": 1, "too_large": 2}
+        assert {s.url: s.detail for s in skips if s.reason == "redirect"} == {"u:301": "u:there"} and damaged == []
+
+
+def test_truncated_records_are_kept_unless_a_recipe_says_otherwise():
+    data = record("u:cut", b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>", WARC_Truncated="length")
+    assert len(read(data, "t.warc")[0]) == 1
+    assert read(data, "t.warc", reader=Warc(path="x", keep_truncated=False))[1] == {"truncated": 1}
+
+
+def test_text_of_wet_records():
+    data = gzip.compress(record("u:wet", "Grüße\n".encode(), "conversion", WARC_Identified_Content_Language="deu")) + gzip.compress(PAGES[0])
+    rows, skipped, _, _ = read(data, "w.warc.wet.gz", reader=Wet(path="x"))
+    assert [(row["text"], row["meta"]) for row in rows] == [("Grüße\n", '{"language": "deu"}')] and skipped == {"not_text": 1}
+    assert "html" not in rows[0]
+    rows = read(data, reader=READER)[0]
+    assert [row["text"] for row in rows] == ["Grüße\n", None]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_arc_files(pack):
+    body = b"HTTP/1.0 200 OK\r\nContent-Type: text/html\r\n\r\n<html>arc</html>"
+    head = b"1 0 Org\nURL IP-address Archive-date Content-type Archive-length\n"
+    records = [b"filedesc://a.arc 0.0.0.0 20260101000000 text/plain %d\n" % len(head) + head + b"\n"]
+    records += [b"http://arc.example/%d 1.2.3.4 20260102030405 text/html %d\n" % (n, len(body)) + body + b"\n" for n in range(5)]
+    data = b"".join(map(pack, records))
+    rows, skipped, _, damaged = read(data, "a.arc")
+    assert urls(rows) == [f"http://arc.example/{n}" for n in range(5)] and (skipped, damaged) == ({"not_a_page": 1}, [])
+    assert rows[0]["date"] == "2026-01-02T03:04:05Z" and rows[0]["html"] == b"<html>arc</html>"
+    assert read(data, "a.arc", 90)[0] == rows
+
+
+def test_ours_equals_fastwarc_and_warcio():
+    data = FORMS["members.warc.gz"]
+    mine = [(row["url"], row["html"]) for row in read(data)[0]]
+    fast = [(r.headers["WARC-Target-URI"], r.reader.read()) for r in ArchiveIterator(io.BytesIO(data), record_types=WarcRecordType.response)]
+    slow = [(r.rec_headers.get_header("WARC-Target-URI"), r.content_stream().read()) for r in WarcioIterator(io.BytesIO(data))]
+    assert len(mine) == 12 and mine == fast == slow
+
+
+def test_the_shared_hostile_crawl(tmp_path):
+    checks = Path(__file__).parents[4] / "shared" / "checks"
+    if not (checks / "crawl.py").exists():
+        pytest.skip("no shared/checks here")
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("shared_crawl", checks / "crawl.py")
+    crawl = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(crawl)
+    told = crawl.hostile(tmp_path / "hostile.warc.gz", [(f"u:{n}", html_of(n) * 20) for n in range(11)])
+    data = (tmp_path / "hostile.warc.gz").read_bytes()
+    whole = read(data)
+    assert set(told["good"]) < set(urls(whole[0])) and len(whole[0]) == 14
+    assert whole[1] == {"empty_page": 1, "http_status": 1, "not_html": 1} and len(whole[3]) == 2
+    assert read(data, cut=3000) == whole

@@ -1,0 +1,142 @@
+"""One of each text is left, the right one, in whatever order and buckets the engine brings the rows."""
+
+from __future__ import annotations
+
+import random
+import unicodedata
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from stages.dedup.exact import ExactDedup, hexadecimal
+
+SCHEMA = pa.schema([("uid", pa.uint64()), ("source", pa.dictionary(pa.int32(), pa.string())), ("date", pa.string()), ("text", pa.string())])
+
+
+class Scattered:
+    """A Flow in memory that shuffles all rows and meets them in a random number of buckets."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def shuffled(self, table: pa.Table) -> pa.Table:
+        order = list(range(len(table)))
+        self.random.shuffle(order)
+        return table.take(pa.array(order, pa.int64()))
+
+    def map(self, function: Any, docs: pa.Table, *, columns: Any, by: str) -> list[pa.Table]:
+        docs = self.shuffled(docs.select(columns))
+        cut = self.random.randint(0, len(docs))
+        made = []
+        for home, part in enumerate((docs.slice(0, cut), docs.slice(cut))):
+            rows = function(part)
+            made.append(rows.append_column("home", pa.array([home] * len(rows), pa.int32())))
+        rows = self.shuffled(pa.concat_tables(made))
+        buckets = self.random.randint(1, 4)
+        where = rows[by].to_numpy() % np.uint64(buckets)
+        return [rows.filter(pa.array(where == bucket)) for bucket in range(buckets)]
+
+    def exchange(self, function: Any, rows: list[pa.Table], *, by: str = "home") -> list[pa.Table]:
+        return [function(bucket) for bucket in rows]
+
+    def drop(self, docs: pa.Table, losers: list[pa.Table]) -> pa.Table:
+        return self.shuffled(pa.concat_tables(losers))
+
+
+def fates(stage: ExactDedup, rows: list[dict[str, Any]], seed: int = 0) -> dict[int, tuple[str | None, str | None, int]]:
+    table = stage.run(pa.Table.from_pylist(rows, schema=SCHEMA), Scattered(seed))  # type: ignore[arg-type]
+    assert table.schema.names == ["home", "uid", "reason", "detail", "exact_cluster_size"]
+    out = {r["uid"]: (r["reason"], r["detail"], r["exact_cluster_size"]) for r in table.to_pylist()}
+    assert len(out) == len(table), "a document is named once"
+    return out
+
+
+def fates_plain(stage: ExactDedup, rows: list[dict[str, Any]]) -> dict[int, tuple[str | None, str | None, int]]:
+    clusters = defaultdict(list)
+    for row in rows:
+        text = row["text"]
+        if text and text.strip():
+            if stage.normalise:
+                text = " ".join(unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold()).split())
+            clusters[text].append(row)
+
+    def standing(row: dict[str, Any]) -> list[Any]:
+        rank = stage.sources.index(row["source"]) if row["source"] in stage.sources else len(stage.sources)
+        parts = {"source": rank, "longest": -len(row["text"]), "earliest": (not row["date"], row["date"] or "")}
+        return [*(parts[name] for name in stage.prefer), row["uid"]]
+
+    out: dict[int, tuple[str | None, str | None, int]] = {}
+    for members in clusters.values():
+        if len(members) > 1:
+            best = min(members, key=standing)["uid"]
+            for row in members:
+                lost = row["uid"] != best
+                out[row["uid"]] = ("exact_duplicate" if lost else None, f"same text as {best:016x}" if lost else None, len(members))
+    return out
+
+
+TEXTS = ["", " \n", "Mill", "mill ", " MILL", "mill  stone", "caf\u00e9", "cafe\u0301", "\u1fb3\u0300", "Straße", "strasse"]
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "uid": st.integers(0, 2**64 - 1),
+            "source": st.sampled_from(["a", "b", "c"]),
+            "date": st.sampled_from([None, "", "2023-01-01", "2024-01-01T00:00:00Z"]),
+            "text": st.one_of(st.none(), st.sampled_from(TEXTS), st.text("aA \t\u00e9\u0301", max_size=3)),
+        }
+    ),
+    max_size=30,
+    unique_by=lambda row: row["uid"],
+)
+POLICY = st.lists(st.sampled_from(["source", "longest", "earliest"]), unique=True)
+
+
+@given(ROWS, POLICY, st.booleans(), st.integers(0, 99))
+def test_survivors_are_those_of_the_plain_twin(rows, prefer, normalise, seed):
+    stage = ExactDedup(normalise=normalise, prefer=prefer, sources=["b", "a"] if "source" in prefer else [])
+    assert fates(stage, rows, seed) == fates_plain(stage, rows)
+
+
+def row(uid: int, text: str | None, source: str = "a", date: str | None = None) -> dict[str, Any]:
+    return {"uid": uid, "text": text, "source": source, "date": date}
+
+
+def test_one_of_each_text_is_left():
+    rows = [row(uid, f"text {uid % 7}") for uid in range(100)]
+    found = fates(ExactDedup(), rows)
+    assert len(found) == 100 and sum(reason == "exact_duplicate" for reason, _, _ in found.values()) == 93
+    assert [found[uid][0] for uid in range(7)] == [None] * 7, "the smallest uid wins a tie"
+    assert found[9] == ("exact_duplicate", "same text as 0000000000000002", 14)
+
+
+def test_documents_without_text_are_no_duplicates():
+    assert fates(ExactDedup(), [row(1, ""), row(2, ""), row(3, None), row(4, None), row(5, " \n"), row(6, " \n")]) == {}
+
+
+def test_an_empty_data_set_passes():
+    assert fates(ExactDedup(), []) == {}
+
+
+@pytest.mark.parametrize(("prefer", "survivor"), [(["source"], 4), (["longest"], 2), (["earliest"], 3), ([], 1)])
+def test_each_policy(prefer, survivor):
+    rows = [row(1, "mill"), row(2, "mill   ", date="2024"), row(3, "mill", date="2023"), row(4, "mill", "good")]
+    found = fates(ExactDedup(prefer=prefer, sources=["good"] if prefer == ["source"] else []), rows)
+    assert [uid for uid, fate in found.items() if fate[0] is None] == [survivor] and len(found) == 4
+
+
+def test_settings_without_effect_are_refused():
+    with pytest.raises(ValidationError, match="no effect"):
+        ExactDedup(prefer=["longest"], sources=["a"])
+    with pytest.raises(ValidationError, match="once"):
+        ExactDedup(prefer=["longest", "longest"])
+
+
+@given(st.lists(st.integers(0, 2**64 - 1)))
+def test_hexadecimal(values):
+    assert hexadecimal(np.array(values, dtype=np.uint64)).to_pylist() == [f"{value:016x}" for value in values]

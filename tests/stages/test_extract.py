@@ -1,0 +1,129 @@
+"""What extraction promises: text of a page, a reason where there is none, and no page that stops the mill."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+import pyarrow as pa
+import pytest
+
+from stages.documents import Collector
+from stages.extract import Extract, Extracted, extract
+from stages.extract.engine import absolute, trafilatura
+from stages.extract.nesting import nests_deeper
+
+BODY = "<p>" + "The mill grinds slowly but it grinds exceedingly fine. " * 5 + "</p>"
+PAGE = f"""<!doctype html><html lang="en-GB"><head><title> A  mill </title><meta name="author" content="Ann Miller">
+<meta property="article:published_time" content="2024-02-03"><meta property="og:type" content="article">
+<link rel="canonical" href="/mill"></head><body><nav><a href="/">Home</a></nav><main>{BODY}</main></body></html>""".encode()
+
+
+def batch_of(*pages: bytes | None, text: str | None = None) -> pa.RecordBatch:
+    collector = Collector("web", "a.warc", pages=True)
+    for place, page in enumerate(pages):
+        collector.add(place, html=page, charset="utf-8", url="http://a.org/x", text=text, meta={"ip": "1.2.3.4"})
+    return collector.take().documents
+
+
+def test_a_page_on_its_own():
+    page = extract(PAGE, "http://a.org/x")
+    assert page.text.count("exceedingly fine") == 5 and "Home" not in page.text
+    assert page == Extracted(page.text, "A mill", "Ann Miller", "2024-02-03", "en-GB", "http://a.org/mill", "article")
+
+
+def test_plain_keeps_all_that_is_visible():
+    assert "Home" in extract(PAGE, engine="plain").text
+
+
+def test_an_unknown_engine_is_named():
+    with pytest.raises(ValueError, match="no engine 'x'; there are resiliparse, trafilatura, plain"):
+        extract(PAGE, engine="x")  # type: ignore[arg-type]
+
+
+def test_the_stage_fills_text_and_meta_and_removes_the_page():
+    done = Extract().apply(batch_of(PAGE, PAGE))
+    assert done.verdict.kept.tolist() == [True, True]
+    assert done.batch.schema.names == ["uid", "source", "id", "url", "date", "text", "meta"]
+    assert done.batch["text"].to_pylist() == [extract(PAGE).text] * 2
+    assert json.loads(done.batch["meta"][0].as_py()) == {
+        "ip": "1.2.3.4", "title": "A mill", "author": "Ann Miller", "published": "2024-02-03", "language": "en-GB",
+        "canonical": "http://a.org/mill", "kind": "article",
+    }  # fmt: skip
+
+
+def test_pages_without_text_go_with_a_reason():
+    deep = b"<div>" * 200_000 + b"hello"
+    started = time.monotonic()
+    done = Extract().apply(batch_of(PAGE, b"", b"<html><script>x()</script>", None, deep))
+    assert time.monotonic() - started < 5
+    reasons = [done.verdict.reason(row) for row in range(5)]
+    assert reasons == [None, "no_text", "no_text", "no_text_in_source", "nested_too_deep"]
+
+
+def test_rows_with_text_and_no_page_pass_untouched():
+    batch = batch_of(None, None, text="as it was")
+    done = Extract().apply(batch)
+    assert done.verdict.kept.all() and len(done.batch) == 2
+    assert done.batch.equals(batch.drop_columns(["html", "charset"]))
+
+
+def test_markup_shown_as_text_stays_text():
+    page = b"<p>Write <code>&lt;script&gt;alert(1)&lt;/script&gt;</code> and see what it does</p><script>evil()</script>"
+    for engine in ("resiliparse", "plain"):
+        assert "<script>alert(1)</script>" in extract(page, engine=engine).text
+        assert "evil" not in extract(page, engine=engine).text
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        (b"<html><body><p>" + b"a" * 20_000_000, "a" * 20_000_000),
+        (b"<html><body><p>caf\xff bar</p>", None),
+        (b"<html><body><p>a\0b\0c&#0;</p>" + b"\0" * 1000, None),
+        ("<html><body><p>a\ud800b</p>", "a?b"),
+        ("<html><body>" + "<p>word" * 20_000, "\n\n".join(["word"] * 20_000)),
+        ("<html><body>" + "<p><b>word" * 20_000, "\n\n".join(["word"] * 20_000)),
+        ("<html><body>" + "<span>word " * 20_000, " ".join(["word"] * 20_000)),
+    ],
+    ids=["one long word", "invalid utf-8", "NUL", "lone surrogate", "open p", "open b", "open span"],
+)
+def test_hostile_pages_come_out_as_text(page, expected):
+    started = time.monotonic()
+    text = extract(page).text
+    assert time.monotonic() - started < 5
+    assert text and "\0" not in text and (expected is None or text == expected)
+    text.encode()
+
+
+def test_depth_counts_only_what_costs():
+    assert nests_deeper("<div>" * 11, 10) and not nests_deeper("<div>" * 10, 10)
+    assert not nests_deeper("<div></div>" * 100, 10)
+    assert nests_deeper("<DIV></p>" * 11, 10), "a closing tag closes only its own name"
+    assert not nests_deeper("<b>" * 100, 10), "alike formatting is opened anew three times at most"
+    assert nests_deeper("".join(f"<font size={n}>" for n in range(11)), 10)
+    assert not nests_deeper("<p>" * 100 + "<li>" * 100 + "<br>" * 100, 10)
+
+
+def test_a_broken_canonical_link_is_none():
+    assert absolute("http://[", "http://a.org") is None
+    assert absolute(" b ", "http://a.org/x/") == "http://a.org/x/b"
+
+
+def test_a_missing_engine_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "trafilatura", None)
+    with pytest.raises(ImportError, match=r"pip install gristmill\[trafilatura\]"):
+        Extract(engine="trafilatura")
+    with pytest.raises(ImportError, match=r"pip install gristmill\[trafilatura\]"):
+        trafilatura("<p>x", None)
+
+
+def test_trafilatura():
+    try:
+        import trafilatura  # noqa: F401
+    except ImportError as error:
+        pytest.skip(f"trafilatura cannot be loaded here: {error}")
+    page = extract(PAGE, "http://a.org/x", engine="trafilatura")
+    assert "exceedingly fine" in page.text and "Home" not in page.text and page.title == "A mill"
+    assert extract(PAGE, "http://a.org/x", engine="trafilatura") == page, "earlier pages are not remembered"
