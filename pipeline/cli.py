@@ -136,12 +136,13 @@ def inspect_command(
     """Look into a run: its stages, what they dropped and why, one document's whole history."""
     from dataclasses import asdict
 
+    from pipeline import history as histories
     from pipeline import inspect as inspecting
 
     try:
         if uid is not None or url is not None:
-            data: Any = inspecting.history(out, uid=uid, url=url)
-            shown = inspecting.render_history(data)
+            data: Any = histories.history(out, uid=uid, url=url)
+            shown = histories.render_history(data)
         elif stage is not None:
             data = inspecting.stage_view(out, stage, reason, limit)
             shown = inspecting.render_stage(data)

@@ -221,7 +221,11 @@ def follow(folder: Folder, run: Run, legs: list[dict[str, Any]], uid: int) -> St
 
 
 def row_of(folder: Folder, part: Mapping[str, Any], uid: int) -> int | None:
-    path = part["files"].get("documents") or part["files"]["verdicts"]
+    """The row of a document in a part; a leg that only writes for others has it in what it wrote."""
+    written = [path for name, path in sorted(part["files"].items()) if name.startswith("sink/")]
+    path = next(iter([part["files"][n] for n in ("documents", "verdicts") if n in part["files"]] + written), None)
+    if path is None:
+        return None
     found = np.flatnonzero(folder.column(path, ["uid"]).column(0).to_numpy() == np.uint64(uid))
     return int(found[0]) if len(found) else None
 
@@ -245,7 +249,7 @@ def pass_through(folder: Folder, run: Run, leg: Mapping[str, Any], part: Mapping
         story.read_from = spans_of(part, story)
         story.verdicts.append(Judgement(story.source, "kept"))
     story.verdicts += judgements(run, leg, verdict)
-    story.written += [*written(folder, run, leg, part, row, story)]
+    story.written += [*written(folder, run, leg, part, story)]
 
 
 def spans_of(part: Mapping[str, Any], story: Story) -> list[Span]:
@@ -270,22 +274,17 @@ def judgements(run: Run, leg: Mapping[str, Any], verdict: Mapping[str, Any]) -> 
     return said
 
 
-def written(folder: Folder, run: Run, leg: Mapping[str, Any], part: Mapping[str, Any], row: int, story: Story) -> Iterator[Written]:
-    """Files of sinks in this leg that the document reached. Its row there is counted, then confirmed by URL where there is one."""
+def written(folder: Folder, run: Run, leg: Mapping[str, Any], part: Mapping[str, Any], story: Story) -> Iterator[Written]:
+    """Files of sinks in this leg that the document reached, and its row there."""
     passed = {said.stage for said in story.verdicts if said.verdict == "kept"}
     for sink in (name for name in leg["stages"] if run.stage(name).kind == "sink" and name in passed):
-        file = f"{sink}/{part['key']}.parquet"
-        if not folder.has(file):
+        file = part["files"].get(f"sink/{sink}")
+        if file is None:
             continue
-        later = set(leg["stages"][leg["stages"].index(sink) :])
-        index = row
-        if "verdicts" in part["files"]:
-            table = folder.column(part["files"]["verdicts"], ["kept", "stage"]).slice(0, row)
-            stayed = zip(table["kept"].to_pylist(), table["stage"].to_pylist(), strict=True)
-            index = sum(1 for kept, stage in stayed if kept or stage in later)
-        urls = folder.column(file, ["url"])
-        confirmed = index < urls.num_rows and (not urls.num_columns or urls.column(0)[index].as_py() == story.url)
-        yield Written(sink, file, index if confirmed else None)
+        uids = folder.column(file, ["uid"]).column(0).to_numpy()
+        found = np.flatnonzero(uids == np.uint64(int(story.uid or "0", 16)))
+        if len(found):
+            yield Written(sink, file, int(found[0]))
 
 
 def cluster_of(folder: Folder, leg: Mapping[str, Any], story: Story) -> list[Cluster]:

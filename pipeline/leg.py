@@ -89,6 +89,7 @@ class _Grinding:
         part = {"leg": self.task["leg"]} | new_part(
             self.task["key"], self.source, self.rows_left, self.text_bytes, documents, self.task["inputs"]
         )
+        part["sinks"] = {name: files[f"sink/{name}"]["path"] for name in self.sinks if f"sink/{name}" in files}
         return {"part": part, "files": files, "counts": counts, "log": self.log, "peak_memory": peak_memory()}
 
     def batches(self) -> Iterator[pa.RecordBatch]:

@@ -160,7 +160,7 @@ class _Run:
             "feeds": list(node.feeds),
             "fingerprint": print_,
             "rows": sum(p["rows"] for p in parts),
-            "parts": [manifest_part(p) for p in parts],
+            "parts": [manifest_part(node.name, p) for p in parts],
         }
         write_if_changed(self.store, f"legs/{node.name}/manifest.json", manifest)
         self.face.ends(node)
@@ -250,18 +250,21 @@ class _Run:
         self.store.write("report.html", build_report(self.store.address).encode("utf-8", "replace"))
 
 
-def manifest_part(part: Part) -> dict[str, Any]:
-    """What the manifest says of a part; no times, so that two runs can be compared."""
-    files = {"documents": part["documents"]["path"]} if part["documents"] else {}
+def manifest_part(node: str, part: Part) -> dict[str, Any]:
+    """What the manifest of a leg or global stage says of a part: the files that it made itself. No times, so that runs can be compared."""
+    made = {"documents": [part["documents"]] if part["documents"] else [], "verdicts": part["verdicts"], "signals": part["signals"]}
+    own = {name: facts for name, all_ in made.items() for facts in all_ if facts["path"].startswith(f"legs/{node}/")}
+    sinks = part.get("sinks", {}) if part["leg"] == node else {}
+    home = {} if part["leg"] == node else {"from": part["leg"]}  # the leg whose documents the rows of a global stage lie beside
     return {
         "key": part["key"],
         "source": part["source"],
-        "from": part.get("leg"),
+        **home,
         "inputs": part["inputs"],
         "rows": part["rows"],
         "kept": part["kept"],
-        "files": files | {"verdicts": [v["path"] for v in part["verdicts"]], "signals": [s["path"] for s in part["signals"]]},
-        "checksums": [f["checksum"] for f in [part["documents"] or {"checksum": None}, *part["verdicts"], *part["signals"]]],
+        "files": {name: facts["path"] for name, facts in own.items()} | {f"sink/{name}": path for name, path in sinks.items()},
+        "checksums": {name: facts["checksum"] for name, facts in own.items()},
     }
 
 

@@ -23,16 +23,20 @@ class Arrow(RowReader):
 
     def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]:
         account = Collector(origin.source, origin.path)
-        if origin.size:
-            group = 0
-            try:
-                for group, batch in enumerate(batches(file)):
-                    keep = [name for name in self.columns(batch.schema.names) if batch.schema.names.count(name) == 1]
-                    batch = batch.select(keep)
-                    for first in range(0, batch.num_rows, BATCH_ROWS):
-                        yield reading_of(batch.slice(first, BATCH_ROWS), group, first, self, origin)
+        found = batches(file) if origin.size else iter(())
+        group = 0
+        while True:
+            try:  # only the format's own errors are damage; what goes wrong after is not
+                batch = next(found, None)
             except (pa.ArrowException, OSError) as error:
-                account.damage(min(file.tell(), origin.size), origin.size, f"Arrow, after batch {group}: {first_line(error)}")
+                account.damage(min(file.tell(), origin.size), origin.size, f"Arrow, batch {group}: {first_line(error)}")
+                break
+            if batch is None:
+                break
+            batch = batch.select([name for name in self.columns(batch.schema.names) if batch.schema.names.count(name) == 1])
+            for first in range(0, batch.num_rows, BATCH_ROWS):
+                yield reading_of(batch.slice(first, BATCH_ROWS), group, first, self, origin)
+            group += 1
         yield account.take()
 
 

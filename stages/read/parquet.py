@@ -54,14 +54,19 @@ class Parquet(RowReader):
         info = table.metadata.row_group(group)
         rows = max(1, min(BATCH_ROWS, BATCH_BYTES * info.num_rows // max(1, info.total_byte_size)))
         columns = self.columns(table.schema_arrow.names)
+        batches = table.iter_batches(batch_size=rows, row_groups=[group], columns=columns, use_threads=False)
         row = 0
-        try:
-            for batch in table.iter_batches(batch_size=rows, row_groups=[group], columns=columns, use_threads=False):
-                yield reading_of(batch, group, row, self, origin)
-                row += batch.num_rows
-        except (pa.ArrowException, OSError) as error:
-            start = min(info.column(c).dictionary_page_offset or info.column(c).data_page_offset for c in range(info.num_columns))
-            account.damage(start, start + stored_bytes(info), f"row group {group}: {first_line(error)}", info.num_rows - row)
+        while True:
+            try:  # only the format's own errors are damage; what goes wrong after is not
+                batch = next(batches, None)
+            except (pa.ArrowException, OSError) as error:
+                start = min(info.column(c).dictionary_page_offset or info.column(c).data_page_offset for c in range(info.num_columns))
+                account.damage(start, start + stored_bytes(info), f"row group {group}: {first_line(error)}", info.num_rows - row)
+                return
+            if batch is None:
+                return
+            yield reading_of(batch, group, row, self, origin)
+            row += batch.num_rows
 
 
 def stored_bytes(group: Any) -> int:

@@ -1,0 +1,118 @@
+"""Holds a finished run on the demo crawl against what was planted in it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from pipeline.demo.crawl import Truth
+
+LEAST_RATE = 0.9
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at: what truth says, what the run says, and whether they agree."""
+
+    what: str
+    expected: int | float
+    found: int | float
+    ok: bool
+    detail: str = ""  # the first few offenders, where there are some
+
+
+def check(out: Path, truth: Truth) -> list[Finding]:
+    """Everything that was looked at, agreeing or not; the run is right where all are `ok`."""
+    stages: list[dict[str, Any]] = json.loads((out / "run.json").read_text(encoding="utf-8"))["stages"]
+    kept = _rows(sorted((out / "write").glob("*.parquet")), ["url", "text", "uid"])
+    readers = {stage["name"] for stage in stages if stage["kind"] == "read"}
+    rejects = _rows(sorted((out / "stages").glob("*/rejects/*.parquet")), ["url", "stage"])
+    rejected = [row for row in rejects if row["stage"] not in readers]
+    return [*_reading(stages, truth), *_counts(stages, kept), *_pages(kept, rejected, truth), *_texts(kept, truth)]
+
+
+def _rows(paths: list[Path], columns: list[str]) -> list[dict[str, Any]]:
+    return [row for path in paths for row in pq.ParquetFile(path).read(columns=columns).to_pylist()]
+
+
+def _equal(what: str, expected: int, found: int, detail: str = "") -> Finding:
+    return Finding(what, expected, found, expected == found, detail)
+
+
+def _none(what: str, offenders: list[str]) -> Finding:
+    return _equal(what, 0, len(offenders), ", ".join(offenders[:3]))
+
+
+def _reading(stages: list[dict[str, Any]], truth: Truth) -> list[Finding]:
+    readers = [stage for stage in stages if stage["kind"] == "read"]
+    skipped: Counter[str] = Counter()
+    for stage in readers:
+        skipped.update(stage["dropped"])
+    return [
+        _equal("records read", truth.records, sum(stage["docs_in"] for stage in readers)),
+        _equal("pages handed over by the reader", len(truth.documents), sum(stage["kept"] for stage in readers)),
+        _equal("damaged records", truth.damaged, sum(stage["quarantined"] for stage in readers)),
+        *(_equal(f"skipped: {reason}", truth.skipped.get(reason, 0), skipped[reason]) for reason in sorted({*truth.skipped, *skipped})),
+    ]
+
+
+def _counts(stages: list[dict[str, Any]], kept: list[dict[str, Any]]) -> list[Finding]:
+    """Conservation: what goes into a stage comes out of it, or is on record."""
+    findings = []
+    for stage in stages:
+        accounted = stage["kept"] + sum(stage["dropped"].values()) + stage["quarantined"]
+        findings.append(_equal(f"{stage['name']}: kept + dropped + quarantined", stage["docs_in"], accounted))
+    findings.append(_equal("documents written, as counted", stages[-1]["kept"], len(kept)))
+    return findings
+
+
+def _pages(kept: list[dict[str, Any]], rejected: list[dict[str, Any]], truth: Truth) -> list[Finding]:
+    written = Counter(row["url"] for row in kept)
+    gone = {row["url"] for row in rejected}
+    planted = {url for group in truth.exact for url in group}
+    known = set(truth.documents)
+    survivors = [sum(written[url] for url in group) for group in truth.exact]
+    wrong = [f"{group[0]} ({left} left)" for group, left in zip(truth.exact, survivors, strict=True) if left != 1]
+    return [
+        _equal("groups of exact duplicates with one survivor", len(truth.exact), survivors.count(1), ", ".join(wrong[:3])),
+        _equal("near duplicates still there", 2 * len(truth.near), sum(written[url] == 1 for pair in truth.near for url in pair)),
+        _equal("documents written", len(truth.documents) - sum(len(group) - 1 for group in truth.exact), len(kept)),
+        _equal("uids that are distinct", len(kept), len({row["uid"] for row in kept})),
+        _none("pages lost without a reason on record", sorted(known - set(written) - gone)),
+        _none("pages dropped that repeat nothing", sorted(gone - planted)),
+        _none("pages both written and dropped", sorted(gone & set(written))),
+        _none("pages written that are no documents", sorted(str(url) for url in set(written) - known)),
+    ]
+
+
+def _texts(kept: list[dict[str, Any]], truth: Truth) -> list[Finding]:
+    with_sentence = without_navigation = 0
+    missing, cluttered = [], []
+    for row in kept:
+        text, url = _plain(row["text"] or ""), str(row["url"])
+        if url in truth.first_sentences and _plain(truth.first_sentences[url]) in text:
+            with_sentence += 1
+        else:
+            missing.append(url)
+        if any(_plain(phrase) in text for phrase in truth.navigation):
+            cluttered.append(url)
+        else:
+            without_navigation += 1
+    return [
+        _rate("texts that have the first sentence of their article", with_sentence, len(kept), missing),
+        _rate("texts free of navigation", without_navigation, len(kept), cluttered),
+    ]
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).casefold()
+
+
+def _rate(what: str, good: int, rows: int, offenders: list[str]) -> Finding:
+    rate = good / rows if rows else 0.0
+    return Finding(f"{what}: at least", LEAST_RATE, round(rate, 4), rate >= LEAST_RATE, ", ".join(offenders[:3]))
