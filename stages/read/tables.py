@@ -51,9 +51,9 @@ def field(batch: pa.RecordBatch, paths: tuple[str, ...]) -> tuple[str | None, pa
     """The first of the paths that the batch has, and its column."""
     for path in paths:
         names = [path] if path in batch.schema.names else path.split(".")
-        column = pc.struct_field(batch.column(names[0]), names[1:]) if reaches(batch.schema, names) else None
-        if column is not None:
-            return path, column
+        if reaches(batch.schema, names):
+            column = batch.column(names[0])
+            return path, pc.struct_field(column, names[1:]) if names[1:] else column
     return None, None
 
 
@@ -76,7 +76,7 @@ def sound(column: pa.Array) -> pa.Array:
         column.validate(full=True)
     except pa.ArrowInvalid:
         return pa.array([None if v is None else v.decode("utf-8", "replace") for v in column.cast(pa.binary()).to_pylist()], pa.string())
-    return column
+    return column.cast(pa.string()) if pa.types.is_string_view(column.type) else column  # views cannot be filtered in every pyarrow
 
 
 def as_text(column: pa.Array | None, rows: int) -> pa.Array:

@@ -35,7 +35,10 @@ def test_meta_tags():
     assert decode_text(b"\xff\xfe" + "hi".encode("utf-16-le")) == "hi"
 
 
-@given(st.binary(max_size=300), st.one_of(st.none(), st.text(max_size=12), st.sampled_from(["utf-8", "utf-16", "gbk", "iso-2022-jp", "x-user-defined"])))
+@given(
+    st.binary(max_size=300),
+    st.one_of(st.none(), st.text(max_size=12), st.sampled_from(["utf-8", "utf-16", "gbk", "iso-2022-jp", "x-user-defined"])),
+)
 def test_nothing_raises_and_everything_can_be_written(data, label):
     decode_html(data, label).encode("utf-8")
     decode_text(data, label).encode("utf-8")

@@ -159,7 +159,11 @@ def test_nothing_and_noise():
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from(sorted(FORMS)), st.lists(st.tuples(st.floats(0, 0.999), st.binary(min_size=1, max_size=80)), max_size=4), st.integers(40, 6000))
+@given(
+    st.sampled_from(sorted(FORMS)),
+    st.lists(st.tuples(st.floats(0, 0.999), st.binary(min_size=1, max_size=80)), max_size=4),
+    st.integers(40, 6000),
+)
 def test_any_damage_is_survived_and_the_same_at_any_cut(path, wounds, cut):
     data = bytearray(FORMS[path])
     for place, noise in wounds:
@@ -190,7 +194,16 @@ def test_every_reason_to_skip():
             "u:chunked": b"<html>hello", "u:packed": b"<html>packed</html>", "u:notpacked": b"<html>not</html>",
             "u:sniffed": b"<!DOCTYPE html><p>x", "u:res": b"<html>res",
         }  # fmt: skip
-        assert skipped == {"not_a_page": 2, "revisit": 1, "redirect": 1, "http_status": 1, "not_html": 2, "empty_page": 1, "not_http": 1, "too_large": 2}
+        assert skipped == {
+            "not_a_page": 2,
+            "revisit": 1,
+            "redirect": 1,
+            "http_status": 1,
+            "not_html": 2,
+            "empty_page": 1,
+            "not_http": 1,
+            "too_large": 2,
+        }
         assert {s.url: s.detail for s in skips if s.reason == "redirect"} == {"u:301": "u:there"} and damaged == []
 
 
@@ -201,7 +214,9 @@ def test_truncated_records_are_kept_unless_a_recipe_says_otherwise():
 
 
 def test_text_of_wet_records():
-    data = gzip.compress(record("u:wet", "Grüße\n".encode(), "conversion", WARC_Identified_Content_Language="deu")) + gzip.compress(PAGES[0])
+    data = gzip.compress(record("u:wet", "Grüße\n".encode(), "conversion", WARC_Identified_Content_Language="deu")) + gzip.compress(
+        PAGES[0]
+    )
     rows, skipped, _, _ = read(data, "w.warc.wet.gz", reader=Wet(path="x"))
     assert [(row["text"], row["meta"]) for row in rows] == [("Grüße\n", '{"language": "deu"}')] and skipped == {"not_text": 1}
     assert "html" not in rows[0]
@@ -225,7 +240,9 @@ def test_arc_files(pack):
 def test_ours_equals_fastwarc_and_warcio():
     data = FORMS["members.warc.gz"]
     mine = [(row["url"], row["html"]) for row in read(data)[0]]
-    fast = [(r.headers["WARC-Target-URI"], r.reader.read()) for r in ArchiveIterator(io.BytesIO(data), record_types=WarcRecordType.response)]
+    fast = [
+        (r.headers["WARC-Target-URI"], r.reader.read()) for r in ArchiveIterator(io.BytesIO(data), record_types=WarcRecordType.response)
+    ]
     slow = [(r.rec_headers.get_header("WARC-Target-URI"), r.content_stream().read()) for r in WarcioIterator(io.BytesIO(data))]
     assert len(mine) == 12 and mine == fast == slow
 
