@@ -74,14 +74,20 @@ print(kept)
 
 
 def say(what: str, **facts: Any) -> None:
-    line = {"what": what, "machine": f"{platform.processor() or platform.machine()}, {platform.system()}", "versions": {p: version(p) for p in PACKAGES}} | facts
+    line = {
+        "what": what,
+        "machine": f"{platform.processor() or platform.machine()}, {platform.system()}",
+        "versions": {p: version(p) for p in PACKAGES},
+    } | facts
     print(json.dumps(line), flush=True)
 
 
 def recipe(folder: Path, inputs: list[Path], **parts: int) -> Path:
     path = folder / f"recipe-{len(list(folder.glob('recipe-*')))}.yaml"
     files = json.dumps([str(p) for p in inputs])
-    path.write_text(f"name: bench\nparts: {json.dumps({'small_file': 0} | parts)}\nsources:\n  crawl: {{warc: {{path: {files}}}}}\nstages: [extract, exact_dedup, write]\n")
+    path.write_text(
+        f"name: bench\nparts: {json.dumps({'small_file': 0} | parts)}\nsources:\n  crawl: {{warc: {{path: {files}}}}}\nstages: [extract, exact_dedup, write]\n"
+    )
     return path
 
 
@@ -117,7 +123,14 @@ def one_worker(folder: Path, crawl: list[Path], rounds: int) -> None:
         if kept != int(said):
             sys.exit(f"the mill keeps {kept}, the loop {said}")
     documents = record["stages"][0]["kept"]
-    say("one worker beside a plain loop (at most 1.10)", sizes={"pages": documents, "kept": kept, "bytes": sum(p.stat().st_size for p in crawl)}, **spread(mill), peer=spread(loop), times_the_loop=round(statistics.median(ratios), 3), rounds=[round(r, 3) for r in ratios])
+    say(
+        "one worker beside a plain loop (at most 1.10)",
+        sizes={"pages": documents, "kept": kept, "bytes": sum(p.stat().st_size for p in crawl)},
+        **spread(mill),
+        peer=spread(loop),
+        times_the_loop=round(statistics.median(ratios), 3),
+        rounds=[round(r, 3) for r in ratios],
+    )
     say("peak memory of a worker (under 1.5 GB)", bytes=peak)
 
 
@@ -130,12 +143,21 @@ def two_workers(folder: Path, crawl: list[Path], rounds: int) -> None:
         seconds, _record = run_mill(recipe(folder, crawl), folder / "two", 2)
         mill.append(seconds)
         start = time.perf_counter()
-        running = [subprocess.Popen([sys.executable, "-c", LOOP, str(folder / f"half-{i}"), *map(str, half)], stdout=subprocess.DEVNULL) for i, half in enumerate(halves)]
+        running = [
+            subprocess.Popen([sys.executable, "-c", LOOP, str(folder / f"half-{i}"), *map(str, half)], stdout=subprocess.DEVNULL)
+            for i, half in enumerate(halves)
+        ]
         if any(p.wait() for p in running):
             sys.exit("a plain process failed")
         pair.append(time.perf_counter() - start)
         ratios.append(pair[-1] / mill[-1])
-    say("two workers beside two independent processes (at least 0.92)", **spread(mill), peer=spread(pair), ratio=round(statistics.median(ratios), 3), rounds=[round(r, 3) for r in ratios])
+    say(
+        "two workers beside two independent processes (at least 0.92)",
+        **spread(mill),
+        peer=spread(pair),
+        ratio=round(statistics.median(ratios), 3),
+        rounds=[round(r, 3) for r in ratios],
+    )
 
 
 def empty_parts(folder: Path, count: int = 100_000) -> None:
@@ -147,7 +169,13 @@ def empty_parts(folder: Path, count: int = 100_000) -> None:
     path.write_text(f"name: empty\nparts: {{files: 1}}\nsources:\n  docs: {{jsonl: {{path: {inputs}}}}}\nstages: [exact_dedup, write]\n")
     seconds, record = run_mill(path, folder / "empty-out", 2)
     parts = len(json.loads((folder / "empty-out/legs/docs/manifest.json").read_text())["parts"])
-    say("empty parts, planned and run (under 3 ms each)", sizes={"parts": parts}, seconds=round(seconds, 1), milliseconds_each=round(seconds / parts * 1000, 3), kept=record["stages"][0]["kept"])
+    say(
+        "empty parts, planned and run (under 3 ms each)",
+        sizes={"parts": parts},
+        seconds=round(seconds, 1),
+        milliseconds_each=round(seconds / parts * 1000, 3),
+        kept=record["stages"][0]["kept"],
+    )
 
 
 def again(folder: Path, crawl: list[Path]) -> None:
@@ -156,7 +184,12 @@ def again(folder: Path, crawl: list[Path]) -> None:
     before = {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file() and p.name != ".lock"}
     times = [run_mill(given, out, 2)[0] for _ in range(5)]
     after = {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file() and p.name != ".lock"}
-    say("a run with nothing changed (under 3 s, nothing rewritten)", **spread(times), files=len(before), rewritten=sum(before.get(p) != t for p, t in after.items()))
+    say(
+        "a run with nothing changed (under 3 s, nothing rewritten)",
+        **spread(times),
+        files=len(before),
+        rewritten=sum(before.get(p) != t for p, t in after.items()),
+    )
 
 
 def main() -> None:

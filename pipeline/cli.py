@@ -43,7 +43,8 @@ Strict = Annotated[bool, typer.Option("--strict", help="alarms are errors (exit 
 
 
 def console(stderr: bool = False) -> Console:
-    return Console(stderr=stderr, highlight=False, soft_wrap=not sys.stdout.isatty())
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else 160)
 
 
 @app.command("run")

@@ -45,6 +45,9 @@ def connected(where: Where) -> Iterator[Any]:
         "distributed.worker.memory.spill": False,
         "distributed.worker.memory.pause": False,
         "distributed.worker.memory.terminate": 0.95,
+        # The profiler holds frames of the thread at work, so that what they hold is freed by the thread that watches: resiliparse's trees
+        # may only be freed by the thread that made them, say so on standard error, and are leaked.
+        "distributed.worker.profile.enabled": False,
         "distributed.comm.timeouts.connect": "10s",
         "logging": {"distributed": "error"},
     }

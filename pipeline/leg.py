@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import gc
 import resource
 import sys
 import time
@@ -74,8 +73,6 @@ class _Grinding:
         for batch in self.batches():
             self.batch_number += 1
             self.through_stages(batch)
-            if not gc.isenabled():
-                gc.collect()
         files: dict[str, Any] = {}
         documents = self.documents.close()
         if documents is not None:

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import psutil
+from rich.markup import escape
 from rich.table import Table
 
 from pipeline import registry
@@ -41,7 +42,7 @@ def examine() -> Table:
     table.add_row("stages of other packages", ", ".join(registry.installed()) or "none")
     for module, (what, extra) in OPTIONAL.items():
         there = importlib.util.find_spec(module) is not None
-        table.add_row(what, "ready" if there else f"needs {module}: pip install '{extra}'")
+        table.add_row(what, "ready" if there else escape(f"needs {module}: pip install '{extra}'"))
     return table
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import os
 import signal
 import threading
@@ -71,12 +70,7 @@ def memory_limit() -> int | None:
 
 
 def dask_setup(worker: Any) -> None:
-    """Preloaded by every local worker: leave Ctrl-C to the driver, do not outlive it, and keep the collector to the thread at work.
-
-    resiliparse's trees may be freed only by the thread that made them; a collection that starts in the event loop's thread would
-    complain about each and leak it. Legs collect after every batch instead.
-    """
-    gc.disable()
+    """Preloaded by every local worker: leave Ctrl-C to the driver, and do not outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_follow, args=(os.getppid(),), daemon=True, name="follow-parent").start()
 

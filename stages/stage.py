@@ -53,7 +53,9 @@ class Range(Settings):
 class Stage(Settings, ABC):
     """What all kinds share: a name in recipes and in reports."""
 
-    name: Annotated[str | None, Field(description="a name of its own, where a recipe uses the same stage twice", pattern=r"^[a-z][a-z0-9_]*$")] = None
+    name: Annotated[
+        str | None, Field(description="a name of its own, where a recipe uses the same stage twice", pattern=r"^[a-z][a-z0-9_]*$")
+    ] = None
     expect_drops: ClassVar[float] = 0.5  # an alarm sounds when more than this share of a source goes
 
     @classmethod

@@ -129,10 +129,10 @@ def write_legs(out: Path) -> None:
         files = {"documents": f"legs/write/{key}.documents.parquet", "verdicts": f"legs/write/{key}.verdicts.parquet"}
         put(out / files["documents"], survivors)
         put(out / files["verdicts"], verdicts(left_uids, short))
-        rows = {"rows": len(left), "kept": len(set(left_uids) - {SHORT}), "files": files}
+        rows = {"rows": len(left), "kept": len(set(left_uids) - {SHORT}), "files": files | {"sink/write": f"write/{key}.parquet"}}
         last.append({"key": key, "inputs": [{"from": "exact_dedup", "key": key}]} | rows)
         ours = survivors.take([row for row, uid in enumerate(left_uids) if uid != SHORT])
-        put(out / f"write/{key}.parquet", ours.select(["text", "id", "url", "date"]))
+        put(out / f"write/{key}.parquet", ours.select(["text", "id", "url", "date", "uid"]))
     save(out / "legs/extract/manifest.json", {"leg": "extract", "stages": ["extract", "language"], "parts": extract})
     save(out / "legs/exact_dedup/manifest.json", {"leg": "exact_dedup", "stages": ["exact_dedup"], "parts": dedup})
     save(out / "legs/write/manifest.json", {"leg": "write", "stages": ["gopher_quality", "write"], "parts": last})

@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+"""Runs that are killed at random moments, held against a run that was left alone: one JSON line, exit code 1 if anything differs.
+
+    python benchmarks/kill.py [--crawl FOLDER] [--times 25] [--seed 0] [--workers 2] [--work FOLDER]
+
+Each time a run in a fresh folder loses its driver to kill -9, no worker may be left three seconds later, and the same command is given
+again; and another run loses one worker to kill -9 and is left to finish. What must be equal: every file under write/, legs/, stages/ and
+flow/, byte for byte, manifests and reports among them, and with them the uids of the survivors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import platform
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+
+from pipeline.demo.crawl import write_crawl
+
+READERS = {"warc": (".warc.gz", ".warc"), "jsonl": (".jsonl", ".jsonl.gz", ".jsonl.zst")}
+GRACE = 3.0  # seconds in which workers must have followed their driver
+
+
+@dataclass
+class Outcome:
+    """How one disturbed run came out."""
+
+    what: str
+    moment: float
+    hit: bool  # was there still something to kill?
+    differences: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A recipe and the command that runs it."""
+
+    recipe: Path
+    workers: int
+
+    def start(self, out: Path) -> subprocess.Popen[bytes]:
+        command = [
+            sys.executable,
+            "-m",
+            "pipeline.cli",
+            "run",
+            str(self.recipe),
+            "--out",
+            str(out),
+            "--workers",
+            str(self.workers),
+            "--json",
+        ]
+        with out.with_name(f"{out.name}.log").open("ab") as log:
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log)
+
+    def finish(self, out: Path) -> float:
+        """Run to the end; the seconds it took."""
+        begin = time.monotonic()
+        ended(self.start(out), out)
+        return time.monotonic() - begin
+
+
+def ended(driver: subprocess.Popen[bytes], out: Path) -> None:
+    if driver.wait(timeout=600) != 0:
+        raise RuntimeError(f"the run in {out} ended with code {driver.returncode}:\n{out.with_name(f'{out.name}.log').read_text()[-2000:]}")
+
+
+def make_crawl(folder: Path, copies: int) -> Path:
+    """Copies of the demo's crawl, of three seeds in turn, each under names of its own: most of its pages are duplicates of others'."""
+    for copy in range(copies):
+        made = folder / f"copy-{copy}"
+        write_crawl(made, seed=copy % 3)
+        for path in sorted(made.glob("*.warc.gz")):
+            path.rename(folder / f"{copy:03d}-{path.name}")
+        for path in made.iterdir():
+            path.unlink()
+        made.rmdir()
+    return folder
+
+
+def make_case(crawl: Path, folder: Path, workers: int) -> Case:
+    """A recipe with legs before and after a global stage, and a part for each file."""
+    names = [p.name.lower() for p in crawl.iterdir()]
+    found = [reader for reader, endings in READERS.items() if any(n.endswith(endings) for n in names)]
+    if len(found) != 1:
+        raise SystemExit(f"{crawl}: files of one kind were expected ({', '.join(READERS)}), not {', '.join(found) or 'none'}")
+    recipe = folder / "kill.yaml"
+    recipe.write_text(
+        "name: kill\n"
+        "parts: {files: 1, small_file: 0, batch_bytes: 1000000}\n"
+        f'sources:\n  crawl: {{{found[0]}: {{path: "{crawl.resolve()}"}}}}\n'
+        f"stages:\n{'  - extract' + chr(10) if found[0] == 'warc' else ''}"
+        "  - exact_dedup\n  - sample: {rate: 0.9}\n  - write\n"
+    )
+    return Case(recipe, workers)
+
+
+def contents(out: Path) -> dict[str, str]:
+    """Path -> hash of every file that a run stands for."""
+    files = [p for top in ("write", "legs", "stages", "flow") for p in (out / top).rglob("*") if p.is_file()]
+    return {str(p.relative_to(out)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+def survivors(out: Path) -> list[tuple[int, str]]:
+    """uid and hash of the text of every document written, in order of uid."""
+    rows = []
+    for path in (out / "write").rglob("*.parquet"):
+        table = pq.read_table(path, columns=["uid", "text"])
+        texts = (hashlib.sha256((t or "").encode()).hexdigest() for t in table["text"].to_pylist())
+        rows += list(zip(table["uid"].to_pylist(), texts, strict=True))
+    return sorted(rows)
+
+
+def differences(undisturbed: Path, other: Path) -> list[str]:
+    """What is not the same in two runs, in words; nothing if they are equal."""
+    mine, theirs = contents(undisturbed), contents(other)
+    found = [f"{path} is missing" for path in sorted(mine.keys() - theirs.keys())]
+    found += [f"{path} is too much" for path in sorted(theirs.keys() - mine.keys())]
+    found += [f"{path} differs" for path in sorted(mine.keys() & theirs.keys()) if mine[path] != theirs[path]]
+    if survivors(undisturbed) != survivors(other):
+        found.append("other survivors")
+    return found
+
+
+def workers_of(driver: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """The worker processes of a driver: its children, less Python's own helper."""
+    try:
+        found = psutil.Process(driver.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    return [p for p in found if "resource_tracker" not in " ".join(said(p))]
+
+
+def said(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.Error:
+        return []
+
+
+def alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def kill_driver(case: Case, out: Path, moment: float, undisturbed: Path, rng: random.Random) -> Outcome:
+    """kill -9 of the driver alone; its workers follow by themselves; the same command again."""
+    driver = case.start(out)
+    time.sleep(moment)
+    followers = workers_of(driver)
+    outcome = Outcome("driver", round(moment, 3), hit=driver.poll() is None)
+    driver.kill()
+    driver.wait()
+    limit = time.monotonic() + GRACE
+    while any(map(alive, followers)) and time.monotonic() < limit:
+        time.sleep(0.05)
+    left = [p for p in followers if alive(p)]
+    outcome.differences += [f"process {p.pid} outlived its driver" for p in left]
+    for process in left:
+        process.kill()
+    case.finish(out)
+    outcome.differences += differences(undisturbed, out)
+    return outcome
+
+
+def kill_worker(case: Case, out: Path, moment: float, undisturbed: Path, rng: random.Random) -> Outcome:
+    """kill -9 of a worker; the run goes on to its end."""
+    driver = case.start(out)
+    time.sleep(moment)
+    while not (found := workers_of(driver)) and driver.poll() is None:
+        time.sleep(0.02)
+    outcome = Outcome("worker", round(moment, 3), hit=bool(found))
+    if found:
+        victim = rng.choice(sorted(found, key=lambda p: int(p.pid)))
+        try:
+            victim.kill()
+        except psutil.NoSuchProcess:
+            outcome.hit = False
+    ended(driver, out)
+    outcome.differences += differences(undisturbed, out)
+    return outcome
+
+
+KILLS: dict[str, Callable[[Case, Path, float, Path, random.Random], Outcome]] = {"driver": kill_driver, "worker": kill_worker}
+
+
+def disturb(
+    case: Case, folder: Path, times: int, seed: int, tell: Callable[[str], None] = lambda line: None
+) -> tuple[float, list[Outcome]]:
+    """An undisturbed run, then `times` of each kind of kill; its seconds, and how each came out."""
+    undisturbed = folder / "undisturbed"
+    seconds = case.finish(undisturbed)
+    if not survivors(undisturbed):
+        raise RuntimeError("the undisturbed run wrote nothing; there is nothing to compare")
+    rng = random.Random(seed)
+    outcomes = []
+    for number in range(times):
+        for what, kill in KILLS.items():
+            out = folder / f"{what}-{number}"
+            outcome = kill(case, out, rng.uniform(0.05, 0.95) * seconds, undisturbed, rng)
+            tell(
+                f"{what} {number}: at {outcome.moment} s of {seconds:.1f}, {'hit' if outcome.hit else 'too late'}, {outcome.differences or 'identical'}"
+            )
+            outcomes.append(outcome)
+            if not outcome.differences:
+                remove(out)
+    return seconds, outcomes
+
+
+def remove(folder: Path) -> None:
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_dir():
+            path.rmdir()
+        else:
+            path.unlink()
+    folder.rmdir()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--crawl", type=Path, help="a folder of WARC or JSONL files; else copies of the demo's crawl")
+    parser.add_argument("--copies", type=int, default=40, help="how many copies of the demo's crawl")
+    parser.add_argument("--times", type=int, default=25, help="how many kills of each kind")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--work", type=Path, help="an empty folder for the runs; it is kept")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.work or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        crawl = arguments.crawl or make_crawl(folder / "crawl", arguments.copies)
+        case = make_case(crawl, folder, arguments.workers)
+        print(f"seed {arguments.seed}", file=sys.stderr)
+        seconds, outcomes = disturb(case, folder, arguments.times, arguments.seed, lambda line: print(line, file=sys.stderr, flush=True))
+        identical = sum(not o.differences for o in outcomes)
+        result = {
+            "what": "runs killed at random moments (kill -9 of the driver; of a worker) that end as an undisturbed run, byte for byte",
+            "times": len(outcomes),
+            "hit": {what: sum(o.hit for o in outcomes if o.what == what) for what in KILLS},
+            "identical": identical,
+            "seconds_undisturbed": round(seconds, 1),
+            "sizes": {
+                "files": sum(1 for p in crawl.iterdir() if p.is_file()),
+                "bytes": sum(p.stat().st_size for p in crawl.iterdir() if p.is_file()),
+                "survivors": len(survivors(folder / "undisturbed")),
+            },
+            "seed": arguments.seed,
+            "machine": f"{platform.machine()} {platform.system()}, {psutil.cpu_count()} cores",
+            "versions": {name: version(name) for name in ("gristmill", "distributed", "pyarrow")} | {"python": platform.python_version()},
+        }
+        print(json.dumps(result))
+    sys.exit(identical != len(outcomes))
+
+
+if __name__ == "__main__":
+    main()
