@@ -1,6 +1,6 @@
 """What the engine costs: one worker beside a plain loop, two workers beside two processes, empty parts, a run with nothing to do.
 
-    python benchmarks/engine.py CRAWL [--rounds 5] [--only loop,two,empty,again]
+    python benchmarks/engine.py CRAWL [--rounds 5] [--only loop,two,empty,again,large]
 
 CRAWL is a folder of WARC files. The plain loop does what the recipe does (read, extract, exact dedup, write, with the same files written
 in between) as one would write it by hand, in one process, with no engine. Both include the start of Python and of the workers.
@@ -178,6 +178,30 @@ def empty_parts(folder: Path, count: int = 100_000) -> None:
     )
 
 
+def large_file(folder: Path, crawl: list[Path], size: int = 5 << 30) -> None:
+    """One WARC of 5 GB: cut at record boundaries for two workers of 1.5 GB each."""
+    big = folder / "big.warc.gz"
+    with big.open("wb") as out:
+        while out.tell() < size:
+            for path in crawl:
+                with path.open("rb") as file:
+                    shutil.copyfileobj(file, out, 1 << 24)
+    path = folder / "big.yaml"
+    path.write_text(
+        f"name: big\nmemory: 1.5GB\nrejects: {{keep: 0}}\nsources:\n  crawl: {{warc: {{path: {big}}}}}\nstages: [{{sample: {{rate: 0.01}}}}, write]\n"
+    )
+    seconds, record = run_mill(path, folder / "big-out", 2)
+    read = record["stages"][0]
+    parts = len(json.loads((folder / "big-out/legs/crawl/manifest.json").read_text())["parts"])
+    peak = max(e["peak_memory"] for e in record["stages"])
+    say(
+        "one WARC of 5 GB on two workers of 1.5 GB",
+        sizes={"bytes": big.stat().st_size, "pages": read["kept"], "parts": parts},
+        seconds=round(seconds, 1),
+        peak_memory=peak,
+    )
+
+
 def again(folder: Path, crawl: list[Path]) -> None:
     given, out = recipe(folder, crawl), folder / "again"
     run_mill(given, out, 2)
@@ -196,7 +220,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("crawl", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default="loop,two,empty,again")
+    parser.add_argument("--only", default="loop,two,empty,again,large")
     given = parser.parse_args()
     crawl = sorted(given.crawl.glob("*.warc.gz"))
     wanted = given.only.split(",")
@@ -208,6 +232,8 @@ def main() -> None:
             one_worker(folder, crawl, given.rounds)
         if "two" in wanted:
             two_workers(folder, crawl, given.rounds)
+        if "large" in wanted:
+            large_file(folder, crawl)
         if "empty" in wanted:
             empty_parts(folder)
 

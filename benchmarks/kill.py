@@ -222,6 +222,11 @@ def disturb(
     return seconds, outcomes
 
 
+def summed_up(outcome: Outcome) -> str:
+    found = outcome.differences
+    return f"{len(found)} differences: {', '.join(found[:5])}" if found else "identical"
+
+
 def remove(folder: Path) -> None:
     for path in sorted(folder.rglob("*"), reverse=True):
         if path.is_dir():
@@ -234,7 +239,7 @@ def remove(folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--crawl", type=Path, help="a folder of WARC or JSONL files; else copies of the demo's crawl")
-    parser.add_argument("--copies", type=int, default=40, help="how many copies of the demo's crawl")
+    parser.add_argument("--copies", type=int, default=18, help="how many copies of the demo's crawl")
     parser.add_argument("--times", type=int, default=25, help="how many kills of each kind")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import RunFailed
+from pipeline.errors import GristmillError, RunFailed, in_words
 from pipeline.leg import Care, Result, Task, grind
 
 MOST_DEATHS = 64
@@ -47,7 +47,7 @@ def grind_carefully(task: Task, memory: int | None = None) -> Result:
                 if "failed" in found:
                     raise RunFailed(found["failed"])
                 return found
-            how = how_it_died(child.returncode)
+            how = how_it_died(child.returncode, child.stderr)
             trace = Path(folder) / "trace"
             last = json.loads(trace.read_text()) if trace.exists() else None
         said = f"{how} at {last}" if last else f"{how} while reading"
@@ -65,10 +65,11 @@ def grind_carefully(task: Task, memory: int | None = None) -> Result:
     raise RunFailed(f"{task['leg']}: part {task['key']} kills every process that works on it; the last one {said}")
 
 
-def how_it_died(code: int) -> str:
+def how_it_died(code: int, said: bytes) -> str:
     if code < 0:
         return f"died of {signal.Signals(-code).name}"
-    return "took too long" if code == 1 else f"ended with code {code}"
+    # faulthandler ends a process that hangs with code 1, as others may; but it says so
+    return "took too long" if code == 1 and b"Timeout (" in said else f"ended with code {code}"
 
 
 def main(folder: str) -> None:
@@ -85,8 +86,14 @@ def main(folder: str) -> None:
     care = Care(about_to, frozenset(orders["one_by_one"]), {(b, s, r): how for b, s, r, how in orders["condemned"]}, watch=True)
     try:
         answer: dict[str, Any] = grind(orders["task"], care)
-    except (RunFailed, OSError) as error:
+    except GristmillError as error:
         answer = {"failed": str(error)}
+    except OSError as error:
+        answer = {"failed": f"{orders['task']['node']}, {orders['task']['key']}: {in_words(error, orders['task']['out'])}"}
+    except MemoryError:
+        raise  # the document at hand is too much for this process: that is a death
+    except Exception as error:  # a fault of ours or of a stage's, for which no document is to be blamed
+        answer = {"failed": f"{orders['task']['node']}, {orders['task']['key']}: {type(error).__name__}: {error}"}
     (Path(folder) / "answer.tmp").write_text(json.dumps(answer))
     (Path(folder) / "answer.tmp").replace(Path(folder) / "answer.json")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from pipeline.errors import Alarmed, GristmillError, RecipeError
+from pipeline.errors import Alarmed, GristmillError, RecipeError, RunFailed, in_words
 
 app = typer.Typer(
     name="gristmill",
@@ -23,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-RecipePath = Annotated[Path, typer.Argument(help="the recipe, a YAML file", show_default=False)]
+RecipePath = Annotated[Path, typer.Argument(help="the recipe, a YAML file", show_default=False, readable=False)]  # we say why it is not
 OutPath = Annotated[str, typer.Argument(help="the folder of a run", show_default=False)]
 OutOption = Annotated[str | None, typer.Option("--out", help="where the run goes; else what the recipe says, else out/NAME beside it")]
 AsJson = Annotated[bool, typer.Option("--json", help="for machines: JSON on standard output, events on standard error")]
@@ -82,9 +83,14 @@ def run_command(
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         screen.print(
-            f"interrupted; what is finished is kept in {escape(folder)}. The same command goes on from there: gristmill run {escape(str(recipe))}"
+            f"interrupted; what is finished is kept in {escape(folder)}. The same command goes on from there: gristmill {escape(shlex.join(sys.argv[1:]))}",
+            soft_wrap=True,
         )
         raise SystemExit(130) from None
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise RunFailed(in_words(error, folder)) from error
     guess = None if portion.whole else estimate(summary.record, where.count)
     if as_json:
         print(json.dumps(summary.record | ({"estimate": guess.plain()} if guess else {})))
@@ -152,6 +158,8 @@ def inspect_command(
             shown = inspecting.render_overview(data)
     except inspecting.NotFound as error:
         raise RecipeError(str(error)) from error
+    except ValueError as error:  # a file of the run that is torn
+        raise RunFailed(str(error)) from error
     if as_json:
         print(json.dumps(asdict(data), default=str))
     else:
@@ -261,6 +269,9 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output has gone (| head)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as error:
+        console(stderr=True).print(f"[red]{escape(in_words(error))}[/red]", soft_wrap=True)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

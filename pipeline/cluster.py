@@ -112,9 +112,11 @@ def from_file(path: Path) -> Any:
         "htcondor": "HTCondorCluster",
         "local": "",
     }
-    if not isinstance(settings, dict) or settings.get("type") not in kinds:
+    if not isinstance(settings, dict) or str(settings.get("type")) not in kinds:
         raise RecipeError(f"{path}: `type` is missing or unknown; there are {', '.join(kinds)}")
-    kind, jobs = settings.pop("type"), int(settings.pop("jobs", 1))
+    kind, jobs = settings.pop("type"), settings.pop("jobs", 1)
+    if not isinstance(jobs, int) or jobs < 1:
+        raise RecipeError(f"{path}: jobs: a number above 0 was expected, not {jobs!r}")
     if kind == "local":
         return local(Where(workers=jobs, memory=str(settings.get("memory", "auto"))))
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from pipeline.cluster import Where, connected
@@ -119,7 +119,9 @@ class Engine:
                 for task, result in zip(group, future.result(), strict=False):
                     if "failed" in result:
                         if "trace" in result:
-                            self.watcher.note(result["trace"])
+                            # for whoever mends the stage; the person at the keyboard gets the message
+                            self.journal.store.write("logs/trace.txt", result["trace"].encode("utf-8", "replace"))
+                            result["failed"] += f" (where in the code: {self.journal.store.at('logs/trace.txt')})"
                         raise (NotConserved if result.get("error") == "NotConserved" else RunFailed)(result["failed"])
                     results[task["task"]] = result
                     self.journal.add(task["task"], result)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 
 class GristmillError(Exception):
     """A run that failed; the message says which stage, file and record."""
@@ -27,3 +29,14 @@ class Alarmed(GristmillError):
 
 class NotConserved(GristmillError):
     """Counts that do not add up: a fault of the mill or of a stage, never to be passed over."""
+
+
+def in_words(error: OSError, where: str | None = None) -> str:
+    """What the system said, with what to do about it; `where` serves if the error names no file."""
+    named = error.filename or where
+    at = f"{named}: " if named else ""
+    if error.errno == errno.ENOSPC:
+        return f"{at}the disk is full; make room and run the same command again: what is finished is kept"
+    if error.errno == errno.EDQUOT:
+        return f"{at}the disk quota is used up; make room and run the same command again"
+    return f"{at}{error.strerror or error}"

@@ -66,7 +66,10 @@ def find_files(source: Source, folder: Path) -> list[InputFile]:
 def _files_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> list[InputFile]:
     if "://" not in address and not Path(address).is_absolute():
         address = str(folder / Path(address).expanduser()) if not address.startswith("~") else str(Path(address).expanduser())
-    fs, path = url_to_fs(address)
+    try:
+        fs, path = url_to_fs(address)
+    except (ValueError, ImportError) as error:  # a protocol that nobody knows, or one whose package is not installed
+        raise RecipeError(f"{who}: {address}: {error}") from error
     path = str(path)
     try:
         if any(c in path for c in "*?[") and not fs.exists(path):

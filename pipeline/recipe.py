@@ -135,15 +135,18 @@ class _Reader:
             return kind(**{str(k): v for k, v in data.items()})
         except ValidationError as error:
             lines = []
-            for complaint in error.errors(include_url=False):
+            guessed = set()
+            for complaint in sorted(error.errors(include_url=False), key=lambda c: c["type"] == "missing"):
                 where = (*place, *complaint["loc"])
                 if complaint["type"] == "extra_forbidden":
                     known = [*kind.model_fields]
                     near = difflib.get_close_matches(str(complaint["loc"][-1]), known, n=1, cutoff=0.5)
+                    guessed |= {(*complaint["loc"][:-1], name) for name in near}
                     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
                     lines.append(str(self.wrong(where, f"no such field; {hint}")))
                 elif complaint["type"] == "missing":
-                    lines.append(str(self.wrong(where, "is missing")))
+                    if complaint["loc"] not in guessed:  # misspelt, and said so already
+                        lines.append(str(self.wrong(where, "is missing")))
                 else:
                     lines.append(str(self.wrong(where, f"{complaint['msg']}, not {complaint.get('input')!r}")))
             raise RecipeError("\n".join(lines)) from error

@@ -45,7 +45,11 @@ def find(name: str, folder: Path | None = None) -> type[Stage]:
         file = (folder or Path()) / path
         if not file.is_file():
             raise LookupError(f"{file}: no such file")
-        return class_from_source(file.name, file.read_text(encoding="utf-8"), class_name)
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise LookupError(f"{file}: cannot be read: {error}") from error
+        return class_from_source(file.name, text, class_name)
     if name in built_in():
         return built_in()[name]
     if name in installed():
@@ -67,7 +71,7 @@ def class_from_source(file_name: str, text: str, class_name: str) -> type[Stage]
         sys.modules[module_name] = module  # pydantic looks the module up while the class is made
         try:
             exec(compile(text, file_name, "exec"), module.__dict__)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a script that ends itself on import is no stage either
             del sys.modules[module_name]
             raise LookupError(f"{file_name} does not import: {type(error).__name__}: {error}") from error
     found = getattr(sys.modules[module_name], class_name, None)

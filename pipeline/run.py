@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,11 +21,13 @@ from pipeline.journal import Journal, files_of
 from pipeline.leg_tasks import Inputs, Portion, find_inputs, global_task, tasks_of_leg
 from pipeline.parts import Documents, Part
 from pipeline.plan import GlobalNode, Leg, Node, Plan, make_plan
-from pipeline.recipe import Recipe, Source
+from pipeline.recipe import Recipe, Source, Step
 from pipeline.store import Store, one_run_at_a_time
 from stages.stage import Annotate, Global, Reader, Rule, Sink, Stage
 
 PACKAGES = ("gristmill", "pyarrow", "numpy", "dask", "distributed", "resiliparse", "xxhash", "pydantic")
+
+OF_A_PART = re.compile(r"-[0-9a-f]{12}\.[0-9a-f]{8}(\.documents|\.verdicts|\.signals)?\.parquet$|-[0-9a-f]{16}\.arrow$")
 
 
 class Face(Watcher, Protocol):
@@ -88,8 +91,7 @@ class _Run:
         with Engine(journal, self.where, self.face) as engine:
             for wave in self.plan.waves():
                 self.work(wave, engine)
-        if engine.worked:
-            self.clear_stale(journal)
+        self.clear_stale(journal)  # even if nothing was worked on: an input that is gone leaves outputs and no work
         record = self.record()
         alarms = cast(list[str], record["alarms"])
         before = self.store.read_json("run.json")
@@ -166,12 +168,21 @@ class _Run:
         self.face.ends(node)
 
     def clear_stale(self, journal: Journal) -> None:
-        """Remove what earlier versions of this run wrote and this one does not use; only files the journal knows to be ours."""
+        """Remove what earlier versions of this run wrote and this one does not use: files that the journal knows to be ours, and, where a run
+        was killed before it could note them, files that bear the name of a part in folders of ours."""
+        present = self.store.files("")
+        folders = (
+            "legs/",
+            "stages/",
+            "flow/",
+            *(f"{x.called}/" for _, x in self.plan.stage_order() if isinstance(x, Step) and isinstance(x.stage, Sink)),
+        )
         stale = {path for result in journal.done.values() for path, _ in files_of(result)} - self.mine
+        stale |= {path for path in present if path.startswith(folders) and OF_A_PART.search(path)} - self.mine
         names = {n.name for n in self.plan.nodes} | {name for name, _ in self.plan.stage_order()}
         stale |= {
             p
-            for p in self.store.files("")
+            for p in present
             if p.endswith(("/manifest.json", "/report.json")) and p.startswith(("legs/", "stages/")) and p.split("/")[1] not in names
         }
         self.store.remove(sorted(stale))

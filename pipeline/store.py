@@ -17,7 +17,7 @@ import fsspec
 import xxhash
 from fsspec.core import url_to_fs
 
-from pipeline.errors import RunFailed
+from pipeline.errors import RecipeError, RunFailed
 
 
 class HashingFile:
@@ -64,7 +64,10 @@ class Store:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        fs, root = url_to_fs(address)
+        try:
+            fs, root = url_to_fs(address)
+        except (ValueError, ImportError) as error:  # a protocol that nobody knows, or one whose package is not installed
+            raise RecipeError(f"{address}: {error}") from error
         self.fs = cast(fsspec.AbstractFileSystem, fs)
         self.root = str(root).rstrip("/")
         self.local = "file" in (self.fs.protocol if isinstance(self.fs.protocol, tuple) else (self.fs.protocol,))
@@ -142,8 +145,10 @@ class Store:
         """The data of a JSON file, or None where there is none."""
         try:
             return json.loads(self.read(path))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        except ValueError as error:
+            raise RunFailed(f"{self.at(path)}: not JSON ({error}); was it cut off, or written by another program?") from error
 
     def remove(self, paths: list[str]) -> None:
         for path in paths:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import threading
@@ -12,7 +11,7 @@ from typing import Any
 
 from pipeline import flow_tasks
 from pipeline.careful import grind_carefully
-from pipeline.errors import GristmillError
+from pipeline.errors import GristmillError, in_words
 from pipeline.leg import Care, Result, Task, grind
 
 KINDS = {
@@ -44,18 +43,9 @@ def one(task: Task, careful: bool, watch: bool) -> Result:
     except GristmillError as error:
         return {"failed": str(error), "error": type(error).__name__}
     except OSError as error:
-        return {"failed": f"{what}: {in_words(error)}", "error": "RunFailed"}
+        return {"failed": f"{what}: {in_words(error, task['out'])}", "error": "RunFailed"}
     except Exception as error:  # a fault of ours or of a stage's: said with its trace, and the run stops
         return {"failed": f"{what}: {type(error).__name__}: {error}", "error": "RunFailed", "trace": traceback.format_exc()}
-
-
-def in_words(error: OSError) -> str:
-    where = f"{error.filename}: " if error.filename else ""
-    if error.errno == errno.ENOSPC:
-        return f"{where}the disk is full; make room and run the same command again: what is finished is kept"
-    if error.errno == errno.EDQUOT:
-        return f"{where}the disk quota is used up; make room and run the same command again"
-    return f"{where}{error.strerror or error}"
 
 
 def memory_limit() -> int | None:

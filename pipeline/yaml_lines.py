@@ -26,13 +26,18 @@ def load_with_lines(path: Path) -> tuple[Any, dict[Place, int]]:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise RecipeError(f"{path}:{line}: not valid YAML: {error.problem}") from error
     except yaml.YAMLError as error:
-        raise RecipeError(f"{path}:1: not valid YAML: {error}") from error
+        raise RecipeError(f"{path}:1: not valid YAML: {' '.join(str(error).split())}") from error
     if node is None:
         raise RecipeError(f"{path}:1: the recipe is empty")
     lines: dict[Place, int] = {(): 1}
     loader = yaml.SafeLoader("")
     try:
         data = _walk(node, (), lines, loader, path)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise RecipeError(f"{path}:{line}: not valid YAML: {error.problem}") from error
+    except RecursionError:
+        raise RecipeError(f"{path}:1: an alias stands within its own anchor, or things lie too deep") from None
     finally:
         loader.dispose()
     return data, lines
@@ -53,4 +58,7 @@ def _walk(node: yaml.Node, place: Place, lines: dict[Place, int], loader: yaml.S
         return found
     if isinstance(node, yaml.SequenceNode):
         return [_walk(item, (*place, i), lines, loader, path) for i, item in enumerate(node.value)]
-    return loader.construct_object(node, deep=True)
+    try:
+        return loader.construct_object(node, deep=True)
+    except ValueError as error:  # a date that no calendar has
+        raise RecipeError(f"{path}:{node.start_mark.line + 1}: {node.value!r} cannot be understood: {error}") from error

@@ -102,7 +102,7 @@ def outside(*args: object, before: Callable[[], None] | None = None, timeout: fl
         text=True,
         timeout=timeout,
         check=False,
-        preexec_fn=before,  # noqa: PLW1509  the child calls prctl and nothing else
+        preexec_fn=before,
     )
     return Said(done.returncode, done.stdout, done.stderr)
 
@@ -119,7 +119,7 @@ def permissions_hold(folder: Path) -> bool:
     closed = folder / "closed"
     closed.write_text("x")
     closed.chmod(0)
-    done = subprocess.run(["cat", str(closed)], capture_output=True, check=False, preexec_fn=without_roots_key)  # noqa: PLW1509
+    done = subprocess.run(["cat", str(closed)], capture_output=True, check=False, preexec_fn=without_roots_key)
     closed.unlink()
     return done.returncode != 0
 
@@ -131,7 +131,10 @@ def small_disk(folder: Path, size: str) -> Iterator[Callable[[str], None]]:
 
     def mount(size: str, *flags: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"{','.join([*flags, ''])}size={size}", "tmpfs", str(folder)], capture_output=True, text=True, check=False
+            ["mount", "-t", "tmpfs", "-o", f"{','.join([*flags, ''])}size={size}", "tmpfs", str(folder)],
+            capture_output=True,
+            text=True,
+            check=False,
         )
 
     try:

@@ -78,7 +78,14 @@ def test_a_recipe_that_is_none(gristmill: Gristmill, tmp_path: Path, text: str, 
 
 def test_a_recipe_of_bytes(gristmill: Gristmill, tmp_path: Path) -> None:
     file = recipe(tmp_path)
-    for data in (b"\xff\xfe\x00", b"name: a\x00b\n", b"a: !!python/object:os.system {}\n", b"a: &x [*x]\n", b"a: 2026-13-45\n", b"? {a: 1}\n: 2\n"):
+    for data in (
+        b"\xff\xfe\x00",
+        b"name: a\x00b\n",
+        b"a: !!python/object:os.system {}\n",
+        b"a: &x [*x]\n",
+        b"a: 2026-13-45\n",
+        b"? {a: 1}\n: 2\n",
+    ):
         file.write_bytes(data)
         gristmill("run", file).one_line(2, "recipe.yaml")
 
@@ -158,7 +165,9 @@ def test_a_folder_of_another_run(gristmill: Gristmill, tmp_path: Path) -> None:
     jsonl(tmp_path / "docs.jsonl", texts(2))
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "run.json").write_text('{"name": "other"}')
-    gristmill("run", recipe(tmp_path), "--out", tmp_path / "out").one_line(2, "a run of the recipe named other, not tiny", "choose another --out")
+    gristmill("run", recipe(tmp_path), "--out", tmp_path / "out").one_line(
+        2, "a run of the recipe named other, not tiny", "choose another --out"
+    )
 
 
 def test_a_folder_with_files_of_someone_else(gristmill: Gristmill, tmp_path: Path) -> None:
@@ -173,7 +182,12 @@ def test_a_folder_whose_run_json_is_torn(gristmill: Gristmill, tmp_path: Path) -
     jsonl(tmp_path / "docs.jsonl", texts(2))
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "run.json").write_text('{"name": "ti')
-    for args in (("run", recipe(tmp_path), "--out", tmp_path / "out"), ("clean", tmp_path / "out"), ("report", tmp_path / "out"), ("inspect", tmp_path / "out")):
+    for args in (
+        ("run", recipe(tmp_path), "--out", tmp_path / "out"),
+        ("clean", tmp_path / "out"),
+        ("report", tmp_path / "out"),
+        ("inspect", tmp_path / "out"),
+    ):
         said = gristmill(*args)
         assert said.code in (1, 2)
         said.one_line(said.code, "run.json", "not JSON")
@@ -223,7 +237,9 @@ def test_a_disk_that_is_full_from_the_start(gristmill: Gristmill, tmp_path: Path
         with (tmp_path / "disk" / "ballast").open("wb", buffering=0) as ballast, pytest.raises(OSError):
             while True:
                 ballast.write(bytes(4096))
-        gristmill("run", recipe(tmp_path), "--out", tmp_path / "disk" / "out").one_line(1, str(tmp_path / "disk" / "out"), "the disk is full")
+        gristmill("run", recipe(tmp_path), "--out", tmp_path / "disk" / "out").one_line(
+            1, str(tmp_path / "disk" / "out"), "the disk is full"
+        )
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------
@@ -401,7 +417,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path: Path) -> None:
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=30)
-    Said(process.returncode, out, err).one_line(130, "interrupted", f"gristmill run {file}", "goes on")
+    Said(process.returncode, out, err).one_line(130, "interrupted", f"gristmill run {file} --out {tmp_path / 'out'}", "goes on")
     assert not run_json(tmp_path / "out").get("stages")
     again = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr

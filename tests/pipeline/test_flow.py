@@ -1,0 +1,72 @@
+"""Every round of `Flow`, by a toy stage that has a plain twin; with few buckets and many."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from runs import go, save, shared_texts, written
+
+from pipeline import flow
+
+TOY = '''
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+from stages.stage import Global
+
+class Rare(Global):
+    """Drops texts that occur once, and says of each text how many letters it has and how many documents there are."""
+
+    def run(self, docs, flow):
+        keys = flow.map(self.sign, docs, columns=("uid", "text"), by="key")
+        assert flow.gather(keys).num_rows == docs.rows
+        total = flow.tree(self.add, flow.map(self.one, docs, columns=("uid",), by="key"))
+        assert total["n"].to_pylist() == [docs.rows]
+        sizes = flow.exchange(self.sizes, keys)
+        return flow.drop(docs, flow.join(self.letters, sizes, docs, columns=("uid", "text")))
+
+    def sign(self, docs):
+        return pa.table({"uid": docs["uid"], "key": pa.array([xxhash.xxh3_64_intdigest(t.as_py()) for t in docs["text"]], pa.uint64())})
+
+    def one(self, docs):
+        return pa.table({"n": pa.array([len(docs)], pa.int64()), "key": pa.array([0], pa.uint64())})
+
+    def add(self, tables):
+        return pa.table({"n": pa.array([sum(pc.sum(t["n"]).as_py() for t in tables)], pa.int64())})
+
+    def sizes(self, rows):
+        key = rows["key"].to_numpy()
+        values, at, counts = np.unique(key, return_inverse=True, return_counts=True)
+        return pa.table({"home": rows["home"], "uid": rows["uid"], "size": pa.array(counts[at])})
+
+    def letters(self, rows, docs):
+        text = dict(zip(docs["uid"].to_pylist(), docs["text"].to_pylist()))
+        reason = pc.if_else(pc.equal(rows["size"], 1), "rare", pa.scalar(None, pa.string()))
+        length = [len(text[u]) for u in rows["uid"].to_pylist()]
+        return pa.table({"home": rows["home"], "uid": rows["uid"], "reason": reason, "detail": reason, "size": rows["size"],
+                         "letters": pa.array(length, pa.int64())})
+'''
+
+
+@pytest.mark.parametrize(("rows_a_bucket", "parts_alone"), [(500_000, 1024), (5, 1024), (5, 2)])
+def test_a_toy_stage_equals_its_plain_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_a_bucket: int, parts_alone: int) -> None:
+    monkeypatch.setattr(flow, "ROWS_A_BUCKET", rows_a_bucket)
+    monkeypatch.setattr(flow, "PARTS_ALONE", parts_alone)
+    shared_texts(tmp_path / "in", files=10)
+    save(tmp_path / "my_global.py", TOY)
+    recipe = save(
+        tmp_path / "r.yaml",
+        "name: r\nparts: {files: 1}\nsources:\n  a: {jsonl: {path: in}}\nstages:\n  - write: {name: all}\n  - my_global.py:Rare\n  - write\n",
+    )
+    _, anew = go(recipe, tmp_path / "out")
+    everything = written(tmp_path / "out", "all")
+    times = Counter(text for _, text in everything)
+    twin = sorted((u, t, times[t], len(t)) for u, t in everything if times[t] > 1)
+    found = [r for p in (tmp_path / "out" / "write").glob("*.parquet") for r in pq.read_table(p).to_pylist()]
+    assert sorted((r["uid"], r["text"], r["size"], r["letters"]) for r in found) == twin and len(twin) == 30
+    assert {kind for node, kind in anew if node == "rare"} == {"map", "merge", "exchange", "join", "drop"}
+    assert (anew["rare", "exchange"] > 1) == (rows_a_bucket == 5)
