@@ -30,7 +30,7 @@ class Rare(Global):
         return flow.drop(docs, flow.join(self.letters, sizes, docs, columns=("uid", "text")))
 
     def sign(self, docs):
-        return pa.table({"uid": docs["uid"], "key": pa.array([xxhash.xxh3_64_intdigest(t.as_py()) for t in docs["text"]], pa.uint64())})
+        return pa.table({"uid": docs["uid"], "key": pa.array([xxhash.xxh3_64_intdigest(t.as_py().encode()) for t in docs["text"]], pa.uint64())})
 
     def one(self, docs):
         return pa.table({"n": pa.array([len(docs)], pa.int64()), "key": pa.array([0], pa.uint64())})
