@@ -23,7 +23,6 @@ class Where:
     memory: str = "auto"
     scheduler: str | None = None
     cluster: str | None = None
-    dashboard: bool = True
 
     @property
     def count(self) -> int:
@@ -87,7 +86,7 @@ def local(where: Where) -> Any:
             processes=True,
             memory_limit=where.memory,
             host="127.0.0.1",
-            dashboard_address="127.0.0.1:0" if where.dashboard else None,
+            dashboard_address="127.0.0.1:0",
             preload=["pipeline.work"],
             silence_logs=logging.CRITICAL,
         )

@@ -46,7 +46,7 @@ def save(path: Path, text: str) -> Path:
 
 def go(recipe: Path, out: Path | str, workers: int = 1) -> tuple[Summary, Counter[tuple[str, str]]]:
     face = Counting()
-    summary = run(recipes.load(recipe), str(out), Where(workers, dashboard=False), face)
+    summary = run(recipes.load(recipe), str(out), Where(workers), face)
     return summary, face.anew
 
 
