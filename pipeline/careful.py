@@ -17,6 +17,7 @@ from typing import Any
 
 from pipeline.errors import GristmillError, RunFailed, in_words
 from pipeline.leg import Care, Result, Task, grind
+from pipeline.lifetime import end_with_parent
 
 MOST_DEATHS = 64
 STRIKES = 2
@@ -74,6 +75,7 @@ def how_it_died(code: int, said: bytes) -> str:
 
 def main(folder: str) -> None:
     """The child's side."""
+    end_with_parent()
     orders = json.loads((Path(folder) / "orders.json").read_text())
     trace = Path(folder) / "trace"
 

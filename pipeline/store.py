@@ -99,6 +99,7 @@ class Store:
         try:
             if self.local:
                 return dict(_walk(self.at(folder), len(self.root) + 1))
+            self.fs.invalidate_cache()  # workers write from other processes; a remembered listing would hide it
             found = self.fs.find(self.at(folder), detail=True)
         except FileNotFoundError:
             return {}

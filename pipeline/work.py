@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import threading
 import time
 import traceback
 from typing import Any
@@ -13,6 +11,7 @@ from pipeline import flow_tasks
 from pipeline.careful import grind_carefully
 from pipeline.errors import GristmillError, in_words
 from pipeline.leg import Care, Result, Task, grind
+from pipeline.lifetime import end_with_parent
 
 KINDS = {
     "map": flow_tasks.run_map,
@@ -62,10 +61,4 @@ def memory_limit() -> int | None:
 def dask_setup(worker: Any) -> None:
     """Preloaded by every local worker: leave Ctrl-C to the driver, and do not outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_follow, args=(os.getppid(),), daemon=True, name="follow-parent").start()
-
-
-def _follow(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.2)
-    os._exit(0)
+    end_with_parent()
