@@ -212,7 +212,7 @@ def disturb(
     for number in range(times):
         for what, kill in KILLS.items():
             out = folder / f"{what}-{number}"
-            outcome = kill(case, out, rng.uniform(0.05, 0.95) * seconds, undisturbed, rng)
+            outcome = kill(case, out, rng.uniform(0.05, 0.8) * seconds, undisturbed, rng)
             tell(
                 f"{what} {number}: at {outcome.moment} s of {seconds:.1f}, {'hit' if outcome.hit else 'too late'}, {outcome.differences or 'identical'}"
             )

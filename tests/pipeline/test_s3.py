@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import fsspec
 import pyarrow.parquet as pq
 import pytest
 
@@ -85,7 +86,7 @@ def test_an_object_store_holds_the_same_run(tmp_path: Path, endpoint: str) -> No
                 rows += [(r["uid"], r["text"]) for r in pq.read_table(file, columns=["uid", "text"]).to_pylist()]
         return sorted(rows)
 
-    here = survivors([str(p) for p in (tmp_path / "out/write").glob("*.parquet")], open)
+    here = survivors([str(p) for p in (tmp_path / "out/write").glob("*.parquet")], fsspec.filesystem("file").open)
     there = survivors(fs.glob("mill/out/write/*.parquet"), fs.open)
     assert len(here) == 21
     assert there == here
