@@ -192,14 +192,8 @@ class _Grinding:
                 raise RunFailed(
                     f"{stage.called} was given {len(batch)} documents and answered with {len(applied.batch)} rows and {len(applied.verdict)} verdicts"
                 )
-        except (ImportError, RunFailed, AttributeError, KeyError) as error:
-            # A package or a column that is not there breaks every document alike. One document may still be to blame for the latter two.
-            if len(batch) == 1 and isinstance(error, AttributeError | KeyError):
-                self.quarantine(stage, batch, said(error))
-                return
-            if isinstance(error, ImportError | RunFailed):
-                raise RunFailed(f"{stage.called}: {error}") from error
-            yield from self.halves(stage, batch)
+        except (ImportError, RunFailed) as error:  # not a document's doing
+            raise RunFailed(f"{stage.called}: {error}") from error
         except Exception as error:  # whatever a hostile document brings a stage to
             if len(batch) == 1:
                 self.quarantine(stage, batch, said(error))
