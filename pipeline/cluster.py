@@ -14,6 +14,8 @@ import yaml
 
 from pipeline.errors import RecipeError, RunFailed
 
+STARTS = 3
+
 
 @dataclass(frozen=True)
 class Where:
@@ -79,19 +81,24 @@ def local(where: Where) -> Any:
     """Processes of this machine, one thread each, that answer on loopback alone."""
     from distributed import LocalCluster
 
-    try:
-        return LocalCluster(
-            n_workers=where.count,
-            threads_per_worker=1,
-            processes=True,
-            memory_limit=where.memory,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            preload=["pipeline.work"],
-            silence_logs=logging.CRITICAL,
-        )
-    except ValueError as error:
-        raise RecipeError(f"--memory {where.memory}: {error}") from error
+    for left in reversed(range(STARTS)):
+        try:
+            return LocalCluster(
+                n_workers=where.count,
+                threads_per_worker=1,
+                processes=True,
+                memory_limit=where.memory,
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
+                preload=["pipeline.work"],
+                silence_logs=logging.CRITICAL,
+            )
+        except ValueError as error:
+            raise RecipeError(f"--memory {where.memory}: {error}") from error
+        except RuntimeError as error:  # Dask gives up when a worker is killed before it has said hello
+            if not left:
+                raise RunFailed(f"the workers do not start: {error.__cause__ or error}") from error
+    raise AssertionError("unreachable")
 
 
 def from_file(path: Path) -> Any:
