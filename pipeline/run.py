@@ -91,6 +91,7 @@ class _Run:
         with Engine(journal, self.where, self.face) as engine:
             for wave in self.plan.waves():
                 self.work(wave, engine)
+        self.store.remove_temporary()  # of workers that were killed
         self.clear_stale(journal)  # even if nothing was worked on: an input that is gone leaves outputs and no work
         record = self.record()
         alarms = cast(list[str], record["alarms"])
