@@ -1,0 +1,66 @@
+"""Arrow text columns as kernels see them: one buffer of UTF-8 bytes and 64-bit offsets, without a copy of the text."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Offsets = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class TextColumn(NamedTuple):
+    """Document i is `data[offsets[i]:offsets[i + 1]]`. Both arrays are contiguous and read-only; offsets may start anywhere."""
+
+    data: Bytes
+    offsets: Offsets
+
+    def __len__(self) -> int:  # type: ignore[override]
+        return len(self.offsets) - 1
+
+
+def text_column(array: pa.Array | pa.ChunkedArray) -> TextColumn:
+    """The bytes of a string, large_string, string_view or binary column. A null counts as empty."""
+    if isinstance(array, pa.ChunkedArray):
+        array = (
+            array.chunk(0)
+            if array.num_chunks == 1
+            else pa.concat_arrays([_plain(c) for c in array.chunks])
+            if array.num_chunks
+            else pa.array([], array.type)
+        )
+    array = _plain(array)
+    if array.null_count:
+        array = pc.fill_null(array, b"" if _binary(array.type) else "")
+    wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+    _, ends, data = array.buffers()
+    count = len(array)
+    if ends is None or count == 0:
+        return TextColumn(_fixed(np.zeros(0, np.uint8)), _fixed(np.zeros(count + 1, np.int64)))
+    offsets = np.frombuffer(ends, np.int64 if wide else np.int32)[array.offset : array.offset + count + 1].astype(np.int64)
+    return TextColumn(_fixed(np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)), _fixed(offsets))
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    """With one buffer of bytes: views, dictionaries and the null type are laid out anew."""
+    kind = array.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return array
+    if pa.types.is_dictionary(kind):
+        return _plain(array.dictionary_decode())
+    if pa.types.is_binary_view(kind):
+        return array.cast(pa.large_binary())
+    return array.cast(pa.large_string())
+
+
+def _binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _fixed(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    array = np.ascontiguousarray(array)
+    array.flags.writeable = False
+    return array
