@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from pipeline.decide import run_decide
 from pipeline.errors import GristmillError, RunFailed, in_words
 from pipeline.leg import Care, Result, Task, grind
 from pipeline.lifetime import end_with_parent
@@ -24,7 +25,7 @@ STRIKES = 2
 
 
 def grind_carefully(task: Task, memory: int | None = None) -> Result:
-    """The result of a leg on a part, whatever its documents do to the process that works on them."""
+    """The result of a leg or its rules on a part, whatever its documents do to the process that works on them."""
     one_by_one: set[int] = set()
     condemned: dict[tuple[int, str, int], str] = {}
     strikes: dict[tuple[int, str, int], int] = {}
@@ -87,7 +88,8 @@ def main(folder: str) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (orders["memory"], orders["memory"]))
     care = Care(about_to, frozenset(orders["one_by_one"]), {(b, s, r): how for b, s, r, how in orders["condemned"]}, watch=True)
     try:
-        answer: dict[str, Any] = grind(orders["task"], care)
+        carry_out = {"leg": grind, "decide": run_decide}[orders["task"]["kind"]]
+        answer: dict[str, Any] = carry_out(orders["task"], care)
     except GristmillError as error:
         answer = {"failed": str(error)}
     except OSError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from pipeline.cluster import Where, connected
@@ -35,7 +35,8 @@ class Watcher(Protocol):
 class Engine:
     """Runs tasks for one run folder; starts workers when the first task needs them."""
 
-    def __init__(self, journal: Journal, where: Where, watcher: Watcher) -> None:
+    def __init__(self, journal: Journal, where: Where, watcher: Watcher, before_workers: Callable[[], None] | None = None) -> None:
+        self.before_workers = before_workers
         self.journal = journal
         self.where = where
         self.watcher = watcher
@@ -53,6 +54,8 @@ class Engine:
     @property
     def client(self) -> Any:
         if self._client is None:
+            if self.before_workers is not None:
+                self.before_workers()
             self._client = self._stack.enter_context(connected(self.where))
             if not self.where.scheduler:
                 self._client.wait_for_workers(1, timeout=600)

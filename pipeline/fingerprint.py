@@ -45,15 +45,35 @@ def of_stage(stage: Stage, spec: Mapping[str, Any]) -> str:
         code = {"outside": hashlib.sha256(spec["code"].encode()).hexdigest(), **code_of_source(spec["code"])}
     else:
         code = code_of_module(type(stage).__module__)
-    files = {
-        name: file_hash(value)
-        for name, value in settings.items()
-        if name.endswith(("_file", "_path", "model")) and isinstance(value, str) and Path(value).is_file()
-    }
+    files: dict[str, list[str]] = {}
+    for name in [name for name, value in settings.items() if names_files(name) and value]:
+        paths = [settings[name]] if isinstance(settings[name], str) else list(settings[name])
+        if all(isinstance(path, str) and Path(path).exists() for path in paths):
+            files[name] = [hash_below(Path(path)) for path in paths]
+            del settings[name]  # what they hold counts, not where they lie
     return digest([LAYOUT_VERSION, type(stage).__qualname__, stage.called, settings, code, files])
 
 
-def file_hash(path: str) -> str:
+def names_files(setting: str) -> bool:
+    """Does a setting of this name hold the path of a file, or of several?"""
+    return setting.endswith(("_file", "_files", "_path"))
+
+
+def hash_below(path: Path) -> str:
+    """Of a file's contents, or of all files of a folder."""
+    if not path.is_dir():
+        return file_hash(str(path), *stamp(path))
+    return digest({str(p.relative_to(path)): file_hash(str(p), *stamp(p)) for p in sorted(path.rglob("*")) if p.is_file()})
+
+
+def stamp(path: Path) -> tuple[int, int]:
+    facts = path.stat()
+    return facts.st_size, facts.st_mtime_ns
+
+
+@cache
+def file_hash(path: str, size: int, changed: int) -> str:
+    """The hash of a file; while size and stamp stay the same it is not read again."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -1,4 +1,6 @@
-"""One part through one leg, on a worker: read, run each batch through all stages, write what is left, with its reasons and its account.
+"""One part through the working stages of one leg: read, run each batch through them, write what is left, with its reasons and its account.
+
+A leg that changes no text writes signals alone, row by row beside the documents it read. What rules say of them comes after (decide.py).
 
 A stage that raises is tried on halves of the batch until the document is found that breaks it; that one is quarantined, the rest goes on.
 """
@@ -17,17 +19,18 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from pipeline import registry
 from pipeline.counts import Count, check_chain
 from pipeline.errors import RunFailed
 from pipeline.inputs import open_input
-from pipeline.parts import new_part, read_part
+from pipeline.parts import ROW, new_part, read_part
 from pipeline.rejects import Rejects
 from pipeline.store import Store
-from pipeline.writing import PartWriter, part_writers
+from pipeline.writing import PartWriter, part_writers, write_table
 from stages.documents import rebatch
-from stages.stage import Map, Origin, Reader, Sink, Verdict
+from stages.stage import Map, NoSuchSignal, Origin, Reader, Rewrite, Sink, Verdict, with_columns
 
 Task = dict[str, Any]
 Result = dict[str, Any]
@@ -60,14 +63,16 @@ class _Grinding:
         self.stages = [cast(Map, registry.build(spec)) for spec in task["stages"]]
         self.counts = {name: Count() for name in ([self.source] if task["reader"] else []) + [s.called for s in self.stages]}
         self.log: list[str] = []
-        file_name = f"{task['key']}.{task['task'][:8]}"
+        self.file_name = file_name = f"{task['key']}.{task['task'][:8]}"
         self.rejects = Rejects(self.store, file_name, self.source, task["rejects"], writers)
         self.documents = PartWriter(self.store, f"legs/{task['leg']}/{file_name}.documents.parquet")
         self.sinks = {s.called: PartWriter(self.store, f"{s.called}/{file_name}.parquet") for s in self.stages if isinstance(s, Sink)}
         writers += [self.documents, *self.sinks.values()]
+        self.added = {name for s in self.stages for name in (tuple(getattr(s, "only", ())) or s.adds)}
         self.text_bytes = 0
         self.rows_left = 0
         self.batch_number = -1
+        self.measured: list[pa.Table] = []  # what a leg beside its documents found: rows and signals
 
     def run(self) -> Result:
         for batch in self.batches():
@@ -84,18 +89,43 @@ class _Grinding:
         files |= self.rejects.close()
         counts = {name: count.plain() for name, count in self.counts.items()}
         arrived = None if self.task["part"] is None else int(self.task["part"]["kept"])
-        written = self.documents.rows if self.task["documents"] else None
+        written = self.documents.rows if self.task["documents"] and not self.task["beside"] else None
         check_chain(counts, list(self.counts), arrived, written, f"{self.task['leg']}, part {self.task['key']}")
+        if self.task["beside"]:
+            part, beside = self.laid_beside(self.task["part"])
+            files |= beside
+            return {"part": part, "files": files, "counts": counts, "log": self.log, "peak_memory": peak_memory()}
         part = {"leg": self.task["leg"]} | new_part(
             self.task["key"], self.source, self.rows_left, self.text_bytes, documents, self.task["inputs"]
         )
         part["sinks"] = {name: files[f"sink/{name}"]["path"] for name in self.sinks if f"sink/{name}" in files}
         return {"part": part, "files": files, "counts": counts, "log": self.log, "peak_memory": peak_memory()}
 
+    def laid_beside(self, part: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The part with the signals that were measured on it, and without the documents that broke a stage."""
+        files: dict[str, Any] = {}
+        part = {**part, "verdicts": [*part["verdicts"]], "signals": [*part["signals"]]}
+        base = f"legs/{self.task['leg']}/{self.file_name}"
+        place = np.full(part["rows"], -1, dtype=np.int64)
+        if self.measured:
+            table = pa.concat_tables(self.measured).combine_chunks()
+            place[table.column(ROW).to_numpy()] = np.arange(len(table))
+            scattered = table.drop_columns([ROW, "uid"]).take(pa.array(place, mask=place < 0))
+            with self.store.open(part["documents"]["path"]) as file:
+                scattered = scattered.add_column(0, "uid", pq.read_table(file, columns=["uid"]).column("uid"))
+            files["signals"] = write_table(self.store, f"{base}.signals.parquet", scattered)
+            part["signals"].append(files["signals"])
+        if self.rows_left < part["kept"]:
+            files["quarantined"] = write_table(self.store, f"{base}.quarantined.parquet", pa.table({"kept": place >= 0}))
+            part["verdicts"].append(files["quarantined"])
+            part["text_bytes"] = part["text_bytes"] * self.rows_left // part["kept"]
+            part["kept"] = self.rows_left
+        return part, files
+
     def batches(self) -> Iterator[pa.RecordBatch]:
         """What the leg is fed: the documents of a part, or what the reader makes of spans of files."""
         if self.task["part"] is not None:
-            yield from read_part(self.store, self.task["part"])
+            yield from read_part(self.store, self.task["part"], numbered=self.task["beside"])
             return
         reader = cast(Reader, registry.build(self.task["reader"]))
         count = self.counts[self.source]
@@ -134,6 +164,7 @@ class _Grinding:
             )
 
     def through_stages(self, batch: pa.RecordBatch) -> None:
+        given = set(batch.schema.names)
         for stage in self.stages:
             if len(batch) == 0:
                 return
@@ -141,6 +172,7 @@ class _Grinding:
             start = time.perf_counter()
             count.docs_in += len(batch)
             count.bytes_in += batch.nbytes
+            batch = self.before(stage, batch)
             kept = []
             for done, verdict in self.pieces(stage, batch):
                 if verdict.kept.all():
@@ -155,16 +187,38 @@ class _Grinding:
                 batch = batch.slice(0, 0)
             else:
                 batch = kept[0] if len(kept) == 1 else pa.concat_batches(kept)
+            batch = self.after(stage, batch)
             count.kept += len(batch)
             count.bytes_out += batch.nbytes
             if isinstance(stage, Sink):
                 self.sinks[stage.called].write(stage.table(batch))
             count.seconds += time.perf_counter() - start
         self.rows_left += len(batch)
-        if len(batch):
+        if len(batch) and self.task["beside"]:
+            new = [name for name in batch.schema.names if name == ROW or name in self.added or name not in given]
+            self.measured.append(pa.Table.from_batches([batch.select(["uid", *new])]))
+        elif len(batch):
             self.text_bytes += int(pc.sum(pc.binary_length(batch.column("text"))).as_py() or 0)
             if self.task["documents"]:
                 self.documents.write(batch)
+
+    def before(self, stage: Map, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Keep what a rewrite is about to change and a rule of this leg looks at: the text, and signals that will be measured again."""
+        if not isinstance(stage, Rewrite):
+            return batch
+        called = stage.called
+        again = set(self.task["measured_again"].get(called, ()))
+        batch = batch.rename_columns([f"{name}@{called}" if name in again else name for name in batch.schema.names])
+        return with_columns(batch, {f"text@{called}": batch.column("text")}) if called in self.task["texts_kept"] else batch
+
+    def after(self, stage: Map, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A text that was not changed is kept once."""
+        name = f"text@{stage.called}"
+        if len(batch) == 0 or name not in batch.schema.names:
+            return batch
+        old, new = batch.column(name), batch.column("text")
+        same = pc.fill_null(pc.equal(old, new), False)
+        return with_columns(batch, {name: pc.if_else(same, pa.scalar(None, old.type), old)})
 
     def pieces(self, stage: Map, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, Verdict]]:
         """The stage's answer on a batch, in as many pieces as it takes to leave out the documents that break it."""
@@ -192,7 +246,7 @@ class _Grinding:
                 raise RunFailed(
                     f"{stage.called} was given {len(batch)} documents and answered with {len(applied.batch)} rows and {len(applied.verdict)} verdicts"
                 )
-        except (ImportError, RunFailed) as error:  # not a document's doing
+        except (ImportError, NoSuchSignal, RunFailed) as error:  # not a document's doing
             raise RunFailed(f"{stage.called}: {error}") from error
         except Exception as error:  # whatever a hostile document brings a stage to
             if len(batch) == 1:

@@ -13,6 +13,7 @@ from pipeline import fingerprint
 from pipeline.errors import RecipeError
 from pipeline.inputs import InputFile, Span, contents_of, cut_into_parts, find_files, key_of, with_contents
 from pipeline.leg import Task
+from pipeline.measures import measured_again, seen_by, texts_kept
 from pipeline.parts import Part, identity
 from pipeline.plan import Leg
 from pipeline.recipe import Parts, Recipe, Source
@@ -73,14 +74,19 @@ def find_inputs(recipe: Recipe, store: Store, portion: Portion, workers: int, re
 
 
 def tasks_of_leg(leg: Leg, recipe: Recipe, store: Store, inputs: dict[str, Inputs], upstream: Iterable[Part]) -> list[Task]:
-    """One task for each part of a leg."""
+    """One task for each part of a leg: the work on its documents. A leg of rules alone has none."""
+    if leg.source is None and not leg.works:
+        return []
     common: dict[str, Any] = {
         "kind": "leg",
         "node": leg.name,
         "out": store.address,
         "leg": leg.name,
-        "stages": [s.spec for s in leg.steps],
+        "stages": [s.spec for s in leg.works],
         "documents": leg.documents,
+        "beside": leg.beside,
+        "measured_again": measured_again(leg.steps),
+        "texts_kept": texts_kept(leg.steps, leg.decides),
         "rejects": recipe.head.rejects.model_dump(),
         "batch_bytes": recipe.head.parts.batch_bytes,
     }
@@ -122,6 +128,31 @@ def tasks_of_leg(leg: Leg, recipe: Recipe, store: Store, inputs: dict[str, Input
     if len(set(keys)) != len(keys):
         raise RecipeError(f"{leg.name}: two parts have the same name; give the sources names of their own")
     return sorted(tasks, key=lambda t: str(t["key"]))
+
+
+def tasks_of_rules(leg: Leg, recipe: Recipe, store: Store, parts: Iterable[Part]) -> list[Task]:
+    """One task for each part that has documents left: what the leg's rules say of it."""
+    if not leg.decides:
+        return []
+    rules = []
+    for step in leg.decides:
+        columns, texts = seen_by(leg.steps, leg.decides, step)
+        rules.append({"stage": step.spec, "columns": columns, "texts": texts})
+    common = {"kind": "decide", "node": leg.name, "out": store.address, "leg": leg.name, "rules": rules}
+    base = leg.fingerprint_of_rules(recipe)
+    return [
+        common
+        | {
+            "task": fingerprint.digest([base, identity(part)]),
+            "key": part["key"],
+            "source": part["source"],
+            "part": part,
+            "rejects": recipe.head.rejects.model_dump(),
+            "cost": part["text_bytes"],
+        }
+        for part in sorted(parts, key=lambda p: str(p["key"]))
+        if part["kept"]
+    ]
 
 
 def global_task(stage_fingerprint: str, parts: Iterable[Part]) -> str:

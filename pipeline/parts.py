@@ -63,8 +63,12 @@ class Documents:
         return sum(int(p["text_bytes"]) for p in self.parts)
 
 
-def read_part(store: Store, part: Part, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """The documents of a part that are still in, in batches; `columns` None reads all and adds the signals laid beside."""
+ROW = "@row"  # the place of a document in its part, where a reader asks for it
+
+
+def read_part(store: Store, part: Part, columns: Sequence[str] | None = None, numbered: bool = False) -> Iterator[pa.RecordBatch]:
+    """The documents of a part that are still in, in batches; `columns` None reads all and adds the signals laid beside, but leaves
+    out what was kept of earlier versions of the text (`words@c4_lines`). `numbered` adds the place of each in the part."""
     if part["documents"] is None or part["rows"] == 0:
         return
     keep = kept_mask(store, part)
@@ -72,7 +76,7 @@ def read_part(store: Store, part: Part, columns: Sequence[str] | None = None) ->
     with store.open(part["documents"]["path"]) as file:
         documents = pq.ParquetFile(file, pre_buffer=False)
         there = documents.schema_arrow.names
-        wanted = [c for c in columns if c in there] if columns is not None else None
+        wanted = [c for c in there if "@" not in c] if columns is None else [c for c in columns if c in there]
         row = 0
         for batch in documents.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
             mask = keep[row : row + len(batch)]
@@ -80,11 +84,23 @@ def read_part(store: Store, part: Part, columns: Sequence[str] | None = None) ->
                 beside = values.slice(row, len(batch))
                 index = batch.schema.get_field_index(name)
                 batch = batch.append_column(name, beside) if index < 0 else batch.set_column(index, name, beside)
+            if numbered:
+                batch = batch.append_column(ROW, pa.array(np.arange(row, row + len(batch), dtype=np.int64)))
             row += len(batch)
             if not mask.all():
                 batch = batch.filter(pa.array(mask))
             if len(batch):
                 yield batch
+
+
+def columns_of(store: Store, part: Part) -> list[str]:
+    """Names of all columns of a part and of what is laid beside it."""
+    found: dict[str, None] = {}
+    for facts in [part["documents"], *part["signals"]]:
+        if facts is not None:
+            with store.open(facts["path"]) as file:
+                found |= dict.fromkeys(pq.read_schema(file).names)
+    return list(found)
 
 
 def kept_mask(store: Store, part: Part) -> np.ndarray[Any, np.dtype[np.bool_]]:

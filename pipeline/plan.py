@@ -1,7 +1,9 @@
 """Recipe to plan: legs (runs of map stages, fused) and global stages, as a DAG in the order of work.
 
-The shared stages are cut where a global stage stands, where a source joins, and nowhere else; the first leg of a source takes its own
-stages and the shared ones up to the next cut, so that a document is read, extracted and judged without touching the disk.
+The shared stages are cut where a global stage stands, where a source joins, and where text should lie on disk (`measures.pieces`); the
+first leg of a source takes its own stages and the shared ones up to the next cut. A leg works first and decides then: its measuring
+and rewriting stages see every document, and its rules decide afterwards on what was measured, so that a new threshold is a pass over
+numbers. A leg that only measures lays its signals beside the documents that it read.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from typing import Any
 
 from pipeline import fingerprint
 from pipeline.errors import RecipeError
+from pipeline.measures import decides_on_the_spot, measured_again, pieces, seen_by, texts_kept, with_measures
 from pipeline.recipe import Recipe, Source, Step
-from stages.stage import Global, Sink
+from stages.stage import Annotate, Global, Rule, Sink
 
 
 @dataclass(frozen=True)
@@ -25,10 +28,37 @@ class Leg:
     feeds: tuple[str, ...]
     documents: bool = True  # does anything read its documents?
 
+    @property
+    def beside(self) -> bool:
+        """Does it leave the text as it is? Then it only lays signals and verdicts beside it."""
+        return self.source is None and all(isinstance(s.stage, Annotate | Rule) for s in self.steps)
+
+    @property
+    def decides(self) -> tuple[Step, ...]:
+        """Rules that decide once everything is measured."""
+        return tuple(s for s in self.steps if isinstance(s.stage, Rule) and (self.beside or not decides_on_the_spot(s)))
+
+    @property
+    def works(self) -> tuple[Step, ...]:
+        """Stages that see the documents themselves."""
+        decides = self.decides
+        return tuple(s for s in self.steps if s not in decides)
+
+    @property
+    def in_order_of_work(self) -> tuple[Step, ...]:
+        return self.works + self.decides
+
     def fingerprint(self, recipe: Recipe) -> str:
+        """Of the work; what the rules say of it is not in it."""
         reader = [fingerprint.of_stage(self.source.reader.stage, self.source.reader.spec), self.source.name] if self.source else []
-        stages = [fingerprint.of_stage(s.stage, s.spec) for s in self.steps]
-        return fingerprint.digest([reader, stages, self.documents, recipe.head.rejects.model_dump(), recipe.head.parts.batch_bytes])
+        stages = [fingerprint.of_stage(s.stage, s.spec) for s in self.works]
+        versions = [measured_again(self.steps), texts_kept(self.steps, self.decides)]
+        settings = [recipe.head.rejects.model_dump(), recipe.head.parts.batch_bytes]
+        return fingerprint.digest([reader, stages, versions, self.documents, *settings])
+
+    def fingerprint_of_rules(self, recipe: Recipe) -> str:
+        rules = [[fingerprint.of_stage(s.stage, s.spec), *seen_by(self.steps, self.decides, s)] for s in self.decides]
+        return fingerprint.digest([rules, recipe.head.rejects.model_dump()])
 
 
 @dataclass(frozen=True)
@@ -71,14 +101,16 @@ class Plan:
         return waves
 
     def stage_order(self) -> list[tuple[str, Any]]:
-        """(name, step or source) of everything that leaves a report: readers first, then stages as documents meet them."""
-        order: list[tuple[str, Any]] = [(s.name, s) for s in self.recipe.sources]
-        order += [(x.called, x) for s in self.recipe.sources for x in s.steps]
-        order += [(x.called, x) for x in self.recipe.steps]
-        return order
+        """(name, step or source) of everything that leaves a report: readers first, then stages in the order in which documents meet them."""
+        order: dict[str, Any] = {s.name: s for s in self.recipe.sources}
+        for node in self.nodes:
+            for step in node.in_order_of_work if isinstance(node, Leg) else (node.step,):
+                order.setdefault(step.called, step)
+        return list(order.items())
 
 
 def make_plan(recipe: Recipe) -> Plan:
+    recipe = with_measures(recipe)
     steps = recipe.steps
     names = [step.called for step in steps]
     joins = {source.name: names.index(source.join) if source.join else 0 for source in recipe.sources}
@@ -95,23 +127,39 @@ def make_plan(recipe: Recipe) -> Plan:
     for cut, following in zip(cuts, [*cuts[1:], None], strict=True):
         run = steps[cut:following] if following is not None else ()
         is_global = len(run) == 1 and isinstance(run[0].stage, Global)
-        shared: tuple[Step, ...] = () if is_global else tuple(run)
-        joining = [s for s in recipe.sources if joins[s.name] == cut]
-        passed = stream
-        if stream and shared:
-            name = shared[0].called
-            nodes.append(Leg(name, shared, None, stream))
-            passed = (name,)
-        for source in joining:
-            nodes.append(Leg(source.name, source.steps + shared, source, ()))
-            passed = (*passed, source.name)
-        stream = passed
+        shared = [] if is_global else pieces(run)
+        feeding, taken_along = stream, []
+        for source in (s for s in recipe.sources if joins[s.name] == cut):
+            legs = _legs_of(source, shared[0] if shared else ())
+            nodes += legs
+            if shared and legs[-1].steps[-len(shared[0]) :] == shared[0]:
+                taken_along.append(legs[-1].name)
+            else:
+                feeding = (*feeding, legs[-1].name)
+        for i, piece in enumerate(shared):
+            if feeding:
+                nodes.append(Leg(piece[0].called, piece, None, feeding))
+                feeding = (piece[0].called,)
+            if i == 0:
+                feeding = (*feeding, *taken_along)
+        stream = feeding if shared else (*feeding, *taken_along)
         if is_global:
             nodes.append(GlobalNode(run[0].called, run[0], stream))
             stream = (run[0].called,)
     fed = {name for node in nodes for name in node.feeds}
     ended = [Leg(n.name, n.steps, n.source, n.feeds, documents=n.name in fed or not _writes(n)) if isinstance(n, Leg) else n for n in nodes]
     return Plan(recipe, tuple(ended))
+
+
+def _legs_of(source: Source, shared: tuple[Step, ...]) -> list[Leg]:
+    """The legs of a source up to where it has met the others; the shared stages belong to its last one, if no cut lies between."""
+    own = pieces(source.steps) or [()]
+    if shared and len(pieces(own[-1] + shared)) == 1:
+        own[-1] = own[-1] + shared
+    legs = [Leg(source.name, own[0], source, ())]
+    for piece in own[1:]:
+        legs.append(Leg(piece[0].called, piece, None, (legs[-1].name,)))
+    return legs
 
 
 def _writes(leg: Leg) -> bool:

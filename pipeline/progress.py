@@ -32,6 +32,7 @@ class Tally:
         if task["kind"] == "leg" and by_stage:
             self.documents += int(by_stage[0][1]["docs_in"])
             self.bytes += int(task["cost"])
+        if task["kind"] in ("leg", "decide"):
             for stage, count in by_stage:
                 self.drop(stage, count)
         for counts in result.get("counts", {}).values() if task["kind"] == "drop" else []:
@@ -129,6 +130,8 @@ class LiveView(Quiet):
         bar = self.bars[task["node"]]
         if task["kind"] == "leg":
             self.progress.advance(bar)
+        elif task["kind"] == "decide":
+            self.progress.update(bar, description=escape(f"{task['node']} (rules)"))
         else:
             self.progress.update(bar, description=escape(f"{task['node']} ({task['kind']} {task['round'] + 1})"))
         if anew:

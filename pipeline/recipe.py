@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError
 
 from pipeline import registry
 from pipeline.errors import RecipeError
+from pipeline.fingerprint import names_files
 from pipeline.yaml_lines import Place, load_with_lines
 from stages.stage import PLACEMENT, Reader, Settings, Stage
 
@@ -160,6 +161,8 @@ class _Reader:
         else:
             raise self.wrong(place, f"a stage was expected (`name` or `name: {{settings}}`), not {data!r}")
         kind = self.stage_class(str(address), (*place, address) if isinstance(data, dict) else place)
+        if isinstance(settings, dict) and not issubclass(kind, Reader):
+            settings = {name: beside(value, self.folder) if names_files(str(name)) else value for name, value in settings.items()}
         stage = self.settings(kind, settings, (*place, address) if isinstance(data, dict) else place)
         return Step(stage, str(address), self.folder, self.lines.get(place, 1))
 
@@ -242,6 +245,14 @@ class _Reader:
                     ("sources", source.name, "join"),
                     f"no shared stage is called {source.join}; {f'did you mean {near[0]}?' if near else 'there are ' + (', '.join(names) or 'none')}",
                 )
+
+
+def beside(value: Any, folder: Path) -> Any:
+    """A path in a recipe is relative to the recipe, as far as there is something."""
+    if isinstance(value, list):
+        return [beside(one, folder) for one in value]
+    there = folder / value if isinstance(value, str) and "://" not in value else None
+    return str(there) if there is not None and there.exists() else value
 
 
 def dotted(place: Place) -> str:

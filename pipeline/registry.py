@@ -8,29 +8,29 @@ from __future__ import annotations
 import difflib
 import hashlib
 import importlib.metadata
-import inspect
 import sys
 import types
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import stages
-from stages.stage import Stage
+from stages.stage import Stage, snake_case
 
 ENTRY_POINTS = "gristmill.stages"
 
 
 @cache
+def names() -> Mapping[str, str]:
+    """Recipe name to class name of every stage that comes with the mill; imports none of them."""
+    return {snake_case(name): name for name in stages.__all__ if name in stages.HOMES}
+
+
+@cache
 def built_in() -> Mapping[str, type[Stage]]:
-    """Recipe name to class, of every stage that comes with the mill."""
-    found = {}
-    for name in stages.__all__:
-        thing = getattr(stages, name)
-        if isinstance(thing, type) and issubclass(thing, Stage) and not inspect.isabstract(thing):
-            found[thing.recipe_name()] = thing
-    return found
+    """Recipe name to class, all imported."""
+    return {name: getattr(stages, class_name) for name, class_name in names().items()}
 
 
 @cache
@@ -50,14 +50,14 @@ def find(name: str, folder: Path | None = None) -> type[Stage]:
         except (OSError, UnicodeDecodeError) as error:
             raise LookupError(f"{file}: cannot be read: {error}") from error
         return class_from_source(file.name, text, class_name)
-    if name in built_in():
-        return built_in()[name]
+    if name in names():
+        return cast(type[Stage], getattr(stages, names()[name]))
     if name in installed():
         found = installed()[name].load()
         if not (isinstance(found, type) and issubclass(found, Stage)):
             raise LookupError(f"entry point {name!r} is no stage")
         return found
-    near = difflib.get_close_matches(name, [*built_in(), *installed()], n=1)
+    near = difflib.get_close_matches(name, [*names(), *installed()], n=1)
     raise LookupError(f"no such stage{f'; did you mean {near[0]}?' if near else ''}")
 
 

@@ -12,22 +12,26 @@ from typing import Any, Protocol, cast
 
 import psutil
 
+from pipeline import fingerprint
 from pipeline.cluster import Where
 from pipeline.counts import Account, Count
 from pipeline.engine import Engine, Watcher
 from pipeline.errors import NotConserved, RecipeError
 from pipeline.flow import DaskFlow
 from pipeline.journal import Journal, files_of
-from pipeline.leg_tasks import Inputs, Portion, find_inputs, global_task, tasks_of_leg
+from pipeline.leg import Result, Task
+from pipeline.leg_tasks import Inputs, Portion, find_inputs, global_task, tasks_of_leg, tasks_of_rules
 from pipeline.parts import Documents, Part
 from pipeline.plan import GlobalNode, Leg, Node, Plan, make_plan
 from pipeline.recipe import Recipe, Source, Step
 from pipeline.store import Store, one_run_at_a_time
-from stages.stage import Annotate, Global, Reader, Rule, Sink, Stage
+from stages.stage import Annotate, Global, Map, Reader, Rule, Sink, Stage
 
 PACKAGES = ("gristmill", "pyarrow", "numpy", "dask", "distributed", "resiliparse", "xxhash", "pydantic")
 
-OF_A_PART = re.compile(r"-[0-9a-f]{12}\.[0-9a-f]{8}(\.documents|\.verdicts|\.signals)?\.parquet$|-[0-9a-f]{16}\.arrow$")
+SLOW_PREPARATION = 3.0  # seconds worth a word
+
+OF_A_PART = re.compile(r"-[0-9a-f]{12}\.[0-9a-f]{8}(\.documents|\.verdicts|\.signals|\.quarantined)?\.parquet$|-[0-9a-f]{16}\.arrow$")
 
 
 class Face(Watcher, Protocol):
@@ -88,7 +92,7 @@ class _Run:
         journal.check(self.store.files(""))
         if self.store.read_json("run.json") is None:
             self.store.write_json("run.json", {"name": self.recipe.name, "status": "running"})
-        with Engine(journal, self.where, self.face) as engine:
+        with Engine(journal, self.where, self.face, self.prepare) as engine:
             for wave in self.plan.waves():
                 self.work(wave, engine)
         self.store.remove_temporary()  # of workers that were killed
@@ -102,6 +106,17 @@ class _Run:
             record = before
         return Summary(self.store.address, record, engine.worked, alarms)
 
+    def prepare(self) -> None:
+        """What stages like to have done once on a machine, before many workers do it at once."""
+        stages = [thing.stage for _, thing in self.plan.stage_order() if isinstance(thing, Step) and isinstance(thing.stage, Map)]
+        stages = [stage for stage in stages if type(stage).prepare is not Map.prepare]
+        if stages:
+            start = time.monotonic()
+            for stage in stages:
+                stage.prepare()
+            if time.monotonic() - start > SLOW_PREPARATION:
+                self.face.note(f"kernels and tables made ready in {time.monotonic() - start:.0f} s; the next run finds them")
+
     def work(self, wave: list[Node], engine: Engine) -> None:
         """One wave: all its legs together, or one global stage."""
         if isinstance(wave[0], GlobalNode):
@@ -112,15 +127,22 @@ class _Run:
         for leg in legs:
             self.face.begins(leg, len(tasks[leg.name]))
         results = engine.run(t for leg in legs for t in tasks[leg.name])
+        worked = {leg.name: self.taken(tasks[leg.name], results) if tasks[leg.name] else self.fed(leg) for leg in legs}
+        rules = {leg.name: tasks_of_rules(leg, self.recipe, self.store, worked[leg.name]) for leg in legs}
+        results = engine.run(t for leg in legs for t in rules[leg.name])
         for leg in legs:
-            parts: list[Part] = []
-            for task in tasks[leg.name]:
-                result = results[task["task"]]
-                parts.append(result["part"])
-                self.account.add(task["source"], result["counts"], result["peak_memory"])
-                self.log += result["log"]
-                self.remember(result["files"])
-            self.finish(leg, parts, leg.fingerprint(self.recipe))
+            decided = {p["key"]: p for p in self.taken(rules[leg.name], results)}
+            parts = [decided.get(p["key"], p) for p in worked[leg.name]]
+            self.finish(leg, parts, fingerprint.digest([leg.fingerprint(self.recipe), leg.fingerprint_of_rules(self.recipe)]))
+
+    def taken(self, tasks: list[Task], results: dict[str, Result]) -> list[Part]:
+        """The parts that tasks made, their files and counts noted."""
+        for task in tasks:
+            result = results[task["task"]]
+            self.account.add(task["source"], result["counts"], result["peak_memory"])
+            self.log += result["log"]
+            self.remember(result["files"])
+        return [results[task["task"]]["part"] for task in tasks]
 
     def work_global(self, node: GlobalNode, engine: Engine) -> None:
         docs = Documents(tuple(self.fed(node)))
@@ -156,7 +178,7 @@ class _Run:
     def finish(self, node: Node, parts: list[Part], print_: str) -> None:
         """A node is done: its manifest is written."""
         self.documents[node.name] = Documents(tuple(parts))
-        stages = [s.called for s in node.steps] if isinstance(node, Leg) else [node.name]
+        stages = [s.called for s in node.in_order_of_work] if isinstance(node, Leg) else [node.name]
         manifest = {
             "leg": node.name,
             "stages": stages,
@@ -264,8 +286,9 @@ class _Run:
 
 def manifest_part(node: str, part: Part) -> dict[str, Any]:
     """What the manifest of a leg or global stage says of a part: the files that it made itself. No times, so that runs can be compared."""
-    made = {"documents": [part["documents"]] if part["documents"] else [], "verdicts": part["verdicts"], "signals": part["signals"]}
-    own = {name: facts for name, all_ in made.items() for facts in all_ if facts["path"].startswith(f"legs/{node}/")}
+    made = [part["documents"]] if part["documents"] else []
+    made += [*part["verdicts"], *part["signals"]]
+    own = {facts["path"].rsplit(".", 2)[1]: facts for facts in made if facts["path"].startswith(f"legs/{node}/")}
     sinks = part.get("sinks", {}) if part["leg"] == node else {}
     home = {} if part["leg"] == node else {"from": part["leg"]}  # the leg whose documents the rows of a global stage lie beside
     return {

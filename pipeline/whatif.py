@@ -8,10 +8,11 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from pipeline import fingerprint
 from pipeline.journal import Journal
-from pipeline.leg_tasks import Portion, find_inputs, global_task, tasks_of_leg
+from pipeline.leg_tasks import Portion, find_inputs, global_task, tasks_of_leg, tasks_of_rules
 from pipeline.parts import Part
-from pipeline.plan import GlobalNode, make_plan
+from pipeline.plan import GlobalNode, Leg, make_plan
 from pipeline.recipe import Recipe
 from pipeline.store import Store
 
@@ -45,6 +46,8 @@ def foresee(recipe: Recipe, out: str) -> list[Foreseen]:
     for node in plan.nodes:
         upstream = [known[f] for f in node.feeds]
         print_ = node.fingerprint(recipe)
+        if isinstance(node, Leg):
+            print_ = fingerprint.digest([print_, node.fingerprint_of_rules(recipe)])
         before = store.read_json(f"legs/{node.name}/manifest.json")
         changed = "its stages, their code or packages changed" if before and before["fingerprint"] != print_ else ""
         fed = [p for parts in upstream if parts is not None for p in parts]
@@ -71,17 +74,25 @@ def foresee(recipe: Recipe, out: str) -> list[Foreseen]:
             continue
         tasks = tasks_of_leg(node, recipe, store, inputs, fed)
         results = [journal.done.get(t["task"]) for t in tasks]
-        fresh = sum(r is not None for r in results)
+        worked = [r["part"] for r in results if r is not None] if tasks else fed
+        rules = tasks_of_rules(node, recipe, store, worked)
+        decided = {t["key"]: journal.done.get(t["task"]) for t in rules}
+        waiting = sum(r is None for r in results)
+        undecided = sum(r is None for r in decided.values())
         old = {p["key"] for p in before["parts"]} if before else set()
         new = sum(t["key"] not in old for t in tasks)
-        why = (
-            "up to date"
-            if fresh == len(tasks)
-            else changed
-            or ("never run" if not before else f"{new} new parts" if new else "input changed" + (", files are missing" if gone else ""))
-        )
-        seen.append(Foreseen(node.name, "leg", stages(node), list(node.feeds) or [f"files of {node.name}"], print_, len(tasks), fresh, why))
-        known[node.name] = [r["part"] for r in results if r is not None] if fresh == len(tasks) else None
+        if not waiting and not undecided:
+            why = "up to date"
+        elif not waiting and before and not new:
+            why = "its rules changed: decided anew, on stored signals"
+        else:
+            changed_input = "input changed" + (", files are missing" if gone else "")
+            why = changed or ("never run" if not before else f"{new} new parts" if new else changed_input)
+        parts = len(tasks or rules)
+        fresh = parts - (waiting or undecided)
+        seen.append(Foreseen(node.name, "leg", stages(node), list(node.feeds) or [f"files of {node.name}"], print_, parts, fresh, why))
+        by_key = {key: r["part"] for key, r in decided.items() if r is not None}
+        known[node.name] = None if waiting or undecided else [by_key.get(p["key"], p) for p in worked]
     return seen
 
 
@@ -90,7 +101,7 @@ def kind(node: Any) -> str:
 
 
 def stages(node: Any) -> list[str]:
-    return [node.name] if isinstance(node, GlobalNode) else [s.called for s in node.steps]
+    return [node.name] if isinstance(node, GlobalNode) else [s.called for s in node.in_order_of_work]
 
 
 def render(seen: list[Foreseen]) -> Table:

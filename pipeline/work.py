@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline import flow_tasks
 from pipeline.careful import grind_carefully
+from pipeline.decide import run_decide
 from pipeline.errors import GristmillError, in_words
 from pipeline.leg import Care, Result, Task, grind
 from pipeline.lifetime import end_with_parent
@@ -36,8 +37,12 @@ def run_tasks(tasks: list[Task], careful: bool = False, watch: bool = False) -> 
 def one(task: Task, careful: bool, watch: bool) -> Result:
     what = f"{task['node']}, {task['kind']} {task['key']}"
     try:
+        if careful and task["kind"] in ("leg", "decide"):
+            return grind_carefully(task, memory_limit())
         if task["kind"] == "leg":
-            return grind_carefully(task, memory_limit()) if careful else grind(task, Care(watch=watch))
+            return grind(task, Care(watch=watch))
+        if task["kind"] == "decide":
+            return run_decide(task, Care(watch=watch))
         return KINDS[task["kind"]](task)
     except GristmillError as error:
         return {"failed": str(error), "error": type(error).__name__}

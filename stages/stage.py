@@ -50,6 +50,10 @@ class Range(Settings):
         return inside
 
 
+def snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
 class Stage(Settings, ABC):
     """What all kinds share: a name in recipes and in reports."""
 
@@ -57,10 +61,11 @@ class Stage(Settings, ABC):
         str | None, Field(description="a name of its own, where a recipe uses the same stage twice", pattern=r"^[a-z][a-z0-9_]*$")
     ] = None
     expect_drops: ClassVar[float] = 0.5  # an alarm sounds when more than this share of a source goes
+    adds: ClassVar[tuple[str, ...]] = ()  # signals that it leaves on the documents that stay
 
     @classmethod
     def recipe_name(cls) -> str:
-        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
+        return snake_case(cls.__name__)
 
     @property
     def called(self) -> str:
@@ -116,6 +121,10 @@ class Verdict:
         return [name for bit, name in enumerate(self.reasons) if int(self.all[row]) >> bit & 1]
 
 
+class NoSuchSignal(AttributeError):
+    """A stage asked for a column that nobody put there: the recipe's fault, never a document's."""
+
+
 class Signals:
     """Columns of a batch as numpy arrays, by name: `signals.words`, `signals.uid`."""
 
@@ -135,7 +144,7 @@ class Signals:
         """The Arrow column itself, for text and where nulls matter."""
         index = self._batch.schema.get_field_index(name)
         if index < 0:
-            raise AttributeError(f"no signal {name!r} here; there are {', '.join(self._batch.schema.names)}")
+            raise NoSuchSignal(f"no signal {name!r} here; there are {', '.join(self._batch.schema.names)}")
         column = self._batch.column(index)
         return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
@@ -143,12 +152,15 @@ class Signals:
 class Map(Stage):
     """A stage that sees one batch at a time. Its result for a document never depends on the documents beside it."""
 
-    needs: ClassVar[tuple[str, ...]] = ()  # columns it reads
+    needs: ClassVar[tuple[str, ...]] = ()  # columns it reads; empty says that nobody knows, and it is shown all
     costly: ClassVar[bool] = False  # worth a boundary before it, so that it never runs for a changed threshold
     patience: ClassVar[float] = 900.0  # seconds for one batch; past that the worker is given up and the document looked for
 
     @abstractmethod
     def apply(self, batch: pa.RecordBatch) -> Applied: ...
+
+    def prepare(self) -> None:
+        """Work that is worth doing once on a machine, before workers start: kernels compiled, tables built. Nothing may rely on it."""
 
     def __call__(self, table: pa.Table | pa.RecordBatch) -> pa.Table:
         """Run the stage on a plain Arrow table, without an engine: kept rows come back."""
@@ -171,9 +183,8 @@ class Applied:
 
 
 class Annotate(Map):
-    """Adds signals; changes nothing else."""
-
-    adds: ClassVar[tuple[str, ...]] = ()
+    """Adds signals (those in `adds`); changes nothing else. One that works with its defaults is put in by the engine wherever a rule
+    needs what it adds; a setting named `only` is then given the signals that are asked for."""
 
     @abstractmethod
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]: ...
@@ -183,7 +194,11 @@ class Annotate(Map):
 
 
 class Rule(Map):
-    """Decides on signals; cheap, and done again whenever a threshold changes."""
+    """Decides on signals; cheap, and done again whenever a threshold changes.
+
+    A rule that `needs` only what the reader knew (url, date, source...) decides on the spot: what it drops costs nothing after it.
+    Every other rule decides at the end of its leg, on stored signals.
+    """
 
     @abstractmethod
     def verdict(self, signals: Signals) -> Verdict: ...
@@ -308,6 +323,6 @@ def with_columns(batch: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.Reco
 
 
 __all__ = [
-    "PLACEMENT", "Annotate", "Applied", "Dataset", "Flow", "Global", "Map", "Mask", "Origin", "Range", "Reader", "Rewrite", "Rows",
-    "Rule", "Settings", "Signals", "Sink", "Stage", "Verdict", "with_columns",
+    "PLACEMENT", "Annotate", "Applied", "Dataset", "Flow", "Global", "Map", "Mask", "NoSuchSignal", "Origin", "Range", "Reader", "Rewrite", "Rows",
+    "Rule", "Settings", "Signals", "Sink", "Stage", "Verdict", "snake_case", "with_columns",
 ]  # fmt: skip
