@@ -167,6 +167,23 @@ def inspect_command(
 
 
 @app.command()
+def tune(
+    out: OutPath,
+    settings: Annotated[list[str], typer.Argument(help="what to change: gopher_quality.min_words=80", metavar="STAGE.FIELD=VALUE...")],
+    samples: Annotated[int, typer.Option("--samples", min=0, help="documents shown of those that change sides, each way")] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Say what another threshold would keep and drop, from stored signals, without a run."""
+    from pipeline import tune as tuning
+
+    answer = tuning.tune(out, settings, samples)
+    if as_json:
+        print(tuning.as_json(answer))
+    else:
+        console().print(tuning.render(answer))
+
+
+@app.command()
 def report(out: OutPath) -> None:
     """Write report.html of a run anew."""
     from pipeline.report.build import build_report

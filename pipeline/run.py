@@ -133,7 +133,16 @@ class _Run:
         for leg in legs:
             decided = {p["key"]: p for p in self.taken(rules[leg.name], results)}
             parts = [decided.get(p["key"], p) for p in worked[leg.name]]
+            self.note_rules(leg, rules[leg.name])
             self.finish(leg, parts, fingerprint.digest([leg.fingerprint(self.recipe), leg.fingerprint_of_rules(self.recipe)]))
+
+    def note_rules(self, leg: Leg, tasks: list[Task]) -> None:
+        """What the rules of a leg decide on, and where it lies, for `tune`."""
+        path = f"legs/{leg.name}/rules.json"
+        if tasks:
+            write_if_changed(self.store, path, {"rules": tasks[0]["rules"], "parts": [t["part"] for t in tasks]})
+        elif self.store.exists(path):
+            self.store.remove([path])
 
     def taken(self, tasks: list[Task], results: dict[str, Result]) -> list[Part]:
         """The parts that tasks made, their files and counts noted."""
@@ -206,7 +215,9 @@ class _Run:
         stale |= {
             p
             for p in present
-            if p.endswith(("/manifest.json", "/report.json")) and p.startswith(("legs/", "stages/")) and p.split("/")[1] not in names
+            if p.endswith(("/manifest.json", "/rules.json", "/report.json"))
+            and p.startswith(("legs/", "stages/"))
+            and p.split("/")[1] not in names
         }
         self.store.remove(sorted(stale))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -14,10 +15,12 @@ from runs import go, save, written
 from pipeline import recipe as recipes
 from pipeline.errors import RecipeError
 from pipeline.plan import Leg, make_plan
+from pipeline.tune import tune
 from pipeline.whatif import foresee
 
 STAGES = '''
 import os
+import re
 from typing import ClassVar
 
 import pyarrow as pa
@@ -246,3 +249,36 @@ def test_a_source_that_joins_is_measured_too(tmp_path: Path, calls) -> None:
         e["quarantined"] for n, e in found.items() if n.startswith("length_")
     )
     assert sorted(found["long_enough"]["sources"]) == ["a", "b"]
+
+
+def test_tune_says_what_a_run_would_do(tmp_path: Path, calls) -> None:
+    out = tmp_path / "out"
+    go(recipe(tmp_path, *RULES), out)
+    calls()
+    answer = tune(str(out), ["long_enough.at_least=24", "not_too_long.at_most=45"])
+    assert calls()["measure"] == 0
+    (sides,) = answer.sources.values()
+    go(recipe(tmp_path, RULES[0], "s.py:LongEnough: {at_least: 24}", "s.py:NotTooLong: {at_most: 45}", "write"), tmp_path / "then")
+    assert sides.before == len(written(out)) == 15 and sides.after == len(written(tmp_path / "then")) == 12
+    assert (sides.newly_dropped, sides.newly_kept) == (6, 3)
+    assert answer.drops_after == {"long_enough: too_short": 15, "long_enough: quarantined": 3, "not_too_long: too_long": 3}
+    shown = {(m.side, m.reason, len(m.text), m.signals["length"]) for m in answer.moved}
+    assert ("kept", "not_too_long: too_long", 41, 41) in shown and ("dropped", "long_enough: too_short", 20, 20) in shown
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("long_enough.at_leats=3", "has no field at_leats; did you mean at_least?"),
+        ("long_enuf.at_least=3", "no rule of this run that decides on stored signals; did you mean long_enough?"),
+        ("long_enough=3", "STAGE.FIELD=VALUE was expected"),
+        ("long_enough.at_least=many", "valid integer"),
+        ("write.dump=x", "There are: long_enough, not_too_long"),
+    ],
+)
+def test_tune_explains_what_it_cannot_do(tmp_path: Path, calls, setting: str, message: str) -> None:
+    out = tmp_path / "out"
+    if not out.exists():
+        go(recipe(tmp_path, *RULES), out)
+    with pytest.raises(RecipeError, match=re.escape(message)):
+        tune(str(out), [setting])
