@@ -17,24 +17,77 @@ if TYPE_CHECKING:
     from stages.read.plain import Plain
     from stages.read.warc import Warc
     from stages.read.wet import Wet
+    from stages.rules.c4 import C4Lines, C4Quality
+    from stages.rules.dolma import DolmaGopher
+    from stages.rules.fineweb import FinewebQuality
+    from stages.rules.gopher import GopherQuality, GopherRepetition
+    from stages.rules.refinedweb import RefinedwebLines, RefinedwebQuality
     from stages.sample import Sample
+    from stages.text.bad_words import BadWords, FewBadWords
+    from stages.text.boilerplate import Boilerplate
+    from stages.text.personal_data import PersonalData
+    from stages.text.repair import Repair
+    from stages.text.signals import TextSignals
+    from stages.text.url_rules import UrlRules
     from stages.write import Write
 
 # Where each lives; a new stage is one line here, one above, and one in __all__.
 HOMES: dict[str, str] = {
     "Arrow": "stages.read.arrow",
+    "BadWords": "stages.text.bad_words",
+    "Boilerplate": "stages.text.boilerplate",
+    "C4Lines": "stages.rules.c4",
+    "C4Quality": "stages.rules.c4",
+    "DolmaGopher": "stages.rules.dolma",
     "ExactDedup": "stages.dedup.exact",
     "Extract": "stages.extract.stage",
+    "FewBadWords": "stages.text.bad_words",
+    "FinewebQuality": "stages.rules.fineweb",
+    "GopherQuality": "stages.rules.gopher",
+    "GopherRepetition": "stages.rules.gopher",
     "Jsonl": "stages.read.jsonl",
     "Parquet": "stages.read.parquet",
+    "PersonalData": "stages.text.personal_data",
     "Plain": "stages.read.plain",
+    "RefinedwebLines": "stages.rules.refinedweb",
+    "RefinedwebQuality": "stages.rules.refinedweb",
+    "Repair": "stages.text.repair",
     "Sample": "stages.sample",
+    "TextSignals": "stages.text.signals",
+    "UrlRules": "stages.text.url_rules",
     "Warc": "stages.read.warc",
     "Wet": "stages.read.wet",
     "Write": "stages.write",
 }
 
-__all__ = ["HOMES", "Arrow", "ExactDedup", "Extract", "Jsonl", "Parquet", "Plain", "Sample", "Warc", "Wet", "Write"]
+__all__ = [
+    "HOMES",
+    "Arrow",
+    "BadWords",
+    "Boilerplate",
+    "C4Lines",
+    "C4Quality",
+    "DolmaGopher",
+    "ExactDedup",
+    "Extract",
+    "FewBadWords",
+    "FinewebQuality",
+    "GopherQuality",
+    "GopherRepetition",
+    "Jsonl",
+    "Parquet",
+    "PersonalData",
+    "Plain",
+    "RefinedwebLines",
+    "RefinedwebQuality",
+    "Repair",
+    "Sample",
+    "TextSignals",
+    "UrlRules",
+    "Warc",
+    "Wet",
+    "Write",
+]
 
 
 def __getattr__(name: str) -> Any:
