@@ -1,17 +1,20 @@
 """How kernels are compiled: numba, without the GIL, into a cache that cannot be stale and works on a read-only install.
 
 numba's own cache asks only whether the file of a function changed, so a change in a helper of another file goes unnoticed. Here the
-folder is named by a hash of all kernel sources and of the versions that compile them. It lies in the user's cache, or, where there is
-none to write to, in a temporary folder of this user's own (a cache is code: nobody else may write there).
+folder is named by a hash of the kernel's file, of every kernel file that it imports, and of the versions that compile them. It lies in
+the user's cache, or, where there is none to write to, in a temporary folder of this user's own (a cache is code: nobody else may
+write there).
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
 import os
 import platform
 import stat
+import sys
 import tempfile
 from collections.abc import Callable
 from functools import cache
@@ -28,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def kernel(function: F) -> F:
     """A loop in machine code that leaves the GIL to others, kept in the cache. Division by zero gives inf or NaN, never an exception."""
     before = config.CACHE_DIR  # numba's setting is of the whole process; other packages keep theirs
-    config.CACHE_DIR = str(cache_folder())
+    config.CACHE_DIR = str(code_folder(function.__module__))
     try:
         return numba.njit(nogil=True, error_model="numpy", cache=True)(function)  # type: ignore[no-any-return]
     finally:
@@ -42,9 +45,8 @@ def helper(function: F) -> F:
 
 @cache
 def cache_folder() -> Path:
-    name = f"kernels-{sources_hash()}"
-    for base in _candidates():
-        folder = base / name
+    """Where this user keeps what is costly to make and cheap to keep: compiled code, tables."""
+    for folder in _candidates():
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             with tempfile.TemporaryFile(dir=folder):
@@ -52,6 +54,12 @@ def cache_folder() -> Path:
         except OSError:
             continue
     return Path(tempfile.mkdtemp(prefix="gristmill-"))  # for this process alone
+
+
+def code_folder(module: str) -> Path:
+    folder = cache_folder() / f"kernels-{hash_of_code(module)}"
+    folder.mkdir(exist_ok=True, mode=0o700)
+    return folder
 
 
 def _candidates() -> list[Path]:
@@ -73,9 +81,35 @@ def _candidates() -> list[Path]:
 
 
 @cache
-def sources_hash() -> str:
-    """Every kernel source, and what compiles it for which processor."""
+def hash_of_code(module: str) -> str:
+    """Of a kernel's file and all kernel files below it, and of what compiles them for which processor."""
     digest = hashlib.sha256(f"{version('numba')} {version('llvmlite')} {platform.python_version()} {platform.machine()}".encode())
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    waiting, seen = [module], set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        source, imported = _source_of(name)
+        waiting += imported
+        digest.update(name.encode() + b"\0" + source + b"\0")
     return digest.hexdigest()[:16]
+
+
+@cache
+def _source_of(module: str) -> tuple[bytes, list[str]]:
+    """The source of a module and the kernel modules that it imports; nothing for a name that is none."""
+    if module.startswith("kernels."):
+        path = Path(__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
+    else:
+        path = Path(getattr(sys.modules.get(module), "__file__", None) or "")
+    if not path.is_file():
+        return b"", []
+    source = path.read_bytes()
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return source, sorted(name for name in found if name.startswith("kernels."))
