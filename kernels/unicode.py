@@ -7,13 +7,14 @@ That takes half a second once; then they lie in the kernel cache, and every proc
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kernels.compiled import cache_folder, helper
+from kernels.compiled import cache_folder, hash_of_code, helper
 
 POINTS = 0x110000
 Table = np.ndarray[Any, np.dtype[Any]]
@@ -58,10 +59,10 @@ def properties() -> Table:
     def make() -> Table:
         table = np.zeros(POINTS, np.uint16)
         for bit, pattern in _PROPERTIES.items():
-            _mark(table, pattern, bit, add=True)
+            mark_all(table, pattern, bit, add=True)
         return table
 
-    return _kept("properties", make)
+    return kept_table("properties", make)
 
 
 @cache
@@ -71,10 +72,10 @@ def word_break() -> Table:
     def make() -> Table:
         table = np.zeros(POINTS, np.uint8)
         for value, name in enumerate(WORD_BREAKS[1:], 1):
-            _mark(table, rf"\p{{Word_Break={name}}}", value, add=False)
+            mark_all(table, rf"\p{{Word_Break={name}}}", value, add=False)
         return table
 
-    return _kept("word_break", make)
+    return kept_table("word_break", make)
 
 
 @cache
@@ -84,13 +85,13 @@ def script() -> Table:
     def make() -> Table:
         table = np.zeros(POINTS, np.uint8)
         for value, name in enumerate(SCRIPTS[1:], 1):
-            _mark(table, rf"\p{{Script={name}}}", value, add=False)
+            mark_all(table, rf"\p{{Script={name}}}", value, add=False)
         return table
 
-    return _kept("script", make)
+    return kept_table("script", make)
 
 
-def _mark(table: Table, pattern: str, value: int, add: bool) -> None:
+def mark_all(table: Table, pattern: str, value: int, add: bool) -> None:
     import regex
 
     everything = "".join(map(chr, range(POINTS)))  # one character each, surrogates too, so that a position is a code point
@@ -102,10 +103,12 @@ def _mark(table: Table, pattern: str, value: int, add: bool) -> None:
             table[a:b] = value
 
 
-def _kept(name: str, make: Any) -> Table:
+def kept_table(name: str, make: Callable[[], Table]) -> Table:
+    """A table made once on a machine; every process maps the same file."""
     import regex
 
-    path = cache_folder() / f"unicode-{name}-{regex.__version__}.npy"
+    # named by the code that makes it too: another definition must not find the old table
+    path = cache_folder() / f"table-{name}-{hash_of_code(make.__module__)}-{regex.__version__}.npy"
     if not path.exists():
         table = make()
         with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:

@@ -165,6 +165,7 @@ class Map(Stage):
     def __call__(self, table: pa.Table | pa.RecordBatch) -> pa.Table:
         """Run the stage on a plain Arrow table, without an engine: kept rows come back."""
         batches = [table] if isinstance(table, pa.RecordBatch) else table.combine_chunks().to_batches()
+        batches = [without_views(batch) for batch in batches]
         if not batches:  # an empty table has no batch, but still a schema to change
             batches = [pa.RecordBatch.from_pylist([], schema=table.schema)]
         out = []
@@ -309,6 +310,11 @@ class Global(Stage):
 
     @abstractmethod
     def run(self, docs: Dataset, flow: Flow) -> Dataset: ...
+
+
+def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """String views laid out as large strings: pyarrow cannot filter views."""
+    return with_columns(batch, {f.name: batch.column(f.name).cast(pa.large_string()) for f in batch.schema if f.type == pa.string_view()})
 
 
 def with_columns(batch: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.RecordBatch:

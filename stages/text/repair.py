@@ -1,0 +1,69 @@
+"""Text as it was meant: misread encodings, leftover entities, normal form, unseen characters, spaces. Every step is a setting.
+
+What each step does and leaves alone, with figures: docs/repair.md. The work is done in kernels/repair.py.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field
+
+from kernels import characters
+from kernels.columns import TextColumn, text_column
+from kernels.normal_form import Form
+from kernels.repair import Steps, repair
+from stages.stage import Applied, Rewrite, Signals, Verdict, with_columns
+
+
+class Repair(Rewrite):
+    """Repair mojibake and HTML entities, normalise Unicode, and clean up control characters, zero-width characters and whitespace.
+
+    No document is dropped. The signals count what was repaired; `replacement_characters` counts the U+FFFD that are in the text
+    afterwards: they mark what a program before this one has lost, and stay.
+    """
+
+    mojibake: Annotated[bool, Field(description="read UTF-8 again that was read as Windows-1252 or Latin-1, once or more")] = True
+    entities: Annotated[bool, Field(description="decode HTML entities, unless the text holds `<`")] = True
+    normal_form: Annotated[Form | None, Field(description="Unicode normal form; NFKC also undoes ligatures, full width and such")] = "NFC"
+    controls: Annotated[bool, Field(description="remove control characters; make every line end a newline")] = True
+    zero_width: Annotated[bool, Field(description="remove characters without width, except where they carry meaning")] = True
+    whitespace: Annotated[bool, Field(description="plain spaces, one between words, none at line ends, one empty line at most")] = True
+
+    needs: ClassVar[tuple[str, ...]] = ("text",)
+    adds: ClassVar[tuple[str, ...]] = (
+        "entities_repaired", "mojibake_repaired", "controls_removed", "zero_width_removed", "replacement_characters",
+    )  # fmt: skip
+
+    @property
+    def steps(self) -> Steps:
+        chosen = {
+            characters.ENTITIES: self.entities,
+            characters.MOJIBAKE: self.mojibake,
+            characters.CONTROLS: self.controls,
+            characters.ZERO_WIDTH: self.zero_width,
+            characters.WHITESPACE: self.whitespace,
+        }
+        return Steps(sum(bit for bit, wanted in chosen.items() if wanted), self.normal_form)
+
+    def prepare(self) -> None:
+        """Compile what even the first batch needs: a text on which every step has work."""
+        self.rewrite(pa.record_batch({"text": pa.array(["Ã©&nbsp;\x07  e\u0301\u200b", "plain"])}))
+
+    def rewrite(self, batch: pa.RecordBatch) -> Applied:
+        given = Signals(batch).column("text")
+        repaired = repair(text_column(given), self.steps)
+        counts = {name: pa.array(values) for name, values in zip(self.adds, repaired.counts, strict=True)}
+        text = as_array(repaired.text, given) if len(repaired.changed) else given
+        return Applied(with_columns(batch, {"text": text, **counts}), Verdict.keep(len(batch)))
+
+
+def as_array(column: TextColumn, given: pa.Array) -> pa.Array:
+    """An Arrow array of the type of the given one, with its nulls."""
+    buffers = [None, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
+    text = pa.Array.from_buffers(pa.large_string(), len(column), buffers)
+    if given.null_count:
+        text = pc.if_else(given.is_valid(), text, pa.scalar(None, pa.large_string()))
+    return text if pa.types.is_null(given.type) else text.cast(given.type)
