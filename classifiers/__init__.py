@@ -1,0 +1,1 @@
+"""Judges that score a column of text, and the reading of model files."""

@@ -1,0 +1,124 @@
+"""Which languages stay, and how sure the model must be: one threshold, or one for each language (as FineWeb2 sets them)."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import yaml
+from pydantic import Field, field_validator, model_validator
+
+from stages.stage import Rule, Signals, Verdict
+
+Score = Annotated[float, Field(ge=0, le=1)]
+
+# Names that people write and models do not (DataTrove's issue 388): ISO 639-1, 639-3 and 639-2/B, English name.
+MISTAKEN = """
+af afr afrikaans|ar ara arb arabic|az aze azerbaijani|be bel belarusian|bg bul bulgarian|bn ben bengali|bs bos bosnian|ca cat catalan
+cs ces cze czech|cy cym wel welsh|da dan danish|de deu ger german|el ell gre greek|en eng english|eo epo esperanto|es spa spanish
+et est estonian|eu eus baq basque|fa fas per persian|fi fin finnish|fr fra fre french|ga gle irish|gl glg galician|gu guj gujarati
+he heb hebrew|hi hin hindi|hr hrv croatian|hu hun hungarian|hy hye arm armenian|id ind indonesian|is isl ice icelandic|it ita italian
+ja jpn japanese|ka kat geo georgian|kk kaz kazakh|km khm khmer|kn kan kannada|ko kor korean|la lat latin|lt lit lithuanian
+lv lav latvian|mk mkd mac macedonian|ml mal malayalam|mn mon mongolian|mr mar marathi|ms msa may malay|my mya bur burmese
+ne nep nepali|nl nld dut dutch|no nor nob norwegian|pa pan punjabi|pl pol polish|pt por portuguese|ro ron rum romanian
+ru rus russian|si sin sinhala|sk slk slo slovak|sl slv slovenian|so som somali|sq sqi alb albanian|sr srp serbian|sv swe swedish
+sw swa swh swahili|ta tam tamil|te tel telugu|th tha thai|tl tgl tagalog|tr tur turkish|uk ukr ukrainian|ur urd urdu|uz uzb uzbek
+vi vie vietnamese|yi yid yiddish|zh zho chi cmn chinese
+"""
+LIKE_A_LABEL = re.compile(r"[a-z]{2,3}(_[A-Z][a-z]{3})?")
+
+
+class KeepLanguages(Rule):
+    """Keep documents in some languages, where the model is sure enough.
+
+    Languages are named as the model names them: `en` for lid.176, `eng_Latn` for GlotLID.
+    """
+
+    languages: Annotated[list[str], Field(description="what stays, as the model names it", min_length=1)]
+    at_least: Annotated[Score, Field(description="the lowest score that stays")] = 0.65
+    thresholds: Annotated[dict[str, Score], Field(description="the lowest score for some languages of their own", default_factory=dict)]
+    thresholds_file: Annotated[
+        str | None, Field(description="YAML or JSON of the same kind for many languages; `thresholds` go before it")
+    ] = None
+
+    needs: ClassVar[tuple[str, ...]] = ("language", "language_score")
+    expect_drops: ClassVar[float] = 0.95  # of a crawl of the whole web, for one language
+
+    @field_validator("languages")
+    @classmethod
+    def _are_labels(cls, languages: list[str]) -> list[str]:
+        for language in languages:
+            if wrong := what_is_wrong(language):
+                raise ValueError(wrong)
+        return languages
+
+    @model_validator(mode="after")
+    def _thresholds_are_of_use(self) -> KeepLanguages:
+        for language in self.thresholds:
+            if language not in self.languages:
+                raise ValueError(f"thresholds: {language!r} is not among the languages that stay ({', '.join(self.languages)})")
+        self.lowest()
+        return self
+
+    def lowest(self) -> list[float]:
+        """The threshold of each language."""
+        table = (thresholds_of(self.thresholds_file) if self.thresholds_file else {}) | self.thresholds
+        return [table.get(language, self.at_least) for language in self.languages]
+
+    def verdict(self, signals: Signals) -> Verdict:
+        found = signals.column("language")
+        which = pc.fill_null(pc.index_in(found, value_set=pa.array(self.languages, pa.string())), -1).to_numpy(zero_copy_only=False)
+        unknown = pc.equal(found, "unknown").to_numpy(zero_copy_only=False)
+        low = signals.language_score < np.array([*self.lowest(), 0.0], np.float32)[which]
+        return (
+            Verdict.keep(len(signals))
+            .drop(unknown, "unknown_language")
+            .drop((which < 0) & ~unknown, "other_language", found.to_pylist())
+            .drop(low & (which >= 0), "low_score", found.to_pylist())
+        )
+
+
+def what_is_wrong(language: str) -> str | None:
+    """Why a name can be no model's label, with what was probably meant; None if it can be one."""
+    for entry in MISTAKEN.replace("\n", "|").split("|"):
+        two, *others = entry.split() or [""]
+        if language.lower() in others:
+            three = others[0]
+            return f"{language!r} is no label of a language model: lid.176 says {two!r}, GlotLID {three!r} and a script, as in {three + '_Latn'!r}"
+    if language.startswith("__label__"):
+        return f"{language!r}: labels are named without `__label__`: {language.removeprefix('__label__')!r}"
+    if language == "unknown":
+        return "'unknown' is no language: such documents are too short to judge, and leave as `unknown_language`"
+    parts = re.split("[-_]", language)
+    likely = "_".join([parts[0].lower(), *(part.title() for part in parts[1:] if len(part) == 4)])
+    if not LIKE_A_LABEL.fullmatch(language) and LIKE_A_LABEL.fullmatch(likely):
+        return f"{language!r} is no label of lid.176 or GlotLID; did you mean {likely!r}?"
+    return None
+
+
+def thresholds_of(path: str) -> dict[str, float]:
+    try:
+        return _thresholds_of(path, Path(path).stat().st_mtime_ns)
+    except OSError as error:
+        raise ValueError(f"thresholds_file: {path} cannot be read ({error.strerror})") from error
+
+
+@lru_cache(maxsize=8)
+def _thresholds_of(path: str, stamp: int) -> dict[str, float]:
+    try:
+        table = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"thresholds_file: {path} is not YAML ({error})") from error
+    if not isinstance(table, dict):
+        raise ValueError(f"thresholds_file: {path} must map languages to scores, as in `fra_Latn: 0.82`")
+    for language, score in table.items():
+        if not (isinstance(language, str) and isinstance(score, int | float) and 0 <= score <= 1):
+            raise ValueError(
+                f"thresholds_file: {path}: {language}: {score} is not a score between 0 and 1 (quote `no`, which YAML reads as false)"
+            )
+    return {language: float(score) for language, score in table.items()}
