@@ -1,0 +1,155 @@
+"""Personal data is found where it is and nowhere else, by the kernels as by their plain twin, in linear time."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels.columns import text_column
+from kernels.spans import KINDS, counts_by_kind, find_spans, replaced, replacements
+from kernels.spans_plain import luhn, spans_plain
+
+CARDS = ["4111111111111111", "4111 1111 1111 1111", "5555-5555-5555-4444", "3782 822463 10005", "30569309025904", "6011111111111117"]
+IBANS = ["GB29 NWBK 6016 1331 9268 19", "DE89370400440532013000", "NO93 8601 1117 947", "FR1420041010050500013M02606"]
+KEYS = [
+    "AKIA" + "ABCD1234" * 2, "AIza" + "aB3-_" * 7, "ghp_" + "a1B2" * 9, "github_pat_" + "a1_B" * 6, "sk_live_" + "ab12" * 5, "hf_" + "aB" * 17,
+    "sk-proj-" + "aB3_" * 10, "xoxb-1234567890-" + "aB3d" * 4, "glpat-" + "aB3-" * 5, "npm_" + "a1B2" * 9, "SG." + "a" * 22 + "." + "b" * 43,
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.abcdefghijklmnopq", "dop_v1_" + "0a" * 32, "pypi-AgE" + "aB3_" * 15,
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIE+/=\n-----END RSA PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----\nMI\n-----END PRIVATE KEY-----",
+]  # fmt: skip
+FOUND = {
+    "email": [
+        "ann@a.org", "Ann.O'Brien+x_y%z@mail.co.uk", "o@bücher.example", "müller@x.de", "иван@почта.рф", "a@xn--bcher-kva.xn--p1ai", "1@b.cd",
+        "x@a-b.museum",
+    ],
+    "ip": ["93.184.216.34", "100.128.10.1", "2600:1f18:2551:8900:abcd::1", "2a00:1450:4001:81b:0:0:0:200e"],
+    "phone": [
+        "+44 (0)20 7946 0958", "+1-212-555-0123", "(212) 555-0123", "212-555-0123", "1-800-555-0199", "01 23 45 67 89", "(030) 123 4567",
+        "+(65) 3158 0269", "(495) 123-45-67", "+49 30 123456",
+    ],
+    "card": CARDS, "iban": IBANS, "key": KEYS,
+}  # fmt: skip
+NEAR = [
+    "@mention", "icon@2x.png", "git@github.com:a/b", "a@b", "lodash@4.17.21", "10.1.20.30", "192.168.100.20", "203.0.113.25", "1.2.3.4",
+    "93.184.216.340", "93.184.216.34.5", "v93.184.216.34", "version 93.184.216.34", "224.10.10.10", "2001:db8:1::1", "fe80::1:2:3", "12:30:45",
+    "std::abc", "2024-01-02", "978-0-306-40615-7", "$1,234,567.89", "4111111111111112", "GB29 NWBK 6016 1331 9268 18", "123-456-7890",
+    "2010-2015", "tel 2010-12-31", "sk-loading-spinner-container-wrapper-x", "AKIAIOSFODNN7", "3.141592653589793", "1234567890", "+1 000 000 0000",
+    "4220 4632 5041 5490 6775", "-----BEGIN PUBLIC KEY-----\nMI\n-----END PUBLIC KEY-----", "555-0123", "1700000000000", "0x1234567890abcdef",
+]  # fmt: skip
+
+
+def found_in(text: str, wanted=KINDS):
+    data, offsets = text_column(pa.array([text]))
+    spans = find_spans(data, offsets, wanted)
+    return [(bytes(data[a:b]).decode(), KINDS[kind]) for a, b, kind in zip(spans.starts, spans.ends, spans.kinds, strict=True)]
+
+
+@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in FOUND.items() for text in texts])
+def test_each_shape_is_found_alone_and_in_a_sentence(kind, text):
+    for around in ("{}", "Write to {}.", "({})", "<{}>", "a\n{}\nb", "„{}“, or"):
+        assert found_in(around.format(text)) == [(text, kind)], around
+    assert found_in(text, tuple(k for k in KINDS if k != kind and {kind, k} != {"phone", "card"})) == []
+
+
+@pytest.mark.parametrize("text", NEAR)
+def test_near_misses_stay(text):
+    assert found_in(text) == [] and found_in(f"see {text}, so") == []
+
+
+def test_context_decides():
+    assert found_in("Phone no.: 7946 0958") == [("7946 0958", "phone")] and found_in("order 7946 0958") == []
+    assert found_in("mailto:ann@a.org?x=1") == [("ann@a.org", "email")]
+    assert found_in("邮箱ann@a.org欢迎") == [("ann@a.org", "email")]
+    assert found_in("a@b.org-c@d.org") == [("a@b.org", "email"), ("c@d.org", "email")]
+    assert found_in("4111111111111111@x.com") == [("4111111111111111@x.com", "email")]
+    assert found_in("call (212) 555-0123x12") == [("(212) 555-0123", "phone")]
+    assert found_in("4111111111111111 12/25") == [("4111111111111111", "card")]
+    assert found_in("") == found_in("\0\0") == found_in(" ") == found_in("😀😀") == []
+
+
+pieces = st.sampled_from(
+    [text for texts in FOUND.values() for text in texts] + NEAR
+    + [*"@:+(_-AGJ0123456789./ )#\n", "a", "b", "@", "x1", "é", "中", "ж", " ", "–", "tel ", "no. ", "call", "version ", "git", "sk-", "::", "xn--"]
+)  # fmt: skip
+texts = st.lists(pieces, max_size=8).map("".join)
+sentences = st.lists(st.sampled_from(sorted(FOUND)).flatmap(lambda kind: st.sampled_from(FOUND[kind])), max_size=4).map(" ".join)
+near_alphabet = st.text("@:+(_-.AIKG eyJ0125789abx)/é中\u00a0", max_size=60)
+
+
+def test_kernels_and_twin_agree():
+    met = Counter()
+
+    @settings(max_examples=600)
+    @given(
+        st.lists(st.one_of(texts, sentences, near_alphabet, st.text(max_size=20)), max_size=5),
+        st.sampled_from([KINDS, ("email",), ("ip", "phone")]),
+    )
+    def agree(values, wanted):
+        data, offsets = text_column(pa.array(values, pa.string()))
+        spans = find_spans(data, offsets, wanted)
+        expected = [
+            (i, a + int(offsets[i]), b + int(offsets[i]), kind)
+            for i, v in enumerate(values)
+            for a, b, kind in spans_plain(v.encode(), wanted)
+        ]
+        assert [(int(d), int(a), int(b), KINDS[k]) for d, a, b, k in zip(*spans, strict=True)] == expected
+        for _, a, b, _ in expected:
+            bytes(data[a:b]).decode()  # whole characters
+        met.update(kind for *_, kind in expected)
+
+    agree()
+    assert all(met[kind] > 20 for kind in KINDS), met
+
+
+@given(st.lists(st.binary(max_size=40), max_size=4))
+def test_any_bytes_are_read_inside_their_bounds(values):
+    data, offsets = text_column(pa.array(values, pa.binary()))
+    spans = find_spans(data, offsets)
+    assert all(a < b for a, b in zip(spans.starts, spans.ends, strict=True)) and all(
+        b <= c for b, c in zip(spans.ends, spans.starts[1:], strict=False)
+    )
+
+
+@given(st.lists(texts, max_size=6), st.integers(0, 3))
+def test_replaced_is_what_python_would_join(values, start):
+    array = pa.array(values, pa.string()).slice(start)
+    data, offsets = text_column(array)
+    spans = find_spans(data, offsets)
+    out, ends = replaced(data, offsets, spans, replacements([[f"<{kind}>"] for kind in (*KINDS, "ip")]), 0)
+    expected = []
+    for value in values[start:]:
+        text, i, whole = value.encode(), 0, b""
+        for a, b, kind in spans_plain(text):
+            whole, i = whole + text[i:a] + f"<{kind}>".encode(), b
+        expected.append(whole + text[i:])
+    assert [bytes(out[a:b]) for a, b in pairwise(ends)] == expected
+    counts = counts_by_kind(spans, len(array))
+    assert counts.shape == (len(array), len(KINDS)) and counts.sum() == len(spans)
+
+
+def test_more_spans_than_were_expected():
+    text = "ann@a.org " * 5000
+    data, offsets = text_column(pa.array(["x@y.org", text, "", "z@y.org"]))
+    assert np.bincount(find_spans(data, offsets).documents).tolist() == [1, 5000, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "unit", ["@", "a@", "1", "+1", "(", "-----BEGIN PRIVATE KEY-----", "eyJ", "2600:", ":", "4 4", "a.", "sk-", "é@é", "tel 1"]
+)
+def test_ten_megabytes_of_anything_take_a_moment(unit):
+    find_spans(*text_column(pa.array(["x"])))
+    data, offsets = text_column(pa.array([unit * (10_000_000 // len(unit))]))
+    started = time.process_time()
+    find_spans(data, offsets)
+    assert time.process_time() - started < 4
+
+
+def test_checksums():
+    assert all(luhn(card.replace(" ", "").replace("-", "")) for card in CARDS) and not luhn("4111111111111112")

@@ -1,0 +1,88 @@
+"""The stage masks and counts; texts without personal data are handed on as they are."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from kernels.spans import KINDS
+from kernels.spans_plain import spans_plain
+from stages import PersonalData
+from stages.text import personal_data
+
+TEXT = (
+    "Ann <ann@a.org>, +49 30 1234567, ann@a.org, 93.184.216.34, 2600:1f18:1::1, 4111 1111 1111 1111, GB29 NWBK 6016 1331 9268 19, AKIA"
+    + "ABCD1234" * 2
+)
+MASKED = "Ann <<email>>, <phone>, <email>, <ip>, <ip>, <card>, <iban>, <key>"
+COUNTS = {"emails": 2, "ips": 2, "phones": 1, "cards": 1, "ibans": 1, "keys": 1}
+
+
+def batch_of(texts, kind=None):
+    return pa.record_batch({"text": pa.array(texts, kind or pa.string())})
+
+
+def test_tags_and_counts():
+    done = PersonalData().apply(batch_of([TEXT, None, "", "none here"]))
+    assert done.batch["text"].to_pylist() == [MASKED, None, "", "none here"] and done.verdict.kept.all()
+    assert {name.removeprefix("personal_"): done.batch[name].to_pylist() for name in PersonalData.adds} == {
+        kind: [count, 0, 0, 0] for kind, count in COUNTS.items()
+    }
+    assert all(done.batch[name].null_count == 0 and done.batch[name].type == pa.int32() for name in PersonalData.adds)
+
+
+def test_only_what_is_asked_for():
+    done = PersonalData(kinds=["ip", "key"]).apply(batch_of([TEXT])).batch
+    assert done["text"][0].as_py().count("<ip>") == 2 and "ann@a.org" in done["text"][0].as_py() and done["personal_emails"][0].as_py() == 0
+    with pytest.raises(ValidationError):
+        PersonalData(kinds=[])
+
+
+def test_fakes_are_harmless_stable_and_depend_on_the_seed():
+    def faked(text, **settings):
+        return PersonalData(style="fake", **settings)(pa.table({"text": [text]}))["text"][0].as_py()
+
+    text = faked(TEXT)
+    assert text == faked(TEXT) != faked(TEXT, seed=1)
+    first, second = [part.strip("<> ") for part in text.split(",")[0:3:2]]
+    assert first.removeprefix("Ann <") == second and second.split("@")[1] in ("example.com", "example.net", "example.org")
+    assert "2001:db8::" in text and "-555-01" in text and text.endswith("<key>")
+    assert faked("+1 212 555 9999") == faked("+1-212-555-9999"), "spelling does not matter"
+    assert "93.184" not in text and spans_plain(faked("93.184.216.34").encode()) == []
+
+
+def test_without_any_span_the_same_buffers():
+    batch = batch_of(["no data", "3.14 and 2024-01-02"])
+    done = PersonalData().apply(batch).batch
+    assert done["text"].buffers()[2].address == batch["text"].buffers()[2].address
+
+
+texts = st.lists(st.one_of(st.none(), st.sampled_from(["", TEXT, "ann@a.org", "x", "é中 b@c.de"])), max_size=6)
+
+
+@given(texts, st.integers(0, 3), st.sampled_from([pa.string(), pa.large_string(), pa.string_view()]))
+def test_any_layout_slice_and_batch_size(values, start, kind):
+    table = pa.table({"text": pa.array(values, kind)})
+    done = [PersonalData().apply(batch).batch for batch in table.to_batches()]  # pyarrow cannot filter views
+    assert all(batch["text"].type == kind for batch in done)
+    rows = [row for i in range(len(values)) for row in PersonalData().apply(table.slice(i, 1).to_batches()[0]).batch.to_pylist()]
+    assert [row for batch in done for row in batch.to_pylist()] == rows
+    sliced = PersonalData().apply(table.slice(start).combine_chunks().to_batches()[0]).batch if len(values) > start else None
+    assert sliced is None or sliced.to_pylist() == rows[start:]
+    for value, row in zip(values, rows, strict=True):
+        found = spans_plain((value or "").encode())
+        assert [row[name] for name in PersonalData.adds] == [sum(kind == k for *_, k in found) for kind in KINDS]
+
+
+def test_text_too_large_for_short_offsets_becomes_large(monkeypatch):
+    monkeypatch.setattr(personal_data, "LARGEST_STRING", 3)
+    done = PersonalData()(pa.table({"text": ["ann@a.org", None]}))
+    assert done["text"].type == pa.large_string() and done["text"].to_pylist() == ["<email>", None]
+
+
+def test_masked_text_has_nothing_more_to_mask():
+    once = PersonalData()(pa.table({"text": [TEXT]}))
+    assert PersonalData()(once)["text"].to_pylist() == once["text"].to_pylist() == [MASKED]
