@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Offsets = np.ndarray[Any, np.dtype[np.int64]]
 
+LARGEST_STRING = 2**31 - 1  # bytes that offsets of 32 bits can count
+
 
 class TextColumn(NamedTuple):
     """Document i is `data[offsets[i]:offsets[i + 1]]`. Both arrays are contiguous and read-only; offsets may start anywhere."""
@@ -42,6 +44,16 @@ def text_column(array: pa.Array | pa.ChunkedArray) -> TextColumn:
         return TextColumn(_fixed(np.zeros(0, np.uint8)), _fixed(np.zeros(count + 1, np.int64)))
     offsets = np.frombuffer(ends, np.int64 if wide else np.int32)[array.offset : array.offset + count + 1].astype(np.int64)
     return TextColumn(_fixed(np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)), _fixed(offsets))
+
+
+def text_array(data: Bytes, offsets: Offsets, like: pa.Array) -> pa.Array:
+    """The other way: an Arrow column out of what a kernel wrote, with the nulls and the type of the column that it was made from. The
+    bytes up to the last offset are taken without a copy; a type that is too small for them becomes large."""
+    nulls = pa.py_buffer(np.packbits(like.is_valid().to_numpy(zero_copy_only=False), bitorder="little")) if like.null_count else None
+    wide = not pa.types.is_string(like.type) or offsets[-1] > LARGEST_STRING
+    ends = pa.py_buffer(np.ascontiguousarray(offsets) if wide else offsets.astype(np.int32))
+    made = pa.Array.from_buffers(pa.large_string() if wide else pa.string(), len(like), [nulls, ends, pa.py_buffer(data)], like.null_count)
+    return made.cast(like.type) if pa.types.is_string_view(like.type) else made
 
 
 def _plain(array: pa.Array) -> pa.Array:

@@ -6,20 +6,17 @@ What is found, what is not, and how often that is right: docs/personal_data.md.
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import Field
 
-from kernels.columns import text_column
+from kernels.columns import text_array, text_column
 from kernels.spans import KINDS, Replacements, counts_by_kind, find_spans, replaced, replacements
 from stages.stage import Applied, Rewrite, Signals, Verdict, with_columns
 
 Kind = Literal["email", "ip", "phone", "card", "iban", "key"]
 Style = Literal["tag", "fake"]
-LARGEST_STRING = 2**31 - 1  # bytes that offsets of 32 bits can count
 
 
 class PersonalData(Rewrite):
@@ -57,15 +54,6 @@ class PersonalData(Rewrite):
         if len(spans):
             columns["text"] = text_array(*replaced(data, offsets, spans, replacements_of(self.style), self.seed), column)
         return Applied(with_columns(batch, columns), Verdict.keep(len(batch)))
-
-
-def text_array(data: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any], like: pa.Array) -> pa.Array:
-    """An Arrow column of these texts: of the type and with the nulls of the column that they were made from, and large where it must be."""
-    nulls = pa.py_buffer(np.packbits(pc.is_valid(like).to_numpy(zero_copy_only=False), bitorder="little")) if like.null_count else None
-    wide = pa.types.is_large_string(like.type) or len(data) > LARGEST_STRING
-    ends = pa.py_buffer(offsets if wide else offsets.astype(np.int32))
-    made = pa.Array.from_buffers(pa.large_string() if wide else pa.string(), len(like), [nulls, ends, pa.py_buffer(data)], like.null_count)
-    return made.cast(like.type) if pa.types.is_string_view(like.type) else made
 
 
 @cache

@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import Field
 
 from kernels import characters
-from kernels.columns import TextColumn, text_column
+from kernels.columns import text_array, text_column
 from kernels.normal_form import Form
 from kernels.repair import Steps, repair
 from stages.stage import Applied, Rewrite, Signals, Verdict, with_columns
@@ -56,14 +55,5 @@ class Repair(Rewrite):
         given = Signals(batch).column("text")
         repaired = repair(text_column(given), self.steps)
         counts = {name: pa.array(values) for name, values in zip(self.adds, repaired.counts, strict=True)}
-        text = as_array(repaired.text, given) if len(repaired.changed) else given
+        text = text_array(repaired.text.data, repaired.text.offsets, given) if len(repaired.changed) else given
         return Applied(with_columns(batch, {"text": text, **counts}), Verdict.keep(len(batch)))
-
-
-def as_array(column: TextColumn, given: pa.Array) -> pa.Array:
-    """An Arrow array of the type of the given one, with its nulls."""
-    buffers = [None, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
-    text = pa.Array.from_buffers(pa.large_string(), len(column), buffers)
-    if given.null_count:
-        text = pc.if_else(given.is_valid(), text, pa.scalar(None, pa.large_string()))
-    return text if pa.types.is_null(given.type) else text.cast(given.type)

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from kernels import columns
 from kernels.spans import KINDS
 from kernels.spans_plain import spans_plain
 from stages import PersonalData
-from stages.text import personal_data
 
 TEXT = (
     "Ann <ann@a.org>, +49 30 1234567, ann@a.org, 93.184.216.34, 2600:1f18:1::1, 4111 1111 1111 1111, GB29 NWBK 6016 1331 9268 19, AKIA"
@@ -78,7 +78,7 @@ def test_any_layout_slice_and_batch_size(values, start, kind):
 
 
 def test_text_too_large_for_short_offsets_becomes_large(monkeypatch):
-    monkeypatch.setattr(personal_data, "LARGEST_STRING", 3)
+    monkeypatch.setattr(columns, "LARGEST_STRING", 3)
     done = PersonalData()(pa.table({"text": ["ann@a.org", None]}))
     assert done["text"].type == pa.large_string() and done["text"].to_pylist() == ["<email>", None]
 

@@ -1,0 +1,46 @@
+"""What stages that rewrite lines share: their phrases as a trie, and a batch with the text that a kernel wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field
+
+from kernels.columns import TextColumn, text_array
+from kernels.phrases import Trie, lower, trie
+from stages.stage import Applied, Signals, Verdict, with_columns
+
+Array = np.ndarray[Any, Any]
+Phrase = Annotated[str, Field(min_length=1)]
+Phrases = tuple[Phrase, ...]
+
+
+def trie_of(groups: Mapping[int, Phrases]) -> Trie:
+    """A trie of groups of phrases, found letter by letter in any case; the key of a group is the bits that its phrases stand for."""
+    return trie_of_pairs(tuple((lower(phrase), bits) for bits, phrases in groups.items() for phrase in phrases))
+
+
+@lru_cache(maxsize=32)
+def trie_of_pairs(pairs: tuple[tuple[str, int], ...]) -> Trie:
+    merged: dict[str, int] = {}
+    for phrase, bits in pairs:
+        merged[phrase] = merged.get(phrase, 0) | bits
+    return trie(merged)
+
+
+def room_for(column: TextColumn) -> tuple[Array, Array]:
+    """Bytes and offsets for a text that is no longer than that of the column."""
+    return np.empty(int(column.offsets[-1] - column.offsets[0]), np.uint8), np.empty(len(column.offsets), np.int64)
+
+
+def rewritten(batch: pa.RecordBatch, data: Array, offsets: Array, signals: Mapping[str, Array]) -> Applied:
+    """The batch with new text, of which nulls stay null, and signals; no document is dropped."""
+    given = Signals(batch).column("text")
+    text = text_array(data, offsets, given)
+    return Applied(
+        with_columns(batch, {"text": text, **{name: pa.array(values) for name, values in signals.items()}}), Verdict.keep(len(batch))
+    )
