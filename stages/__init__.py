@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from stages.rules.dolma import DolmaGopher
     from stages.rules.fineweb import FinewebQuality
     from stages.rules.gopher import GopherQuality, GopherRepetition
+    from stages.rules.language import KeepLanguages
     from stages.rules.refinedweb import RefinedwebLines, RefinedwebQuality
     from stages.sample import Sample
     from stages.text.bad_words import BadWords, FewBadWords
     from stages.text.boilerplate import Boilerplate
+    from stages.text.language import Language, ParagraphLanguages
     from stages.text.personal_data import PersonalData
     from stages.text.repair import Repair
     from stages.text.signals import TextSignals
@@ -46,6 +48,9 @@ HOMES: dict[str, str] = {
     "GopherQuality": "stages.rules.gopher",
     "GopherRepetition": "stages.rules.gopher",
     "Jsonl": "stages.read.jsonl",
+    "KeepLanguages": "stages.rules.language",
+    "Language": "stages.text.language",
+    "ParagraphLanguages": "stages.text.language",
     "Parquet": "stages.read.parquet",
     "PersonalData": "stages.text.personal_data",
     "Plain": "stages.read.plain",
@@ -75,6 +80,9 @@ __all__ = [
     "GopherQuality",
     "GopherRepetition",
     "Jsonl",
+    "KeepLanguages",
+    "Language",
+    "ParagraphLanguages",
     "Parquet",
     "PersonalData",
     "Plain",

@@ -1,0 +1,64 @@
+"""Gopher's rules as Dolma applied them to Common Crawl (Soldaini et al. 2024; configs/dolma-v1_5/mixing/cc-head.yaml).
+
+They differ from Rae et al. in what is measured and in one threshold: the median of word lengths instead of their mean, duplicate lines up
+to 30 % of the characters instead of 20 %, words by white space, one ratio for # and ellipses, no rule on paragraphs. Dolma's use of C4 is
+c4_lines with settings (recipes/dolma.yaml). What we do not copy: docs/rules_lines.md.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from stages.stage import Range, Rule, Signals, Verdict
+
+Share = Annotated[float, Field(ge=0)]
+TOP, DUPLICATE = (2, 3, 4), (5, 6, 7, 8, 9, 10)
+
+
+class DolmaGopher(Rule):
+    """Drop documents by Gopher's quality and repetition rules with Dolma's definitions and thresholds."""
+
+    words: Annotated[Range, Field(description="how many words")] = Range(low=50, high=100_000)
+    median_word_length: Annotated[Range, Field(description="characters")] = Range(low=3, high=10)
+    max_symbol_ratio: Annotated[Share, Field(description="# and ellipses for each word")] = 0.1
+    min_alphabetic_words: Annotated[Share, Field(description="share of words with a letter")] = 0.8
+    min_stop_words: Annotated[int, Field(description="of: the be to of and that have with", ge=0)] = 2
+    max_bullet_lines: Annotated[Share, Field(description="share of lines that begin with a bullet")] = 0.9
+    max_ellipsis_lines: Annotated[Share, Field(description="share of lines that end in an ellipsis")] = 0.3
+    max_duplicate_lines: Annotated[Share, Field(description="share of lines that are there more than once")] = 0.3
+    max_duplicate_line_characters: Annotated[Share, Field(description="their share of the characters")] = 0.3
+    max_top_grams: Annotated[
+        tuple[Share, Share, Share], Field(description="share of the characters in the most common 2-, 3- and 4-gram of words")
+    ] = (0.2, 0.18, 0.16)
+    max_duplicate_grams: Annotated[
+        tuple[Share, Share, Share, Share, Share, Share], Field(description="share of the characters in repeated 5- to 10-grams of words")
+    ] = (0.15, 0.14, 0.13, 0.12, 0.11, 0.1)
+
+    needs: ClassVar[tuple[str, ...]] = (
+        "words", "median_word_length", "hash_ratio", "ellipsis_ratio", "alphabetic_word_share", "stop_words", "bullet_line_share",
+        "ellipsis_line_share", "duplicate_line_share", "duplicate_line_character_share", *(f"top_{n}gram_share" for n in TOP),
+        *(f"duplicate_{n}gram_share" for n in DUPLICATE),
+    )  # fmt: skip
+
+    def verdict(self, signals: Signals) -> Verdict:
+        s = signals
+        verdict = (
+            Verdict.keep(len(s))
+            .drop(s.words < (self.words.low or 0), "too_few_words")
+            .drop(~self.words.holds(s.words), "too_many_words")
+            .drop(~self.median_word_length.holds(s.median_word_length), "median_word_length")
+            .drop(s.hash_ratio + s.ellipsis_ratio > self.max_symbol_ratio, "too_many_symbols")
+            .drop(s.alphabetic_word_share < self.min_alphabetic_words, "too_few_alphabetic_words")
+            .drop(s.stop_words < self.min_stop_words, "too_few_stop_words")
+            .drop(s.bullet_line_share > self.max_bullet_lines, "too_many_bullets")
+            .drop(s.ellipsis_line_share > self.max_ellipsis_lines, "too_many_ellipses")
+            .drop(s.duplicate_line_share > self.max_duplicate_lines, "duplicate_lines")
+            .drop(s.duplicate_line_character_share > self.max_duplicate_line_characters, "duplicate_line_characters")
+        )
+        for n, most in zip(TOP, self.max_top_grams, strict=True):
+            verdict.drop(getattr(s, f"top_{n}gram_share") > most, f"top_{n}gram")
+        for n, most in zip(DUPLICATE, self.max_duplicate_grams, strict=True):
+            verdict.drop(getattr(s, f"duplicate_{n}gram_share") > most, f"duplicate_{n}grams")
+        return verdict

@@ -1,0 +1,41 @@
+"""FineWeb's own rules (Penedo et al. 2024, section 3.6): lists, menus and repeated lines. Where we differ from DataTrove: docs/rules.md."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from stages.rules.gopher import Share
+from stages.rules.languages import RuleByLanguage
+from stages.stage import Signals, Verdict
+
+
+class FinewebQuality(RuleByLanguage):
+    """Drop documents whose lines do not end, are short, repeat, or are many for their words."""
+
+    min_terminal_line_share: Annotated[Share, Field(description="lines that end in terminal punctuation of any script")] = 0.12
+    max_short_line_share: Annotated[Share, Field(description="lines of at most `short_line` characters, a setting of text_signals")] = 0.67
+    max_duplicate_line_characters: Annotated[
+        Share, Field(description="characters of lines that stood before, over all characters but newlines")
+    ] = 0.01
+    max_newlines_per_word: Share = 0.3
+
+    @property
+    def needs(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Signals; the language only where thresholds hang on it."""
+        return NEEDS + (("language",) if self.thresholds_file else ())
+
+    def verdict(self, signals: Signals) -> Verdict:
+        limit = self.limits(signals)
+        return (
+            Verdict.keep(len(signals))
+            .drop(signals.lines == 0, "empty")
+            .drop(signals.terminal_line_share < limit["min_terminal_line_share"], "too_few_terminal_lines")
+            .drop(signals.short_line_share > limit["max_short_line_share"], "too_many_short_lines")
+            .drop(signals.duplicate_line_share_of_line_characters > limit["max_duplicate_line_characters"], "duplicate_line_characters")
+            .drop(signals.newlines_per_word > limit["max_newlines_per_word"], "too_many_newlines")
+        )
+
+
+NEEDS = ("lines", "terminal_line_share", "short_line_share", "duplicate_line_share_of_line_characters", "newlines_per_word")

@@ -1,0 +1,114 @@
+"""Rules decide on stored signals alone, name one reason each, and can differ by language."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+
+from stages import FinewebQuality, GopherQuality, GopherRepetition, TextSignals
+from stages.stage import Signals
+
+PROSE = " ".join(
+    f"The thing{a} of the house{b} stood {c}, and that is what people have to remember with care."
+    for a, b, c in zip("abcdefgh", "ijklmnop", "qrstuvwx", strict=True)
+)
+
+
+def reasons(rule, texts, languages=None, **settings):
+    columns = {"text": pa.array(texts)} | ({"language": pa.array(languages)} if languages else {})
+    only = tuple(name for name in rule.needs if name != "language")
+    batch = TextSignals(only=only, **settings).apply(pa.record_batch(columns)).batch
+    verdict = rule.verdict(Signals(batch.drop_columns(["text"])))
+    return [verdict.reason(row) for row in range(len(texts))]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (PROSE, None),
+        ("", "too_few_words"),
+        ("The few words of a text.", "too_few_words"),
+        ("the and " * 50_001, "too_many_words"),
+        ("a b of to " * 20, "words_too_short"),
+        ("extraordinarily " * 60, "words_too_long"),
+        (PROSE + " #" * 20, "too_many_hashes"),
+        (PROSE + " ..." * 20, "too_many_ellipses"),
+        (PROSE.replace("The", "\n- The"), "too_many_bullet_lines"),
+        ("\n".join(f"The line that we have with number {n} ..." for n in "abcdefghijkl"), "too_many_ellipsis_lines"),
+        (PROSE + " 12345" * 60, "too_few_alphabetic_words"),
+        ("Hund Katze Maus " * 30, "too_few_stop_words"),
+    ],
+)
+def test_gopher_quality_names_one_reason(text, reason):
+    rule = GopherQuality(max_ellipsis_ratio=0.2 if reason == "too_many_ellipsis_lines" else 0.1)
+    assert reasons(rule, [text]) == [reason]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (PROSE.replace("The ", ""), "top_3gram"),
+        ("four words, all new", None),
+        ("", "empty"),
+        (" \n\n ", "empty"),
+        ("same\n\nsame\n\nother", "duplicate_paragraphs"),
+        ("a long line that comes twice here\n\nb\n\na long line that comes twice here\n\nc\n\nd\n\ne", "duplicate_paragraph_characters"),
+        ("same\nsame\nother", "duplicate_lines"),
+        ("a long line that comes twice here\nb\na long line that comes twice here\nc\nd\ne", "duplicate_line_characters"),
+        ("one two one two three", "top_2gram"),
+        ("alpha beta gamma delta epsilon x y z alpha beta gamma delta epsilon u v w q r s t", "duplicate_5grams"),
+    ],
+)
+def test_gopher_repetition_names_one_reason(text, reason):
+    rule = (
+        GopherRepetition()
+        if reason != "duplicate_5grams"
+        else GopherRepetition(max_top_2gram_share=1, max_top_3gram_share=1, max_top_4gram_share=1)
+    )
+    assert reasons(rule, [text]) == [reason]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("A line that ends as a line of prose should end.\n" * 1, None),
+        ("", "empty"),
+        ("\n".join(f"menu entry {n} of the page that goes on" for n in range(20)), "too_few_terminal_lines"),
+        ("\n".join(f"short {n}." for n in range(20)), "too_many_short_lines"),
+        ("A line that ends as a line of prose should end.\nA line that ends as a line of prose should end.\n", "duplicate_line_characters"),
+        ("\n".join(f"averyveryverylongwordwithoutanyspaceinit{n}." for n in range(20)), "too_many_newlines"),
+    ],
+)
+def test_fineweb_names_one_reason(text, reason):
+    assert reasons(FinewebQuality(), [text]) == [reason]
+
+
+def test_every_threshold_can_be_left_out():
+    assert reasons(GopherQuality(**dict.fromkeys(GopherQuality.fields())), ["", "#", "a"]) == [None] * 3
+
+
+def test_thresholds_by_language(tmp_path):
+    path = tmp_path / "thresholds.yaml"
+    path.write_text("de: {min_words: 3, min_stop_words: 1, min_mean_word_length: 2}\nzh: {min_words: null}\n", "utf-8")
+    rule = GopherQuality(thresholds_file=str(path))
+    assert "language" in rule.needs and "language" not in GopherQuality().needs
+    found = reasons(rule, ["der Hund und die Katze"] * 3 + ["我们今天"], ["de", "en", None, "zh"])
+    assert found == [None, "too_few_words", "too_few_words", "words_too_short"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("de: {min_word: 3}", "de: .*min_word"),
+        ("de: 3", "expected fields"),
+        ("- a", "expected a table"),
+        ("de: {min_words: many}", "min_words"),
+    ],
+)
+def test_a_wrong_table_says_what_is_wrong(tmp_path, content, message):
+    (tmp_path / "t.yaml").write_text(content, "utf-8")
+    with pytest.raises(ValidationError, match=f"(?s){message}"):
+        GopherQuality(thresholds_file=str(tmp_path / "t.yaml"))
+    with pytest.raises(ValidationError, match="No such file"):
+        GopherQuality(thresholds_file=str(tmp_path / "absent.yaml"))
