@@ -15,10 +15,10 @@ from functools import cache
 
 import numpy as np
 
-from kernels.compiled import helper, kernel
+from kernels.bare import code_point, helper, kernel
 from kernels.entities import LONGEST
 from kernels.mojibake import byte_of
-from kernels.unicode import POINTS, Table, code_point, kept_table, mark_all
+from kernels.unicode import POINTS, Table, kept_table, mark_all
 
 # Bits of `kinds()`.
 CONTROL, BREAK, SPACE, HIDDEN, JOINER, SELECTOR, TAG = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 4, 1 << 5, 1 << 6

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.compiled import helper, kernel
+from kernels.bare import helper, kernel
 
 LONGEST = max(len(name) for name in html.entities.html5) - 1  # letters of `CounterClockwiseContourIntegral`, without its semicolon
 BUCKETS = 1 << 13

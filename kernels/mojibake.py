@@ -19,9 +19,9 @@ from itertools import groupby
 
 import numpy as np
 
-from kernels.compiled import helper, kernel
+from kernels.bare import code_point, helper, kernel
 from kernels.entities import WINDOWS, put
-from kernels.unicode import LETTER, LOWER, POINTS, UNASSIGNED, UPPER, Table, code_point, properties, script
+from kernels.unicode import LETTER, LOWER, POINTS, UNASSIGNED, UPPER, Table, properties, script
 
 NONE, WEAK, STRONG = 0, 1, 2
 # How a byte's character behaves after a letter: cannot stand there, closes a word or phrase, opens or joins one, is a gap, is a letter.

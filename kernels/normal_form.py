@@ -12,8 +12,8 @@ from typing import Literal
 
 import numpy as np
 
-from kernels.compiled import kernel
-from kernels.unicode import POINTS, Table, code_point, kept_table, mark_all
+from kernels.bare import code_point, kernel
+from kernels.unicode import POINTS, Table, kept_table, mark_all
 
 Form = Literal["NFC", "NFKC"]
 # Values of the table above the combining class (0 to 254).

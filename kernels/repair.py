@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from kernels import characters as c
+from kernels.bare import kernel
 from kernels.columns import TextColumn
-from kernels.compiled import kernel
 from kernels.entities import decode_entities, decode_entities_plain, names
 from kernels.mojibake import behaviours, byte_of, repair_mojibake, repair_mojibake_plain
 from kernels.normal_form import Form, find_unnormal, normal_form
