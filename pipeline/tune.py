@@ -273,7 +273,7 @@ def render(answer: Tuning) -> RenderableType:
     reasons = [name for name, _ in by_size(dict(Counter(answer.drops_before) | Counter(answer.drops_after)))]
     changed = [name for name in reasons if answer.drops_before.get(name, 0) != answer.drops_after.get(name, 0)]
     drops = grid(
-        "Drops that change (each document under the first rule that drops it)",
+        "Drops that change, by the first rule",
         ("rule", "now", "then", "difference"),
         (
             (

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from pipeline.demo.crawl import Truth
 
 LEAST_RATE = 0.9
+RULES = ("keep_languages", "gopher_repetition", "gopher_quality")
 
 
 @dataclass(frozen=True)
@@ -74,17 +75,29 @@ def _counts(stages: list[dict[str, Any]], kept: list[dict[str, Any]]) -> list[Fi
 def _pages(kept: list[dict[str, Any]], rejected: list[dict[str, Any]], truth: Truth) -> list[Finding]:
     written = Counter(row["url"] for row in kept)
     gone = {row["url"] for row in rejected}
+    by_rules = {row["url"] for row in rejected if row["stage"] in RULES}
+    repeated = {row["url"] for row in rejected} - by_rules
     planted = {url for group in truth.exact for url in group}
     known = set(truth.documents)
-    survivors = [sum(written[url] for url in group) for group in truth.exact]
-    wrong = [f"{group[0]} ({left} left)" for group, left in zip(truth.exact, survivors, strict=True) if left != 1]
+    # articles of which every copy reached deduplication: rules treat equal texts alike
+    groups = [group for group in truth.exact if not by_rules & set(group)]
+    survivors = [sum(written[url] for url in group) for group in groups]
+    wrong = [f"{group[0]} ({left} left)" for group, left in zip(groups, survivors, strict=True) if left != 1]
+    split = [group[0] for group in truth.exact if by_rules & set(group) and not by_rules >= set(group)]
+    near = [url for pair in truth.near for url in pair if url not in by_rules]
+    foreign = {url for url, language in truth.languages.items() if language != "en"}
+    articles = known - foreign - set(truth.spam)
     return [
-        _equal("groups of exact duplicates with one survivor", len(truth.exact), survivors.count(1), ", ".join(wrong[:3])),
-        _equal("near duplicates still there", 2 * len(truth.near), sum(written[url] == 1 for pair in truth.near for url in pair)),
-        _equal("documents written", len(truth.documents) - sum(len(group) - 1 for group in truth.exact), len(kept)),
+        _equal("pages in other languages that went", len(foreign), len(foreign & by_rules), ", ".join(sorted(foreign - by_rules)[:3])),
+        _equal("spam that went", len(truth.spam), len(by_rules & set(truth.spam)), ", ".join(sorted(set(truth.spam) - by_rules)[:3])),
+        _rate("articles that rules left", len(articles - by_rules), len(articles), sorted(articles & by_rules)),
+        _none("copies of one text of which rules left some", split),
+        _equal("groups of exact duplicates with one survivor", len(groups), survivors.count(1), ", ".join(wrong[:3])),
+        _equal("near duplicates still there", len(near), sum(written[url] == 1 for url in near)),
+        _equal("documents written", len(known) - len(by_rules) - sum(len(group) - 1 for group in groups), len(kept)),
         _equal("uids that are distinct", len(kept), len({row["uid"] for row in kept})),
         _none("pages lost without a reason on record", sorted(known - set(written) - gone)),
-        _none("pages dropped that repeat nothing", sorted(gone - planted)),
+        _none("pages dropped as duplicates that repeat nothing", sorted(repeated - planted)),
         _none("pages both written and dropped", sorted(gone & set(written))),
         _none("pages written that are no documents", sorted(str(url) for url in set(written) - known)),
     ]

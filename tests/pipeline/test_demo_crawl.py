@@ -116,21 +116,31 @@ def test_extraction_gives_one_text_a_group_and_no_navigation(crawl: tuple[Path, 
     assert [url for url, text in texts.items() if any(phrase in text for phrase in NAVIGATION)] == []
 
 
-# A small made-up run: six pages, of which a and a2 are the same, n and n2 nearly so.
+# A small made-up run: eight pages, of which a and a2 are the same, n and n2 nearly so, f is in French and s is spam.
 TRUTH = Truth(
     seed=0,
-    records=10,
-    documents=["a", "a2", "n", "n2", "x", "y"],
+    records=12,
+    documents=["a", "a2", "n", "n2", "x", "y", "f", "s"],
+    languages={"f": "fr"} | dict.fromkeys(["a", "a2", "n", "n2", "x", "y", "s"], "en"),
+    spam=["s"],
     exact=[["a", "a2"]],
     near=[["n", "n2"]],
     skipped={"http_status": 2, "revisit": 1},
     damaged=1,
-    first_sentences={url: f"The sentence of {url[0]}." for url in ["a", "a2", "n", "n2", "x", "y"]},
+    first_sentences={url: f"The sentence of {url[0]}." for url in ["a", "a2", "n", "n2", "x", "y", "s"]},
 )
 RUN: dict[str, Any] = {
     "stages": [
-        {"name": "crawl", "kind": "read", "docs_in": 10, "kept": 6, "dropped": {"http_status": 2, "revisit": 1}, "quarantined": 1},
-        {"name": "extract", "kind": "map", "docs_in": 6, "kept": 6, "dropped": {}, "quarantined": 0},
+        {"name": "crawl", "kind": "read", "docs_in": 12, "kept": 8, "dropped": {"http_status": 2, "revisit": 1}, "quarantined": 1},
+        {"name": "extract", "kind": "map", "docs_in": 8, "kept": 8, "dropped": {}, "quarantined": 0},
+        {
+            "name": "keep_languages",
+            "kind": "rule",
+            "docs_in": 8,
+            "kept": 6,
+            "dropped": {"other_language": 1, "low_score": 1},
+            "quarantined": 0,
+        },
         {"name": "exact_dedup", "kind": "global", "docs_in": 6, "kept": 5, "dropped": {"duplicate": 1}, "quarantined": 0},
         {"name": "write", "kind": "sink", "docs_in": 5, "kept": 5, "dropped": {}, "quarantined": 0},
     ]
@@ -156,12 +166,17 @@ def made_up(out: Path, run: dict[str, Any], kept: list[tuple[str, str]], rejecte
 
 
 KEPT = [(url, f"A title\n\nThe sentence\nof {url[0]}. And more.") for url in ["a", "n", "n2", "x", "y"]]
-REJECTED = [("a2", "exact_dedup", "duplicate"), ("z", "crawl", "http_status")]  # the reader's own skips may be on record too
+REJECTED = [
+    ("a2", "exact_dedup", "duplicate"),
+    ("z", "crawl", "http_status"),
+    ("f", "keep_languages", "other_language"),
+    ("s", "keep_languages", "low_score"),
+]  # the reader's own skips may be on record too
 
 
 def test_a_right_run_agrees_in_everything(tmp_path: Path) -> None:
     findings = check(made_up(tmp_path / "out", RUN, KEPT, REJECTED), TRUTH)
-    assert len(findings) == 20
+    assert len(findings) == 25
     assert [f for f in findings if not f.ok] == []
 
 
@@ -176,8 +191,8 @@ FAULTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], list[tuple[str, s
     "a copy stays": (
         RUN,
         [*KEPT[:4], ("a2", KEPT[0][1])],
-        [("y", "exact_dedup", "duplicate")],
-        {GROUPS, "pages dropped that repeat nothing"},
+        [*REJECTED[2:], ("y", "exact_dedup", "duplicate")],
+        {GROUPS, "pages dropped as duplicates that repeat nothing"},
     ),
     "both copies go": (
         RUN,
@@ -195,7 +210,7 @@ FAULTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], list[tuple[str, s
         RUN,
         [row for row in KEPT if row[0] != "n2"],
         [*REJECTED, ("n2", "exact_dedup", "duplicate")],
-        {"near duplicates still there", "pages dropped that repeat nothing", "documents written", "documents written, as counted"},
+        {"near duplicates still there", "pages dropped as duplicates that repeat nothing", "documents written", "documents written, as counted"},
     ),
     "a page is made up": (
         RUN,
@@ -210,7 +225,31 @@ FAULTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], list[tuple[str, s
         RUN,
         KEPT,
         [*REJECTED, ("n", "extract", "x")],
-        {"pages both written and dropped", "pages dropped that repeat nothing"},
+        {"pages both written and dropped", "pages dropped as duplicates that repeat nothing"},
+    ),
+    "a foreign page stays": (
+        RUN,
+        [*KEPT, ("f", "La phrase de f.")],
+        [row for row in REJECTED if row[0] != "f"],
+        {
+            "pages in other languages that went", "documents written, as counted",
+            "texts that have the first sentence of their article: at least",
+        },
+    ),
+    "rules part copies, and take articles": (
+        RUN,
+        KEPT[2:],
+        [*REJECTED[1:], ("a", "gopher_quality", "x"), ("n", "gopher_quality", "x")],
+        {
+            "copies of one text of which rules left some", "articles that rules left: at least", "documents written",
+            "documents written, as counted", "pages lost without a reason on record",
+        },
+    ),
+    "spam stays": (
+        RUN,
+        [*KEPT, ("s", "The sentence of s.")],
+        [row for row in REJECTED if row[0] != "s"],
+        {"spam that went", "documents written, as counted"},
     ),
     "navigation stays": (RUN, [(u, f"{t} {NAVIGATION[0].upper()}") for u, t in KEPT], REJECTED, {"texts free of navigation: at least"}),
     "text is gone": (RUN, [(u, "") for u, _ in KEPT], REJECTED, {"texts that have the first sentence of their article: at least"}),
@@ -227,7 +266,7 @@ FAULTS: dict[str, tuple[dict[str, Any], list[tuple[str, str]], list[tuple[str, s
         {"skipped: revisit", "skipped: redirect"},
     ),
     "records are missed": (
-        with_run(lambda s: s[0].update(docs_in=9)),
+        with_run(lambda s: s[0].update(docs_in=11)),
         KEPT,
         REJECTED,
         {"records read", "crawl: kept + dropped + quarantined"},
