@@ -29,6 +29,14 @@ OPTIONAL = {
 }
 
 
+RULES = """\
+  # - keep_languages: {languages: [en], at_least: 0.65}
+  # - gopher_repetition
+  # - gopher_quality
+  # - personal_data
+"""
+
+
 def examine() -> Table:
     """What this machine has, and what is missing for what."""
     table = Table(title="doctor", title_justify="left", show_header=False)
@@ -90,7 +98,7 @@ def start_recipe(folder: Path, recipe: Path) -> str:
     pages = any(r.pages for r in readers if r.recipe_name() in found)
     first = "  - extract\n" if pages else ""
     recipe.write_text(
-        f"name: {folder.resolve().name.replace(' ', '-') or 'run'}\nsources:\n{sources}\nstages:\n{first}  - exact_dedup\n  - write\n",
+        f"name: {folder.resolve().name.replace(' ', '-') or 'run'}\nsources:\n{sources}\nstages:\n{first}{RULES}  - exact_dedup\n  - write\n",
         encoding="utf-8",
     )
     counted = ", ".join(f"{n:,} {suffix}" for suffix, n in endings.most_common())

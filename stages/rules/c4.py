@@ -1,6 +1,6 @@
 """C4's rules (Raffel et al. 2020, section 2.2): lines that go, and documents that go for what their lines were.
 
-Thresholds and order are those of the data set's code and of DataTrove's C4QualityFilter; what differs and why: docs/rules_lines.md.
+Thresholds and order are those of the data set's code and of DataTrove's C4QualityFilter; what differs and why: docs/rules.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """RefinedWeb's line rules (Penedo et al. 2023, appendix G.2) as DCLM orders and sets them (dclm_baseline_refinedweb.yaml).
 
-What differs and why: docs/rules_lines.md.
+What differs and why: docs/rules.md.
 """
 
 from __future__ import annotations
