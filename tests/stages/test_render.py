@@ -1,0 +1,97 @@
+"""Chosen blocks as text: lists, tables, code and quotes keep their shape, in both forms."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels.html import segment
+from stages.extract.render import render
+
+
+def rendered(source, form, without=()):
+    page = segment(np.frombuffer(source.encode(), np.uint8))
+    texts = [page.text[a:b].tobytes().decode() for a, b in zip(page.start[:-1], page.start[1:], strict=True)]
+    return render(page, np.array([text not in without for text in texts], np.bool_), form)
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "markdown"),
+    [
+        ("<h2>A<br>b</h2><p>c<p>d<br>e", "A\nb\n\nc\n\nd\ne", "## A b\n\nc\n\nd\ne"),
+        ("<ul><li>a<li>b<ul><li>c</ul><li>d</ul>e", "- a\n- b\n  - c\n- d\n\ne", "- a\n- b\n  - c\n- d\n\ne"),
+        ("<ol><li>a<li>b<p>c</ol>", "1. a\n2. b\n   c", "1. a\n2. b\n   c"),
+        ("<ul><li><h3>a</h3><p>b<li><h3>c</h3></ul>", "a\n\nb\n\nc", "### a\n\nb\n\n### c"),
+        ("<blockquote><p>a<p>b</blockquote>c", "a\n\nb\n\nc", "> a\n>\n> b\n\nc"),
+        ("<pre>a\n  b</pre>c", "a\n  b\n\nc", "```\na\n  b\n```\n\nc"),
+        ("<pre><div>a</div><div>  b ```</div></pre>", "a\n  b ```", "````\na\n  b ```\n````"),
+        ("<table><tr><th>a<th>b<tr><td>1<td>2|3</table>", "a | b\n1 | 2|3", "| a | b |\n| --- | --- |\n| 1 | 2\\|3 |"),
+        ("<table><tr><td>a<td><td>b<tr><td>c<td>d<td></table>", "a |  | b\nc | d", "| a |  | b |\n| --- | --- | --- |\n| c | d |  |"),
+        ("<table><tr><td><p>a<p>b<td>c</table>", "a\n\nb\n\nc", "a\n\nb\n\nc"),  # a table for layout
+        ("<table><tr><td>a<td><table><tr><td>b<td>c</table></table>", "a\n\nb | c", "a\n\n| b | c |\n| --- | --- |"),
+        ("<table><tr><td><pre>1\n2</pre><td><pre>x\n y</pre></table>", "1\n2\n\nx\n y", "```\n1\n2\n```\n\n```\nx\n y\n```"),
+        ("<dl><dt>a<dd>b<dd>c<dt>d<dd>e</dl>", "a\nb\nc\n\nd\ne", "a\n: b\n: c\n\nd\n: e"),
+        ("", "", ""),
+    ],
+)
+def test_shapes(source, text, markdown):
+    assert rendered(source, "text") == text
+    assert rendered(source, "markdown") == markdown
+
+
+def test_numbers_count_items_that_were_not_chosen():
+    assert rendered("<ol><li>a<li>b<li>c</ol>", "text", without={"b"}) == "1. a\n3. c"
+
+
+def test_an_item_inside_one_that_was_not_chosen_is_not_indented():
+    assert rendered("<ul><li>a<ul><li>b</ul></ul>", "markdown", without={"a"}) == "- b"
+
+
+def test_a_row_of_which_one_cell_was_chosen_is_a_line():
+    assert rendered("<table><tr><td>a<td>b<tr><td>c<td>d</table>", "text", without={"b", "d"}) == "a\nc"
+
+
+pieces = st.sampled_from(
+    [
+        "<p>",
+        "<ul>",
+        "<ol>",
+        "<li>",
+        "</ul>",
+        "</ol>",
+        "<table>",
+        "<tr>",
+        "<td>",
+        "<th>",
+        "</table>",
+        "<pre>",
+        "</pre>",
+        "<blockquote>",
+        "</blockquote>",
+        "<h1>",
+        "</h1>",
+        "<dl>",
+        "<dt>",
+        "<dd>",
+        "<br>",
+        "<div>",
+        "</div>",
+        "word",
+        "a|b",
+    ]
+)
+
+
+@given(st.lists(pieces, max_size=40), st.sampled_from(["text", "markdown"]), st.randoms())
+def test_every_chosen_block_is_there_in_order(pieces, form, random):
+    numbered = "".join(f" w{i} " if piece == "word" else piece for i, piece in enumerate(pieces))
+    page = segment(np.frombuffer(numbered.encode(), np.uint8))
+    chosen = np.array([random.random() < 0.7 for _ in page.element], np.bool_)
+    expected = [
+        word
+        for a, b, keep in zip(page.start[:-1], page.start[1:], chosen, strict=True)
+        if keep
+        for word in page.text[a:b].tobytes().decode().split()
+        if word[0] == "w"
+    ]
+    assert [word for word in render(page, chosen, form).split() if word[0] == "w"] == expected
