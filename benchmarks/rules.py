@@ -50,18 +50,25 @@ print(json.dumps({"seconds": time.process_time() - start, "kept": kept, "version
 NEMO = """
 import json, sys, time
 from importlib.metadata import version
-from nemo_curator.stages.text.filters import heuristic_filter as h
+from nemo_curator.stages.text.filters import heuristic
+from nemo_curator.stages.text.filters.heuristic import repetition
 names = ["WordCountFilter", "MeanWordLengthFilter", "SymbolsToWordsFilter", "BulletsFilter", "EllipsisFilter", "WordsWithoutAlphabetsFilter", "CommonEnglishWordsFilter",
          "RepeatedLinesFilter", "RepeatedParagraphsFilter", "RepeatedLinesByCharFilter", "RepeatedParagraphsByCharFilter", "PunctuationFilter", "BoilerPlateStringFilter"]
-filters = [getattr(h, name)() for name in names if hasattr(h, name)]
-filters += [h.RepeatingTopNGramsFilter(n=n) for n in (2, 3, 4)] + [h.RepeatingDuplicateNGramsFilter(n=n) for n in range(5, 11)]
+filters = [(getattr(heuristic, name, None) or getattr(repetition, name))() for name in names]
+filters += [repetition.RepeatingTopNGramsFilter(n=n) for n in (2, 3, 4)] + [repetition.RepeatingDuplicateNGramsFilter(n=n) for n in range(5, 11)]
 texts = json.load(open(sys.argv[1], encoding="utf-8"))
+broke = 0
 def keep(text):
-    return all([f.keep_document(f.score_document(text)) for f in filters])
+    global broke
+    try:
+        return all([f.keep_document(f.score_document(text)) for f in filters])
+    except ZeroDivisionError:  # a text without words
+        broke += 1
+        return False
 keep("This is a text to warm up with. It has two sentences.")
 start = time.process_time()
 kept = sum(keep(text) for text in texts)
-print(json.dumps({"seconds": time.process_time() - start, "kept": kept, "versions": {"nemo-curator": version("nemo-curator")}}))
+print(json.dumps({"seconds": time.process_time() - start, "kept": kept, "broke": broke, "versions": {"nemo-curator": version("nemo-curator")}}))
 """
 
 

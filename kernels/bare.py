@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+import numpy as np
 from numba import config
 
 from kernels import unicode
@@ -39,3 +40,11 @@ def inlined(function: Compiled) -> Compiled:
 
 
 code_point = helper(unicode.code_point.py_func)  # type: ignore[attr-defined]
+
+
+@inlined
+def point_at(data, i, end):  # type: ignore[no-untyped-def]
+    """As `code_point`, without a call for a character of ASCII."""
+    if data[i] < 0x80:
+        return np.int64(data[i]), 1
+    return code_point(data, i, end)

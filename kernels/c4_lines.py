@@ -13,9 +13,11 @@ import numpy as np
 
 from kernels.bare import code_point, helper, inlined, kernel
 from kernels.lines import copy_bytes, count_words, count_words_plain, has_longer_word, line_break_at, skip_space, skip_space_back, trimmed
-from kernels.phrases import lower, phrases_in
+from kernels.phrase_blocks import blocks_of, phrases_by_blocks
+from kernels.phrases import lower
 from kernels.sentences import count_sentences, count_sentences_plain
 from kernels.unicode import DENSE, DIGIT, LETTER, SPACE, properties
+from kernels.wide import bytes_before
 
 Table = np.ndarray[Any, np.dtype[Any]]
 
@@ -24,6 +26,9 @@ REMOVED, LOREM, CURLY, SENTENCES = 0, 1, 2, 3  # columns of `counts`
 CITATIONS = ("edit]", "citation needed]")
 _NEWLINE, _BRACKET, _CURLY, _STOP = 0x0A, 0x5B, 0x7B, 0x2E
 _EDIT, _NEEDED = (np.frombuffer(word.encode(), np.uint8) for word in CITATIONS)
+_plain_bytes = bytes_before(
+    32, (0x0A, 0x0D), (0xC2, 0xC2), (0xE2, 0xE2), (_BRACKET, _BRACKET), (_CURLY, _CURLY)
+)  # before what c4_lines looks at
 
 
 @helper
@@ -82,7 +87,6 @@ def _ends_well(data, start, end, marks):  # type: ignore[no-untyped-def]
     return False
 
 
-@kernel
 def c4_lines(  # type: ignore[no-untyped-def]
     data,
     offsets,
@@ -100,8 +104,37 @@ def c4_lines(  # type: ignore[no-untyped-def]
     out,
     out_offsets,
     counts,
-):
+) -> None:
     """Writes what stays of each document to `out`; `counts` has a row for each document. No `marks`: a line may end in anything."""
+    blocks = blocks_of(classes, moves, found, width)
+    _c4_lines(
+        data, offsets, marks, citations, max_word_length, min_words, properties, lower_case, pairs, classes, moves, found, width, *blocks,
+        out, out_offsets, counts,
+    )  # fmt: skip
+
+
+@kernel
+def _c4_lines(  # type: ignore[no-untyped-def]
+    data,
+    offsets,
+    marks,
+    citations,
+    max_word_length,
+    min_words,
+    properties,
+    lower_case,
+    pairs,
+    classes,
+    moves,
+    found,
+    width,
+    blocks,
+    step,
+    out,
+    out_offsets,
+    counts,
+):
+    """As `c4_lines`."""
     at = np.int64(0)
     out_offsets[0] = 0
     for document in range(len(offsets) - 1):
@@ -113,6 +146,11 @@ def c4_lines(  # type: ignore[no-untyped-def]
             bracket = curly = False
             length = 0
             while i < end:
+                if i + 32 <= end:
+                    plain = _plain_bytes(data, i)
+                    i += plain
+                    if plain == 32:
+                        continue
                 byte = data[i]
                 if byte < 0x0E or byte >= 0xC2:
                     length = line_break_at(data, i, end)
@@ -139,7 +177,7 @@ def c4_lines(  # type: ignore[no-untyped-def]
             if too_long or bad_end or count_words(out, start, stop, min_words, properties) < min_words:
                 removed += 1
                 continue
-            bits = phrases_in(out, start, stop, lower_case, pairs, classes, moves, found, width)
+            bits = phrases_by_blocks(out, start, stop, blocks, step, lower_case, pairs, classes, moves, found, width)
             lorem += bits & LOREM_IPSUM != 0
             if bits & JAVASCRIPT:
                 removed += 1

@@ -16,6 +16,7 @@ from kernels.unicode import DENSE, LETTER, SPACE, properties
 Table = np.ndarray[Any, np.dtype[Any]]
 
 NEWLINE = 0x0A
+_SPACE = 0x20
 # What may begin a line break of Unicode (UAX 14, classes BK, CR, LF, NL): \n \v \f \r, U+0085, U+2028, U+2029.
 LINE_BREAKS = "\n\v\f\r\x85\u2028\u2029"
 
@@ -119,6 +120,15 @@ def count_words(data, start, end, most, properties):  # type: ignore[no-untyped-
 @helper
 def has_longer_word(data, start, end, most, properties):  # type: ignore[no-untyped-def]
     """Has a word more than `most` characters?"""
+    while start + most < end:  # such a word has as many bytes without a space of ASCII; where one is near, no character has to be read
+        space = start + most
+        while space >= start and data[space] != _SPACE:
+            space -= 1
+        if space < start:
+            break
+        start = space + 1
+    if start + most >= end:
+        return False
     characters = 0
     i = start
     while i < end:

@@ -15,12 +15,15 @@ from kernels.words import Array
 
 TOP, DUPLICATE = (2, 3, 4), (5, 6, 7, 8, 9, 10)  # the n of columns 0-2 and 3-8 of the result
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_EMPTY = np.uint32(0xFFFFFFFF)
+_MET = np.uint64(0xFFFFFFFFFFFFFFFF)  # no two classes make this key
 _LENGTH = np.uint64(0xFFFFFFFF)
 
 
-def repetition_scratch(words: int) -> tuple[Array, Array, Array]:
-    """Memory for texts of at most so many words: a hash table, and for each word a class, a count and a place, and the characters before it."""
-    return sweep_table(words), np.zeros((3, words + 1), np.int32), np.zeros(words + 1, np.int64)
+def repetition_scratch(words: int) -> tuple[Array, Array, Array, Array]:
+    """Memory for texts of at most so many words: a hash table of positions; for each word a class, a count and a place; a key; the characters before it."""
+    slots = 1 << max(6, (2 * words - 1).bit_length())
+    return np.zeros(slots, np.uint32), np.zeros((3, words + 1), np.uint32), np.zeros(words + 1, np.uint64), np.zeros(words + 1, np.int64)
 
 
 def sweep_table(entries: int) -> Array:
@@ -29,44 +32,47 @@ def sweep_table(entries: int) -> Array:
 
 
 @kernel
-def repeated_characters(rows, ends, table, state, before, out):  # type: ignore[no-untyped-def]
+def repeated_characters(rows, ends, table, state, keys, before, out):  # type: ignore[no-untyped-def]
     """out[i]: characters in the most frequent 2-, 3-, 4-gram of document i (spaces between words counted), then in repeated 5- to 10-grams (spaces not counted)."""
     classes, counts, places = (
         state[0],
         state[1],
         state[2],
-    )  # class of the gram at a position (its first position) or -1; how often; positions left
-    sweep = table[len(table) - 1, 0]
+    )  # class of the gram at a position (its first position); how often; positions left
     for d in range(len(ends) - 1):
         first, count = ends[d], ends[d + 1] - ends[d]
         for column in range(9):
             out[d, column] = 0
         if count < 2:
             continue
-        bits = bits_for(count)
-        sweep += np.uint64(1)
+        shift = empty_table(table, count)
         characters = np.int64(0)
         for i in range(count):
             before[i] = characters
             characters += np.int64(rows[first + i, 1] & _LENGTH)
-            same = class_of(table, bits, sweep, rows[first + i, 0], i)
-            classes[i] = same
-            counts[i] = 0
-            counts[same] += 1
             places[i] = i
+            put_gram(table, shift, keys, rows[first + i, 0], classes, counts, i)
         before[count] = characters
-        classes[count] = -1
-        left = often_ones(classes, counts, places, count)
+        left = count
         for n in range(2, 11):
-            sweep += np.uint64(1)
-            left = grams(table, classes, counts, places, bits, sweep, left)
+            left = repeated_twice(classes, counts, places, left)
             if left == 0:
                 break
+            shift = empty_table(table, left)
+            often, length = np.int64(2), np.int64(0)
+            for j in range(left):  # positions ascend, so that the class at i + 1 is still of the n before
+                i = places[j]
+                again = np.int64(
+                    put_gram(table, shift, keys, np.uint64(classes[i]) << np.uint64(32) | np.uint64(classes[i + 1]), classes, counts, i)
+                )
+                if again >= often:
+                    size = before[i + n] - before[i] + n - 1
+                    if again > often or size > length:
+                        often, length = again, size
             if n <= 4:
-                out[d, n - 2] = top(classes, counts, places, before, left, n)
+                out[d, n - 2] = often * length
             else:
-                out[d, n - 2] = duplicates(classes, counts, places, before, left, n)
-    table[len(table) - 1, 0] = sweep
+                out[d, n - 2] = duplicates(classes, keys, places, before, left, n)
 
 
 @kernel
@@ -110,55 +116,54 @@ def class_of(table, bits, sweep, key, position):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def grams(table, classes, counts, places, bits, sweep, left):  # type: ignore[no-untyped-def]
-    """From classes of (n-1)-grams at the positions left to those of n-grams; returns how many positions are left of these."""
+def empty_table(table, count):  # type: ignore[no-untyped-def]
+    """Clears as much of the table as these entries fill by half at most; returns by how much a hash is to be shifted to give a slot of it."""
+    bits = bits_for(count)
+    slots = table[: np.int64(1) << np.int64(bits)]
+    for slot in range(len(slots)):
+        slots[slot] = _EMPTY
+    return np.uint64(64) - bits
+
+
+@inlined
+def put_gram(table, shift, keys, key, classes, counts, i):  # type: ignore[no-untyped-def]
+    """Gives the gram at position i its class, the first position with this key, and counts it.
+
+    Whether a word was seen before is a coin toss, so nothing branches on it: an empty slot is above all positions, and the key of a
+    position is there before it is looked for. The table holds only positions, 4 bytes each, and stays in the first cache for most texts.
+    """
+    last = (np.uint64(1) << (np.uint64(64) - shift)) - np.uint64(1)
+    keys[i] = key
+    slot = (key * _SPREAD) >> shift
+    same = min(np.int64(table[slot]), np.int64(i))
+    while keys[same] != key:
+        slot = (slot + np.uint64(1)) & last
+        same = min(np.int64(table[slot]), np.int64(i))
+    table[slot] = same
+    classes[i] = same
+    again = (counts[same] if same != i else np.uint32(0)) + np.uint32(1)
+    counts[same] = again
+    return again
+
+
+@inlined
+def repeated_twice(classes, counts, places, left):  # type: ignore[no-untyped-def]
+    """Leaves only positions at which, and after which, a gram begins that occurs twice or more; returns how many."""
     kept = 0
-    for j in range(left):  # positions ascend, so that the class at i + 1 is still of the n before
-        i = places[j]
-        following = classes[i + 1]
-        if following < 0:
-            classes[i] = -1
-            continue
-        same = class_of(table, bits, sweep, np.uint64(classes[i]) << np.uint64(32) | np.uint64(following), i)
-        if same == i:
-            counts[i] = 0
-        counts[same] += 1
-        classes[i] = same
-        places[kept] = i
-        kept += 1
-    return often_ones(classes, counts, places, kept)
-
-
-@inlined
-def often_ones(classes, counts, places, kept):  # type: ignore[no-untyped-def]
-    """Leave only positions of grams that occur twice or more."""
-    left = 0
-    for j in range(kept):
-        i = places[j]
-        places[left] = i
-        again = counts[classes[i]] > 1
-        left += again
-        if not again:
-            classes[i] = -1
-    return left
-
-
-@inlined
-def top(classes, counts, places, before, left, n):  # type: ignore[no-untyped-def]
-    """Characters in all occurrences of the most frequent n-gram, of equals the longest."""
-    often, length = np.int64(1), np.int64(0)
+    previous = np.int64(-2)
+    again = np.int64(0)
     for j in range(left):
-        i = places[j]
-        if classes[i] == i and counts[i] >= often:
-            size = before[i + n] - before[i] + n - 1
-            if counts[i] > often or size > length:
-                often, length = np.int64(counts[i]), size
-    return often * length
+        i = np.int64(places[j])
+        now = np.int64(counts[classes[i]] > 1)
+        places[kept] = previous
+        kept += again & now & np.int64(i == previous + 1)
+        previous, again = i, now
+    return kept
 
 
 @inlined
-def duplicates(classes, counts, places, before, left, n):  # type: ignore[no-untyped-def]
-    """Characters in n-grams that stood in the text before, from left to right; one that counts is stepped over whole."""
+def duplicates(classes, keys, places, before, left, n):  # type: ignore[no-untyped-def]
+    """Characters in n-grams that stood in the text before, from left to right; one that counts is stepped over whole. Keys are used up."""
     characters = np.int64(0)
     free = np.int64(0)
     for j in range(left):
@@ -166,11 +171,11 @@ def duplicates(classes, counts, places, before, left, n):  # type: ignore[no-unt
         if i < free:
             continue
         same = classes[i]
-        if counts[same] < 0:  # a count is of no more use once a gram was met
+        if keys[same] == _MET:
             characters += before[i + n] - before[i]
             free = i + n
         else:
-            counts[same] = -1
+            keys[same] = _MET
     return characters
 
 

@@ -10,13 +10,10 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
 
 from kernels.bare import code_point, inlined, kernel
 from kernels.unicode import LETTER, NUMBER, POINTS, SPACE, properties
+from kernels.wide import bytes_before, eight_bytes
 
 HOLDS_LETTER, HOLDS_LETTER_OR_NUMBER = 1 << 32, 1 << 33  # bits beside a word's length
 
@@ -25,6 +22,8 @@ IS_LETTER, IS_NUMBER, IS_BLANK = 1 << 30, 1 << 31, 1 << 0
 
 HASH_START = np.uint64(0xCBF29CE484222325)
 HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, of bits without pattern (2**64 over the golden ratio)
+
+letters_at = bytes_before(16, (0x00, 0x60), (0x7B, 0xFF), with_bits=0x20)  # letters of ASCII, and no capitals need be looked for
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -41,45 +40,61 @@ def word_scratch(slice_bytes: int) -> Array:
     return np.empty((slice_bytes + 1, 2), np.uint64)
 
 
-@intrinsic
-def eight_bytes(typing_context, data, i):  # type: ignore[no-untyped-def]
-    """Bytes i to i + 8, the first lowest, in one load; nothing checks that they are there."""
-
-    def load(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        array = make_array(signature.args[0])(context, builder, arguments[0])
-        address = builder.bitcast(builder.gep(array.data, [arguments[1]]), ir.IntType(64).as_pointer())
-        return builder.load(address, align=1)
-
-    return types.uint64(data, types.int64), load
+@inlined
+def skip_letters(data, i, stop):  # type: ignore[no-untyped-def]
+    """The first byte from i on that is no letter of ASCII, or `stop`."""
+    letters = 16
+    while letters == 16 and i + 16 <= len(data) and i < stop:
+        letters = letters_at(data, i)
+        i += letters
+    if letters == 16:
+        while i < stop and 0x61 <= data[i] | 0x20 <= 0x7A:
+            i += 1
+    return min(i, stop)
 
 
 @inlined
 def word_hash(data, start, end):  # type: ignore[no-untyped-def]
-    """A hash of bytes start to end, eight at a time; what lacks to eight is zero, so the length counts too."""
+    """A hash of bytes start to end, eight at a time and sixteen at least; what lacks is zero, so the length counts too."""
     h = HASH_START ^ np.uint64(end - start)
     i = start
-    while i + 8 <= end:
-        h = (h ^ eight_bytes(data, i)) * HASH_FACTOR
-        h ^= h >> np.uint64(32)
-        i += 8
-    if i < end:
-        if i + 8 <= len(data):
-            rest = eight_bytes(data, i) & ((np.uint64(1) << np.uint64(8 * (end - i))) - np.uint64(1))
+    while i + 16 <= end:
+        h = mixed(mixed(h, eight_bytes(data, i)), eight_bytes(data, i + 8))
+        i += 16
+    if i < end or i == start:
+        if i + 16 <= len(data):  # whether a word has more than eight bytes is a coin toss: nothing branches on it
+            h = mixed(mixed(h, first_bytes(eight_bytes(data, i), end - i)), first_bytes(eight_bytes(data, i + 8), end - i - 8))
         else:
-            rest = np.uint64(0)
+            low, high = np.uint64(0), np.uint64(0)
             for j in range(i, end):
-                rest |= np.uint64(data[j]) << np.uint64(8 * (j - i))
-        h = (h ^ rest) * HASH_FACTOR
-        h ^= h >> np.uint64(32)
+                if j < i + 8:
+                    low |= np.uint64(data[j]) << np.uint64(8 * (j - i))
+                else:
+                    high |= np.uint64(data[j]) << np.uint64(8 * (j - i - 8))
+            h = mixed(mixed(h, low), high)
     return h
+
+
+@inlined
+def mixed(h, eight):  # type: ignore[no-untyped-def]
+    h = (h ^ eight) * HASH_FACTOR
+    return h ^ h >> np.uint64(32)
+
+
+@inlined
+def first_bytes(eight, count):  # type: ignore[no-untyped-def]
+    """Of eight bytes the first `count`, below 0 as 0 and above 8 as 8, and zeros."""
+    lacking = np.uint64(64 - 8 * min(max(count, 1), 8))
+    kept = eight << lacking >> lacking
+    return kept if count > 0 else np.uint64(0)
 
 
 @inlined
 def put_word(data, start, end, marks, rows, n):  # type: ignore[no-untyped-def]
     """Write bytes start to end as word n; returns n + 1. The two upper bits of `marks` say what a character is."""
-    length = 0
-    bits = np.uint32(0)
-    i = start
+    i = skip_letters(data, start, end)
+    length = i - start
+    bits = np.uint32(IS_LETTER if i > start else 0)
     while i < end:
         if data[i] < 0x80:
             bits |= marks[data[i]]
@@ -144,7 +159,7 @@ def whitespace_words_plain(text: str) -> list[str]:
 
 def word_hash_plain(word: bytes) -> int:
     h = int(HASH_START) ^ len(word)
-    for i in range(0, len(word), 8):
+    for i in range(0, -(-max(len(word), 1) // 16) * 16, 8):
         h = (h ^ int.from_bytes(word[i : i + 8], "little")) * int(HASH_FACTOR) % 2**64
         h ^= h >> 32
     return h

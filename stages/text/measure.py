@@ -93,7 +93,7 @@ class _Scratch:
         self.stop_words = stop_words
         self.rows = word_scratch(0)
         self.lines, self.paragraphs = word_scratch(0), word_scratch(0)
-        self.table, self.state, self.before = repetition_scratch(0)
+        self.table, self.repetition = sweep_table(0), repetition_scratch(0)
         self.seen, self.lengths = np.zeros(len(stop_words), np.int64), np.zeros(LONGEST_COUNTED + 1, np.int64)
         self.histogram, self.last = np.zeros(256, np.int64), compression_scratch()
 
@@ -105,11 +105,14 @@ class _Scratch:
         if len(self.lines) < size // 2 + 2:
             self.lines, self.paragraphs = word_scratch(size // 2 + 1), word_scratch(size // 2 + 1)
 
-    def room_for_repeats(self, ends: Array, grams: bool) -> None:
+    def room_for_grams(self, ends: Array) -> None:
         most = int(np.diff(ends).max(initial=0))
-        if grams and len(self.before) < most + 1:
-            self.table, self.state, self.before = repetition_scratch(most)
-        elif len(self.table) <= 2 * most:
+        if len(self.repetition[-1]) < most + 1:
+            self.repetition = repetition_scratch(most)
+
+    def room_for_repeats(self, ends: Array) -> None:
+        most = int(np.diff(ends).max(initial=0))
+        if len(self.table) <= 2 * most:
             self.table = sweep_table(most)
 
 
@@ -131,13 +134,13 @@ def _measure_slice(
         if "words" in groups:
             word_counts(scratch.rows, ends, lists[rows], scratch.stop_words, scratch.lengths, scratch.seen, found.words[rows])
         if "ngrams" in groups:
-            scratch.room_for_repeats(ends, grams=True)
-            repeated_characters(scratch.rows, ends, scratch.table, scratch.state, scratch.before, found.ngrams[rows])
+            scratch.room_for_grams(ends)
+            repeated_characters(scratch.rows, ends, *scratch.repetition, found.ngrams[rows])
     if "lines" in groups:
         scratch.room_for_lines(size)
         line_ends, paragraph_ends = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
         cut_lines(data, offsets, line_marks(), short, scratch.lines, line_ends, scratch.paragraphs, paragraph_ends, found.lines[rows])
-        scratch.room_for_repeats(line_ends, grams=False)
+        scratch.room_for_repeats(line_ends)
         repeats(scratch.lines, line_ends, scratch.table, found.line_repeats[rows])
         repeats(scratch.paragraphs, paragraph_ends, scratch.table, found.paragraph_repeats[rows])
     if "characters" in groups:

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from numba import njit
 
 from kernels.columns import text_column
 from kernels.english_rules import english_tables, english_words_plain
@@ -15,6 +16,7 @@ from kernels.uax29 import boundary_marks, boundary_words, boundary_words_plain
 from kernels.words import (
     HOLDS_LETTER,
     HOLDS_LETTER_OR_NUMBER,
+    put_word,
     whitespace_words,
     whitespace_words_plain,
     word_hash_plain,
@@ -121,6 +123,19 @@ CUTS = {
 def test_kernel_equals_plain(units, texts):
     cut, plain, tables = CUTS[units]
     assert words_of(texts, cut, tables()) == [as_rows(plain(text)) for text in texts]
+
+
+@given(st.binary(max_size=70), st.integers(0, 40))
+def test_a_hash_is_that_of_its_plain_twin_whatever_lies_behind(word, behind):
+    data = np.frombuffer(b"a" + word + b"x" * behind, np.uint8)
+    rows = word_scratch(1)
+    assert put(data, 1, 1 + len(word), word_marks(), rows) == 1
+    assert int(rows[0, 0]) == word_hash_plain(word)
+
+
+@njit
+def put(data, start, end, marks, rows):
+    return put_word(data, start, end, marks, rows, 0)
 
 
 def test_default_words():
