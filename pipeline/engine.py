@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from pipeline.cluster import Where, connected
@@ -54,11 +55,13 @@ class Engine:
     @property
     def client(self) -> Any:
         if self._client is None:
-            if self.before_workers is not None:
-                self.before_workers()
-            self._client = self._stack.enter_context(connected(self.where))
-            if not self.where.scheduler:
-                self._client.wait_for_workers(1, timeout=600)
+            with ThreadPoolExecutor(1) as aside:  # processes take seconds to start; tasks wait for both
+                ready = aside.submit(self.before_workers) if self.before_workers is not None else None
+                self._client = self._stack.enter_context(connected(self.where))
+                if not self.where.scheduler:
+                    self._client.wait_for_workers(1, timeout=600)
+                if ready is not None:
+                    ready.result()
             self.watcher.connected(getattr(self._client, "dashboard_link", None), self.slots)
         return self._client
 

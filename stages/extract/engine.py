@@ -1,6 +1,6 @@
-"""Engines that turn one page into text: resiliparse (fast), trafilatura (an extra), and plain (all that is visible).
+"""Engines that turn one page into text: gristmill (ours), resiliparse, trafilatura (an extra), and plain (all that is visible).
 
-An engine is a function from markup to `Extracted`; a new one is a function and a line in `ENGINES`.
+Ours reads bytes of UTF-8 (stages/extract/blocks.py). The others are functions from markup to `Extracted`, named in `ENGINES`.
 """
 
 from __future__ import annotations
@@ -8,14 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal, Protocol
-from urllib.parse import urljoin
 
 from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.html import HTMLTree
 
+from stages.extract.blocks import Block, blocks_of, headings_of, look_at, main_text, shipped_model, utf8, visible_text
+from stages.extract.metadata import absolute, metadata
+from stages.extract.pages import no_page
+from stages.extract.render import Form
 from stages.read.charset import decode_html
 
-EngineName = Literal["resiliparse", "trafilatura", "plain"]
+EngineName = Literal["gristmill", "resiliparse", "trafilatura", "plain"]
+OURS: EngineName = "gristmill"
 DATES = ("article:published_time", "datepublished", "date", "dc.date", "dcterms.date")
 AUTHORS = ("author", "article:author", "dc.creator")
 
@@ -30,18 +34,51 @@ class Extracted:
     date: str | None = None  # of publication, as the page gives it
     language: str | None = None  # as the page declares it, seldom to be trusted
     canonical: str | None = None
-    kind: str | None = None  # og:type: article, product, website
+    kind: str | None = None  # article, product, forum, listing, website...
+    no_page: str | None = None  # why this is no page with text of its own, where it is none: one of stages.extract.pages.REASONS
 
 
 class Engine(Protocol):
     def __call__(self, html: str, url: str | None) -> Extracted: ...
 
 
-def extract(html: bytes | str, url: str | None = None, engine: EngineName = "resiliparse", charset: str | None = None) -> Extracted:
-    """The text of one page and what it says of itself; `charset` is the one its HTTP header named."""
+def extract(
+    html: bytes | str, url: str | None = None, engine: EngineName = OURS, charset: str | None = None, form: Form = "text"
+) -> Extracted:
+    """The text of one page and what it says of itself; `charset` is the one its HTTP header named. Only ours writes markdown."""
+    if engine == OURS:
+        return gristmill(utf8(html, charset), url, form)
     if engine not in ENGINES:
-        raise ValueError(f"no engine {engine!r}; there are {', '.join(ENGINES)}")
+        raise ValueError(f"no engine {engine!r}; there are {', '.join((OURS, *ENGINES))}")
+    if form != "text":
+        raise ValueError(f"the engine {engine} writes text alone; {form} is written by {OURS}")
     return ENGINES[engine](markup(html, charset), url)
+
+
+def extract_blocks(html: bytes | str, charset: str | None = None) -> list[Block]:
+    """Every block of text on a page: its tag, how probable it is that it belongs to the main text, and whether it was kept."""
+    return blocks_of(look_at(utf8(html, charset)), shipped_model())
+
+
+def compare(html: bytes | str, url: str | None = None, charset: str | None = None) -> tuple[str, str]:
+    """What is extracted from a page, and all the text that it shows, side by side."""
+    data = utf8(html, charset)
+    return gristmill(data, url, "text").text, visible_text(look_at(data))
+
+
+def gristmill(data: bytes, url: str | None, form: Form) -> Extracted:
+    seen = look_at(data)
+    said = metadata(seen.head, url, headings_of(seen))
+    return Extracted(
+        clean(main_text(seen, shipped_model(), form)),
+        title=said.title,
+        author=said.author,
+        date=said.date,
+        language=said.language,
+        canonical=said.canonical,
+        kind=said.kind,
+        no_page=no_page(seen),
+    )
 
 
 def check_engine(engine: EngineName) -> None:
@@ -141,9 +178,7 @@ def first_of(said: dict[str, str], names: tuple[str, ...]) -> str | None:
     return next((said[name] for name in names if name in said), None)
 
 
-def absolute(link: str | None, url: str | None) -> str | None:
-    """A link as seen from the page; a broken one (`http://[`) is none."""
-    try:
-        return urljoin(url or "", link.strip()) or None if link else None
-    except ValueError:
-        return None
+__all__ = [
+    "ENGINES", "OURS", "Block", "EngineName", "Extracted", "Form", "absolute", "check_engine", "compare", "extract", "extract_blocks", "gristmill", "markup",
+    "utf8",
+]  # fmt: skip

@@ -10,21 +10,25 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from stages.documents import PAGE, as_json, column_of
-from stages.extract.engine import ENGINES, EngineName, Extracted, check_engine, markup
+from stages.extract.engine import ENGINES, OURS, EngineName, Extracted, Form, check_engine, extract, gristmill, markup, utf8
 from stages.extract.nesting import nests_deeper
+from stages.extract.pages import REASONS
 from stages.stage import Applied, Rewrite, Signals, Verdict, with_columns
 
 
 class Extract(Rewrite):
-    """Main text out of HTML: fills `text`, adds what the page says of itself to `meta`, and removes `html` and `charset`.
+    """Main text out of HTML: fills `text`, adds what the page says of itself to `meta`, removes `html` and `charset`; drops pages that are none.
 
     Rows that have text and no html pass untouched. What the reader put into `meta` wins over what the page says.
     """
 
     engine: Annotated[
-        EngineName, Field(description="resiliparse is fast; trafilatura (an extra) finds more; plain is all visible text")
-    ] = "resiliparse"
-    max_nesting: Annotated[int, Field(description="pages that nest elements deeper are dropped: they cost the square of it", ge=1)] = 1000
+        EngineName, Field(description="gristmill is ours; resiliparse and trafilatura (an extra) are others; plain is all visible text")
+    ] = OURS
+    form: Annotated[Form, Field(description="markdown keeps headings, lists, tables, code as such; only gristmill writes it")] = "text"
+    max_nesting: Annotated[
+        int, Field(description="pages that nest elements deeper are dropped: they cost the other engines the square of it", ge=1)
+    ] = 1000
 
     needs: ClassVar[tuple[str, ...]] = ("html", "charset", "text", "url", "meta")
     costly: ClassVar[bool] = True
@@ -32,10 +36,15 @@ class Extract(Rewrite):
     @model_validator(mode="after")
     def _engine_is_here(self) -> Extract:
         check_engine(self.engine)
+        if self.form != "text" and self.engine != OURS:
+            raise ValueError(f"the engine {self.engine} writes text alone; {self.form} is written by {OURS}")
         return self
 
+    def prepare(self) -> None:
+        if self.engine == OURS:
+            extract(b"<title>a</title><p>a b c</p>")
+
     def rewrite(self, batch: pa.RecordBatch) -> Applied:
-        read = ENGINES[self.engine]
         columns = Signals(batch)
         texts: list[str | None] = columns.column("text").to_pylist()
         metas: list[str | None] = columns.column("meta").to_pylist()
@@ -43,26 +52,37 @@ class Extract(Rewrite):
         charsets: list[str | None] = columns.column("charset").to_pylist()
         pages = columns.column("html")
         no_source, too_deep, empty = (np.zeros(len(batch), dtype=bool) for _ in range(3))
+        no_page = {reason: np.zeros(len(batch), dtype=bool) for reason in REASONS}
         for row, text in enumerate(texts):
             html = pages[row].as_py()  # one at a time: the pages of a batch may be larger than its text by far
             if html is None:
                 no_source[row] = not text
                 continue
-            page = markup(html, charsets[row])
-            if nests_deeper(page, self.max_nesting):
+            extracted = self.read(html, charsets[row], urls[row])
+            if extracted is None:
                 too_deep[row], texts[row] = True, None
                 continue
-            extracted = read(page, urls[row])
             texts[row], metas[row] = extracted.text, merged(metas[row], extracted)
+            if extracted.no_page:
+                no_page[extracted.no_page][row] = True
             empty[row] = not extracted.text
         verdict = (
             Verdict.keep(len(batch))
             .drop(no_source, "no_text_in_source")
             .drop(too_deep, "nested_too_deep", [f"more than {self.max_nesting:,} elements open at once"] * len(batch))
-            .drop(empty, "no_text")
         )
+        for reason, where in no_page.items():
+            verdict.drop(where, reason)
+        verdict.drop(empty, "no_text")
         done = with_columns(batch, {"text": column_of(texts, pa.string()), "meta": column_of(metas, pa.string())})
         return Applied(done.drop_columns(PAGE.names), verdict)
+
+    def read(self, html: bytes, charset: str | None, url: str | None) -> Extracted | None:
+        """What the engine makes of one page; None where it is nested too deep for it."""
+        if self.engine == OURS:
+            return gristmill(utf8(html, charset), url, self.form)
+        page = markup(html, charset)
+        return None if nests_deeper(page, self.max_nesting) else ENGINES[self.engine](page, url)
 
 
 def merged(meta: str | None, page: Extracted) -> str | None:

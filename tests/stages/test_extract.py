@@ -38,7 +38,7 @@ def test_plain_keeps_all_that_is_visible():
 
 
 def test_an_unknown_engine_is_named():
-    with pytest.raises(ValueError, match="no engine 'x'; there are resiliparse, trafilatura, plain"):
+    with pytest.raises(ValueError, match="no engine 'x'; there are gristmill, resiliparse, trafilatura, plain"):
         extract(PAGE, engine="x")  # type: ignore[arg-type]
 
 
@@ -56,10 +56,15 @@ def test_the_stage_fills_text_and_meta_and_removes_the_page():
 def test_pages_without_text_go_with_a_reason():
     deep = b"<div>" * 200_000 + b"hello"
     started = time.monotonic()
-    done = Extract().apply(batch_of(PAGE, b"", b"<html><script>x()</script>", None, deep))
+    done = Extract(engine="resiliparse").apply(batch_of(PAGE, b"", b"<html><script>x()</script>", None, deep))
     assert time.monotonic() - started < 5
     reasons = [done.verdict.reason(row) for row in range(5)]
     assert reasons == [None, "no_text", "no_text", "no_text_in_source", "nested_too_deep"]
+    done = Extract().apply(batch_of(PAGE, b"", b"<html><script>x()</script>", None, deep))
+    assert [done.verdict.reason(row) for row in range(5)] == [None, "no_text", "no_text", "no_text_in_source", None], (
+        "depth costs ours nothing"
+    )
+    assert done.batch["text"][4].as_py() == "hello"
 
 
 def test_rows_with_text_and_no_page_pass_untouched():

@@ -1,0 +1,315 @@
+"""What a page says of itself in its head: title, author, date, language, canonical address, kind; and what kinds of thing it describes.
+
+Read from the spans that the segmenter found (`Page.head_kind`), so that nothing looks through the page again. Order of evidence: JSON-LD of
+the page's main thing (schema.org), then meta tags (OpenGraph, Dublin Core, citation_*), then elements (<title>, <time>). All is crawled
+text: spans are cut at a size, numbers of tags are bounded, and every pattern is linear.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urljoin
+
+from kernels.block_features import KNOWN
+from kernels.html_names import HEAD_BASE, HEAD_HTML, HEAD_JSON, HEAD_LINK, HEAD_META, HEAD_TIME, HEAD_TITLE
+
+TAG_BYTES, JSON_BYTES = 16 << 10, 256 << 10  # of one span; longer tags are cut, longer JSON is not read
+MOST_TAGS, MOST_JSON, MOST_THINGS = 400, 8, 2000
+LONGEST = 1000  # characters of a value that is kept
+
+# One attribute. The look-behind lets it begin only where a word begins: else a long word would be tried from each of its letters.
+ATTRIBUTE = re.compile(rb"(?<![\w:.-])([A-Za-z_:][\w:.-]*+)\s*+=\s*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\s\"'<>=`]++))")
+TYPE = re.compile(rb"\"@type\"\s*+:\s*+(?:\[\s*+)?\"([A-Za-z:/.]{1,60}+)\"")
+TAG = re.compile(r"<[^<>]{1,300}>")
+DATE = re.compile(r"[12]\d{3}-\d\d?-\d\d?|[12]\d{3}/\d\d?/\d\d?|\d\d?[./]\d\d?[./][12]\d{3}|[12]\d{3}")
+
+SEPARATOR = re.compile(r" (?:[-|–—•·»«:/]|::) ")
+TITLES = ("og:title", "twitter:title", "citation_title", "dc.title", "dcterms.title", "title", "headline")
+AUTHORS = (
+    "author",
+    "article:author",
+    "article:author_name",
+    "citation_author",
+    "dc.creator",
+    "dcterms.creator",
+    "parsely-author",
+    "sailthru.author",
+    "twitter:data1",
+)
+DATES = (
+    "article:published_time", "og:article:published_time", "datepublished", "article:published", "date", "dc.date.issued", "dc.date", "dcterms.created",
+    "dcterms.date", "citation_publication_date", "citation_date", "publish-date", "publishdate", "pubdate", "parsely-pub-date", "sailthru.date",
+    "og:published_time", "article:modified_time", "og:updated_time",
+)  # fmt: skip
+
+# What schema.org's types and og:type say a page is; the first that is there names its kind.
+KIND_OF = {
+    "forum": {"discussionforumposting", "qapage", "socialmediaposting"},
+    "product": {"product", "productgroup", "individualproduct", "vehicle", "car", "og:product", "product.item", "product.group", "og:product.item", "book.product"},
+    "recipe": {"recipe"},
+    "news": {"newsarticle", "reportagenewsarticle", "analysisnewsarticle", "opinionnewsarticle", "liveblogposting"},
+    "article": {"article", "blogposting", "report", "scholarlyarticle", "techarticle", "advertisercontentarticle", "medicalscholarlyarticle", "og:article", "blog"},
+    "event": {"event", "musicevent", "sportsevent", "businessevent", "educationevent", "theaterevent", "festival"},
+    "video": {"videoobject", "og:video", "og:video.other", "og:video.movie", "movie", "tvseries", "tvepisode"},
+    "faq": {"faqpage"},
+    "list": {"itemlist", "collectionpage", "searchresultspage", "offercatalog", "og:product.group"},
+    "place": {"localbusiness", "restaurant", "hotel", "store", "place", "touristattraction", "medicalclinic", "dentist", "homeandconstructionbusiness"},
+    "website": {"og:website"},
+}  # fmt: skip
+KINDS = {said: kind for kind, types in KIND_OF.items() for said in types}
+NAMED = {"news": "article", "list": "listing", "website": "website"}  # as `kind` calls them, where it differs
+
+
+@dataclass
+class Head:
+    """The head of one page, read once: meta tags by name, other elements, JSON-LD as bytes."""
+
+    meta: dict[str, str] = field(default_factory=dict)
+    title: str | None = None
+    language: str | None = None
+    canonical: str | None = None
+    base: str | None = None
+    refresh: str | None = None
+    time: str | None = None
+    json: list[bytes] = field(default_factory=list)
+    hints: list[tuple[int, int]] = field(default_factory=list)  # where in the page a description of it stands
+    types: set[str] = field(default_factory=set)
+
+    @property
+    def kinds(self) -> set[str]:
+        return {KINDS[name] for name in self.types if name in KINDS}
+
+    @property
+    def known(self) -> int:
+        """Bits of KNOWN."""
+        return sum(1 << KNOWN.index(kind) for kind in self.kinds if kind in KNOWN)
+
+
+def read_head(data: bytes | memoryview, kinds: list[int], starts: list[int], ends: list[int]) -> Head:
+    head = Head()
+    tags = 0
+    for kind, start, end in zip(kinds, starts, ends, strict=True):
+        if kind == HEAD_JSON:
+            if len(head.json) < MOST_JSON and end - start <= JSON_BYTES:
+                script = bytes(data[start:end])
+                head.json.append(script)
+                head.types.update(types_in(script))
+            continue
+        tags += 1
+        if tags > MOST_TAGS:
+            continue
+        span = bytes(data[start : min(end, start + TAG_BYTES)])
+        if kind == HEAD_TITLE:
+            head.title = head.title or decoded(span)
+        elif kind == HEAD_META:
+            read_meta(head, span, start)
+        elif kind == HEAD_LINK:
+            if head.canonical is None and b"canonical" in span.lower():
+                said = attributes(span)
+                if b"canonical" in said.get("rel", b"").lower().split():
+                    head.canonical = decoded(said.get("href", b""))
+        elif kind == HEAD_HTML:
+            head.language = head.language or decoded(attributes(span).get("lang", b"") or attributes(span).get("xml:lang", b""))
+        elif kind == HEAD_BASE:
+            head.base = head.base or decoded(attributes(span).get("href", b""))
+        elif kind == HEAD_TIME and head.time is None:
+            said = attributes(span)
+            head.time = decoded(said.get("datetime", b""))
+    return head
+
+
+def read_meta(head: Head, tag: bytes, start: int) -> None:
+    said: dict[str, bytes] = {}
+    content_at = 0, 0
+    for match in ATTRIBUTE.finditer(tag):
+        name = match[1].decode("latin-1").lower()
+        if name in said:
+            continue
+        said[name] = match[match.lastindex or 1]
+        if name == "content":
+            content_at = match.span(match.lastindex or 1)
+    content = decoded(said.get("content", b""))
+    if not content:
+        return
+    if b"refresh" in said.get("http-equiv", b"").lower():
+        head.refresh = head.refresh or content
+    elif b"content-language" in said.get("http-equiv", b"").lower():
+        head.language = head.language or content
+    for key in ("property", "name", "itemprop"):
+        name = (decoded(said.get(key, b"")) or "").lower()
+        if not name:
+            continue
+        head.meta.setdefault(name, content)
+        if name.endswith(("description", ":title", "headline")):
+            head.hints.append((start + content_at[0], start + content_at[1]))
+        if name == "og:type":
+            head.types.add("og:" + content.lower())
+        elif name.startswith(("product:", "og:price")):
+            head.types.add("og:product")
+
+
+def types_in(script: bytes) -> Iterator[str]:
+    """The types that a JSON-LD script names, without parsing it."""
+    for seen, match in enumerate(TYPE.finditer(script)):
+        if seen == MOST_THINGS:
+            return
+        yield match[1].decode("ascii").rsplit("/", 1)[-1].rsplit(":", 1)[-1].lower()
+
+
+@dataclass(frozen=True)
+class Metadata:
+    title: str | None
+    author: str | None
+    date: str | None
+    language: str | None
+    canonical: str | None
+    kind: str | None
+
+
+def metadata(head: Head, url: str | None, headings: Container[str] = ()) -> Metadata:
+    """`headings` are those of the page: a title that begins with one of them and goes on with the site's name is that one."""
+    thing = main_thing(head)
+    title = first(
+        text_in(thing.get("headline")), *(head.meta.get(name) for name in TITLES), text_in(thing.get("name")), head.title
+    )  # fmt: skip
+    return Metadata(
+        title=without_site(title, head.meta.get("og:site_name"), headings),
+        author=first(names_in(thing.get("author")), *(person(head.meta.get(name)) for name in AUTHORS), names_in(thing.get("creator"))),
+        date=first(
+            dated(thing.get("datePublished")),
+            *(dated(head.meta.get(name)) for name in DATES),
+            dated(thing.get("dateCreated")),
+            dated(head.time),
+        ),
+        language=first(head.language, head.meta.get("og:locale"), text_in(thing.get("inLanguage"))),
+        canonical=absolute(first(head.canonical, head.meta.get("og:url")), head.base, url),
+        kind=kind_of(head),
+    )
+
+
+def without_site(title: str | None, site: str | None, headings: Container[str]) -> str | None:
+    """ "How mills work - The Miller" is "How mills work" where the page has that heading, or says that the site is called the other."""
+    for parts in SEPARATOR.finditer(title or ""):
+        before, after = str(title)[: parts.start()], str(title)[parts.end() :]
+        if before in headings or (site and after.casefold() == site.casefold()):
+            return before
+    return title
+
+
+def kind_of(head: Head) -> str | None:
+    for kind in KIND_OF:
+        if kind in head.kinds:
+            return NAMED.get(kind, kind)
+    return first(head.meta.get("og:type"))
+
+
+def main_thing(head: Head) -> dict[str, Any]:
+    """The thing in JSON-LD that the page is about: an article, a product, a posting before the site and the organisation behind it."""
+    best: dict[str, Any] = {}
+    rank = len(KIND_OF)
+    for script in head.json:
+        for thing in things(script):
+            for kind in types_of(thing):
+                place = RANK.get(KINDS.get(kind, ""), len(KIND_OF))
+                if place < rank:
+                    best, rank = thing, place
+    return best
+
+
+RANK = {kind: place for place, kind in enumerate(KIND_OF)}
+
+
+def things(script: bytes) -> Iterator[dict[str, Any]]:
+    """The objects of a JSON-LD script that have a type, the outer ones first; a script that is no JSON has none."""
+    try:
+        waiting: list[Any] = [json.loads(script.decode("utf-8", "replace"), strict=False)]
+    except (ValueError, RecursionError):
+        return
+    seen = 0
+    while waiting and seen < MOST_THINGS:
+        following: list[Any] = []
+        for value in waiting:
+            seen += 1
+            if seen > MOST_THINGS:
+                return
+            if isinstance(value, list):
+                following.extend(value[:100])
+            elif isinstance(value, dict):
+                if "@type" in value:
+                    yield value
+                following.extend(
+                    value[name] for name in ("@graph", "mainEntity", "mainEntityOfPage", "itemListElement", "hasPart") if name in value
+                )
+        waiting = following
+
+
+def types_of(thing: dict[str, Any]) -> list[str]:
+    said = thing.get("@type")
+    return [name.rsplit("/", 1)[-1].lower() for name in (said if isinstance(said, list) else [said]) if isinstance(name, str)]
+
+
+def names_in(value: Any) -> str | None:
+    """Names of people: a text, a thing with a name, or a list of those."""
+    if isinstance(value, list):
+        names = [name for name in (names_in(one) for one in value[:20] if not isinstance(one, list)) if name]
+        return ", ".join(dict.fromkeys(names)) or None
+    if isinstance(value, dict):
+        value = value.get("name")
+        return names_in(value) if isinstance(value, list) else person(text_in(value))
+    return person(text_in(value))
+
+
+def person(value: str | None) -> str | None:
+    """A name is no address of a profile."""
+    return value if value and not value.lower().startswith(("http://", "https://", "//", "@")) and len(value) <= 200 else None
+
+
+def dated(value: Any) -> str | None:
+    value = text_in(value)
+    return value if value and DATE.search(value[:100]) else None
+
+
+def long_text(value: Any) -> str | None:
+    """A text of any length, its tags left out as they stand in JSON-LD."""
+    return " ".join(TAG.sub(" ", html.unescape(value)).split()) or None if isinstance(value, str) else None
+
+
+def text_in(value: Any) -> str | None:
+    return tidy(html.unescape(value)) if isinstance(value, str) else None
+
+
+def attributes(tag: bytes) -> dict[str, bytes]:
+    """The attributes of a tag, the first of each name."""
+    said: dict[str, bytes] = {}
+    for match in ATTRIBUTE.finditer(tag):
+        said.setdefault(match[1].decode("latin-1").lower(), match[match.lastindex or 1])
+    return said
+
+
+def decoded(value: bytes) -> str | None:
+    return tidy(html.unescape(value.decode("utf-8", "replace")))
+
+
+def tidy(value: str) -> str | None:
+    return " ".join(value[: 8 * LONGEST].replace("\0", "").split())[:LONGEST].encode("utf-8", "replace").decode() or None
+
+
+def first(*values: str | None) -> str | None:
+    return next((value for value in values if value), None)
+
+
+def absolute(link: str | None, *bases: str | None) -> str | None:
+    """A link as seen from the page; a broken one (`http://[`) is none."""
+    if not link:
+        return None
+    try:
+        for base in bases:
+            link = urljoin(base or "", link.strip())
+    except ValueError:
+        return None
+    return link or None
