@@ -29,6 +29,9 @@ UNPRINTABLE = re.compile(
 )
 
 
+SHOWN_OF_PAGE = 800  # characters of a page in a terminal
+
+
 class NotFound(LookupError):
     """A run, stage, reason or document that is not there; the message says what is."""
 
@@ -225,6 +228,7 @@ class StageView:
     stage: StageCount
     reason: str | None
     samples: list[Sample]
+    pages: list[dict[str, Any]] = field(default_factory=list)  # of extraction: what was taken, beside all that the page shows
 
 
 def overview(out: str) -> Run:
@@ -244,7 +248,8 @@ def stage_view(out: str, stage: str, reason: str | None = None, limit: int = 10)
     found = {name: samples_of(folder, stage, name, report.get("samples") or {}, limit) for name in wanted}
     turns = [(turn, order, sample) for order, group in enumerate(found.values()) for turn, sample in enumerate(group)]
     chosen = sorted(sorted(turns, key=lambda item: item[:2])[:limit], key=lambda item: (item[1], item[0]))
-    return StageView(entry, reason, [sample for _, _, sample in chosen])
+    pages = list(report.get("pages") or []) if reason is None else []
+    return StageView(entry, reason, [sample for _, _, sample in chosen], pages)
 
 
 def samples_of(folder: Folder, stage: str, reason: str, ready: Mapping[str, Any], limit: int) -> list[Sample]:
@@ -378,4 +383,10 @@ def render_stage(view: StageView) -> RenderableType:
         title = " · ".join(one_line(part) for part in (sample.reason, sample.source, sample.uid, sample.detail) if part)
         lines = [Text(title, style="bold"), Text(one_line(sample.url or "no URL"), style="cyan")]
         parts += [Text(), *lines, Padding(Text(plain(sample.text or "")), (0, 0, 0, 2))]
+    for page in view.pages:
+        table = Table(title=cell(page["url"]), title_justify="left", show_lines=False, expand=True)
+        for name in ("extracted", "visible"):
+            table.add_column(f"{name}, {as_number(page[f'{name}_characters'])} characters", ratio=1, overflow="fold")
+        table.add_row(*(Text(plain(page[name][:SHOWN_OF_PAGE])) for name in ("extracted", "visible")))
+        parts += [Text(), table]
     return Group(*parts)

@@ -288,11 +288,25 @@ class _Run:
 
         for entry in record["stages"]:
             steady: dict[str, Any] = without_times(entry)
-            write_if_changed(self.store, f"stages/{entry['name']}/report.json", steady | {"samples": samples_of(self.store, entry["name"])})
+            steady |= {"samples": samples_of(self.store, entry["name"])}
+            if entry["stage"] == "extract":
+                steady |= {"pages": self.pages_beside(entry["name"])}
+            write_if_changed(self.store, f"stages/{entry['name']}/report.json", steady)
         if self.log:
             self.store.write("logs/run.log", "".join(f"{line}\n" for line in self.log).encode("utf-8", "replace"))
         self.store.write_json("run.json", record)
         self.store.write("report.html", build_report(self.store.address).encode("utf-8", "replace"))
+
+    def pages_beside(self, stage: str) -> list[dict[str, Any]]:
+        """Some pages, extracted and whole, of each source that the stage extracts from."""
+        from pipeline.side_by_side import pages_of
+
+        found: list[dict[str, Any]] = []
+        for node in self.plan.nodes:
+            if isinstance(node, Leg) and node.source is not None and stage in [s.called for s in node.steps]:
+                files = {file.path: file for file in self.inputs[node.source.name].files}
+                found += pages_of(node, self.documents[node.name], files, self.store)
+        return found
 
 
 def manifest_part(node: str, part: Part) -> dict[str, Any]:

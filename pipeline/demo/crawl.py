@@ -32,7 +32,7 @@ name: demo
 sources:
   crawl: {warc: {path: "./*.warc.gz"}}
 stages:
-  - extract: {engine: resiliparse}
+  - extract
   - keep_languages: {languages: [en], at_least: 0.2}   # short reference pages, of which the model is not very sure
   - gopher_repetition
   - gopher_quality

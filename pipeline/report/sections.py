@@ -128,4 +128,20 @@ def writing(entry: Mapping[str, Any], report: Mapping[str, Any]) -> Section | No
     return Section("Files", fragment(template, {"size": size, "kept": kept, "name": entry["name"]}))
 
 
-MAKERS: Mapping[str, SectionMaker] = {"read": reading, "sink": writing}
+def extraction(entry: Mapping[str, Any], report: Mapping[str, Any]) -> Section | None:
+    """Some pages: what was extracted, beside all that they show."""
+    pages = report.get("pages")
+    return Section("Pages, extracted and whole", fragment(PAGES, {"pages": pages})) if pages else None
+
+
+PAGES = """\
+{% for page in pages %}
+<p>{% if page.url is web %}<a href="{{ page.url }}" rel="noreferrer">{{ page.url }}</a>{% else %}{{ page.url }}{% endif %}
+<span class="soft">{{ page.uid }}</span></p>
+<div class="beside">
+<div><h4>Extracted <span class="soft">{{ page.extracted_characters | number }} characters</span></h4><pre dir="auto">{{ page.extracted }}</pre></div>
+<div><h4>Visible <span class="soft">{{ page.visible_characters | number }} characters</span></h4><pre dir="auto">{{ page.visible }}</pre></div>
+</div>
+{% endfor %}"""
+
+MAKERS: Mapping[str, SectionMaker] = {"read": reading, "sink": writing, "extract": extraction}

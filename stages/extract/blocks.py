@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from classifiers.block_model import BlockModel, Measured, load, measure_page
-from kernels.block_text import CHARACTERS, FROM_JSON, FROM_META, FROM_TITLE
+from kernels.block_text import CHARACTERS, FROM_JSON, FROM_META, FROM_TITLE, IN_TITLE, WORDS
 from kernels.html import Page, segment
 from kernels.html_names import HEAD_JSON, HEAD_TITLE, TAGS
 from stages.extract.metadata import Head, long_text, main_thing, read_head
@@ -86,7 +86,19 @@ def look_at(data: bytes) -> Seen:
 def choose(seen: Seen, model: BlockModel) -> tuple[Array, Array]:
     """float32[blocks] probabilities, and bool[blocks] which are kept."""
     probability = model.probabilities(seen.page, seen.measured)
-    return probability, model.keep(probability, seen.measured)
+    return probability, without_headline(seen, model.keep(probability, seen.measured))
+
+
+def without_headline(seen: Seen, kept: Array) -> Array:
+    """The choice less a first-level heading that says the page's title: that is `title`, and texts that are one in two templates stay one.
+
+    Reviewers put it into the text of four pages in ten; left to the model, so did it, now here and now there (word-F1 0.8800; always
+    in 0.8789, never 0.8805).
+    """
+    counts = seen.measured.counts
+    headline = (seen.measured.tree.heading == 1) & (2 * counts[:, IN_TITLE] >= counts[:, WORDS]) & (counts[:, WORDS] > 0)
+    others = kept & ~headline
+    return others if others.any() else kept
 
 
 def main_text(seen: Seen, model: BlockModel, form: Form) -> str:
