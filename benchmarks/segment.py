@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from kernels.html import segment
+from stages.extract import extract
 
 MILLION = 1_000_000
 HOSTILE: dict[str, Callable[[], bytes]] = {
@@ -101,11 +102,19 @@ def read_one(what: str) -> dict[str, Any]:
     begun = time.process_time()
     page = segment(data)
     taken = time.process_time() - begun
+    after_segment = peak_memory()
+    del page
+    extract(b"<p>a b c")
+    begun = time.process_time()
+    extract(data.tobytes())
+    whole = time.process_time() - begun
+    page = segment(data)
     return {
         "sizes": {"bytes": len(data), "elements": len(page.tag), "blocks": len(page.element)},
         "median": round(taken, 3),
         "nanoseconds_a_byte": round(taken * 1e9 / len(data), 1),
-        "megabytes_above_the_page": round((peak_memory() - before) / 1e6),
+        "megabytes_above_the_page": round((after_segment - before) / 1e6),
+        "extraction": {"seconds": round(whole, 2), "megabytes_above_the_page": round((peak_memory() - before) / 1e6)},
     }
 
 
