@@ -23,8 +23,13 @@ from stages.read.charset import charset_of, decoded
 Array = np.ndarray[Any, np.dtype[Any]]
 
 LITTLE = 200  # characters of main text in the markup; with fewer, the head's own text is used where it is longer
+MOST_BLOCKS = 200_000  # the largest of 1,497 real pages has 2,641; features take 1 kB a block
 MOST_HEADINGS = 50  # that may be the title of a page
 MARK = b"\xef\xbb\xbf"
+
+
+class TooManyBlocks(ValueError):
+    """A page that would take more memory than any page is worth."""
 
 
 class Seen(NamedTuple):
@@ -68,6 +73,8 @@ def look_at(data: bytes) -> Seen:
     """Segments and measures a page of UTF-8."""
     array = np.frombuffer(data, np.uint8)
     page = segment(array)
+    if len(page.element) > MOST_BLOCKS:
+        raise TooManyBlocks(f"{len(page.element):,} blocks of text, and {MOST_BLOCKS:,} at most are looked at")
     kinds, starts, ends = page.head_kind.tolist(), page.head_start.tolist(), page.head_end.tolist()
     head = read_head(data, kinds, starts, ends)
     hints = [(FROM_META, a, b) for a, b in head.hints]

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.html import HTMLTree
 
-from stages.extract.blocks import Block, blocks_of, headings_of, look_at, main_text, shipped_model, utf8, visible_text
+from stages.extract.blocks import Block, TooManyBlocks, blocks_of, headings_of, look_at, main_text, shipped_model, utf8, visible_text
 from stages.extract.metadata import absolute, metadata
 from stages.extract.pages import no_page
 from stages.extract.render import Form
@@ -67,7 +67,10 @@ def compare(html: bytes | str, url: str | None = None, charset: str | None = Non
 
 
 def gristmill(data: bytes, url: str | None, form: Form) -> Extracted:
-    seen = look_at(data)
+    try:
+        seen = look_at(data)
+    except TooManyBlocks:
+        return Extracted("", no_page="too_many_blocks")
     said = metadata(seen.head, url, headings_of(seen))
     return Extracted(
         clean(main_text(seen, shipped_model(), form)),

@@ -13,7 +13,7 @@ from kernels.block_text import CHARACTERS, WORDS
 from kernels.html_names import TAGS
 from stages.extract.blocks import Seen, visible_text
 
-REASONS = ("frames", "redirect", "not_found_page", "needs_script", "login_wall")
+REASONS = ("too_many_blocks", "frames", "redirect", "not_found_page", "needs_script", "login_wall")
 
 FEW, SHORT = 60, 800  # words and characters on the whole page: a notice and some menu; a page with more is a page
 FEWEST = 12  # words: not even a notice

@@ -173,4 +173,10 @@ def test_markdown_is_ours_alone():
 
 def test_an_empty_batch_and_reasons():
     assert len(Extract()(pa.Table.from_batches([Collector("web", "a", pages=True).take().documents]))) == 0
-    assert len(REASONS) == 5
+    assert len(REASONS) == 6
+
+
+def test_a_page_of_too_many_blocks_goes_with_a_reason():
+    page = extract(b"<p>x" * 200_001)
+    assert page.text == "" and page.no_page == "too_many_blocks"
+    assert extract(b"<p>some words in it" * 1000).no_page is None
