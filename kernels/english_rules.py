@@ -27,12 +27,7 @@ from kernels.words import (
 BLANK, ALPHA, LOWER, UPPER = 1 << 0, 1 << 1, 1 << 2, 1 << 3  # letters without case are LOWER and UPPER both
 OPENS, CLOSES, ICON, CURRENCY = 1 << 4, 1 << 5, 1 << 6, 1 << 7  # comes off the front, off the end; pictures; money
 QUOTE, BEFORE_DOT, HOST, DIGIT = 1 << 8, 1 << 9, 1 << 10, 1 << 11
-INNER, BARE_LETTER, END_OF_UNIT, HOST_EDGE = (
-    1 << 12,
-    1 << 13,
-    1 << 14,
-    1 << 15,
-)  # may cut a middle; a-z A-Z; last of a unit of measure; label's end
+INNER, END_OF_UNIT, HOST_EDGE = 1 << 12, 1 << 14, 1 << 15  # may cut a middle; last of a unit of measure; label's end
 
 SPECIAL = 1 << 16  # all but letters and digits of ASCII
 
@@ -58,13 +53,11 @@ _CLASSES = {
     HOST: r"[A-Za-z0-9\u00a1-\uffff_\-.]",
     DIGIT: r"[0-9]",
     INNER: r"[.…\p{So}+\-*\^,–—~:<>=/|]",
-    BARE_LETTER: r"[A-Za-z]",
     END_OF_UNIT: "[" + "".join(sorted({unit[-1] for unit in _UNITS})) + "]",
     HOST_EDGE: r"[A-Za-z0-9\u00a1-\uffff]",
     SPECIAL: r"[^A-Za-z0-9]",
 }  # fmt: skip
 LONGEST_UNIT = 5
-PLAIN_LETTERS = BARE_LETTER | ALPHA | LOWER | UPPER | HOST | HOST_EDGE | BEFORE_DOT | END_OF_UNIT | IS_LETTER
 PLAIN_DIGITS = DIGIT | HOST | HOST_EDGE | BEFORE_DOT | IS_NUMBER
 
 

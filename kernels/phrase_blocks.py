@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.bare import code_point, helper, inlined
-from kernels.phrases import follow, may_begin
+from kernels.bare import inlined
+from kernels.phrases import phrases_from
 from kernels.wide import eight_bytes
 
 Table = np.ndarray[Any, np.dtype[Any]]
@@ -70,21 +70,3 @@ def may_be_of_phrase(data, i, bits):  # type: ignore[no-untyped-def]
     block = eight_bytes(data, i) & _LOW
     h = (block | _SMALL) * _FACTOR
     return ((bits[h >> np.uint64(55)] >> (h >> np.uint64(49) & np.uint64(63)) & np.uint64(1)) | (block & _BEYOND_ASCII)) != 0
-
-
-@helper
-def phrases_from(data, first, last, end, lower_case, pairs, classes, moves, found, width):  # type: ignore[no-untyped-def]
-    """Bits of the phrases in data[first:end] that begin before byte `last`."""
-    bits = np.int64(0)
-    for i in range(first, last):
-        if may_begin(data, i, end, pairs):
-            node = np.int64(0)
-            k = i
-            while k < end:
-                point, length = code_point(data, k, end)
-                node = follow(node, data, k, length, point, lower_case, classes, moves, width)
-                k += length
-                if node == 0:
-                    break
-                bits |= found[node]
-    return bits

@@ -130,8 +130,14 @@ def may_begin(data, i, end, pairs):  # type: ignore[no-untyped-def]
 @inlined
 def phrases_in(data, start, end, lower_case, pairs, classes, moves, found, width):  # type: ignore[no-untyped-def]
     """Bits of the phrases that begin anywhere in data[start:end], letter by letter."""
+    return phrases_from(data, start, end, end, lower_case, pairs, classes, moves, found, width)
+
+
+@inlined
+def phrases_from(data, first, last, end, lower_case, pairs, classes, moves, found, width):  # type: ignore[no-untyped-def]
+    """Bits of the phrases in data[first:end] that begin before byte `last`."""
     bits = np.int64(0)
-    for i in range(start, end):
+    for i in range(first, last):
         if may_begin(data, i, end, pairs):
             node = np.int64(0)
             k = i

@@ -51,8 +51,8 @@ class Deciding:
         """The batch as it was when the recipe comes to this rule."""
         back = {column: name for name, column in self.columns.items()}
         old = {name: batch.column(column) for column, name in back.items() if column in batch.schema.names}
-        batch = with_columns(batch.select([name for name in batch.schema.names if "@" not in name or name == ROW]), old)
-        return batch
+        view = with_columns(batch.select([name for name in batch.schema.names if "@" not in name]), old)
+        return with_columns(view, {"text": self.text(batch)}) if self.texts and "text" in view.schema.names else view
 
     def text(self, batch: pa.RecordBatch) -> pa.Array:
         """The text that it looked at; a version that is null was not changed by the rewrite it is named for."""
@@ -184,8 +184,6 @@ class _Decision:
         for number, deciding in enumerate(self.rules):
             start = time.perf_counter()
             called, view = deciding.rule.called, deciding.view(batch)
-            if "text" in view.schema.names and deciding.texts:
-                view = with_columns(view, {"text": deciding.text(batch)})
             outcome = outcome_with_care(deciding.rule, view, self.care, self.batch_number)
             count = self.counts[called]
             count.docs_in += int(alive.sum())

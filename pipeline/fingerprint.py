@@ -92,8 +92,16 @@ def code_of_module(name: str) -> dict[str, str]:
             found |= version_of(module)
             continue
         found[module] = hashlib.sha256(source.encode()).hexdigest()
+        found |= models_of(module, source)
         waiting += [n for n in imported_names(source, module) if n not in found]
     return dict(sorted(found.items()))
+
+
+def models_of(module: str, source: str) -> dict[str, str]:
+    """Hash of each model in the folder `models` beside a module that names it: trained anew it gives other results."""
+    spec = importlib.util.find_spec(module)
+    folder = Path(spec.origin).parent / "models" if spec and spec.origin else Path("models")
+    return {f"{module}: {p.name}": hash_below(p) for p in sorted(folder.glob("*")) if p.is_file() and p.name in source}
 
 
 def code_of_source(source: str) -> dict[str, str]:

@@ -68,7 +68,7 @@ class _Grinding:
         self.documents = PartWriter(self.store, f"legs/{task['leg']}/{file_name}.documents.parquet")
         self.sinks = {s.called: PartWriter(self.store, f"{s.called}/{file_name}.parquet") for s in self.stages if isinstance(s, Sink)}
         writers += [self.documents, *self.sinks.values()]
-        self.added = {name for s in self.stages for name in (tuple(getattr(s, "only", ())) or s.adds)}
+        self.added = {name for s in self.stages for name in s.added}
         self.text_bytes = 0
         self.rows_left = 0
         self.batch_number = -1

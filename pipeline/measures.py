@@ -74,16 +74,16 @@ class _Walk:
             if isinstance(stage, Rule):
                 for gauge in self.missing(step, steps[place:], valid, rewritten):
                     done.append(gauge)
-                    self.of_text |= {*added_by(gauge)}
-                    valid |= {*added_by(gauge)}
+                    self.of_text |= {*gauge.stage.added}
+                    valid |= {*gauge.stage.added}
             elif isinstance(stage, Rewrite):
                 valid -= self.of_text
                 rewritten = step.called
             elif isinstance(stage, Annotate):
                 self.configured[type(stage)] = step
                 if not stage.needs or "text" in stage.needs:
-                    self.of_text |= {*added_by(step)}
-            valid |= {*added_by(step)}
+                    self.of_text |= {*step.stage.added}
+            valid |= {*step.stage.added}
             done.append(step)
         return tuple(done), valid
 
@@ -132,11 +132,6 @@ class _Walk:
         return Step(kind(**settings), base.address if base else kind.recipe_name(), step.folder, step.line)
 
 
-def added_by(step: Step) -> tuple[str, ...]:
-    """Signals that a step leaves on documents: all that its stage can measure, or those it was asked for."""
-    return tuple(getattr(step.stage, "only", ())) or step.stage.adds
-
-
 def needs_of(step: Step) -> tuple[str, ...]:
     return step.stage.needs if isinstance(step.stage, Map) else ()
 
@@ -149,7 +144,7 @@ def measured_again(steps: Sequence[Step]) -> dict[str, list[str]]:
     found = {}
     for place, step in enumerate(steps):
         if isinstance(step.stage, Rewrite):
-            later = {name for other in steps[place + 1 :] if isinstance(other.stage, Annotate) for name in added_by(other)}
+            later = {name for other in steps[place + 1 :] if isinstance(other.stage, Annotate) for name in other.stage.added}
             found[step.called] = sorted(later)
     return found
 

@@ -29,7 +29,7 @@ from pipeline.errors import RecipeError
 from pipeline.inspect import as_hex, as_number, as_share, by_size, grid, one_line, plain
 from pipeline.parts import ROW, Part, columns_of, read_part
 from pipeline.store import Store
-from stages.stage import Rule, with_columns
+from stages.stage import Rule
 
 PREVIEW = 400
 QUARANTINED = "quarantined"
@@ -183,7 +183,7 @@ def _ask(store: Store, part: Part, before: Sequence[Deciding], after: Sequence[D
     columns = list(dict.fromkeys(["uid", *(name for d in (*before, *after) for name in d.reads(there))]))
     found = _Found()
     for batch in read_part(store, part, columns, numbered=True):
-        views = [_view(d, batch) for d in before]
+        views = [d.view(batch) for d in before]
         said_before = [outcome_of(d.rule, view) for d, view in zip(before, views, strict=True)]
         said_after = [
             old if new.rule == d.rule else outcome_of(new.rule, view)
@@ -212,11 +212,6 @@ def _ask(store: Store, part: Part, before: Sequence[Deciding], after: Sequence[D
                 signals = _signals(before, after, views, place)
                 found.moved.append((int(uids[place]), int(rows[place]), side, reason, signals))
     return found
-
-
-def _view(deciding: Deciding, batch: pa.RecordBatch) -> pa.RecordBatch:
-    view = deciding.view(batch)
-    return with_columns(view, {"text": deciding.text(batch)}) if "text" in view.schema.names and deciding.texts else view
 
 
 def _first(rules: Sequence[Deciding], outcomes: Sequence[Any], rows: int) -> tuple[np.ndarray[Any, Any], list[str]]:

@@ -71,6 +71,11 @@ class Stage(Settings, ABC):
     def called(self) -> str:
         return self.name or self.recipe_name()
 
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The signals of `adds` that this one leaves: those that a setting `only` names, if it has one."""
+        return tuple(getattr(self, "only", ())) or self.adds
+
 
 class Verdict:
     """Keep, or drop with one named first reason; every reason that held is remembered, and a detail where one was given.

@@ -33,23 +33,29 @@ Shortest = Annotated[
 ]
 
 
-class Language(Annotate):
-    """The language of each text, as its model names it (`en` for lid.176, `eng_Latn` for GlotLID), and how sure the model is."""
+class WithModel(Annotate):
+    """What asks a language model: its file is looked for at once, and it is loaded before workers start."""
 
     model_file: ModelFile = None
-    top: Annotated[int, Field(description="with more than 1, `languages_top` and `language_scores_top` list the best so many", ge=1)] = 1
     shortest: Shortest = 20
 
     needs: ClassVar[tuple[str, ...]] = ("text",)
-    adds: ClassVar[tuple[str, ...]] = ("language", "language_score")
 
     @model_validator(mode="after")
-    def _model_is_here(self) -> Language:
+    def _model_is_here(self) -> WithModel:
         model_path(self.model_file)
         return self
 
     def prepare(self) -> None:
         self.annotate(pa.RecordBatch.from_pydict({"text": ["a" * self.shortest]}))
+
+
+class Language(WithModel):
+    """The language of each text, as its model names it (`en` for lid.176, `eng_Latn` for GlotLID), and how sure the model is."""
+
+    top: Annotated[int, Field(description="with more than 1, `languages_top` and `language_scores_top` list the best so many", ge=1)] = 1
+
+    adds: ClassVar[tuple[str, ...]] = ("language", "language_score")
 
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         model = model_of(self.model_file)
@@ -65,23 +71,12 @@ class Language(Annotate):
         return signals
 
 
-class ParagraphLanguages(Annotate):
+class ParagraphLanguages(WithModel):
     """How a page divides between languages: each line that the model can judge counts with its letters."""
 
-    model_file: ModelFile = None
-    shortest: Shortest = 20
     at_least: Annotated[float, Field(description="a line whose best language has a lower score is not counted", ge=0, le=1)] = 0.5
 
-    needs: ClassVar[tuple[str, ...]] = ("text",)
     adds: ClassVar[tuple[str, ...]] = ("main_language", "language_share", "other_language", "other_language_share", "languages")
-
-    @model_validator(mode="after")
-    def _model_is_here(self) -> ParagraphLanguages:
-        model_path(self.model_file)
-        return self
-
-    def prepare(self) -> None:
-        self.annotate(pa.RecordBatch.from_pydict({"text": ["a" * self.shortest]}))
 
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         model = model_of(self.model_file)

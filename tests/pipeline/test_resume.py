@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from runs import go, lines, save, shared_texts, tree, written
 
+from pipeline import fingerprint
 from pipeline import recipe as recipes
 from pipeline.errors import GristmillError
 from pipeline.whatif import foresee
@@ -142,3 +143,18 @@ def test_a_stage_that_loses_rows_stops_the_run(tmp_path: Path) -> None:
     with pytest.raises(GristmillError, match=r"was given .* documents and answered with"):
         go(recipe, tmp_path / "out")
     assert not written(tmp_path / "out")
+
+
+def test_a_model_that_comes_with_us_is_part_of_the_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def of(name: str) -> dict[str, str]:
+        fingerprint.code_of_module.cache_clear()
+        return fingerprint.code_of_module(name)
+
+    before = of("stages.extract.stage")
+    assert "classifiers.block_model: blocks.npz" in before
+    assert not any("blocks.npz" in name for name in of("stages.text.language"))
+    monkeypatch.setattr(fingerprint, "hash_below", lambda path: "trained anew")
+    changed = {name for name, print_ in of("stages.extract.stage").items() if before[name] != print_}
+    monkeypatch.undo()
+    fingerprint.code_of_module.cache_clear()
+    assert changed == {"classifiers.block_model: blocks.npz"}
