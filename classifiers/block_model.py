@@ -24,7 +24,7 @@ from kernels.block_features import FEATURES, block_features
 from kernels.block_text import hints, measure
 from kernels.columns import Bytes
 from kernels.compiled import kernel
-from kernels.forest import BrokenForest, Forest, check, predict
+from kernels.decision_trees import BrokenForest, Forest, check, predict
 from kernels.html import Page
 from kernels.unicode import properties
 

@@ -18,7 +18,7 @@ from classifiers.block_model import BlockModel, Measured, chosen, look_again
 from kernels import block_text as said
 from kernels.block_context import CONTEXT
 from kernels.block_features import AT_AROUND, AT_WINDOWS, FEATURES
-from kernels.forest import Forest, predict
+from kernels.decision_trees import Forest, predict
 from kernels.html import Page
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -146,7 +146,7 @@ def fit(examples: list[Example], settings: Settings, columns: Array) -> Forest:
 
 
 def flattened(trees: Any, columns: Array) -> Forest:
-    """scikit-learn's trees as kernels/forest.py reads them, with the columns of the whole matrix."""
+    """scikit-learn's trees as kernels/decision_trees.py reads them, with the columns of the whole matrix."""
     columns_of_nodes: tuple[list[Any], ...] = ([], [], [], [])
     feature, threshold, child, value = columns_of_nodes
     root: list[int] = []

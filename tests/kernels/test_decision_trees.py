@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.forest import BrokenForest, Forest, check, predict, predict_plain
+from kernels.decision_trees import BrokenForest, Forest, check, predict, predict_plain
 
 NUMBERS = st.floats(-10, 10, width=32)
 
