@@ -7,7 +7,6 @@ disk and in the journal; a run that was killed goes on in the round it was in, a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -16,31 +15,20 @@ import pyarrow as pa
 from pipeline import fingerprint
 from pipeline.counts import Account
 from pipeline.engine import Engine
-from pipeline.flow_tasks import read_bucket
+from pipeline.errors import RunFailed
+from pipeline.flow_rows import StoredRows, handed_over, read_rows
 from pipeline.leg import Result, Task
 from pipeline.parts import Documents, Part, bucket_of, buckets_for, identity
 from pipeline.recipe import Step
 from pipeline.store import Store
-from stages.stage import Dataset, JoinFunction, MapFunction, Rows
+from stages.stage import Dataset, JoinFunction, MapFunction, MeetFunction, MergeFunction, Rows, ScanFunction
 
-ROWS_A_BUCKET = 500_000
+ROWS_A_BUCKET = 1_000_000
+MOST_BUCKETS = 1 << 14
 ROWS_A_GROUP = 100_000
 BYTES_A_GROUP = 32 << 20
 PARTS_ALONE = 1024  # up to so many parts, each is a task of its own
 FAN_IN = 8
-
-
-@dataclass(frozen=True)
-class StoredRows:
-    """Rows on disk, cut into buckets; the files of one round."""
-
-    files: tuple[dict[str, Any], ...]
-    buckets: int
-    by: str | None
-
-    @property
-    def count(self) -> int:
-        return sum(int(f["rows"]) for f in self.files)
 
 
 class DaskFlow:
@@ -59,86 +47,99 @@ class DaskFlow:
         self.round = 0
         self.files: list[dict[str, Any]] = []  # of every task, so that others may be cleared away
 
-    def map(self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], by: str) -> Rows:
+    def map(self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], by: str, fan: int = 1) -> Rows:
         documents = cast(Documents, docs)
-        buckets = buckets_for(documents.rows, ROWS_A_BUCKET)
-        groups = self.groups(documents)
+        buckets = buckets_for(documents.rows * fan, ROWS_A_BUCKET, MOST_BUCKETS)
         tasks = [
             self.task(
                 "map",
                 function,
                 name,
-                {"parts": g, "columns": list(columns), "by": by, "buckets": buckets},
-                [identity(p) for p in g],
-                cost=sum(int(p["text_bytes"]) for p in g),
+                {"parts": parts, "columns": list(columns), "by": by, "buckets": buckets},
+                of_parts(parts),
+                bytes_of(parts),
             )
-            for name, g in groups
+            for name, parts in self.groups(documents)
         ]
         return self.rows_of(tasks, buckets, by)
 
     def exchange(self, function: MapFunction, rows: Rows, *, by: str = "home") -> Rows:
         stored = cast(StoredRows, rows)
-        tasks = [
-            self.task(
-                "exchange",
-                function,
-                f"bucket {b}",
-                {"rows": list(stored.files), "bucket": b, "by": by, "buckets": stored.buckets},
-                [f["checksum"] for f in stored.files],
-                cost=stored.count * 64 // stored.buckets,
-            )
-            for b in range(stored.buckets)
-        ]
-        return self.rows_of(tasks, stored.buckets, by)
+        given = {"rows": self.handed_over(stored), "by": by, "buckets": stored.buckets}
+        return self.rows_of(self.for_each_bucket("exchange", function, stored, given, [stored.identity]), stored.buckets, by)
+
+    def meet(self, function: MeetFunction, left: Rows, right: Rows, *, by: str = "home") -> Rows:
+        stored, others = cast(StoredRows, left), cast(StoredRows, right)
+        given = {"rows": self.handed_over(stored), "others": self.handed_over(others), "by": by, "buckets": stored.buckets}
+        return self.rows_of(self.for_each_bucket("meet", function, stored, given, [stored.identity, others.identity]), stored.buckets, by)
+
+    def both(self, rows: Rows, more: Rows) -> Rows:
+        stored, others = cast(StoredRows, rows), cast(StoredRows, more)
+        if others.files and stored.by != others.by:
+            raise ValueError(f"{self.node}: rows cut by {stored.by} and by {others.by} do not meet")
+        return StoredRows(stored.files + others.files, stored.buckets, stored.by)
 
     def join(self, function: JoinFunction, rows: Rows, docs: Dataset, *, columns: Sequence[str], by: str = "home") -> Rows:
-        stored, documents = self.at_home(rows), cast(Documents, docs)
-        tasks = []
-        for b, parts in self.by_bucket(documents, stored.buckets):
-            given = {"parts": parts, "rows": list(stored.files), "bucket": b, "columns": list(columns), "by": by, "buckets": stored.buckets}
-            tasks.append(
-                self.task(
-                    "join",
-                    function,
-                    f"bucket {b}",
-                    given,
-                    [f["checksum"] for f in stored.files] + [identity(p) for p in parts],
-                    cost=sum(int(p["text_bytes"]) for p in parts),
-                )
-            )
+        stored = self.at_home(rows)
+        tasks = self.for_each_home("join", function, stored, docs, {"columns": list(columns), "by": by}) if stored.files else []
         return self.rows_of(tasks, stored.buckets, by)
 
-    def tree(self, function: Callable[[list[pa.Table]], pa.Table], rows: Rows) -> pa.Table:
-        files = list(cast(StoredRows, rows).files)
-        while len(files) > 1:
+    def tree(self, function: MergeFunction, rows: Rows, *, by: str) -> Rows:
+        stored = cast(StoredRows, rows)
+        files, buckets = list(stored.files), stored.buckets
+        while files:
             groups = [files[i : i + FAN_IN] for i in range(0, len(files), FAN_IN)]
+            root = len(groups) == 1
+            cut: dict[str, Any] = {"by": by, "buckets": buckets} if root else {"by": None, "buckets": 1}
             tasks = [
-                self.task("merge", function, f"{i} of {len(groups)}", {"rows": g, "by": None, "buckets": 1}, [f["checksum"] for f in g])
-                for i, g in enumerate(groups)
+                self.task("merge", function, f"{i} of {len(groups)}", {"rows": {"files": group}, **cut}, [f["checksum"] for f in group])
+                for i, group in enumerate(groups)
             ]
-            files = list(self.rows_of(tasks, 1, None).files)
-        table = read_bucket(self.store, files, None)
-        return function([] if table is None else [table])
+            if root:
+                return self.rows_of(tasks, buckets, by)
+            merged = self.rows_of(tasks, 1, None)
+            files = list(merged.files)
+        return StoredRows((), buckets, by)
+
+    def scan(self, function: ScanFunction, rows: Rows, *, by: str = "home") -> Rows:
+        stored = cast(StoredRows, rows)
+        given = {"rows": self.handed_over(stored), "by": by, "buckets": stored.buckets, "order": stored.by}
+        return self.rows_of([self.task("scan", function, "all", given, [stored.identity], stored.bytes)], stored.buckets, by)
 
     def gather(self, rows: Rows) -> pa.Table:
-        table = read_bucket(self.store, cast(StoredRows, rows).files, None)
+        table = read_rows(self.store, {"files": cast(StoredRows, rows).files}, None, 1)
         return pa.table({}) if table is None else table
 
+    def save(self, rows: Rows, address: str, facts: dict[str, Any]) -> None:
+        stored, kept = cast(StoredRows, rows), Store(address)
+        kept.make_root()
+        names = []
+        for file in stored.files:
+            name = f"{file['checksum']}.arrow"
+            if not kept.exists(name):
+                kept.write(name, self.store.read(file["path"]))
+            names.append({"path": name, "bytes": file["bytes"], "checksum": file["checksum"], "rows": file["rows"]})
+        kept.write_json(
+            "index.json", {"facts": facts, "by": stored.by, "buckets": stored.buckets, "files": names}
+        )  # last: an index counts once this is there
+
+    def load(self, address: str) -> tuple[Rows, dict[str, Any]]:
+        saved = Store(address).read_json("index.json")
+        if saved is None:
+            raise RunFailed(f"{self.node}: {address} holds no saved index (there is no index.json)")
+        files = tuple({**file, "store": address} for file in saved["files"])
+        return StoredRows(files, int(saved["buckets"]), saved["by"]), saved["facts"]
+
     def drop(self, docs: Dataset, losers: Rows) -> Dataset:
-        stored, documents = self.at_home(losers), cast(Documents, docs)
-        tasks = []
-        for b, parts in self.by_bucket(documents, stored.buckets):
-            given = {"parts": parts, "rows": list(stored.files), "bucket": b, "rejects": self.rejects}
-            tasks.append(
-                self.task(
-                    "drop",
-                    None,
-                    f"bucket {b}",
-                    given,
-                    [f["checksum"] for f in stored.files] + [identity(p) for p in parts],
-                    cost=sum(int(p["text_bytes"]) for p in parts),
-                )
-            )
+        return self.ended("drop", None, losers, docs, {"rejects": self.rejects})
+
+    def rewrite(self, function: JoinFunction, rows: Rows, docs: Dataset, *, columns: Sequence[str]) -> Dataset:
+        return self.ended("rewrite", function, rows, docs, {"rejects": self.rejects, "columns": list(columns)})
+
+    def ended(self, kind: str, function: JoinFunction | None, rows: Rows, docs: Dataset, given: dict[str, Any]) -> Dataset:
+        """The last round: what it makes is documents again, and it is counted."""
+        documents = cast(Documents, docs)
+        tasks = self.for_each_home(kind, function, self.at_home(rows), docs, given)
         self.round += 1
         by_key: dict[str, Part] = {}
         for result in self.run(tasks):
@@ -146,6 +147,31 @@ class DaskFlow:
             for source, counts in result["counts"].items():
                 self.account.add(source, counts, result["peak_memory"])
         return Documents(tuple(by_key[p["key"]] for p in documents.parts))
+
+    def for_each_bucket(
+        self, kind: str, function: Callable[..., Any], rows: StoredRows, given: dict[str, Any], inputs: list[str]
+    ) -> list[Task]:
+        each = rows.bytes // rows.buckets
+        return [
+            self.task(kind, function, f"bucket {b}", {**given, "bucket": b}, inputs, each) for b in range(rows.buckets if rows.files else 0)
+        ]
+
+    def for_each_home(
+        self, kind: str, function: Callable[..., Any] | None, rows: StoredRows, docs: Dataset, given: dict[str, Any]
+    ) -> list[Task]:
+        given = {"rows": self.handed_over(rows), "buckets": rows.buckets, **given}
+        return [
+            self.task(
+                kind, function, f"bucket {b}", {**given, "parts": parts, "bucket": b}, [rows.identity, *of_parts(parts)], bytes_of(parts)
+            )
+            for b, parts in self.by_bucket(cast(Documents, docs), rows.buckets)
+        ]
+
+    def handed_over(self, rows: StoredRows) -> dict[str, Any]:
+        told = handed_over(self.store, f"flow/{self.node}", rows)
+        if "list" in told:
+            self.files.append({"list": {"path": told["list"]}})
+        return told
 
     def at_home(self, rows: Rows) -> StoredRows:
         stored = cast(StoredRows, rows)
@@ -175,7 +201,7 @@ class DaskFlow:
     ) -> Task:
         """A task of this round; its fingerprint is of the stage, the method and the contents it reads."""
         method = "drop" if function is None else self.method(function)
-        shape = {name: given.get(name) for name in ("columns", "by", "buckets", "bucket")}
+        shape = {name: given.get(name) for name in ("columns", "by", "buckets", "bucket", "order")}
         facts = fingerprint.digest([self.fingerprint, kind, method, shape, self.round, sorted(inputs)])
         return {
             "task": facts,
@@ -206,3 +232,11 @@ class DaskFlow:
         found = [results[t["task"]] for t in tasks]
         self.files += [r["files"] for r in found]
         return found
+
+
+def of_parts(parts: list[Part]) -> list[str]:
+    return [identity(p) for p in parts]
+
+
+def bytes_of(parts: list[Part]) -> int:
+    return sum(int(p["text_bytes"]) for p in parts)

@@ -26,6 +26,10 @@ def decides_on_the_spot(step: Step) -> bool:
     return isinstance(stage, Rule) and bool(stage.needs) and set(stage.needs) <= KNOWN_BEFORE_TEXT
 
 
+def changes_text(stage: Stage) -> bool:
+    return isinstance(stage, Rewrite) or (isinstance(stage, Global) and stage.rewrites)
+
+
 # --- putting measuring stages in -------------------------------------------------------------------------------------
 
 
@@ -76,7 +80,7 @@ class _Walk:
                     done.append(gauge)
                     self.of_text |= {*gauge.stage.added}
                     valid |= {*gauge.stage.added}
-            elif isinstance(stage, Rewrite):
+            elif changes_text(stage):
                 valid -= self.of_text
                 rewritten = step.called
             elif isinstance(stage, Annotate):

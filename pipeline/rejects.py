@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.store import Store
 from pipeline.writing import PartWriter
@@ -64,18 +65,20 @@ class Rejects:
             self._writer(stage).write(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
 
     def _put(self, stage: str, batch: pa.RecordBatch, reasons: list[str | None], details: list[str | None]) -> None:
-        if self.keep_below < 1 << 64:
-            # uids are hashes already: a share of them is a fair sample, the same on every run
-            chosen = np.array([int(u) < self.keep_below for u in batch.column("uid").to_pylist()], dtype=bool)
-            batch = batch.filter(pa.array(chosen))
-            reasons = [r for r, c in zip(reasons, chosen, strict=True) if c]
-            details = [d for d, c in zip(details, chosen, strict=True) if c]
-        if len(batch) == 0:
-            return
-        text = batch.column("text") if self.text else pa.nulls(len(batch), pa.string())
-        columns = [batch.column("uid"), batch.column("url"), pa.array([self.source] * len(batch)), pa.array([stage] * len(batch))]
-        columns += [pa.array(reasons, pa.string()), _texts(details), text]
-        self._writer(stage).write(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+        self.named(stage, batch, pa.array(reasons, pa.string()), _texts(details))
+
+    def named(self, stage: str, batch: pa.RecordBatch, reasons: pa.Array | pa.ChunkedArray, details: pa.Array | pa.ChunkedArray) -> None:
+        """Rows that go, each with its reason."""
+        rows = pa.table(
+            {"uid": batch.column("uid"), "url": batch.column("url"), "text": batch.column("text"), "reason": reasons, "detail": details}
+        )
+        if self.keep_below < 1 << 64:  # uids are hashes already: a share of them is a fair sample, the same on every run
+            rows = rows.filter(pc.less(rows.column("uid"), pa.scalar(self.keep_below, pa.uint64())))
+        if not self.text:
+            rows = rows.set_column(2, "text", pa.nulls(len(rows), pa.string()))
+        rows = rows.append_column("source", pa.repeat(self.source, len(rows))).append_column("stage", pa.repeat(stage, len(rows)))
+        for made in rows.select(SCHEMA.names).cast(SCHEMA).combine_chunks().to_batches():
+            self._writer(stage).write(made)
 
     def close(self) -> dict[str, dict[str, Any]]:
         return {f"rejects/{stage}": facts for stage, writer in self._writers.items() if (facts := writer.close()) is not None}

@@ -7,7 +7,7 @@ import time
 import traceback
 from typing import Any
 
-from pipeline import flow_tasks
+from pipeline import flow_tasks, flow_verdicts
 from pipeline.careful import grind_carefully
 from pipeline.decide import run_decide
 from pipeline.errors import GristmillError, in_words
@@ -18,8 +18,11 @@ KINDS = {
     "map": flow_tasks.run_map,
     "exchange": flow_tasks.run_exchange,
     "join": flow_tasks.run_join,
+    "meet": flow_tasks.run_meet,
     "merge": flow_tasks.run_merge,
-    "drop": flow_tasks.run_drop,
+    "scan": flow_tasks.run_scan,
+    "drop": flow_verdicts.run_drop,
+    "rewrite": flow_verdicts.run_rewrite,
 }
 
 

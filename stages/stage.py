@@ -282,29 +282,65 @@ class Rows(Protocol):
 
 MapFunction = Callable[[pa.Table], pa.Table]
 JoinFunction = Callable[[pa.Table, pa.Table], pa.Table]
+MeetFunction = Callable[[pa.Table | None, pa.Table | None], pa.Table]
+MergeFunction = Callable[[list[pa.Table]], pa.Table]
+ScanFunction = Callable[[Iterator[pa.Table]], Iterator[pa.Table]]
 
 
 class Flow(Protocol):
     """All that a global stage knows of the engine. Functions are methods of the stage, pure, and never depend on the order of
     rows; what they return is recorded, so that a run that was killed goes on in the round it was in.
 
-    A table that `map` makes has a uint64 column, named by `by`, that says where a row meets its like. The engine adds `home`,
-    the part a row came from; a function that wants rows to find their way home passes it on.
+    A table that a round makes has a uint64 column of well-mixed values, named by `by`, that says where a row meets its like. The
+    engine adds `home`, the part a row came from, to what `map` makes; a function that wants rows to find their way home passes it on.
     """
 
-    def map(self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], by: str) -> Rows: ...
+    def map(self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], by: str, fan: int = 1) -> Rows:
+        """Rows of each part's documents. `fan`: about how many rows a document makes, by which buckets are counted."""
+        ...
 
-    def exchange(self, function: MapFunction, rows: Rows, *, by: str = "home") -> Rows: ...
+    def exchange(self, function: MapFunction, rows: Rows, *, by: str = "home") -> Rows:
+        """Rows that met in a bucket, through a function."""
+        ...
 
-    def join(self, function: JoinFunction, rows: Rows, docs: Dataset, *, columns: Sequence[str], by: str = "home") -> Rows: ...
+    def meet(self, function: MeetFunction, left: Rows, right: Rows, *, by: str = "home") -> Rows:
+        """As `exchange`, of rows of two kinds that are cut by values of one kind; None where a bucket has none of one."""
+        ...
 
-    def tree(self, function: Callable[[list[pa.Table]], pa.Table], rows: Rows) -> pa.Table: ...
+    def join(self, function: JoinFunction, rows: Rows, docs: Dataset, *, columns: Sequence[str], by: str = "home") -> Rows:
+        """Rows at home, with the documents of their part."""
+        ...
 
-    def gather(self, rows: Rows) -> pa.Table: ...
+    def both(self, rows: Rows, more: Rows) -> Rows:
+        """Rows of one kind from two rounds."""
+        ...
+
+    def tree(self, function: MergeFunction, rows: Rows, *, by: str) -> Rows:
+        """All rows merged into one table, a few at a time; the function is associative, and is called at least once."""
+        ...
+
+    def scan(self, function: ScanFunction, rows: Rows, *, by: str = "home") -> Rows:
+        """All rows in one task, in order of the column they are cut by, a bucket at a time."""
+        ...
+
+    def gather(self, rows: Rows) -> pa.Table:
+        """Rows, in the process that runs the stage; for a few."""
+        ...
+
+    def save(self, rows: Rows, address: str, facts: dict[str, Any]) -> None:
+        """Keep rows outside the run, with facts on how they were made, for a later run to `load`."""
+        ...
+
+    def load(self, address: str) -> tuple[Rows, dict[str, Any]]: ...
 
     def drop(self, docs: Dataset, losers: Rows) -> Dataset:
         """The documents less the losers: rows with `home`, `uid`, `reason`, `detail`; columns beyond these become signals,
         and a row without a reason only brings signals."""
+        ...
+
+    def rewrite(self, function: JoinFunction, rows: Rows, docs: Dataset, *, columns: Sequence[str]) -> Dataset:
+        """The documents with other texts: the function takes the rows of a part and its documents, and returns, row by row of the documents,
+        `uid`, `text`, `reason` (null keeps), `detail`, and signals. Parts without rows stay as they are."""
         ...
 
 
@@ -312,6 +348,7 @@ class Global(Stage):
     """A stage that needs the whole data set, written as the dataflow it is."""
 
     columns: ClassVar[tuple[str, ...]] = ()
+    rewrites: ClassVar[bool] = False  # changes texts, so that what was measured on them is measured again
 
     @abstractmethod
     def run(self, docs: Dataset, flow: Flow) -> Dataset: ...

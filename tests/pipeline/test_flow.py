@@ -24,7 +24,7 @@ class Rare(Global):
     def run(self, docs, flow):
         keys = flow.map(self.sign, docs, columns=("uid", "text"), by="key")
         assert flow.gather(keys).num_rows == docs.rows
-        total = flow.tree(self.add, flow.map(self.one, docs, columns=("uid",), by="key"))
+        total = flow.gather(flow.tree(self.add, flow.map(self.one, docs, columns=("uid",), by="key"), by="key"))
         assert total["n"].to_pylist() == [docs.rows]
         sizes = flow.exchange(self.sizes, keys)
         return flow.drop(docs, flow.join(self.letters, sizes, docs, columns=("uid", "text")))
@@ -36,7 +36,7 @@ class Rare(Global):
         return pa.table({"n": pa.array([len(docs)], pa.int64()), "key": pa.array([0], pa.uint64())})
 
     def add(self, tables):
-        return pa.table({"n": pa.array([sum(pc.sum(t["n"]).as_py() for t in tables)], pa.int64())})
+        return pa.table({"n": pa.array([sum(pc.sum(t["n"]).as_py() for t in tables)], pa.int64()), "key": pa.array([0], pa.uint64())})
 
     def sizes(self, rows):
         key = rows["key"].to_numpy()
@@ -69,6 +69,78 @@ def test_a_toy_stage_equals_its_plain_twin(tmp_path: Path, monkeypatch: pytest.M
     found = [r for p in (tmp_path / "out" / "write").glob("*.parquet") for r in pq.read_table(p).to_pylist()]
     assert sorted((r["uid"], r["text"], r["size"], r["letters"]) for r in found) == twin and len(twin) == 30
     kinds = {kind for node, kind in anew if node == "rare"}
-    assert kinds - {"merge"} == {"map", "exchange", "join", "drop"}
-    assert ("merge" in kinds) == (parts_alone > 2)  # small parts mapped together make one table, which needs no merging
+    assert kinds == {"map", "exchange", "join", "merge", "drop"}
     assert (anew["rare", "exchange"] > 1) == (rows_a_bucket == 5)
+
+
+OTHER = '''
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+from stages.stage import Global
+
+class Numbered(Global):
+    """Puts the number of each document, in order of uid, before its text; drops every seventh; says how many have its text."""
+
+    rewrites = True
+    index: str
+
+    def run(self, docs, flow):
+        keys = flow.map(self.sign, docs, columns=("uid", "text"), by="uid")
+        flow.save(keys, self.index, {"made by": "numbered"})
+        saved, facts = flow.load(self.index)
+        assert facts == {"made by": "numbered"} and saved.count == keys.count
+        numbers = flow.scan(self.number, keys, by="uid")
+        sizes = flow.exchange(self.sizes, flow.both(flow.exchange(self.by_key, keys, by="key"), flow.exchange(self.by_key, saved, by="key")), by="uid")
+        return flow.rewrite(self.put, flow.meet(self.together, numbers, sizes), docs, columns=("uid", "text"))
+
+    def sign(self, docs):
+        return pa.table({"uid": docs["uid"], "key": pa.array([xxhash.xxh3_64_intdigest(t.as_py().encode()) for t in docs["text"]], pa.uint64())})
+
+    def by_key(self, rows):
+        return rows
+
+    def number(self, tables):
+        last = 0
+        for table in tables:
+            yield table.append_column("number", pa.array(np.arange(last, last + len(table))))
+            last += len(table)
+
+    def sizes(self, rows):
+        values, at, counts = np.unique(rows["key"].to_numpy(), return_inverse=True, return_counts=True)
+        return pa.table({"uid": rows["uid"], "size": pa.array(counts[at])})
+
+    def together(self, numbers, sizes):
+        return numbers.join(pa.table({"uid": sizes["uid"], "size": sizes["size"]}).group_by("uid").aggregate([("size", "max")]), "uid")
+
+    def put(self, rows, docs):
+        rows = rows.take(pc.index_in(docs["uid"], value_set=rows["uid"].combine_chunks()))
+        text = pc.binary_join_element_wise(pc.cast(rows["number"], pa.string()), docs["text"], " ")
+        seventh = pa.array(rows["number"].to_numpy() % 7 == 0)
+        nothing = pa.scalar(None, pa.string())
+        return pa.table({"uid": docs["uid"], "text": text, "reason": pc.if_else(seventh, "seventh", nothing), "detail": pc.if_else(seventh, "a detail", nothing),
+                         "size": rows["size_max"]})
+'''
+
+
+@pytest.mark.parametrize("rows_a_bucket", [500_000, 5])
+def test_texts_written_anew_by_a_toy_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_a_bucket: int) -> None:
+    """`scan`, `meet`, `both`, `save`, `load` and `rewrite`."""
+    monkeypatch.setattr(flow, "ROWS_A_BUCKET", rows_a_bucket)
+    shared_texts(tmp_path / "in", files=10)
+    save(tmp_path / "my_global.py", OTHER)
+    recipe = save(
+        tmp_path / "r.yaml",
+        f"name: r\nparts: {{files: 1}}\nsources:\n  a: {{jsonl: {{path: in}}}}\nstages:\n  - write: {{name: all}}\n  - my_global.py:Numbered: {{index: {tmp_path / 'index'}}}\n  - write\n",
+    )
+    go(recipe, tmp_path / "out")
+    everything = sorted(written(tmp_path / "out", "all"))
+    times = Counter(text for _, text in everything)
+    twin = [(u, f"{n} {t}", 2 * times[t]) for n, (u, t) in enumerate(everything) if n % 7]
+    found = [r for p in (tmp_path / "out" / "write").glob("*.parquet") for r in pq.read_table(p).to_pylist()]
+    assert sorted((r["uid"], r["text"], r["size"]) for r in found) == twin and len(twin) > 30
+    gone = [r for p in (tmp_path / "out" / "stages" / "numbered" / "rejects").glob("*.parquet") for r in pq.read_table(p).to_pylist()]
+    assert sorted((r["uid"], r["text"], r["reason"], r["detail"]) for r in gone) == [
+        (u, t, "seventh", "a detail") for n, (u, t) in enumerate(everything) if n % 7 == 0
+    ]

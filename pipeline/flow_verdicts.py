@@ -1,0 +1,163 @@
+"""How a global stage ends: verdicts and signals laid beside the documents of each part, or the documents written anew with other texts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline import registry
+from pipeline.counts import Count
+from pipeline.flow_rows import read_rows
+from pipeline.flow_tasks import rows_of
+from pipeline.leg import Result, Task, peak_memory
+from pipeline.parts import Part, read_part
+from pipeline.rejects import Rejects
+from pipeline.store import Store
+from pipeline.writing import part_writers, write_table
+from stages.stage import JoinFunction
+
+PartChange = Callable[[Store, Task, str, Part, pa.Table | None], tuple[Part, dict[str, Any], Count]]
+
+
+def run_drop(task: Task) -> Result:
+    """Verdicts beside the documents of some parts, from the rows that name the losers."""
+    return _each_part(task, _drop_from_part)
+
+
+def run_rewrite(task: Task) -> Result:
+    """The documents of some parts with new texts, as a method of the stage makes them from the rows of each part."""
+    return _each_part(task, _rewrite_part)
+
+
+def _each_part(task: Task, change: PartChange) -> Result:
+    start = time.perf_counter()
+    store = Store(task["out"])
+    called = registry.build(task["stage"]).called
+    rows = read_rows(store, task["rows"], task["bucket"], task["buckets"])
+    parts: list[Part] = []
+    files: dict[str, Any] = {}
+    counts: dict[str, Count] = {}
+    for part in task["parts"]:
+        part, made, count = change(store, task, called, part, rows_of(rows, part))
+        parts.append(part)
+        files |= {f"{part['key']}/{name}": facts for name, facts in made.items()}
+        if part["source"] in counts:
+            counts[part["source"]].add(count)
+        else:
+            counts[part["source"]] = count
+    seconds = (time.perf_counter() - start) / max(1, len(counts))
+    for count in counts.values():
+        count.seconds = seconds
+    return {
+        "parts": parts,
+        "files": files,
+        "counts": {s: {called: c.plain()} for s, c in counts.items()},
+        "log": [],
+        "peak_memory": peak_memory(),
+    }
+
+
+def _drop_from_part(store: Store, task: Task, called: str, part: Part, rows: pa.Table | None) -> tuple[Part, dict[str, Any], Count]:
+    count = Count(docs_in=part["kept"], kept=part["kept"])
+    if rows is None or part["documents"] is None:
+        return part, {}, count
+    with store.open(part["documents"]["path"]) as file:
+        uid = pq.read_table(file, columns=["uid"]).column("uid").to_numpy()
+    rows = rows.sort_by("uid")
+    order = np.argsort(uid, kind="stable")
+    place = order[np.clip(np.searchsorted(uid, rows.column("uid").to_numpy(), sorter=order), 0, len(uid) - 1)]
+    if not (uid[place] == rows.column("uid").to_numpy()).all():
+        raise ValueError(f"{called} named documents that are not in part {part['key']}")
+    reason = pa.array([None] * len(uid), pa.string()) if len(uid) == 0 else _scatter(rows.column("reason"), place, len(uid), pa.string())
+    detail = _scatter(rows.column("detail"), place, len(uid), pa.string())
+    kept = pc.is_null(reason)
+    files: dict[str, Any] = {}
+    part = {**part, "verdicts": [*part["verdicts"]], "signals": [*part["signals"]]}
+    base = f"legs/{called}/{part['key']}.{task['task'][:8]}"
+    if not pc.all(kept).as_py():
+        name = pa.array([called]).take(pa.array(np.zeros(len(uid), dtype=np.int8)))
+        verdicts = pa.table(
+            {"uid": uid, "kept": kept, "stage": pc.if_else(kept, pa.scalar(None, pa.string()), name), "reason": reason, "detail": detail}
+        )
+        facts = write_table(store, f"{base}.verdicts.parquet", verdicts)
+        assert facts is not None
+        count, rejected = _reject(store, task, called, part, verdicts)
+        files |= {"verdicts": facts, **rejected}
+        part["verdicts"].append(facts)
+        part["kept"] = count.kept
+    extras = [c for c in rows.column_names if c not in ("home", "uid", "reason", "detail")]
+    if extras:
+        signals = pa.table(
+            {"uid": uid} | {name: _scatter(rows.column(name), place, len(uid), rows.schema.field(name).type) for name in extras}
+        )
+        facts = write_table(store, f"{base}.signals.parquet", signals)
+        assert facts is not None
+        files["signals"] = facts
+        part["signals"].append(facts)
+    return part, files, count
+
+
+def _scatter(values: pa.ChunkedArray, place: np.ndarray[Any, Any], length: int, kind: pa.DataType) -> pa.Array:
+    """Values laid at their places in a column of nulls."""
+    index = np.full(length, -1, dtype=np.int64)
+    index[place] = np.arange(len(place))
+    return values.cast(kind).combine_chunks().take(pa.array(index, mask=index < 0))
+
+
+def _reject(store: Store, task: Task, called: str, part: Part, verdicts: pa.Table) -> tuple[Count, dict[str, Any]]:
+    """The documents that go, with their texts, into the rejects; and the account of it."""
+    count = Count(docs_in=part["kept"])
+    fate = verdicts.filter(pc.is_valid(verdicts.column("reason"))).combine_chunks()
+    count.dropped.update({row["values"]: row["counts"] for row in pc.value_counts(fate.column("reason")).to_pylist()})
+    with part_writers() as writers:
+        rejects = Rejects(store, f"{part['key']}.{task['task'][:8]}", part["source"], task["rejects"], writers)
+        for batch in read_part(store, part, ["uid", "url", "text"]):
+            at = pc.index_in(batch.column("uid"), value_set=fate.column("uid").combine_chunks())
+            gone = pc.is_valid(at)
+            told = fate.take(at.filter(gone))
+            rejects.named(called, batch.filter(gone), told.column("reason"), told.column("detail"))
+        made = rejects.close()
+    count.kept = count.docs_in - sum(count.dropped.values())
+    return count, made
+
+
+def _rewrite_part(store: Store, task: Task, called: str, part: Part, rows: pa.Table | None) -> tuple[Part, dict[str, Any], Count]:
+    count = Count(docs_in=part["kept"], kept=part["kept"])
+    if rows is None or part["documents"] is None or not part["kept"]:
+        return part, {}, count
+    documents = pa.Table.from_batches(list(read_part(store, part)))
+    function = cast(JoinFunction, getattr(registry.build(task["stage"]), task["method"]))
+    made = function(rows, documents.select(task["columns"]))
+    if not made.column("uid").equals(documents.column("uid")):
+        raise ValueError(f"{called}: what {task['method']} returns must be row by row of the documents that it was given")
+    kept = pc.is_null(made.column("reason"))
+    files: dict[str, Any] = {}
+    if not pc.all(kept).as_py():
+        fate = pa.table({name: made.column(name) for name in ("uid", "reason", "detail")})
+        count, rejected = _reject(store, task, called, part, fate)
+        files |= rejected
+    for name in made.column_names:
+        if name not in ("home", "uid", "reason", "detail"):
+            at = documents.schema.get_field_index(name)
+            values = made.column(name)
+            documents = documents.append_column(name, values) if at < 0 else documents.set_column(at, name, values)
+    documents = documents.filter(kept)
+    facts = write_table(store, f"legs/{called}/{part['key']}.{task['task'][:8]}.documents.parquet", documents) if len(documents) else None
+    if facts is not None:
+        files["documents"] = facts
+    length = int(pc.sum(pc.binary_length(documents.column("text"))).as_py() or 0)
+    changed: Part = {
+        "documents": facts,
+        "verdicts": [],
+        "signals": [],
+        "rows": len(documents),
+        "kept": len(documents),
+        "text_bytes": length,
+    }
+    return {**part, **changed}, files, count
