@@ -12,15 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from stages.stage import Dataset, Flow, Global
+from stages.dedup.policy import PREFER, WithPolicy
+from stages.stage import Dataset, Flow
 
 HALF = (1 << 64) - 1
 HEX = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 
 
-class ExactDedup(Global):
+class ExactDedup(WithPolicy):
     """Keep one of all documents that have the same text.
 
     Which one: by `prefer`, in its order, and of those still equal the one with the smallest uid; the order of documents never
@@ -29,25 +30,12 @@ class ExactDedup(Global):
     """
 
     normalise: Annotated[bool, Field(description="compare in Unicode NFC, caseless, white space collapsed; else byte for byte")] = True
-    prefer: list[Literal["source", "longest", "earliest"]] = Field(
-        default=["source", "earliest"],
-        description="the survivor: of the source named first in `sources`, of most characters, of the earliest date (none is last)",
-    )
-    sources: list[str] = Field(default=[], description="sources in order of preference; those not named come after, all equal")
+    prefer: list[Literal["source", "longest", "earliest", "best"]] = Field(default=["source", "earliest"], description=PREFER)
 
-    columns: ClassVar[tuple[str, ...]] = ("uid", "source", "date", "text")
     expect_drops: ClassVar[float] = 0.9
 
-    @model_validator(mode="after")
-    def _policy_is_sound(self) -> ExactDedup:
-        if len(set(self.prefer)) < len(self.prefer) or len(set(self.sources)) < len(self.sources):
-            raise ValueError("prefer and sources may name each thing once")
-        if self.sources and "source" not in self.prefer:
-            raise ValueError("sources has no effect unless prefer contains 'source'")
-        return self
-
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
-        keys = flow.map(self.sign, docs, columns=self.columns, by="key")
+        keys = flow.map(self.sign, docs, columns=self.read, by="key")
         losers = flow.exchange(self.losers, keys)
         return flow.drop(docs, losers)
 
@@ -61,24 +49,12 @@ class ExactDedup(Global):
             if content and not content.isspace():
                 digest = xxhash.xxh3_128_intdigest((normalised(content) if self.normalise else content).encode())
                 high[row], low[row], with_text[row] = digest >> 64, digest & HALF, True
-        rank = pc.index_in(docs["source"].cast(pa.string()), value_set=pa.array(self.sources, pa.string()))
-        date = docs["date"]
-        rows = {
-            "key": pa.array(high),
-            "low": pa.array(low),
-            "uid": docs["uid"],
-            "length": pc.utf8_length(text).cast(pa.int64()),
-            "date": pc.if_else(pc.equal(date, ""), pa.scalar(None, pa.string()), date),
-            "rank": pc.fill_null(rank, len(self.sources)),
-        }
+        rows = {"key": pa.array(high), "low": pa.array(low), "uid": docs["uid"], **self.standing(docs)}
         return pa.table(rows).filter(pa.array(with_text))
 
     def losers(self, rows: pa.Table) -> pa.Table:
         """Of rows whose like is all here: the members of clusters, the survivor without a reason, the others with one."""
-        policy = {"source": ("rank", "ascending"), "longest": ("length", "descending"), "earliest": ("date", "ascending")}
-        order = [("key", "ascending"), ("low", "ascending"), *(policy[name] for name in self.prefer), ("uid", "ascending")]
-        # nulls come last, as pyarrow has it unless told otherwise
-        rows = rows.take(pc.sort_indices(rows, sort_keys=order))
+        rows = rows.take(pc.sort_indices(rows, sort_keys=[("key", "ascending"), ("low", "ascending"), *self.order()]))
         key, low, uid = (rows[name].to_numpy() for name in ("key", "low", "uid"))
         begins = np.ones(len(rows), dtype=bool)
         begins[1:] = (key[1:] != key[:-1]) | (low[1:] != low[:-1])

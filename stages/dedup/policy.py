@@ -1,0 +1,65 @@
+"""Which of several like documents stays: a policy that a recipe states, with the uid where it leaves a tie."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field, model_validator
+
+from stages.stage import Global
+
+PREFER = "who stays: of the source named first in `sources`, of most characters, of the earliest date (none is last), of the highest signal `best`"
+
+Standing = dict[str, pa.Array | pa.ChunkedArray]
+
+
+class WithPolicy(Global):
+    """A stage that keeps one of many. `standing()` is what the policy looks at, as columns; `order()` sorts by them, the survivor first."""
+
+    prefer: list[Literal["source", "longest", "earliest", "best"]] = Field(default=["source", "longest", "earliest"], description=PREFER)
+    sources: list[str] = Field(default=[], description="sources in order of preference; those not named come after, all equal")
+    best: Annotated[
+        str | None, Field(description="a signal; the document where it is highest stays, if `prefer` says so (none is last)")
+    ] = None
+
+    columns: ClassVar[tuple[str, ...]] = ("uid", "source", "date", "text")
+
+    @model_validator(mode="after")
+    def _policy_is_sound(self) -> Self:
+        if len(set(self.prefer)) < len(self.prefer) or len(set(self.sources)) < len(self.sources):
+            raise ValueError("prefer and sources may name each thing once")
+        if self.sources and "source" not in self.prefer:
+            raise ValueError("sources has no effect unless prefer contains 'source'")
+        if (self.best is not None) != ("best" in self.prefer):
+            raise ValueError("best names the signal that prefer's 'best' looks at: give both or neither")
+        return self
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """The columns of documents that the stage needs."""
+        return (*self.columns, self.best) if self.best else self.columns
+
+    def standing(self, docs: pa.Table) -> Standing:
+        found: Standing = {}
+        if "source" in self.prefer:
+            rank = pc.index_in(docs["source"].cast(pa.string()), value_set=pa.array(self.sources, pa.string()))
+            found["rank"] = pc.fill_null(rank, len(self.sources))
+        if "longest" in self.prefer:
+            found["length"] = pc.utf8_length(docs["text"]).cast(pa.int64())
+        if "earliest" in self.prefer:
+            found["date"] = pc.if_else(pc.equal(docs["date"], ""), pa.scalar(None, pa.string()), docs["date"])
+        if self.best:
+            found["best"] = docs[self.best].cast(pa.float64())
+        return found
+
+    def order(self, prefix: str = "") -> list[tuple[str, str]]:
+        """Sort keys over the columns of `standing` and `uid`; pyarrow puts nulls last unless told otherwise."""
+        keys = {
+            "source": ("rank", "ascending"),
+            "longest": ("length", "descending"),
+            "earliest": ("date", "ascending"),
+            "best": ("best", "descending"),
+        }
+        return [(prefix + keys[name][0], keys[name][1]) for name in self.prefer] + [(prefix + "uid", "ascending")]
