@@ -1,0 +1,81 @@
+"""Which documents that share a band are compared: all of a small bucket, and of a large one a few for each, so that work is bounded.
+
+Of a large bucket (a template, a page that was copied a hundred thousand times) each is compared with the first of the bucket, with the first of those
+that agree in the next band too, and with the `NEXT` after it in that order. Pairs that a bucket leaves out meet in other bands, or over a
+third (`kernels.forest.proposals`). A pair that agrees in the next band is left to that: so copies of one text are named once, not once a band.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.compiled import helper, kernel
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+SMALL = 8  # up to so many members all are compared
+NEXT = 4
+PASSED_ON = 1  # the bit of `sibling` that says that there is a next band
+
+
+def passed_on(a: int, b: int) -> bool:
+    return a == b and bool(a & PASSED_ON)
+
+
+@helper
+def _put(i, j, sibling, uid, left, right, count):  # type: ignore[no-untyped-def]
+    if uid[i] == uid[j] or (sibling[i] == sibling[j] and sibling[i] & PASSED_ON):
+        return count
+    if len(left):
+        left[count], right[count] = min(i, j), max(i, j)
+    return count + 1
+
+
+@kernel
+def _pairs(key, sibling, uid, left, right):  # type: ignore[no-untyped-def]
+    """With no arrays to write to, counts."""
+    count, start, total = 0, 0, len(key)
+    while start < total:
+        end = start + 1
+        while end < total and key[end] == key[start]:
+            end += 1
+        small = end - start <= SMALL
+        leader, branch = start, start
+        for i in range(start, end):
+            if uid[i] < uid[leader]:
+                leader = i
+        for i in range(start, end):
+            if sibling[i] != sibling[branch]:
+                branch = i
+            for j in range(i + 1, end if small else min(end, i + 1 + NEXT)):
+                count = _put(i, j, sibling, uid, left, right, count)
+            if not small and abs(i - leader) > NEXT:
+                count = _put(i, leader, sibling, uid, left, right, count)
+            if not small and i - branch > NEXT and branch != leader:
+                count = _put(i, branch, sibling, uid, left, right, count)
+        start = end
+    return count
+
+
+def pairs_in_buckets(key: Array, sibling: Array, uid: Array) -> tuple[Array, Array]:
+    """Places of the rows to be compared. Rows come in order of key, sibling, uid."""
+    none = np.empty(0, np.int64)
+    count = _pairs(key, sibling, uid, none, none)  # type: ignore[no-untyped-call]
+    left, right = np.empty(count, np.int64), np.empty(count, np.int64)
+    if count:
+        _pairs(key, sibling, uid, left, right)  # type: ignore[no-untyped-call]
+    return left, right
+
+
+def pairs_in_buckets_plain(rows: list[tuple[int, int, int]]) -> set[tuple[int, int]]:
+    """As pairs of places, the smaller first."""
+    found = set()
+    for place, (key, sibling, uid) in enumerate(rows):
+        bucket = [i for i, row in enumerate(rows) if row[0] == key]
+        leader = min(bucket, key=lambda i: (rows[i][2], i))
+        branch = min(i for i in bucket if rows[i][1] == sibling)
+        others = bucket if len(bucket) <= SMALL else [leader, branch, *range(place + 1, min(bucket[-1] + 1, place + 1 + NEXT))]
+        found |= {(min(place, o), max(place, o)) for o in others if rows[o][2] != uid and not passed_on(rows[o][1], sibling)}
+    return found
