@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stages.dedup.exact import ExactDedup
+    from stages.dedup.minhash import MinHashDedup
+    from stages.dedup.substring import SubstringDedup
     from stages.extract.stage import Extract
     from stages.read.arrow import Arrow
     from stages.read.jsonl import Jsonl
@@ -50,6 +52,7 @@ HOMES: dict[str, str] = {
     "Jsonl": "stages.read.jsonl",
     "KeepLanguages": "stages.rules.language",
     "Language": "stages.text.language",
+    "MinHashDedup": "stages.dedup.minhash",
     "ParagraphLanguages": "stages.text.language",
     "Parquet": "stages.read.parquet",
     "PersonalData": "stages.text.personal_data",
@@ -58,6 +61,7 @@ HOMES: dict[str, str] = {
     "RefinedwebQuality": "stages.rules.refinedweb",
     "Repair": "stages.text.repair",
     "Sample": "stages.sample",
+    "SubstringDedup": "stages.dedup.substring",
     "TextSignals": "stages.text.signals",
     "UrlRules": "stages.text.url_rules",
     "Warc": "stages.read.warc",
@@ -82,6 +86,7 @@ __all__ = [
     "Jsonl",
     "KeepLanguages",
     "Language",
+    "MinHashDedup",
     "ParagraphLanguages",
     "Parquet",
     "PersonalData",
@@ -90,6 +95,7 @@ __all__ = [
     "RefinedwebQuality",
     "Repair",
     "Sample",
+    "SubstringDedup",
     "TextSignals",
     "UrlRules",
     "Warc",

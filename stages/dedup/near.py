@@ -1,0 +1,235 @@
+"""Near-duplicates, whatever nominates them: nominated pairs are checked, and a document goes only if it is like one that stays.
+
+The road, as rounds of a flow. Only hashes are shuffled; what a check needs is read where the documents lie.
+
+    pairs     = nominated                         a pair of documents that share a band, sent to the home of the first
+    edges     = fetched, then compared            the first one's sketch goes to the home of the second and is compared there
+    forest    = a tree of spanning forests        clusters, bounded by the number of duplicates
+    missing   = pairs alike over a third          two that would both stay, each like one that goes: compared too, until there is none
+    losers    = each cluster walked by policy     who is like one that stays goes, and its detail names that one
+
+So a chain a-b-c in which a and c are not alike keeps both ends, and every document that goes has a survivor that it was compared with.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kernels.columns import text_column
+from kernels.forest import keepers, neighbours, proposals, spanning_forest
+from stages.dedup.exact import hexadecimal
+from stages.dedup.policy import WithPolicy
+from stages.stage import Dataset, Flow, Rows
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Sketches = tuple[Array, Array]  # values of all, and where those of each begin and end
+
+ROUNDS = 8  # of pairs over a third; each compares what was never compared, and few clusters need a second
+NO_CLUSTER = 0
+SAVED = 0  # the home of a document that an earlier run kept: it stays, and has no part here
+
+
+class NearDuplicates(WithPolicy):
+    """What all near-duplicate stages share. A kind says how pairs are nominated, and how two documents are compared."""
+
+    reason: ClassVar[str] = "near_duplicate"
+    prefix: ClassVar[str]  # of the signals
+
+    expect_drops: ClassVar[float] = 0.9
+
+    @property
+    @abstractmethod
+    def at_least(self) -> float:
+        """The similarity from which two documents are alike."""
+
+    @abstractmethod
+    def nominated(self, docs: Dataset, flow: Flow) -> Rows:
+        """Pairs at the home of `left`: left, right, right_home, cluster."""
+
+    @abstractmethod
+    def sketches(self, text: pa.ChunkedArray) -> Sketches:
+        """Of each text, what it is compared by, in uint64."""
+
+    @abstractmethod
+    def similarities(self, sketches: Sketches, left: Array, right: Array) -> Array:
+        """Of pairs of sketches, by their places."""
+
+    def run(self, docs: Dataset, flow: Flow) -> Dataset:
+        return flow.drop(docs, self.found(docs, flow, self.compared(self.nominated(docs, flow), docs, flow, by="left")))
+
+    def found(self, docs: Dataset, flow: Flow, edges: Rows) -> Rows:
+        """From pairs that are alike to the documents that go."""
+        edges = flow.meet(self.labelled, edges, flow.tree(self.forest, edges, by="member"), by="cluster")
+        for _ in range(ROUNDS):
+            missing = flow.exchange(self.missing, edges)
+            if not missing.count:
+                break
+            edges = flow.both(edges, self.compared(missing, docs, flow, by="cluster"))
+        return flow.exchange(self.losers, edges)
+
+    def compared(self, pairs: Rows, docs: Dataset, flow: Flow, by: str) -> Rows:
+        return flow.join(self.compare, flow.join(self.fetch, pairs, docs, columns=self.read), docs, columns=self.read, by=by)
+
+    def fetch(self, pairs: pa.Table, docs: pa.Table) -> pa.Table:
+        """The sketch of each first document and its standing, once for each home that it is wanted at."""
+        pairs = each_pair_once(pairs)
+        left, places = np.unique(pairs["left"].to_numpy(), return_inverse=True)
+        docs = rows_of(docs, left)
+        values, first = self.sketches(docs["text"])
+        order = np.lexsort((pairs["right"].to_numpy(), pairs["right_home"].to_numpy(), places))
+        pairs, places = pairs.take(pa.array(order)), places[order]
+        home = pairs["right_home"].to_numpy()
+        begins = np.flatnonzero(np.concatenate([[True], (places[1:] != places[:-1]) | (home[1:] != home[:-1])])) if len(pairs) else places
+        at = places[begins]
+        sent = pa.LargeListArray.from_arrays(pa.array(first), pa.array(values)).take(pa.array(at))
+        rows = {
+            "home": pa.array(home[begins]),
+            "left": pa.array(left[at]),
+            "left_home": pairs["home"].take(pa.array(begins)),
+            "cluster": pairs["cluster"].take(pa.array(begins)),
+            "rights": pa.LargeListArray.from_arrays(
+                pa.array(np.append(begins, len(pairs)).astype(np.int64)), pairs["right"].combine_chunks()
+            ),
+            "sketch": sent,
+        }
+        standing = {f"left_{name}": pc.take(column, pa.array(at)) for name, column in self.standing(docs).items()}
+        return pa.table(rows | standing)
+
+    def compare(self, sent: pa.Table, docs: pa.Table) -> pa.Table:
+        """Pairs with their similarity. Those of a first nomination only if they are alike; of a later one all, so that none is proposed twice."""
+        sent = sent.combine_chunks()
+        rights = sent["rights"].combine_chunks()
+        row, wanted = pc.list_parent_indices(rights).to_numpy(), rights.flatten().to_numpy()
+        right, places = np.unique(wanted, return_inverse=True)
+        docs = rows_of(docs, right)
+        values, first = self.sketches(docs["text"])
+        sketch = sent["sketch"].combine_chunks()
+        ends = np.concatenate([[0], np.cumsum(pc.list_value_length(sketch).to_numpy())])
+        both = (
+            np.concatenate([sketch.flatten().to_numpy(), values]),
+            np.concatenate([ends, ends[-1] + first[1:] - first[0]]).astype(np.int64),
+        )
+        similarity = self.similarities(both, row.astype(np.int64), places + len(sent))
+        cluster = sent["cluster"].to_numpy()[row]
+        kept = np.flatnonzero((similarity >= self.at_least) | (cluster != NO_CLUSTER))
+        rows = {
+            "left": sent["left"].take(pa.array(row[kept])),
+            "right": pa.array(wanted[kept]),
+            "left_home": sent["left_home"].take(pa.array(row[kept])),
+            "right_home": sent["home"].take(pa.array(row[kept])),
+            "cluster": pa.array(cluster[kept]),
+            "similarity": pa.array(similarity[kept]),
+        }
+        rows |= {
+            name: sent[name].take(pa.array(row[kept])) for name in sent.column_names if name.startswith("left_") and name != "left_home"
+        }
+        rows |= {f"right_{name}": pc.take(column, pa.array(places[kept])) for name, column in self.standing(docs).items()}
+        return pa.table(rows)
+
+    def forest(self, tables: list[pa.Table]) -> pa.Table:
+        """The spanning forest of edges and of forests."""
+        names = [("member", "root") if "member" in t.column_names else ("left", "right") for t in tables]
+        ends = [np.concatenate([t[pair[side]].to_numpy() for t, pair in zip(tables, names, strict=True)]) for side in (0, 1)]
+        members, roots = spanning_forest(*ends)
+        return pa.table({"member": pa.array(members), "root": pa.array(roots)})
+
+    def labelled(self, edges: pa.Table | None, forest: pa.Table | None) -> pa.Table:
+        """Each edge with its cluster, which is named by its smallest uid."""
+        if edges is None or forest is None:
+            return pa.table({})  # members that are no first document of an edge
+        at = np.searchsorted(
+            forest["member"].to_numpy(), edges["left"].to_numpy(), sorter=(order := np.argsort(forest["member"].to_numpy()))
+        )
+        return edges.set_column(edges.schema.get_field_index("cluster"), "cluster", forest["root"].take(pa.array(order[at])))
+
+    def missing(self, edges: pa.Table) -> pa.Table:
+        members, lists = self.clusters(edges)
+        left, right = proposals(*lists, self.at_least, keepers(*lists, self.at_least))
+        home, uid = members["home"].to_numpy(), members["uid"].to_numpy()
+        left, right = np.where(home[left] == SAVED, right, left), np.where(home[left] == SAVED, left, right)
+        here = home[right] != SAVED  # against a saved index all that share a band were compared
+        left, right = left[here], right[here]
+        cluster = members["cluster"].take(pa.array(left))
+        return pa.table(
+            {
+                "home": pa.array(home[left]),
+                "left": pa.array(uid[left]),
+                "right": pa.array(uid[right]),
+                "right_home": pa.array(home[right]),
+                "cluster": cluster,
+            }
+        )
+
+    def losers(self, edges: pa.Table) -> pa.Table:
+        """The members of all clusters: who stays without a reason, who goes with one and the name of the survivor it is like."""
+        members, lists = self.clusters(edges)
+        keeper = keepers(*lists, self.at_least)
+        uid, cluster = members["uid"].to_numpy(), members["cluster"].to_numpy()
+        begins = np.concatenate([[True], cluster[1:] != cluster[:-1]]) if len(cluster) else np.zeros(0, bool)
+        sizes = np.diff(np.append(np.flatnonzero(begins), len(cluster)))
+        goes = keeper >= 0
+        like = pc.binary_join_element_wise(similarity_to(keeper, lists), hexadecimal(uid[keeper]), " like ")
+        nothing = pa.scalar(None, pa.string())
+        copies = np.bincount(keeper[goes], minlength=len(keeper)) + 1
+        rows = {
+            "home": members["home"],
+            "uid": members["uid"],
+            "reason": pc.if_else(pa.array(goes), pa.scalar(self.reason), nothing),
+            "detail": pc.if_else(pa.array(goes), like, nothing),
+            f"{self.prefix}_cluster": members["cluster"],
+            f"{self.prefix}_cluster_size": pa.array(sizes[np.cumsum(begins) - 1].astype(np.uint32)),
+            f"{self.prefix}_copies": pa.array(np.where(goes, 0, copies).astype(np.uint32)),
+        }
+        return pa.table(rows).filter(pa.array(members["home"].to_numpy() != SAVED))
+
+    def clusters(self, edges: pa.Table) -> tuple[pa.Table, tuple[Array, Array, Array]]:
+        """Members, cluster by cluster, the survivor-to-be first; and the edges between their places."""
+        sides = []
+        for side in ("left", "right"):
+            names = {name: name.removeprefix(f"{side}_") for name in edges.column_names if name.startswith(f"{side}_")}
+            sides.append(edges.select([side, "cluster", *names]).rename_columns(["uid", "cluster", *names.values()]))
+        members = pa.concat_tables([sides[0], sides[1].select(sides[0].column_names)])
+        members = members.take(pa.array(np.unique(members["uid"].to_numpy(), return_index=True)[1]))
+        members = members.append_column("new", pc.not_equal(members["home"], pa.scalar(SAVED, pa.uint64())).cast(pa.uint8()))
+        members = members.take(pc.sort_indices(members, sort_keys=[("cluster", "ascending"), ("new", "ascending"), *self.order()]))
+        uid = members["uid"].to_numpy()
+        by_uid = np.argsort(uid)
+        left, right = (by_uid[np.searchsorted(uid, edges[side].to_numpy(), sorter=by_uid)] for side in ("left", "right"))
+        return members, neighbours(left, right, edges["similarity"].to_numpy(), len(uid))
+
+
+def each_pair_once(pairs: pa.Table) -> pa.Table:
+    order = np.lexsort((pairs["right"].to_numpy(), pairs["left"].to_numpy()))
+    left, right = pairs["left"].to_numpy()[order], pairs["right"].to_numpy()[order]
+    new = np.concatenate([[True], (left[1:] != left[:-1]) | (right[1:] != right[:-1])]) if len(pairs) else np.zeros(0, bool)
+    return pairs.take(pa.array(order[new]))
+
+
+def rows_of(docs: pa.Table, uids: Array) -> pa.Table:
+    """The documents of these uids, in their order."""
+    uid = docs["uid"].to_numpy()
+    order = np.argsort(uid)
+    at = order[np.minimum(np.searchsorted(uid, uids, sorter=order), len(uid) - 1)]
+    if not (uid[at] == uids).all():
+        raise ValueError("a pair names a document that is not in the part which is its home")
+    return docs.take(pa.array(at))
+
+
+def similarity_to(keeper: Array, lists: tuple[Array, Array, Array]) -> pa.Array:
+    """The similarity of each node to who keeps it, as three digits."""
+    first, other, weight = lists
+    node = np.repeat(np.arange(len(keeper)), np.diff(first))
+    found = np.zeros(len(keeper))
+    mine = other == keeper[node]
+    found[node[mine]] = weight[mine]
+    thousandths = np.floor(found * 1000 + 1e-9).astype(np.int64)  # rounded down: what is not the same never reads 1.000
+    digits = pc.utf8_lpad(pa.array(thousandths % 1000).cast(pa.string()), 3, "0")
+    return pc.binary_join_element_wise(pa.array(thousandths // 1000).cast(pa.string()), digits, ".")
+
+
+__all__ = ["NO_CLUSTER", "SAVED", "NearDuplicates", "Sketches", "text_column"]

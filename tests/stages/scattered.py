@@ -1,0 +1,161 @@
+"""A Flow in memory that shuffles all rows and meets them in a random number of buckets: what a global stage makes of it must not change."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+Buckets = list[pa.Table | None]
+
+
+class Parts:
+    """Documents in parts, each with a home."""
+
+    def __init__(self, tables: list[pa.Table]) -> None:
+        self.tables = [(home + 1, table) for home, table in enumerate(tables) if len(table)]
+
+    @property
+    def rows(self) -> int:
+        return sum(len(table) for _, table in self.tables)
+
+    @property
+    def text_bytes(self) -> int:
+        return sum(table["text"].nbytes for _, table in self.tables)
+
+    def table(self) -> pa.Table:
+        return pa.concat_tables([table for _, table in self.tables])
+
+
+class Kept:
+    """Rows of a round, with what they are cut by."""
+
+    def __init__(self, tables: list[pa.Table], by: str) -> None:
+        self.tables, self.by = [table for table in tables if len(table)], by
+
+    @property
+    def count(self) -> int:
+        return sum(len(table) for table in self.tables)
+
+    def table(self) -> pa.Table | None:
+        return pa.concat_tables(self.tables, promote_options="permissive") if self.tables else None
+
+
+class Scattered:
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.saved: dict[str, tuple[Kept, dict[str, Any]]] = {}
+        self.rounds: list[str] = []
+
+    def parts(self, table: pa.Table) -> Parts:
+        """A table of documents in parts of any size and order."""
+        table = self.shuffled(table)
+        cuts = sorted(self.random.randint(0, len(table)) for _ in range(self.random.randint(0, 3)))
+        return Parts([table.slice(a, b - a) for a, b in zip([0, *cuts], [*cuts, len(table)], strict=True)])
+
+    def shuffled(self, table: pa.Table) -> pa.Table:
+        order = list(range(len(table)))
+        self.random.shuffle(order)
+        return table.take(pa.array(order, pa.int64()))
+
+    def buckets(self, *kept: Kept) -> list[Buckets]:
+        count = self.random.choice([1, 2, 4])
+        return [[self.bucket(k, number, count) for k in kept] for number in range(count)]
+
+    def bucket(self, kept: Kept, number: int, count: int) -> pa.Table | None:
+        table = kept.table()
+        if table is None:
+            return None
+        found = table.filter(pa.array(table[kept.by].to_numpy() % np.uint64(count) == number))
+        return self.shuffled(found) if len(found) else None
+
+    def map(self, function: Any, docs: Parts, *, columns: Any, by: str, fan: int = 1) -> Kept:
+        self.rounds.append(function.__name__)
+        made = [(home, function(table.select(columns))) for home, table in docs.tables]
+        return Kept([rows.append_column("home", pa.array([home] * len(rows), pa.uint64())) for home, rows in made], by)
+
+    def exchange(self, function: Any, rows: Kept, *, by: str = "home") -> Kept:
+        self.rounds.append(function.__name__)
+        return Kept([function(bucket) for (bucket,) in self.buckets(rows) if bucket is not None], by)
+
+    def meet(self, function: Any, left: Kept, right: Kept, *, by: str = "home") -> Kept:
+        self.rounds.append(function.__name__)
+        return Kept([function(*pair) for pair in self.buckets(left, right) if pair != [None, None]], by)
+
+    def join(self, function: Any, rows: Kept, docs: Parts, *, columns: Any, by: str = "home") -> Kept:
+        self.rounds.append(function.__name__)
+        made = []
+        for home, mine, table in self.at_home(rows, docs):
+            table = function(mine, self.shuffled(table.select(columns)))
+            made.append(table if "home" in table.column_names else table.append_column("home", pa.array([home] * len(table), pa.uint64())))
+        return Kept(made, by)
+
+    def at_home(self, rows: Kept, docs: Parts) -> list[tuple[int, pa.Table, pa.Table]]:
+        assert rows.by == "home"
+        every = rows.table()
+        found = [] if every is None else [(home, every.filter(pa.array(every["home"].to_numpy() == home)), table) for home, table in docs.tables]
+        assert every is None or sum(len(mine) for _, mine, _ in found) == len(every), "rows have a home that no part has"
+        return [(home, self.shuffled(mine), table) for home, mine, table in found if len(mine)]
+
+    def both(self, rows: Kept, more: Kept) -> Kept:
+        assert not more.tables or rows.by == more.by
+        return Kept(rows.tables + more.tables, rows.by)
+
+    def tree(self, function: Any, rows: Kept, *, by: str) -> Kept:
+        self.rounds.append(function.__name__)
+        tables = [self.shuffled(table) for table in rows.tables]
+        self.random.shuffle(tables)
+        while len(tables) > 2:
+            tables = [function(tables[:2]), *tables[2:]]
+            self.random.shuffle(tables)
+        return Kept([function(tables)] if tables else [], by)
+
+    def scan(self, function: Any, rows: Kept, *, by: str = "home") -> Kept:
+        self.rounds.append(function.__name__)
+        table = rows.table()
+        if table is None:
+            return Kept([], by)
+        table = table.sort_by(rows.by)
+        cut = self.random.randint(0, len(table))
+        return Kept(list(function(iter([t for t in (table.slice(0, cut), table.slice(cut)) if len(t)]))), by)
+
+    def gather(self, rows: Kept) -> pa.Table:
+        table = rows.table()
+        return pa.table({}) if table is None else table
+
+    def save(self, rows: Kept, address: str, facts: dict[str, Any]) -> None:
+        self.saved[address] = (rows, facts)
+
+    def load(self, address: str) -> tuple[Kept, dict[str, Any]]:
+        return self.saved[address]
+
+    def drop(self, docs: Parts, losers: Kept) -> Parts:
+        """The documents that stay, with the signals of the losers' rows; what went is in `gone`."""
+        self.named = self.gather(losers)
+        self.at_home(losers, docs)
+        uids = self.named["uid"].to_pylist() if len(self.named) else []
+        assert len(set(uids)) == len(uids), "a document is named once"
+        gone = {row["uid"]: row for row in self.named.to_pylist() if row["reason"] is not None}
+        self.gone = gone
+        return Parts([table.filter(pa.array([u not in gone for u in table["uid"].to_pylist()], pa.bool_())) for _, table in docs.tables])
+
+    def rewrite(self, function: Any, rows: Kept, docs: Parts, *, columns: Any) -> Parts:
+        """As the engine does it; what went is in `gone`, what the function returned in `named`."""
+        made, told = {}, {home: (mine, table) for home, mine, table in self.at_home(rows, docs)}
+        for home, (mine, table) in told.items():
+            made[home] = function(mine, table.select(columns))
+            assert made[home]["uid"].equals(table["uid"])
+        self.named = pa.concat_tables(list(made.values())) if made else pa.table({})
+        self.gone = {row["uid"]: row for row in self.named.to_pylist() if row["reason"] is not None}
+        after = []
+        for home, table in docs.tables:
+            if home in made:
+                for name in made[home].column_names:
+                    if name not in ("home", "uid", "reason", "detail"):
+                        at = table.schema.get_field_index(name)
+                        table = table.append_column(name, made[home][name]) if at < 0 else table.set_column(at, name, made[home][name])
+                table = table.filter(made[home]["reason"].is_null())
+            after.append(table)
+        return Parts(after)
