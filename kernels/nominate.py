@@ -79,3 +79,46 @@ def pairs_in_buckets_plain(rows: list[tuple[int, int, int]]) -> set[tuple[int, i
         others = bucket if len(bucket) <= SMALL else [leader, branch, *range(place + 1, min(bucket[-1] + 1, place + 1 + NEXT))]
         found |= {(min(place, o), max(place, o)) for o in others if rows[o][2] != uid and not passed_on(rows[o][1], sibling)}
     return found
+
+
+@kernel
+def _pairs_with_saved(key, sibling, uid, saved, places, left, right):  # type: ignore[no-untyped-def]
+    """`places` is scratch for the rows of a bucket that are saved."""
+    count, start, total = 0, 0, len(key)
+    while start < total:
+        end, olds = start, 0
+        while end < total and key[end] == key[start]:
+            if saved[end]:
+                places[olds] = end
+                olds += 1
+            end += 1
+        after = 0  # of the saved ones, the first that comes after this row
+        for i in range(start, end):
+            if saved[i]:
+                after += 1
+                continue
+            for j in range(max(0, after - NEXT), min(olds, after + NEXT)):
+                other = places[j]
+                if uid[other] != uid[i] and not (sibling[other] == sibling[i] and sibling[i] & PASSED_ON):
+                    left[count], right[count] = i, other
+                    count += 1
+        start = end
+    return count
+
+
+def pairs_with_saved(key: Array, sibling: Array, uid: Array, saved: Array) -> tuple[Array, Array]:
+    """Places of the rows that are not saved, each with up to 2 * NEXT saved ones of its bucket that stand nearest. Rows come in order of
+    key, sibling, uid. A record that is saved itself is not compared with itself."""
+    size = int((~saved).sum()) * 2 * NEXT
+    left, right = np.empty(size, np.int64), np.empty(size, np.int64)
+    count = _pairs_with_saved(key, sibling, uid, saved, np.empty(len(key), np.int64), left, right)  # type: ignore[no-untyped-call]
+    return left[:count], right[:count]
+
+
+def pairs_with_saved_plain(rows: list[tuple[int, int, int]], saved: list[bool]) -> set[tuple[int, int]]:
+    found = set()
+    for place, (key, sibling, uid) in enumerate(rows):
+        olds = [i for i, row in enumerate(rows) if row[0] == key and saved[i]]
+        near = [i for i in olds if i < place][-NEXT:] + [i for i in olds if i > place][:NEXT]
+        found |= {(place, o) for o in near if not saved[place] and rows[o][2] != uid and not passed_on(rows[o][1], sibling)}
+    return found

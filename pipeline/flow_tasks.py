@@ -26,8 +26,7 @@ def run_map(task: Task) -> Result:
     made = []
     for part in task["parts"]:
         for batch in read_part(store, part, task["columns"]):
-            rows = cast(MapFunction, function)(pa.Table.from_batches([batch]))
-            made.append(rows.append_column("home", pa.array(np.full(len(rows), part["home"], dtype=np.uint64))))
+            made.append(with_home(cast(MapFunction, function)(pa.Table.from_batches([batch])), part))
     return _written(store, task, made)
 
 
@@ -69,12 +68,7 @@ def run_join(task: Task) -> Result:
             continue
         documents = list(read_part(store, part, task["columns"]))
         if documents:
-            table = cast(JoinFunction, function)(mine, pa.Table.from_batches(documents))
-            made.append(
-                table.append_column("home", pa.array(np.full(len(table), part["home"], dtype=np.uint64)))
-                if "home" not in table.column_names
-                else table
-            )
+            made.append(with_home(cast(JoinFunction, function)(mine, pa.Table.from_batches(documents)), part))
     return _written(store, task, made)
 
 
@@ -83,6 +77,11 @@ def run_merge(task: Task) -> Result:
     store, function = _set_out(task)
     tables = [t for facts in task["rows"]["files"] if (t := read_rows(store, {"files": [facts]}, None, 1)) is not None]
     return _written(store, task, [cast(Callable[[list[pa.Table]], pa.Table], function)(tables)] if tables else [])
+
+
+def with_home(rows: pa.Table, part: Part) -> pa.Table:
+    """The part that rows came from, unless they say themselves where they go."""
+    return rows if "home" in rows.column_names else rows.append_column("home", pa.array(np.full(len(rows), part["home"], dtype=np.uint64)))
 
 
 def rows_of(rows: pa.Table | None, part: Part) -> pa.Table | None:

@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kernels.columns import text_column
 from kernels.forest import keepers, neighbours, proposals, spanning_forest
 from stages.dedup.exact import hexadecimal
 from stages.dedup.policy import WithPolicy
@@ -48,8 +47,8 @@ class NearDuplicates(WithPolicy):
         """The similarity from which two documents are alike."""
 
     @abstractmethod
-    def nominated(self, docs: Dataset, flow: Flow) -> Rows:
-        """Pairs at the home of `left`: left, right, right_home, cluster."""
+    def alike(self, docs: Dataset, flow: Flow) -> Rows:
+        """Edges, cut by `left`. A kind nominates pairs (at the home of `left`: left, right, right_home, cluster) and has them `compared`."""
 
     @abstractmethod
     def sketches(self, text: pa.ChunkedArray) -> Sketches:
@@ -60,7 +59,7 @@ class NearDuplicates(WithPolicy):
         """Of pairs of sketches, by their places."""
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
-        return flow.drop(docs, self.found(docs, flow, self.compared(self.nominated(docs, flow), docs, flow, by="left")))
+        return flow.drop(docs, self.found(docs, flow, self.alike(docs, flow)))
 
     def found(self, docs: Dataset, flow: Flow, edges: Rows) -> Rows:
         """From pairs that are alike to the documents that go."""
@@ -230,6 +229,3 @@ def similarity_to(keeper: Array, lists: tuple[Array, Array, Array]) -> pa.Array:
     thousandths = np.floor(found * 1000 + 1e-9).astype(np.int64)  # rounded down: what is not the same never reads 1.000
     digits = pc.utf8_lpad(pa.array(thousandths % 1000).cast(pa.string()), 3, "0")
     return pc.binary_join_element_wise(pa.array(thousandths // 1000).cast(pa.string()), digits, ".")
-
-
-__all__ = ["NO_CLUSTER", "SAVED", "NearDuplicates", "Sketches", "text_column"]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.forest import keepers, keepers_plain, neighbours, proposals, spanning_forest, spanning_forest_plain
-from kernels.nominate import NEXT, SMALL, pairs_in_buckets, pairs_in_buckets_plain
+from kernels.nominate import NEXT, SMALL, pairs_in_buckets, pairs_in_buckets_plain, pairs_with_saved, pairs_with_saved_plain
 
 NAMES = st.integers(0, 2**64 - 1) | st.integers(0, 12)
 EDGES = st.lists(st.tuples(NAMES, NAMES), max_size=40)
@@ -41,7 +41,9 @@ def weighed(edges: list[tuple[int, int, float]], nodes: int):
     return neighbours(left, right, np.array([e[2] for e in edges], np.float64), nodes)
 
 
-WEIGHED = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from([0.5, 0.8, 0.9, 1.0])).filter(lambda e: e[0] != e[1]), max_size=30)
+WEIGHED = st.lists(
+    st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from([0.5, 0.8, 0.9, 1.0])).filter(lambda e: e[0] != e[1]), max_size=30
+)
 
 
 @given(WEIGHED)
@@ -93,3 +95,12 @@ def test_work_in_a_giant_bucket_is_bounded_and_joins_it() -> None:
     assert SMALL * count < len(left) * 2 <= 2 * (NEXT + 2) * count
     assert not spanning_forest(left.astype(np.uint64), right.astype(np.uint64))[1].any()
     assert len(pairs_in_buckets(key, np.ones(count, np.uint32), uid)[0]) == 0, "they meet in the next band"
+
+
+@given(ROWS, st.integers(0, 2**60))
+def test_pairs_with_saved_documents(rows: list[tuple[int, int, int]], which: int) -> None:
+    saved = [bool(which >> place & 1) for place in range(len(rows))]
+    key, sibling, uid = (np.array([r[i] for r in rows], kind) for i, kind in enumerate((np.uint64, np.uint32, np.uint64)))
+    left, right = pairs_with_saved(key, sibling, uid, np.array(saved, bool))
+    pairs = list(zip(left.tolist(), right.tolist(), strict=True))
+    assert len(set(pairs)) == len(pairs) and set(pairs) == pairs_with_saved_plain(rows, saved)

@@ -73,8 +73,7 @@ class Scattered:
 
     def map(self, function: Any, docs: Parts, *, columns: Any, by: str, fan: int = 1) -> Kept:
         self.rounds.append(function.__name__)
-        made = [(home, function(table.select(columns))) for home, table in docs.tables]
-        return Kept([rows.append_column("home", pa.array([home] * len(rows), pa.uint64())) for home, rows in made], by)
+        return Kept([with_home(function(table.select(columns)), home) for home, table in docs.tables], by)
 
     def exchange(self, function: Any, rows: Kept, *, by: str = "home") -> Kept:
         self.rounds.append(function.__name__)
@@ -88,14 +87,17 @@ class Scattered:
         self.rounds.append(function.__name__)
         made = []
         for home, mine, table in self.at_home(rows, docs):
-            table = function(mine, self.shuffled(table.select(columns)))
-            made.append(table if "home" in table.column_names else table.append_column("home", pa.array([home] * len(table), pa.uint64())))
+            made.append(with_home(function(mine, self.shuffled(table.select(columns))), home))
         return Kept(made, by)
 
     def at_home(self, rows: Kept, docs: Parts) -> list[tuple[int, pa.Table, pa.Table]]:
         assert rows.by == "home"
         every = rows.table()
-        found = [] if every is None else [(home, every.filter(pa.array(every["home"].to_numpy() == home)), table) for home, table in docs.tables]
+        found = (
+            []
+            if every is None
+            else [(home, every.filter(pa.array(every["home"].to_numpy() == home)), table) for home, table in docs.tables]
+        )
         assert every is None or sum(len(mine) for _, mine, _ in found) == len(every), "rows have a home that no part has"
         return [(home, self.shuffled(mine), table) for home, mine, table in found if len(mine)]
 
@@ -159,3 +161,7 @@ class Scattered:
                 table = table.filter(made[home]["reason"].is_null())
             after.append(table)
         return Parts(after)
+
+
+def with_home(rows: pa.Table, home: int) -> pa.Table:
+    return rows if "home" in rows.column_names else rows.append_column("home", pa.array([home] * len(rows), pa.uint64()))

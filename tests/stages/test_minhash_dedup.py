@@ -38,7 +38,10 @@ def run(stage: MinHashDedup, docs: pa.Table, seed: int = 0) -> tuple[dict[int, d
 def check_what_goes(stage: MinHashDedup, docs: pa.Table) -> dict[int, dict[str, Any]]:
     """Every document that goes names one that stays and is like it; survivors are the same in any order, buckets and parts."""
     gone, flow = run(stage, docs)
-    shingles = {u: set(shingles_plain(t or "", stage.ngram, stage.seed)) for u, t in zip(docs["uid"].to_pylist(), docs["text"].to_pylist(), strict=True)}
+    shingles = {
+        u: set(shingles_plain(t or "", stage.ngram, stage.seed))
+        for u, t in zip(docs["uid"].to_pylist(), docs["text"].to_pylist(), strict=True)
+    }
     for uid, row in gone.items():
         similarity, like = row["detail"].split(" like ")
         assert int(like, 16) not in gone and row["reason"] == "near_duplicate"
@@ -124,7 +127,9 @@ def test_unlike_pages_are_left_alone(kind: str) -> None:
     elif kind == "books":
         texts = [" ".join(dice.choice(WORDS) for _ in range(20_000)) for _ in range(12)]
     else:
-        texts = [f"Record {n} of the register. " + " ".join(f"{field} {dice.randrange(10**9)}" for field in prose(dice, 30)) for n in range(2000)]
+        texts = [
+            f"Record {n} of the register. " + " ".join(f"{field} {dice.randrange(10**9)}" for field in prose(dice, 30)) for n in range(2000)
+        ]
     gone, _ = run(MinHashDedup(threshold=0.75), table(texts))
     assert len(texts) >= 12 and not gone
 
@@ -176,8 +181,47 @@ def test_a_document_of_ten_megabytes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_settings_that_make_no_sense_say_so() -> None:
-    for wrong in ({"bands": 10}, {"bands": 20, "rows": 10}, {"best": "score"}, {"threshold": 0.01, "hashes": 2}, {"prefer": ["longest", "longest"]}):
+    for wrong in (
+        {"bands": 10},
+        {"bands": 20, "rows": 10},
+        {"best": "score"},
+        {"threshold": 0.01, "hashes": 2},
+        {"prefer": ["longest", "longest"]},
+    ):
         with pytest.raises(ValidationError):
             MinHashDedup(**wrong)
     assert MinHashDedup(threshold=0.8).shape == (18, 7) and MinHashDedup(threshold=0.75).shape == (21, 6)
     assert snake_case("MinHashDedup") == "minhash_dedup" and "18 bands of 7 rows" in MinHashDedup().facts[0]
+
+
+def test_a_later_run_against_a_saved_index() -> None:
+    """What an earlier run kept stays; a new document that is like one of them goes and names it, and the others are compared with each other."""
+    dice = random.Random(7)
+    old = [prose(dice, 200) for _ in range(30)]
+    fresh = [prose(dice, 200) for _ in range(20)]
+    first = table([" ".join(t) for t in old])
+    flow = Scattered(1)
+    assert MinHashDedup(save_index="index").run(flow.parts(first), flow).rows == 30
+    edits = [" ".join([*t[:100], "edited", *t[100:]]) for t in old[:10]]
+    texts = edits + [" ".join(t) for t in fresh] + [" ".join(fresh[0] + ["again"])] + [edits[0] + " too"]
+    second = table(texts).set_column(0, "uid", pa.array([n + 1 for n in range(len(texts))], pa.uint64()))
+    expected = {"both": {*range(1, 11), 11, 32}, "against": {*range(1, 11), 32}}
+    for within in (True, False):
+        for seed in range(3):
+            flow.random.seed(seed)
+            after = MinHashDedup(against=["index"], within=within, prefer=["longest"]).run(flow.parts(second), flow)
+            assert set(flow.gone) == expected["both" if within else "against"] and after.rows == len(texts) - len(flow.gone)
+            by_uid = dict(zip(second["uid"].to_pylist(), range(len(texts)), strict=True))
+            for uid in range(1, 11):
+                assert int(flow.gone[uid]["detail"].split(" like ")[1], 16) == first["uid"][by_uid[uid]].as_py()
+            assert not set(flow.named["uid"].to_pylist()) & set(first["uid"].to_pylist()), "saved documents are not of this run"
+
+
+def test_an_index_made_otherwise_is_refused() -> None:
+    flow = Scattered(1)
+    docs = table([" ".join(prose(random.Random(8), 50))])
+    MinHashDedup(save_index="index", seed=1).run(flow.parts(docs), flow)
+    with pytest.raises(ValueError, match="seed 1 and not 0"):
+        MinHashDedup(against=["index"]).run(flow.parts(docs), flow)
+    with pytest.raises(ValidationError, match="nothing to compare with"):
+        MinHashDedup(within=False)
