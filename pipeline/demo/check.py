@@ -77,14 +77,15 @@ def _pages(kept: list[dict[str, Any]], rejected: list[dict[str, Any]], truth: Tr
     gone = {row["url"] for row in rejected}
     by_rules = {row["url"] for row in rejected if row["stage"] in RULES}
     repeated = {row["url"] for row in rejected} - by_rules
-    planted = {url for group in truth.exact for url in group}
+    planted = {url for group in [*truth.exact, *truth.near] for url in group}
     known = set(truth.documents)
     # articles of which every copy reached deduplication: rules treat equal texts alike
     groups = [group for group in truth.exact if not by_rules & set(group)]
     survivors = [sum(written[url] for url in group) for group in groups]
     wrong = [f"{group[0]} ({left} left)" for group, left in zip(groups, survivors, strict=True) if left != 1]
     split = [group[0] for group in truth.exact if by_rules & set(group) and not by_rules >= set(group)]
-    near = [url for pair in truth.near for url in pair if url not in by_rules]
+    near = [pair for pair in truth.near if not by_rules & set(pair)]
+    both = [pair[0] for pair in near if sum(written[url] for url in pair) != 1]
     foreign = {url for url, language in truth.languages.items() if language != "en"}
     articles = known - foreign - set(truth.spam)
     return [
@@ -93,8 +94,8 @@ def _pages(kept: list[dict[str, Any]], rejected: list[dict[str, Any]], truth: Tr
         _rate("articles that rules left", len(articles - by_rules), len(articles), sorted(articles & by_rules)),
         _none("copies of one text of which rules left some", split),
         _equal("groups of exact duplicates with one survivor", len(groups), survivors.count(1), ", ".join(wrong[:3])),
-        _equal("near duplicates still there", len(near), sum(written[url] == 1 for url in near)),
-        _equal("documents written", len(known) - len(by_rules) - sum(len(group) - 1 for group in groups), len(kept)),
+        _equal("pairs of near duplicates with one survivor", len(near), len(near) - len(both), ", ".join(both[:3])),
+        _equal("documents written", len(known) - len(by_rules) - sum(len(group) - 1 for group in groups) - len(near), len(kept)),
         _equal("uids that are distinct", len(kept), len({row["uid"] for row in kept})),
         _none("pages lost without a reason on record", sorted(known - set(written) - gone)),
         _none("pages dropped as duplicates that repeat nothing", sorted(repeated - planted)),
