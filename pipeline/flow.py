@@ -45,6 +45,7 @@ class DaskFlow:
         self.rejects = rejects
         self.account = account
         self.round = 0
+        self.told: dict[str, Any] = {}
         self.files: list[dict[str, Any]] = []  # of every task, so that others may be cleared away
 
     def map(self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], by: str, fan: int = 1) -> Rows:
@@ -109,6 +110,9 @@ class DaskFlow:
     def gather(self, rows: Rows) -> pa.Table:
         table = read_rows(self.store, {"files": cast(StoredRows, rows).files}, None, 1)
         return pa.table({}) if table is None else table
+
+    def tell(self, name: str, value: Any) -> None:
+        self.told[name] = value
 
     def save(self, rows: Rows, address: str, facts: dict[str, Any]) -> None:
         stored, kept = cast(StoredRows, rows), Store(address)

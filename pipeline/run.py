@@ -84,6 +84,7 @@ class _Run:
         self.inputs: dict[str, Inputs] = find_inputs(recipe, store, portion, where.count)
         self.account = Account()
         self.documents: dict[str, Documents] = {}
+        self.told: dict[str, dict[str, Any]] = {}  # what global stages have for their reports
         self.mine: set[str] = set()  # files that belong to this version of the run
         self.log: list[str] = []
 
@@ -160,6 +161,7 @@ class _Run:
         flow = DaskFlow(engine, self.store, node.step, node.name, print_, self.recipe.head.rejects.model_dump(), self.account)
         stage = cast(Global, node.step.stage)
         after = cast(Documents, stage.run(docs, flow))
+        self.told[node.name] = flow.told
         count = self.account.total(node.name)
         if node.name not in self.account.stages:  # a stage that only looks: all stay
             for part in docs.parts:
@@ -289,6 +291,7 @@ class _Run:
         for entry in record["stages"]:
             steady: dict[str, Any] = without_times(entry)
             steady |= {"samples": samples_of(self.store, entry["name"])}
+            steady |= self.told.get(entry["name"], {})
             if entry["stage"] == "extract":
                 steady |= {"pages": self.pages_beside(entry["name"])}
             write_if_changed(self.store, f"stages/{entry['name']}/report.json", steady)

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stages.dedup.decontaminate import BenchmarkOverlap, CutContamination, Decontaminate
     from stages.dedup.exact import ExactDedup
     from stages.dedup.minhash import MinHashDedup
     from stages.dedup.substring import SubstringDedup
@@ -39,9 +40,12 @@ if TYPE_CHECKING:
 HOMES: dict[str, str] = {
     "Arrow": "stages.read.arrow",
     "BadWords": "stages.text.bad_words",
+    "BenchmarkOverlap": "stages.dedup.decontaminate",
     "Boilerplate": "stages.text.boilerplate",
     "C4Lines": "stages.rules.c4",
     "C4Quality": "stages.rules.c4",
+    "CutContamination": "stages.dedup.decontaminate",
+    "Decontaminate": "stages.dedup.decontaminate",
     "DolmaGopher": "stages.rules.dolma",
     "ExactDedup": "stages.dedup.exact",
     "Extract": "stages.extract.stage",
@@ -73,9 +77,12 @@ __all__ = [
     "HOMES",
     "Arrow",
     "BadWords",
+    "BenchmarkOverlap",
     "Boilerplate",
     "C4Lines",
     "C4Quality",
+    "CutContamination",
+    "Decontaminate",
     "DolmaGopher",
     "ExactDedup",
     "Extract",

@@ -329,6 +329,10 @@ class Flow(Protocol):
         """Rows, in the process that runs the stage; for a few."""
         ...
 
+    def tell(self, name: str, value: Any) -> None:
+        """Something for the stage's report: plain data, and little of it."""
+        ...
+
     def save(self, rows: Rows, address: str, facts: dict[str, Any]) -> None:
         """Keep rows outside the run, with facts on how they were made, for a later run to `load`."""
         ...

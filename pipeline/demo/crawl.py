@@ -37,7 +37,7 @@ stages:
   - gopher_repetition
   - gopher_quality
   - exact_dedup
-  - minhash_dedup: {threshold: 0.5}   # short articles, where a few changed words are in many 5-grams
+  - minhash_dedup: {threshold: 0.7}   # articles of a hundred words, where one changed word is in five of the n-grams
   - write
 """
 

@@ -108,7 +108,7 @@ def edited(article: Article, rng: random.Random) -> Article:
     blocks = list(article.blocks)
     if not long:
         blocks.append(("p", "Reviewed by the editors."))
-    for at in long[:3]:
+    for at in long[:1]:
         words = blocks[at][1].split()
         words[rng.randrange(len(words))] = rng.choice(["commonly", "roughly", "elsewhere", "therefore", "afterwards"])
         blocks[at] = ("p", " ".join([*words, "Reviewed."] if at == long[0] else words))

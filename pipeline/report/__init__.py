@@ -1,6 +1,7 @@
 """report.html: what a run did, for eyes. One file, no network, no script."""
 
 from pipeline.report.build import build_report
-from pipeline.report.sections import MAKERS, Section, SectionMaker, bars, fragment
+from pipeline.report.makers import MAKERS
+from pipeline.report.sections import Section, SectionMaker, bars, fragment
 
 __all__ = ["MAKERS", "Section", "SectionMaker", "bars", "build_report", "fragment"]

@@ -10,7 +10,8 @@ from typing import Any
 from markupsafe import Markup
 
 from pipeline.inspect import Count, Folder, Run, Sample, StageCount, by_size
-from pipeline.report.sections import MAKERS, Section, SectionMaker, bars, environment, sections_of
+from pipeline.report.makers import MAKERS
+from pipeline.report.sections import Section, SectionMaker, bars, environment, sections_of
 
 SAMPLES = 5  # of a reason; the rest are in the rejects
 

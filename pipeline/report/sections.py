@@ -1,7 +1,7 @@
 """Sections that a stage adds to its part of the report.
 
 A maker gets the stage's entry of run.json and its report.json, and returns a section, or None where there is nothing to show.
-It is found by the stage's name in recipes, or by its kind; to add one, write it and name it in MAKERS.
+It is found by the stage's name in recipes, or by its kind; to add one, write it and name it in `makers`.
 All markup is made by `fragment`, a jinja2 template in which every value is escaped; never put crawled text into Markup.
 """
 
@@ -53,16 +53,16 @@ def fragment(template: str, values: Mapping[str, Any]) -> Markup:
     return Markup(environment().from_string(template).render(values))
 
 
-def bars(caption: str, head: str, rows: Sequence[tuple[str, int]], whole: int) -> Markup:
+def bars(caption: str, head: str, rows: Sequence[tuple[str, int]], whole: int, of: str = "documents") -> Markup:
     """A table of counts with a bar beside each, and its share of a whole."""
     longest = max((value for _, value in rows), default=0) or 1
     lines = [Bar(label, value, value / longest, as_share(value, whole)) for label, value in rows]
-    return fragment(BARS, {"caption": caption, "head": head, "rows": lines})
+    return fragment(BARS, {"caption": caption, "head": head, "rows": lines, "of": of})
 
 
 BARS = """\
 <table class="bars"><caption>{{ caption }}</caption>
-<thead><tr><th scope="col">{{ head }}</th><th scope="col" class="n">documents</th><th scope="col" class="n">share</th><td></td></tr></thead>
+<thead><tr><th scope="col">{{ head }}</th><th scope="col" class="n">{{ of }}</th><th scope="col" class="n">share</th><td></td></tr></thead>
 <tbody>{% for row in rows %}
 <tr><th scope="row" dir="auto">{{ row.label }}</th><td class="n">{{ row.value | number }}</td><td class="n">{{ row.of_all }}</td>
 <td class="track" aria-hidden="true"><span class="bar lost" style="width:{{ '%.2f' % (100 * row.share) }}%"></span></td></tr>
@@ -143,5 +143,3 @@ PAGES = """\
 <div><h4>Visible <span class="soft">{{ page.visible_characters | number }} characters</span></h4><pre dir="auto">{{ page.visible }}</pre></div>
 </div>
 {% endfor %}"""
-
-MAKERS: Mapping[str, SectionMaker] = {"read": reading, "sink": writing, "extract": extraction}

@@ -32,11 +32,12 @@ class ExactDedup(WithPolicy):
     normalise: Annotated[bool, Field(description="compare in Unicode NFC, caseless, white space collapsed; else byte for byte")] = True
     prefer: list[Literal["source", "longest", "earliest", "best"]] = Field(default=["source", "earliest"], description=PREFER)
 
+    cluster_size: ClassVar[str] = "exact_cluster_size"
     expect_drops: ClassVar[float] = 0.9
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         keys = flow.map(self.sign, docs, columns=self.read, by="key")
-        losers = flow.exchange(self.losers, keys)
+        losers = self.tell_clusters(flow.exchange(self.losers, keys), flow)
         return flow.drop(docs, losers)
 
     def sign(self, docs: pa.Table) -> pa.Table:

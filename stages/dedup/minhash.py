@@ -57,6 +57,7 @@ class MinHashDedup(NearDuplicates):
     ] = None
 
     prefix: ClassVar[str] = "minhash"
+    cluster_size: ClassVar[str] = "minhash_cluster_size"
 
     @model_validator(mode="after")
     def _bands_fit(self) -> Self:
@@ -78,16 +79,17 @@ class MinHashDedup(NearDuplicates):
         return bands_for(self.threshold, self.hashes, self.recall)
 
     @property
-    def facts(self) -> list[str]:
-        bands, rows = self.shape
-        chances = ", ".join(f"{s:.2f}: {chance_of_meeting(s, bands, rows):.1%}" for s in (0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95))
-        return [f"{bands} bands of {rows} rows. Chance that a pair is compared, by its similarity: {chances}. Every pair is then checked."]
+    def chances(self) -> list[tuple[float, float]]:
+        """The chance that a pair is compared, by its similarity."""
+        return [(step / 20, chance_of_meeting(step / 20, *self.shape)) for step in range(4, 20)]
 
     @property
     def at_least(self) -> float:
         return self.threshold
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
+        bands, rows = self.shape
+        flow.tell("bands", {"bands": bands, "rows": rows, "threshold": self.threshold, "chances": self.chances})
         kept = super().run(docs, flow)
         if self.save_index is not None:
             facts = self.index_facts

@@ -30,6 +30,8 @@ Sketches = tuple[Array, Array]  # values of all, and where those of each begin a
 
 ROUNDS = 8  # of pairs over a third; each compares what was never compared, and few clusters need a second
 NO_CLUSTER = 0
+EXAMPLES = 6
+SHOWN = 20_000  # characters of an example
 SAVED = 0  # the home of a document that an earlier run kept: it stays, and has no part here
 
 
@@ -38,8 +40,6 @@ class NearDuplicates(WithPolicy):
 
     reason: ClassVar[str] = "near_duplicate"
     prefix: ClassVar[str]  # of the signals
-
-    expect_drops: ClassVar[float] = 0.9
 
     @property
     @abstractmethod
@@ -59,17 +59,19 @@ class NearDuplicates(WithPolicy):
         """Of pairs of sketches, by their places."""
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
-        return flow.drop(docs, self.found(docs, flow, self.alike(docs, flow)))
+        edges = self.settled(docs, flow, self.alike(docs, flow))
+        self.tell_examples(docs, flow, edges)
+        return flow.drop(docs, self.tell_clusters(flow.exchange(self.losers, edges), flow))
 
-    def found(self, docs: Dataset, flow: Flow, edges: Rows) -> Rows:
-        """From pairs that are alike to the documents that go."""
+    def settled(self, docs: Dataset, flow: Flow, edges: Rows) -> Rows:
+        """Edges with their clusters, and all that should be compared still."""
         edges = flow.meet(self.labelled, edges, flow.tree(self.forest, edges, by="member"), by="cluster")
         for _ in range(ROUNDS):
             missing = flow.exchange(self.missing, edges)
             if not missing.count:
                 break
             edges = flow.both(edges, self.compared(missing, docs, flow, by="cluster"))
-        return flow.exchange(self.losers, edges)
+        return edges
 
     def compared(self, pairs: Rows, docs: Dataset, flow: Flow, by: str) -> Rows:
         return flow.join(self.compare, flow.join(self.fetch, pairs, docs, columns=self.read), docs, columns=self.read, by=by)
@@ -185,6 +187,44 @@ class NearDuplicates(WithPolicy):
             f"{self.prefix}_copies": pa.array(np.where(goes, 0, copies).astype(np.uint32)),
         }
         return pa.table(rows).filter(pa.array(members["home"].to_numpy() != SAVED))
+
+    def tell_examples(self, docs: Dataset, flow: Flow, edges: Rows) -> None:
+        """Some documents that go, beside those that stay for them, for the report."""
+        pairs = flow.tree(self.fewest, flow.exchange(self.that_go, edges), by="home")
+        for function in (self.with_loser, self.with_keeper):
+            pairs = flow.join(function, pairs, docs, columns=("uid", "url", "text"))
+        found = sorted(flow.gather(pairs).to_pylist(), key=lambda row: row["uid"])
+        named = [("uid", "url", "text"), ("like", "like_url", "like_text"), ("similarity",)]
+        flow.tell(
+            "examples",
+            [{name: f"{row[name]:016x}" if name in ("uid", "like") else row[name] for names in named for name in names} for row in found],
+        )
+
+    def that_go(self, edges: pa.Table) -> pa.Table:
+        members, lists = self.clusters(edges)
+        keeper = keepers(*lists, self.at_least)
+        uid, home = members["uid"].to_numpy(), members["home"].to_numpy()
+        goes = np.flatnonzero((keeper >= 0) & (home != SAVED) & (home[keeper] != SAVED))
+        similarity = similarity_to(keeper, lists).take(pa.array(goes))
+        stays = keeper[goes]
+        rows = {"home": pa.array(home[goes]), "uid": pa.array(uid[goes]), "like": pa.array(uid[stays]), "like_home": pa.array(home[stays])}
+        return self.fewest([pa.table({**rows, "similarity": similarity})])
+
+    def fewest(self, tables: list[pa.Table]) -> pa.Table:
+        return pa.concat_tables(tables).sort_by("uid").slice(0, EXAMPLES)
+
+    def with_loser(self, pairs: pa.Table, docs: pa.Table) -> pa.Table:
+        at = pc.index_in(pairs["uid"], value_set=docs["uid"].combine_chunks())
+        pairs = pairs.append_column("url", docs["url"].take(at)).append_column(
+            "text", pc.utf8_slice_codeunits(docs["text"].take(at), 0, SHOWN)
+        )
+        return pairs.set_column(0, "home", pairs["like_home"])
+
+    def with_keeper(self, pairs: pa.Table, docs: pa.Table) -> pa.Table:
+        at = pc.index_in(pairs["like"], value_set=docs["uid"].combine_chunks())
+        return pairs.append_column("like_url", docs["url"].take(at)).append_column(
+            "like_text", pc.utf8_slice_codeunits(docs["text"].take(at), 0, SHOWN)
+        )
 
     def clusters(self, edges: pa.Table) -> tuple[pa.Table, tuple[Array, Array, Array]]:
         """Members, cluster by cluster, the survivor-to-be first; and the edges between their places."""

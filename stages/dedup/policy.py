@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, ClassVar, Literal, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
-from stages.stage import Global
+from stages.stage import Flow, Global, Rows
 
 PREFER = "who stays: of the source named first in `sources`, of most characters, of the earliest date (none is last), of the highest signal `best`"
 
@@ -25,6 +27,7 @@ class WithPolicy(Global):
     ] = None
 
     columns: ClassVar[tuple[str, ...]] = ("uid", "source", "date", "text")
+    cluster_size: ClassVar[str]  # the signal with the number of documents of a cluster
 
     @model_validator(mode="after")
     def _policy_is_sound(self) -> Self:
@@ -53,6 +56,19 @@ class WithPolicy(Global):
         if self.best:
             found["best"] = docs[self.best].cast(pa.float64())
         return found
+
+    def tell_clusters(self, losers: Rows, flow: Flow) -> Rows:
+        """How many clusters of which size there are, for the report."""
+        sizes: Counter[int] = Counter()
+        for row in flow.gather(flow.exchange(self.tally, losers, by="key")).to_pylist():
+            sizes[row["size"]] += row["documents"]
+        flow.tell("clusters", [[size, documents // size] for size, documents in sorted(sizes.items())])
+        return losers
+
+    def tally(self, losers: pa.Table) -> pa.Table:
+        sizes = pc.value_counts(losers[self.cluster_size].combine_chunks())
+        rows = {"size": sizes.field("values").cast(pa.int64()), "documents": sizes.field("counts").cast(pa.int64())}
+        return pa.table({"key": pa.array(np.zeros(len(sizes), np.uint64)), **rows})
 
     def order(self, prefix: str = "") -> list[tuple[str, str]]:
         """Sort keys over the columns of `standing` and `uid`; pyarrow puts nulls last unless told otherwise."""

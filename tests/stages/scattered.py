@@ -48,6 +48,7 @@ class Scattered:
         self.random = random.Random(seed)
         self.saved: dict[str, tuple[Kept, dict[str, Any]]] = {}
         self.rounds: list[str] = []
+        self.told: dict[str, Any] = {}
 
     def parts(self, table: pa.Table) -> Parts:
         """A table of documents in parts of any size and order."""
@@ -126,6 +127,9 @@ class Scattered:
     def gather(self, rows: Kept) -> pa.Table:
         table = rows.table()
         return pa.table({}) if table is None else table
+
+    def tell(self, name: str, value: Any) -> None:
+        self.told[name] = value
 
     def save(self, rows: Kept, address: str, facts: dict[str, Any]) -> None:
         self.saved[address] = (rows, facts)

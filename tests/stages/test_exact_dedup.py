@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import unicodedata
 from collections import defaultdict
 from typing import Any
@@ -13,48 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from scattered import Scattered
 
 from stages.dedup.exact import ExactDedup, hexadecimal
 
 SCHEMA = pa.schema([("uid", pa.uint64()), ("source", pa.dictionary(pa.int32(), pa.string())), ("date", pa.string()), ("text", pa.string())])
 
 
-class Scattered:
-    """A Flow in memory that shuffles all rows and meets them in a random number of buckets."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-
-    def shuffled(self, table: pa.Table) -> pa.Table:
-        order = list(range(len(table)))
-        self.random.shuffle(order)
-        return table.take(pa.array(order, pa.int64()))
-
-    def map(self, function: Any, docs: pa.Table, *, columns: Any, by: str) -> list[pa.Table]:
-        docs = self.shuffled(docs.select(columns))
-        cut = self.random.randint(0, len(docs))
-        made = []
-        for home, part in enumerate((docs.slice(0, cut), docs.slice(cut))):
-            rows = function(part)
-            made.append(rows.append_column("home", pa.array([home] * len(rows), pa.int32())))
-        rows = self.shuffled(pa.concat_tables(made))
-        buckets = self.random.randint(1, 4)
-        where = rows[by].to_numpy() % np.uint64(buckets)
-        return [rows.filter(pa.array(where == bucket)) for bucket in range(buckets)]
-
-    def exchange(self, function: Any, rows: list[pa.Table], *, by: str = "home") -> list[pa.Table]:
-        return [function(bucket) for bucket in rows]
-
-    def drop(self, docs: pa.Table, losers: list[pa.Table]) -> pa.Table:
-        return self.shuffled(pa.concat_tables(losers))
-
-
 def fates(stage: ExactDedup, rows: list[dict[str, Any]], seed: int = 0) -> dict[int, tuple[str | None, str | None, int]]:
-    table = stage.run(pa.Table.from_pylist(rows, schema=SCHEMA), Scattered(seed))  # type: ignore[arg-type]
-    assert table.schema.names == ["home", "uid", "reason", "detail", "exact_cluster_size"]
-    out = {r["uid"]: (r["reason"], r["detail"], r["exact_cluster_size"]) for r in table.to_pylist()}
-    assert len(out) == len(table), "a document is named once"
-    return out
+    flow = Scattered(seed)
+    stage.run(flow.parts(pa.Table.from_pylist(rows, schema=SCHEMA)), flow)  # type: ignore[arg-type]
+    assert flow.named.schema.names in ([], ["home", "uid", "reason", "detail", "exact_cluster_size"])
+    return {r["uid"]: (r["reason"], r["detail"], r["exact_cluster_size"]) for r in flow.named.to_pylist()}
 
 
 def fates_plain(stage: ExactDedup, rows: list[dict[str, Any]]) -> dict[int, tuple[str | None, str | None, int]]:

@@ -1,0 +1,18 @@
+"""Which stages have sections of their own in the report, by name in recipes or by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pipeline.report.duplicates import duplicates
+from pipeline.report.sections import SectionMaker, extraction, reading, writing
+
+MAKERS: Mapping[str, SectionMaker] = {
+    "read": reading,
+    "sink": writing,
+    "extract": extraction,
+    "exact_dedup": duplicates,
+    "url_dedup": duplicates,
+    "minhash_dedup": duplicates,
+    "simhash_dedup": duplicates,
+}

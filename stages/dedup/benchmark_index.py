@@ -1,0 +1,159 @@
+"""The index of benchmark texts, made once on a machine and mapped by all its workers; and an account of what it seeks and what not."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from kernels.columns import TextColumn, text_column
+from kernels.compiled import cache_folder, hash_of_code
+from kernels.ngrams import Index, index_of
+from kernels.tokens import Tokens, token_column
+from stages.dedup import benchmarks as reading
+from stages.dedup.benchmarks import Benchmark, BenchmarkError, files_of, opened, texts_of
+
+Array = np.ndarray[Any, Any]
+
+
+class Wanted(NamedTuple):
+    """What is sought, and how."""
+
+    folder: str
+    benchmarks: tuple[Benchmark, ...]
+    ngram: int
+    shortest: int
+    most_texts: int
+    phrases_file: str | None
+
+
+class Account(NamedTuple):
+    """Texts of one benchmark: all of them, and those that are not sought because they are too short, because a text before them has the
+    same words, or because all that they are made of is template."""
+
+    benchmark: str
+    items: int
+    texts: int
+    too_short: int
+    repeated: int
+    only_template: int
+
+
+class BenchmarkIndex(NamedTuple):
+    runs: Index
+    labels: TextColumn
+    accounts: tuple[Account, ...]
+
+    def label_of(self, texts: Array) -> pa.Array:
+        """Benchmark, item and field of each text; -1 is empty."""
+        data, offsets = self.labels
+        names = [bytes(data[offsets[text] : offsets[text + 1]]).decode() if text >= 0 else "" for text in texts.tolist()]
+        return pa.array(names, pa.string())
+
+
+def benchmark_index(wanted: Wanted) -> BenchmarkIndex:
+    """The index, out of the cache where it was built before. Files that changed are read again."""
+    return _index_as_stamped(wanted, tuple((fact.st_size, fact.st_mtime_ns) for fact in (file.stat() for file in _files(wanted))))
+
+
+def _files(wanted: Wanted) -> list[Path]:
+    files = [file for benchmark in wanted.benchmarks for file in files_of(Path(wanted.folder), benchmark)]
+    return files + ([Path(wanted.phrases_file)] if wanted.phrases_file else [])
+
+
+@lru_cache(maxsize=4)
+def _index_as_stamped(wanted: Wanted, _stamps: tuple[tuple[int, int], ...]) -> BenchmarkIndex:
+    folder = cache_folder() / f"benchmarks-{_identity(wanted)}"
+    if not folder.is_dir():
+        _publish(_built(wanted), folder)
+    return _mapped(folder)
+
+
+def _identity(wanted: Wanted) -> str:
+    """A hash of what is in the files, of what is taken from them, and of the code that reads them and lays the index out."""
+    digest = xxhash.xxh3_128(Path(__file__).read_bytes() + Path(reading.__file__).read_bytes() + hash_of_code("kernels.ngrams").encode())
+    digest.update(json.dumps([[b.model_dump() for b in wanted.benchmarks], *wanted[2:5]]).encode())
+    for file in _files(wanted):
+        place = str(file.relative_to(wanted.folder)) if str(file) != wanted.phrases_file else ""
+        digest.update(f"{place} {file.stat().st_size}\0".encode())
+        with file.open("rb") as opened_file:
+            while block := opened_file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def _built(wanted: Wanted) -> BenchmarkIndex:
+    found = [list(texts_of(Path(wanted.folder), benchmark)) for benchmark in wanted.benchmarks]
+    tokens = _tokens([text.text for texts in found for text in texts])
+    repeated = _repeated(tokens)
+    phrases = _tokens(_phrases(wanted.phrases_file) if wanted.phrases_file else [])
+    index = index_of(tokens, repeated, wanted.ngram, wanted.shortest, wanted.most_texts, phrases)
+    lengths, fewest = np.diff(tokens.first), min(wanted.shortest, wanted.ngram)
+    accounts, end = [], 0
+    for benchmark, texts in zip(wanted.benchmarks, found, strict=True):
+        mine, end = slice(end, end + len(texts)), end + len(texts)
+        short, again, sought = lengths[mine] < fewest, repeated[mine], index.text_runs[mine] > 0
+        if short.all():
+            what = f"none of its {len(texts)} texts has {fewest} words" if texts else "no text in it"
+            raise BenchmarkError(f"{benchmark.name}: {what}, so that nothing of it would be found")
+        items = len({text.item for text in texts})
+        accounts.append(
+            Account(benchmark.name, items, len(texts), int(short.sum()), int((again & ~short).sum()), int((~short & ~again & ~sought).sum()))
+        )
+    labels = text_column(pa.array([text.label for texts in found for text in texts], pa.large_string()))
+    return BenchmarkIndex(index, labels, tuple(accounts))
+
+
+def _tokens(texts: list[str]) -> Tokens:
+    clean = [text.encode("utf-8", "replace").decode() for text in texts]  # half a surrogate pair is valid JSON
+    return token_column(text_column(pa.array(clean, pa.large_string())))
+
+
+def _repeated(tokens: Tokens) -> Array:
+    """Texts that have the tokens of a text before them."""
+    seen: set[bytes] = set()
+    repeated = np.zeros(len(tokens.first) - 1, np.bool_)
+    for text, (a, b) in enumerate(zip(tokens.first[:-1].tolist(), tokens.first[1:].tolist(), strict=True)):
+        key = tokens.hashes[a:b].tobytes()
+        repeated[text] = key in seen
+        seen.add(key)
+    return repeated
+
+
+def _phrases(path: str) -> list[str]:
+    with opened(Path(path)) as file:
+        return io.TextIOWrapper(file, "utf-8-sig", "replace").read().splitlines()
+
+
+def _publish(made: BenchmarkIndex, folder: Path) -> None:
+    """All of it or nothing, and whoever is first."""
+    new = Path(tempfile.mkdtemp(dir=folder.parent, prefix="benchmarks-", suffix=".tmp"))
+    for name, array in (made.runs._asdict() | made.labels._asdict()).items():
+        np.save(new / f"{name}.npy", array)
+    (new / "accounts.json").write_text(json.dumps([account._asdict() for account in made.accounts]), encoding="utf-8")
+    try:
+        os.rename(new, folder)  # noqa: PTH104  Path.rename would read the same
+    except OSError:
+        shutil.rmtree(new, ignore_errors=True)
+        if not folder.is_dir():
+            raise
+
+
+def _mapped(folder: Path) -> BenchmarkIndex:
+    def load(name: str) -> Array:
+        array: Array = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
+        array.flags.writeable = False
+        return array
+
+    accounts = json.loads((folder / "accounts.json").read_text(encoding="utf-8"))
+    index, labels = Index(*(load(name) for name in Index._fields)), TextColumn(*(load(name) for name in TextColumn._fields))
+    return BenchmarkIndex(index, labels, tuple(Account(**account) for account in accounts))

@@ -1,0 +1,52 @@
+"""Of rows that met their like: groups with the same 128-bit key, the first of each by the policy, and what becomes of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stages.dedup.exact import hexadecimal
+
+Array = np.ndarray[Any, Any]
+
+
+class Groups(NamedTuple):
+    """Rows sorted by key and then by the policy; the group of each, its size, and its place in it, the survivor 0."""
+
+    rows: pa.Table
+    group: Array
+    size: Array
+    place: Array
+
+
+def groups(rows: pa.Table, order: Sequence[tuple[str, str]]) -> Groups:
+    rows = rows.take(pc.sort_indices(rows, sort_keys=[("key", "ascending"), ("low", "ascending"), *order]))
+    key, low = rows["key"].to_numpy(), rows["low"].to_numpy()
+    begins = np.ones(len(rows), dtype=bool)
+    begins[1:] = (key[1:] != key[:-1]) | (low[1:] != low[:-1])
+    first = np.flatnonzero(begins)
+    group = np.cumsum(begins) - 1
+    sizes = np.diff(np.append(first, len(rows)))
+    return Groups(rows, group, sizes[group], np.arange(len(rows)) - first[group] if len(rows) else np.zeros(0, np.int64))
+
+
+def members(rows: pa.Table, order: Sequence[tuple[str, str]], reason: str, same: str, size: str) -> pa.Table:
+    """The members of groups of two and more, as `Flow.drop` takes them: the survivor without a reason, the others with one, and with a
+    detail that names the survivor (`same` and its uid). `size` names the signal with the group's size."""
+    found = groups(rows, order)
+    uid = found.rows["uid"].to_numpy()
+    survivor = uid[found.place == 0][found.group] if len(uid) else uid
+    loses = pa.array(found.place > 0)
+    nothing = pa.scalar(None, pa.string())
+    made = {
+        "home": found.rows["home"],
+        "uid": found.rows["uid"],
+        "reason": pc.if_else(loses, pa.scalar(reason), nothing),
+        "detail": pc.if_else(loses, pc.binary_join_element_wise(f"{same} ", hexadecimal(survivor), ""), nothing),
+        size: pa.array(found.size.astype(np.uint32)),
+    }
+    return pa.table(made).filter(pa.array(found.size > 1))
