@@ -1,0 +1,70 @@
+"""Near-deduplication on the engine: the same survivors for any workers, parts and order, an index that a later run finds, and a report to read."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from runs import go, save, written
+
+RECIPE = "name: r\nparts: {{{parts}}}\nsources:\n  a: {{jsonl: {{path: {path}}}}}\nstages:\n  - minhash_dedup: {{{settings}}}\n  - write\n"
+FILES = [f"f{n}.jsonl" for n in range(6)]
+
+
+def make(folder: Path) -> None:
+    """Sixty texts, twenty with an edited copy in another file, and one that is there thirty times."""
+    folder.mkdir()
+    dice = random.Random(0)
+    words = [f"w{n}" for n in range(4000)]
+    pages = [[dice.choice(words) for _ in range(80)] for _ in range(60)]
+    texts = [*pages, *([*page[:40], "edited", *page[40:]] for page in pages[:20]), *([pages[30]] * 30)]
+    dice.shuffle(texts)
+    for at, name in enumerate(FILES):
+        save(folder / name, "".join(json.dumps({"text": " ".join(t)}) + "\n" for t in texts[at::6]))
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[int, str]]]:
+    folder = tmp_path_factory.mktemp("usual")
+    make(folder / "in")
+    go(save(folder / "r.yaml", RECIPE.format(parts="files: 1", path="in", settings=f"save_index: {folder / 'index'}")), folder / "out")
+    found = written(folder / "out")
+    assert len(found) == 60 and sum(" edited " in text for _, text in found) == 20, "of two the longer stays"
+    return folder, found
+
+
+@pytest.mark.parametrize(("parts", "workers"), [("files: 50", 1), ("files: 1, max_bytes: 3000", 2)])
+def test_parts_and_workers_do_not_matter(tmp_path: Path, usual: tuple[Path, list[tuple[int, str]]], parts: str, workers: int) -> None:
+    make(tmp_path / "in")
+    go(save(tmp_path / "r.yaml", RECIPE.format(parts=parts, path="in", settings="")), tmp_path / "out", workers=workers)
+    assert written(tmp_path / "out") == usual[1]
+
+
+def test_the_order_of_files_does_not_matter(tmp_path: Path, usual: tuple[Path, list[tuple[int, str]]]) -> None:
+    make(tmp_path / "in")
+    listed = f"[{', '.join(f'in/{n}' for n in (*FILES[3:], *FILES[:3]))}]"
+    go(save(tmp_path / "r.yaml", RECIPE.format(parts="files: 1", path=listed, settings="")), tmp_path / "out")
+    assert written(tmp_path / "out") == usual[1]
+
+
+def test_a_later_run_against_the_saved_index(tmp_path: Path, usual: tuple[Path, list[tuple[int, str]]]) -> None:
+    folder, kept = usual
+    fresh = ["a text that is new and that nobody has seen before " * 3, f"now {kept[0][1]}"]
+    (tmp_path / "in").mkdir()
+    save(tmp_path / "in" / "f.jsonl", "".join(json.dumps({"text": t}) + "\n" for t in fresh))
+    go(save(tmp_path / "r.yaml", RECIPE.format(parts="files: 1", path="in", settings=f"against: [{folder / 'index'}]")), tmp_path / "out")
+    assert [text for _, text in written(tmp_path / "out")] == fresh[:1]
+    (row,) = [
+        r for p in (tmp_path / "out" / "stages" / "minhash_dedup" / "rejects").glob("*.parquet") for r in pq.read_table(p).to_pylist()
+    ]
+    assert row["reason"] == "near_duplicate" and row["detail"].endswith(f" like {kept[0][0]:016x}")
+
+
+def test_the_report_shows_clusters_and_marked_pairs(usual: tuple[Path, list[tuple[int, str]]]) -> None:
+    page = (usual[0] / "out" / "report.html").read_text()
+    assert (
+        "21 clusters of 71 documents, by size; the largest has 31" in page and "<ins>edited</ins>" in page and "18 bands of 7 rows" in page
+    )
