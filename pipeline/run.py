@@ -16,7 +16,7 @@ from pipeline import fingerprint
 from pipeline.cluster import Where
 from pipeline.counts import Account, Count
 from pipeline.engine import Engine, Watcher
-from pipeline.errors import NotConserved, RecipeError
+from pipeline.errors import NotConserved, RecipeError, RunFailed
 from pipeline.flow import DaskFlow
 from pipeline.journal import Journal, files_of
 from pipeline.leg import Result, Task
@@ -25,7 +25,7 @@ from pipeline.parts import Documents, Part
 from pipeline.plan import GlobalNode, Leg, Node, Plan, make_plan
 from pipeline.recipe import Recipe, Source, Step
 from pipeline.store import Store, one_run_at_a_time
-from stages.stage import Annotate, Global, Map, Reader, Rule, Sink, Stage
+from stages.stage import Annotate, CannotRun, Global, Map, Reader, Rule, Sink, Stage
 
 PACKAGES = ("gristmill", "pyarrow", "numpy", "dask", "distributed", "resiliparse", "xxhash", "pydantic")
 
@@ -160,7 +160,10 @@ class _Run:
         print_ = node.fingerprint(self.recipe)
         flow = DaskFlow(engine, self.store, node.step, node.name, print_, self.recipe.head.rejects.model_dump(), self.account)
         stage = cast(Global, node.step.stage)
-        after = cast(Documents, stage.run(docs, flow))
+        try:
+            after = cast(Documents, stage.run(docs, flow))
+        except CannotRun as error:
+            raise RunFailed(f"{node.name}: {error}") from error
         self.told[node.name] = flow.told
         count = self.account.total(node.name)
         if node.name not in self.account.stages:  # a stage that only looks: all stay

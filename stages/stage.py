@@ -132,6 +132,10 @@ class NoSuchSignal(AttributeError):
     """A stage asked for a column that nobody put there: the recipe's fault, never a document's."""
 
 
+class CannotRun(Exception):
+    """A global stage cannot work with what it was given; the message is for the person who wrote the recipe."""
+
+
 class Signals:
     """Columns of a batch as numpy arrays, by name: `signals.words`, `signals.uid`."""
 
@@ -377,6 +381,6 @@ def with_columns(batch: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.Reco
 
 
 __all__ = [
-    "PLACEMENT", "Annotate", "Applied", "Dataset", "Flow", "Global", "Map", "Mask", "NoSuchSignal", "Origin", "Range", "Reader", "Rewrite", "Rows",
+    "PLACEMENT", "Annotate", "Applied", "CannotRun", "Dataset", "Flow", "Global", "Map", "Mask", "NoSuchSignal", "Origin", "Range", "Reader", "Rewrite", "Rows",
     "Rule", "Settings", "Signals", "Sink", "Stage", "Verdict", "snake_case", "with_columns",
 ]  # fmt: skip

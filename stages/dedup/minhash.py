@@ -20,7 +20,7 @@ from kernels.minhash import band_hashes, bands_for, chance_of_meeting, signature
 from kernels.nominate import PASSED_ON, pairs_in_buckets, pairs_with_saved
 from kernels.tokens import jaccard_of_pairs, shingle_sets
 from stages.dedup.near import NO_CLUSTER, SAVED, NearDuplicates, Sketches, each_pair_once, rows_of
-from stages.stage import Dataset, Flow, Rows
+from stages.stage import CannotRun, Dataset, Flow, Rows
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -215,7 +215,7 @@ def load_index(flow: Flow, address: str, facts: dict[str, int]) -> Rows:
     rows, made = flow.load(address)
     differ = [f"{name} {made.get(name)} and not {value}" for name, value in facts.items() if made.get(name) != value]
     if differ:
-        raise ValueError(f"{address} was made with other settings ({', '.join(differ)}): its bands and ours would never meet")
+        raise CannotRun(f"{address} was made with other settings ({', '.join(differ)}): its bands and ours would never meet")
     return rows
 
 

@@ -16,7 +16,7 @@ from scattered import Scattered
 from kernels.tokens_plain import jaccard_plain, shingles_plain
 from stages import MinHashDedup
 from stages.dedup import minhash
-from stages.stage import snake_case
+from stages.stage import CannotRun, snake_case
 
 SCHEMA = pa.schema(
     [
@@ -250,7 +250,7 @@ def test_an_index_made_otherwise_is_refused() -> None:
     flow = Scattered(1)
     docs = table([" ".join(prose(random.Random(8), 50))])
     MinHashDedup(save_index="index", seed=1).run(flow.parts(docs), flow)
-    with pytest.raises(ValueError, match="seed 1 and not 0"):
+    with pytest.raises(CannotRun, match="seed 1 and not 0"):
         MinHashDedup(against=["index"]).run(flow.parts(docs), flow)
     with pytest.raises(ValidationError, match="nothing to compare with"):
         MinHashDedup(within=False)
