@@ -9,10 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stages.dedup.bloom import BloomDedup
     from stages.dedup.decontaminate import BenchmarkOverlap, CutContamination, Decontaminate
     from stages.dedup.exact import ExactDedup
     from stages.dedup.minhash import MinHashDedup
+    from stages.dedup.paragraph import ParagraphDedup
+    from stages.dedup.simhash import SimHashDedup
     from stages.dedup.substring import SubstringDedup
+    from stages.dedup.url import UrlDedup
     from stages.extract.stage import Extract
     from stages.read.arrow import Arrow
     from stages.read.jsonl import Jsonl
@@ -41,6 +45,7 @@ HOMES: dict[str, str] = {
     "Arrow": "stages.read.arrow",
     "BadWords": "stages.text.bad_words",
     "BenchmarkOverlap": "stages.dedup.decontaminate",
+    "BloomDedup": "stages.dedup.bloom",
     "Boilerplate": "stages.text.boilerplate",
     "C4Lines": "stages.rules.c4",
     "C4Quality": "stages.rules.c4",
@@ -57,6 +62,7 @@ HOMES: dict[str, str] = {
     "KeepLanguages": "stages.rules.language",
     "Language": "stages.text.language",
     "MinHashDedup": "stages.dedup.minhash",
+    "ParagraphDedup": "stages.dedup.paragraph",
     "ParagraphLanguages": "stages.text.language",
     "Parquet": "stages.read.parquet",
     "PersonalData": "stages.text.personal_data",
@@ -66,7 +72,9 @@ HOMES: dict[str, str] = {
     "Repair": "stages.text.repair",
     "Sample": "stages.sample",
     "SubstringDedup": "stages.dedup.substring",
+    "SimHashDedup": "stages.dedup.simhash",
     "TextSignals": "stages.text.signals",
+    "UrlDedup": "stages.dedup.url",
     "UrlRules": "stages.text.url_rules",
     "Warc": "stages.read.warc",
     "Wet": "stages.read.wet",
@@ -78,6 +86,7 @@ __all__ = [
     "Arrow",
     "BadWords",
     "BenchmarkOverlap",
+    "BloomDedup",
     "Boilerplate",
     "C4Lines",
     "C4Quality",
@@ -94,6 +103,7 @@ __all__ = [
     "KeepLanguages",
     "Language",
     "MinHashDedup",
+    "ParagraphDedup",
     "ParagraphLanguages",
     "Parquet",
     "PersonalData",
@@ -103,7 +113,9 @@ __all__ = [
     "Repair",
     "Sample",
     "SubstringDedup",
+    "SimHashDedup",
     "TextSignals",
+    "UrlDedup",
     "UrlRules",
     "Warc",
     "Wet",

@@ -1,0 +1,109 @@
+"""Documents that are nearly the same by SimHash: fingerprints of 64 or 128 bits that differ in few of them (Charikar 2002; Manku et al. 2007).
+
+One number a document instead of a signature: 8 or 16 bytes. It finds copies with small edits, and less sharply than `minhash_dedup`, which is the better
+choice unless space is short or fingerprints are what others ask for; docs/dedup.md compares them.
+"""
+
+from __future__ import annotations
+
+from math import comb
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from kernels.columns import text_column
+from kernels.simhash import distances, fingerprints, pairs_within, tables_of
+from kernels.tokens_plain import mixed
+from stages.dedup.near import NO_CLUSTER, NearDuplicates, Sketches
+from stages.stage import Dataset, Flow, Rows
+
+Array = np.ndarray[Any, np.dtype[Any]]
+MOST_TABLES = 128
+
+
+class SimHashDedup(NearDuplicates):
+    """Keep one of documents whose fingerprints differ in at most `distance` bits.
+
+    A document goes only for one that stays; who stays: by `prefer`, then by uid. Every pair within the distance that shares a bucket is found; words
+    are those of `minhash_dedup`. Documents without words are like none.
+    """
+
+    bits: Annotated[Literal[64, 128], Field(description="length of a fingerprint")] = 64
+    distance: Annotated[int, Field(description="bits in which two that are alike may differ", ge=0, le=32)] = 3
+    ngram: Annotated[int, Field(description="words in a shingle", ge=1, le=64)] = 3
+    blocks: Annotated[
+        int | None, Field(description="pieces of a fingerprint; more make more tables with smaller buckets (default: distance + 2)", ge=1)
+    ] = None
+    seed: Annotated[int, Field(description="of all hashes", ge=0)] = 0
+
+    prefix: ClassVar[str] = "simhash"
+    cluster_size: ClassVar[str] = "simhash_cluster_size"
+
+    @model_validator(mode="after")
+    def _tables_fit(self) -> Self:
+        if self.pieces <= self.distance or self.pieces > self.bits:
+            raise ValueError(
+                f"{self.pieces} blocks for a distance of {self.distance}: there must be more blocks than that, and at most {self.bits}"
+            )
+        if comb(self.pieces, self.distance) > MOST_TABLES:
+            raise ValueError(
+                f"{self.pieces} blocks and a distance of {self.distance} need {comb(self.pieces, self.distance):,} tables; at most {MOST_TABLES}"
+            )
+        return self
+
+    @property
+    def pieces(self) -> int:
+        return self.blocks or self.distance + 2
+
+    @property
+    def masks(self) -> Array:
+        return np.array(tables_of(self.bits, self.distance, self.pieces), np.uint64)
+
+    @property
+    def at_least(self) -> float:
+        return 1 - self.distance / self.bits
+
+    def alike(self, docs: Dataset, flow: Flow) -> Rows:
+        rows = flow.map(self.sign, docs, columns=("uid", "text"), by="key", fan=len(self.masks))
+        return self.compared(flow.exchange(self.nominate, rows), docs, flow, by="left")
+
+    def sign(self, docs: pa.Table) -> pa.Table:
+        """A row for each table of each document that has words."""
+        words, shingles = fingerprints(text_column(docs["text"]), self.ngram, self.bits, self.seed)
+        words, uid = words[shingles > 0], docs["uid"].to_numpy()[shingles > 0]
+        keys = np.stack([key_of(words & mask, table) for table, mask in enumerate(self.masks)], axis=1)
+        tables = len(self.masks)
+        rows = {"key": keys.reshape(-1), "uid": np.repeat(uid, tables), "table": np.tile(np.arange(tables, dtype=np.uint8), len(uid))}
+        rows |= {f"word{n}": np.repeat(words[:, n], tables) for n in range(words.shape[1])}
+        return pa.table(rows)
+
+    def nominate(self, rows: pa.Table) -> pa.Table:
+        """Pairs within the distance, each once."""
+        names = [f"word{n}" for n in range(self.bits // 64)]
+        order = np.lexsort([rows[name].to_numpy() for name in ("uid", *names, "key")])
+        key, table, uid, home = (rows[name].to_numpy()[order] for name in ("key", "table", "uid", "home"))
+        words = np.stack([rows[name].to_numpy()[order] for name in names], axis=1)
+        a, b = pairs_within(key, table, words, uid, self.masks, self.distance)
+        left, right = np.where(uid[a] < uid[b], a, b), np.where(uid[a] < uid[b], b, a)
+        found = {"home": home[left], "left": uid[left], "right": uid[right], "right_home": home[right]}
+        return pa.table(found | {"cluster": np.full(len(left), NO_CLUSTER, np.uint64)})
+
+    def sketches(self, text: pa.ChunkedArray) -> Sketches:
+        words, _ = fingerprints(text_column(text), self.ngram, self.bits, self.seed)
+        return words.reshape(-1), np.arange(len(words) + 1) * words.shape[1]
+
+    def similarities(self, sketches: Sketches, left: Array, right: Array) -> Array:
+        return 1 - distances(sketches[0].reshape(-1, self.bits // 64), left, right) / self.bits
+
+
+def key_of(words: Array, table: int) -> Array:
+    """A well-mixed name for the bucket of each fingerprint in a table."""
+    key = np.full(len(words), mixed(table + 1), np.uint64)
+    for word in range(words.shape[1]):
+        key = (key ^ words[:, word]) * np.uint64(0xBF58476D1CE4E5B9)
+        key ^= key >> np.uint64(29)
+        key = key * np.uint64(0x94D049BB133111EB)
+        key ^= key >> np.uint64(32)
+    return key
