@@ -7,8 +7,9 @@ Recall by kind of edit and speed beside others: benchmarks/minhash.py, docs/dedu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,7 @@ from kernels.minhash import band_hashes, bands_for, chance_of_meeting, signature
 from kernels.nominate import PASSED_ON, pairs_in_buckets, pairs_with_saved
 from kernels.tokens import jaccard_of_pairs, shingle_sets
 from stages.dedup.near import NO_CLUSTER, SAVED, NearDuplicates, Sketches, each_pair_once, rows_of
-from stages.stage import CannotRun, Dataset, Flow, Rows
+from stages.stage import PLACEMENT, CannotRun, Dataset, Flow, Rows
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -55,6 +56,10 @@ class MinHashDedup(NearDuplicates):
     save_index: Annotated[
         str | None, Field(description="folder to keep the bands and sketches of what stays in, for `against` of a later run")
     ] = None
+
+    device: Literal["cpu", "gpu"] = Field(
+        default="cpu", description="where band hashes are made; the bits are the same (gpu needs the extra `gpu`)", json_schema_extra=PLACEMENT
+    )
 
     prefix: ClassVar[str] = "minhash"
     cluster_size: ClassVar[str] = "minhash_cluster_size"
@@ -209,6 +214,14 @@ def jaccard_of_least(a: Array, b: Array) -> float:
     a, b = a[a <= end], b[b <= end]
     shared = len(np.intersect1d(a, b, assume_unique=True))
     return shared / (len(a) + len(b) - shared)
+
+
+def on_gpu() -> Callable[..., tuple[Array, Array]]:
+    try:
+        from kernels.gpu.minhash import band_hashes as found
+    except ImportError as error:
+        raise CannotRun(f"device: gpu needs torch and triton, `pip install 'gristmill[gpu]'` ({error})") from error
+    return found
 
 
 def load_index(flow: Flow, address: str, facts: dict[str, int]) -> Rows:
