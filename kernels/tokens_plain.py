@@ -72,6 +72,11 @@ def shingles_plain(text: str, width: int, seed: int = 0) -> list[int]:
     return [mixed(_polynomial(hashes[i : i + width]) + mixed(seed) & ALL) for i in range(len(hashes) - width + 1)]
 
 
+def jaccard_plain(left: set[int], right: set[int]) -> float:
+    """What both share, of what they have together; two that are empty share nothing."""
+    return len(left & right) / len(left | right) if left or right else 0.0
+
+
 def _polynomial(hashes: list[int]) -> int:
     value = 0
     for h in hashes:

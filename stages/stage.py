@@ -26,7 +26,7 @@ from stages.documents import Reading
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 # A field marked so says where work is done, never what comes out; it is left out of fingerprints. All others count.
-PLACEMENT = {"placement": True}
+PLACEMENT: dict[str, Any] = {"placement": True}
 
 
 class Settings(BaseModel):

@@ -107,7 +107,9 @@ def _built(wanted: Wanted) -> BenchmarkIndex:
             raise BenchmarkError(f"{benchmark.name}: {what}, so that nothing of it would be found")
         items = len({text.item for text in texts})
         accounts.append(
-            Account(benchmark.name, items, len(texts), int(short.sum()), int((again & ~short).sum()), int((~short & ~again & ~sought).sum()))
+            Account(
+                benchmark.name, items, len(texts), int(short.sum()), int((again & ~short).sum()), int((~short & ~again & ~sought).sum())
+            )
         )
     labels = text_column(pa.array([text.label for texts in found for text in texts], pa.large_string()))
     return BenchmarkIndex(index, labels, tuple(accounts))

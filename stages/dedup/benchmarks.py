@@ -62,7 +62,9 @@ def files_of(folder: Path, benchmark: Benchmark) -> list[Path]:
         found += files
     for file in found:
         if not kind_of(file):
-            raise BenchmarkError(f"{benchmark.name}: {file}: its name ends in none of {', '.join(KINDS)} (with or without {', '.join(PACKED)})")
+            raise BenchmarkError(
+                f"{benchmark.name}: {file}: its name ends in none of {', '.join(KINDS)} (with or without {', '.join(PACKED)})"
+            )
     return list(dict.fromkeys(found))
 
 
@@ -102,7 +104,9 @@ def values_at(row: Any, field: str, where: str) -> Iterator[str]:
                 raise BenchmarkError(f"{where}: {no_such_field(field, steps, list(value))}")
             yield from walk(value[steps[0]], steps[1:])
         elif steps or not isinstance(value, str | int | float):
-            raise BenchmarkError(f"{where}: field {field!r} holds no text but {type(value).__name__}" + (f" above {steps[0]!r}" if steps else ""))
+            raise BenchmarkError(
+                f"{where}: field {field!r} holds no text but {type(value).__name__}" + (f" above {steps[0]!r}" if steps else "")
+            )
         else:
             yield str(value)
 
@@ -129,7 +133,9 @@ def rows_of(file: Path, fields: tuple[str, ...]) -> Iterator[tuple[str, dict[str
             else:
                 yield from table_rows(data, kind, file, fields)
     except (OSError, EOFError, zstandard.ZstdError, pa.ArrowException) as error:
-        raise BenchmarkError(f"{file}: cannot be read ({str(error).splitlines()[0][:200] if str(error) else type(error).__name__})") from error
+        raise BenchmarkError(
+            f"{file}: cannot be read ({str(error).splitlines()[0][:200] if str(error) else type(error).__name__})"
+        ) from error
 
 
 def opened(file: Path) -> IO[bytes]:

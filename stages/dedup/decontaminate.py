@@ -130,7 +130,7 @@ class CutContamination(WithBenchmarks, Rewrite):
     """
 
     at_least: Annotated[Share, Field(description="cut the n-grams of texts of which the document has such a share, or of `any`")] = "any"
-    margin: Annotated[int, Field(description="characters that go with a match on each side; no word is cut in two", ge=0)] = 200
+    margin: Annotated[int, Field(description="characters that go with a match on each side; no word is cut in two", ge=0, le=10_000)] = 200
     shortest_piece: Annotated[int, Field(description="a piece of fewer characters goes", ge=0)] = 200
     max_pieces: Annotated[int, Field(description="a document that falls into more pieces, short ones too, is dropped", ge=1)] = 10
 
@@ -188,7 +188,9 @@ def contaminated_spans(column: TextColumn, sought: BenchmarkIndex, at_least: flo
         if len(hits.runs):
             scratch = scratch if len(scratch.run_seen) else scratch_for(index)
             texts[start:stop] = overlaps_of(tokens, piece.offsets, hits, index, scratch, 2 * start).text
-            documents, begins, ends = widened(piece, tokens, spans_of(tokens, hits, index, at_least, scratch, 2 * start + len(piece)), margin)
+            documents, begins, ends = widened(
+                piece, tokens, spans_of(tokens, hits, index, at_least, scratch, 2 * start + len(piece)), margin
+            )
             spans.append((documents + start, begins, ends))
     documents, begins, ends = (np.concatenate(parts) for parts in zip(*spans, strict=True))
     return (documents, begins, ends), texts

@@ -13,7 +13,7 @@ from pipeline import recipe as recipes
 from pipeline.measures import with_measures
 
 RECIPES = Path(__file__).parents[2] / "recipes"
-NAMES = ["dclm", "dolma", "fineweb", "multilingual", "refinedweb"]
+NAMES = ["dclm", "decontaminate", "dolma", "fineweb", "multilingual", "refinedweb"]
 ORDERS = {
     "fineweb": [
         "extract",
@@ -23,10 +23,12 @@ ORDERS = {
         "c4_lines",
         "c4_quality",
         "fineweb_quality",
+        "minhash_dedup",
         "personal_data",
     ],
     "dclm": ["extract", "repair", "keep_languages", "gopher_quality", "gopher_repetition", "refinedweb_lines", "refinedweb_quality"],
-    "refinedweb": ["extract", "keep_languages", "gopher_repetition", "gopher_quality", "refinedweb_lines", "refinedweb_quality"],
+    "refinedweb": ["extract", "keep_languages", "gopher_repetition", "gopher_quality", "refinedweb_lines", "refinedweb_quality", "minhash_dedup"],
+    "decontaminate": ["keep_languages", "gopher_quality"],
     "dolma": ["keep_languages", "c4_lines", "dolma_gopher", "personal_data"],
     "multilingual": ["extract", "keep_languages", "gopher_repetition", "fineweb_quality", "gopher_quality", "repair", "personal_data"],
 }
@@ -72,7 +74,7 @@ def test_a_recipe_keeps_prose_and_drops_junk(name, tmp_path):
     lines(tmp_path / "in" / "a.jsonl", texts)
     text = (RECIPES / f"{name}.yaml").read_text()
     text, sources = re.subn(r"(?m)^    \w+: \{path: crawl-data.*$", f"    jsonl: {{path: {tmp_path}/in}}", text)
-    text = re.sub(r"(?m)^  - extract:.*\n", "", text).replace("multilingual/", f"{RECIPES}/multilingual/")
+    text = re.sub(r"(?m)^  - extract(:.*)?\n", "", text).replace("multilingual/", f"{RECIPES}/multilingual/")
     assert sources == 1
     go(save(tmp_path / "recipe.yaml", text), tmp_path / "out")
     kept = [row[1] for row in written(tmp_path / "out")]
