@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import json
 import os
 import shlex
@@ -14,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from pipeline import template
 from pipeline.errors import Alarmed, GristmillError, RecipeError, RunFailed, in_words
 
 app = typer.Typer(
@@ -62,6 +65,8 @@ def run_command(
     as_json: AsJson = False,
 ) -> None:
     """Carry a recipe out. Run it again to go on where it stopped; only what changed is done again."""
+    if not (scheduler or cluster) and out and is_new(out, recipe):
+        template.begin(recipe)  # loads stages while we read the recipe
     from pipeline import recipe as recipes
     from pipeline.cluster import Where
     from pipeline.estimate import estimate, share_of
@@ -259,6 +264,14 @@ def demo(out: Annotated[Path, typer.Option("--out", help="where the demo goes")]
         raise GristmillError("the demo's result is not what was planted in it")
 
 
+def is_new(out: str, recipe: Path) -> bool:
+    """Is this a recipe to carry out in a folder of this machine that holds no run yet?"""
+    try:
+        return "://" not in out and recipe.is_file() and not Path(out, "run.json").exists()
+    except OSError:  # a run says why it cannot be
+        return False
+
+
 def out_of(recipe: Any, out: str | None) -> str:
     """Where a run goes: the command line, else the recipe, else out/NAME beside the recipe."""
     if out:
@@ -289,7 +302,25 @@ def main() -> None:
     except OSError as error:
         console(stderr=True).print(f"[red]{escape(in_words(error))}[/red]", soft_wrap=True)
         sys.exit(1)
+    finally:
+        template.end()
+
+
+def command() -> None:
+    """`main` as a process of its own, that does not spend 0.2 s on taking its modules apart at the end."""
+    code: object = 0
+    try:
+        main()
+    except SystemExit as leaving:
+        code = leaving.code
+    if not isinstance(code, int | None):
+        sys.exit(str(code))
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError, ValueError):  # whoever read our output may have gone
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code or 0)
 
 
 if __name__ == "__main__":
-    main()
+    command()

@@ -7,9 +7,11 @@ for a round trip through the scheduler costs about a millisecond. A task whose w
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Protocol
 
 from pipeline.cluster import Where, connected
@@ -20,6 +22,7 @@ from pipeline.work import run_tasks
 
 TOGETHER_BYTES = 32 << 20
 TOGETHER_TASKS = 256
+SLOW_START = 10.0  # seconds worth a word
 IN_FLIGHT = 3  # tasks sent for each worker: one at work, two on the way
 
 
@@ -36,12 +39,16 @@ class Watcher(Protocol):
 class Engine:
     """Runs tasks for one run folder; starts workers when the first task needs them."""
 
-    def __init__(self, journal: Journal, where: Where, watcher: Watcher, before_workers: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, journal: Journal, where: Where, watcher: Watcher, recipe: Path, before_workers: Callable[[], None] | None = None
+    ) -> None:
+        self.recipe = recipe
         self.before_workers = before_workers
         self.journal = journal
         self.where = where
         self.watcher = watcher
         self.worked = 0
+        self._along: list[Task] = []
         self._stack = contextlib.ExitStack()
         self._client: Any = None
 
@@ -55,13 +62,16 @@ class Engine:
     @property
     def client(self) -> Any:
         if self._client is None:
+            start = time.monotonic()
             with ThreadPoolExecutor(1) as aside:  # processes take seconds to start; tasks wait for both
                 ready = aside.submit(self.before_workers) if self.before_workers is not None else None
-                self._client = self._stack.enter_context(connected(self.where))
+                self._client = self._stack.enter_context(connected(self.where, self.recipe))
                 if not self.where.scheduler:
                     self._client.wait_for_workers(1, timeout=600)
                 if ready is not None:
                     ready.result()
+            if self.before_workers is None and time.monotonic() - start > SLOW_START:
+                self.watcher.note(f"workers were ready after {time.monotonic() - start:.0f} s; the next run finds kernels and tables made")
             self.watcher.connected(getattr(self._client, "dashboard_link", None), self.slots)
         return self._client
 
@@ -69,6 +79,25 @@ class Engine:
     def slots(self) -> int:
         """How many tasks the workers can do at once."""
         return max(1, len(self._client.nthreads())) if self._client is not None else self.where.count
+
+    def along(self, task: Task) -> None:
+        """A task that nothing waits for: it travels with the next that are worked on."""
+        if task["task"] not in self.journal.done:
+            self._along.append(task)
+
+    def finish_along(self) -> None:
+        """Those after which nothing came to travel with, if there are workers."""
+        if self._client is not None:
+            along, self._along = self._along, []
+            self.run(along)
+
+    def result_along(self, task: Task) -> Result:
+        """The result of a task that went along. In a run that needed no workers none are started for it."""
+        if task["task"] not in self.journal.done:
+            [result] = run_tasks([task])
+            self.accept(task, result)
+            self.journal.flush()
+        return self.journal.done[task["task"]]
 
     def run(self, tasks: Iterable[Task]) -> dict[str, Result]:
         """The result of every task, by fingerprint."""
@@ -82,7 +111,8 @@ class Engine:
                 results[task["task"]] = known
                 self.watcher.finished(task, known, anew=False)
         if left:
-            self._work(left, results)
+            along, self._along = self._along, []
+            self._work(left + along, results)
             self.journal.flush()
         return results
 
@@ -123,18 +153,22 @@ class Engine:
                 groups.appendleft((group, careful))
             else:
                 for task, result in zip(group, future.result(), strict=False):
-                    if "failed" in result:
-                        if "trace" in result:
-                            # for whoever mends the stage; the person at the keyboard gets the message
-                            self.journal.store.write("logs/trace.txt", result["trace"].encode("utf-8", "replace"))
-                            result["failed"] += f" (where in the code: {self.journal.store.at('logs/trace.txt')})"
-                        raise (NotConserved if result.get("error") == "NotConserved" else RunFailed)(result["failed"])
+                    self.accept(task, result)
                     results[task["task"]] = result
-                    self.journal.add(task["task"], result)
                     self.worked += 1
                     self.watcher.finished(task, result, anew=True)
             future.release()
             send()
+
+    def accept(self, task: Task, result: Result) -> None:
+        """A result goes into the journal; a failure ends the run."""
+        if "failed" in result:
+            if "trace" in result:
+                # for whoever mends the stage; the person at the keyboard gets the message
+                self.journal.store.write("logs/trace.txt", result["trace"].encode("utf-8", "replace"))
+                result["failed"] += f" (where in the code: {self.journal.store.at('logs/trace.txt')})"
+            raise (NotConserved if result.get("error") == "NotConserved" else RunFailed)(result["failed"])
+        self.journal.add(task["task"], result)
 
 
 def together(tasks: list[Task], slots: int) -> list[list[Task]]:

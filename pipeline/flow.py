@@ -25,6 +25,7 @@ from stages.stage import Dataset, JoinFunction, MapFunction, MeetFunction, Merge
 
 ROWS_A_BUCKET = 1_000_000
 MOST_BUCKETS = 1 << 14
+BUCKETS_FOR_WORK = 16  # of few rows in many parts, so that more than one worker has something to do
 ROWS_A_GROUP = 100_000
 BYTES_A_GROUP = 32 << 20
 PARTS_ALONE = 1024  # up to so many parts, each is a task of its own
@@ -50,7 +51,7 @@ class DaskFlow:
 
     def map(self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], by: str, fan: int = 1) -> Rows:
         documents = cast(Documents, docs)
-        buckets = buckets_for(documents.rows * fan, ROWS_A_BUCKET, MOST_BUCKETS)
+        buckets = max(buckets_for(documents.rows * fan, ROWS_A_BUCKET, MOST_BUCKETS), BUCKETS_FOR_WORK if len(documents.parts) > 1 else 1)
         tasks = [
             self.task(
                 "map",

@@ -15,7 +15,7 @@ from pipeline import fingerprint
 from pipeline.errors import RecipeError
 from pipeline.measures import decides_on_the_spot, measured_again, pieces, seen_by, texts_kept, with_measures
 from pipeline.recipe import Recipe, Source, Step
-from stages.stage import Annotate, Global, Rule, Sink
+from stages.stage import Annotate, Global, Rule, Sink, Stage
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,11 @@ class Plan:
             for step in node.in_order_of_work if isinstance(node, Leg) else (node.step,):
                 order.setdefault(step.called, step)
         return list(order.items())
+
+    def to_prepare(self) -> list[Stage]:
+        """Stages that have work which is worth doing once on a machine."""
+        stages = [thing.stage for _, thing in self.stage_order() if isinstance(thing, Step)]
+        return [stage for stage in stages if type(stage).prepare is not Stage.prepare]
 
 
 def make_plan(recipe: Recipe) -> Plan:

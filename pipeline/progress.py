@@ -128,6 +128,8 @@ class LiveView(Quiet):
 
     def finished(self, task: Task, result: Result, anew: bool) -> None:
         bar = self.bars[task["node"]]
+        if task["kind"] == "pages":
+            return
         if task["kind"] == "leg":
             self.progress.advance(bar)
         elif task["kind"] == "decide":

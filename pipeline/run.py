@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 
 import psutil
 
-from pipeline import fingerprint
+from pipeline import fingerprint, template
 from pipeline.cluster import Where
 from pipeline.counts import Account, Count
 from pipeline.engine import Engine, Watcher
@@ -24,8 +24,9 @@ from pipeline.leg_tasks import Inputs, Portion, find_inputs, global_task, tasks_
 from pipeline.parts import Documents, Part
 from pipeline.plan import GlobalNode, Leg, Node, Plan, make_plan
 from pipeline.recipe import Recipe, Source, Step
+from pipeline.side_by_side import task_of_pages
 from pipeline.store import Store, one_run_at_a_time
-from stages.stage import Annotate, CannotRun, Global, Map, Reader, Rule, Sink, Stage
+from stages.stage import Annotate, CannotRun, Global, Reader, Rule, Sink, Stage
 
 PACKAGES = ("gristmill", "pyarrow", "numpy", "dask", "distributed", "resiliparse", "xxhash", "pydantic")
 
@@ -59,7 +60,17 @@ def run(recipe: Recipe, out: str, where: Where, face: Face, portion: Portion | N
     with one_run_at_a_time(store):
         check_folder(recipe, store)
         store.remove_temporary()
-        return _Run(recipe, store, where, face, portion or Portion()).carry_out()
+        try:
+            if where.forked and not is_done(store):
+                template.begin(recipe.path)
+            return _Run(recipe, store, where, face, portion or Portion()).carry_out()
+        finally:
+            template.end()
+
+
+def is_done(store: Store) -> bool:
+    """Is there a finished run in a folder? The same recipe needs no workers then."""
+    return bool((store.read_json("run.json") or {}).get("status") == "done")
 
 
 def check_folder(recipe: Recipe, store: Store) -> None:
@@ -87,30 +98,32 @@ class _Run:
         self.told: dict[str, dict[str, Any]] = {}  # what global stages have for their reports
         self.mine: set[str] = set()  # files that belong to this version of the run
         self.log: list[str] = []
+        self.pages: dict[str, list[Task]] = {}  # for each stage that extracts, the look at a few of its pages
 
     def carry_out(self) -> Summary:
         journal = Journal(self.store)
         journal.check(self.store.files(""))
         if self.store.read_json("run.json") is None:
             self.store.write_json("run.json", {"name": self.recipe.name, "status": "running"})
-        with Engine(journal, self.where, self.face, self.prepare) as engine:
+        prepare = None if self.where.forked else self.prepare  # workers that are forked have a template, which does it
+        with Engine(journal, self.where, self.face, self.recipe.path, prepare) as engine:
             for wave in self.plan.waves():
                 self.work(wave, engine)
+            engine.finish_along()
         self.store.remove_temporary()  # of workers that were killed
         self.clear_stale(journal)  # even if nothing was worked on: an input that is gone leaves outputs and no work
         record = self.record()
         alarms = cast(list[str], record["alarms"])
         before = self.store.read_json("run.json")
         if engine.worked or before.get("status") != "done" or without_times(before) != without_times(record):
-            self.write_reports(record)
+            self.write_reports(record, engine)
         else:
             record = before
         return Summary(self.store.address, record, engine.worked, alarms)
 
     def prepare(self) -> None:
         """What stages like to have done once on a machine, before many workers do it at once."""
-        stages = [thing.stage for _, thing in self.plan.stage_order() if isinstance(thing, Step) and isinstance(thing.stage, Map)]
-        stages = [stage for stage in stages if type(stage).prepare is not Map.prepare]
+        stages = self.plan.to_prepare()
         if stages:
             start = time.monotonic()
             for stage in stages:
@@ -136,6 +149,17 @@ class _Run:
             parts = [decided.get(p["key"], p) for p in worked[leg.name]]
             self.note_rules(leg, rules[leg.name])
             self.finish(leg, parts, fingerprint.digest([leg.fingerprint(self.recipe), leg.fingerprint_of_rules(self.recipe)]))
+            self.look_at_pages(leg, parts, engine)
+
+    def look_at_pages(self, leg: Leg, parts: list[Part], engine: Engine) -> None:
+        """Have some pages, extracted and whole, looked at for the report, of a leg that extracts what it reads."""
+        stages = [s.called for s in leg.steps if s.stage.recipe_name() == "extract"]
+        if leg.source is not None and stages:
+            files = {file.path: file for file in self.inputs[leg.source.name].files}
+            task = task_of_pages(leg, self.recipe, self.store, parts, files)
+            if task is not None:
+                self.pages.setdefault(stages[0], []).append(task)
+                engine.along(task)
 
     def note_rules(self, leg: Leg, tasks: list[Task]) -> None:
         """What the rules of a leg decide on, and where it lies, for `tune`."""
@@ -287,7 +311,7 @@ class _Run:
                 found.append(f"{source.name} gave no documents")
         return found
 
-    def write_reports(self, record: dict[str, Any]) -> None:
+    def write_reports(self, record: dict[str, Any], engine: Engine) -> None:
         from pipeline.report.build import build_report
         from pipeline.samples import samples_of
 
@@ -296,23 +320,13 @@ class _Run:
             steady |= {"samples": samples_of(self.store, entry["name"])}
             steady |= self.told.get(entry["name"], {})
             if entry["stage"] == "extract":
-                steady |= {"pages": self.pages_beside(entry["name"])}
+                tasks = self.pages.get(entry["name"], [])
+                steady |= {"pages": [page for task in tasks for page in engine.result_along(task)["pages"]]}
             write_if_changed(self.store, f"stages/{entry['name']}/report.json", steady)
         if self.log:
             self.store.write("logs/run.log", "".join(f"{line}\n" for line in self.log).encode("utf-8", "replace"))
         self.store.write_json("run.json", record)
         self.store.write("report.html", build_report(self.store.address).encode("utf-8", "replace"))
-
-    def pages_beside(self, stage: str) -> list[dict[str, Any]]:
-        """Some pages, extracted and whole, of each source that the stage extracts from."""
-        from pipeline.side_by_side import pages_of
-
-        found: list[dict[str, Any]] = []
-        for node in self.plan.nodes:
-            if isinstance(node, Leg) and node.source is not None and stage in [s.called for s in node.steps]:
-                files = {file.path: file for file in self.inputs[node.source.name].files}
-                found += pages_of(node, self.documents[node.name], files, self.store)
-        return found
 
 
 def manifest_part(node: str, part: Part) -> dict[str, Any]:

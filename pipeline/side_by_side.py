@@ -1,6 +1,7 @@
 """What was extracted from a few pages, beside all that they show: read again from the inputs, for the report and `inspect`.
 
-Only pages that came through extraction are shown, so that nothing is parsed here that broke a worker before.
+Only pages that came through extraction are shown, so that nothing is parsed here that broke a worker before. It is a task of its own,
+small, and travels with those of the next wave.
 """
 
 from __future__ import annotations
@@ -11,46 +12,90 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline import fingerprint, registry
 from pipeline.inputs import InputFile, open_input
-from pipeline.parts import Documents, Part, read_part
+from pipeline.leg import Result, Task
+from pipeline.parts import Part, identity, read_part
 from pipeline.plan import Leg
+from pipeline.recipe import Recipe
 from pipeline.store import Store
-from stages.extract.engine import compare
 from stages.stage import Origin, Reader
 
 PAGES = 3
 CHARACTERS = 3000
 LARGEST_PAGE = 2 << 20  # bytes of markup; the report is for eyes
+BEGINNING = 1 << 20  # bytes of a file that are searched first, where its reader can read a stretch
 
 
-def pages_of(leg: Leg, documents: Documents, files: Mapping[str, InputFile], store: Store) -> list[dict[str, Any]]:
-    """A few pages of the first part of a leg that reads: url, uid, what was extracted, and all that is visible."""
-    part = next((p for p in documents.parts if p["rows"] and p["leg"] == leg.name), None)
-    if leg.source is None or part is None:
-        return []
-    first = first_rows(store, part)
-    span = part["inputs"][0]
-    file = files.get(span["path"])
-    if first is None or file is None:
-        return []
+def task_of_pages(leg: Leg, recipe: Recipe, store: Store, parts: list[Part], files: Mapping[str, InputFile]) -> Task | None:
+    """The task that looks at a few pages of the first part of a leg which extracts what it reads; None where there is nothing to see."""
+    part = next((p for p in parts if p["rows"] and p["leg"] == leg.name), None)
+    if leg.source is None or part is None or part["inputs"][0]["path"] not in files:
+        return None
+    stretch = part["inputs"][0]
+    file = files[stretch["path"]]
+    return {
+        "task": fingerprint.digest(["pages", PAGES, CHARACTERS, LARGEST_PAGE, BEGINNING, leg.fingerprint(recipe), identity(part)]),
+        "kind": "pages",
+        "node": leg.name,
+        "key": part["key"],
+        "cost": BEGINNING,
+        "out": store.address,
+        "reader": leg.source.reader.spec,
+        "source": leg.source.name,
+        "part": part,
+        "file": {"address": file.address, "path": file.path, "size": file.size, "start": stretch["start"], "end": stretch["end"]},
+    }
+
+
+def run_pages(task: Task) -> Result:
+    """A few pages: url, uid, what was extracted, and all that is visible."""
+    first = first_rows(Store(task["out"]), task["part"])
+    if first is None:
+        return {"pages": []}
     extracted = {row["uid"]: row for row in first.to_pylist()}
-    origin = Origin(leg.source.name, span["path"], file.size, span["start"], span["end"])
-    with open_input(file.address) as stream:
-        reading = next(cast(Reader, leg.source.reader.stage).read(stream, origin), None)
-    if reading is None or "html" not in reading.documents.schema.names:
-        return []
-    pages = reading.documents
-    rows = [i for i, uid in enumerate(pages.column("uid").to_pylist()) if uid in extracted]
-    shown = []
-    for row in sorted(rows, key=lambda i: int(pages.column("uid")[i].as_py())):
+    reader = cast(Reader, registry.build(task["reader"]))
+    shown: list[dict[str, Any]] = []
+    for end in ends(reader, task["file"]):
+        pages = pages_until(reader, task, end)
+        shown = shown_of(pages, extracted) if pages is not None else []
+        if shown:
+            break
+    return {"pages": shown}
+
+
+def ends(reader: Reader, file: Mapping[str, Any]) -> list[int | None]:
+    """How far to read: not far, and if that shows nothing, all of the first batch."""
+    start, end = file["start"], file["end"]
+    size = (end or file["size"]) - start
+    with open_input(file["address"]) as stream:
+        apart = size > BEGINNING and len(reader.spans(stream, file["path"], file["size"], BEGINNING)) > 1
+    return [start + BEGINNING, end] if apart else [end]
+
+
+def pages_until(reader: Reader, task: Task, end: int | None) -> pa.RecordBatch | None:
+    """The first batch of pages of the task's file."""
+    file = task["file"]
+    with open_input(file["address"]) as stream:
+        reading = next(reader.read(stream, Origin(task["source"], file["path"], file["size"], file["start"], end)), None)
+    return reading.documents if reading is not None and "html" in reading.documents.schema.names else None
+
+
+def shown_of(pages: pa.RecordBatch, extracted: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What the report shows of those pages that were extracted."""
+    from stages.extract.engine import compare
+
+    shown: list[dict[str, Any]] = []
+    rows = {uid: row for row, uid in enumerate(pages.column("uid").to_pylist()) if uid in extracted}
+    for uid, row in sorted(rows.items()):
         html = pages.column("html")[row].as_py()
         if html is None or len(html) > LARGEST_PAGE:
             continue
-        known = extracted[pages.column("uid")[row].as_py()]
+        known = extracted[uid]
         _, visible = compare(html, known["url"], pages.column("charset")[row].as_py())
         shown.append(
             {
-                "uid": f"{known['uid']:016x}",
+                "uid": f"{uid:016x}",
                 "url": known["url"],
                 "extracted": (known["text"] or "")[:CHARACTERS],
                 "visible": visible[:CHARACTERS],

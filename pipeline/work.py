@@ -13,6 +13,7 @@ from pipeline.decide import run_decide
 from pipeline.errors import GristmillError, in_words
 from pipeline.leg import Care, Result, Task, grind
 from pipeline.lifetime import end_with_parent
+from pipeline.side_by_side import run_pages
 
 KINDS = {
     "map": flow_tasks.run_map,
@@ -23,6 +24,7 @@ KINDS = {
     "scan": flow_tasks.run_scan,
     "drop": flow_verdicts.run_drop,
     "rewrite": flow_verdicts.run_rewrite,
+    "pages": run_pages,
 }
 
 

@@ -73,6 +73,10 @@ class Stage(Settings, ABC):
     def called(self) -> str:
         return self.name or self.recipe_name()
 
+    def prepare(self) -> None:
+        """Work that is worth doing once on a machine, before workers start: kernels compiled, tables built. Nothing may rely on it. It leaves no
+        thread and no GPU behind, for workers are forked from the process that did it."""
+
     @property
     def added(self) -> tuple[str, ...]:
         """The signals of `adds` that this one leaves: those that a setting `only` names, if it has one."""
@@ -169,9 +173,6 @@ class Map(Stage):
 
     @abstractmethod
     def apply(self, batch: pa.RecordBatch) -> Applied: ...
-
-    def prepare(self) -> None:
-        """Work that is worth doing once on a machine, before workers start: kernels compiled, tables built. Nothing may rely on it."""
 
     def __call__(self, table: pa.Table | pa.RecordBatch) -> pa.Table:
         """Run the stage on a plain Arrow table, without an engine: kept rows come back."""

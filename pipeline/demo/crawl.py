@@ -50,7 +50,9 @@ class Truth:
     records: int = 0
     documents: list[str] = field(default_factory=list)  # urls of the pages that a reader must hand over, each url once
     exact: list[list[str]] = field(default_factory=list)  # pages of one text; one of each must survive exact deduplication
-    near: list[list[str]] = field(default_factory=list)  # a page, and the same with a few words changed; one of each must survive near deduplication
+    near: list[list[str]] = field(
+        default_factory=list
+    )  # a page, and the same with a few words changed; one of each must survive near deduplication
     skipped: dict[str, int] = field(default_factory=dict)  # records that are no documents, by the reader's reason
     damaged: int = 0
     damage: dict[str, str | int] = field(default_factory=dict)  # file, start and end of the damaged member, and its url

@@ -6,19 +6,18 @@ The 128 bits are trusted without a look at the texts: among 10**11 documents the
 from __future__ import annotations
 
 import unicodedata
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import xxhash
 from pydantic import Field
 
 from stages.dedup.policy import PREFER, WithPolicy
+from stages.dedup.survivors import members
 from stages.stage import Dataset, Flow
 
 HALF = (1 << 64) - 1
-HEX = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 
 
 class ExactDedup(WithPolicy):
@@ -55,24 +54,7 @@ class ExactDedup(WithPolicy):
 
     def losers(self, rows: pa.Table) -> pa.Table:
         """Of rows whose like is all here: the members of clusters, the survivor without a reason, the others with one."""
-        rows = rows.take(pc.sort_indices(rows, sort_keys=[("key", "ascending"), ("low", "ascending"), *self.order()]))
-        key, low, uid = (rows[name].to_numpy() for name in ("key", "low", "uid"))
-        begins = np.ones(len(rows), dtype=bool)
-        begins[1:] = (key[1:] != key[:-1]) | (low[1:] != low[:-1])
-        first = np.flatnonzero(begins)  # the survivors
-        sizes = np.diff(np.append(first, len(rows)))
-        cluster = np.cumsum(begins) - 1  # of each row
-        loses = pa.array(~begins)
-        nothing = pa.scalar(None, pa.string())
-        detail = pc.binary_join_element_wise("same text as ", hexadecimal(uid[first][cluster]), "")
-        members = {
-            "home": rows["home"],
-            "uid": rows["uid"],
-            "reason": pc.if_else(loses, pa.scalar("exact_duplicate"), nothing),
-            "detail": pc.if_else(loses, detail, nothing),
-            "exact_cluster_size": pa.array(sizes[cluster].astype(np.uint32)),
-        }
-        return pa.table(members).filter(pa.array(sizes[cluster] > 1))
+        return members(rows, self.order(), "exact_duplicate", "same text as", self.cluster_size)
 
 
 def normalised(text: str) -> str:
@@ -81,11 +63,3 @@ def normalised(text: str) -> str:
         return " ".join(text.lower().split())
     folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
     return " ".join(folded.split())
-
-
-def hexadecimal(values: np.ndarray[Any, np.dtype[np.uint64]]) -> pa.Array:
-    """Sixteen hex digits each, without a Python object a row."""
-    octets = np.ascontiguousarray(values.astype(">u8")).view(np.uint8).reshape(-1, 8)
-    digits = HEX[np.stack([octets >> 4, octets & 15], axis=2).reshape(-1, 16)]
-    buffer = pa.py_buffer(np.ascontiguousarray(digits).tobytes())
-    return pa.Array.from_buffers(pa.binary(16), len(values), [None, buffer]).cast(pa.binary()).cast(pa.string())

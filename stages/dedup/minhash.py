@@ -58,7 +58,9 @@ class MinHashDedup(NearDuplicates):
     ] = None
 
     device: Literal["cpu", "gpu"] = Field(
-        default="cpu", description="where band hashes are made; the bits are the same (gpu needs the extra `gpu`)", json_schema_extra=PLACEMENT
+        default="cpu",
+        description="where band hashes are made; the bits are the same (gpu needs the extra `gpu`)",
+        json_schema_extra=PLACEMENT,
     )
 
     prefix: ClassVar[str] = "minhash"
@@ -103,6 +105,13 @@ class MinHashDedup(NearDuplicates):
             )
             flow.save(flow.map(self.saved_sketches, kept, columns=("uid", "text"), by="uid"), f"{self.save_index}/sketches", facts)
         return kept
+
+    def prepare(self) -> None:
+        super().prepare()
+        if self.device == "cpu":
+            docs = pa.table({"uid": pa.array([1, 2], pa.uint64()), "text": ["a text that is there twice"] * 2})
+            rows = self.sign(docs)
+            self.nominate(rows.append_column("home", rows["uid"]))
 
     def alike(self, docs: Dataset, flow: Flow) -> Rows:
         bands = flow.map(self.sign, docs, columns=("uid", "text"), by="key", fan=self.shape[0])

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kernels.forest import keepers, neighbours, proposals, spanning_forest
-from stages.dedup.exact import hexadecimal
 from stages.dedup.policy import WithPolicy
+from stages.dedup.survivors import hexadecimal
 from stages.stage import Dataset, Flow, Rows
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -62,6 +62,13 @@ class NearDuplicates(WithPolicy):
         edges = self.settled(docs, flow, self.alike(docs, flow))
         self.tell_examples(docs, flow, edges)
         return flow.drop(docs, self.tell_clusters(flow.exchange(self.losers, edges), flow))
+
+    def prepare(self) -> None:
+        sketches = self.sketches(pa.chunked_array([["one of two texts", "the other of two texts"]]))
+        edge = np.array([0]), np.array([1])
+        lists = neighbours(*edge, self.similarities(sketches, *edge), 2)
+        proposals(*lists, self.at_least, keepers(*lists, self.at_least))
+        spanning_forest(*(end.astype(np.uint64) for end in edge))
 
     def settled(self, docs: Dataset, flow: Flow, edges: Rows) -> Rows:
         """Edges with their clusters, and all that should be compared still."""

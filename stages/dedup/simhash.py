@@ -65,6 +65,11 @@ class SimHashDedup(NearDuplicates):
     def at_least(self) -> float:
         return 1 - self.distance / self.bits
 
+    def prepare(self) -> None:
+        super().prepare()
+        rows = self.sign(pa.table({"uid": pa.array([1, 2], pa.uint64()), "text": ["a text that is there twice"] * 2}))
+        self.nominate(rows.append_column("home", rows["uid"]))
+
     def alike(self, docs: Dataset, flow: Flow) -> Rows:
         rows = flow.map(self.sign, docs, columns=("uid", "text"), by="key", fan=len(self.masks))
         return self.compared(flow.exchange(self.nominate, rows), docs, flow, by="left")

@@ -10,8 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kernels.columns import TextColumn, text_column
-from kernels.tokens import jaccard_of_pairs, shingle_column, shingle_sets, token_column
+from kernels.tokens import jaccard_of_pairs, most_tokens, shingle_column, shingle_sets, token_column
 from kernels.tokens_plain import jaccard_plain, shingles_plain, token_hash_plain, tokens_plain
+from kernels.unicode import DENSE, properties
 
 # Letters, marks and signs at which the rules turn: scripts with and without spaces, marks of both, capitals of one to four bytes, some whose
 # lower case is longer or shorter, digits, what only separates.
@@ -109,6 +110,14 @@ def test_every_kind_of_column_and_nulls(kind):
     texts = ["One two", None, "", "drei 漢字"]
     array = pa.array(texts, pa.string()).cast(kind)
     assert tokens_of(text_column(pa.chunked_array([array]))) == [tokens_wanted(text or "") for text in texts]
+
+
+def test_no_text_has_more_tokens_than_there_is_room_for():
+    """Tokens that touch: one of them is of a script without spaces, three bytes at least; all others have a byte between them."""
+    assert (np.flatnonzero(properties() & DENSE) >= 0x800).all()
+    for text in ("a漢" * 4000 + "a", "a " * 8000 + "a", "กa" * 3000):
+        column = column_of([text])
+        assert len(token_column(column).hashes) == sum(1 for _ in tokens_plain(text)) <= most_tokens(column)
 
 
 def test_a_column_without_documents():

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from scattered import Scattered
 
-from stages.dedup.exact import ExactDedup, hexadecimal
+from stages.dedup.exact import ExactDedup
+from stages.dedup.survivors import hexadecimal
 
 SCHEMA = pa.schema([("uid", pa.uint64()), ("source", pa.dictionary(pa.int32(), pa.string())), ("date", pa.string()), ("text", pa.string())])
 
