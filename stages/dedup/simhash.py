@@ -1,7 +1,7 @@
 """Documents that are nearly the same by SimHash: fingerprints of 64 or 128 bits that differ in few of them (Charikar 2002; Manku et al. 2007).
 
 One number a document instead of a signature: 8 or 16 bytes. It finds copies with small edits, and less sharply than `minhash_dedup`, which is the better
-choice unless space is short or fingerprints are what others ask for; docs/dedup.md compares them.
+choice unless space is short or fingerprints are what others ask for (docs/dedup.md).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Documents are not brought together: what may stand twice is. A round over hashes
 repeat escapes it, see kernels/anchors.py); a suffix array over these stretches of a partition of 16 MB of text finds what stands twice in it;
 windows that are the first of their like in their partition meet those of all others by 128 bits of hash. So nothing is missed at any scale, how
 documents lie in parts and partitions does not matter, and a text that stands a million times is a row a partition and not a row a document.
-More in docs/dedup.md; figures in benchmarks/substring.py.
+More in docs/repeats.md; figures in benchmarks/substring.py.
 """
 
 from __future__ import annotations
