@@ -7,6 +7,7 @@ and the versions of the packages these import. Found by reading the source, so t
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -99,8 +100,8 @@ def code_of_module(name: str) -> dict[str, str]:
 
 def models_of(module: str, source: str) -> dict[str, str]:
     """Hash of each model in the folder `models` beside a module that names it: trained anew it gives other results."""
-    spec = importlib.util.find_spec(module)
-    folder = Path(spec.origin).parent / "models" if spec and spec.origin else Path("models")
+    path = file_of(module)
+    folder = path.parent / "models" if path is not None else Path("models")
     return {f"{module}: {p.name}": hash_below(p) for p in sorted(folder.glob("*")) if p.is_file() and p.name in source}
 
 
@@ -116,10 +117,20 @@ def source_of(module: str) -> str | None:
     """The source of a module of ours, None for anything else."""
     if module.split(".")[0] not in OURS or module == "stages":  # `stages` itself only lists where stages are
         return None
-    spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-        return None
-    return Path(spec.origin).read_text(encoding="utf-8")
+    path = file_of(module)
+    return path.read_text(encoding="utf-8") if path is not None else None
+
+
+@cache
+def file_of(module: str) -> Path | None:
+    """Where a module of ours lies. It is looked for and not imported: importing what a stage uses (torch, say) takes seconds."""
+    top, *rest = module.split(".")
+    spec = importlib.util.find_spec(top)
+    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
+        for path in (Path(folder, *rest).with_suffix(".py") if rest else Path(folder, "__init__.py"), Path(folder, *rest, "__init__.py")):
+            if path.is_file():
+                return path
+    return None
 
 
 def imported_names(source: str, module: str) -> list[str]:
@@ -135,16 +146,8 @@ def imported_names(source: str, module: str) -> list[str]:
                 base = ".".join([*package.split(".")[: len(package.split(".")) - node.level + 1], *([base] if base else [])])
             names.append(base)
             if base.split(".")[0] in OURS:
-                names += [f"{base}.{alias.name}" for alias in node.names if _is_module(f"{base}.{alias.name}")]
+                names += [f"{base}.{alias.name}" for alias in node.names if file_of(f"{base}.{alias.name}") is not None]
     return sorted({name if name.split(".")[0] in OURS else name.split(".")[0] for name in names if name})
-
-
-@cache
-def _is_module(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except (ImportError, AttributeError, ValueError):
-        return False
 
 
 @cache
@@ -154,10 +157,9 @@ def version_of(module: str) -> dict[str, str]:
         return {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
     if module.split(".")[0] in OURS:
         return {}
-    found = {}
-    for package in _distributions().get(module, []):
-        found[package] = importlib.metadata.version(package)
-    return found
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # most packages are named as their module; to list all takes half a second
+        return {module: importlib.metadata.version(module)}
+    return {package: importlib.metadata.version(package) for package in _distributions().get(module, [])}
 
 
 @cache

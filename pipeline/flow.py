@@ -25,7 +25,7 @@ from stages.stage import Dataset, JoinFunction, MapFunction, MeetFunction, Merge
 
 ROWS_A_BUCKET = 1_000_000
 MOST_BUCKETS = 1 << 14
-BUCKETS_FOR_WORK = 16  # of few rows in many parts, so that more than one worker has something to do
+BUCKETS_FOR_WORK = 4  # of few rows in many parts, so that more than one worker has something to do
 ROWS_A_GROUP = 100_000
 BYTES_A_GROUP = 32 << 20
 PARTS_ALONE = 1024  # up to so many parts, each is a task of its own
