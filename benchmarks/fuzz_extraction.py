@@ -59,7 +59,16 @@ def main() -> None:
         inputs, size, slowest = inputs + 1, size + len(page), max(slowest, spent)
     result = {"what": "extraction on broken pages", "inputs": inputs, "megabytes": round(size / 1e6), "with_text": texts, "failures": 0}
     result |= {"minutes": given.minutes, "slowest_seconds": round(slowest, 3), "bounds_checked": bool(os.environ.get("NUMBA_BOUNDSCHECK"))}
-    print(json.dumps(result | {"seed": given.seed, "machine": platform.machine(), "versions": {"gristmill": version("gristmill")}}))
+    print(
+        json.dumps(
+            result
+            | {
+                "seed": given.seed,
+                "machine": platform.machine(),
+                "versions": {"python": platform.python_version(), "numba": version("numba")},
+            }
+        )
+    )
 
 
 def broken(dice: random.Random, pages: list[bytes]) -> bytes:

@@ -28,6 +28,7 @@ MOST_BUCKETS = 1 << 14
 BUCKETS_FOR_WORK = 4  # of few rows in many parts, so that more than one worker has something to do
 ROWS_A_GROUP = 100_000
 BYTES_A_GROUP = 32 << 20
+MOST_GROUPS = 1 << 14  # then groups grow: files times buckets are slices, and a slice should not be a few bytes
 PARTS_ALONE = 1024  # up to so many parts, each is a task of its own
 FAN_IN = 8
 
@@ -188,9 +189,9 @@ class DaskFlow:
         """Which parts are mapped together: each alone while they are few, by their home where they are many."""
         if len(documents.parts) <= PARTS_ALONE:
             return [(p["key"], [p]) for p in documents.parts if p["kept"]]
-        buckets = min(buckets_for(documents.rows, ROWS_A_GROUP, 1 << 16), buckets_for(len(documents.parts), 1, 1 << 16))
+        buckets = min(buckets_for(documents.rows, ROWS_A_GROUP, MOST_GROUPS), buckets_for(len(documents.parts), 1, MOST_GROUPS))
         buckets = max(
-            buckets, min(buckets_for(documents.text_bytes, BYTES_A_GROUP, 1 << 16), buckets_for(len(documents.parts), 1, 1 << 16))
+            buckets, min(buckets_for(documents.text_bytes, BYTES_A_GROUP, MOST_GROUPS), buckets_for(len(documents.parts), 1, MOST_GROUPS))
         )
         return [(f"group {b}", kept) for b, parts in self.by_bucket(documents, buckets) if (kept := [p for p in parts if p["kept"]])]
 
