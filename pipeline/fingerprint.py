@@ -157,7 +157,9 @@ def version_of(module: str) -> dict[str, str]:
         return {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
     if module.split(".")[0] in OURS:
         return {}
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # most packages are named as their module; to list all takes half a second
+    with contextlib.suppress(
+        importlib.metadata.PackageNotFoundError
+    ):  # most packages are named as their module; to list all takes half a second
         return {module: importlib.metadata.version(module)}
     return {package: importlib.metadata.version(package) for package in _distributions().get(module, [])}
 

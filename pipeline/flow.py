@@ -26,6 +26,7 @@ from stages.stage import Dataset, JoinFunction, MapFunction, MeetFunction, Merge
 ROWS_A_BUCKET = 1_000_000
 MOST_BUCKETS = 1 << 14
 BUCKETS_FOR_WORK = 4  # of few rows in many parts, so that more than one worker has something to do
+HOMES = 64  # buckets of few rows that go home to many parts
 ROWS_A_GROUP = 100_000
 BYTES_A_GROUP = 32 << 20
 MOST_GROUPS = 1 << 14  # then groups grow: files times buckets are slices, and a slice should not be a few bytes
@@ -47,18 +48,20 @@ class DaskFlow:
         self.rejects = rejects
         self.account = account
         self.round = 0
+        self.parts = 1  # of the documents that were mapped
         self.told: dict[str, Any] = {}
         self.files: list[dict[str, Any]] = []  # of every task, so that others may be cleared away
 
     def map(self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], by: str, fan: int = 1) -> Rows:
         documents = cast(Documents, docs)
-        buckets = max(buckets_for(documents.rows * fan, ROWS_A_BUCKET, MOST_BUCKETS), BUCKETS_FOR_WORK if len(documents.parts) > 1 else 1)
+        self.parts = len(documents.parts)
+        buckets = self.buckets_for(documents.rows * fan, by)
         tasks = [
             self.task(
                 "map",
                 function,
                 name,
-                {"parts": parts, "columns": list(columns), "by": by, "buckets": buckets},
+                {"parts": parts, "columns": list(columns), "by": by, "cut": buckets},
                 of_parts(parts),
                 bytes_of(parts),
             )
@@ -66,15 +69,17 @@ class DaskFlow:
         ]
         return self.rows_of(tasks, buckets, by)
 
-    def exchange(self, function: MapFunction, rows: Rows, *, by: str = "home") -> Rows:
+    def exchange(self, function: MapFunction, rows: Rows, *, by: str = "home", fan: float = 1) -> Rows:
         stored = cast(StoredRows, rows)
-        given = {"rows": self.handed_over(stored), "by": by, "buckets": stored.buckets}
-        return self.rows_of(self.for_each_bucket("exchange", function, stored, given, [stored.identity]), stored.buckets, by)
+        cut = self.buckets_for(stored.count * fan, by)
+        given = {"rows": self.handed_over(stored), "by": by, "buckets": stored.buckets, "cut": cut}
+        return self.rows_of(self.for_each_bucket("exchange", function, stored, given, [stored.identity]), cut, by)
 
     def meet(self, function: MeetFunction, left: Rows, right: Rows, *, by: str = "home") -> Rows:
         stored, others = cast(StoredRows, left), cast(StoredRows, right)
-        given = {"rows": self.handed_over(stored), "others": self.handed_over(others), "by": by, "buckets": stored.buckets}
-        return self.rows_of(self.for_each_bucket("meet", function, stored, given, [stored.identity, others.identity]), stored.buckets, by)
+        cut = self.buckets_for(max(stored.count, others.count), by)
+        given = {"rows": self.handed_over(stored), "others": self.handed_over(others), "by": by, "buckets": stored.buckets, "cut": cut}
+        return self.rows_of(self.for_each_bucket("meet", function, stored, given, [stored.identity, others.identity]), cut, by)
 
     def both(self, rows: Rows, more: Rows) -> Rows:
         stored, others = cast(StoredRows, rows), cast(StoredRows, more)
@@ -82,32 +87,33 @@ class DaskFlow:
             raise ValueError(f"{self.node}: rows cut by {stored.by} and by {others.by} do not meet")
         return StoredRows(stored.files + others.files, stored.buckets, stored.by)
 
-    def join(self, function: JoinFunction, rows: Rows, docs: Dataset, *, columns: Sequence[str], by: str = "home") -> Rows:
+    def join(self, function: JoinFunction, rows: Rows, docs: Dataset, *, columns: Sequence[str], by: str = "home", fan: float = 1) -> Rows:
         stored = self.at_home(rows)
-        tasks = self.for_each_home("join", function, stored, docs, {"columns": list(columns), "by": by}) if stored.files else []
-        return self.rows_of(tasks, stored.buckets, by)
+        cut = self.buckets_for(stored.count * fan, by)
+        tasks = self.for_each_home("join", function, stored, docs, {"columns": list(columns), "by": by, "cut": cut}) if stored.files else []
+        return self.rows_of(tasks, cut, by)
 
     def tree(self, function: MergeFunction, rows: Rows, *, by: str) -> Rows:
         stored = cast(StoredRows, rows)
-        files, buckets = list(stored.files), stored.buckets
+        files, buckets = list(stored.files), self.buckets_for(stored.count, by)
         while files:
             groups = [files[i : i + FAN_IN] for i in range(0, len(files), FAN_IN)]
             root = len(groups) == 1
-            cut: dict[str, Any] = {"by": by, "buckets": buckets} if root else {"by": None, "buckets": 1}
+            cut: dict[str, Any] = {"by": by, "cut": buckets} if root else {"by": None, "cut": 1}
             tasks = [
                 self.task("merge", function, f"{i} of {len(groups)}", {"rows": {"files": group}, **cut}, [f["checksum"] for f in group])
                 for i, group in enumerate(groups)
             ]
             if root:
                 return self.rows_of(tasks, buckets, by)
-            merged = self.rows_of(tasks, 1, None)
-            files = list(merged.files)
+            files = list(self.rows_of(tasks, 1, None).files)
         return StoredRows((), buckets, by)
 
     def scan(self, function: ScanFunction, rows: Rows, *, by: str = "home") -> Rows:
         stored = cast(StoredRows, rows)
-        given = {"rows": self.handed_over(stored), "by": by, "buckets": stored.buckets, "order": stored.by}
-        return self.rows_of([self.task("scan", function, "all", given, [stored.identity], stored.bytes)], stored.buckets, by)
+        cut = self.buckets_for(stored.count, by)
+        given = {"rows": self.handed_over(stored), "by": by, "buckets": stored.buckets, "cut": cut, "order": stored.by}
+        return self.rows_of([self.task("scan", function, "all", given, [stored.identity], stored.bytes)], cut, by)
 
     def gather(self, rows: Rows) -> pa.Table:
         table = read_rows(self.store, {"files": cast(StoredRows, rows).files}, None, 1)
@@ -153,6 +159,12 @@ class DaskFlow:
             for source, counts in result["counts"].items():
                 self.account.add(source, counts, result["peak_memory"])
         return Documents(tuple(by_key[p["key"]] for p in documents.parts))
+
+    def buckets_for(self, rows: float, by: str) -> int:
+        """Into how many buckets a round cuts what it makes. Files times buckets are slices, and each costs its reader a third of a millisecond: so few rows
+        go into few buckets, but for those that go home, of which each part's worker wants its own."""
+        least = min(self.parts, HOMES) if by == "home" else BUCKETS_FOR_WORK if self.parts > 1 else 1
+        return max(buckets_for(int(rows), ROWS_A_BUCKET, MOST_BUCKETS), buckets_for(least, 1))
 
     def for_each_bucket(
         self, kind: str, function: Callable[..., Any], rows: StoredRows, given: dict[str, Any], inputs: list[str]
@@ -207,7 +219,7 @@ class DaskFlow:
     ) -> Task:
         """A task of this round; its fingerprint is of the stage, the method and the contents it reads."""
         method = "drop" if function is None else self.method(function)
-        shape = {name: given.get(name) for name in ("columns", "by", "buckets", "bucket", "order")}
+        shape = {name: given.get(name) for name in ("columns", "by", "buckets", "cut", "bucket", "order")}
         facts = fingerprint.digest([self.fingerprint, kind, method, shape, self.round, sorted(inputs)])
         return {
             "task": facts,

@@ -102,4 +102,4 @@ def _written(store: Store, task: Task, made: list[pa.Table]) -> Result:
         return counted
     table = pa.concat_tables(made).combine_chunks()
     path = f"flow/{task['node']}/{task['round']:02d}-{task['method']}-{task['task'][:16]}.arrow"
-    return counted | {"rows": len(table), "files": {"rows": write_rows(store, path, table, task["by"], task["buckets"])}}
+    return counted | {"rows": len(table), "files": {"rows": write_rows(store, path, table, task["by"], task["cut"])}}

@@ -306,16 +306,16 @@ class Flow(Protocol):
         """Rows of each part's documents. `fan`: about how many rows a document makes, by which buckets are counted."""
         ...
 
-    def exchange(self, function: MapFunction, rows: Rows, *, by: str = "home") -> Rows:
-        """Rows that met in a bucket, through a function."""
+    def exchange(self, function: MapFunction, rows: Rows, *, by: str = "home", fan: float = 1) -> Rows:
+        """Rows that met in a bucket, through a function. `fan`: about how many rows (of 50 bytes) it makes of one."""
         ...
 
     def meet(self, function: MeetFunction, left: Rows, right: Rows, *, by: str = "home") -> Rows:
         """As `exchange`, of rows of two kinds that are cut by values of one kind; None where a bucket has none of one."""
         ...
 
-    def join(self, function: JoinFunction, rows: Rows, docs: Dataset, *, columns: Sequence[str], by: str = "home") -> Rows:
-        """Rows at home, with the documents of their part."""
+    def join(self, function: JoinFunction, rows: Rows, docs: Dataset, *, columns: Sequence[str], by: str = "home", fan: float = 1) -> Rows:
+        """Rows at home, with the documents of their part. `fan` as in `exchange`."""
         ...
 
     def both(self, rows: Rows, more: Rows) -> Rows:

@@ -115,10 +115,10 @@ class MinHashDedup(NearDuplicates):
 
     def alike(self, docs: Dataset, flow: Flow) -> Rows:
         bands = flow.map(self.sign, docs, columns=("uid", "text"), by="key", fan=self.shape[0])
-        found = [self.compared(flow.exchange(self.nominate, bands), docs, flow, by="left")] if self.within else []
+        found = [self.compared(flow.exchange(self.nominate, bands, fan=1 / self.shape[0]), docs, flow, by="left")] if self.within else []
         for address in self.against:
             saved, sketches = (load_index(flow, f"{address}/{part}", self.index_facts) for part in ("bands", "sketches"))
-            pairs = flow.exchange(self.nominate_saved, flow.both(bands, saved), by="right")
+            pairs = flow.exchange(self.nominate_saved, flow.both(bands, saved), by="right", fan=1 / self.shape[0])
             found.append(flow.join(self.compare_saved, flow.meet(self.with_sketch, pairs, sketches), docs, columns=self.read, by="left"))
         return reduce(flow.both, found)
 

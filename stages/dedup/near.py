@@ -31,6 +31,7 @@ Sketches = tuple[Array, Array]  # values of all, and where those of each begin a
 ROUNDS = 8  # of pairs over a third; each compares what was never compared, and few clusters need a second
 NO_CLUSTER = 0
 EXAMPLES = 6
+SKETCH_ROWS = 100  # a sketch weighs as much as so many rows of other rounds
 SHOWN = 20_000  # characters of an example
 SAVED = 0  # the home of a document that an earlier run kept: it stays, and has no part here
 
@@ -81,7 +82,9 @@ class NearDuplicates(WithPolicy):
         return edges
 
     def compared(self, pairs: Rows, docs: Dataset, flow: Flow, by: str) -> Rows:
-        return flow.join(self.compare, flow.join(self.fetch, pairs, docs, columns=self.read), docs, columns=self.read, by=by)
+        return flow.join(
+            self.compare, flow.join(self.fetch, pairs, docs, columns=self.read, fan=SKETCH_ROWS), docs, columns=self.read, by=by
+        )
 
     def fetch(self, pairs: pa.Table, docs: pa.Table) -> pa.Table:
         """The sketch of each first document and its standing, once for each home that it is wanted at."""

@@ -72,7 +72,7 @@ class SimHashDedup(NearDuplicates):
 
     def alike(self, docs: Dataset, flow: Flow) -> Rows:
         rows = flow.map(self.sign, docs, columns=("uid", "text"), by="key", fan=len(self.masks))
-        return self.compared(flow.exchange(self.nominate, rows), docs, flow, by="left")
+        return self.compared(flow.exchange(self.nominate, rows, fan=1 / len(self.masks)), docs, flow, by="left")
 
     def sign(self, docs: pa.Table) -> pa.Table:
         """A row for each table of each document that has words."""

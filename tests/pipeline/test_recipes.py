@@ -26,7 +26,16 @@ ORDERS = {
         "minhash_dedup",
         "personal_data",
     ],
-    "dclm": ["extract", "repair", "keep_languages", "gopher_quality", "gopher_repetition", "refinedweb_lines", "refinedweb_quality", "bloom_dedup"],
+    "dclm": [
+        "extract",
+        "repair",
+        "keep_languages",
+        "gopher_quality",
+        "gopher_repetition",
+        "refinedweb_lines",
+        "refinedweb_quality",
+        "bloom_dedup",
+    ],
     "refinedweb": [
         "extract",
         "keep_languages",
@@ -38,7 +47,16 @@ ORDERS = {
     ],
     "decontaminate": ["keep_languages", "gopher_quality"],
     "dolma": ["keep_languages", "url_dedup", "c4_lines", "dolma_gopher", "personal_data", "paragraph_dedup"],
-    "multilingual": ["extract", "keep_languages", "minhash_dedup", "gopher_repetition", "fineweb_quality", "gopher_quality", "repair", "personal_data"],
+    "multilingual": [
+        "extract",
+        "keep_languages",
+        "minhash_dedup",
+        "gopher_repetition",
+        "fineweb_quality",
+        "gopher_quality",
+        "repair",
+        "personal_data",
+    ],
 }
 
 needs_trafilatura = pytest.mark.skipif(importlib.util.find_spec("trafilatura") is None, reason="the extra trafilatura is not installed")

@@ -43,7 +43,7 @@ def test_a_second_run_does_nothing_and_a_new_file_only_its_share(tmp_path: Path)
     _, anew = go(recipe, out)
     assert anew["a", "leg"] == 1
     assert anew["exact_dedup", "map"] == 1
-    assert anew["exact_dedup", "exchange"] == 2 * BUCKETS_FOR_WORK and anew["exact_dedup", "drop"] > 0
+    assert anew["exact_dedup", "exchange"] >= BUCKETS_FOR_WORK and anew["exact_dedup", "drop"] > 0
     assert len(written(out)) == 6 * 5 + 3 + 2
     fresh = tmp_path / "fresh"
     go(recipe, fresh)

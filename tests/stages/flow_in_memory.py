@@ -66,7 +66,7 @@ class FlowInMemory:
         ]
         return self.cut(made, by, self.buckets)
 
-    def exchange(self, function: Any, rows: Any, *, by: str = "home") -> Any:
+    def exchange(self, function: Any, rows: Any, *, by: str = "home", fan: float = 1) -> Any:
         return self.cut([function(bucket) for bucket in rows[0]], by, self.buckets)
 
     def scan(self, function: Any, rows: Any, *, by: str = "home") -> Any:
@@ -82,7 +82,7 @@ class FlowInMemory:
         mine = [table for table in mine if len(table)]
         return pa.concat_tables(mine) if mine else None
 
-    def join(self, function: Any, rows: Any, docs: Documents, *, columns: Any, by: str = "home") -> Any:
+    def join(self, function: Any, rows: Any, docs: Documents, *, columns: Any, by: str = "home", fan: float = 1) -> Any:
         made = [
             self.with_home(function(mine, part.select(columns)), number)
             for number, part in enumerate(docs.parts)

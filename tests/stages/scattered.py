@@ -76,7 +76,7 @@ class Scattered:
         self.rounds.append(function.__name__)
         return Kept([with_home(function(table.select(columns)), home) for home, table in docs.tables], by)
 
-    def exchange(self, function: Any, rows: Kept, *, by: str = "home") -> Kept:
+    def exchange(self, function: Any, rows: Kept, *, by: str = "home", fan: float = 1) -> Kept:
         self.rounds.append(function.__name__)
         return Kept([function(bucket) for (bucket,) in self.buckets(rows) if bucket is not None], by)
 
@@ -84,7 +84,7 @@ class Scattered:
         self.rounds.append(function.__name__)
         return Kept([function(*pair) for pair in self.buckets(left, right) if pair != [None, None]], by)
 
-    def join(self, function: Any, rows: Kept, docs: Parts, *, columns: Any, by: str = "home") -> Kept:
+    def join(self, function: Any, rows: Kept, docs: Parts, *, columns: Any, by: str = "home", fan: float = 1) -> Kept:
         self.rounds.append(function.__name__)
         made = []
         for home, mine, table in self.at_home(rows, docs):
