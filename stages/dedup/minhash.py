@@ -20,7 +20,7 @@ from kernels.columns import text_column
 from kernels.minhash import band_hashes, bands_for, chance_of_meeting, signatures
 from kernels.nominate import PASSED_ON, pairs_in_buckets, pairs_with_saved
 from kernels.tokens import jaccard_of_pairs, shingle_sets
-from stages.dedup.near import NO_CLUSTER, SAVED, NearDuplicates, Sketches, each_pair_once, rows_of
+from stages.dedup.near import NO_CLUSTER, SAVED, NearDuplicates, Sketches, each_pair_once, edges_of, rows_of
 from stages.stage import PLACEMENT, CannotRun, Dataset, Flow, Rows
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -193,12 +193,12 @@ class MinHashDedup(NearDuplicates):
         similarity = (ours[places] == theirs).mean(axis=1)
         kept = np.flatnonzero(similarity >= self.threshold)
         pairs, places = pairs.take(pa.array(kept)), places[kept]
-        same = {"cluster": NO_CLUSTER, "right_home": SAVED}
+        same = {"cluster": NO_CLUSTER, "key": NO_CLUSTER, "right_home": SAVED}
         rows = {"left": pairs["left"], "right": pairs["right"], "left_home": pairs["home"], "similarity": pa.array(similarity[kept])}
         rows |= {name: pa.array(np.full(len(kept), value, np.uint64)) for name, value in same.items()}
         for name, column in self.standing(docs).items():
             rows |= {f"left_{name}": pc.take(column, pa.array(places)), f"right_{name}": pa.nulls(len(kept), column.type)}
-        return pa.table(rows)
+        return edges_of(rows)
 
     def sketches(self, text: pa.ChunkedArray) -> Sketches:
         values, first = shingle_sets(text_column(text), self.ngram, self.seed)

@@ -73,12 +73,12 @@ class NearDuplicates(WithPolicy):
 
     def settled(self, docs: Dataset, flow: Flow, edges: Rows) -> Rows:
         """Edges with their clusters, and all that should be compared still."""
-        edges = flow.meet(self.labelled, edges, flow.tree(self.forest, edges, by="member"), by="cluster")
+        edges = flow.meet(self.labelled, edges, flow.tree(self.forest, edges, by="member"), by="key")
         for _ in range(ROUNDS):
             missing = flow.exchange(self.missing, edges)
             if not missing.count:
                 break
-            edges = flow.both(edges, self.compared(missing, docs, flow, by="cluster"))
+            edges = flow.both(edges, self.compared(missing, docs, flow, by="key"))
         return edges
 
     def compared(self, pairs: Rows, docs: Dataset, flow: Flow, by: str) -> Rows:
@@ -134,13 +134,14 @@ class NearDuplicates(WithPolicy):
             "left_home": sent["left_home"].take(pa.array(row[kept])),
             "right_home": sent["home"].take(pa.array(row[kept])),
             "cluster": pa.array(cluster[kept]),
+            "key": pa.array(mixed(cluster[kept])),
             "similarity": pa.array(similarity[kept]),
         }
         rows |= {
             name: sent[name].take(pa.array(row[kept])) for name in sent.column_names if name.startswith("left_") and name != "left_home"
         }
         rows |= {f"right_{name}": pc.take(column, pa.array(places[kept])) for name, column in self.standing(docs).items()}
-        return pa.table(rows)
+        return edges_of(rows)
 
     def forest(self, tables: list[pa.Table]) -> pa.Table:
         """The spanning forest of edges and of forests."""
@@ -156,7 +157,10 @@ class NearDuplicates(WithPolicy):
         at = np.searchsorted(
             forest["member"].to_numpy(), edges["left"].to_numpy(), sorter=(order := np.argsort(forest["member"].to_numpy()))
         )
-        return edges.set_column(edges.schema.get_field_index("cluster"), "cluster", forest["root"].take(pa.array(order[at])))
+        cluster = forest["root"].to_numpy()[order[at]]
+        for name, values in (("cluster", cluster), ("key", mixed(cluster))):
+            edges = edges.set_column(edges.schema.get_field_index(name), name, pa.array(values))
+        return edges
 
     def missing(self, edges: pa.Table) -> pa.Table:
         members, lists = self.clusters(edges)
@@ -250,6 +254,17 @@ class NearDuplicates(WithPolicy):
         by_uid = np.argsort(uid)
         left, right = (by_uid[np.searchsorted(uid, edges[side].to_numpy(), sorter=by_uid)] for side in ("left", "right"))
         return members, neighbours(left, right, edges["similarity"].to_numpy(), len(uid))
+
+
+def edges_of(rows: dict[str, Any]) -> pa.Table:
+    """Edges with their columns in one order, whoever found them."""
+    return pa.table({name: rows[name] for name in sorted(rows)})
+
+
+def mixed(clusters: Array) -> Array:
+    """Where a cluster meets. Its name will not do, for the smallest of many uids is small: most would meet in the first bucket."""
+    x: Array = (clusters ^ clusters >> np.uint64(32)) * np.uint64(0xD6E8FEB86659FD93)
+    return np.asarray(x ^ x >> np.uint64(32))
 
 
 def each_pair_once(pairs: pa.Table) -> pa.Table:

@@ -52,15 +52,17 @@ def test_the_order_of_files_does_not_matter(tmp_path: Path, usual: tuple[Path, l
 
 def test_a_later_run_against_the_saved_index(tmp_path: Path, usual: tuple[Path, list[tuple[int, str]]]) -> None:
     folder, kept = usual
-    fresh = ["a text that is new and that nobody has seen before " * 3, f"now {kept[0][1]}"]
+    new = " ".join(f"new{n}" for n in range(60))
+    fresh = [f"{new} and longer", f"now {kept[0][1]}", new]
     (tmp_path / "in").mkdir()
     save(tmp_path / "in" / "f.jsonl", "".join(json.dumps({"text": t}) + "\n" for t in fresh))
     go(save(tmp_path / "r.yaml", RECIPE.format(parts="files: 1", path="in", settings=f"against: [{folder / 'index'}]")), tmp_path / "out")
     assert [text for _, text in written(tmp_path / "out")] == fresh[:1]
-    (row,) = [
+    rows = [
         r for p in (tmp_path / "out" / "stages" / "minhash_dedup" / "rejects").glob("*.parquet") for r in pq.read_table(p).to_pylist()
     ]
-    assert row["reason"] == "near_duplicate" and row["detail"].endswith(f" like {kept[0][0]:016x}")
+    assert sorted(r["text"] for r in rows) == sorted(fresh[1:]) and {r["reason"] for r in rows} == {"near_duplicate"}
+    assert [r["detail"].endswith(f" like {kept[0][0]:016x}") for r in rows if r["text"] == fresh[1]] == [True]
 
 
 def test_the_report_shows_clusters_and_marked_pairs(usual: tuple[Path, list[tuple[int, str]]]) -> None:

@@ -40,7 +40,7 @@ class Kept:
         return sum(len(table) for table in self.tables)
 
     def table(self) -> pa.Table | None:
-        return pa.concat_tables(self.tables, promote_options="permissive") if self.tables else None
+        return pa.concat_tables(self.tables) if self.tables else None
 
 
 class Scattered:
