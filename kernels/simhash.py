@@ -14,6 +14,7 @@ import numpy as np
 
 from kernels.bare import helper, kernel
 from kernels.columns import TextColumn
+from kernels.tokens import mixed as remixed
 from kernels.tokens import shingle_column
 from kernels.tokens_plain import ALL, mixed, shingles_plain
 
@@ -23,14 +24,7 @@ SECOND = 0x9E3779B97F4A7C15  # added to a shingle for the upper 64 bits of a lon
 WINDOW = 256  # of a large bucket each is compared with so many after it, in order of fingerprint
 FEW = 4  # pairs that one document opens in a bucket; clusters close over the others
 
-_ONE, _FIRST, _SECOND_FACTOR = np.uint64(1), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-
-
-@helper
-def _remixed(x):  # type: ignore[no-untyped-def]
-    x = (x ^ x >> np.uint64(30)) * _FIRST
-    x = (x ^ x >> np.uint64(27)) * _SECOND_FACTOR
-    return x ^ x >> np.uint64(31)
+_ONE = np.uint64(1)
 
 
 @kernel
@@ -41,7 +35,7 @@ def _fingerprints(hashes, first, step, counts, out):  # type: ignore[no-untyped-
             counts[bit] = 0
         begin, end = first[document], first[document + 1]
         for i in range(begin, end):
-            h = hashes[i] if step == 0 else _remixed(hashes[i] + step)
+            h = hashes[i] if step == 0 else remixed(hashes[i] + step)
             for bit in range(64):
                 counts[bit] += np.int32(h >> np.uint64(bit) & _ONE)
         word = np.uint64(0)

@@ -58,9 +58,7 @@ def test_a_later_run_against_the_saved_index(tmp_path: Path, usual: tuple[Path, 
     save(tmp_path / "in" / "f.jsonl", "".join(json.dumps({"text": t}) + "\n" for t in fresh))
     go(save(tmp_path / "r.yaml", RECIPE.format(parts="files: 1", path="in", settings=f"against: [{folder / 'index'}]")), tmp_path / "out")
     assert [text for _, text in written(tmp_path / "out")] == fresh[:1]
-    rows = [
-        r for p in (tmp_path / "out" / "stages" / "minhash_dedup" / "rejects").glob("*.parquet") for r in pq.read_table(p).to_pylist()
-    ]
+    rows = [r for p in (tmp_path / "out" / "stages" / "minhash_dedup" / "rejects").glob("*.parquet") for r in pq.read_table(p).to_pylist()]
     assert sorted(r["text"] for r in rows) == sorted(fresh[1:]) and {r["reason"] for r in rows} == {"near_duplicate"}
     assert [r["detail"].endswith(f" like {kept[0][0]:016x}") for r in rows if r["text"] == fresh[1]] == [True]
 
