@@ -103,7 +103,7 @@ def make_case(crawl: Path, folder: Path, workers: int) -> Case:
         "parts: {files: 1, small_file: 0, batch_bytes: 1000000}\n"
         f'sources:\n  crawl: {{{found[0]}: {{path: "{crawl.resolve()}"}}}}\n'
         f"stages:\n{'  - extract' + chr(10) if found[0] == 'warc' else ''}"
-        "  - exact_dedup\n  - sample: {rate: 0.9}\n  - write\n"
+        "  - exact_dedup\n  - minhash_dedup\n  - paragraph_dedup\n  - sample: {rate: 0.9}\n  - write\n"
     )
     return Case(recipe, workers)
 

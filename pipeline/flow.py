@@ -146,6 +146,10 @@ class DaskFlow:
         return self.ended("drop", None, losers, docs, {"rejects": self.rejects})
 
     def rewrite(self, function: JoinFunction, rows: Rows, docs: Dataset, *, columns: Sequence[str]) -> Dataset:
+        if not getattr(self.step.stage, "rewrites", False):
+            raise TypeError(
+                f"{self.node}: a stage that writes texts anew says so, `rewrites: ClassVar[bool] = True`, or what was measured on them would still count"
+            )
         return self.ended("rewrite", function, rows, docs, {"rejects": self.rejects, "columns": list(columns)})
 
     def ended(self, kind: str, function: JoinFunction | None, rows: Rows, docs: Dataset, given: dict[str, Any]) -> Dataset:

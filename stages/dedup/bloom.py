@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 from kernels.bloom import MOST_BLOCKS, Shape, empty_filter, shape_for, walk
 from kernels.columns import TextColumn, text_array, text_column
 from kernels.paragraphs import Units, grams_of_units, lines, whole_texts, without_units
-from stages.dedup.substring import slices
+from stages.dedup.slices import slices
 from stages.stage import PLACEMENT, Dataset, Flow, Global
 
 Array = np.ndarray[Any, Any]

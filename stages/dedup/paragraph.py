@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from kernels.columns import TextColumn, text_array, text_column
 from kernels.paragraphs import UnitHashes, Units, hashes_of_units, lines, paragraphs, without_units
 from stages.dedup.policy import WithPolicy
-from stages.dedup.substring import slices
+from stages.dedup.slices import slices
 from stages.dedup.survivors import groups
 from stages.stage import Dataset, Flow
 

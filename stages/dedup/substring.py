@@ -9,7 +9,6 @@ More in docs/repeats.md; figures in benchmarks/substring.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -22,10 +21,10 @@ from kernels.columns import text_array, text_column
 from kernels.seams import mended
 from kernels.suffix import merged, met_twice, repeats
 from kernels.tokens import token_column
+from stages.dedup.slices import slices
 from stages.stage import Dataset, Flow, Global
 
 Array = np.ndarray[Any, Any]
-SLICE_BYTES = 16 << 20  # of text whose tokens are held at a time; the partition of a suffix array
 BYTES_A_ROW = 25  # of text to a row of the largest round, where a fifth of all tokens may be repeats; says how finely rows are cut
 
 
@@ -44,14 +43,14 @@ class SubstringDedup(Global):
     columns: ClassVar[tuple[str, ...]] = ("uid", "text")
     adds: ClassVar[tuple[str, ...]] = ("repeated_tokens",)
     expect_drops: ClassVar[float] = 0.9
+    rewrites: ClassVar[bool] = True
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         fan = max(1, docs.text_bytes // BYTES_A_ROW // max(1, docs.rows))
         chosen = flow.map(self.choose, docs, columns=self.columns, by="key", fan=fan)  # n-grams of each document
         shared = flow.exchange(self.shared, chosen)  # those that are met twice, sent home
-        windows = flow.join(
-            self.compare, shared, docs, columns=self.columns, by="key"
-        )  # windows that are the first of a partition, by their hash
+        # windows that are the first of a partition, by their hash: as many as an anchor is apart from the next
+        windows = flow.join(self.compare, shared, docs, columns=self.columns, by="key", fan=self.tokens / 2)
         repeated = flow.exchange(self.judge, windows)  # spans of tokens, sent home
         return flow.rewrite(self.cut, repeated, docs, columns=self.columns)
 
@@ -143,18 +142,6 @@ class SubstringDedup(Global):
             "repeated_tokens": pa.array(removed).take(index),
         }
         return pa.table(made)
-
-
-def slices(docs: pa.Table) -> Iterator[pa.Table]:
-    """The documents in runs of about SLICE_BYTES of text, at least one document each; one empty run where there is none."""
-    for batch in docs.to_batches() or [pa.RecordBatch.from_pylist([], schema=docs.schema)]:
-        size = np.cumsum(pc.fill_null(pc.binary_length(batch["text"]), 0).to_numpy(zero_copy_only=False).astype(np.int64))
-        start = 0
-        while start < max(len(batch), 1):
-            before = size[start - 1] if start else 0
-            stop = max(start + 1, int(np.searchsorted(size, before + SLICE_BYTES, side="right")))
-            yield pa.Table.from_batches([batch.slice(start, stop - start)])
-            start = stop
 
 
 def repeat(*columns: Array) -> Array:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from kernels.suffix_plain import mended_plain, repeats_plain
 from kernels.tokens_plain import tokens_plain
-from stages.dedup import substring
+from stages.dedup import slices
 from stages.dedup.substring import SubstringDedup, united
 
 SCHEMA = pa.schema([("uid", pa.uint64()), ("text", pa.string())])
@@ -156,7 +156,7 @@ def test_batches_are_cut_anywhere(monkeypatch):
     texts = {uid: " ".join(f"w{uid * k % 91}" for k in range(200)) for uid in range(1, 40)} | {40: None}
     expected = fates(SubstringDedup(tokens=8), texts)
     assert expected == fates_plain(SubstringDedup(tokens=8), texts) and sum(bool(cut) for _, _, cut in expected.values()) > 5
-    monkeypatch.setattr(substring, "SLICE_BYTES", 1)
+    monkeypatch.setattr(slices, "SLICE_BYTES", 1)
     assert fates(SubstringDedup(tokens=8), texts, 5) == expected
 
 
