@@ -80,7 +80,7 @@ def with_differences(example: Mapping[str, Any]) -> dict[str, Any]:
 EXAMPLE = """\
 <p>{% if url is web %}<a href="{{ url }}" rel="noreferrer">{{ url }}</a>{% else %}{{ url or uid }}{% endif %} went,
 {{ similarity }} like {% if like_url is web %}<a href="{{ like_url }}" rel="noreferrer">{{ like_url }}</a>{% else %}{{ like_url or like }}{% endif %}
-<span class="soft">{{ uid }} {{ like }}{% if cut %}; the first words of long texts{% endif %}</span></p>
+ <span class="soft">{{ uid }} {{ like }}{% if cut %}; the first words of long texts{% endif %}</span></p>
 {% for hunk in hunks %}
 <pre class="difference" dir="auto">… {% for kind, words in hunk if words %}{% if kind == "gone" %}<del>{{ words }}</del>{% elif kind == "stays" %}<ins>{{ words }}</ins>{% else %}{{ words }}{% endif %} {% endfor %}…</pre>
 {% else %}
