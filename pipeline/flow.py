@@ -21,7 +21,7 @@ from pipeline.leg import Result, Task
 from pipeline.parts import Documents, Part, bucket_of, buckets_for, identity
 from pipeline.recipe import Step
 from pipeline.store import Store
-from stages.stage import Dataset, JoinFunction, MapFunction, MeetFunction, MergeFunction, Rows, ScanFunction
+from stages.stage import Dataset, Global, JoinFunction, MapFunction, MeetFunction, MergeFunction, Rows, ScanFunction
 
 ROWS_A_BUCKET = 1_000_000
 MOST_BUCKETS = 1 << 14
@@ -146,9 +146,9 @@ class DaskFlow:
         return self.ended("drop", None, losers, docs, {"rejects": self.rejects})
 
     def rewrite(self, function: JoinFunction, rows: Rows, docs: Dataset, *, columns: Sequence[str]) -> Dataset:
-        if not getattr(self.step.stage, "rewrites", False):
-            raise TypeError(
-                f"{self.node}: a stage that writes texts anew says so, `rewrites: ClassVar[bool] = True`, or what was measured on them would still count"
+        if not cast(Global, self.step.stage).rewrites:
+            raise RunFailed(
+                f"{self.node}: a stage that writes texts anew says so (`rewrites: ClassVar[bool] = True`), or what was measured on the old ones would still count"
             )
         return self.ended("rewrite", function, rows, docs, {"rejects": self.rejects, "columns": list(columns)})
 

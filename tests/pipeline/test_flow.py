@@ -10,6 +10,7 @@ import pytest
 from runs import go, save, shared_texts, written
 
 from pipeline import flow
+from pipeline.errors import RunFailed
 
 TOY = '''
 import numpy as np
@@ -144,3 +145,11 @@ def test_texts_written_anew_by_a_toy_stage(tmp_path: Path, monkeypatch: pytest.M
     assert sorted((r["uid"], r["text"], r["reason"], r["detail"]) for r in gone) == [
         (u, t, "seventh", "a detail") for n, (u, t) in enumerate(everything) if n % 7 == 0
     ]
+
+
+def test_a_stage_that_writes_texts_anew_must_say_so(tmp_path: Path) -> None:
+    shared_texts(tmp_path / "in", files=2)
+    save(tmp_path / "my_global.py", OTHER.replace("    rewrites = True\n", ""))
+    text = f"name: r\nsources:\n  a: {{jsonl: {{path: in}}}}\nstages:\n  - my_global.py:Numbered: {{index: {tmp_path / 'index'}}}\n"
+    with pytest.raises(RunFailed, match="numbered: a stage that writes texts anew says so"):
+        go(save(tmp_path / "r.yaml", text), tmp_path / "out")
