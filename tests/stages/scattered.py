@@ -74,7 +74,12 @@ class Scattered:
 
     def map(self, function: Any, docs: Parts, *, columns: Any, by: str, fan: int = 1) -> Kept:
         self.rounds.append(function.__name__)
-        return Kept([with_home(function(table.select(columns)), home) for home, table in docs.tables], by)
+        return Kept([with_home(function(batch), home) for home, table in docs.tables for batch in self.batches(table.select(columns))], by)
+
+    def batches(self, table: pa.Table) -> list[pa.Table]:
+        """A part as a reader brings it; the second does not begin at the beginning of its buffers."""
+        cut = self.random.randint(0, len(table))
+        return [batch for batch in (table.slice(0, cut), table.slice(cut)) if len(batch)]
 
     def exchange(self, function: Any, rows: Kept, *, by: str = "home", fan: float = 1) -> Kept:
         self.rounds.append(function.__name__)
@@ -169,3 +174,14 @@ class Scattered:
 
 def with_home(rows: pa.Table, home: int) -> pa.Table:
     return rows if "home" in rows.column_names else rows.append_column("home", pa.array([home] * len(rows), pa.uint64()))
+
+
+def fates(stage: Any, rows: list[dict[str, Any]], schema: pa.Schema, seed: int = 0) -> dict[int, dict[str, Any]]:
+    """By uid: what a stage says of the documents that it names; of a stage that writes texts anew, all documents, those it never touched too."""
+    flow = Scattered(seed)
+    docs = pa.Table.from_pylist(rows, schema=schema)
+    stage.run(flow.parts(docs), flow)
+    found = {row["uid"]: {"text": row["text"], "reason": None} for row in docs.to_pylist()} if stage.rewrites else {}
+    for row in flow.named.to_pylist() if len(flow.named) else []:
+        found[row.pop("uid")] = row
+    return found

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from flow_in_memory import fates
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from scattered import fates
 
 from kernels.bloom import walk_plain
 from kernels.paragraphs import grams_of_unit_plain, lines_plain, without_units_plain

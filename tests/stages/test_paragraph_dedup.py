@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from flow_in_memory import fates
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from scattered import fates
 
 from kernels.paragraphs import hashes_of_units, lines_plain, paragraphs_plain, without_units_plain
 from kernels.tokens_plain import tokens_plain

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import flow_in_memory
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import scattered
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -26,7 +26,7 @@ Fate = tuple[str | None, str | None, int | None]  # the text, the reason to drop
 
 def fates(stage: SubstringDedup, texts: dict[int, str | None], seed: int = 0) -> dict[int, Fate]:
     rows = [{"uid": uid, "text": text} for uid, text in texts.items()]
-    found = flow_in_memory.fates(stage, rows, SCHEMA, seed)
+    found = scattered.fates(stage, rows, SCHEMA, seed)
     assert all((fate["reason"] is None) == (fate.get("detail") is None) for fate in found.values())
     return {uid: (fate["text"], fate["reason"], fate.get("repeated_tokens")) for uid, fate in found.items()}
 

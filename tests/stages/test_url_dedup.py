@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from flow_in_memory import fates
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from scattered import fates
 
 from kernels.url_keys import parts_of_key_plain
 from kernels.urls import canonical_plain
