@@ -1,16 +1,15 @@
-# make demo | test | lint | bench. Needs make and Python 3.11 or later (on Debian: apt install make python3-venv).
+# make demo | test | lint. Needs make and Python 3.11 or later (on Debian: apt install make python3-venv).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench
+.PHONY: help demo test lint
 
 help:
 	@echo "make demo    run the whole mill on a small crawl, offline, into demo/"
 	@echo "make test    run the tests"
 	@echo "make lint    ruff and mypy"
-	@echo "make bench   run every benchmark; one JSON line a result"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Gristmill needs Python 3.11 or later; try make PYTHON=python3.12")'
@@ -35,6 +34,3 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-
-bench: $(VENV)/.installed-dev
-	@set -e; for file in $(wildcard benchmarks/*.py); do echo "# $$file" >&2; $(BIN)/python $$file; done

@@ -16,7 +16,8 @@ import numpy as np
 
 from kernels.bare import kernel
 from kernels.columns import Offsets
-from kernels.tokens import Hashes, Tokens, mixed, sort
+from kernels.splitmix import mixed
+from kernels.tokens import Hashes, Tokens, sort
 from kernels.tokens_plain import SHINGLE_STEP
 
 Array = np.ndarray[Any, Any]

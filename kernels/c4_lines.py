@@ -13,7 +13,7 @@ import numpy as np
 
 from kernels.bare import code_point, helper, inlined, kernel
 from kernels.lines import copy_bytes, count_words, count_words_plain, has_longer_word, line_break_at, skip_space, skip_space_back, trimmed
-from kernels.phrase_blocks import blocks_of, phrases_by_blocks
+from kernels.phrase_blocks import phrases_by_blocks
 from kernels.phrases import lower
 from kernels.sentences import count_sentences, count_sentences_plain
 from kernels.unicode import DENSE, DIGIT, LETTER, SPACE, properties
@@ -87,34 +87,8 @@ def _ends_well(data, start, end, marks):  # type: ignore[no-untyped-def]
     return False
 
 
-def c4_lines(  # type: ignore[no-untyped-def]
-    data,
-    offsets,
-    marks,
-    citations,
-    max_word_length,
-    min_words,
-    properties,
-    lower_case,
-    pairs,
-    classes,
-    moves,
-    found,
-    width,
-    out,
-    out_offsets,
-    counts,
-) -> None:
-    """Writes what stays of each document to `out`; `counts` has a row for each document. No `marks`: a line may end in anything."""
-    blocks = blocks_of(classes, moves, found, width)
-    _c4_lines(
-        data, offsets, marks, citations, max_word_length, min_words, properties, lower_case, pairs, classes, moves, found, width, *blocks,
-        out, out_offsets, counts,
-    )  # fmt: skip
-
-
 @kernel
-def _c4_lines(  # type: ignore[no-untyped-def]
+def c4_lines(  # type: ignore[no-untyped-def]
     data,
     offsets,
     marks,
@@ -134,7 +108,8 @@ def _c4_lines(  # type: ignore[no-untyped-def]
     out_offsets,
     counts,
 ):
-    """As `c4_lines`."""
+    """Writes what stays of each document to `out`; `counts` has a row for each document. No `marks`: a line may end in anything. `blocks` and
+    `step` are `phrase_blocks.blocks_of` the phrases before them."""
     at = np.int64(0)
     out_offsets[0] = 0
     for document in range(len(offsets) - 1):

@@ -13,7 +13,8 @@ import numpy as np
 from kernels.bare import helper, inlined, kernel
 from kernels.columns import Offsets, TextColumn
 from kernels.minhash_plain import HALF, ROUND_STEP
-from kernels.tokens import Hashes, begin_document, chunk_mixed, cutter, mixed, next_shingles, shingle_numbers
+from kernels.splitmix import mixed
+from kernels.tokens import Hashes, begin_document, chunk_mixed, cutter, next_shingles, shingle_numbers
 
 Signatures = np.ndarray[Any, np.dtype[np.uint32]]
 

@@ -8,7 +8,8 @@ signatures agree in a place with the Jaccard similarity as probability, and thei
 
 from __future__ import annotations
 
-from kernels.tokens_plain import ALL, TOKEN_CHUNK, mixed
+from kernels.splitmix import ALL, mixed_plain
+from kernels.tokens_plain import TOKEN_CHUNK
 
 ROUND_STEP = 0x9E3779B97F4A7C15
 HALF = (1 << 32) - 1
@@ -28,7 +29,7 @@ def signature_plain(shingles: list[int], places: int) -> list[int]:
         if not any(empty):
             break
         for shingle in shingles:
-            h = mixed(shingle + round_ * ROUND_STEP & ALL) if round_ else shingle
+            h = mixed_plain(shingle + round_ * ROUND_STEP & ALL) if round_ else shingle
             place = (h >> 32) * places >> 32 if round_ < places else round_ - places
             if empty[place]:
                 held[place] = h & HALF if held[place] is None else min(held[place], h & HALF)  # type: ignore[type-var]
@@ -39,9 +40,9 @@ def bands_plain(signature: list[int], bands: int, rows: int) -> list[int]:
     """A hash of 64 bits for each run of `rows` places; the number of the band is part of it."""
     found = []
     for band in range(bands):
-        h = mixed(band + 1)
+        h = mixed_plain(band + 1)
         for value in signature[band * rows : (band + 1) * rows]:
             h = (h ^ value) * TOKEN_CHUNK & ALL
             h ^= h >> 32
-        found.append(mixed(h))
+        found.append(mixed_plain(h))
     return found

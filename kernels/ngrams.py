@@ -16,7 +16,8 @@ import numpy as np
 
 from kernels.bare import helper, inlined, kernel
 from kernels.columns import Offsets
-from kernels.tokens import Tokens, mixed
+from kernels.splitmix import mixed
+from kernels.tokens import Tokens
 from kernels.tokens_plain import SHINGLE_STEP, SHORT
 
 Array = np.ndarray[Any, Any]

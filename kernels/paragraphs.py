@@ -15,9 +15,9 @@ import numpy as np
 from kernels.bare import inlined, kernel
 from kernels.columns import Offsets, TextColumn
 from kernels.lines import NEWLINE, copy_bytes, copy_kept, find_newline, skip_space, skip_space_back, trimmed
-from kernels.tokens import mixed, token_column
+from kernels.splitmix import mixed, mixed_plain
+from kernels.tokens import token_column
 from kernels.tokens_plain import ALL, SHINGLE_STEP, SHORT, shingles_plain, token_hash_plain, tokens_plain
-from kernels.tokens_plain import mixed as mixed_plain
 from kernels.unicode import SPACE, properties
 from kernels.wide import bytes_before
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from kernels.bare import helper, kernel
 from kernels.columns import TextColumn
-from kernels.tokens import mixed as remixed
+from kernels.splitmix import ALL, mixed, mixed_plain
 from kernels.tokens import shingle_column
-from kernels.tokens_plain import ALL, mixed, shingles_plain
+from kernels.tokens_plain import shingles_plain
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -35,7 +35,7 @@ def _fingerprints(hashes, first, step, counts, out):  # type: ignore[no-untyped-
             counts[bit] = 0
         begin, end = first[document], first[document + 1]
         for i in range(begin, end):
-            h = hashes[i] if step == 0 else remixed(hashes[i] + step)
+            h = hashes[i] if step == 0 else mixed(hashes[i] + step)
             for bit in range(64):
                 counts[bit] += np.int32(h >> np.uint64(bit) & _ONE)
         word = np.uint64(0)
@@ -55,7 +55,7 @@ def fingerprints(column: TextColumn, width: int, bits: int, seed: int = 0) -> tu
 
 def fingerprint_plain(text: str, width: int, bits: int, seed: int = 0) -> int:
     shingles = shingles_plain(text, width, seed)
-    features = [s | mixed(s + SECOND & ALL) << 64 for s in shingles]
+    features = [s | mixed_plain(s + SECOND & ALL) << 64 for s in shingles]
     return sum(1 << bit for bit in range(bits) if 2 * sum(f >> bit & 1 for f in features) > len(features))
 
 

@@ -18,7 +18,8 @@ import numpy as np
 from kernels.anchors import Stretches
 from kernels.bare import kernel
 from kernels.columns import Offsets
-from kernels.tokens import Hashes, mixed
+from kernels.splitmix import mixed
+from kernels.tokens import Hashes
 from kernels.tokens_plain import SHINGLE_STEP, TOKEN_CHUNK
 
 Array = np.ndarray[Any, Any]

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from operator import mul
 
-from kernels.tokens_plain import ALL, SHINGLE_STEP, mixed, tokens_plain
+from kernels.splitmix import ALL, mixed_plain
+from kernels.tokens_plain import SHINGLE_STEP, tokens_plain
 from kernels.unicode import DENSE, SPACE, properties
 
 Spans = list[tuple[int, int]]
@@ -16,7 +17,7 @@ def anchors_plain(hashes: Sequence[int], window: int, gram: int) -> list[tuple[i
     """(key, low, high): windows that begin at tokens low to high have the n-gram of this key, at one place, for an anchor; of more than two of
     one key in a row the second reaches to the last."""
     steps = [pow(SHINGLE_STEP, gram - 1 - k, 1 << 64) for k in range(gram)]
-    keys = [mixed(sum(map(mul, hashes[i : i + gram], steps)) & ALL) for i in range(len(hashes) - gram + 1)]
+    keys = [mixed_plain(sum(map(mul, hashes[i : i + gram], steps)) & ALL) for i in range(len(hashes) - gram + 1)]
     chosen = [min(range(p, p + window - gram + 1), key=lambda i: (keys[i], i)) for p in range(len(hashes) - window + 1)]
     made: list[tuple[int, int, int]] = []
     for i in sorted(set(chosen)):

@@ -12,9 +12,9 @@ import numpy as np
 
 from kernels.bare import helper, inlined, kernel
 from kernels.columns import Offsets, TextColumn
+from kernels.splitmix import mixed, mixed_plain
 from kernels.token_marks import BLOCK, ONE, character_tables, how_many, lowest, mark_block
 from kernels.tokens_plain import SHINGLE_STEP, SHORT, TOKEN_CHUNK, TOKEN_LENGTH
-from kernels.tokens_plain import mixed as mixed_plain
 from kernels.wide import eight_bytes
 
 RUN = 512  # tokens after which a run ends with its block
@@ -26,7 +26,6 @@ SPARSE = 32  # times as many hashes on one side: steps over those between are th
 
 _DIGIT = np.uint64(0xFF)
 _LENGTH, _CHUNK, _STEP, _SHORT = np.uint64(TOKEN_LENGTH), np.uint64(TOKEN_CHUNK), np.uint64(SHINGLE_STEP), np.uint64(SHORT)
-_FIRST_MIX, _SECOND_MIX = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
@@ -108,13 +107,6 @@ def shingle_numbers(width: int, seed: int) -> tuple[Hashes, np.uint64]:
     """What the kernels need of both: the powers by which a polynomial of half the width, a quarter and so on is shifted, the shortest first; and the seed, mixed."""
     halves = [width >> bit for bit in range(width.bit_length() - 1, 0, -1)]
     return np.array([pow(SHINGLE_STEP, half, 1 << 64) for half in halves], np.uint64), np.uint64(mixed_plain(seed % (1 << 64)))
-
-
-@inlined
-def mixed(x):  # type: ignore[no-untyped-def]
-    x = (x ^ x >> np.uint64(30)) * _FIRST_MIX
-    x = (x ^ x >> np.uint64(27)) * _SECOND_MIX
-    return x ^ x >> np.uint64(31)
 
 
 @inlined

@@ -9,20 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kernels.splitmix import ALL, mixed_plain
 from kernels.unicode import DENSE, LETTER, MARK, NUMBER, properties
 
-ALL = (1 << 64) - 1
 TOKEN_LENGTH = 0x9E3779B97F4A7C15
 TOKEN_CHUNK = 0xD6E8FEB86659FD93
 SHINGLE_STEP = 0xA0761D6478BD642F
 SHORT = 0xE7037ED1A0B428DB
-
-
-def mixed(x: int) -> int:
-    """The finaliser of splitmix64: every bit of the outcome hangs on every bit of what goes in."""
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & ALL
-    x = (x ^ x >> 27) * 0x94D049BB133111EB & ALL
-    return x ^ x >> 31
 
 
 def folded(character: str) -> str:
@@ -68,8 +61,8 @@ def shingles_plain(text: str, width: int, seed: int = 0) -> list[int]:
     if not hashes:
         return []
     if len(hashes) < width:
-        return [mixed(_polynomial(hashes) + len(hashes) * SHORT + mixed(seed) & ALL)]
-    return [mixed(_polynomial(hashes[i : i + width]) + mixed(seed) & ALL) for i in range(len(hashes) - width + 1)]
+        return [mixed_plain(_polynomial(hashes) + len(hashes) * SHORT + mixed_plain(seed) & ALL)]
+    return [mixed_plain(_polynomial(hashes[i : i + width]) + mixed_plain(seed) & ALL) for i in range(len(hashes) - width + 1)]
 
 
 def jaccard_plain(left: set[int], right: set[int]) -> float:

@@ -14,9 +14,8 @@ import numpy as np
 
 from kernels.bare import helper, inlined, kernel
 from kernels.columns import Offsets
-from kernels.tokens import mixed
+from kernels.splitmix import mixed, mixed_plain
 from kernels.tokens_plain import ALL
-from kernels.tokens_plain import mixed as mixed_plain
 from kernels.urls import Urls
 
 PARAMETER = 0xA0761D6478BD642F  # where the hash of a parameter begins: what is a path in one url may be a parameter in another

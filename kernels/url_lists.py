@@ -15,6 +15,7 @@ import numpy as np
 
 from kernels.columns import Bytes, Offsets
 from kernels.compiled import helper, kernel
+from kernels.splitmix import mixed
 from kernels.unicode import LETTER, MARK, NUMBER, code_point, properties
 from kernels.urls import Urls, folded_text
 
@@ -53,11 +54,8 @@ def _step(hashed, byte):  # type: ignore[no-untyped-def]
 
 @helper
 def _key(hashed, kind):  # type: ignore[no-untyped-def]
-    """splitmix64's last steps; 0 marks an empty slot, so no key is 0."""
-    z = hashed + np.uint64(kind + 1) * np.uint64(0xD1B54A32D192ED03)
-    z = (z ^ z >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ z >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    z ^= z >> np.uint64(31)
+    """0 marks an empty slot, so no key is 0."""
+    z = mixed(hashed + np.uint64(kind + 1) * np.uint64(0xD1B54A32D192ED03))
     return z if z != np.uint64(0) else np.uint64(1)
 
 

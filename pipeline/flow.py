@@ -32,6 +32,7 @@ BYTES_A_GROUP = 32 << 20
 MOST_GROUPS = 1 << 14  # then groups grow: files times buckets are slices, and a slice should not be a few bytes
 PARTS_ALONE = 1024  # up to so many parts, each is a task of its own
 FAN_IN = 8
+COPIED_AT_ONCE = 8 << 20
 
 
 class DaskFlow:
@@ -52,7 +53,7 @@ class DaskFlow:
         self.told: dict[str, Any] = {}
         self.files: list[dict[str, Any]] = []  # of every task, so that others may be cleared away
 
-    def map(self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], by: str, fan: int = 1) -> Rows:
+    def map(self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], by: str, fan: float = 1) -> Rows:
         documents = cast(Documents, docs)
         self.parts = len(documents.parts)
         buckets = self.buckets_for(documents.rows * fan, by)
@@ -129,7 +130,9 @@ class DaskFlow:
         for file in stored.files:
             name = f"{file['checksum']}.arrow"
             if not kept.exists(name):
-                kept.write(name, self.store.read(file["path"]))
+                with self.store.open(file["path"]) as rows_of_file, kept.commit(name) as copy:
+                    while piece := rows_of_file.read(COPIED_AT_ONCE):
+                        copy.write(piece)
             names.append({"path": name, "bytes": file["bytes"], "checksum": file["checksum"], "rows": file["rows"]})
         kept.write_json(
             "index.json", {"facts": facts, "by": stored.by, "buckets": stored.buckets, "files": names}

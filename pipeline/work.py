@@ -14,6 +14,7 @@ from pipeline.errors import GristmillError, in_words
 from pipeline.leg import Care, Result, Task, grind
 from pipeline.lifetime import end_with_parent
 from pipeline.side_by_side import run_pages
+from stages.stage import CannotRun
 
 KINDS = {
     "map": flow_tasks.run_map,
@@ -49,6 +50,8 @@ def one(task: Task, careful: bool, watch: bool) -> Result:
         if task["kind"] == "decide":
             return run_decide(task, Care(watch=watch))
         return KINDS[task["kind"]](task)
+    except CannotRun as error:
+        return {"failed": f"{task['node']}: {error}", "error": "RunFailed"}
     except GristmillError as error:
         return {"failed": str(error), "error": type(error).__name__}
     except OSError as error:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
+from kernels.splitmix import mixed_all
 from stages.stage import Rule, Signals, Verdict
 
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
@@ -39,7 +40,4 @@ def chances(uids: Hashes, seed: int) -> Hashes:
 
 
 def splitmix64(values: Hashes) -> Hashes:
-    z = values + np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+    return mixed_all(values + np.uint64(0x9E3779B97F4A7C15))

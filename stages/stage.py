@@ -137,7 +137,7 @@ class NoSuchSignal(AttributeError):
 
 
 class CannotRun(Exception):
-    """A global stage cannot work with what it was given; the message is for the person who wrote the recipe."""
+    """A stage cannot work with what it was given; the message is for the person who wrote the recipe."""
 
 
 class Signals:
@@ -302,7 +302,7 @@ class Flow(Protocol):
     engine adds `home`, the part a row came from, to what `map` makes; a function that wants rows to find their way home passes it on.
     """
 
-    def map(self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], by: str, fan: int = 1) -> Rows:
+    def map(self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], by: str, fan: float = 1) -> Rows:
         """Rows of each part's documents. `fan`: about how many rows a document makes, by which buckets are counted."""
         ...
 

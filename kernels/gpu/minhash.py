@@ -18,10 +18,10 @@ from kernels.columns import Offsets, TextColumn
 from kernels.gpu.tokens import TOKEN_CHUNK, Tiles, device_tokens, fill, most_tokens, not_above, room
 from kernels.gpu.transfer import Piece, column_tensor, default_device, through_device
 from kernels.minhash_plain import ROUND_STEP as _ROUND_STEP
+from kernels.splitmix import mixed_plain
 from kernels.tokens import Array, Hashes
 from kernels.tokens_plain import SHINGLE_STEP as _SHINGLE_STEP
 from kernels.tokens_plain import SHORT as _SHORT
-from kernels.tokens_plain import mixed as mixed_plain
 
 ROUND_STEP, SHINGLE_STEP, SHORT = tl.constexpr(_ROUND_STEP), tl.constexpr(_SHINGLE_STEP), tl.constexpr(_SHORT)
 FIRST_MIX, SECOND_MIX = tl.constexpr(0xBF58476D1CE4E5B9), tl.constexpr(0x94D049BB133111EB)

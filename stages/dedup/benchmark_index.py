@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import shutil
-import tempfile
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +18,7 @@ from kernels.ngrams import Index, index_of
 from kernels.tokens import Tokens, token_column
 from stages.dedup import benchmarks as reading
 from stages.dedup.benchmarks import Benchmark, BenchmarkError, files_of, opened, texts_of
+from stages.mapped import mapped, publish
 
 Array = np.ndarray[Any, Any]
 
@@ -137,25 +135,11 @@ def _phrases(path: str) -> list[str]:
 
 
 def _publish(made: BenchmarkIndex, folder: Path) -> None:
-    """All of it or nothing, and whoever is first."""
-    new = Path(tempfile.mkdtemp(dir=folder.parent, prefix="benchmarks-", suffix=".tmp"))
-    for name, array in (made.runs._asdict() | made.labels._asdict()).items():
-        np.save(new / f"{name}.npy", array)
-    (new / "accounts.json").write_text(json.dumps([account._asdict() for account in made.accounts]), encoding="utf-8")
-    try:
-        os.rename(new, folder)  # noqa: PTH104  Path.rename would read the same
-    except OSError:
-        shutil.rmtree(new, ignore_errors=True)
-        if not folder.is_dir():
-            raise
+    accounts = json.dumps([account._asdict() for account in made.accounts])
+    publish(folder, made.runs._asdict() | made.labels._asdict(), {"accounts.json": accounts})
 
 
 def _mapped(folder: Path) -> BenchmarkIndex:
-    def load(name: str) -> Array:
-        array: Array = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
-        array.flags.writeable = False
-        return array
-
     accounts = json.loads((folder / "accounts.json").read_text(encoding="utf-8"))
-    index, labels = Index(*(load(name) for name in Index._fields)), TextColumn(*(load(name) for name in TextColumn._fields))
+    index, labels = Index(*(mapped(folder, n) for n in Index._fields)), TextColumn(*(mapped(folder, n) for n in TextColumn._fields))
     return BenchmarkIndex(index, labels, tuple(Account(**account) for account in accounts))

@@ -20,7 +20,7 @@ from kernels.bloom import MOST_BLOCKS, Shape, empty_filter, shape_for, walk
 from kernels.columns import TextColumn, text_array, text_column
 from kernels.paragraphs import Units, grams_of_units, lines, whole_texts, without_units
 from stages.dedup.slices import slices
-from stages.stage import PLACEMENT, Dataset, Flow, Global
+from stages.stage import PLACEMENT, CannotRun, Dataset, Flow, Global
 
 Array = np.ndarray[Any, Any]
 BYTES_A_ROW = 64  # of text for which a row is counted, so that a bucket is no more than about 32 MB of text
@@ -159,7 +159,7 @@ class BloomDedup(Global):
     def filter_for(self, keys: int) -> Walked:
         shape = shape_for(keys, self.false_positives)
         if shape.bytes > self.memory or shape.blocks > MOST_BLOCKS:
-            raise ValueError(self.too_large(keys, shape))
+            raise CannotRun(self.too_large(keys, shape))
         return Walked(empty_filter(shape), shape.probes)
 
     def too_large(self, keys: int, shape: Shape) -> str:
@@ -168,7 +168,7 @@ class BloomDedup(Global):
         while shape.bytes * self.shards > self.memory * shards:
             shards *= 2
         return (
-            f"{self.called}: a filter for the {keys:,} n-grams{of} that errs in {self.false_positives:g} takes {shape.bytes / 1e6:,.1f} MB, and "
+            f"a filter for the {keys:,} n-grams{of} that errs in {self.false_positives:g} takes {shape.bytes / 1e6:,.1f} MB, and "
             f"memory allows {self.memory / 1e6:,.1f} MB. Raise memory to {shape.bytes:,} bytes, or split the documents with shards: {shards * 2} "
             "(repeats across shards then stay), or let the filter err more often with false_positives"
         )

@@ -228,8 +228,11 @@ def jaccard_of_least(a: Array, b: Array) -> float:
 def on_gpu() -> Callable[..., tuple[Array, Array]]:
     try:
         from kernels.gpu.minhash import band_hashes as found
+        from kernels.gpu.transfer import default_device
     except ImportError as error:
         raise CannotRun(f"device: gpu needs torch and triton, `pip install 'gristmill[gpu]'` ({error})") from error
+    if default_device().type == "cpu":
+        raise CannotRun("device: gpu, and torch sees none on this machine; `device: cpu` gives the same bits")
     return found
 
 

@@ -21,7 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kernels.forest import keepers, neighbours, proposals, spanning_forest
+from kernels.splitmix import mixed_all
 from stages.dedup.policy import WithPolicy
+from stages.dedup.sorted_rows import begins_run
 from stages.dedup.survivors import hexadecimal
 from stages.stage import Dataset, Flow, Rows
 
@@ -95,7 +97,7 @@ class NearDuplicates(WithPolicy):
         order = np.lexsort((pairs["right"].to_numpy(), pairs["right_home"].to_numpy(), places))
         pairs, places = pairs.take(pa.array(order)), places[order]
         home = pairs["right_home"].to_numpy()
-        begins = np.flatnonzero(np.concatenate([[True], (places[1:] != places[:-1]) | (home[1:] != home[:-1])])) if len(pairs) else places
+        begins = np.flatnonzero(begins_run(places, home))
         at = places[begins]
         sent = pa.LargeListArray.from_arrays(pa.array(first), pa.array(values)).take(pa.array(at))
         rows = {
@@ -134,7 +136,7 @@ class NearDuplicates(WithPolicy):
             "left_home": sent["left_home"].take(pa.array(row[kept])),
             "right_home": sent["home"].take(pa.array(row[kept])),
             "cluster": pa.array(cluster[kept]),
-            "key": pa.array(mixed(cluster[kept])),
+            "key": pa.array(mixed_all(cluster[kept])),
             "similarity": pa.array(similarity[kept]),
         }
         rows |= {
@@ -158,7 +160,8 @@ class NearDuplicates(WithPolicy):
             forest["member"].to_numpy(), edges["left"].to_numpy(), sorter=(order := np.argsort(forest["member"].to_numpy()))
         )
         cluster = forest["root"].to_numpy()[order[at]]
-        for name, values in (("cluster", cluster), ("key", mixed(cluster))):
+        # clusters meet by a mixed key: the name of one is the smallest of many uids, which is small, so that most would meet in the first bucket
+        for name, values in (("cluster", cluster), ("key", mixed_all(cluster))):
             edges = edges.set_column(edges.schema.get_field_index(name), name, pa.array(values))
         return edges
 
@@ -166,8 +169,7 @@ class NearDuplicates(WithPolicy):
         members, lists = self.clusters(edges)
         left, right = proposals(*lists, self.at_least, keepers(*lists, self.at_least))
         home, uid = members["home"].to_numpy(), members["uid"].to_numpy()
-        left, right = np.where(home[left] == SAVED, right, left), np.where(home[left] == SAVED, left, right)
-        here = home[right] != SAVED  # against a saved index all that share a band were compared
+        here = (home[left] != SAVED) & (home[right] != SAVED)  # against a saved index all that share a band were compared
         left, right = left[here], right[here]
         cluster = members["cluster"].take(pa.array(left))
         return pa.table(
@@ -185,7 +187,7 @@ class NearDuplicates(WithPolicy):
         members, lists = self.clusters(edges)
         keeper = keepers(*lists, self.at_least)
         uid, cluster = members["uid"].to_numpy(), members["cluster"].to_numpy()
-        begins = np.concatenate([[True], cluster[1:] != cluster[:-1]]) if len(cluster) else np.zeros(0, bool)
+        begins = begins_run(cluster)
         sizes = np.diff(np.append(np.flatnonzero(begins), len(cluster)))
         goes = keeper >= 0
         like = pc.binary_join_element_wise(similarity_to(keeper, lists), hexadecimal(uid[keeper]), " like ")
@@ -261,17 +263,10 @@ def edges_of(rows: dict[str, Any]) -> pa.Table:
     return pa.table({name: rows[name] for name in sorted(rows)})
 
 
-def mixed(clusters: Array) -> Array:
-    """Where a cluster meets. Its name will not do, for the smallest of many uids is small: most would meet in the first bucket."""
-    x: Array = (clusters ^ clusters >> np.uint64(32)) * np.uint64(0xD6E8FEB86659FD93)
-    return np.asarray(x ^ x >> np.uint64(32))
-
-
 def each_pair_once(pairs: pa.Table) -> pa.Table:
     order = np.lexsort((pairs["right"].to_numpy(), pairs["left"].to_numpy()))
     left, right = pairs["left"].to_numpy()[order], pairs["right"].to_numpy()[order]
-    new = np.concatenate([[True], (left[1:] != left[:-1]) | (right[1:] != right[:-1])]) if len(pairs) else np.zeros(0, bool)
-    return pairs.take(pa.array(order[new]))
+    return pairs.take(pa.array(order[begins_run(left, right)]))
 
 
 def rows_of(docs: pa.Table, uids: Array) -> pa.Table:

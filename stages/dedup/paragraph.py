@@ -18,6 +18,7 @@ from kernels.columns import TextColumn, text_array, text_column
 from kernels.paragraphs import UnitHashes, Units, hashes_of_units, lines, paragraphs, without_units
 from stages.dedup.policy import WithPolicy
 from stages.dedup.slices import slices
+from stages.dedup.sorted_rows import begins_run
 from stages.dedup.survivors import groups
 from stages.stage import Dataset, Flow
 
@@ -80,9 +81,9 @@ class ParagraphDedup(WithPolicy):
         key, home = rows["key"].to_numpy(), rows["home"].to_numpy()
         order = np.lexsort((home, key))
         key, home, times = key[order], home[order], rows["times"].to_numpy()[order].astype(np.int64)
-        first = np.flatnonzero(_differs(key))
+        first = np.flatnonzero(begins_run(key))
         often = np.add.reduceat(times, first) > self.copies
-        chosen = np.repeat(often, np.diff(np.append(first, len(key)))) & _differs(key, home)
+        chosen = np.repeat(often, np.diff(np.append(first, len(key)))) & begins_run(key, home)
         return pa.table({"home": home[chosen], "key": key[chosen]})
 
     def candidates(self, rows: pa.Table, docs: pa.Table) -> pa.Table:
@@ -147,19 +148,12 @@ class ParagraphDedup(WithPolicy):
         return pa.table(made)
 
 
-def _differs(*columns: Array) -> Array:
-    """Of sorted columns: is the row another than the one before?"""
-    new = np.ones(len(columns[0]), bool)
-    new[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
-    return new
-
-
 def _pairs_in(a: Array, b: Array, wanted_a: Array, wanted_b: Array) -> Array:
     """Which of the pairs (a, b) are among those wanted."""
     asked = np.concatenate([np.zeros(len(wanted_a), bool), np.ones(len(a), bool)])
     a, b = np.concatenate([wanted_a, a]), np.concatenate([wanted_b, b])
     order = np.lexsort((asked, b, a))
-    first = np.flatnonzero(_differs(a[order], b[order]))
+    first = np.flatnonzero(begins_run(a[order], b[order]))
     found = np.empty(len(order), bool)
     found[order] = np.repeat(~asked[order[first]], np.diff(np.append(first, len(order))))
     asked_for: Array = found[len(wanted_a) :]

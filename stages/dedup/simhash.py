@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from kernels.columns import text_column
 from kernels.simhash import distances, fingerprints, pairs_within, tables_of
-from kernels.tokens_plain import mixed
+from kernels.splitmix import mixed_all, mixed_plain
 from stages.dedup.near import NO_CLUSTER, NearDuplicates, Sketches
 from stages.stage import Dataset, Flow, Rows
 
@@ -105,10 +105,7 @@ class SimHashDedup(NearDuplicates):
 
 def key_of(words: Array, table: int) -> Array:
     """A well-mixed name for the bucket of each fingerprint in a table."""
-    key = np.full(len(words), mixed(table + 1), np.uint64)
+    key = np.full(len(words), mixed_plain(table + 1), np.uint64)
     for word in range(words.shape[1]):
-        key = (key ^ words[:, word]) * np.uint64(0xBF58476D1CE4E5B9)
-        key ^= key >> np.uint64(29)
-        key = key * np.uint64(0x94D049BB133111EB)
-        key ^= key >> np.uint64(32)
+        key = mixed_all(key ^ words[:, word])
     return key

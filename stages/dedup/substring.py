@@ -22,6 +22,7 @@ from kernels.seams import mended
 from kernels.suffix import merged, met_twice, repeats
 from kernels.tokens import token_column
 from stages.dedup.slices import slices
+from stages.dedup.sorted_rows import begins_run
 from stages.stage import Dataset, Flow, Global
 
 Array = np.ndarray[Any, Any]
@@ -68,7 +69,7 @@ class SubstringDedup(Global):
         order = np.flatnonzero(met_twice(key))
         order = order[np.lexsort((uid[order], key[order]))]
         order = order[in_groups(key[order])]
-        order = order[~repeat(key[order], uid[order])]
+        order = order[begins_run(key[order], uid[order])]
         return pa.table({"home": rows["home"].take(pa.array(order)), "uid": uid[order], "key": key[order]})
 
     def compare(self, rows: pa.Table, docs: pa.Table) -> pa.Table:
@@ -102,7 +103,7 @@ class SubstringDedup(Global):
         key, low, uid = (rows[name].to_numpy()[at] for name in ("key", "low", "uid"))
         order = np.flatnonzero(met_twice(key))
         order = order[np.lexsort((uid[order], low[order], key[order]))]
-        lost = in_groups(key[order], low[order]) if self.keep == "none" else repeat(key[order], low[order])
+        lost = in_groups(key[order], low[order]) if self.keep == "none" else ~begins_run(key[order], low[order])
         chosen = np.concatenate([np.flatnonzero(end > 0), at[order[lost]]])
         ends = np.where(end > 0, end, start + self.tokens)[chosen]
         kept = rows.select(["home", "uid"]).take(pa.array(chosen))
@@ -144,16 +145,9 @@ class SubstringDedup(Global):
         return pa.table(made)
 
 
-def repeat(*columns: Array) -> Array:
-    """Of sorted columns: is the row the same as the one before?"""
-    again = np.zeros(len(columns[0]), bool)
-    again[1:] = np.logical_and.reduce([column[1:] == column[:-1] for column in columns])
-    return again
-
-
 def in_groups(*columns: Array) -> Array:
     """Of sorted columns: is there another row like it?"""
-    again = repeat(*columns)
+    again = ~begins_run(*columns)
     again[:-1] |= again[1:]
     return again
 
@@ -162,7 +156,7 @@ def united(uid: Array, begins: Array, ends: Array) -> tuple[Array, Array, Array]
     """Spans in order of uid and place; those that overlap or touch are one."""
     order = np.lexsort((begins, uid))
     uid, begins, ends = uid[order], begins[order], ends[order]
-    new = ~repeat(uid)
+    new = begins_run(uid)
     if len(uid):
         line = np.cumsum(new) * (int(ends.max()) + 2)  # documents one after another on one line, none touching the next
         reach = np.maximum.accumulate(line + ends)

@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stages.dedup.sorted_rows import begins_run
+
 Array = np.ndarray[Any, Any]
 HEX = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 
@@ -25,8 +27,7 @@ class Groups(NamedTuple):
 def groups(rows: pa.Table, order: Sequence[tuple[str, str]]) -> Groups:
     rows = rows.take(pc.sort_indices(rows, sort_keys=[("key", "ascending"), ("low", "ascending"), *order]))
     key, low = rows["key"].to_numpy(), rows["low"].to_numpy()
-    begins = np.ones(len(rows), dtype=bool)
-    begins[1:] = (key[1:] != key[:-1]) | (low[1:] != low[:-1])
+    begins = begins_run(key, low)
     first = np.flatnonzero(begins)
     group = np.cumsum(begins) - 1
     sizes = np.diff(np.append(first, len(rows)))

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from kernels.c4_lines import CURLY, JAVASCRIPT, LOREM, LOREM_IPSUM, POLICY, REMOVED, SENTENCES, c4_lines
 from kernels.columns import text_column
+from kernels.phrase_blocks import blocks_of
 from kernels.phrases import lower_case
 from kernels.unicode import properties
 from stages.stage import Applied, Rewrite, Rule, Signals, Verdict
@@ -55,7 +56,7 @@ class C4Lines(Rewrite):
         phrases = trie_of({LOREM_IPSUM: ("lorem ipsum",), JAVASCRIPT: self.javascript, POLICY: self.policy})
         c4_lines(
             *column, marks, self.citations, self.max_word_length or NO_LIMIT, self.min_words, properties(), lower_case(), *phrases,
-            data, offsets, counts,
+            *blocks_of(*phrases[1:]), data, offsets, counts,
         )  # fmt: skip
         columns = (REMOVED, LOREM, CURLY, SENTENCES)
         return rewritten(batch, data, offsets, {name: counts[:, k].copy() for name, k in zip(self.adds, columns, strict=True)})

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import difflib
 import io
-import os
-import shutil
 import tarfile
-import tempfile
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -40,6 +37,7 @@ from kernels.url_lists import (
     word_keys,
 )  # fmt: skip
 from kernels.urls import HAD_WWW, ODD_HOST, Urls, canonical_urls, folded_text, odd_host_mended
+from stages.mapped import mapped, publish
 
 Array = np.ndarray[Any, Any]
 CHUNK = 8 << 20
@@ -104,28 +102,13 @@ def _identity(wanted: Wanted) -> str:
 
 
 def _publish(lists: UrlLists, folder: Path) -> None:
-    """All of it or nothing, and whoever is first."""
-    made = Path(tempfile.mkdtemp(dir=folder.parent, prefix="urls-", suffix=".tmp"))
     arrays = {"sites": lists.sites, "words": lists.words, "patterns": lists.patterns, "pattern_offsets": lists.pattern_offsets}
-    arrays |= lists.automaton._asdict() | {"kinds": np.array([lists.kinds])}
-    for name, array in arrays.items():
-        np.save(made / f"{name}.npy", array)
-    try:
-        os.rename(made, folder)  # noqa: PTH104  Path.rename would read the same
-    except OSError:
-        shutil.rmtree(made, ignore_errors=True)
-        if not folder.is_dir():
-            raise
+    publish(folder, arrays | lists.automaton._asdict() | {"kinds": np.array([lists.kinds])})
 
 
 def _mapped(folder: Path) -> UrlLists:
-    def load(name: str) -> Array:
-        array: Array = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
-        array.flags.writeable = False
-        return array
-
-    automaton = Automaton(*(load(name) for name in Automaton._fields))
-    return UrlLists(load("sites"), load("words"), automaton, load("patterns"), load("pattern_offsets"), int(load("kinds")[0]))
+    sites, words, patterns, offsets, kinds = (mapped(folder, name) for name in ("sites", "words", "patterns", "pattern_offsets", "kinds"))
+    return UrlLists(sites, words, Automaton(*(mapped(folder, name) for name in Automaton._fields)), patterns, offsets, int(kinds[0]))
 
 
 def _built(wanted: Wanted) -> UrlLists:

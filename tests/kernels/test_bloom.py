@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.bloom import Shape, empty_filter, false_positive_rate, shape_for, walk, walk_plain
-from kernels.tokens_plain import mixed
+from kernels.splitmix import mixed_plain as mixed
 
 KEY = st.one_of(st.integers(1, 12), st.integers(1, 2**64 - 1)).map(mixed)  # as hashes are
 DOCUMENTS = st.lists(st.lists(st.lists(KEY, max_size=8), max_size=5), max_size=12)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kernels.boilerplate import WHOLE, WITHIN, boilerplate_lines, boilerplate_lines_plain
 from kernels.c4_lines import JAVASCRIPT, LOREM_IPSUM, POLICY, c4_lines, c4_lines_plain
 from kernels.columns import text_array, text_column
+from kernels.phrase_blocks import blocks_of
 from kernels.phrases import count_phrases, lower_case, phrase_as_line, phrase_within, scan_words_plain, trie
 from kernels.refinedweb_lines import ANYWHERE, COUNTER, PREFIX, SUFFIX, refinedweb_lines, refinedweb_lines_plain
 from kernels.unicode import properties
@@ -58,7 +59,7 @@ def arrays(offsets, *shape):
 def run_c4(data, offsets, marks="", citations=True, max_word_length=10, min_words=3):
     out, ends, counts = arrays(offsets, 4)
     c4_lines(data, offsets, np.array([ord(m) for m in marks], np.int64), citations, max_word_length, min_words,
-             properties(), lower_case(), *trie(C4), out, ends, counts)  # fmt: skip
+             properties(), lower_case(), *trie(C4), *blocks_of(*trie(C4)[1:]), out, ends, counts)  # fmt: skip
     return list(zip(text_array(out, ends, pa.array([""] * (len(ends) - 1))).to_pylist(), counts.tolist(), strict=True))
 
 
@@ -125,9 +126,10 @@ def test_any_bytes_stay_within_bounds(data):
             refinedweb_lines: (0.5, 0.999999, 2, 10),
             boilerplate_lines: (8,),
         }[run]
-        phrases = {c4_lines: C4, refinedweb_lines: REFINED, boilerplate_lines: BOILER}[run]
+        phrases = trie({c4_lines: C4, refinedweb_lines: REFINED, boilerplate_lines: BOILER}[run])
+        blocks = blocks_of(*phrases[1:]) if run is c4_lines else ()
         guarded = np.concatenate([out, np.full(64, 7, np.uint8)])
-        run(view, offsets, *settings, properties(), lower_case(), *trie(phrases), guarded[: len(out)], ends, counts)
+        run(view, offsets, *settings, properties(), lower_case(), *phrases, *blocks, guarded[: len(out)], ends, counts)
         assert 0 <= ends[1] <= len(data) and (guarded[len(out) :] == 7).all()
 
 

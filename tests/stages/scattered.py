@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -185,3 +186,22 @@ def fates(stage: Any, rows: list[dict[str, Any]], schema: pa.Schema, seed: int =
     for row in flow.named.to_pylist() if len(flow.named) else []:
         found[row.pop("uid")] = row
     return found
+
+
+def members_plain(
+    stage: Any, clusters: Iterable[list[dict[str, Any]]], reason: str, same: str
+) -> dict[int, tuple[str | None, str | None, int]]:
+    """By uid, of all members of clusters of two and more: the reason and detail of those that go, and the size of the cluster."""
+
+    def standing(row: dict[str, Any]) -> list[Any]:
+        rank = stage.sources.index(row["source"]) if row["source"] in stage.sources else len(stage.sources)
+        parts = {"source": rank, "longest": -len(row["text"]), "earliest": (not row["date"], row["date"] or "")}
+        return [*(parts[name] for name in stage.prefer), row["uid"]]
+
+    out: dict[int, tuple[str | None, str | None, int]] = {}
+    for members in clusters:
+        best = min(members, key=standing)["uid"]
+        for row in members if len(members) > 1 else []:
+            lost = row["uid"] != best
+            out[row["uid"]] = (reason if lost else None, f"{same} {best:016x}" if lost else None, len(members))
+    return out

@@ -16,6 +16,7 @@ from kernels.bloom import walk_plain
 from kernels.paragraphs import grams_of_unit_plain, lines_plain, without_units_plain
 from kernels.tokens_plain import tokens_plain
 from stages.dedup.bloom import NEVER, BloomDedup
+from stages.stage import CannotRun
 
 SCHEMA = pa.schema([("uid", pa.uint64()), ("text", pa.string())])
 
@@ -147,7 +148,7 @@ def test_another_seed_errs_elsewhere_and_the_same_in_the_same_places():
 
 def test_a_filter_that_does_not_fit_says_what_to_do():
     rows = made(400)
-    with pytest.raises(ValueError, match=r"bloom_dedup: a filter for the 44,800 n-grams that errs in 0.01 takes 0.1 MB.*shards: \d+ "):
+    with pytest.raises(CannotRun, match=r"a filter for the 44,800 n-grams that errs in 0.01 takes 0.1 MB.*shards: \d+ "):
         fates(BloomDedup(memory=1 << 12), rows, SCHEMA)
     assert len(fates(BloomDedup(memory=1 << 12, shards=64), rows, SCHEMA)) == 400
 

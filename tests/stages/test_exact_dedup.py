@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from scattered import Scattered
+from scattered import Scattered, members_plain
 
 from stages.dedup.exact import ExactDedup
 from stages.dedup.survivors import hexadecimal
@@ -36,19 +36,7 @@ def fates_plain(stage: ExactDedup, rows: list[dict[str, Any]]) -> dict[int, tupl
                 text = " ".join(unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold()).split())
             clusters[text].append(row)
 
-    def standing(row: dict[str, Any]) -> list[Any]:
-        rank = stage.sources.index(row["source"]) if row["source"] in stage.sources else len(stage.sources)
-        parts = {"source": rank, "longest": -len(row["text"]), "earliest": (not row["date"], row["date"] or "")}
-        return [*(parts[name] for name in stage.prefer), row["uid"]]
-
-    out: dict[int, tuple[str | None, str | None, int]] = {}
-    for members in clusters.values():
-        if len(members) > 1:
-            best = min(members, key=standing)["uid"]
-            for row in members:
-                lost = row["uid"] != best
-                out[row["uid"]] = ("exact_duplicate" if lost else None, f"same text as {best:016x}" if lost else None, len(members))
-    return out
+    return members_plain(stage, clusters.values(), "exact_duplicate", "same text as")
 
 
 TEXTS = ["", " \n", "Mill", "mill ", " MILL", "mill  stone", "caf\u00e9", "cafe\u0301", "\u1fb3\u0300", "Straße", "strasse"]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from scattered import fates
+from scattered import fates, members_plain
 
 from kernels.url_keys import parts_of_key_plain
 from kernels.urls import canonical_plain
@@ -27,18 +27,7 @@ def fates_plain(stage: UrlDedup, rows: list[dict[str, Any]]) -> dict[int, tuple[
         if text:
             clusters[repr(parts_of_key_plain(text, site, stage.ignored + stage.more_ignored))].append(row)
 
-    def standing(row: dict[str, Any]) -> list[Any]:
-        rank = stage.sources.index(row["source"]) if row["source"] in stage.sources else len(stage.sources)
-        parts = {"source": rank, "longest": -len(row["text"]), "earliest": (not row["date"], row["date"] or "")}
-        return [*(parts[name] for name in stage.prefer), row["uid"]]
-
-    out: dict[int, tuple[str | None, str | None, int]] = {}
-    for members in clusters.values():
-        best = min(members, key=standing)["uid"]
-        for row in members if len(members) > 1 else []:
-            lost = row["uid"] != best
-            out[row["uid"]] = ("url_duplicate" if lost else None, f"same url as {best:016x}" if lost else None, len(members))
-    return out
+    return members_plain(stage, clusters.values(), "url_duplicate", "same url as")
 
 
 URL = st.sampled_from(
