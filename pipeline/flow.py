@@ -16,12 +16,23 @@ from pipeline import fingerprint
 from pipeline.counts import Account
 from pipeline.engine import Engine
 from pipeline.errors import RunFailed
-from pipeline.flow_rows import StoredRows, handed_over, read_rows
+from pipeline.flow_rows import StoredRows, handed_over, read_rows, write_rows
 from pipeline.leg import Result, Task
 from pipeline.parts import Documents, Part, bucket_of, buckets_for, identity
 from pipeline.recipe import Step
 from pipeline.store import Store
-from stages.stage import Dataset, Global, JoinFunction, MapFunction, MeetFunction, MergeFunction, Rows, ScanFunction
+from stages.stage import (
+    Beside,
+    Dataset,
+    Global,
+    JoinFunction,
+    MapFunction,
+    MeetFunction,
+    MergeFunction,
+    PublishFunction,
+    Rows,
+    ScanFunction,
+)
 
 ROWS_A_BUCKET = 1_000_000
 MOST_BUCKETS = 1 << 14
@@ -39,7 +50,15 @@ class DaskFlow:
     """The flow of one global stage in one run."""
 
     def __init__(
-        self, engine: Engine, store: Store, step: Step, node: str, stage_fingerprint: str, rejects: dict[str, Any], account: Account
+        self,
+        engine: Engine,
+        store: Store,
+        step: Step,
+        node: str,
+        stage_fingerprint: str,
+        rejects: dict[str, Any],
+        account: Account,
+        before: dict[str, Any],
     ) -> None:
         self.engine = engine
         self.store = store
@@ -48,33 +67,33 @@ class DaskFlow:
         self.fingerprint = stage_fingerprint
         self.rejects = rejects
         self.account = account
+        self.before = before  # what global stages before this one told and handed on
         self.round = 0
         self.parts = 1  # of the documents that were mapped
         self.told: dict[str, Any] = {}
+        self.handed_on: dict[str, Any] = {}
         self.files: list[dict[str, Any]] = []  # of every task, so that others may be cleared away
 
-    def map(self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], by: str, fan: float = 1) -> Rows:
+    def map(
+        self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], by: str, fan: float = 1, beside: Beside = None, cut: int = 0
+    ) -> Rows:
         documents = cast(Documents, docs)
         self.parts = len(documents.parts)
-        buckets = self.buckets_for(documents.rows * fan, by)
+        buckets = cut or self.buckets_for(documents.rows * fan, by)
+        extra, inputs = self.beside(beside)
+        given = {"columns": list(columns), "by": by, "cut": buckets, **extra}
         tasks = [
-            self.task(
-                "map",
-                function,
-                name,
-                {"parts": parts, "columns": list(columns), "by": by, "cut": buckets},
-                of_parts(parts),
-                bytes_of(parts),
-            )
+            self.task("map", function, name, {"parts": parts, **given}, [*of_parts(parts), *inputs], bytes_of(parts))
             for name, parts in self.groups(documents)
         ]
         return self.rows_of(tasks, buckets, by)
 
-    def exchange(self, function: MapFunction, rows: Rows, *, by: str = "home", fan: float = 1) -> Rows:
+    def exchange(self, function: MapFunction, rows: Rows, *, by: str = "home", fan: float = 1, beside: Beside = None) -> Rows:
         stored = cast(StoredRows, rows)
         cut = self.buckets_for(stored.count * fan, by)
-        given = {"rows": self.handed_over(stored), "by": by, "buckets": stored.buckets, "cut": cut}
-        return self.rows_of(self.for_each_bucket("exchange", function, stored, given, [stored.identity]), cut, by)
+        extra, inputs = self.beside(beside)
+        given = {"rows": self.handed_over(stored), "by": by, "buckets": stored.buckets, "cut": cut, **extra}
+        return self.rows_of(self.for_each_bucket("exchange", function, stored, given, [stored.identity, *inputs]), cut, by)
 
     def meet(self, function: MeetFunction, left: Rows, right: Rows, *, by: str = "home") -> Rows:
         stored, others = cast(StoredRows, left), cast(StoredRows, right)
@@ -122,6 +141,37 @@ class DaskFlow:
 
     def tell(self, name: str, value: Any) -> None:
         self.told[name] = value
+        self.hand_on(name, value)
+
+    def hand_on(self, name: str, value: Any) -> None:
+        self.handed_on[name] = value
+
+    def heard(self, name: str) -> Any:
+        return self.before.get(name)
+
+    def publish(self, function: PublishFunction, rows: Rows, *, beside: Beside = None) -> list[dict[str, Any]]:
+        stored = cast(StoredRows, rows)
+        extra, inputs = self.beside(beside)
+        given = {"rows": self.handed_over(stored), "buckets": stored.buckets, **extra}
+        tasks = self.for_each_bucket("publish", function, stored, given, [stored.identity, *inputs])
+        self.round += 1
+        return [facts for result in self.run(tasks) for facts in result["published"]]
+
+    def leave(self, path: str, text: str) -> None:
+        content = text.encode()
+        if not self.store.exists(path) or self.store.read(path) != content:
+            self.store.write(path, content)
+        self.files.append({"left": {"path": path}})
+
+    def mark(self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], beside: Beside = None) -> Dataset:
+        documents = cast(Documents, docs)
+        extra, inputs = self.beside(beside)
+        given = {"columns": list(columns), "rejects": self.rejects, **extra}
+        tasks = [
+            self.task("mark", function, name, {"parts": parts, **given}, [*of_parts(parts), *inputs], bytes_of(parts))
+            for name, parts in self.groups(documents)
+        ]
+        return self.counted(tasks, documents)
 
     def save(self, rows: Rows, address: str, facts: dict[str, Any]) -> None:
         stored, kept = cast(StoredRows, rows), Store(address)
@@ -157,15 +207,35 @@ class DaskFlow:
 
     def ended(self, kind: str, function: JoinFunction | None, rows: Rows, docs: Dataset, given: dict[str, Any]) -> Dataset:
         """The last round: what it makes is documents again, and it is counted."""
-        documents = cast(Documents, docs)
-        tasks = self.for_each_home(kind, function, self.at_home(rows), docs, given)
+        return self.counted(self.for_each_home(kind, function, self.at_home(rows), docs, given), cast(Documents, docs))
+
+    def counted(self, tasks: list[Task], documents: Documents) -> Dataset:
         self.round += 1
         by_key: dict[str, Part] = {}
         for result in self.run(tasks):
             by_key |= {p["key"]: p for p in result["parts"]}
             for source, counts in result["counts"].items():
                 self.account.add(source, counts, result["peak_memory"])
-        return Documents(tuple(by_key[p["key"]] for p in documents.parts))
+        return Documents(tuple(by_key.get(p["key"], p) for p in documents.parts))
+
+    def beside(self, rows: Beside) -> tuple[dict[str, Any], list[str]]:
+        """How a task is told of the table that its function is called with, and what that adds to its identity."""
+        if rows is None:
+            return {}, []
+        if isinstance(rows, pa.Table):
+            rows = self.stored(rows)
+        stored = cast(StoredRows, rows)
+        return {"beside": self.handed_over(stored)}, ["beside", stored.identity]
+
+    def stored(self, table: pa.Table) -> StoredRows:
+        """A table of the driver's, as rows that tasks can read."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table.combine_chunks())
+        path = f"flow/{self.node}/{self.round:02d}-table-{fingerprint.digest(sink.getvalue().to_pybytes().hex())[:16]}.arrow"
+        facts = write_rows(self.store, path, table, None, 1)
+        self.files.append({"table": facts})
+        return StoredRows((facts,) if len(table) else (), 1, None)
 
     def buckets_for(self, rows: float, by: str) -> int:
         """Into how many buckets a round cuts what it makes. Files times buckets are slices, and each costs its reader a third of a millisecond: so few rows

@@ -6,7 +6,7 @@ A round reads and writes rows as `flow_rows` lays them; `drop` and `rewrite` (`f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -17,36 +17,52 @@ from pipeline.flow_rows import read_rows, write_rows
 from pipeline.leg import Result, Task, peak_memory
 from pipeline.parts import Part, read_part
 from pipeline.store import Store
-from stages.stage import JoinFunction, MapFunction, MeetFunction, ScanFunction
+from stages.stage import JoinFunction, MeetFunction, Published, ScanFunction
 
 
 def run_map(task: Task) -> Result:
     """Documents of some parts, through a method of the stage, cut by bucket."""
-    store, function = _set_out(task)
+    store, function = set_out(task)
     made = []
     for part in task["parts"]:
         for batch in read_part(store, part, task["columns"]):
-            made.append(with_home(cast(MapFunction, function)(pa.Table.from_batches([batch])), part))
+            made.append(with_home(function(pa.Table.from_batches([batch])), part))
     return _written(store, task, made)
 
 
 def run_exchange(task: Task) -> Result:
     """All rows of one bucket, through a method of the stage, cut anew."""
-    store, function = _set_out(task)
+    store, function = set_out(task)
     rows = read_rows(store, task["rows"], task["bucket"], task["buckets"])
-    return _written(store, task, [] if rows is None else [cast(MapFunction, function)(rows)])
+    return _written(store, task, [] if rows is None else [function(rows)])
 
 
 def run_meet(task: Task) -> Result:
     """The rows of one bucket of two kinds, through a method of the stage; either may be missing."""
-    store, function = _set_out(task)
+    store, function = set_out(task)
     left, right = (read_rows(store, task[side], task["bucket"], task["buckets"]) for side in ("rows", "others"))
     return _written(store, task, [] if left is None and right is None else [cast(MeetFunction, function)(left, right)])
 
 
+def run_publish(task: Task) -> Result:
+    """The rows of one bucket, through a method of the stage, as files for others to read."""
+    store, function = set_out(task)
+    rows = read_rows(store, task["rows"], task["bucket"], task["buckets"])
+    from shards.writer import write_shard
+
+    made: list[Published] = [] if rows is None else function(rows)
+    found = []
+    for published in made:
+        path = f"{published.folder}/shard-{task['bucket']:05d}.{task['task'][:8]}.arrow"
+        with store.commit(path) as file:
+            write_shard(cast(IO[bytes], file), published.table)
+        found.append({"path": path, "bytes": file.length, "checksum": file.checksum, **published.facts})
+    return {"published": found, "files": {facts["path"]: facts for facts in found}, "log": [], "peak_memory": peak_memory()}
+
+
 def run_scan(task: Task) -> Result:
     """All rows in order of a column, a bucket at a time, through a method of the stage that remembers what went by."""
-    store, function = _set_out(task)
+    store, function = set_out(task)
 
     def buckets() -> Iterator[pa.Table]:
         for bucket in range(task["buckets"]):
@@ -59,7 +75,7 @@ def run_scan(task: Task) -> Result:
 
 def run_join(task: Task) -> Result:
     """Rows sent to the parts they came from, each with the documents of its part."""
-    store, function = _set_out(task)
+    store, function = set_out(task)
     rows = read_rows(store, task["rows"], task["bucket"], task["buckets"])
     made = []
     for part in task["parts"]:
@@ -74,7 +90,7 @@ def run_join(task: Task) -> Result:
 
 def run_merge(task: Task) -> Result:
     """A few tables into one, by a method of the stage that is associative."""
-    store, function = _set_out(task)
+    store, function = set_out(task)
     tables = [t for facts in task["rows"]["files"] if (t := read_rows(store, {"files": [facts]}, None, 1)) is not None]
     return _written(store, task, [cast(Callable[[list[pa.Table]], pa.Table], function)(tables)] if tables else [])
 
@@ -90,8 +106,13 @@ def rows_of(rows: pa.Table | None, part: Part) -> pa.Table | None:
     return mine if mine is not None and len(mine) else None
 
 
-def _set_out(task: Task) -> tuple[Store, Callable[..., pa.Table]]:
-    return Store(task["out"]), getattr(registry.build(task["stage"]), task["method"])
+def set_out(task: Task) -> tuple[Store, Callable[..., Any]]:
+    """Where a task reads and writes, and its method of the stage, given the table that it is called with beside."""
+    store, function = Store(task["out"]), getattr(registry.build(task["stage"]), task["method"])
+    if "beside" not in task:
+        return store, function
+    table = read_rows(store, task["beside"], None, 1)
+    return store, lambda rows: function(rows, table)
 
 
 def _written(store: Store, task: Task, made: list[pa.Table]) -> Result:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pipeline import registry
 from pipeline.counts import Count
 from pipeline.flow_rows import read_rows
-from pipeline.flow_tasks import rows_of
+from pipeline.flow_tasks import rows_of, set_out
 from pipeline.leg import Result, Task, peak_memory
 from pipeline.parts import Part, read_part
 from pipeline.rejects import Rejects
@@ -30,6 +30,11 @@ def run_drop(task: Task) -> Result:
     return _each_part(task, _drop_from_part)
 
 
+def run_mark(task: Task) -> Result:
+    """Verdicts and signals beside the documents of some parts, as a method of the stage makes them from the documents."""
+    return _each_part(task, _mark_part)
+
+
 def run_rewrite(task: Task) -> Result:
     """The documents of some parts with new texts, as a method of the stage makes them from the rows of each part."""
     return _each_part(task, _rewrite_part)
@@ -39,7 +44,7 @@ def _each_part(task: Task, change: PartChange) -> Result:
     start = time.perf_counter()
     store = Store(task["out"])
     called = registry.build(task["stage"]).called
-    rows = read_rows(store, task["rows"], task["bucket"], task["buckets"])
+    rows = read_rows(store, task["rows"], task["bucket"], task["buckets"]) if "rows" in task else None
     parts: list[Part] = []
     files: dict[str, Any] = {}
     counts: dict[str, Count] = {}
@@ -101,6 +106,17 @@ def _drop_from_part(store: Store, task: Task, called: str, part: Part, rows: pa.
         files["signals"] = facts
         part["signals"].append(facts)
     return part, files, count
+
+
+def _mark_part(store: Store, task: Task, called: str, part: Part, rows: pa.Table | None) -> tuple[Part, dict[str, Any], Count]:
+    _, function = set_out(task)
+    made = []
+    for batch in read_part(store, part, task["columns"]):
+        marked = function(pa.Table.from_batches([batch]))
+        if not marked.column("uid").combine_chunks().equals(batch.column("uid")):
+            raise ValueError(f"{called}: what {task['method']} returns must be row by row of the documents that it was given")
+        made.append(marked)
+    return _drop_from_part(store, task, called, part, pa.concat_tables(made) if made else None)
 
 
 def _scatter(values: pa.ChunkedArray, place: np.ndarray[Any, Any], length: int, kind: pa.DataType) -> pa.Array:

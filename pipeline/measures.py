@@ -75,12 +75,12 @@ class _Walk:
         rewritten = ""
         for place, step in enumerate(steps):
             stage = step.stage
-            if isinstance(stage, Rule):
+            if isinstance(stage, Rule | Global):
                 for gauge in self.missing(step, steps[place:], valid, rewritten):
                     done.append(gauge)
                     self.of_text |= {*gauge.stage.added}
                     valid |= {*gauge.stage.added}
-            elif changes_text(stage):
+            if changes_text(stage):
                 valid -= self.of_text
                 rewritten = step.called
             elif isinstance(stage, Annotate):
@@ -92,12 +92,12 @@ class _Walk:
         return tuple(done), valid
 
     def missing(self, step: Step, ahead: Sequence[Step], valid: set[str], rewritten: str) -> list[Step]:
-        """Measuring stages for what a rule needs and nobody measured on this text; they serve the rules after it too."""
+        """Measuring stages for what a rule or a global stage needs and nobody measured on this text; they serve the rules after it too."""
         wanted = [name for name in needs_of(step) if name not in valid | READ]
         if not wanted:
             return []
-        soon: list[str] = []
-        for other in ahead:
+        soon = list(wanted)
+        for other in ahead[1:] if isinstance(step.stage, Rule) else ():
             if isinstance(other.stage, Rewrite | Global):
                 break
             if isinstance(other.stage, Rule):
@@ -137,7 +137,7 @@ class _Walk:
 
 
 def needs_of(step: Step) -> tuple[str, ...]:
-    return step.stage.needs if isinstance(step.stage, Map) else ()
+    return step.stage.needs if isinstance(step.stage, Map) else step.stage.wants if isinstance(step.stage, Global) else ()
 
 
 # --- versions of the text inside a leg -------------------------------------------------------------------------------

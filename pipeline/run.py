@@ -96,6 +96,7 @@ class _Run:
         self.account = Account()
         self.documents: dict[str, Documents] = {}
         self.told: dict[str, dict[str, Any]] = {}  # what global stages have for their reports
+        self.handed_on: dict[str, Any] = {}  # from one global stage to the next
         self.mine: set[str] = set()  # files that belong to this version of the run
         self.log: list[str] = []
         self.pages: dict[str, list[Task]] = {}  # for each stage that extracts, the look at a few of its pages
@@ -182,13 +183,16 @@ class _Run:
         docs = Documents(tuple(self.fed(node)))
         self.face.begins(node, len(docs.parts))
         print_ = node.fingerprint(self.recipe)
-        flow = DaskFlow(engine, self.store, node.step, node.name, print_, self.recipe.head.rejects.model_dump(), self.account)
+        flow = DaskFlow(
+            engine, self.store, node.step, node.name, print_, self.recipe.head.rejects.model_dump(), self.account, self.handed_on
+        )
         stage = cast(Global, node.step.stage)
         try:
             after = cast(Documents, stage.run(docs, flow))
         except CannotRun as error:
             raise RunFailed(f"{node.name}: {error}") from error
         self.told[node.name] = flow.told
+        self.handed_on |= flow.handed_on
         count = self.account.total(node.name)
         if node.name not in self.account.stages:  # a stage that only looks: all stay
             for part in docs.parts:
@@ -240,6 +244,7 @@ class _Run:
         )
         stale = {path for result in journal.done.values() for path, _ in files_of(result)} - self.mine
         stale |= {path for path in present if path.startswith(folders) and OF_A_PART.search(path)} - self.mine
+        stale |= {path for path in present if path.startswith("shards/")} - self.mine
         names = {n.name for n in self.plan.nodes} | {name for name, _ in self.plan.stage_order()}
         stale |= {
             p

@@ -23,6 +23,8 @@ KINDS = {
     "meet": flow_tasks.run_meet,
     "merge": flow_tasks.run_merge,
     "scan": flow_tasks.run_scan,
+    "publish": flow_tasks.run_publish,
+    "mark": flow_verdicts.run_mark,
     "drop": flow_verdicts.run_drop,
     "rewrite": flow_verdicts.run_rewrite,
     "pages": run_pages,

@@ -14,7 +14,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, BinaryIO, ClassVar, Protocol
+from typing import Annotated, Any, BinaryIO, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -287,7 +287,18 @@ class Rows(Protocol):
     def count(self) -> int: ...
 
 
-MapFunction = Callable[[pa.Table], pa.Table]
+@dataclass(frozen=True)
+class Published:
+    """A table of token rows that becomes a file in a folder of the run, and plain facts about it."""
+
+    folder: str
+    table: pa.Table
+    facts: dict[str, Any]
+
+
+Beside: TypeAlias = "pa.Table | Rows | None"
+MapFunction = Callable[[pa.Table], pa.Table] | Callable[[pa.Table, pa.Table], pa.Table]
+PublishFunction = Callable[[pa.Table], list[Published]] | Callable[[pa.Table, pa.Table], list[Published]]
 JoinFunction = Callable[[pa.Table, pa.Table], pa.Table]
 MeetFunction = Callable[[pa.Table | None, pa.Table | None], pa.Table]
 MergeFunction = Callable[[list[pa.Table]], pa.Table]
@@ -300,13 +311,18 @@ class Flow(Protocol):
 
     A table that a round makes has a uint64 column of well-mixed values, named by `by`, that says where a row meets its like. The
     engine adds `home`, the part a row came from, to what `map` makes; a function that wants rows to find their way home passes it on.
+    Of the columns that it asks for, a function is given those that the documents have. With `beside`, a small table or rows that make one, it is
+    called with that table too, whole (None of rows of which there are none).
     """
 
-    def map(self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], by: str, fan: float = 1) -> Rows:
-        """Rows of each part's documents. `fan`: about how many rows a document makes, by which buckets are counted."""
+    def map(
+        self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], by: str, fan: float = 1, beside: Beside = None, cut: int = 0
+    ) -> Rows:
+        """Rows of each part's documents. `fan`: about how many rows a document makes, by which buckets are counted; `cut`: into exactly so many
+        (a power of two), where what comes after hangs on it."""
         ...
 
-    def exchange(self, function: MapFunction, rows: Rows, *, by: str = "home", fan: float = 1) -> Rows:
+    def exchange(self, function: MapFunction, rows: Rows, *, by: str = "home", fan: float = 1, beside: Beside = None) -> Rows:
         """Rows that met in a bucket, through a function. `fan`: about how many rows (of 50 bytes) it makes of one."""
         ...
 
@@ -335,7 +351,15 @@ class Flow(Protocol):
         ...
 
     def tell(self, name: str, value: Any) -> None:
-        """Something for the stage's report: plain data, and little of it."""
+        """Something for the stage's report and for later stages: plain data, and little of it."""
+        ...
+
+    def hand_on(self, name: str, value: Any) -> None:
+        """Something for later stages alone: plain data."""
+        ...
+
+    def heard(self, name: str) -> Any:
+        """What the last stage before this one that told or handed on something of this name said; None if none did."""
         ...
 
     def save(self, rows: Rows, address: str, facts: dict[str, Any]) -> None:
@@ -343,6 +367,20 @@ class Flow(Protocol):
         ...
 
     def load(self, address: str) -> tuple[Rows, dict[str, Any]]: ...
+
+    def publish(self, function: PublishFunction, rows: Rows, *, beside: Beside = None) -> list[dict[str, Any]]:
+        """Token rows for others to read: what a function makes of each bucket's rows becomes files of the run. Their facts, in order of buckets, with
+        `path`, `bytes` and `checksum`."""
+        ...
+
+    def leave(self, path: str, text: str) -> None:
+        """A small file of the run that goes with what was published."""
+        ...
+
+    def mark(self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], beside: Beside = None) -> Dataset:
+        """The documents with verdicts and signals, batch by batch: the function returns, row by row of the documents it is given, `uid`, `reason`
+        (null keeps), `detail`, and signals."""
+        ...
 
     def drop(self, docs: Dataset, losers: Rows) -> Dataset:
         """The documents less the losers: rows with `home`, `uid`, `reason`, `detail`; columns beyond these become signals,
@@ -360,6 +398,11 @@ class Global(Stage):
 
     columns: ClassVar[tuple[str, ...]] = ()
     rewrites: ClassVar[bool] = False  # changes texts, so that what was measured on them is measured again
+
+    @property
+    def wants(self) -> tuple[str, ...]:
+        """Signals without which it cannot work; who measures them is put in before it."""
+        return ()
 
     @abstractmethod
     def run(self, docs: Dataset, flow: Flow) -> Dataset: ...

@@ -153,3 +153,69 @@ def test_a_stage_that_writes_texts_anew_must_say_so(tmp_path: Path) -> None:
     text = f"name: r\nsources:\n  a: {{jsonl: {{path: in}}}}\nstages:\n  - my_global.py:Numbered: {{index: {tmp_path / 'index'}}}\n"
     with pytest.raises(RunFailed, match="numbered: a stage that writes texts anew says so"):
         go(save(tmp_path / "r.yaml", text), tmp_path / "out")
+
+
+MARKING = '''
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from stages.stage import Global
+
+class Lengths(Global):
+    """Says of each text how long it is, and which share of all texts are shorter; drops the longest."""
+
+    def run(self, docs, flow):
+        assert flow.heard("longest") is None
+        found = flow.tree(self.most, flow.map(self.longest, docs, columns=("uid", "text", "no_such_column"), by="key"), by="key")
+        flow.tell("longest", flow.gather(found)["length"][0].as_py())
+        flow.leave("left/longest.txt", str(flow.gather(found)["length"][0].as_py()))
+        return flow.mark(self.length, docs, columns=("uid", "text", "no_such_column"), beside=found)
+
+    def longest(self, docs):
+        assert docs.column_names == ["uid", "text"]
+        return pa.table({"length": [pc.max(pc.utf8_length(docs["text"])).as_py()], "key": pa.array([0], pa.uint64())})
+
+    def most(self, tables):
+        return pa.table({"length": [max(pc.max(t["length"]).as_py() for t in tables)], "key": pa.array([0], pa.uint64())})
+
+    def length(self, docs, longest):
+        length = pc.utf8_length(docs["text"])
+        reason = pc.if_else(pc.equal(length, longest["length"][0]), "longest", pa.scalar(None, pa.string()))
+        return pa.table({"uid": docs["uid"], "reason": reason, "detail": pa.nulls(len(docs), pa.string()), "length": length})
+
+
+class Hears(Global):
+    """Hears what the stage before it told, and gives each text a number from a table of its own."""
+
+    def run(self, docs, flow):
+        table = pa.table({"add": [flow.heard("longest")]})
+        return flow.mark(self.sum, docs, columns=("uid", "length"), beside=table)
+
+    def sum(self, docs, table):
+        none = pa.nulls(len(docs), pa.string())
+        return pa.table({"uid": docs["uid"], "reason": none, "detail": none, "sum": pc.add(docs["length"], table["add"][0])})
+'''
+
+
+@pytest.mark.parametrize("parts_alone", [1024, 2])
+def test_documents_are_marked_beside_a_table_and_a_later_stage_hears(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts_alone: int
+) -> None:
+    monkeypatch.setattr(flow, "PARTS_ALONE", parts_alone)
+    shared_texts(tmp_path / "in", files=10)
+    save(tmp_path / "toy.py", MARKING)
+    recipe = save(
+        tmp_path / "r.yaml",
+        "name: toy\nparts: {files: 1}\nsources: {t: {jsonl: {path: in}}}\nstages:\n  - write: {name: all}\n  - toy.py:Lengths\n  - toy.py:Hears\n  - write\n",
+    )
+    summary, _ = go(recipe, tmp_path / "out")
+    texts = [text for _, text in written(tmp_path / "out", "all")]
+    longest = max(len(text) for text in texts)
+    found = [r for p in (tmp_path / "out" / "write").glob("*.parquet") for r in pq.read_table(p).to_pylist()]
+    assert len(found) == sum(len(text) < longest for text in texts) > 0
+    assert all(row["length"] == len(row["text"]) and row["sum"] == row["length"] + longest for row in found)
+    assert (tmp_path / "out/left/longest.txt").read_text() == str(longest)
+    lengths = next(s for s in summary.record["stages"] if s["name"] == "lengths")
+    assert lengths["dropped"] == {"longest": len(texts) - len(found)}
+    _, anew = go(recipe, tmp_path / "out")
+    assert not anew

@@ -33,8 +33,8 @@ class Parts:
 class Kept:
     """Rows of a round, with what they are cut by."""
 
-    def __init__(self, tables: list[pa.Table], by: str) -> None:
-        self.tables, self.by = [table for table in tables if len(table)], by
+    def __init__(self, tables: list[pa.Table], by: str, cut: int = 0) -> None:
+        self.tables, self.by, self.cut = [table for table in tables if len(table)], by, cut
 
     @property
     def count(self) -> int:
@@ -50,6 +50,9 @@ class Scattered:
         self.saved: dict[str, tuple[Kept, dict[str, Any]]] = {}
         self.rounds: list[str] = []
         self.told: dict[str, Any] = {}
+        self.handed_on: dict[str, Any] = {}
+        self.left: dict[str, str] = {}
+        self.published: dict[str, pa.Table] = {}
 
     def parts(self, table: pa.Table) -> Parts:
         """A table of documents in parts of any size and order."""
@@ -73,18 +76,44 @@ class Scattered:
         found = table.filter(pa.array(table[kept.by].to_numpy() % np.uint64(count) == number))
         return self.shuffled(found) if len(found) else None
 
-    def map(self, function: Any, docs: Parts, *, columns: Any, by: str, fan: int = 1) -> Kept:
+    def map(self, function: Any, docs: Parts, *, columns: Any, by: str, fan: float = 1, beside: Any = None, cut: int = 0) -> Kept:
         self.rounds.append(function.__name__)
-        return Kept([with_home(function(batch), home) for home, table in docs.tables for batch in self.batches(table.select(columns))], by)
+        run = called_with(function, beside)
+        made = [with_home(run(batch), home) for home, table in docs.tables for batch in self.batches(those_there(table, columns))]
+        return Kept(made, by, cut)
 
     def batches(self, table: pa.Table) -> list[pa.Table]:
         """A part as a reader brings it; the second does not begin at the beginning of its buffers."""
         cut = self.random.randint(0, len(table))
         return [batch for batch in (table.slice(0, cut), table.slice(cut)) if len(batch)]
 
-    def exchange(self, function: Any, rows: Kept, *, by: str = "home", fan: float = 1) -> Kept:
+    def exchange(self, function: Any, rows: Kept, *, by: str = "home", fan: float = 1, beside: Any = None) -> Kept:
         self.rounds.append(function.__name__)
-        return Kept([function(bucket) for (bucket,) in self.buckets(rows) if bucket is not None], by)
+        run = called_with(function, beside)
+        return Kept([run(bucket) for (bucket,) in self.buckets(rows) if bucket is not None], by)
+
+    def publish(self, function: Any, rows: Kept, *, beside: Any = None) -> list[dict[str, Any]]:
+        """Files are tables in `published`, by their path; only rows that a `cut` number of buckets was asked for can be published."""
+        self.rounds.append(function.__name__)
+        assert rows.cut, "which rows meet in a file must not hang on the engine"
+        run, found, table = called_with(function, beside), [], rows.table()
+        number = (
+            None
+            if table is None
+            else table[rows.by].to_numpy() >> np.uint64(65 - rows.cut.bit_length())
+            if rows.cut > 1
+            else np.zeros(len(table))
+        )
+        for bucket in range(rows.cut) if table is not None else ():
+            mine = table.filter(pa.array(number == bucket))
+            for made in run(self.shuffled(mine)) if len(mine) else ():
+                path = f"{made.folder}/shard-{bucket:05d}.arrow"
+                self.published[path] = made.table
+                found.append({"path": path, "bytes": made.table.nbytes, "checksum": "", **made.facts})
+        return found
+
+    def leave(self, path: str, text: str) -> None:
+        self.left[path] = text
 
     def meet(self, function: Any, left: Kept, right: Kept, *, by: str = "home") -> Kept:
         self.rounds.append(function.__name__)
@@ -136,6 +165,13 @@ class Scattered:
 
     def tell(self, name: str, value: Any) -> None:
         self.told[name] = value
+        self.hand_on(name, value)
+
+    def hand_on(self, name: str, value: Any) -> None:
+        self.handed_on[name] = value
+
+    def heard(self, name: str) -> Any:
+        return self.handed_on.get(name)
 
     def save(self, rows: Kept, address: str, facts: dict[str, Any]) -> None:
         self.saved[address] = (rows, facts)
@@ -152,6 +188,23 @@ class Scattered:
         gone = {row["uid"]: row for row in self.named.to_pylist() if row["reason"] is not None}
         self.gone = gone
         return Parts([table.filter(pa.array([u not in gone for u in table["uid"].to_pylist()], pa.bool_())) for _, table in docs.tables])
+
+    def mark(self, function: Any, docs: Parts, *, columns: Any, beside: Any = None) -> Parts:
+        """As the engine does it; what went is in `gone`, what the function returned in `named`."""
+        self.rounds.append(function.__name__)
+        run, marked, after = called_with(function, beside), [], []
+        for _, table in docs.tables:
+            made = pa.concat_tables([run(batch) for batch in self.batches(those_there(table, columns))])
+            assert made["uid"].to_pylist() == table["uid"].to_pylist()
+            marked.append(made)
+            for name in made.column_names:
+                if name not in ("uid", "reason", "detail"):
+                    at = table.schema.get_field_index(name)
+                    table = table.append_column(name, made[name]) if at < 0 else table.set_column(at, name, made[name])
+            after.append(table.filter(made["reason"].is_null()))
+        self.named = pa.concat_tables(marked) if marked else pa.table({})
+        self.gone = {row["uid"]: row for row in self.named.to_pylist() if row["reason"] is not None}
+        return Parts(after)
 
     def rewrite(self, function: Any, rows: Kept, docs: Parts, *, columns: Any) -> Parts:
         """As the engine does it; what went is in `gone`, what the function returned in `named`."""
@@ -171,6 +224,17 @@ class Scattered:
                 table = table.filter(made[home]["reason"].is_null())
             after.append(table)
         return Parts(after)
+
+
+def those_there(table: pa.Table, columns: Any) -> pa.Table:
+    return table.select([name for name in columns if name in table.column_names])
+
+
+def called_with(function: Any, beside: Any) -> Any:
+    if beside is None:
+        return function
+    table = beside.table() if isinstance(beside, Kept) else beside
+    return lambda rows: function(rows, table)
 
 
 def with_home(rows: pa.Table, home: int) -> pa.Table:
