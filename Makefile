@@ -15,12 +15,14 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Gristmill needs Python 3.11 or later; try make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-# Stamps: an install is done again only when what it depends on has changed.
-$(VENV)/.installed: pyproject.toml | $(BIN)/python
+# Stamps: an install is done again only when what it depends on has changed: it lists the packages.
+INSTALLS := pyproject.toml $(wildcard */__init__.py)
+
+$(VENV)/.installed: $(INSTALLS) | $(BIN)/python
 	$(BIN)/python -m pip install -q -e .
 	@touch $@
 
-$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+$(VENV)/.installed-dev: $(INSTALLS) | $(BIN)/python
 	$(BIN)/python -m pip install -q -e '.[dev]'
 	@touch $@ $(VENV)/.installed
 

@@ -13,17 +13,25 @@ from mixing.supply import Floats
 
 def nearest_mix(point_N: Floats, caps_N: Floats) -> Floats:
     """Sums to 1 if the caps do so or more; the caps themselves where they sum to less by no more than rounding."""
-    corners = np.concatenate([point_N, point_N - caps_N])
-    slope = np.concatenate([np.full(point_N.size, -1.0), np.full(point_N.size, 1.0)])  # of the sum, as the level falls past a corner
-    order = np.argsort(-corners, kind="stable")
-    corners, rises = corners[order], np.cumsum(-slope[order])
-    sums = np.concatenate([[0.0], np.cumsum(rises[:-1] * -np.diff(corners))])
-    last = int(np.searchsorted(sums, 1.0, side="left")) - 1  # the sum passes 1 after this corner
-    if last + 1 >= sums.size:
-        return caps_N.copy()
-    level = corners[last] - (1.0 - sums[last]) / rises[last]
-    mix_N: Floats = np.clip(point_N - level, 0.0, caps_N)
-    free_N = (mix_N > 0) & (mix_N < caps_N)
-    if free_N.any():  # cumulative sums lose digits where values lie far apart: one step mends it
-        mix_N[free_N] = np.clip(mix_N[free_N] + (1.0 - mix_N.sum()) / free_N.sum(), 0.0, caps_N[free_N])
+    mix_N: Floats = nearest_mixes(point_N[None], caps_N)[0]
     return mix_N
+
+
+def nearest_mixes(points_KN: Floats, caps_N: Floats) -> Floats:
+    """Of many vectors at once."""
+    rows = np.arange(len(points_KN))
+    corners = np.concatenate([points_KN, points_KN - caps_N], axis=1)
+    order = np.argsort(-corners, axis=1, kind="stable")
+    corners = np.take_along_axis(corners, order, axis=1)
+    rises = np.cumsum(np.where(order < points_KN.shape[1], 1.0, -1.0), axis=1)  # of the sum, as the level falls past a corner
+    sums = np.cumsum(rises[:, :-1] * -np.diff(corners, axis=1), axis=1)
+    last = (sums < 1.0).sum(axis=1)  # the sum passes 1 after this corner
+    full = last + 1 >= corners.shape[1]
+    last[full] = 0
+    level = corners[rows, last] - (1.0 - np.where(last > 0, sums[rows, last - 1], 0.0)) / rises[rows, last]
+    mixes_KN: Floats = np.clip(points_KN - level[:, None], 0.0, caps_N)
+    mixes_KN[full] = caps_N
+    free_KN = (mixes_KN > 0) & (mixes_KN < caps_N)  # cumulative sums lose digits where values lie far apart: one step mends it
+    step_K = (1.0 - mixes_KN.sum(axis=1)) / np.maximum(free_KN.sum(axis=1), 1)
+    step_K[full] = 0.0
+    return np.where(free_KN, np.clip(mixes_KN + step_K[:, None], 0.0, caps_N), mixes_KN)

@@ -11,7 +11,8 @@ d(z) = min_w [z'(U'w - 1) + aversion N ||w||^2], and the minimising w is `neares
 r = s z, with s = ||r||. For a fixed s, z solves r(w(z)) = s z by Newton's method: the left side is linear in pieces, so the last step is
 exact. s itself is found as in trust-region methods (More and Sorensen 1983). Where the aversion is too small for that, proximal steps
 (Rockafellar 1976) lead there. The gap between f(w) and d(z) bounds what any other mix could gain; it comes with the answer.
-Measured on one core of a busy machine: 1,000 sources x 100 tasks in 0.3 s or less at aversion 0.001 to 1, and 1.1 s at 0.
+Measured (benchmarks/mixers.py): 1,000 sources x 100 tasks in 0.01 s at aversion 0.001 to 1 and 0.07 s at 0, and within 2 s on tables of low rank
+or of few distinct values; cvxpy with Clarabel takes 0.3 s and more.
 
 Shapes: N sources, T tasks.
 """

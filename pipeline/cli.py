@@ -216,6 +216,53 @@ def clean(
     console().print(f"{'would remove' if dry_run else 'removed'} {files:,} files, {size / 1e6:,.1f} MB")
 
 
+@app.command("verify")
+def verify_command(folder: Annotated[str, typer.Argument(help="a run, or a folder of token shards", show_default=False)]) -> None:
+    """Look at every byte and every count of token shards; exit code 1 if anything is not what was written."""
+    from pipeline.token_sets import faults_of
+
+    show, found = console(), 0
+    for path, shards, faults in faults_of(folder):
+        for fault in faults:
+            show.print(f"[red]fault[/red]  {escape(str(path))}: {escape(str(fault))}", soft_wrap=True)
+        found += len(faults)
+        show.print(
+            f"{escape(str(path))}: {shards:,} shards looked at, {len(faults):,} faults"
+            if faults
+            else f"{escape(str(path))}: {shards:,} shards, all as written"
+        )
+    if found:
+        raise RunFailed(f"{found:,} faults")
+
+
+@app.command("export")
+def export_command(
+    folder: Annotated[str, typer.Argument(help="a run, or a folder of token shards", show_default=False)],
+    destination: Annotated[str, typer.Argument(help="a new folder", show_default=False)],
+    to: Annotated[str, typer.Option("--to", help="megatron, megatron-rows, mds, trl, torchtune or hf")],
+    row_length: Annotated[int | None, typer.Option(help="which set, where a run has several")] = None,
+    eod: Annotated[
+        int | None, typer.Option(help="megatron-rows: the token that ends a document and fills rows; else the shards' own")
+    ] = None,
+    shard_bytes: Annotated[int | None, typer.Option(min=1, help="mds: the largest file; 64 MiB unless given")] = None,
+    files: Annotated[str | None, typer.Option(help="trl, torchtune: parquet or arrow")] = None,
+) -> None:
+    """Write token shards in the format of another trainer."""
+    from rich.progress import Progress
+
+    from pipeline.token_sets import exported
+    from shards.export import Options
+
+    with Progress(console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        shown = bar.add_task("rows", total=None)
+        options = Options(eod=eod, shard_bytes=shard_bytes, files=files)
+        done = exported(folder, to, destination, row_length, options, lambda rows, of: bar.update(shown, completed=rows, total=of))
+    console().print(
+        f"{escape(str(done.destination))}: {done.items:,} items, {done.bytes / 1e6:,.1f} MB. Opens with: {escape(done.opens_with)}",
+        soft_wrap=True,
+    )
+
+
 @app.command()
 def doctor() -> None:
     """Say what this machine can run."""

@@ -193,6 +193,8 @@ class _Run:
             raise RunFailed(f"{node.name}: {error}") from error
         self.told[node.name] = flow.told
         self.handed_on |= flow.handed_on
+        if "packing" in flow.told:
+            self.mine.add(f"{flow.told['packing']['folder']}/README.md")
         count = self.account.total(node.name)
         if node.name not in self.account.stages:  # a stage that only looks: all stay
             for part in docs.parts:
@@ -319,6 +321,7 @@ class _Run:
     def write_reports(self, record: dict[str, Any], engine: Engine) -> None:
         from pipeline.report.build import build_report
         from pipeline.samples import samples_of
+        from pipeline.token_sets import card_of
 
         for entry in record["stages"]:
             steady: dict[str, Any] = without_times(entry)
@@ -328,6 +331,11 @@ class _Run:
                 tasks = self.pages.get(entry["name"], [])
                 steady |= {"pages": [page for task in tasks for page in engine.result_along(task)["pages"]]}
             write_if_changed(self.store, f"stages/{entry['name']}/report.json", steady)
+        for told in self.told.values():
+            if "packing" in told:
+                self.store.write(
+                    f"{told['packing']['folder']}/README.md", card_of(record, told["packing"], self.told).encode("utf-8", "replace")
+                )
         if self.log:
             self.store.write("logs/run.log", "".join(f"{line}\n" for line in self.log).encode("utf-8", "replace"))
         self.store.write_json("run.json", record)

@@ -152,12 +152,18 @@ class Store:
             raise RunFailed(f"{self.at(path)}: not JSON ({error}); was it cut off, or written by another program?") from error
 
     def remove(self, paths: list[str]) -> None:
+        """Files, and the folders that are empty without them."""
         for path in paths:
             if self.local:
                 Path(self.at(path)).unlink(missing_ok=True)
             else:
                 with contextlib.suppress(FileNotFoundError):
                     self.fs.rm_file(self.at(path))
+        if self.local:
+            folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents if str(folder) != "."}
+            for folder in sorted(folders, key=len, reverse=True):
+                with contextlib.suppress(OSError):  # not empty, or gone
+                    Path(self.at(folder)).rmdir()
 
     def remove_temporary(self) -> int:
         """Clear what a killed run left half written."""

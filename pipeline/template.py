@@ -28,6 +28,7 @@ ENVIRONMENT = {
     "MALLOC_ARENA_MAX": "1",
     # as Dask has them: a worker is one thread
     "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
     "MKL_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }

@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stages.blend.mix import Mix
+    from stages.blend.order import Order
     from stages.dedup.bloom import BloomDedup
     from stages.dedup.decontaminate import BenchmarkOverlap, CutContamination, Decontaminate
     from stages.dedup.exact import ExactDedup
@@ -33,11 +35,14 @@ if TYPE_CHECKING:
     from stages.sample import Sample
     from stages.text.bad_words import BadWords, FewBadWords
     from stages.text.boilerplate import Boilerplate
+    from stages.text.difficulty import Difficulty
     from stages.text.language import Language, ParagraphLanguages
     from stages.text.personal_data import PersonalData
     from stages.text.repair import Repair
     from stages.text.signals import TextSignals
     from stages.text.url_rules import UrlRules
+    from stages.tokens.pack import Pack
+    from stages.tokens.tokenize import Tokenize
     from stages.write import Write
 
 # Where each lives; a new stage is one line here, one above, and one in __all__.
@@ -51,6 +56,7 @@ HOMES: dict[str, str] = {
     "C4Quality": "stages.rules.c4",
     "CutContamination": "stages.dedup.decontaminate",
     "Decontaminate": "stages.dedup.decontaminate",
+    "Difficulty": "stages.text.difficulty",
     "DolmaGopher": "stages.rules.dolma",
     "ExactDedup": "stages.dedup.exact",
     "Extract": "stages.extract.stage",
@@ -62,6 +68,9 @@ HOMES: dict[str, str] = {
     "KeepLanguages": "stages.rules.language",
     "Language": "stages.text.language",
     "MinHashDedup": "stages.dedup.minhash",
+    "Mix": "stages.blend.mix",
+    "Order": "stages.blend.order",
+    "Pack": "stages.tokens.pack",
     "ParagraphDedup": "stages.dedup.paragraph",
     "ParagraphLanguages": "stages.text.language",
     "Parquet": "stages.read.parquet",
@@ -74,6 +83,7 @@ HOMES: dict[str, str] = {
     "SubstringDedup": "stages.dedup.substring",
     "SimHashDedup": "stages.dedup.simhash",
     "TextSignals": "stages.text.signals",
+    "Tokenize": "stages.tokens.tokenize",
     "UrlDedup": "stages.dedup.url",
     "UrlRules": "stages.text.url_rules",
     "Warc": "stages.read.warc",
@@ -92,6 +102,7 @@ __all__ = [
     "C4Quality",
     "CutContamination",
     "Decontaminate",
+    "Difficulty",
     "DolmaGopher",
     "ExactDedup",
     "Extract",
@@ -103,6 +114,9 @@ __all__ = [
     "KeepLanguages",
     "Language",
     "MinHashDedup",
+    "Mix",
+    "Order",
+    "Pack",
     "ParagraphDedup",
     "ParagraphLanguages",
     "Parquet",
@@ -115,6 +129,7 @@ __all__ = [
     "SubstringDedup",
     "SimHashDedup",
     "TextSignals",
+    "Tokenize",
     "UrlDedup",
     "UrlRules",
     "Warc",

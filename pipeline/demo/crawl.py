@@ -39,6 +39,9 @@ stages:
   - exact_dedup
   - minhash_dedup: {threshold: 0.7}   # articles of a hundred words, where one changed word is in five of the n-grams
   - write
+  - tokenize: {vocab_size: 4096}   # trained on what is left; a demo has few words
+  - order: {by: mtld, schedule: warm_up, share: 0.1}   # a little from easy to hard, then shuffled
+  - pack: {row_length: 1024, license: cc0-1.0}
 """
 
 

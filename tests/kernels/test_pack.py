@@ -11,13 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from kernels import pack
-from kernels.columns import text_column
 from kernels.pack import LONGEST_ROW, Packed, best_fit, concatenate, fewest_rows, one_each, windows
 from kernels.pack_plain import best_fit_plain, concatenate_plain, one_each_plain
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
+PADDING = -1
 
 ROW = st.one_of(st.integers(1, 12), st.integers(60, 70), st.just(5000))
 LENGTHS = st.one_of(
@@ -49,6 +50,23 @@ def assert_whole(packed: Packed, lengths: np.ndarray, row_length: int) -> None:
 
 def cut_though_they_fit(packed: Packed, lengths: np.ndarray, row_length: int) -> int:
     return int(((np.bincount(packed.document, minlength=len(lengths)) > 1) & (lengths <= row_length)).sum())
+
+
+def laid_out(packed: Packed, tokens: np.ndarray, lengths: np.ndarray, row_length: int) -> np.ndarray:
+    """The rows themselves: each piece's tokens copied to where it stands, and no two to one place."""
+    rows, first = np.full((packed.rows, row_length), PADDING), np.cumsum(lengths) - lengths
+    for row, offset, document, start, length in pieces_of(packed):
+        place = rows[row, offset : offset + length]
+        assert len(place) == length and (place == PADDING).all()
+        place[:] = tokens[first[document] + start : first[document] + start + length]
+    return rows
+
+
+def read_back(packed: Packed, rows: np.ndarray, documents: int) -> list[np.ndarray]:
+    pieces: list[list[tuple[int, int, int, int]]] = [[] for _ in range(documents)]
+    for row, offset, document, start, length in pieces_of(packed):
+        pieces[document].append((start, row, offset, length))
+    return [np.concatenate([rows[row, at : at + length] for _, row, at, length in sorted(its)] or [rows[:0, 0]]) for its in pieces]
 
 
 def drawn(documents: int, mean: float = 6.3, seed: int = 7) -> np.ndarray:
@@ -87,7 +105,19 @@ def test_concatenated_and_one_each_are_what_the_plain_packers_do(lengths, row_le
         assert pieces_of(packed) == plain
         assert_whole(packed, array, row_length)
     assert concatenate(array, row_length).rows == -(-sum(lengths) // row_length)
+    assert cut_though_they_fit(one_each(array, row_length), array, row_length) == 0
     assert one_each(array, row_length).rows == sum(-(-length // row_length) for length in lengths)
+
+
+@given(LENGTHS, ROW, MOST)
+def test_every_token_stands_in_the_rows_once_and_the_rest_is_padding_at_their_ends(lengths, row_length, most):
+    array = np.array(lengths, np.int64)
+    for packed in (best_fit(array, row_length, windows(len(array), most)), concatenate(array, row_length), one_each(array, row_length)):
+        rows = laid_out(packed, np.arange(sum(lengths)), array, row_length)  # each token has a number of its own
+        padding = rows == PADDING
+        assert np.sort(rows[~padding]).tolist() == list(range(sum(lengths)))
+        assert padding.sum() == packed.rows * row_length - sum(lengths)
+        assert (np.diff(padding.astype(int), axis=1) >= 0).all()  # after it no token comes
 
 
 @given(LENGTHS, ROW, st.data())
@@ -147,29 +177,58 @@ def test_an_order_of_documents_survives_to_the_size_of_a_window():
     assert (np.diff(packed.document[packed.offset == 0] // 5_000) >= 0).all()
 
 
-def lengths_of(file: str, column: str) -> np.ndarray:
-    """In quarters of bytes, about what a tokenizer makes of English, and an end."""
-    if not (DATA / file).is_file():
-        pytest.skip(f"needs shared/data/{file} beside the repository")
-    return np.diff(text_column(pq.read_table(DATA / file, columns=[column])[column]).offsets) // 4 + 1
+@pytest.fixture(scope="module")
+def token_ids() -> dict[str, list[np.ndarray]]:
+    """Pages and prose, as a byte-level BPE of 32,000 tokens that is trained on both makes them, each with an end."""
+    texts = {}
+    for file, column in (("pages.parquet", "main_content"), ("prose.parquet", "text")):
+        if not (DATA / file).is_file():
+            pytest.skip(f"needs shared/data/{file} beside the repository")
+        texts[file] = [text or "" for text in pq.read_table(DATA / file, columns=[column])[column].to_pylist()]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=32_000, special_tokens=["<end>"], initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator([text for some in texts.values() for text in some], trainer)
+    return {
+        file: [np.array([*encoded.ids, 0]) for encoded in tokenizer.encode_batch_fast(some, add_special_tokens=False)]
+        for file, some in texts.items()
+    }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row_length", [2048, 4096])
-def test_little_room_is_left_on_real_pages(row_length):
-    lengths = np.random.default_rng(3).choice(lengths_of("pages.parquet", "main_content"), 1_000_000)
+def test_little_room_is_left_on_real_pages(token_ids, row_length):
+    lengths = np.random.default_rng(3).choice([len(ids) for ids in token_ids["pages.parquet"]], 1_000_000)
     packed = best_fit(lengths, row_length, windows(len(lengths), 100_000))
     assert_whole(packed, lengths, row_length)
+    assert cut_though_they_fit(packed, lengths, row_length) == 0
     assert lengths.sum() / (packed.rows * row_length) >= 0.999
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("row_length", "more"), [(2048, 0.02), (4096, 0.06)])
-def test_prose_among_pages_leaves_gaps_but_few(row_length, more):
-    lengths = np.concatenate([lengths_of("pages.parquet", "main_content"), lengths_of("prose.parquet", "text")])
+def test_prose_among_pages_leaves_gaps_but_few(token_ids, row_length, more):
+    lengths = np.array([len(ids) for documents in token_ids.values() for ids in documents])
     np.random.default_rng(3).shuffle(lengths)
     packed = best_fit(lengths, row_length, windows(len(lengths), 100_000))
     assert_whole(packed, lengths, row_length)
     print(f"{row_length}: {packed.rows:,} rows, at least {fewest_rows(lengths, row_length):,}")
     assert packed.rows <= fewest_rows(lengths, row_length) * (1 + more)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row_length", [2048, 4096])
+def test_real_documents_are_read_back_from_the_rows_token_for_token(token_ids, row_length):
+    documents = [ids for some in token_ids.values() for ids in some]
+    lengths, tokens = np.array([len(ids) for ids in documents]), np.concatenate(documents)
+    assert len(documents) > 2_500 and len(tokens) > 5_000_000 and tokens.min() >= 0
+    for packed in (best_fit(lengths, row_length, windows(len(lengths), 700)), concatenate(lengths, row_length)):
+        rows = laid_out(packed, tokens, lengths, row_length)
+        again = read_back(packed, rows, len(documents))
+        assert all(np.array_equal(ids, read) for ids, read in zip(documents, again, strict=True))
+        assert (np.bincount(rows[rows != PADDING]) == np.bincount(tokens)).all()
+        assert (rows == PADDING).sum() == packed.rows * row_length - len(tokens)
 
 
 def test_more_than_half_a_row_each_is_told_by_the_bound():

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
+import random
 import re
 from pathlib import Path
 
 import pytest
+import yaml
 from runs import go, lines, save, written
 
 from pipeline import recipe as recipes
 from pipeline.measures import with_measures
+from shards.reader import open_shards
 
 RECIPES = Path(__file__).parents[2] / "recipes"
+MIXES = ["mix_academic", "mix_code", "mix_general_web", "mix_reasoning"]
 NAMES = ["dclm", "decontaminate", "dolma", "fineweb", "multilingual", "refinedweb"]
 ORDERS = {
     "fineweb": [
@@ -85,7 +89,7 @@ def test_a_recipe_parses_and_every_signal_is_measured(name):
 
 
 def test_there_is_a_test_for_every_recipe():
-    assert sorted(path.stem for path in RECIPES.glob("*.yaml")) == NAMES == sorted(ORDERS)
+    assert sorted(path.stem for path in RECIPES.glob("*.yaml")) == sorted(NAMES + MIXES) and sorted(ORDERS) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -106,3 +110,26 @@ def test_a_recipe_keeps_prose_and_drops_junk(name, tmp_path):
     kept = [row[1] for row in written(tmp_path / "out")]
     wanted = PROSE["fr" if name == "multilingual" else "en"]
     assert [re.sub(r"\s+", " ", row) for row in kept] == [re.sub(r"\s+", " ", wanted)]
+
+
+@pytest.mark.parametrize("name", MIXES)
+def test_a_named_mix_ends_in_shards_of_its_shares(name, tmp_path):
+    told = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())
+    mix = next(step["mix"] for step in told["stages"] if isinstance(step, dict) and "mix" in step)
+    chance = random.Random(name)
+    for source in told["sources"]:
+        texts = [" ".join("".join(chance.choices("abcdefgh", k=6)) for _ in range(80)) for _ in range(60)]
+        lines(tmp_path / source / "a.jsonl", texts)
+    told["sources"] = {source: {"jsonl": {"path": str(tmp_path / source)}} for source in told["sources"]}
+    mix["budget"] = 50_000
+    for step in told["stages"]:
+        if isinstance(step, dict) and "tokenize" in step:
+            step["tokenize"]["vocab_size"] = 400
+        if isinstance(step, dict) and "pack" in step:
+            step["pack"]["row_length"] = 1024
+    go(save(tmp_path / "recipe.yaml", yaml.safe_dump(told, sort_keys=False)), tmp_path / "out")
+    shards = open_shards(tmp_path / "out" / "shards" / "1024")
+    total = sum(mix["weights"].values())
+    assert set(shards.index.sources) == {source for source, weight in mix["weights"].items() if weight}
+    for source, weight in mix["weights"].items():
+        assert shards.index.sources[source] / 50_000 == pytest.approx(weight / total, abs=0.01)

@@ -1,0 +1,41 @@
+"""Documents put together again from their pieces in the rows of a shard (`shards.pieces` says how)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from shards.pieces import Array, joined_pieces, piece_starts
+from shards.rows import Rows
+
+
+class Document(NamedTuple):
+    """A whole document. It comes as often as it is in the shards."""
+
+    uid: int
+    source: int
+    tokens: Array
+
+
+def documents_of(batches: Sequence[Rows]) -> Iterator[Document]:
+    """Of one shard, in the order of their first pieces. Tokens of a document that was not cut are a view."""
+    if not batches:
+        return
+    columns = ("doc_uids", "chunk", "seq_lens", "source")
+    uids, chunks, lengths, sources = (np.concatenate([getattr(batch, name) for batch in batches]) for name in columns)
+    order, begins = joined_pieces(uids, chunks, lengths)
+    pieces = [piece for batch in batches for piece in _pieces(batch)]
+    for begin, end in pairwise([*begins.tolist(), len(order)]):
+        first = order[begin]
+        tokens = pieces[first] if end - begin == 1 else np.concatenate([pieces[i] for i in order[begin:end]])
+        yield Document(int(uids[first]), int(sources[first]), tokens)
+
+
+def _pieces(rows: Rows) -> Iterator[Array]:
+    flat = rows.input_ids.reshape(-1)
+    starts = piece_starts(rows.seq_lens, rows.first_piece, rows.input_ids.shape[1])
+    for start, end in zip(starts.tolist(), (starts + rows.seq_lens).tolist(), strict=True):
+        yield flat[start:end]

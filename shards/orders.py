@@ -1,0 +1,121 @@
+"""Which row is read at which place of an epoch: pure functions of the seed, the epoch and the place, and no array of all rows.
+
+Every order reads every row of the set once in an epoch. What is shuffled is shuffled anew in each (`kernels.feistel`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import xxhash
+
+from kernels.columns import Offsets
+from kernels.feistel import permuted
+from kernels.splitmix import ALL, mixed_all, mixed_plain
+from shards.index import check_segments
+from shards.reader import ShardSet
+
+_STEP = 0x9E3779B97F4A7C15
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Order(Protocol):
+    """`facts` names it in a saved state: an order of other facts is another order."""
+
+    def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
+        """The rows, of so many, that stand at these places (from 0) of an epoch."""
+
+    def facts(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class AsWritten:
+    """The order of the shards: that of the curriculum, if there was one. Every epoch is the same."""
+
+    def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
+        return places
+
+    def facts(self) -> dict[str, Any]:
+        return {"name": "as_written"}
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """All rows."""
+
+    def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
+        return _within(places, np.zeros(len(places), np.int64), np.full(len(places), rows), seed, epoch)
+
+    def facts(self) -> dict[str, Any]:
+        return {"name": "shuffled"}
+
+
+@dataclass(frozen=True)
+class ShuffledInWindows:
+    """Rows move only inside their window of so many: a curriculum stays, and so does reading that is kind to disks."""
+
+    window: int
+
+    def __post_init__(self) -> None:
+        if self.window < 1:
+            raise ValueError(f"windows of {self.window:,} rows: at least 1 is needed")
+
+    def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
+        first = places - places % self.window
+        return _within(places, first, np.minimum(self.window, rows - first), seed, epoch)
+
+    def facts(self) -> dict[str, Any]:
+        return {"name": "shuffled_in_windows", "window": self.window}
+
+
+@dataclass(frozen=True)
+class ShuffledInStretches:
+    """Stretches keep their order, what is inside each is shuffled. They begin at these rows; the first at 0."""
+
+    first_rows: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.first_rows:
+            raise ValueError("no stretches: the shards were written without segments; use ShuffledInWindows, or bucket_stretches(shards)")
+        check_segments(self.first_rows, self.first_rows[-1] + 1, "stretches")
+
+    def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
+        bounds = np.array([*self.first_rows, rows], np.int64)
+        stretch = np.searchsorted(bounds, places, "right") - 1
+        return _within(places, bounds[stretch], bounds[stretch + 1] - bounds[stretch], seed, epoch)
+
+    def facts(self) -> dict[str, Any]:
+        first_rows = np.array(self.first_rows, "<i8")
+        return {"name": "shuffled_in_stretches", "stretches": len(first_rows), "hash": xxhash.xxh3_64_hexdigest(first_rows.tobytes())}
+
+
+def segment_stretches(shards: ShardSet) -> ShuffledInStretches:
+    """The segments of the schedule that the shards were written by."""
+    return ShuffledInStretches(shards.index.segments)
+
+
+def bucket_stretches(shards: ShardSet) -> ShuffledInStretches:
+    """Wherever rows of another difficulty bucket begin. Looks at every row's bucket once."""
+    first_rows: list[int] = []
+    at, last = 0, None
+    for block in shards.blocks():
+        if len(block.bucket) == 0:
+            continue
+        if block.bucket[0] != last:
+            first_rows.append(at)
+        first_rows += (at + 1 + np.flatnonzero(block.bucket[1:] != block.bucket[:-1])).tolist()
+        at, last = at + len(block.bucket), block.bucket[-1]
+    return ShuffledInStretches(tuple(first_rows))
+
+
+def key_of(seed: int, epoch: int) -> int:
+    return mixed_plain((mixed_plain(seed + _STEP & ALL) ^ epoch) + _STEP & ALL)
+
+
+def _within(places: Offsets, first: Offsets, sizes: Offsets, seed: int, epoch: int) -> Offsets:
+    """Shuffled inside stretches that begin at `first` and have `sizes` rows."""
+    keys = mixed_all((np.uint64(key_of(seed, epoch)) ^ first.astype(np.uint64)) + np.uint64(_STEP))
+    return first + permuted(places - first, sizes, keys)

@@ -1,0 +1,72 @@
+"""Training rows as the reader hands them out: arrays that are views of the mapped files where that can be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Row(NamedTuple):
+    """One training row. Its documents stand one after another from its beginning; the rest is padding."""
+
+    input_ids: Array
+    seq_lens: Array  # int32, tokens of each document in the row
+    doc_uids: Array  # uint64
+    chunk: Array  # int32, which piece of its document
+    source: Array  # int16 or int32, a place in `sources`
+    bucket: int  # the hardest of its documents; -1 unknown
+    difficulty: float  # mean by tokens; NaN unknown
+
+
+class Rows(NamedTuple):
+    """Row i is input_ids[i]; its documents are first_piece[i] to first_piece[i + 1] of the flat columns."""
+
+    input_ids: Array  # (rows, row length)
+    first_piece: Array  # int32, one more than there are rows
+    seq_lens: Array
+    doc_uids: Array
+    chunk: Array
+    source: Array
+    bucket: Array  # int16
+    difficulty: Array  # float32
+
+    def row(self, i: int) -> Row:
+        at = slice(self.first_piece[i], self.first_piece[i + 1])
+        lengths, uids, chunk, source = self.seq_lens[at], self.doc_uids[at], self.chunk[at], self.source[at]
+        return Row(self.input_ids[i], lengths, uids, chunk, source, int(self.bucket[i]), float(self.difficulty[i]))
+
+    def part(self, start: int, stop: int) -> Rows:
+        """Some of the rows, as views; only `first_piece` is new."""
+        first_piece = self.first_piece[start : stop + 1]
+        at, rows = slice(first_piece[0], first_piece[-1]), slice(start, stop)
+        lengths, uids, chunk, source = self.seq_lens[at], self.doc_uids[at], self.chunk[at], self.source[at]
+        first_piece = first_piece - first_piece[0]
+        return Rows(self.input_ids[rows], first_piece, lengths, uids, chunk, source, self.bucket[rows], self.difficulty[rows])
+
+
+def joined(parts: Sequence[Rows], out: Array) -> Rows:
+    """Rows one after another, their tokens copied into `out`."""
+    at = 0
+    for part in parts:
+        out[at : at + len(part.bucket)] = part.input_ids
+        at += len(part.bucket)
+    first_piece = np.zeros(at + 1, np.int32)
+    np.cumsum(_column([part.first_piece[1:] - part.first_piece[:-1] for part in parts], np.int32), out=first_piece[1:])
+    return Rows(
+        out,
+        first_piece,
+        _column([part.seq_lens for part in parts], np.int32),
+        _column([part.doc_uids for part in parts], np.uint64),
+        _column([part.chunk for part in parts], np.int32),
+        _column([part.source for part in parts], np.int16),
+        _column([part.bucket for part in parts], np.int16),
+        _column([part.difficulty for part in parts], np.float32),
+    )
+
+
+def _column(parts: list[Array], kind_if_none: Any) -> Array:
+    return np.concatenate(parts) if parts else np.zeros(0, kind_if_none)

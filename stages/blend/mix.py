@@ -1,0 +1,236 @@
+"""How often each document is seen: weights of sources (mixing/methods.py), turned into copies by a draw on the uid (mixing/draw.py).
+
+Weights are shares of the tokens of training, so tokens are counted first. A source gives whole epochs and a fraction of one; which documents make the
+fraction is by hash. No pass reads texts, and no list of all documents is ever held: sums by hash, then the documents at the cut alone.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field, model_validator
+
+from mixing import draw, tables
+from mixing.methods import LOOKED_AT, Choice, Method, choose
+from mixing.supply import Supply, simulated_epoching
+from stages.sample import chances
+from stages.stage import CannotRun, Dataset, Flow, Global
+
+Array = np.ndarray[Any, Any]
+Table = TypeVar("Table")
+BITS = 12  # of the hash, by which tokens are summed: the documents at the cut are one in 4,096
+PROXY = 0x70726F7879  # added to the seed: which documents a proxy run keeps says nothing about which it draws
+NO_GROUP = "(none)"
+
+
+class Mix(Global):
+    """Mix sources: each gives its share of the token budget, in whole epochs and a fraction that is drawn.
+
+    Documents get `copies`; one that is not drawn goes (`not_drawn`). A source is never off by more than half of one document. A weight that would repeat a
+    source past `max_epochs` is an error that says which source runs short, and by how much. Needs `tokens`: put `tokenize` before it.
+    """
+
+    by: list[str] = Field(default=["source"], description="columns that tell sources apart: source, language, a topic, a bucket of quality")
+    method: Annotated[Method, Field(description="where weights come from (docs/mixing.md)")] = "proportional"
+    budget: Annotated[float | None, Field(description="tokens of training; null: as many as there are", gt=0)] = None
+    max_epochs: Annotated[float | dict[str, float], Field(description="how often a token may be seen; for all sources, or for each")] = 4.0
+    weights: Annotated[dict[str, float] | None, Field(description="of `given`: a number for each source, of any scale")] = None
+    temperature: Annotated[float | None, Field(description="of `temperature`: 1 is proportional, above 1 small sources gain", gt=0)] = None
+    utilities_file: Annotated[
+        str | None, Field(description="of `utilimax` and `most_utility`: a CSV of sources x tasks with standard errors")
+    ] = None
+    aversion: Annotated[float, Field(description="of `utilimax`: to risk; 0 trusts the utilities, much of it is unimax", ge=0)] = 1.0
+    noise: Annotated[Literal["drop", "flag"], Field(description="what happens to tasks that do not tell sources apart")] = "drop"
+    scale: Annotated[Literal["worst_to_best", "as_given"], Field(description="of utilities, task by task")] = "worst_to_best"
+    ablations_file: Annotated[str | None, Field(description="of `regmix` and `log_linear`: a CSV of runs, their weights and losses")] = None
+    task_weights: Annotated[dict[str, float] | None, Field(description="what each task counts; all alike unless given")] = None
+    regressor: Annotated[Literal["trees", "ridge"], Field(description="of `regmix`")] = "trees"
+    candidates: Annotated[int, Field(description="of `regmix`: mixes that are looked at", ge=1)] = 100_000
+    best: Annotated[int, Field(description="of `regmix`: the mean of so many of the best", ge=1)] = 100
+    kl: Annotated[float, Field(description="of `log_linear`: what distance from the prior costs", gt=0)] = 0.05
+    prior: Annotated[dict[str, float] | None, Field(description="of `log_linear`: the shares of tokens unless given")] = None
+    stands_for: Annotated[
+        float | None,
+        Field(
+            description="the budget of the large run that this one is a proxy of: sources are thinned so that they repeat as they will there",
+            gt=0,
+        ),
+    ] = None
+    seed: Annotated[int, Field(description="of the draw", ge=0)] = 0
+
+    adds: ClassVar[tuple[str, ...]] = ("copies",)
+    expect_drops: ClassVar[float] = 1.0
+
+    @model_validator(mode="after")
+    def _method_has_its_numbers(self) -> Self:
+        files = {"utilities": self.utilities_file, "ablations": self.ablations_file}
+        needed, allowed = LOOKED_AT[self.method]
+        for name in ("weights", "temperature", "utilities", "ablations", "task_weights", "prior"):
+            given, setting = (files[name], f"{name}_file") if name in files else (getattr(self, name), name)
+            if name in needed and given is None:
+                raise ValueError(f"the method {self.method} needs {setting}")
+            if name not in needed + allowed and given is not None:
+                raise ValueError(f"the method {self.method} does not look at {setting}")
+        for name, path in files.items():
+            if path is not None and not Path(path).is_file():
+                raise ValueError(f"{name}_file: there is no file {path}")
+        self.choice()  # reads the files: a wrong line is said before any work
+        if self.method == "regmix" and self.regressor == "trees" and importlib.util.find_spec("sklearn") is None:
+            raise ValueError("regressor trees needs scikit-learn: pip install 'gristmill[train]', or take regressor: ridge")
+        if not self.by:
+            raise ValueError("by: name at least one column")
+        if self.stands_for is not None and (self.budget is None or self.stands_for < self.budget):
+            raise ValueError(
+                "stands_for is the budget of a larger run: give `budget`, the proxy's own, and it must not be the larger of the two"
+            )
+        return self
+
+    @property
+    def wants(self) -> tuple[str, ...]:
+        return ("tokens",)
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(("uid", "tokens", *self.by)))
+
+    def run(self, docs: Dataset, flow: Flow) -> Dataset:
+        sums = flow.gather(flow.tree(self.summed, flow.map(self.counted, docs, columns=self.read, by="key"), by="key"))
+        if not len(sums):
+            raise CannotRun("no document is left to mix")
+        names = sorted(pc.unique(sums["group"]).to_pylist())
+        there_N, table_GB = totals_of(sums, names)
+        budget = self.budget or float(there_N.sum())
+        try:
+            supply = Supply.of(dict(zip(names, there_N.tolist(), strict=True)), self.stands_for or budget, self.max_epochs)
+            mix = choose(supply, self.choice())
+            self.check_proxy(names, mix.weights_N, table_GB)
+            planned = draw.plan(table_GB, draw.tokens_wanted(mix.weights_N, budget))
+        except (ValueError, ArithmeticError) as error:
+            raise CannotRun(str(error)) from error
+        beside = pa.table({"group": names, "bin": planned.bin_G})
+        at_cut = flow.gather(flow.map(self.at_the_cut, docs, columns=self.read, by="hash", beside=beside))
+        cuts = draw.exact_cuts(planned, *self.columns_of(at_cut, names))
+        flow.tell("mix", {**mix.facts, **self.account(planned, cuts, there_N)})
+        return flow.mark(self.drawn, docs, columns=self.read, beside=pa.table({"group": names, **asdict(cuts)}))
+
+    def check_proxy(self, names: list[str], weights_N: Array, table_GB: Array) -> None:
+        lost = [name for name, weight, tokens in zip(names, weights_N, table_GB.sum(axis=1), strict=True) if weight > 0 and tokens == 0]
+        if lost:
+            raise CannotRun(
+                f"thinned for the proxy, {', '.join(map(repr, lost))} keep no document at all: raise the budget, or lower stands_for"
+            )
+
+    def choice(self) -> Choice:
+        return Choice(
+            method=self.method,
+            weights=self.weights,
+            temperature=self.temperature,
+            utilities=self.table(self.utilities_file, tables.utilities),
+            aversion=self.aversion,
+            noise=self.noise,
+            scale=self.scale,
+            ablations=self.table(self.ablations_file, tables.ablations),
+            task_weights=self.task_weights,
+            regressor=self.regressor,
+            candidates=self.candidates,
+            best=self.best,
+            kl=self.kl,
+            prior=self.prior,
+            seed=self.seed,
+        )
+
+    def table(self, path: str | None, read: Callable[[str, str], Table]) -> Table | None:
+        return None if path is None else read(Path(path).read_text(encoding="utf-8"), path)
+
+    def groups(self, docs: pa.Table) -> pa.Array:
+        """What tells sources apart, as one text."""
+        for column in self.by:
+            if column not in docs.column_names:
+                raise CannotRun(f"documents have no column {column!r} to tell sources apart by")
+        parts = [pc.fill_null(docs[column].cast(pa.string()), NO_GROUP) for column in self.by]
+        joined = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "/")
+        return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
+
+    def hashes(self, docs: pa.Table) -> Array:
+        return draw.draw_hashes(docs["uid"].to_numpy(), self.seed)
+
+    def takes_part(self, docs: pa.Table) -> Array:
+        """All documents; of a proxy run the share that keeps repeats as they are in the run it stands for."""
+        if self.stands_for is None or self.budget is None:
+            return np.ones(len(docs), bool)
+        share = simulated_epoching(self.budget, self.stands_for)
+        chosen: Array = chances(docs["uid"].to_numpy(), self.seed + PROXY) / 2.0**64 < share
+        return chosen
+
+    def counted(self, docs: pa.Table) -> pa.Table:
+        """Tokens by source and by the top bits of the hash: of all documents, and of those that take part."""
+        bins = (self.hashes(docs) >> np.uint64(64 - BITS)).astype(np.int64)
+        tokens = docs["tokens"].to_numpy().astype(np.int64)
+        rows = {
+            "group": self.groups(docs),
+            "bin": bins,
+            "all": tokens,
+            "tokens": tokens * self.takes_part(docs),
+            "key": np.zeros(len(docs), np.uint64),
+        }
+        return self.summed([pa.table(rows)])
+
+    def summed(self, tables: list[pa.Table]) -> pa.Table:
+        rows = pa.concat_tables([table.select(["group", "bin", "all", "tokens", "key"]) for table in tables])
+        rows = rows.group_by(["group", "bin"]).aggregate([("all", "sum"), ("tokens", "sum"), ("key", "min")])
+        return rows.rename_columns({"all_sum": "all", "tokens_sum": "tokens", "key_min": "key"})
+
+    def at_the_cut(self, docs: pa.Table, planned: pa.Table) -> pa.Table:
+        """The documents among which the fraction of an epoch ends."""
+        hashes, groups = self.hashes(docs), self.groups(docs)
+        at = pc.index_in(groups, value_set=planned["group"].combine_chunks()).to_numpy()
+        here = (planned["bin"].to_numpy()[at] == (hashes >> np.uint64(64 - BITS)).astype(np.int64)) & self.takes_part(docs)
+        rows = {"uid": docs["uid"].to_numpy()[here], "hash": hashes[here], "tokens": docs["tokens"].to_numpy()[here].astype(np.int64)}
+        return pa.table({**rows, "group": groups.filter(pa.array(here))})
+
+    def columns_of(self, rows: pa.Table, names: list[str]) -> tuple[Array, Array, Array, Array]:
+        if not len(rows):
+            return np.zeros(0, np.uint64), np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, np.int64)
+        group = pc.index_in(rows["group"], value_set=pa.array(names)).to_numpy().astype(np.int64)
+        return rows["uid"].to_numpy(), rows["hash"].to_numpy(), rows["tokens"].to_numpy(), group
+
+    def drawn(self, docs: pa.Table, told: pa.Table) -> pa.Table:
+        """Row by row: how often the document is seen."""
+        names = told["group"].combine_chunks()
+        cuts = draw.Cuts(*(told[name].to_numpy() for name in ("whole_G", "hash_G", "uid_G", "drawn_G")))
+        group = pc.index_in(self.groups(docs), value_set=names).to_numpy().astype(np.int64)
+        takes_part = self.takes_part(docs)
+        copies = draw.copies(cuts, docs["uid"].to_numpy(), self.hashes(docs), group) * takes_part
+        reason = np.where(takes_part, "not_drawn", "not_in_proxy")
+        return pa.table(
+            {
+                "uid": docs["uid"],
+                "reason": pa.array(reason, pa.string(), mask=copies > 0),
+                "detail": pa.nulls(len(docs), pa.string()),
+                "copies": pa.array(copies.astype(np.uint16)),
+            }
+        )
+
+    def account(self, planned: draw.Plan, cuts: draw.Cuts, there_N: Array) -> dict[str, Any]:
+        """What was drawn, beside what was wanted."""
+        columns = zip(planned.wanted_G.tolist(), cuts.drawn_G.tolist(), planned.total_G.tolist(), there_N.tolist(), strict=True)
+        return {
+            "by": self.by,
+            "drawn": [dict(zip(("wanted", "drawn", "taking_part", "there"), column, strict=True)) for column in columns],
+        }
+
+
+def totals_of(sums: pa.Table, names: list[str]) -> tuple[Array, Array]:
+    """Tokens that each source has, and by hash those of documents that take part."""
+    group = pc.index_in(sums["group"], value_set=pa.array(names)).to_numpy().astype(np.int64)
+    cell = (group << BITS) + sums["bin"].to_numpy()
+    there_N = np.bincount(group, weights=sums["all"].to_numpy(), minlength=len(names))
+    table = np.bincount(cell, weights=sums["tokens"].to_numpy(), minlength=len(names) << BITS)
+    return there_N, table.astype(np.int64).reshape(len(names), -1)

@@ -1,0 +1,311 @@
+"""The order of training: a place for each copy of each document, from its difficulty or quality and a schedule (mixing/curriculum.py).
+
+Ranks come from a sample that is the same whatever parts the documents lie in: of each group those with the smallest hashes, 65,536 of them (fewer of
+many groups). Where a group has no more documents its ranks are exact; else a rank errs by 0.002 (one standard deviation), and
+what is easier still never has a higher rank. Nothing is sorted or moved here: a place is a signal, and `pack` puts rows where places say.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field, model_validator
+
+from kernels.splitmix import mixed_all
+from mixing.curriculum import Anneal, Ascending, Interleaved, Random, Schedule, Stages, WarmUp, buckets, segments, united_edges
+from mixing.curriculum_pacing import Pacing, StepPacing
+from mixing.curriculum_ranks import Ranks
+from mixing.draw import copy_keys
+from stages.blend.copies import copies_of
+from stages.stage import CannotRun, Dataset, Flow, Global, Settings
+from stages.text.directions import EASY_WHEN_HIGH
+
+Array = np.ndarray[Any, Any]
+SAMPLE = 1 << 16  # documents of a group by which ranks are told
+WHOLE_SAMPLE = 1 << 20  # of all groups together
+DOCUMENTS_OF_A_SEGMENT = 500
+EDGES = "(edges)"
+TIES = np.uint64(0xD1B54A32D192ED03)  # a second chance, which says nothing about the first
+
+
+class Curriculum(Settings):
+    """A schedule, and the signal whose ranks it goes by."""
+
+    by: Annotated[str | None, Field(description="a signal; documents without it (null) are placed by chance")] = None
+    descending: Annotated[
+        bool | None, Field(description="the highest first, for a signal of which more is easier; null: as its own definition says")
+    ] = None
+    schedule: Annotated[
+        Literal["random", "ascending", "stages", "warm_up", "interleaved", "pacing", "steps", "anneal"],
+        Field(description="when what is easy and what is hard is seen (docs/curriculum.md)"),
+    ] = "random"
+    stages: Annotated[int, Field(description="of `stages` and `steps`: how many", ge=1)] = 4
+    passes: Annotated[int, Field(description="of `interleaved`: how many", ge=1)] = 8
+    share: Annotated[float, Field(description="of training: the warm-up's, or the annealing's", gt=0, le=1)] = 0.1
+    best: Annotated[float, Field(description="of the annealing: what part of it the best documents make up", gt=0, le=1)] = 1.0
+    power: Annotated[float, Field(description="of `pacing`: 1 is linear, 2 the root", gt=0)] = 2.0
+    start: Annotated[
+        float | None,
+        Field(
+            description="of `pacing` and `steps`: the share of the data that is open at first; null: 0.01, and 0.25 of `steps`", ge=0, lt=1
+        ),
+    ] = None
+    until: Annotated[float, Field(description="of `pacing` and `steps`: where in training all data are open", gt=0, le=1)] = 0.5
+
+    @model_validator(mode="after")
+    def _goes_by_something(self) -> Self:
+        if self.schedule != "random" and self.by is None:
+            raise ValueError(f"{self.schedule} goes by a signal: name it with `by`, such as by: mtld")
+        self.scheduled()
+        return self
+
+    @property
+    def turned(self) -> bool:
+        """Is a high value easy?"""
+        return self.by in EASY_WHEN_HIGH if self.descending is None else self.descending
+
+    def scheduled(self) -> Schedule:
+        made: dict[str, Any] = {
+            "random": Random,
+            "ascending": Ascending,
+            "stages": lambda: Stages(self.stages),
+            "warm_up": lambda: WarmUp(self.share),
+            "interleaved": lambda: Interleaved(self.passes),
+            "pacing": lambda: Pacing(self.power, 0.01 if self.start is None else self.start, self.until),
+            "steps": lambda: StepPacing(self.stages, 0.25 if self.start is None else self.start, self.until),
+            "anneal": lambda: Anneal(self.share, self.best),
+        }
+        schedule: Schedule = made[self.schedule]()
+        return schedule
+
+
+class Order(Curriculum, Global):
+    """Say when each document is trained on: at random, from easy to hard, or the best last; for all or for each source on its own.
+
+    Documents get `places` and `segments` (one for each copy), `bucket` and `difficulty`; `pack` follows them. `difficulty` is the signal itself; buckets are of equal
+    tokens, the highest the hardest (or best), -1 for documents without the signal.
+    """
+
+    within: list[str] = Field(default=[], description="columns; documents that are alike in them are ranked among themselves")
+    sources: dict[str, Curriculum] = Field(
+        default={}, description="sources with a curriculum of their own, ranked among themselves; joined by place"
+    )
+    buckets: Annotated[int, Field(description="levels of difficulty, for curricula that open them while training", ge=1, le=1 << 15)] = 16
+    resolution: Annotated[
+        int,
+        Field(
+            description="stretches, at most, inside which a schedule without steps is shuffled and packed; each of 500 documents or more",
+            ge=1,
+            le=1 << 14,
+        ),
+    ] = 256
+    seed: Annotated[int, Field(description="of all that is by chance", ge=0)] = 0
+
+    adds: ClassVar[tuple[str, ...]] = ("places", "segments", "bucket", "difficulty")
+
+    @property
+    def wants(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(c.by for c in [self, *self.sources.values()] if c.by is not None))
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(("uid", "source", "tokens", "copies", *self.within, *self.wants)))
+
+    def run(self, docs: Dataset, flow: Flow) -> Dataset:
+        sample = None
+        if self.wants:
+            bottom = flow.tree(self.bottom, flow.map(self.sampled, docs, columns=self.read, by="key"), by="key")
+            sample = flow.gather(bottom)
+        curves, edges = self.curves(sample), self.edges(docs.rows)
+        flow.tell("order", self.account(sample, curves, edges))
+        return flow.mark(self.placed, docs, columns=self.read, beside=table_of(curves, edges))
+
+    def curriculum_of(self, source: str) -> Curriculum:
+        return self.sources.get(source, self)
+
+    def groups(self, docs: pa.Table) -> list[tuple[str, Curriculum, Array]]:
+        """Documents that are ranked among themselves: a name for them, their curriculum, and which they are."""
+        source = docs["source"].cast(pa.string()) if self.sources else pa.nulls(len(docs), pa.string())
+        own = pc.if_else(pc.is_in(source, value_set=pa.array([*self.sources], pa.string())), source, pa.scalar(None, pa.string()))
+        parts = [pc.fill_null(pc.binary_join_element_wise("source", own, "="), "")]
+        for column in self.within:
+            if column not in docs.column_names:
+                raise CannotRun(f"documents have no column {column!r} to be ranked within")
+            parts.append(pc.binary_join_element_wise(column, pc.fill_null(docs[column].cast(pa.string()), "(none)"), "="))
+        names = pc.binary_join_element_wise(*parts, " ") if len(parts) > 1 else parts[0]
+        names = names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
+        encoded = names.dictionary_encode()
+        at = encoded.indices.to_numpy()
+        owners = own.to_pylist() if isinstance(own, pa.Array) else own.combine_chunks().to_pylist()
+        found = []
+        for index, name in enumerate(encoded.dictionary.to_pylist()):
+            mine = np.flatnonzero(at == index)
+            found.append((name.strip(), self.curriculum_of(owners[int(mine[0])] or ""), mine))
+        return found
+
+    def sampled(self, docs: pa.Table) -> pa.Table:
+        """Of each group that goes by a signal, the documents with the smallest hashes."""
+        key = mixed_all(docs["uid"].to_numpy() ^ mixed_all(np.array([self.seed], np.uint64))[0])
+        weight, made = weights_of(docs), []
+        for name, curriculum, mine in self.groups(docs):
+            if curriculum.by is None:
+                continue
+            values = signal(docs, curriculum.by)[mine]
+            rows = pa.table(
+                {
+                    "key": key[mine],
+                    "uid": docs["uid"].to_numpy()[mine],
+                    "group": pa.array([name]).take(pa.array(np.zeros(len(mine), np.int64))),
+                    "value": -values if curriculum.turned else values,
+                    "weight": weight[mine],
+                }
+            )
+            made.append(smallest(rows, SAMPLE))
+        return pa.concat_tables(made) if made else NO_SAMPLE
+
+    def bottom(self, tables: list[pa.Table]) -> pa.Table:
+        """Of several samples that of all; the more groups there are, the smaller the sample of each."""
+        rows = pa.concat_tables(tables)
+        names = pc.unique(rows["group"]).to_pylist()
+        share = min(SAMPLE, max(256, WHOLE_SAMPLE // max(1, len(names))))
+        return pa.concat_tables([smallest(rows.filter(pc.equal(rows["group"], name)), share) for name in sorted(names)])
+
+    def curves(self, sample: pa.Table | None) -> dict[str, Ranks]:
+        found = {}
+        for name in pc.unique(sample["group"]).to_pylist() if sample is not None and len(sample) else []:
+            mine = sample.filter(pc.equal(sample["group"], name)) if sample is not None else NO_SAMPLE
+            found[name] = Ranks.of(mine["value"].to_numpy(), mine["weight"].to_numpy())
+        return found
+
+    def placed(self, docs: pa.Table, told: pa.Table) -> pa.Table:
+        """Row by row: places and segments of all copies, bucket and difficulty."""
+        copies, uid = copies_of(docs), docs["uid"].to_numpy()
+        first = np.append(0, np.cumsum(copies))
+        document = np.repeat(np.arange(len(docs)), copies)
+        copy = np.arange(len(document)) - first[document]
+        keys = copy_keys(uid[document], copy, self.seed)
+        chance = shares(keys)
+        ties = shares(mixed_all(copy_keys(uid, np.zeros(len(uid), np.int64), self.seed) ^ TIES))  # of all copies: a document has one rank
+        place, bucket, difficulty = np.zeros(len(document)), np.full(len(docs), -1, np.int16), np.full(len(docs), np.nan)
+        ranks = ranks_of(told)
+        for name, curriculum, mine in self.groups(docs):
+            chosen = np.isin(document, mine)
+            if curriculum.by is None:
+                place[chosen] = curriculum.scheduled().places(ties[document[chosen]], chance[chosen])
+                continue
+            values = signal(docs, curriculum.by)
+            signed = -values if curriculum.turned else values
+            rank = np.zeros(len(docs))
+            rank[mine] = ranks[name].rank(signed[mine], ties[mine])
+            place[chosen] = curriculum.scheduled().places(rank[document[chosen]], chance[chosen])
+            known = mine[np.isfinite(values[mine])]
+            bucket[known] = buckets(rank[known], self.buckets)
+            difficulty[known] = values[known]
+        segment = segments(place, told.filter(pc.equal(told["group"], EDGES))["values"].combine_chunks().flatten().to_numpy())
+        exact = (place * (1 << 53)).astype(np.uint64) << np.uint64(11) | keys & np.uint64(2047)
+        return pa.table(
+            {
+                "uid": docs["uid"],
+                "reason": pa.nulls(len(docs), pa.string()),
+                "detail": pa.nulls(len(docs), pa.string()),
+                "places": pa.ListArray.from_arrays(pa.array(first, pa.int32()), pa.array(exact)),
+                "segments": pa.ListArray.from_arrays(pa.array(first, pa.int32()), pa.array(segment)),
+                "bucket": bucket,
+                "difficulty": pa.array(difficulty.astype(np.float32), mask=np.isnan(difficulty)),
+            }
+        )
+
+    def edges(self, documents: int) -> Array:
+        """Where segments begin. A stretch of few documents could not be packed well."""
+        resolution = min(self.resolution, max(4, documents // DOCUMENTS_OF_A_SEGMENT))
+        return united_edges([c.scheduled().edges(resolution) for c in [self, *self.sources.values()]])
+
+    def account(self, sample: pa.Table | None, curves: dict[str, Ranks], edges: Array) -> dict[str, Any]:
+        """What the report says: each curriculum with its promise and its advice, and how difficulty lies in the sample."""
+        told = []
+        for source, curriculum in [("", self), *sorted(self.sources.items())]:
+            schedule = curriculum.scheduled()
+            told.append(
+                {
+                    "source": source,
+                    "schedule": curriculum.schedule,
+                    "by": curriculum.by,
+                    "descending": curriculum.turned,
+                    "promise": schedule.promise,
+                    "advice": schedule.advice,
+                    "correlation": round(schedule.correlation, 4),
+                }
+            )
+        levels = {name: level_values(ranks) for name, ranks in curves.items() if len(ranks.values)}
+        unknown = 0 if sample is None or not len(sample) else int((~np.isfinite(sample["value"].to_numpy())).sum())
+        return {
+            "curricula": told,
+            "segments": len(edges),
+            "deciles": levels,
+            "sampled": 0 if sample is None else len(sample),
+            "sampled_without_signal": unknown,
+        }
+
+
+NO_SAMPLE = pa.table(
+    {
+        "key": pa.array([], pa.uint64()),
+        "uid": pa.array([], pa.uint64()),
+        "group": pa.array([], pa.string()),
+        "value": pa.array([], pa.float64()),
+        "weight": pa.array([], pa.float64()),
+    }
+)
+
+
+def smallest(rows: pa.Table, most: int) -> pa.Table:
+    """Those with the smallest hashes; of equal ones (there are none but by a billionth) the smallest uid."""
+    if len(rows) <= most:
+        return rows
+    order = np.lexsort((rows["uid"].to_numpy(), rows["key"].to_numpy()))[:most]
+    return rows.take(pa.array(order))
+
+
+def signal(docs: pa.Table, name: str) -> Array:
+    """A signal as numbers; NaN where there is none."""
+    values: Array = docs[name].cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return values
+
+
+def weights_of(docs: pa.Table) -> Array:
+    """Ranks are shares of tokens; of documents where tokens were not counted yet."""
+    tokens = docs["tokens"].to_numpy() if "tokens" in docs.column_names else np.ones(len(docs))
+    weights: Array = tokens.astype(np.float64) * copies_of(docs)
+    return weights
+
+
+def shares(hashes: Array) -> Array:
+    """Hashes as numbers in [0, 1)."""
+    return (hashes >> np.uint64(11)) / float(1 << 53)
+
+
+def table_of(curves: dict[str, Ranks], edges: Array) -> pa.Table:
+    """What workers are told: the ranks of each group, and the edges of segments."""
+    rows: list[tuple[Any, ...]] = [(name, ranks.values, ranks.below, ranks.upto) for name, ranks in curves.items()] + [
+        (EDGES, edges, [], [])
+    ]
+    lists = {
+        name: pa.array([list(row[i + 1]) for row in rows], pa.list_(pa.float64())) for i, name in enumerate(("values", "below", "upto"))
+    }
+    return pa.table({"group": pa.array([row[0] for row in rows], pa.string()), **lists})
+
+
+def ranks_of(told: pa.Table) -> dict[str, Ranks]:
+    columns = ("values", "below", "upto")
+    return {
+        row["group"]: Ranks(*(np.array(row[name], np.float64) for name in columns)) for row in told.to_pylist() if row["group"] != EDGES
+    }
+
+
+def level_values(ranks: Ranks) -> list[float]:
+    """The signal at each tenth of the tokens."""
+    at = np.searchsorted(ranks.upto, np.arange(11) / 10, side="left")
+    return [round(float(v), 6) for v in ranks.values[np.minimum(at, len(ranks.values) - 1)]]

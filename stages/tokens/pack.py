@@ -1,0 +1,266 @@
+"""Token rows: documents spread by their place in training, packed window by window, and written as shards.
+
+A window is a stretch of places, and their number a power of two that depends on the count of tokens alone; so which documents meet does not hang on
+workers or parts. What the order calls a segment is never packed together with another; inside one, rows are shuffled. `kernels/pack.py` packs.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+from pydantic import Field, field_validator
+
+from kernels.pack import LONGEST_ROW, Packed, best_fit, concatenate, fewest_rows, one_each
+from kernels.splitmix import mixed_all
+from mixing.draw import copy_keys
+from shards.format import UNKNOWN_BUCKET, Documents, ShardMeta, dtype_of, shard_table
+from shards.writer import index_of, shard_facts
+from stages.blend.copies import copies_of
+from stages.dedup.sorted_rows import begins_run
+from stages.stage import CannotRun, Dataset, Flow, Global, Published
+
+Array = np.ndarray[Any, Any]
+MOST_WINDOWS = 1 << 14
+SHUFFLE = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Pack(Global):
+    """Pack documents into training rows, and write them as token shards that a trainer maps into memory.
+
+    Best fit cuts only documents that are longer than a row; the pieces are counted. Boundaries are stored, so that attention can be masked by document. Rows of several
+    lengths in one run are several sets of shards of the same documents. Without `order` documents are shuffled.
+    """
+
+    row_length: Annotated[int | list[int], Field(description="tokens in a row; a list makes a set of shards of each length")] = 2048
+    packer: Annotated[
+        Literal["best_fit", "concatenate", "one_each"],
+        Field(description="best fit, decreasing; or all one after another, cut where a row is full; or rows of one document each"),
+    ] = "best_fit"
+    window_tokens: Annotated[
+        int,
+        Field(description="documents are packed and shuffled in windows of at most about so many tokens; a window is a shard", ge=1 << 10),
+    ] = 1 << 25
+    seed: Annotated[int, Field(description="of the shuffle", ge=0)] = 0
+    license: Annotated[str, Field(description="for the dataset card, such as odc-by")] = "unknown"
+
+    columns: ClassVar[tuple[str, ...]] = (
+        "uid", "source", "token_ids", "tokens", "copies", "places", "segments", "bucket", "difficulty",
+    )  # fmt: skip
+
+    @field_validator("row_length")
+    @classmethod
+    def _lengths_are_possible(cls, value: int | list[int]) -> int | list[int]:
+        lengths = [value] if isinstance(value, int) else value
+        if not lengths or len(set(lengths)) < len(lengths) or not all(16 <= length <= LONGEST_ROW for length in lengths):
+            raise ValueError(f"rows of {value} tokens: lengths from 16 to {LONGEST_ROW:,}, each once")
+        return value
+
+    @property
+    def wants(self) -> tuple[str, ...]:
+        return ("tokens",)
+
+    @property
+    def lengths(self) -> list[int]:
+        return [self.row_length] if isinstance(self.row_length, int) else sorted(self.row_length)
+
+    def folder(self, length: int) -> str:
+        return f"shards/{length}" if self.called == self.recipe_name() else f"shards/{self.called}/{length}"
+
+    def run(self, docs: Dataset, flow: Flow) -> Dataset:
+        tokenizer = flow.heard("tokenizer")
+        if tokenizer is None:
+            raise CannotRun("there are no tokens to pack: put `tokenize` before it")
+        given = flow.gather(flow.tree(self.summed, flow.map(self.counted, docs, columns=self.columns, by="key"), by="key"))
+        tokens = int(pc.sum(given["tokens"]).as_py() or 0) if len(given) else 0
+        if tokens == 0:
+            raise CannotRun("no document is left to pack")
+        windows = 1
+        while windows * self.window_tokens < tokens and windows < MOST_WINDOWS:
+            windows *= 2
+        spread = flow.map(self.spread, docs, columns=self.columns, by="place", cut=windows)
+        metas = {length: self.meta(tokenizer, length) for length in self.lengths}
+        sources = sorted(given["source"].to_pylist())
+        beside = pa.table({"facts": [json.dumps({"meta": meta.facts(), "sources": sources}) for meta in metas.values()]})
+        shards = flow.publish(self.packed, spread, beside=beside)
+        for length, meta in metas.items():
+            self.finish(flow, meta, [facts for facts in shards if facts["row_length"] == length], tokens)
+        counts = {row["source"]: {"documents": row["documents"], "tokens": row["tokens"]} for row in given.sort_by("source").to_pylist()}
+        flow.tell("packing", {"tokens": tokens, "windows": windows, "sources": counts, **self.account(shards, metas)})
+        return docs
+
+    def counted(self, docs: pa.Table) -> pa.Table:
+        """Documents and tokens of each source, copies counted."""
+        copies = copies_of(docs)
+        rows = pa.table({"source": docs["source"].cast(pa.string()), "tokens": docs["tokens"].to_numpy() * copies, "documents": copies})
+        return self.summed([rows.append_column("key", pa.array(np.zeros(len(rows), np.uint64)))])
+
+    def summed(self, tables: list[pa.Table]) -> pa.Table:
+        rows = (
+            pa.concat_tables([table.select(["source", "tokens", "documents", "key"]) for table in tables])
+            .group_by("source")
+            .aggregate([("tokens", "sum"), ("documents", "sum"), ("key", "min")])
+        )
+        return rows.rename_columns({"tokens_sum": "tokens", "documents_sum": "documents", "key_min": "key"})
+
+    def meta(self, tokenizer: dict[str, Any], length: int) -> ShardMeta:
+        settings = self.model_dump(mode="json", exclude={"name", "row_length", "license"})
+        return ShardMeta(
+            tokenizer=tokenizer["name"],
+            tokenizer_hash=tokenizer["hash"],
+            vocab_size=tokenizer["vocab_size"],
+            row_length=length,
+            pad_id=tokenizer["pad_id"],
+            bos_id=tokenizer["bos_id"],
+            eos_id=tokenizer["eos_id"],
+            packer=self.packer,
+            seed=self.seed,
+            fingerprint=xxhash.xxh3_128_hexdigest(json.dumps([settings, length, tokenizer["hash"]], sort_keys=True).encode()),
+        )
+
+    def spread(self, docs: pa.Table) -> pa.Table:
+        """A row for each copy of each document, with its place in training."""
+        copies, uid = copies_of(docs), docs["uid"].to_numpy()
+        document = np.repeat(np.arange(len(docs)), copies)
+        copy = np.arange(len(document)) - np.repeat(np.cumsum(copies) - copies, copies)
+        ordered = "places" in docs.column_names
+        taken = docs.take(pa.array(document))
+        rows = {
+            "place": pc.list_flatten(docs["places"]) if ordered else pa.array(copy_keys(uid[document], copy, self.seed)),
+            "segment": pc.list_flatten(docs["segments"]) if ordered else pa.array(np.zeros(len(document), np.uint16)),
+            "uid": taken["uid"],
+            "copy": pa.array(copy.astype(np.uint16)),
+            "source": taken["source"].cast(pa.string()),
+            "ids": taken["token_ids"],
+            "bucket": taken["bucket"] if ordered else pa.array(np.full(len(document), UNKNOWN_BUCKET, np.int16)),
+            "difficulty": taken["difficulty"] if ordered else pa.nulls(len(document), pa.float32()),
+        }
+        return pa.table(rows)
+
+    def packed(self, rows: pa.Table, beside: pa.Table) -> list[Published]:
+        """One window, packed into rows of each length."""
+        told = [json.loads(text) for text in beside["facts"].to_pylist()]
+        place, uid, copy = (rows[name].to_numpy() for name in ("place", "uid", "copy"))
+        rows = rows.take(pa.array(np.lexsort((copy, uid, place)))).combine_chunks()
+        segment = rows["segment"].to_numpy()
+        bounds = np.append(np.flatnonzero(begins_run(segment)), len(rows))
+        documents = documents_of(rows, dtype_of(told[0]["meta"]["vocab_size"]), told[0]["sources"])
+        lengths = np.diff(documents.offsets)
+        made = []
+        for facts in told:
+            meta = ShardMeta.from_facts(facts["meta"], "beside")
+            packed = self.laid(lengths, meta.row_length, bounds)
+            packed = shuffled(packed, segment, mixed_all(documents.uid ^ mixed_all(rows["copy"].to_numpy().astype(np.uint64) + SHUFFLE)))
+            table = shard_table(meta, facts["sources"], documents, packed)
+            of_row = segment[packed.document[np.flatnonzero(begins_run(packed.row))]]
+            begins = np.flatnonzero(begins_run(of_row))
+            made.append(
+                Published(
+                    self.folder(meta.row_length),
+                    table,
+                    {
+                        **shard_facts(table),
+                        "row_length": meta.row_length,
+                        "segments": [[int(of_row[row]), int(row)] for row in begins],
+                        "cut": int((lengths > meta.row_length).sum()) if self.packer != "concatenate" else cut_pieces(packed),
+                        "fewest_rows": fewest_rows(lengths, meta.row_length),
+                        "document_lengths": np.bincount(np.minimum(np.frexp(lengths)[1], 31), minlength=32).tolist(),
+                    },
+                )
+            )
+        return made
+
+    def laid(self, lengths: Array, row_length: int, bounds: Array) -> Packed:
+        if self.packer == "best_fit":
+            return best_fit(lengths, row_length, bounds)
+        pieces, row = [], 0
+        for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):  # segments never share a row
+            part = (concatenate if self.packer == "concatenate" else one_each)(lengths[first:last], row_length)
+            pieces.append(part._replace(row=part.row + row, document=part.document + first))
+            row += part.rows
+        return Packed(
+            row=np.concatenate([part.row for part in pieces]),
+            offset=np.concatenate([part.offset for part in pieces]),
+            document=np.concatenate([part.document for part in pieces]),
+            start=np.concatenate([part.start for part in pieces]),
+            length=np.concatenate([part.length for part in pieces]),
+            rows=row,
+        )
+
+    def finish(self, flow: Flow, meta: ShardMeta, shards: list[dict[str, Any]], tokens: int) -> None:
+        """The index, and the tokenizer beside it. No token may be lost or come twice."""
+        first_rows = np.append(0, np.cumsum([shard["rows"] for shard in shards]))
+        segments = [(number, int(first_rows[i]) + row) for i, shard in enumerate(shards) for number, row in shard["segments"]]
+        begins = [row for i, (number, row) in enumerate(segments) if i == 0 or number != segments[i - 1][0]]
+        listed = [{**shard, "path": shard["path"].rsplit("/", 1)[1]} for shard in shards]
+        index = index_of(meta, listed, begins)
+        if index["tokens"] != tokens:
+            raise CannotRun(
+                f"{tokens:,} tokens were handed over and {index['tokens']:,} are in rows of {meta.row_length:,}: a fault of packing"
+            )
+        folder = self.folder(meta.row_length)
+        flow.leave(f"{folder}/tokenizer/tokenizer.json", flow.heard("tokenizer_json"))
+        flow.leave(f"{folder}/index.json", json.dumps(index, indent=1) + "\n")
+
+    def account(self, shards: list[dict[str, Any]], metas: dict[int, ShardMeta]) -> dict[str, Any]:
+        """What the report says of each length."""
+        found = []
+        for length in self.lengths:
+            mine = [shard for shard in shards if shard["row_length"] == length]
+            counted = ("rows", "tokens", "padding", "documents", "pieces", "cut", "fewest_rows", "bytes")
+            found.append(
+                {
+                    "row_length": length,
+                    "path": f"{length}/*.arrow",
+                    "packer": self.packer,
+                    "seed": self.seed,
+                    "fingerprint": metas[length].fingerprint,
+                    "shards": len(mine),
+                    "fill": round(sum(shard["tokens"] for shard in mine) / (sum(shard["rows"] for shard in mine) * length), 6),
+                    **{name: sum(shard[name] for shard in mine) for name in counted},
+                }
+            )
+        lengths = np.sum([shard["document_lengths"] for shard in shards if shard["row_length"] == self.lengths[0]], axis=0).tolist()
+        return {
+            "folder": self.folder(self.lengths[0]).rpartition("/")[0],
+            "sets": found,
+            "document_lengths": lengths,
+            "license": self.license,
+        }
+
+
+def documents_of(rows: pa.Table, dtype: np.dtype[Any], sources: list[str]) -> Documents:
+    ids = rows["ids"].combine_chunks()
+    ids = ids.chunk(0) if isinstance(ids, pa.ChunkedArray) else ids
+    offsets = np.frombuffer(ids.buffers()[1], np.int64)[ids.offset : ids.offset + len(ids) + 1]
+    data = np.frombuffer(ids.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
+    return Documents(
+        tokens=data.view(dtype),
+        offsets=(offsets - offsets[0]) // dtype.itemsize,
+        uid=rows["uid"].to_numpy(),
+        source=pc.index_in(rows["source"], value_set=pa.array(sources, pa.string())).to_numpy(),
+        bucket=rows["bucket"].to_numpy(),
+        difficulty=pc.fill_null(rows["difficulty"], float("nan")).to_numpy(),
+    )
+
+
+def shuffled(packed: Packed, segment: Array, keys: Array) -> Packed:
+    """Rows of a segment in the order of a key of the piece that begins each: where order means nothing, it is by chance."""
+    first = np.flatnonzero(begins_run(packed.row))
+    document = packed.document[first]
+    order = np.lexsort((mixed_all(np.bitwise_xor(keys[document], packed.start[first].astype(np.uint64))), segment[document]))
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order))
+    row = number[packed.row]
+    at = np.argsort(row, kind="stable")
+    return Packed(row[at], packed.offset[at], packed.document[at], packed.start[at], packed.length[at], packed.rows)
+
+
+def cut_pieces(packed: Packed) -> int:
+    """How many documents are in more than one piece."""
+    _, pieces = np.unique(packed.document, return_counts=True)
+    return int((pieces > 1).sum())

@@ -1,0 +1,231 @@
+"""Documents to token ids, by a tokenizer of the Hugging Face kind, or by one trained on a sample of this very corpus.
+
+What others get wrong (docs/tokens.md): a special token that a page spells out is encoded as the special token, and ends the document in its middle; ids
+that do not fit 16 bits are stored in them; a sample for training is the first files. Figures: benchmarks/tokenization.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field, model_validator
+
+from stages.sample import chances
+from stages.stage import Dataset, Flow, Global, Rows
+from stages.tokens.encoding import Encoded, Encoder, encoder_of
+from stages.tokens.tally import GROUPS, Checked, added_up, facts_of, rows_of
+from stages.tokens.training import LEAST, SPECIALS, trained
+from stages.tokens.vocabulary import Ids, Vocabulary, demanded, given, ids_of, seems_a_path, tokenizer_from
+
+Array = np.ndarray[Any, Any]
+
+TRAIN = "train"
+MOST_OF_ONE = 100_000  # bytes that a document gives to the sample, so that a book does not outweigh pages
+CHECKED = 2000  # documents, about, whose ids are turned back into text
+SAMPLE, CHECK = 0x73616D706C65, 0x636865636B  # added to the seed: draws of their own, independent of a `sample` or a `mix` with that seed
+
+
+class Tokenize(Global):
+    """Encode the documents: `token_ids` (little-endian uint16 if the vocabulary fits in it, else uint32), `tokens` and `bytes_per_token`.
+
+    `tokens` counts `bos` and `eos` where they are asked for; `bytes_per_token`, bytes of UTF-8 for a token of the text, does not. A text that is empty, or
+    of which the tokenizer's normalizer leaves nothing, is dropped (`no_tokens`). Nothing is cut off or padded, and a special token that stands in a text is
+    encoded as the text it is; a document that would get one all the same (by a normalizer that makes one of other characters) is dropped (`special_token`).
+    `train` makes a byte-level BPE of this corpus; a hub id or a path takes a tokenizer that is there. The report has bytes per token by language and source,
+    and on a sample of about 2,000 documents how many come back as the text they were.
+    """
+
+    tokenizer: Annotated[str, Field(description="`train`, a hub id, a folder, or the path of a tokenizer.json")] = TRAIN
+    revision: Annotated[str | None, Field(description="commit, tag or branch of a hub id; a commit never changes")] = None
+    vocab_size: Annotated[
+        int, Field(description="of a tokenizer that is trained; specials and the 256 bytes among them", ge=LEAST, le=1 << 20)
+    ] = 32_768
+    sample_bytes: Annotated[
+        int, Field(description=f"text to train on: documents drawn by uid, of a long one the first {MOST_OF_ONE:,} bytes", ge=1)
+    ] = 256_000_000
+    digits: Annotated[
+        int, Field(description="longest group of digits in a trained tokenizer; GPT-4 has 3, nanochat 2, Llama 2 has 1", ge=1, le=3)
+    ] = 2
+    bos: Annotated[bool, Field(description="put the beginning-of-text token before each document")] = False
+    eos: Annotated[bool, Field(description="put the end-of-text token behind each document")] = True
+    bos_token: Annotated[str | None, Field(description="which; null: what the tokenizer says, or <|begin_of_text|> of a trained one")] = (
+        None
+    )
+    eos_token: Annotated[str | None, Field(description="which; null: what the tokenizer says, or <|endoftext|> of a trained one")] = None
+    pad_token: Annotated[
+        str | None, Field(description="which; null: what the tokenizer says (or that of the end), or <|pad|> of a trained one")
+    ] = None
+    seed: Annotated[int, Field(description="another seed trains on, and checks, another sample", ge=0)] = 0
+
+    adds: ClassVar[tuple[str, ...]] = ("token_ids", "tokens", "bytes_per_token")
+    expect_drops: ClassVar[float] = 0.05
+
+    @model_validator(mode="after")
+    def _settings_agree(self) -> Self:
+        if self.tokenizer == TRAIN:
+            if self.revision is not None:
+                raise ValueError("revision is for a hub id; a tokenizer that is trained has none")
+            if len(set(self.named().values())) < len(SPECIALS):
+                raise ValueError("bos_token, eos_token and pad_token of a trained tokenizer must be different")
+            return self
+        for name in ("vocab_size", "sample_bytes", "digits"):
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} is for `tokenizer: {TRAIN}`; {self.tokenizer} is as it is")
+        if seems_a_path(self.tokenizer) and not Path(self.tokenizer).expanduser().exists():
+            raise ValueError(f"tokenizer: there is no file or folder {self.tokenizer}")
+        return self
+
+    def named(self) -> dict[str, str | None]:
+        """Special tokens by what they are for, as the recipe, or the default of a trained tokenizer, names them."""
+        wanted = {"bos": self.bos_token, "eos": self.eos_token, "pad": self.pad_token}
+        return {role: token or (SPECIALS[role] if self.tokenizer == TRAIN else None) for role, token in wanted.items()}
+
+    @property
+    def around(self) -> tuple[str, ...]:
+        return tuple(role for role in ("bos", "eos") if getattr(self, role))
+
+    def run(self, docs: Dataset, flow: Flow) -> Dataset:
+        rows = self.vocabulary_rows(docs, flow)
+        vocabulary = Vocabulary.of(rows if isinstance(rows, pa.Table) else flow.gather(rows))
+        ids = demanded(vocabulary, tokenizer_from(vocabulary.tokenizer_text, vocabulary.name), self.around)
+        marked = flow.mark(self.encode, docs, columns=("uid", "text"), beside=rows)
+        read = ("uid", "source", "language", "text", "token_ids", "tokens")
+        check = flow.map(self.tally, marked, columns=read, by="all", cut=1, beside=self.beside_tally(vocabulary, docs.rows))
+        counts = flow.gather(flow.tree(self.add_up, check, by="all"))
+        flow.tell("tokenizer", self.facts(vocabulary, ids))
+        for name, value in facts_of(counts, len(self.around)).items():
+            flow.tell(name, value)
+        flow.hand_on("tokenizer_json", vocabulary.tokenizer_text)
+        return marked
+
+    def facts(self, vocabulary: Vocabulary, ids: Ids) -> dict[str, Any]:
+        return {
+            "name": vocabulary.name, "hash": vocabulary.hash, "vocab_size": ids.size, "dtype": ids.dtype.name,
+            "bos_id": ids.bos, "eos_id": ids.eos, "pad_id": ids.pad, "around": list(self.around),
+            **{f"{role}_token": token for role, token in vocabulary.specials.items()},
+        }  # fmt: skip
+
+    # --- which tokenizer ---------------------------------------------------------------------------------------------
+
+    def vocabulary_rows(self, docs: Dataset, flow: Flow) -> pa.Table | Rows:
+        """One row with the tokenizer, found here and now, so that all tasks have the same."""
+        if self.tokenizer != TRAIN:
+            return given(self.tokenizer, self.revision, self.named()).table()
+        weights = flow.map(self.weigh, docs, columns=("uid", "text"), by="key", cut=1)
+        chosen = flow.tree(self.lowest, weights, by="key")
+        if not chosen.count:
+            return self.learnt(iter(())).table()
+        texts = flow.map(self.texts, docs, columns=("uid", "text"), by="all", cut=1, beside=chosen)
+        return flow.exchange(self.train, texts, by="all")
+
+    def weigh(self, docs: pa.Table) -> pa.Table:
+        """The documents of a batch that may come into the sample, by their draw, with the bytes they would give."""
+        size = np.minimum(sizes(texts_in(docs)), MOST_OF_ONE)
+        has = size > 0
+        return self.lowest([pa.table({"key": self.draw(docs, SAMPLE)[has], "bytes": size[has]})])
+
+    def lowest(self, tables: list[pa.Table]) -> pa.Table:
+        """Those of the lowest draws, until they have `sample_bytes`."""
+        rows = pa.concat_tables([table.select(["key", "bytes"]) for table in tables]).sort_by("key")
+        size = rows["bytes"].to_numpy()
+        return rows.slice(0, int(np.searchsorted(np.cumsum(size) - size, self.sample_bytes)))
+
+    def texts(self, docs: pa.Table, chosen: pa.Table) -> pa.Table:
+        """The texts of those that were chosen."""
+        key = self.draw(docs, SAMPLE)
+        texts = texts_in(docs)
+        here = (key <= chosen["key"].to_numpy().max()) & (sizes(texts) > 0)
+        capped = [text.encode()[:MOST_OF_ONE].decode(errors="ignore") for text in texts.filter(pa.array(here)).to_pylist()]
+        return pa.table({"all": np.zeros(len(capped), np.uint64), "key": key[here], "text": pa.array(capped, pa.large_string())})
+
+    def train(self, texts: pa.Table) -> pa.Table:
+        """The whole sample, in order of draw."""
+        ordered = texts.select(["key", "text"]).take(pc.sort_indices(texts["key"]))
+        return self.learnt(text for batch in ordered.to_batches(1024) for text in batch["text"].to_pylist()).table()
+
+    def learnt(self, texts: Iterator[str]) -> Vocabulary:
+        named = self.named()
+        specials = [str(named[role]) for role in SPECIALS]  # in the order of their ids
+        found = Vocabulary("", trained(texts, self.vocab_size, self.digits, specials), named)
+        return found._replace(name=f"trained-{self.vocab_size}-{found.hash[:8]}")
+
+    def draw(self, docs: pa.Table, of: int) -> Array:
+        return chances(docs["uid"].to_numpy(), self.seed + of)
+
+    # --- encoding ----------------------------------------------------------------------------------------------------
+
+    def encode(self, docs: pa.Table, rows: pa.Table) -> pa.Table:
+        encoder, ids = at_work(rows)
+        texts = texts_in(docs)
+        found = encoder.encode(texts.to_pylist())
+        plain = np.diff(found.offsets)
+        goes = (plain == 0) | found.special
+        values, offsets = self.framed(found, np.where(goes, 0, plain), ids)
+        lengths = np.diff(offsets)
+        reason = np.where(found.special, "special_token", np.where(goes, "no_tokens", ""))
+        per_token = sizes(texts) / np.maximum(plain, 1) * ~goes
+        buffers = [None, pa.py_buffer(offsets * ids.dtype.itemsize), pa.py_buffer(values)]
+        return pa.table(
+            {
+                "uid": docs["uid"],
+                "reason": pa.array(reason, pa.string(), mask=~goes),
+                "detail": pa.nulls(len(docs), pa.string()),
+                "token_ids": pa.Array.from_buffers(pa.large_binary(), len(docs), buffers),
+                "tokens": lengths.astype(np.int32),
+                "bytes_per_token": per_token.astype(np.float32),
+            }
+        )
+
+    def framed(self, found: Encoded, plain: Array, ids: Ids) -> tuple[Array, Array]:
+        """The ids of the documents that stay, each between its beginning and its end."""
+        stays = plain > 0
+        offsets = np.concatenate([[0], np.cumsum(plain + stays * len(self.around))]).astype(np.int64)
+        values, body = np.empty(offsets[-1], ids.dtype), np.ones(offsets[-1], bool)
+        for role, place in (("bos", offsets[:-1][stays]), ("eos", offsets[1:][stays] - 1)):
+            if role in self.around:
+                values[place], body[place] = getattr(ids, role), False
+        values[body] = found.ids[np.repeat(plain > 0, np.diff(found.offsets))]
+        return values, offsets
+
+    # --- for the report ----------------------------------------------------------------------------------------------
+
+    def beside_tally(self, vocabulary: Vocabulary, documents: int) -> pa.Table:
+        """The tokenizer, and up to which draw a document is checked: a power of two, so that a file more does not check all anew."""
+        below = (2**64 - 1) >> max(0, (documents // CHECKED).bit_length() - 1)
+        return vocabulary.table().append_column("below", pa.array([below], pa.uint64()))
+
+    def tally(self, docs: pa.Table, beside: pa.Table) -> pa.Table:
+        """What a batch has of each source and language; of the documents that are checked, which do not come back as they were."""
+        encoder, ids = at_work(beside)
+        stored = docs.select(["text", "token_ids"])
+        checked = self.draw(docs, CHECK) <= np.uint64(beside["below"][0].as_py())
+        restored = np.zeros(len(docs), bool)
+        for row in np.flatnonzero(checked).tolist():
+            text, content = (stored[name][row].as_py() for name in ("text", "token_ids"))
+            plain = np.frombuffer(content, ids.dtype)[int(self.bos) : -1 if self.eos else None]
+            restored[row] = encoder.tokenizer.decode(plain.tolist(), skip_special_tokens=False) == text
+        return rows_of(docs, sizes(texts_in(docs)), Checked(checked, restored))
+
+    def add_up(self, tables: list[pa.Table]) -> pa.Table:
+        return added_up([table.select(GROUPS) for table in tables])
+
+
+def at_work(rows: pa.Table) -> tuple[Encoder, Ids]:
+    vocabulary = Vocabulary.of(rows)
+    encoder = encoder_of(vocabulary.tokenizer_text)
+    return encoder, ids_of(vocabulary, encoder.tokenizer, encoder.size)
+
+
+def texts_in(docs: pa.Table) -> pa.ChunkedArray:
+    """A null is an empty text."""
+    return pc.fill_null(docs["text"].cast(pa.large_string()), "")
+
+
+def sizes(texts: pa.ChunkedArray) -> Array:
+    """Bytes of each text."""
+    return pc.binary_length(texts).to_numpy().astype(np.int64)  # type: ignore[no-any-return]

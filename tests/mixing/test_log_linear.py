@@ -1,0 +1,152 @@
+"""The log-linear law: found again from its runs, and its best mix held against other solvers."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from runs_of_a_law import Truth
+
+from mixing.log_linear import Law, capped_softmax, fit_law, objective, propose
+from mixing.supply import Floats, Supply
+from mixing.unimax import unimax
+
+seeds = st.integers(0, 2**32 - 1)
+KLS = [0.003, 0.05, 1.0]
+
+
+def problem(seed: int, most_sources: int = 10) -> tuple[Law, Floats, Floats, Floats]:
+    random = np.random.default_rng(seed)
+    sources, tasks = int(random.integers(1, most_sources + 1)), int(random.integers(1, 7))
+    sizes = random.lognormal(0, 1.5, sources)
+    caps = np.minimum(4 * sizes / (sizes.sum() * 4 * random.uniform(0.01, 1)), 1.0)
+    law = Law(random.random(tasks), random.normal(0, random.choice([0.3, 2.0]), (tasks, sources)))
+    return law, random.dirichlet(np.ones(tasks)), sizes / sizes.sum(), caps
+
+
+def test_the_law_is_found_again_from_exact_runs() -> None:
+    truth = Truth(runs=60)
+    law = fit_law(truth.weights_RN, truth.losses_RT)
+    mixes = np.random.default_rng(1).dirichlet(np.ones(5), 50)
+    assert np.abs(law(mixes) - truth.losses(mixes)).max() < 0.01 * np.ptp(truth.losses(mixes))
+
+
+def test_runs_that_went_wrong_bend_nothing() -> None:
+    truth = Truth(runs=60, noise=0.02)
+    truth.losses_RT[[3, 20, 41, 55]] *= [[3.0], [0.2], [10.0], [2.0]]
+    law = fit_law(truth.weights_RN, truth.losses_RT)
+    mixes = np.random.default_rng(1).dirichlet(np.ones(5), 50)
+    assert np.abs(law(mixes) - truth.losses(mixes)).max() < 0.12 * np.ptp(truth.losses(mixes))
+
+
+def test_fewer_runs_than_sources_still_give_a_law() -> None:
+    truth = Truth(runs=8, sources=20)
+    law = fit_law(truth.weights_RN, truth.losses_RT)
+    assert np.allclose(law(truth.weights_RN), truth.losses_RT, rtol=0.05)
+
+
+def test_equal_losses_are_a_flat_law_and_losses_below_0_are_refused() -> None:
+    weights = np.random.default_rng(0).dirichlet(np.ones(3), 9)
+    assert np.allclose(fit_law(weights, np.full((9, 1), 2.5))(weights), 2.5)
+    with pytest.raises(ValueError, match="above 0"):
+        fit_law(weights, np.zeros((9, 1)))
+
+
+@settings(deadline=None)
+@given(seeds, st.sampled_from(KLS))
+def test_the_proposal_is_a_mix_within_caps_with_no_gap(seed: int, kl: float) -> None:
+    law, a, prior, caps = problem(seed)
+    found = propose(law, a, prior, caps, kl)
+    assert abs(found.weights_N.sum() - 1) < 1e-12 and np.all(found.weights_N >= 0) and np.all(found.weights_N <= caps + 1e-12)
+    assert found.value == pytest.approx(objective(law, a, prior, kl, found.weights_N), abs=1e-9)
+    assert found.gap < 1e-8 * (1 + found.value)
+
+
+@settings(deadline=None)
+@given(seeds, st.sampled_from(KLS), st.randoms(use_true_random=False))
+def test_the_order_of_sources_and_tasks_changes_nothing(seed: int, kl: float, random) -> None:  # type: ignore[no-untyped-def]
+    law, a, prior, caps = problem(seed)
+    rows, columns = list(range(len(a))), list(range(len(prior)))
+    random.shuffle(rows)
+    random.shuffle(columns)
+    other = propose(Law(law.floor_T[rows], law.slope_TN[np.ix_(rows, columns)]), a[rows], prior[columns], caps[columns], kl)
+    assert np.allclose(other.weights_N, propose(law, a, prior, caps, kl).weights_N[columns], atol=1e-4)
+    assert other.value == pytest.approx(propose(law, a, prior, caps, kl).value, abs=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_equal_to_cvxpy(seed: int) -> None:
+    cvxpy = pytest.importorskip("cvxpy")
+    law, a, prior, caps = problem(seed)
+    for kl in KLS:
+        w = cvxpy.Variable(len(prior))
+        cost = a @ cvxpy.exp(law.slope_TN @ w) + kl * cvxpy.sum(cvxpy.rel_entr(w, prior))
+        cvxpy.Problem(cvxpy.Minimize(cost), [w >= 0, w <= caps, cvxpy.sum(w) == 1]).solve(solver="CLARABEL")
+        peer = objective(law, a, prior, kl, np.maximum(w.value, 0))  # its weights fall short of 0 by rounding
+        assert propose(law, a, prior, caps, kl).value == pytest.approx(peer, abs=3e-6)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_worse_than_scipy(seed: int) -> None:
+    minimize = pytest.importorskip("scipy.optimize").minimize
+    law, a, prior, caps = problem(seed)
+    even = unimax(Supply.of({str(i): cap for i, cap in enumerate(caps)}, 1.0, 1.0))
+    for kl in KLS:
+        peer = minimize(
+            lambda w, kl=kl: objective(law, a, prior, kl, np.maximum(w, 0)),
+            even,
+            method="SLSQP",
+            bounds=[(0, cap) for cap in caps],
+            constraints={"type": "eq", "fun": lambda w: w.sum() - 1},
+        )
+        mine = propose(law, a, prior, caps, kl)
+        assert mine.value <= peer.fun + 1e-7 or abs(peer.x.sum() - 1) > 1e-9
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_mix_of_a_grid_is_better(seed: int) -> None:
+    law, a, prior, caps = problem(seed, most_sources=3)
+    found = propose(law, a, prior, caps, 0.05).value
+    looked = 0
+    for head in itertools.product(np.linspace(0, 1, 41), repeat=len(prior) - 1):
+        mix = np.array([*head, 1 - sum(head)])
+        if mix[-1] >= 0 and np.all(mix <= caps):
+            looked += 1
+            assert found <= objective(law, a, prior, 0.05, mix) + 1e-9
+    assert looked or len(prior) > 1
+
+
+def test_a_law_that_says_nothing_leaves_the_prior() -> None:
+    prior = np.array([0.2, 0.3, 0.5])
+    assert np.allclose(propose(Law(np.zeros(1), np.zeros((1, 3))), np.ones(1), prior, np.ones(3), 0.05).weights_N, prior)
+    capped = propose(Law(np.zeros(1), np.zeros((1, 3))), np.ones(1), prior, np.array([1, 1, 0.25]), 0.05).weights_N
+    assert np.allclose(capped, [0.3, 0.45, 0.25])
+
+
+def test_a_larger_kl_keeps_nearer_to_the_prior() -> None:
+    law, a, prior, caps = Law(np.zeros(1), np.array([[-2.0, 0.0, 1.0]])), np.ones(1), np.array([0.2, 0.3, 0.5]), np.ones(3)
+    first = [propose(law, a, prior, caps, kl).weights_N[0] for kl in (0.01, 0.1, 1.0, 100.0)]
+    assert first == sorted(first, reverse=True) and first[0] > 0.99 and abs(first[-1] - 0.2) < 0.01
+
+
+def test_a_source_of_prior_0_gets_nothing_and_what_is_left_must_suffice() -> None:
+    law = Law(np.zeros(1), np.zeros((1, 3)))
+    assert propose(law, np.ones(1), np.array([0.0, 0.5, 0.5]), np.ones(3), 0.05).weights_N[0] == 0
+    with pytest.raises(ValueError, match="cannot fill the budget"):
+        propose(law, np.ones(1), np.array([0.0, 0.5, 0.5]), np.array([1.0, 0.4, 0.4]), 0.05)
+    with pytest.raises(ValueError, match="kl"):
+        propose(law, np.ones(1), np.ones(3) / 3, np.ones(3), 0.0)
+
+
+@given(st.lists(st.tuples(st.floats(-600, 600), st.floats(1e-6, 1)), min_size=1, max_size=12))
+def test_a_capped_softmax_sums_to_one_at_one_level(pairs: list[tuple[float, float]]) -> None:
+    logs, caps = np.array(pairs).T
+    caps = np.minimum(caps + max(0.0, 1.001 - caps.sum()), 1.001)
+    mix = capped_softmax(logs, caps)
+    assert abs(mix.sum() - 1) < 1e-9 and np.all(mix <= caps)
+    free = (mix < caps) & (mix > 1e-300)
+    if free.any():
+        levels = logs[free] - np.log(mix[free])
+        assert np.ptp(levels) < 1e-6
+        assert np.all(logs[mix >= caps] - np.log(caps[mix >= caps]) >= levels.max() - 1e-6)

@@ -1,0 +1,159 @@
+"""Weights become copies: exact to half a document, by hash alone; what cannot be filled is an error that says where and by how much."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+from scattered import Scattered
+
+from stages.blend.mix import Mix
+from stages.stage import CannotRun
+
+SCHEMA = pa.schema(
+    [("uid", pa.uint64()), ("source", pa.string()), ("text", pa.string()), ("language", pa.string()), ("tokens", pa.int32())]
+)
+
+
+def made(count: int = 5000, seed: int = 0) -> list[dict[str, Any]]:
+    chance = random.Random(seed)
+    return [
+        {
+            "uid": chance.getrandbits(64), "source": chance.choice(["web"] * 6 + ["code"] * 2 + ["books"]), "text": "",
+            "language": chance.choice(["en", "de", None]), "tokens": chance.randint(1, 2000),
+        }
+        for _ in range(count)
+    ]  # fmt: skip
+
+
+def mixed(rows: list[dict[str, Any]], mix: Mix, seed: int = 0) -> tuple[list[dict[str, Any]], Scattered]:
+    flow = Scattered(seed)
+    mix.run(flow.parts(pa.Table.from_pylist(rows, schema=SCHEMA)), flow)
+    by_uid = {row["uid"]: row for row in rows}
+    return [by_uid[row["uid"]] | row for row in flow.named.to_pylist()], flow
+
+
+def tokens_of(rows: list[dict[str, Any]], copies: bool = True) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for row in rows:
+        found[row["source"]] += row["tokens"] * (row["copies"] if copies else 1)
+    return found
+
+
+def test_shares_of_the_budget_are_drawn_to_half_a_document():
+    rows = made()
+    weights = {"web": 0.5, "code": 0.3, "books": 0.2}
+    budget = 4_000_000
+    found, flow = mixed(rows, Mix(method="given", weights=weights, budget=budget))
+    drawn = tokens_of(found)
+    assert all(abs(drawn[name] - weight * budget) <= 1000 for name, weight in weights.items())
+    assert abs(sum(drawn.values()) - budget) < budget / 1000
+    assert [source["drawn"] for source in flow.told["mix"]["drawn"]] == [drawn[name] for name in sorted(weights)]
+    assert {row["reason"] for row in found if row["copies"] == 0} == {"not_drawn"}
+    assert all((row["reason"] is None) == (row["copies"] > 0) for row in found)
+
+
+def test_repeats_are_whole_epochs_and_a_fraction():
+    rows = made()
+    there = tokens_of(rows, copies=False)
+    found, _ = mixed(rows, Mix(method="given", weights={"web": 1, "code": 1, "books": 1}, budget=6 * there["books"], max_epochs=4))
+    books = Counter(row["copies"] for row in found if row["source"] == "books")
+    assert set(books) == {2} and tokens_of(found)["books"] == pytest.approx(2 * there["books"], abs=1000)
+    found, _ = mixed(rows, Mix(method="given", weights={"web": 1, "code": 1, "books": 1}, budget=7.5 * there["books"], max_epochs=4))
+    books = Counter(row["copies"] for row in found if row["source"] == "books")
+    assert set(books) == {2, 3} and books[3] / sum(books.values()) == pytest.approx(0.5, abs=0.05)
+
+
+def test_all_is_seen_once_unless_somebody_says_otherwise():
+    found, flow = mixed(made(), Mix())
+    assert {row["copies"] for row in found} == {1}
+    assert flow.told["mix"]["method"] == "proportional"
+
+
+def test_a_source_that_runs_short_is_named_with_what_it_lacks():
+    with pytest.raises(CannotRun, match=r"'books'.*short|short.*'books'"):
+        mixed(made(), Mix(method="given", weights={"web": 0.1, "code": 0.1, "books": 0.8}, budget=4_000_000))
+    with pytest.raises(CannotRun, match="budget"):
+        mixed(made(), Mix(method="unimax", budget=1e9))
+    with pytest.raises(CannotRun, match="'bokks'"):
+        mixed(made(), Mix(method="given", weights={"web": 1, "code": 1, "bokks": 1}))
+
+
+def test_the_draw_does_not_hang_on_parts_and_grows_with_the_budget():
+    rows = made()
+    mix = Mix(method="temperature", temperature=2.0, budget=2_000_000)
+    first = {row["uid"]: row["copies"] for row in mixed(rows, mix)[0]}
+    assert all({row["uid"]: row["copies"] for row in mixed(rows, mix, seed)[0]} == first for seed in range(1, 5))
+    more = {row["uid"]: row["copies"] for row in mixed(rows, mix.model_copy(update={"budget": 3_000_000}))[0]}
+    assert all(more[uid] >= copies for uid, copies in first.items()) and more != first
+    other = {row["uid"]: row["copies"] for row in mixed(rows, mix.model_copy(update={"seed": 1}))[0]}
+    assert other != first
+
+
+def test_sources_are_whatever_columns_tell_them_apart():
+    found, flow = mixed(made(), Mix(by=["source", "language"], method="unimax", budget=900_000))
+    names = [source["source"] for source in flow.told["mix"]["sources"]]
+    assert len(names) == 9 and "code/(none)" in names and "web/de" in names
+    each: Counter[str] = Counter()
+    for row in found:
+        each[f"{row['source']}/{row['language'] or '(none)'}"] += row["tokens"] * row["copies"]
+    assert all(abs(tokens - 100_000) <= 1000 for tokens in each.values())
+    with pytest.raises(CannotRun, match="no column 'topic'"):
+        mixed(made(10), Mix(by=["topic"]))
+
+
+def test_utilities_from_a_file_tilt_the_mix_and_the_frontier_is_told(tmp_path):
+    path = tmp_path / "utilities.csv"
+    path.write_text(
+        "source,science,science_se,code,code_se,noise,noise_se\nbooks,0.8,0.02,0.3,0.02,0.5,0.3\n"
+        "code,0.3,0.02,0.9,0.02,0.6,0.3\nweb,0.4,0.02,0.4,0.02,0.55,0.3\n"
+    )
+    rows = made()
+    _, flow = mixed(rows, Mix(method="utilimax", utilities_file=str(path), budget=1_000_000, aversion=0.1))
+    told = flow.told["mix"]
+    assert [task["task"] for task in told["dropped_tasks"]] == ["noise"] and len(told["frontier"]) >= 5
+    weights = {source["source"]: source["weight"] for source in told["sources"]}
+    assert weights["code"] > weights["web"] and weights["books"] > weights["web"]
+    path.write_text("source,science\nbooks,good\n")
+    with pytest.raises(ValidationError, match="utilities.csv.*good"):
+        Mix(method="utilimax", utilities_file=str(path), budget=1_000_000)
+
+
+def test_a_proxy_repeats_sources_as_the_run_it_stands_for():
+    rows = made(20_000)
+    weights = {"web": 0.4, "code": 0.3, "books": 0.3}
+    large = Mix(method="given", weights=weights, budget=16_000_000)
+    proxy = large.model_copy(update={"budget": 1_600_000, "stands_for": 16_000_000})
+    found_large, _ = mixed(rows, large)
+    found, _ = mixed(rows, proxy)
+    assert tokens_of(found).total() == pytest.approx(1_600_000, rel=0.002)
+    for name in weights:
+        epochs = []
+        for run in (found_large, found):
+            mine = [row for row in run if row["source"] == name and row["reason"] != "not_in_proxy"]
+            epochs.append(sum(row["tokens"] * row["copies"] for row in mine) / sum(row["tokens"] for row in mine))
+        assert epochs[1] == pytest.approx(epochs[0], rel=0.1)
+
+
+def test_a_proxy_that_loses_a_source_says_which():
+    rows = [*made(2000), {"uid": 5, "source": "notes", "text": "", "language": "en", "tokens": 100}]
+    mix = Mix(method="temperature", temperature=5.0, max_epochs=1e9, budget=1000, stands_for=1_000_000)
+    with pytest.raises(CannotRun, match="'notes' keep no document"):
+        mixed(rows, mix)
+
+
+def test_wrong_settings_are_explained():
+    for settings, message in [
+        ({"method": "given"}, "needs weights"),
+        ({"method": "utilimax"}, "needs utilities_file"),
+        ({"method": "utilimax", "utilities_file": "nowhere.csv"}, "no file nowhere.csv"),
+        ({"weights": {"web": 1.0}}, "does not look at weights"),
+        ({"stands_for": 10.0}, "give `budget`"),
+        ({"by": []}, "at least one column"),
+    ]:
+        with pytest.raises(ValidationError, match=message):
+            Mix(**settings)
