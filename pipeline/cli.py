@@ -288,7 +288,8 @@ def demo(out: Annotated[Path, typer.Option("--out", help="where the demo goes")]
     from pipeline import recipe as recipes
     from pipeline.cluster import Where
     from pipeline.demo.check import check
-    from pipeline.demo.crawl import write_crawl
+    from pipeline.demo.check_shards import check_shards
+    from pipeline.demo.crawl import ROW_LENGTH, write_crawl
     from pipeline.progress import face_for, final_table
     from pipeline.run import run
 
@@ -299,7 +300,7 @@ def demo(out: Annotated[Path, typer.Option("--out", help="where the demo goes")]
         summary = run(recipes.load(crawl / "demo.yaml"), str(out / "run"), Where(workers), face)
     show = console()
     show.print(final_table(summary.record))
-    findings = check(out / "run", truth)
+    findings = [*check(out / "run", truth), *check_shards(out / "run", ROW_LENGTH)]
     for finding in findings:
         mark = "[green]as planted[/green]" if finding.ok else "[red]not so    [/red]"
         show.print(

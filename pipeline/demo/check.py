@@ -30,23 +30,23 @@ class Finding:
 def check(out: Path, truth: Truth) -> list[Finding]:
     """Everything that was looked at, agreeing or not; the run is right where all are `ok`."""
     stages: list[dict[str, Any]] = json.loads((out / "run.json").read_text(encoding="utf-8"))["stages"]
-    kept = _rows(sorted((out / "write").glob("*.parquet")), ["url", "text", "uid"])
+    kept = rows_of(sorted((out / "write").glob("*.parquet")), ["url", "text", "uid"])
     readers = {stage["name"] for stage in stages if stage["kind"] == "read"}
-    rejects = _rows(sorted((out / "stages").glob("*/rejects/*.parquet")), ["url", "stage"])
+    rejects = rows_of(sorted((out / "stages").glob("*/rejects/*.parquet")), ["url", "stage"])
     rejected = [row for row in rejects if row["stage"] not in readers]
     return [*_reading(stages, truth), *_counts(stages, kept), *_pages(kept, rejected, truth), *_texts(kept, truth)]
 
 
-def _rows(paths: list[Path], columns: list[str]) -> list[dict[str, Any]]:
+def rows_of(paths: list[Path], columns: list[str]) -> list[dict[str, Any]]:
     return [row for path in paths for row in pq.ParquetFile(path).read(columns=columns).to_pylist()]
 
 
-def _equal(what: str, expected: int, found: int, detail: str = "") -> Finding:
+def equal(what: str, expected: int, found: int, detail: str = "") -> Finding:
     return Finding(what, expected, found, expected == found, detail)
 
 
-def _none(what: str, offenders: list[str]) -> Finding:
-    return _equal(what, 0, len(offenders), ", ".join(offenders[:3]))
+def none(what: str, offenders: list[str]) -> Finding:
+    return equal(what, 0, len(offenders), ", ".join(offenders[:3]))
 
 
 def _reading(stages: list[dict[str, Any]], truth: Truth) -> list[Finding]:
@@ -55,10 +55,10 @@ def _reading(stages: list[dict[str, Any]], truth: Truth) -> list[Finding]:
     for stage in readers:
         skipped.update(stage["dropped"])
     return [
-        _equal("records read", truth.records, sum(stage["docs_in"] for stage in readers)),
-        _equal("pages handed over by the reader", len(truth.documents), sum(stage["kept"] for stage in readers)),
-        _equal("damaged records", truth.damaged, sum(stage["quarantined"] for stage in readers)),
-        *(_equal(f"skipped: {reason}", truth.skipped.get(reason, 0), skipped[reason]) for reason in sorted({*truth.skipped, *skipped})),
+        equal("records read", truth.records, sum(stage["docs_in"] for stage in readers)),
+        equal("pages handed over by the reader", len(truth.documents), sum(stage["kept"] for stage in readers)),
+        equal("damaged records", truth.damaged, sum(stage["quarantined"] for stage in readers)),
+        *(equal(f"skipped: {reason}", truth.skipped.get(reason, 0), skipped[reason]) for reason in sorted({*truth.skipped, *skipped})),
     ]
 
 
@@ -67,8 +67,9 @@ def _counts(stages: list[dict[str, Any]], kept: list[dict[str, Any]]) -> list[Fi
     findings = []
     for stage in stages:
         accounted = stage["kept"] + sum(stage["dropped"].values()) + stage["quarantined"]
-        findings.append(_equal(f"{stage['name']}: kept + dropped + quarantined", stage["docs_in"], accounted))
-    findings.append(_equal("documents written, as counted", stages[-1]["kept"], len(kept)))
+        findings.append(equal(f"{stage['name']}: kept + dropped + quarantined", stage["docs_in"], accounted))
+    writing = next(stage for stage in stages if stage["kind"] == "sink")
+    findings.append(equal("documents written, as counted", writing["kept"], len(kept)))
     return findings
 
 
@@ -89,18 +90,18 @@ def _pages(kept: list[dict[str, Any]], rejected: list[dict[str, Any]], truth: Tr
     foreign = {url for url, language in truth.languages.items() if language != "en"}
     articles = known - foreign - set(truth.spam)
     return [
-        _equal("pages in other languages that went", len(foreign), len(foreign & by_rules), ", ".join(sorted(foreign - by_rules)[:3])),
-        _equal("spam that went", len(truth.spam), len(by_rules & set(truth.spam)), ", ".join(sorted(set(truth.spam) - by_rules)[:3])),
+        equal("pages in other languages that went", len(foreign), len(foreign & by_rules), ", ".join(sorted(foreign - by_rules)[:3])),
+        equal("spam that went", len(truth.spam), len(by_rules & set(truth.spam)), ", ".join(sorted(set(truth.spam) - by_rules)[:3])),
         _rate("articles that rules left", len(articles - by_rules), len(articles), sorted(articles & by_rules)),
-        _none("copies of one text of which rules left some", split),
-        _equal("groups of exact duplicates with one survivor", len(groups), survivors.count(1), ", ".join(wrong[:3])),
-        _equal("pairs of near duplicates with one survivor", len(near), len(near) - len(both), ", ".join(both[:3])),
-        _equal("documents written", len(known) - len(by_rules) - sum(len(group) - 1 for group in groups) - len(near), len(kept)),
-        _equal("uids that are distinct", len(kept), len({row["uid"] for row in kept})),
-        _none("pages lost without a reason on record", sorted(known - set(written) - gone)),
-        _none("pages dropped as duplicates that repeat nothing", sorted(repeated - planted)),
-        _none("pages both written and dropped", sorted(gone & set(written))),
-        _none("pages written that are no documents", sorted(str(url) for url in set(written) - known)),
+        none("copies of one text of which rules left some", split),
+        equal("groups of exact duplicates with one survivor", len(groups), survivors.count(1), ", ".join(wrong[:3])),
+        equal("pairs of near duplicates with one survivor", len(near), len(near) - len(both), ", ".join(both[:3])),
+        equal("documents written", len(known) - len(by_rules) - sum(len(group) - 1 for group in groups) - len(near), len(kept)),
+        equal("uids that are distinct", len(kept), len({row["uid"] for row in kept})),
+        none("pages lost without a reason on record", sorted(known - set(written) - gone)),
+        none("pages dropped as duplicates that repeat nothing", sorted(repeated - planted)),
+        none("pages both written and dropped", sorted(gone & set(written))),
+        none("pages written that are no documents", sorted(str(url) for url in set(written) - known)),
     ]
 
 

@@ -27,21 +27,22 @@ ARTICLES, EXACT, NEAR, SPAM, EACH_LANGUAGE = 220, 20, 15, 10, 5
 CHARSETS = {"de": "iso-8859-1", "el": "iso-8859-7", "ja": "shift_jis", "ru": "windows-1251"}  # one page in each of these
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(64))
 
-RECIPE = """\
+ROW_LENGTH = 1024
+RECIPE = f"""\
 name: demo
 sources:
-  crawl: {warc: {path: "./*.warc.gz"}}
+  crawl: {{warc: {{path: "./*.warc.gz"}}}}
 stages:
   - extract
-  - keep_languages: {languages: [en], at_least: 0.2}   # short reference pages, of which the model is not very sure
+  - keep_languages: {{languages: [en], at_least: 0.2}}   # short reference pages, of which the model is not very sure
   - gopher_repetition
   - gopher_quality
   - exact_dedup
-  - minhash_dedup: {threshold: 0.7}   # articles of a hundred words, where one changed word is in five of the n-grams
+  - minhash_dedup: {{threshold: 0.7}}   # articles of a hundred words, where one changed word is in five of the n-grams
   - write
-  - tokenize: {vocab_size: 4096}   # trained on what is left; a demo has few words
-  - order: {by: mtld, schedule: warm_up, share: 0.1}   # a little from easy to hard, then shuffled
-  - pack: {row_length: 1024, license: cc0-1.0}
+  - tokenize: {{vocab_size: 4096}}   # trained on what is left; a demo has few words
+  - order: {{by: mtld, schedule: warm_up, share: 0.1}}   # a little from easy to hard, then shuffled
+  - pack: {{row_length: {ROW_LENGTH}, license: cc0-1.0}}
 """
 
 
