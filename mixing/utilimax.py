@@ -33,6 +33,7 @@ from mixing.unimax import unimax
 EASY_PENALTY = 0.1  # aversion * N at which Newton's method is quick; below it, proximal steps
 STEPS = 100
 PROXIMAL_STEPS = 500
+EVEN_STEPS = 20  # of one length
 SMALL_GAP = 1e-9  # relative to 1 + the objective: settled
 LARGEST_GAP = 1e-6  # beyond this the answer is refused
 
@@ -75,9 +76,9 @@ def _solve(utility_NT: Floats, caps_N: Floats, penalty: float, even_N: Floats) -
     weights_N = even_N
     s = float(np.linalg.norm(utility_NT.T @ even_N - 1))
     z_T = (utility_NT.T @ even_N - 1) / max(s, 1e-300)
-    strength = max(penalty, EASY_PENALTY)
     best_N, least, best_bound = even_N, math.inf, -math.inf
-    for _ in range(PROXIMAL_STEPS):
+    for step in range(PROXIMAL_STEPS):
+        strength = max(penalty, EASY_PENALTY * 0.5 ** (step // EVEN_STEPS))  # near ties want longer and longer steps
         center_N = weights_N * (1 - penalty / strength)
         farthest = s + penalty * float(weights_N @ weights_N)  # a step never raises the objective
         s, z_T = _meet(utility_NT, caps_N, strength, center_N, farthest, z_T)

@@ -16,7 +16,7 @@ from pipeline.counts import Count
 from pipeline.flow_rows import read_rows
 from pipeline.flow_tasks import rows_of, set_out
 from pipeline.leg import Result, Task, peak_memory
-from pipeline.parts import Part, read_part
+from pipeline.parts import Part, kept_mask, read_part
 from pipeline.rejects import Rejects
 from pipeline.store import Store
 from pipeline.writing import part_writers, write_table
@@ -72,14 +72,27 @@ def _drop_from_part(store: Store, task: Task, called: str, part: Part, rows: pa.
     count = Count(docs_in=part["kept"], kept=part["kept"])
     if rows is None or part["documents"] is None:
         return part, {}, count
-    with store.open(part["documents"]["path"]) as file:
-        uid = pq.read_table(file, columns=["uid"]).column("uid").to_numpy()
+    uid = _uids(store, part)
     rows = rows.sort_by("uid")
     order = np.argsort(uid, kind="stable")
     place = order[np.clip(np.searchsorted(uid, rows.column("uid").to_numpy(), sorter=order), 0, len(uid) - 1)]
     if not (uid[place] == rows.column("uid").to_numpy()).all():
         raise ValueError(f"{called} named documents that are not in part {part['key']}")
-    reason = pa.array([None] * len(uid), pa.string()) if len(uid) == 0 else _scatter(rows.column("reason"), place, len(uid), pa.string())
+    return _laid_beside(store, task, called, part, rows, uid, place)
+
+
+def _uids(store: Store, part: Part) -> np.ndarray[Any, Any]:
+    with store.open(part["documents"]["path"]) as file:
+        uid: np.ndarray[Any, Any] = pq.read_table(file, columns=["uid"]).column("uid").to_numpy()
+    return uid
+
+
+def _laid_beside(
+    store: Store, task: Task, called: str, part: Part, rows: pa.Table, uid: np.ndarray[Any, Any], place: np.ndarray[Any, Any]
+) -> tuple[Part, dict[str, Any], Count]:
+    """Rows on documents, `place` of each in its part, as files beside the part's."""
+    count = Count(docs_in=part["kept"], kept=part["kept"])
+    reason = _scatter(rows.column("reason"), place, len(uid), pa.string())
     detail = _scatter(rows.column("detail"), place, len(uid), pa.string())
     kept = pc.is_null(reason)
     files: dict[str, Any] = {}
@@ -116,11 +129,15 @@ def _mark_part(store: Store, task: Task, called: str, part: Part, rows: pa.Table
         if not marked.column("uid").combine_chunks().equals(batch.column("uid")):
             raise ValueError(f"{called}: what {task['method']} returns must be row by row of the documents that it was given")
         made.append(marked)
-    return _drop_from_part(store, task, called, part, pa.concat_tables(made) if made else None)
+    if not made:
+        return part, {}, Count(docs_in=part["kept"], kept=part["kept"])
+    return _laid_beside(store, task, called, part, pa.concat_tables(made), _uids(store, part), np.flatnonzero(kept_mask(store, part)))
 
 
-def _scatter(values: pa.ChunkedArray, place: np.ndarray[Any, Any], length: int, kind: pa.DataType) -> pa.Array:
+def _scatter(values: pa.ChunkedArray, place: np.ndarray[Any, Any], length: int, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
     """Values laid at their places in a column of nulls."""
+    if len(place) == length and bool((place == np.arange(length)).all()):
+        return values.cast(kind)
     index = np.full(length, -1, dtype=np.int64)
     index[place] = np.arange(len(place))
     return values.cast(kind).combine_chunks().take(pa.array(index, mask=index < 0))

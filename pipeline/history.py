@@ -19,7 +19,8 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from pipeline.inspect import Folder, NotFound, Run, as_hex, cell, grid, one_line, plain
+from pipeline.inspect import Folder, NotFound, Run, cell, grid
+from pipeline.words import as_hex, one_line, plain
 from stages.documents import BASE, PAGE, uid_of
 
 PREVIEW = 600  # characters of text, as in samples

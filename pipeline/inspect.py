@@ -7,9 +7,7 @@ Crawled text is hostile: nothing of it reaches a terminal before `plain` took it
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,11 +21,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-# Controls (but tab and newline), lone surrogates, line separators, and what turns the direction of the text around it.
-UNPRINTABLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
-)
-
+from pipeline.figures import Block, Facts, Plane, Warnings, told_of
+from pipeline.words import as_hex, as_number, as_rate, as_seconds, as_share, nearest, one_line, plain
 
 SHOWN_OF_PAGE = 800  # characters of a page in a terminal
 
@@ -229,6 +224,7 @@ class StageView:
     reason: str | None
     samples: list[Sample]
     pages: list[dict[str, Any]] = field(default_factory=list)  # of extraction: what was taken, beside all that the page shows
+    told: dict[str, Any] = field(default_factory=dict)  # what the stage itself put into its report
 
 
 def overview(out: str) -> Run:
@@ -239,7 +235,8 @@ def overview(out: str) -> Run:
 def stage_view(out: str, stage: str, reason: str | None = None, limit: int = 10) -> StageView:
     """A stage's counts with up to `limit` samples of what it dropped, of one reason or evenly of all."""
     folder = Folder.open(out)
-    entry = overview(out).stage(stage)
+    run = folder.json("run.json")
+    entry = Run.of(run).stage(stage)
     reasons = [*entry.count.dropped, *([entry.troubled] if entry.count.quarantined else [])]
     if reason is not None and reason not in reasons:
         raise NotFound(f"stage {stage} dropped nothing for reason {one_line(reason)!r}{nearest(reason, reasons)}")
@@ -248,8 +245,12 @@ def stage_view(out: str, stage: str, reason: str | None = None, limit: int = 10)
     found = {name: samples_of(folder, stage, name, report.get("samples") or {}, limit) for name in wanted}
     turns = [(turn, order, sample) for order, group in enumerate(found.values()) for turn, sample in enumerate(group)]
     chosen = sorted(sorted(turns, key=lambda item: item[:2])[:limit], key=lambda item: (item[1], item[0]))
-    pages = list(report.get("pages") or []) if reason is None else []
-    return StageView(entry, reason, [sample for _, _, sample in chosen], pages)
+    samples = [sample for _, _, sample in chosen]
+    if reason is not None:
+        return StageView(entry, reason, samples)
+    counted = next(set(its) for its in run["stages"] if its["name"] == stage)
+    told = {key: value for key, value in report.items() if key not in counted | {"samples", "pages"}}
+    return StageView(entry, reason, samples, list(report.get("pages") or []), told)
 
 
 def samples_of(folder: Folder, stage: str, reason: str, ready: Mapping[str, Any], limit: int) -> list[Sample]:
@@ -265,63 +266,6 @@ def samples_of(folder: Folder, stage: str, reason: str, ready: Mapping[str, Any]
         if len(rejected) >= limit:
             break
     return rejected if len(rejected) > len(samples) else samples
-
-
-# --- words and numbers -----------------------------------------------------------------------------------------------
-
-
-def plain(text: str) -> str:
-    """Text that cannot steer a terminal or a page: control characters become visible ones, lines and tabs stay."""
-    return UNPRINTABLE.sub(lambda found: chr(0x2400 + ord(found[0])) if ord(found[0]) < 0x20 else "\ufffd", text.replace("\r\n", "\n"))
-
-
-def one_line(text: str) -> str:
-    return plain(" ".join(text.split()))
-
-
-def nearest(word: str, known: Sequence[str]) -> str:
-    """The end of an error message: a likely spelling, and all there is."""
-    close = difflib.get_close_matches(word, known, n=1)
-    guess = f"; did you mean {one_line(close[0])}?" if close else "."
-    return f"{guess} There are: {', '.join(one_line(name) for name in known) or 'none'}"
-
-
-def as_hex(uid: int | None) -> str | None:
-    return None if uid is None else f"{uid:016x}"
-
-
-def as_number(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.0f}"
-
-
-def as_share(part: float, whole: float) -> str:
-    if not whole:
-        return "–"
-    share = 100 * part / whole
-    return "<0.1%" if 0 < share < 0.05 else ">99.9%" if 99.95 <= share < 100 else f"{share:.1f}%"
-
-
-def as_seconds(seconds: float | None) -> str:
-    if seconds is None:
-        return "–"
-    if seconds < 100:
-        return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def as_bytes(size: float | None) -> str:
-    if size is None:
-        return "–"
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(size) < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
-
-
-def as_rate(documents: int, seconds: float | None) -> str:
-    return as_number(documents / seconds) if seconds else "–"
 
 
 def as_json(view: Any) -> str:
@@ -378,7 +322,10 @@ def render_stage(view: StageView) -> RenderableType:
     settings = [Text(f"  {one_line(str(key))} = {one_line(json.dumps(value))}", style="dim") for key, value in view.stage.settings.items()]
     head = Text.assemble((one_line(view.stage.name), "bold"), f"  {one_line(view.stage.about)}")
     passed = Text(f"{as_number(count.docs_in)} in, {as_number(count.kept)} kept", style="dim")
-    parts: list[RenderableType] = [head, *settings, passed, Text(), grid("Drops", ("reason", "documents", "of its input"), rows)]
+    parts: list[RenderableType] = [head, *settings, passed]
+    parts += [Text(), grid("Drops", ("reason", "documents", "of its input"), rows)] if reasons else []
+    told = told_of(view.told)
+    parts += [part for block in (told.blocks if told else []) for part in (Text(), *render_block(block))]
     for sample in view.samples:
         title = " · ".join(one_line(part) for part in (sample.reason, sample.source, sample.uid, sample.detail) if part)
         lines = [Text(title, style="bold"), Text(one_line(sample.url or "no URL"), style="cyan")]
@@ -390,3 +337,18 @@ def render_stage(view: StageView) -> RenderableType:
         table.add_row(*(Text(plain(page[name][:SHOWN_OF_PAGE])) for name in ("extracted", "visible")))
         parts += [Text(), table]
     return Group(*parts)
+
+
+def render_block(block: Block) -> list[RenderableType]:
+    """What a stage tells of itself, in a terminal."""
+    if isinstance(block, Facts):
+        title = [Text(one_line(block.title), style="bold")] if block.title else []
+        pairs = Table.grid(padding=(0, 2))
+        for name, value in block.pairs:
+            pairs.add_row(Text(one_line(name), style="dim"), cell(value))
+        return [*title, pairs]
+    if isinstance(block, Warnings):
+        return [Text(f"warning: {one_line(line)}", style="bold red") for line in block.lines]
+    figures = block.table if isinstance(block, Plane) else block
+    note = [Text(figures.note, style="dim")] if figures.note else []
+    return [grid(figures.title, figures.head, iter(figures.rows), figures.words), *note]

@@ -6,6 +6,7 @@ global stage find back), rows in its documents file, and the verdict and signal 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,18 +73,18 @@ def read_part(store: Store, part: Part, columns: Sequence[str] | None = None, nu
     if part["documents"] is None or part["rows"] == 0:
         return
     keep = kept_mask(store, part)
-    signals = read_signals(store, part, columns)
-    with store.open(part["documents"]["path"]) as file:
+    with contextlib.ExitStack() as open_files:
+        beside = [_Beside(open_files.enter_context(store.open(signals["path"])), columns) for signals in part["signals"]]
+        file = open_files.enter_context(store.open(part["documents"]["path"]))
         documents = pq.ParquetFile(file, pre_buffer=False)
         there = documents.schema_arrow.names
         wanted = [c for c in there if "@" not in c] if columns is None else [c for c in columns if c in there]
         row = 0
         for batch in documents.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
             mask = keep[row : row + len(batch)]
-            for name, values in signals.items():
-                beside = values.slice(row, len(batch))
+            for name, values in [pair for signals in beside for pair in signals.next(len(batch))]:
                 index = batch.schema.get_field_index(name)
-                batch = batch.append_column(name, beside) if index < 0 else batch.set_column(index, name, beside)
+                batch = batch.append_column(name, values) if index < 0 else batch.set_column(index, name, values)
             if numbered:
                 batch = batch.append_column(ROW, pa.array(np.arange(row, row + len(batch), dtype=np.int64)))
             row += len(batch)
@@ -111,15 +112,27 @@ def kept_mask(store: Store, part: Part) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return keep
 
 
-def read_signals(store: Store, part: Part, columns: Sequence[str] | None) -> dict[str, pa.Array]:
-    found: dict[str, pa.Array] = {}
-    for signals in part["signals"]:
-        with store.open(signals["path"]) as file:
-            table = pq.read_table(file).drop_columns(["uid"])
-        for name in table.column_names:
-            if columns is None or name in columns:
-                found[name] = table.column(name).combine_chunks()
-    return found
+class _Beside:
+    """A file of signals, read along with the documents that it lies beside; of its columns those that are asked for."""
+
+    def __init__(self, file: Any, columns: Sequence[str] | None) -> None:
+        signals = pq.ParquetFile(file, pre_buffer=False)
+        self.names = [name for name in signals.schema_arrow.names if name != "uid" and (columns is None or name in columns)]
+        self.batches = signals.iter_batches(batch_size=BATCH_ROWS, columns=self.names) if self.names else iter(())
+        self.left: list[pa.RecordBatch] = []
+
+    def next(self, rows: int) -> Iterator[tuple[str, pa.Array]]:
+        """The next so many rows, by column."""
+        if not self.names:
+            return
+        while sum(len(batch) for batch in self.left) < rows:
+            self.left.append(next(self.batches))
+        table = pa.Table.from_batches(self.left)
+        self.left = table.slice(rows).to_batches()
+        taken = table.slice(0, rows).combine_chunks()
+        for name in self.names:
+            column = taken.column(name)
+            yield name, column.chunk(0) if column.num_chunks else pa.nulls(0, column.type)
 
 
 def buckets_for(amount: int, each: int, most: int = 4096) -> int:

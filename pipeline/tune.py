@@ -26,9 +26,10 @@ from rich.text import Text
 
 from pipeline.decide import BROKE, KEPT, Deciding, outcome_of
 from pipeline.errors import RecipeError
-from pipeline.inspect import as_hex, as_number, as_share, by_size, grid, one_line, plain
+from pipeline.inspect import by_size, grid
 from pipeline.parts import ROW, Part, columns_of, read_part
 from pipeline.store import Store
+from pipeline.words import as_hex, as_number, as_share, one_line, plain
 from stages.stage import Rule
 
 PREVIEW = 400

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pipeline.report.blend import blend
 from pipeline.report.duplicates import duplicates
 from pipeline.report.sections import SectionMaker, extraction, reading, writing
 
@@ -15,4 +16,8 @@ MAKERS: Mapping[str, SectionMaker] = {
     "url_dedup": duplicates,
     "minhash_dedup": duplicates,
     "simhash_dedup": duplicates,
+    "tokenize": blend,
+    "mix": blend,
+    "order": blend,
+    "pack": blend,
 }

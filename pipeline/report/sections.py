@@ -17,15 +17,16 @@ from urllib.parse import urlsplit
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipeline.inspect import as_bytes, as_number, as_rate, as_seconds, as_share, plain
+from pipeline.words import as_bytes, as_number, as_rate, as_seconds, as_share, plain
 
 
 @dataclass(frozen=True)
 class Section:
-    """A titled piece of the report, made by `fragment`."""
+    """A titled piece of the report, made by `fragment`. A stage with an unfolded one is open from the start."""
 
     title: str
     html: Markup
+    unfolded: bool = False
 
 
 SectionMaker = Callable[[Mapping[str, Any], Mapping[str, Any]], Section | None]

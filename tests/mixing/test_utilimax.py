@@ -150,6 +150,12 @@ def test_a_source_that_meets_every_task_is_taken_whole_by_the_bold() -> None:
     assert tilt.distance < 1e-8 and np.allclose(tilt.weights_N, [1, 0, 0], atol=1e-6)
 
 
+def test_sources_that_are_all_but_equal_settle_too() -> None:
+    supply = Supply(("a", "b", "c"), np.array([0.627, 1.686, 4.671]), 3.322, np.full(3, 4.0))
+    tilt = utilimax(supply, np.array([[0.72490888], [0.72506174], [0.56495389]]), 0.0)
+    assert tilt.weights_N == pytest.approx([0, 1, 0], abs=1e-6) and tilt.gap < 1e-8
+
+
 @settings(deadline=None)
 @given(seeds)
 def test_with_one_task_and_no_aversion_it_is_the_linear_programme(seed: int) -> None:

@@ -11,7 +11,8 @@ from outfolder import FIRST, LANGUAGE, OTHER, QUARANTINED, SAME, SCRIPT_URL, SHO
 from rich.console import Console, RenderableType
 
 from pipeline.history import Span, Written, history, parse_uid, render_history
-from pipeline.inspect import NotFound, as_json, as_seconds, as_share, overview, plain, render_overview, render_stage, stage_view
+from pipeline.inspect import NotFound, as_json, overview, render_overview, render_stage, stage_view
+from pipeline.words import as_seconds, as_share, plain
 
 
 @pytest.fixture(scope="module")

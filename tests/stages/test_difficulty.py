@@ -16,7 +16,8 @@ from pydantic import ValidationError
 
 from stages import Difficulty
 from stages.text.common_words import learn_common_words
-from stages.text.difficulty import EASY_WHEN_HIGH, ENGLISH_ONLY, SIGNALS
+from stages.text.difficulty import ENGLISH_ONLY, SIGNALS
+from stages.text.directions import EASY_WHEN_HIGH
 
 PROSE = Path(__file__).parents[3] / "shared" / "data" / "prose.parquet"
 NPY = b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '<u8', 'fortran_order': False, 'shape': (1,), }".ljust(117) + b"\n" + bytes(8)

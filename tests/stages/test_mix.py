@@ -119,7 +119,7 @@ def test_utilities_from_a_file_tilt_the_mix_and_the_frontier_is_told(tmp_path):
     weights = {source["source"]: source["weight"] for source in told["sources"]}
     assert weights["code"] > weights["web"] and weights["books"] > weights["web"]
     path.write_text("source,science\nbooks,good\n")
-    with pytest.raises(ValidationError, match="utilities.csv.*good"):
+    with pytest.raises(ValidationError, match=r"utilities\.csv.*good"):
         Mix(method="utilimax", utilities_file=str(path), budget=1_000_000)
 
 

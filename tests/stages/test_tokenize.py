@@ -71,6 +71,10 @@ def documents(texts: list[str | None], **columns: Any) -> pa.Table:
     return pa.table(base | columns)
 
 
+def column(texts: list[str]) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.array(texts, pa.large_string())])
+
+
 def hash_of(i: int) -> int:
     return int.from_bytes(hashlib.sha256(str(i).encode()).digest()[:8], "little")
 
@@ -266,7 +270,7 @@ def test_a_tokenizer_whose_tokens_reach_over_spaces_is_not_cut():
 def test_a_line_of_megabytes_is_no_trouble(unit):
     text = unit * (2_000_000 // len(unit.encode()))
     start = time.perf_counter()
-    found = Encoder(TRAINED).encode([text])
+    found = Encoder(TRAINED).encode(column([text]))
     assert time.perf_counter() - start < 30
     assert Tokenizer.from_str(TRAINED).decode(found.ids.tolist(), skip_special_tokens=False) == text
 
@@ -368,7 +372,7 @@ def test_what_a_file_says_of_length_and_specials_is_not_done(tmp_path):
     texts = CORPUS[:5]
     rows, _ = run(Tokenize(tokenizer=folder, eos_token="<|endoftext|>"), documents(texts))
     plain = Encoder(TRAINED)
-    assert [ids_in(rows[hash_of(i)]) for i in range(5)] == [[*plain.encode([text]).ids.tolist(), 0] for text in texts]
+    assert [ids_in(rows[hash_of(i)]) for i in range(5)] == [[*plain.encode(column([text])).ids.tolist(), 0] for text in texts]
 
 
 def test_errors_say_what_to_do(tmp_path):
@@ -436,7 +440,7 @@ def test_old_formats_come_through_transformers(tmp_path):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPT2Tokenizer", "eos_token": "<|endoftext|>"}))
     text = "the mill <|endoftext|> don't"
     rows, flow = run(Tokenize(tokenizer=str(tmp_path)), documents([text]))
-    assert ids_in(rows[hash_of(0)]) == [*Encoder(like(None)).encode([text]).ids.tolist(), 0]
+    assert ids_in(rows[hash_of(0)]) == [*Encoder(like(None)).encode(column([text])).ids.tolist(), 0]
     assert flow.told["round_trip"]["restored"] == 1
 
 
@@ -468,9 +472,9 @@ def test_texts_that_a_tokenizer_changes_are_named(tmp_path):
 
 def test_workers_that_are_forked_print_no_warning():
     program = (
-        "import os\nfrom stages.tokens.encoding import Encoder\nfrom stages.tokens.training import trained\n"
-        "text = trained(['mill'] * 9, 300, 2, [])\nEncoder(text).encode(['mill stone'] * 100)\n"
-        "child = os.fork()\nif not child:\n    Encoder(text).encode(['mill stone'] * 100)\n    os._exit(0)\nos.waitpid(child, 0)\n"
+        "import os\nimport pyarrow as pa\nfrom stages.tokens.encoding import Encoder\nfrom stages.tokens.training import trained\n"
+        "text, column = trained(['mill'] * 9, 300, 2, []), pa.chunked_array([['mill stone'] * 100])\nEncoder(text).encode(column)\n"
+        "child = os.fork()\nif not child:\n    Encoder(text).encode(column)\n    Encoder(text).by_package(['mill stone'] * 100)\n    os._exit(0)\nos.waitpid(child, 0)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -129,10 +130,10 @@ def test_rows_never_cross_a_segment_and_segments_keep_their_order():
     assert len(index["segments"]) == 5 and index["rows"] == len(table)
     bounds = [*index["segments"], len(table)]
     ranges = []
-    for a, b in zip(bounds, bounds[1:], strict=False):
+    for a, b in pairwise(bounds):
         inside = [hard[uid] for uids in table["doc_uids"].slice(a, b - a).to_pylist() for uid in uids]
         ranges.append((min(inside), max(inside)))
-    assert all(a[1] <= b[0] for a, b in zip(ranges, ranges[1:], strict=False))
+    assert all(a[1] <= b[0] for a, b in pairwise(ranges))
     stage = np.searchsorted(index["segments"], np.arange(len(table)), side="right") - 1
     assert table["bucket"].to_pylist() == stage.tolist()
 

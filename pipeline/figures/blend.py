@@ -1,0 +1,177 @@
+"""Figures of the mix of sources and of the order of training: what `mix` and `order` told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipeline.figures.blocks import Block, Facts, Figures, Plane, Point, Report, Warnings, first_of, relative
+from pipeline.words import as_number, as_percent, as_share, as_short
+
+METHODS = {
+    "given": "weights as given",
+    "proportional": "proportional to tokens",
+    "temperature": "proportional, tempered",
+    "unimax": "UniMax",
+    "utilimax": "UtiliMax",
+    "most_utility": "the most utility of a budget",
+    "regmix": "RegMix",
+    "log_linear": "a log-linear law",
+}
+MEASURES = {"distance": "distance", "risk": "risk", "utility": "utility", "predicted_loss": "predicted loss"}
+
+
+def mix(report: Report) -> list[Block]:
+    found = report["mix"]
+    blocks: list[Block] = [Facts("", mix_facts(found))]
+    blocks += [Warnings([str(line) for line in found["warnings"]])] if found.get("warnings") else []
+    blocks.append(sources_mixed(found))
+    blocks += [plane(found)] if found.get("frontier") else [beside_controls(found)] if found.get("controls") else []
+    noisy = [("dropped", task) for task in found.get("dropped_tasks") or []] + [("flagged", t) for t in found.get("flagged_tasks") or []]
+    blocks += [noisy_tasks(noisy)] if noisy else []
+    blocks += [left_out(found)] if "rank_correlation" in found else []
+    return blocks
+
+
+def mix_facts(found: Report) -> list[tuple[str, str]]:
+    wanted, drawn = (sum(row[name] for row in found["drawn"]) for name in ("wanted", "drawn"))
+    pairs = [
+        (
+            "weights by",
+            METHODS.get(found["method"], str(found["method"])) + (f", {found['regressor']}" if found.get("regressor") else ""),
+        ),
+        ("sources told apart by", ", ".join(map(str, found["by"]))),
+        ("tokens wanted", as_number(wanted)),
+        ("tokens drawn", as_number(drawn)),
+    ]
+    if any(row["taking_part"] < row["there"] for row in found["drawn"]):
+        part, there = (sum(row[name] for row in found["drawn"]) for name in ("taking_part", "there"))
+        pairs.append(
+            (
+                "a proxy",
+                f"for a run of {as_number(found['budget'])} tokens; {as_share(part, there)} of the tokens take part, to repeat as they will there",
+            )
+        )
+    pairs += [("aversion to risk", as_short(found["aversion"]))] if "aversion" in found else []
+    pairs += [("price of distance from the prior", as_short(found["kl"]))] if "kl" in found else []
+    pairs += [("solved to within", f"{found['gap']:.1e} of the objective")] if "gap" in found else []
+    pairs += [("tasks", ", ".join(map(str, found["tasks"])))] if found.get("tasks") else []
+    return pairs
+
+
+def sources_mixed(found: Report) -> Figures:
+    there = sum(row["there"] for row in found["drawn"])
+    given = sorted(zip(found["sources"], found["drawn"], strict=True), key=lambda pair: (-round(pair[0]["weight"], 12), pair[0]["source"]))
+    rows = [
+        (
+            str(source["source"]),
+            as_number(drawn["there"]),
+            as_percent(drawn["there"] / there if there else 0.0),
+            as_number(drawn["wanted"]),
+            as_number(drawn["drawn"]),
+            f"{source['epochs']:.2f}",
+            as_percent(source["cap"]),
+            as_percent(source["weight"]),
+        )
+        for source, drawn in given
+    ]
+    head = ("source", "tokens there", "share there", "wanted", "drawn", "epochs", "cap", "weight")
+    note = "The weight of a source is its share of training; the cap is the most that its epochs allow."
+    return first_of(Figures("What each source gives, in tokens", head, rows, 1, relative([source["weight"] for source, _ in given]), note))
+
+
+def plane(found: Report) -> Plane:
+    points = [
+        Point(
+            "chosen" if tilt["aversion"] == found["aversion"] else "frontier",
+            f"aversion {tilt['aversion']:g}",
+            tilt["risk"],
+            tilt["distance"],
+        )
+        for tilt in found["frontier"]
+    ]
+    rows = [
+        (
+            point.name + (" (chosen)" if point.kind == "chosen" else ""),
+            str(tilt["largest"]),
+            as_percent(tilt["largest_weight"]),
+            *placed(point),
+        )
+        for point, tilt in zip(points, found["frontier"], strict=True)
+    ]
+    controls = [Point(str(name), str(name), its["risk"], its["distance"]) for name, its in (found.get("controls") or {}).items()]
+    rows += [(point.name, "–", "–", *placed(point)) for point in controls]
+    head = ("mix", "largest source", "its weight", "distance", "risk")
+    note = (
+        "Distance: how far the mix is from the best at every task. Risk: 1 where all sources weigh the same, more where few make up most."
+    )
+    return Plane(points + controls, Figures("Distance against risk", head, rows, 2, note=note))
+
+
+def placed(point: Point) -> tuple[str, str]:
+    return f"{point.distance:.4f}", f"{point.risk:.4f}"
+
+
+def beside_controls(found: Report) -> Figures:
+    """The mix beside those that nobody had to choose, by the measure that it was chosen by."""
+    names = [name for name in MEASURES if name in found]
+    mixes = {"this mix": found, **found["controls"]}
+    rows = [(str(mix_name), *(f"{its[name]:.4f}" for name in names)) for mix_name, its in mixes.items()]
+    return Figures("Beside the mixes to beat", ("mix", *(MEASURES[name] for name in names)), rows)
+
+
+def noisy_tasks(given: Sequence[tuple[str, Report]]) -> Figures:
+    rows = [
+        (str(task["task"]), fate, str(task["reason"]), as_short(task["range"]), as_short(task["error"]), as_percent(task["chance"]))
+        for fate, task in given
+    ]
+    return first_of(Figures("Tasks that do not tell sources apart", ("task", "was", "because", "range", "error", "chance"), rows, 3))
+
+
+def left_out(found: Report) -> Figures:
+    given = [("all that counts", found["rank_correlation"]), *found["rank_correlation_by_task"].items()]
+    rows = [(str(name), f"{value:.3f}") for name, value in given]
+    note = f"{as_number(found['runs'])} runs, {found['left_out']} left out: what is predicted of it by the others, against what it gave."
+    bars = [min(1.0, max(0.0, value)) for _, value in given]
+    return first_of(Figures("How well runs that were left out are ranked", ("loss", "rank correlation"), rows, 1, bars, note))
+
+
+def order(report: Report) -> list[Block]:
+    found = report["order"]
+    several = len(found["curricula"]) > 1
+    parts = [curriculum(its, several) for its in found["curricula"]]
+    pairs = [("segments", f"{as_number(found['segments'])}: inside one, order is by chance and rows are packed together")]
+    if found["sampled"]:
+        without = found["sampled_without_signal"]
+        text = f"{as_number(without)} of {as_number(found['sampled'])} documents of the sample ({as_share(without, found['sampled'])})"
+        pairs.append(("without the signal", f"{text}; they are placed by chance"))
+    parts = [*parts, Facts("Altogether", pairs)] if several else [Facts("", parts[0].pairs + pairs)]
+    return [*parts, deciles(found)] if found["deciles"] else [*parts]
+
+
+def curriculum(its: Report, several: bool) -> Facts:
+    by = "chance" if its["by"] is None else f"{its['by']}, {'the highest first' if its['descending'] else 'the lowest first'}"
+    pairs = [
+        ("schedule", str(its["schedule"])),
+        ("goes by", by),
+        ("promise", str(its["promise"])),
+        ("advice", str(its["advice"])),
+        ("rank correlation", f"{its['correlation']:.4f} of place with rank, if it keeps its promise"),
+    ]
+    return Facts((str(its["source"]) or "All other sources") if several else "", pairs)
+
+
+def deciles(found: Report) -> Figures:
+    """The signal itself: where the highest come first the ranks are of its negative, and are turned back."""
+    rows = []
+    for group, values in sorted(found["deciles"].items()):
+        its = curriculum_of(found["curricula"], group)
+        signal = [-value + 0.0 for value in values] if its["descending"] else values
+        rows.append((group or ("all others" if len(found["curricula"]) > 1 else "all"), str(its["by"]), *map(as_short, signal)))
+    head = ("documents", "signal", *(f"{tenth}%" for tenth in range(0, 101, 10)))
+    return first_of(Figures("The signal at each tenth of the tokens, in order of rank", head, rows, 2))
+
+
+def curriculum_of(curricula: Sequence[Report], group: str) -> Report:
+    """The one that a group goes by: that of the source which its name begins with, or else the one of all."""
+    own = [its for its in curricula if its["source"] and f"{group} ".startswith(f"source={its['source']} ")]
+    return max(own, key=lambda its: len(its["source"])) if own else next(its for its in curricula if not its["source"])

@@ -1,0 +1,108 @@
+"""Figures of tokens and of the rows that they are packed into: what `tokenize` and `pack` told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipeline.figures.blocks import Block, Facts, Figures, Report, as_ratio, first_of, relative
+from pipeline.words import as_bytes, as_number, as_percent, as_share
+
+OVERFLOW = 31  # of the lengths of documents: the last group has no end
+
+
+def tokens(report: Report) -> list[Block]:
+    tokenizer, trip = report["tokenizer"], report["round_trip"]
+    pairs = [
+        ("tokenizer", str(tokenizer["name"])),
+        ("hash", str(tokenizer["hash"])),
+        ("vocabulary", f"{as_number(tokenizer['vocab_size'])} ids, stored as {tokenizer['dtype']}"),
+        *((f"{role} token", special(tokenizer, role)) for role in ("bos", "eos", "pad")),
+        ("tokens", as_number(report["tokens"])),
+        ("bytes per token", as_ratio(report["bytes_per_token"])),
+        (
+            "round trip",
+            f"{as_number(trip['restored'])} of {as_number(trip['checked'])} documents ({as_share(trip['restored'], trip['checked'])}) "
+            "come back from their ids as the text they were",
+        ),
+    ]
+    if trip["changed"]:
+        pairs.append(("do not come back", ", ".join(map(str, trip["changed"])) + " (gristmill inspect OUT --uid shows them)"))
+    blocks: list[Block] = [Facts("", pairs)]
+    for key in ("language", "source"):
+        if report.get(f"bytes_per_token_by_{key}"):
+            blocks.append(per_token(key, report[f"bytes_per_token_by_{key}"]))
+    return blocks
+
+
+def special(tokenizer: Report, role: str) -> str:
+    token, number = tokenizer.get(f"{role}_token"), tokenizer.get(f"{role}_id")
+    if number is None:
+        return "none"
+    where = {"bos": "before each document", "eos": "behind each document"}.get(role)
+    use = "" if where is None else f", {where if role in tokenizer['around'] else 'not added to documents'}"
+    return f"{'' if token is None else f'{token} '}(id {number}){use}"
+
+
+def per_token(key: str, found: Mapping[str, Mapping[str, Any]]) -> Figures:
+    given = list(found.items())
+    rows = [(name, as_number(of["documents"]), as_number(of["tokens"]), as_ratio(of["bytes_per_token"])) for name, of in given]
+    bars = relative([of["bytes_per_token"] or 0.0 for _, of in given])
+    return first_of(Figures(f"Bytes per token, by {key}", (key, "documents", "tokens", "bytes per token"), rows, 1, bars))
+
+
+def packing(report: Report) -> list[Block]:
+    found = report["packing"]
+    pairs = [
+        ("tokens", as_number(found["tokens"])),
+        ("windows", as_number(found["windows"]) + (", each packed on its own" if found["windows"] > 1 else "")),
+        ("folder", f"{found['folder']}/"),
+        ("license", str(found["license"])),
+    ]
+    blocks: list[Block] = [Facts("", pairs), sets(found["sets"])]
+    if any(found["document_lengths"]):
+        blocks.append(lengths(found["document_lengths"]))
+    given = sorted(found["sources"].items(), key=lambda item: (-item[1]["tokens"], item[0]))
+    rows = [
+        (str(name), as_number(of["documents"]), as_number(of["tokens"]), as_percent(of["tokens"] / found["tokens"])) for name, of in given
+    ]
+    bars = relative([of["tokens"] for _, of in given])
+    blocks.append(
+        first_of(Figures("What rows hold of each source, copies counted", ("source", "documents", "tokens", "share"), rows, 1, bars))
+    )
+    return blocks
+
+
+def sets(given: Sequence[Report]) -> Figures:
+    rows = [
+        (
+            as_number(its["row_length"]),
+            str(its["packer"]),
+            as_number(its["rows"]),
+            as_percent(its["fill"]),
+            as_number(its["padding"]),
+            as_number(its["cut"]),
+            as_percent(its["rows"] / its["fewest_rows"] - 1) if its["fewest_rows"] else "–",
+            as_number(its["shards"]),
+            as_bytes(its["bytes"]),
+        )
+        for its in given
+    ]
+    head = ("row length", "packer", "rows", "fill", "padding", "cut", "above bound", "shards", "size")
+    note = (
+        "Bound: no packer that cuts only documents longer than a row needs fewer rows in these windows. Cut: documents in several pieces."
+    )
+    return Figures("Rows", head, rows, 2, note=note)
+
+
+def lengths(counts: Sequence[int]) -> Figures:
+    """Documents by the power of two that their tokens reach."""
+    found = [k for k, count in enumerate(counts) if count]
+    groups = range(found[0], found[-1] + 1)
+    rows = [(length_group(k), as_number(counts[k]), as_share(counts[k], sum(counts))) for k in groups]
+    return Figures("Documents by length, copies counted", ("tokens", "documents", "share"), rows, 1, relative([counts[k] for k in groups]))
+
+
+def length_group(k: int) -> str:
+    low, high = (1 << k) >> 1, (1 << k) - 1
+    return f"{low:,} or more" if k == OVERFLOW else f"{low:,}" if high <= low else f"{low:,} to {high:,}"

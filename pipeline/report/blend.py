@@ -1,0 +1,145 @@
+"""What the report says of tokenize, mix, order and pack: the tables of `pipeline.figures`, with bars, and mixes drawn by risk and distance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from pipeline.figures import Block, Facts, Figures, Plane, Point, Warnings, told_of
+from pipeline.report.sections import Section, fragment
+
+WIDTH, HEIGHT = 560, 300  # of the drawing, in its own units
+LEFT, RIGHT, TOP, BOTTOM = 64, 20, 14, 46  # around the plane
+TICKS = 5
+KINDS = {"frontier": "UtiliMax, by aversion", "chosen": "chosen", "proportional": "proportional", "unimax": "UniMax"}
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Numbers from `low` to `high`, laid from pixel `begin` to pixel `end`, with ticks on round numbers."""
+
+    low: float
+    high: float
+    begin: float
+    end: float
+    ticks: tuple[float, ...]
+
+    @classmethod
+    def of(cls, values: Sequence[float], begin: float, end: float) -> Axis:
+        """Wide enough for all of them, and never of no width."""
+        low, high = min(values), max(values)
+        if high - low <= 1e-9 * max(1.0, abs(low)):
+            low, high = low - 0.5, high + 0.5
+        step = round_step((high - low) / TICKS)
+        first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+        ticks = tuple(step * k for k in range(first, last + 1))
+        return cls(ticks[0], ticks[-1], begin, end, ticks)
+
+    def at(self, value: float) -> str:
+        return f"{self.begin + (self.end - self.begin) * (value - self.low) / (self.high - self.low):.1f}"
+
+    def marks(self) -> list[tuple[str, str]]:
+        return [(self.at(tick), f"{tick + 0.0:.6g}") for tick in self.ticks]
+
+
+def round_step(least: float) -> float:
+    """The next of 1, 2, 5, 10 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
+
+
+def blend(entry: Mapping[str, Any], report: Mapping[str, Any]) -> Section | None:
+    told = told_of(report)
+    return None if told is None else Section(told.title, Markup("").join(map(drawn, told.blocks)), unfolded=True)
+
+
+def drawn(block: Block) -> Markup:
+    if isinstance(block, Facts):
+        return fragment(FACTS, {"title": block.title, "pairs": block.pairs})
+    if isinstance(block, Warnings):
+        return fragment(WARNINGS, {"lines": block.lines})
+    return plane(block) + table(block.table) if isinstance(block, Plane) else table(block)
+
+
+def table(figures: Figures) -> Markup:
+    widths: Sequence[float | None] = figures.bars or [None] * len(figures.rows)
+    rows = [(row[0], row[1 : figures.words], row[figures.words :], width) for row, width in zip(figures.rows, widths, strict=True)]
+    return fragment(TABLE, {"figures": figures, "rows": rows})
+
+
+def plane(found: Plane) -> Markup:
+    """Risk to the right, distance up: the frontier as a line, what was chosen marked on it, the controls beside it."""
+    risk = Axis.of([point.risk for point in found.points], LEFT, WIDTH - RIGHT)
+    distance = Axis.of([point.distance for point in found.points], HEIGHT - BOTTOM, TOP)
+    tilts = [point for point in found.points if point.kind in ("frontier", "chosen")]
+    seen = [kind for kind in KINDS if any(point.kind == kind for point in found.points)]
+    values = {
+        "line": " ".join(f"{risk.at(point.risk)},{distance.at(point.distance)}" for point in tilts),
+        "points": [(point, risk.at(point.risk), distance.at(point.distance)) for point in sorted(found.points, key=nearness)],
+        "across": risk.marks(),
+        "up": distance.marks(),
+        "key": [(kind, KINDS[kind]) for kind in seen],
+        "box": {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": WIDTH - RIGHT, "top": TOP, "bottom": HEIGHT - BOTTOM},
+    }
+    return fragment(PLANE, values)
+
+
+def nearness(point: Point) -> int:
+    """What was chosen is drawn last, above all that it meets."""
+    return ("frontier", "proportional", "unimax", "chosen").index(point.kind) if point.kind in KINDS else 0
+
+
+FACTS = """\
+{% if title %}<h4 dir="auto">{{ title }}</h4>{% endif %}
+<dl class="settings told">{% for name, value in pairs %}<dt>{{ name }}</dt><dd dir="auto">{{ value }}</dd>{% endfor %}</dl>
+"""
+
+WARNINGS = """\
+<ul class="alarms warned">{% for line in lines %}<li dir="auto">{{ line }}</li>{% endfor %}</ul>
+"""
+
+TABLE = """\
+<div class="scroll figures" role="region" aria-label="{{ figures.title }}" tabindex="0">
+<table><caption>{{ figures.title }}</caption>
+<thead><tr>{% for name in figures.head %}<th scope="col"{% if loop.index0 >= figures.words %} class="n"{% endif %}>{{ name }}</th>{% endfor %}
+{% if figures.bars %}<td></td>{% endif %}</tr></thead>
+<tbody>{% for head, words, numbers, width in rows %}
+<tr><th scope="row" dir="auto">{{ head }}</th>{% for word in words %}<td dir="auto"{% if word | length > 24 %} class="wide"{% endif %}>{{ word }}</td>{% endfor %}
+{% for number in numbers %}<td class="n">{{ number }}</td>{% endfor %}
+{% if width is not none %}
+<td class="track" aria-hidden="true"><span class="bar" style="width:{{ '%.2f' % (100 * width) }}%"></span></td>
+{% endif %}</tr>
+{% endfor %}</tbody></table></div>
+{% if figures.note %}<p class="soft note">{{ figures.note }}</p>{% endif %}
+"""
+
+MARK = """\
+{% macro mark(kind, x, y) %}
+{% if kind == "chosen" %}<circle class="mark chosen" cx="{{ x }}" cy="{{ y }}" r="7"/>
+{% elif kind == "proportional" %}<rect class="mark control" x="{{ x }}" y="{{ y }}" width="10" height="10" transform="translate(-5 -5)"/>
+{% elif kind == "unimax" %}<path class="mark control" d="M0 -7 L6.5 5 L-6.5 5 Z" transform="translate({{ x }} {{ y }})"/>
+{% else %}<circle class="mark" cx="{{ x }}" cy="{{ y }}" r="4"/>{% endif %}
+{% endmacro %}
+"""
+
+PLANE = (
+    MARK
+    + """\
+<figure class="plane"><svg viewBox="0 0 {{ box.width }} {{ box.height }}" role="img" aria-label="Mixes by risk and distance; the table below has the numbers">
+{% for x, label in across %}<path class="grid" d="M{{ x }} {{ box.top }} V{{ box.bottom }}"/>
+<text x="{{ x }}" y="{{ box.bottom + 18 }}" text-anchor="middle">{{ label }}</text>{% endfor %}
+{% for y, label in up %}<path class="grid" d="M{{ box.left }} {{ y }} H{{ box.right }}"/>
+<text x="{{ box.left - 8 }}" y="{{ y }}" dy="4" text-anchor="end">{{ label }}</text>{% endfor %}
+<text class="name" x="{{ (box.left + box.right) / 2 }}" y="{{ box.height - 6 }}" text-anchor="middle">risk</text>
+<text class="name" transform="translate(14 {{ (box.top + box.bottom) / 2 }}) rotate(-90)" text-anchor="middle">distance</text>
+<polyline class="frontier" points="{{ line }}"/>
+{% for point, x, y in points %}<g><title>{{ point.name }}: risk {{ '%.4f' % point.risk }}, distance {{ '%.4f' % point.distance }}</title>{{ mark(point.kind, x, y) }}</g>
+{% endfor %}</svg>
+<figcaption class="soft">{% for kind, name in key %}<span><svg viewBox="-9 -9 18 18" aria-hidden="true">{{ mark(kind, 0, 0) }}</svg>{{ name }}</span>{% endfor %}</figcaption>
+</figure>
+"""
+)
