@@ -14,6 +14,7 @@ import yaml
 
 from pipeline import template
 from pipeline.errors import RecipeError, RunFailed
+from pipeline.gpus import gpus_here, spread_over
 
 STARTS = 3
 
@@ -26,6 +27,7 @@ class Where:
     memory: str = "auto"
     scheduler: str | None = None
     cluster: str | None = None
+    gpus: bool = False  # does a stage want one?
 
     @property
     def forked(self) -> bool:
@@ -96,10 +98,11 @@ def local(where: Where, recipe: Path) -> Any:
 
     distributed.utils._forkserver_preload_set = True  # type: ignore[attr-defined]  # what a template loads is ours to say
     template.begin(recipe)
+    gpus = gpus_here() if where.gpus else []
     for left in reversed(range(STARTS)):
         try:
             cluster = LocalCluster(
-                n_workers=where.count,
+                n_workers=0 if gpus else where.count,
                 threads_per_worker=1,
                 processes=True,
                 memory_limit=where.memory,
@@ -109,6 +112,8 @@ def local(where: Where, recipe: Path) -> Any:
                 preload=["pipeline.work"],
                 silence_logs=logging.CRITICAL,
             )
+            if gpus:
+                spread_over(cluster, max(where.count, len(gpus)), gpus)
             cluster.scheduler.http_application.add_application(DashboardOnDemand(cluster.scheduler))
             return cluster
         except ValueError as error:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from pipeline.cluster import Where, connected
 from pipeline.errors import NotConserved, RunFailed
+from pipeline.gpus import RESOURCE
 from pipeline.journal import Journal
 from pipeline.leg import Result, Task
 from pipeline.work import run_tasks
@@ -80,6 +81,10 @@ class Engine:
         """How many tasks the workers can do at once."""
         return max(1, len(self._client.nthreads())) if self._client is not None else self.where.count
 
+    def has_gpus(self) -> bool:
+        """Does any worker say that it has one? Where none does, stages find what there is, or say what is missing."""
+        return any(worker.get("resources", {}).get(RESOURCE) for worker in self._client.scheduler_info(n_workers=-1)["workers"].values())
+
     def along(self, task: Task) -> None:
         """A task that nothing waits for: it travels with the next that are worked on."""
         if task["task"] not in self.journal.done:
@@ -130,9 +135,9 @@ class Engine:
             while groups and len(flying) < IN_FLIGHT * self.slots:
                 group, careful = groups.popleft()
                 attempt += 1
-                future = client.submit(
-                    run_tasks, group, careful=careful, watch=True, key=f"{group[0]['node']}-{group[0]['task']}-{attempt}", pure=False
-                )
+                name = f"{group[0]['node']}-{group[0]['task']}-{attempt}"
+                wants = {RESOURCE: 1} if group[0].get("gpu") and self.has_gpus() else None
+                future = client.submit(run_tasks, group, careful=careful, watch=True, key=name, pure=False, resources=wants)
                 flying[future.key] = (group, careful)
                 completed.add(future)
 
@@ -179,7 +184,9 @@ def together(tasks: list[Task], slots: int) -> list[list[Task]]:
     groups: list[list[Task]] = [[]]
     size = 0
     for task in tasks:
-        if groups[-1] and (size + int(task["cost"]) > bytes_each or len(groups[-1]) >= tasks_each):
+        if groups[-1] and (
+            size + int(task["cost"]) > bytes_each or len(groups[-1]) >= tasks_each or groups[-1][-1].get("gpu") != task.get("gpu")
+        ):
             groups.append([])
             size = 0
         groups[-1].append(task)

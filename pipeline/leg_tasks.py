@@ -89,6 +89,7 @@ def tasks_of_leg(leg: Leg, recipe: Recipe, store: Store, inputs: dict[str, Input
         "texts_kept": texts_kept(leg.steps, leg.decides),
         "rejects": recipe.head.rejects.model_dump(),
         "batch_bytes": recipe.head.parts.batch_bytes,
+        "gpu": any(s.stage.gpu for s in leg.works),
     }
     base = leg.fingerprint(recipe)
     tasks = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Protocol, cast
@@ -88,9 +88,9 @@ class _Run:
     def __init__(self, recipe: Recipe, store: Store, where: Where, face: Face, portion: Portion) -> None:
         self.recipe = recipe
         self.store = store
-        self.where = where
         self.face = face
         self.plan: Plan = make_plan(recipe)
+        self.where = replace(where, gpus=any(thing.stage.gpu for _, thing in self.plan.stage_order() if isinstance(thing, Step)))
         self.began = time.time()
         self.inputs: dict[str, Inputs] = find_inputs(recipe, store, portion, where.count)
         self.account = Account()

@@ -73,6 +73,11 @@ class Stage(Settings, ABC):
     def called(self) -> str:
         return self.name or self.recipe_name()
 
+    @property
+    def gpu(self) -> bool:
+        """Is it to run where a GPU is?"""
+        return False
+
     def prepare(self) -> None:
         """Work that is worth doing once on a machine, before workers start: kernels compiled, tables built. Nothing may rely on it. It leaves no
         thread and no GPU behind, for workers are forked from the process that did it."""

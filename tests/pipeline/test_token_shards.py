@@ -32,7 +32,29 @@ stages:
   - order: {{by: {by}, schedule: stages, stages: 3, buckets: 3}}
   - pack: {{row_length: {lengths}, window_tokens: 4096, license: cc0-1.0}}
 """
-WORDS = ["the", "a", "cat", "dog", "king", "queen", "sees", "loves", "finds", "old", "red", "small", "house", "tree", "river", "and", "but", "then", "slowly", "home", "again"]
+WORDS = [
+    "the",
+    "a",
+    "cat",
+    "dog",
+    "king",
+    "queen",
+    "sees",
+    "loves",
+    "finds",
+    "old",
+    "red",
+    "small",
+    "house",
+    "tree",
+    "river",
+    "and",
+    "but",
+    "then",
+    "slowly",
+    "home",
+    "again",
+]
 
 
 def corpus(folder: Path) -> None:
