@@ -18,8 +18,9 @@ import numpy as np
 
 from kernels.columns import Bytes, Offsets
 from kernels.labels import HIERARCHICAL, ONE_VS_ALL
-from kernels.language import END, LABEL_PREFIX, Model, predict
+from kernels.language import Model, predict
 from kernels.vocabulary import ENTRY_TAIL, fill_slots, word_places
+from kernels.word_rows import END, LABEL_PREFIX
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -54,6 +55,11 @@ def load(path: str | os.PathLike[str]) -> FastText:
         return _load(str(where), facts.st_mtime_ns, facts.st_size)
     except OSError as error:
         raise ModelFileError(f"{where}: the model cannot be read ({error.strerror})") from error
+
+
+def from_bytes(content: bytes, name: str) -> FastText:
+    """The model of a file's content; `name` is what errors call it."""
+    return _Reader(name, np.frombuffer(content, np.uint8)).classifier()
 
 
 @lru_cache(maxsize=4)

@@ -7,6 +7,7 @@ neither the table nor the texts beside it change a result. A newline is a space 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +16,10 @@ from kernels.columns import Bytes, Offsets
 from kernels.compiled import helper, kernel
 from kernels.labels import best_labels
 from kernels.vocabulary import FNV_START, WORD_NGRAM_FACTOR, add_row, add_subwords, find_word, hashed, is_kept, row_of_kept
+from kernels.word_rows import AHEAD, END, LABEL_PREFIX, REMEMBERED, average_word_rows
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Averaging = Callable[[Offsets, Array, Array, Array], None]
 
 REMEMBERED_BYTES = 4 << 20  # of word sums, while a column is read
 LONGEST_REMEMBERED = 64  # bytes; longer tokens seldom come twice
@@ -59,15 +62,40 @@ def predict(model: Model, data: Bytes, offsets: Offsets, wanted: Array, top: int
     """labels int32_NK (-1 is none) and probabilities float32_NK, best first, of the texts that are `wanted`; the others have none."""
     count, top = len(offsets) - 1, min(top, model.labels)
     labels, scores = np.empty((count, top), np.int32), np.empty((count, top), np.float32)
-    remembered = max(64, 1 << (REMEMBERED_BYTES // (4 * model.dim)).bit_length() - 1)
-    starts, keys = np.zeros(remembered, np.int64), np.zeros((remembered, 3), np.uint32)
-    sums = np.empty((remembered, model.dim), np.float32)
+    average = _by_words(model, data) if only_words(model) else _by_subwords(model, data)
     hidden, rows = np.empty((min(count, SLICE), model.dim), np.float32), np.empty(min(count, SLICE), np.int64)
     for start in range(0, count, SLICE):
         end = min(start + SLICE, count)
-        average_rows(model, data, offsets[start : end + 1], wanted[start:end], starts, keys, sums, hidden, rows)
+        average(offsets[start : end + 1], wanted[start:end], hidden, rows)
         best_labels(model, hidden, rows, labels[start:end], scores[start:end])
     return labels, scores
+
+
+def only_words(model: Model) -> bool:
+    """Has it a plain row for each word and each run of words, and none for parts of words?"""
+    return model.longest_ngram == 0 and not model.codes_each and not model.pruned
+
+
+def _by_words(model: Model, data: Bytes) -> Averaging:
+    starts, keys = np.zeros(REMEMBERED, np.int64), np.zeros((REMEMBERED, 2), np.int64)
+    numbers, ngrams = np.empty(REMEMBERED, np.int64), np.empty(max(model.word_ngrams - 1, 0), np.uint64)
+    waiting, total = np.empty(AHEAD + 1 + len(ngrams), np.int64), np.empty(model.dim, np.float64)
+
+    def average(offsets: Offsets, wanted: Array, hidden: Array, rows: Array) -> None:
+        average_word_rows(model, data, offsets, wanted, starts, keys, numbers, ngrams, waiting, total, hidden, rows)  # type: ignore[no-untyped-call]
+
+    return average
+
+
+def _by_subwords(model: Model, data: Bytes) -> Averaging:
+    remembered = max(64, 1 << (REMEMBERED_BYTES // (4 * model.dim)).bit_length() - 1)
+    starts, keys = np.zeros(remembered, np.int64), np.zeros((remembered, 3), np.uint32)
+    sums = np.empty((remembered, model.dim), np.float32)
+
+    def average(offsets: Offsets, wanted: Array, hidden: Array, rows: Array) -> None:
+        average_rows(model, data, offsets, wanted, starts, keys, sums, hidden, rows)
+
+    return average
 
 
 @kernel
@@ -142,7 +170,6 @@ def average_rows(model, data, offsets, wanted, starts, keys, sums, hidden, rows)
 
 
 LABEL = np.uint32(0xFFFFFFFF)  # in place of a count: the token is a label, and labels in a text are passed over
-END, LABEL_PREFIX = b"</s>", b"__label__"
 
 
 @helper

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from stages.dedup.substring import SubstringDedup
     from stages.dedup.url import UrlDedup
     from stages.extract.stage import Extract
+    from stages.judge.judge import Judge, KeepWhere
+    from stages.judge.quantile_buckets import QuantileBuckets
+    from stages.judge.threshold import Threshold
     from stages.read.arrow import Arrow
     from stages.read.jsonl import Jsonl
     from stages.read.parquet import Parquet
@@ -65,7 +68,9 @@ HOMES: dict[str, str] = {
     "GopherQuality": "stages.rules.gopher",
     "GopherRepetition": "stages.rules.gopher",
     "Jsonl": "stages.read.jsonl",
+    "Judge": "stages.judge.judge",
     "KeepLanguages": "stages.rules.language",
+    "KeepWhere": "stages.judge.judge",
     "Language": "stages.text.language",
     "MinHashDedup": "stages.dedup.minhash",
     "Mix": "stages.blend.mix",
@@ -76,6 +81,7 @@ HOMES: dict[str, str] = {
     "Parquet": "stages.read.parquet",
     "PersonalData": "stages.text.personal_data",
     "Plain": "stages.read.plain",
+    "QuantileBuckets": "stages.judge.quantile_buckets",
     "RefinedwebLines": "stages.rules.refinedweb",
     "RefinedwebQuality": "stages.rules.refinedweb",
     "Repair": "stages.text.repair",
@@ -83,6 +89,7 @@ HOMES: dict[str, str] = {
     "SubstringDedup": "stages.dedup.substring",
     "SimHashDedup": "stages.dedup.simhash",
     "TextSignals": "stages.text.signals",
+    "Threshold": "stages.judge.threshold",
     "Tokenize": "stages.tokens.tokenize",
     "UrlDedup": "stages.dedup.url",
     "UrlRules": "stages.text.url_rules",
@@ -111,7 +118,9 @@ __all__ = [
     "GopherQuality",
     "GopherRepetition",
     "Jsonl",
+    "Judge",
     "KeepLanguages",
+    "KeepWhere",
     "Language",
     "MinHashDedup",
     "Mix",
@@ -122,6 +131,7 @@ __all__ = [
     "Parquet",
     "PersonalData",
     "Plain",
+    "QuantileBuckets",
     "RefinedwebLines",
     "RefinedwebQuality",
     "Repair",
@@ -129,6 +139,7 @@ __all__ = [
     "SubstringDedup",
     "SimHashDedup",
     "TextSignals",
+    "Threshold",
     "Tokenize",
     "UrlDedup",
     "UrlRules",

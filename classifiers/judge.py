@@ -1,0 +1,170 @@
+"""Judges: models that say of each text how good or how useful it is. One interface, and a folder that carries everything with it.
+
+A judge is loaded only if it is what was saved: its files have their hashes, and it gives a few texts of our own the scores that it gave
+them when it was saved. Scores never depend on the texts beside a text. docs/judges.md describes the folder.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+
+from classifiers.artifact import DESCRIPTION, read_folder, write_folder
+from classifiers.card import Head, Json, JudgeCard, JudgeError, NotExplained, card_of
+
+__all__ = ["GOLDEN_TEXTS", "Head", "Judge", "JudgeCard", "JudgeError", "NotExplained", "load_judge", "scores_of"]
+
+Scores = dict[str, np.ndarray[Any, np.dtype[np.float32]]]
+
+KINDS = {  # the module is imported when a judge of its kind is loaded, so that only neural judges ask for torch
+    "fasttext": "classifiers.fasttext_judge:FastTextJudge",
+    "linear": "classifiers.linear_judge:LinearJudge",
+    "neural": "classifiers.neural:NeuralJudge",
+}
+
+GOLDEN_TEXTS = (
+    "",
+    "A lens bends light because light is slower in glass than in air. The thicker the glass, the longer the way, and so the rays meet.",
+    "BUY NOW!!! Best price, free shipping >>> click here <<< Home | Login | Cart (0) | © All rights reserved",
+    "Das Brot geht auf, weil die Hefe aus Zucker Gas macht.\n\nDeshalb braucht der Teig Wärme und Zeit.",
+    "El puente cruza el río donde el valle es más estrecho; lo construyeron en tres años.",
+    "水は零度で凍り、百度で沸く。\n氷は水に浮く。",
+    "الماء يغلي عند مئة درجة، ويتجمد عند الصفر.",
+    "def area(r):\n\treturn 3.14159 * r ** 2  # of a circle\n",
+)
+MOST_GOLDEN, LONGEST_GOLDEN = 100, 100_000
+
+
+class Judge(ABC):
+    """What all judges can do. A kind of judge writes `outputs`, `write` and `read`; `explain` where it can."""
+
+    needs: ClassVar[tuple[str, ...]] = ()  # files that a folder of this kind must list
+    card: JudgeCard
+
+    @abstractmethod
+    def outputs(self, texts: pa.Array | pa.ChunkedArray) -> Scores:
+        """By head, for each text (null counts as empty): float32_N of P(good) or of the regression, float32_NC of the classes' probabilities."""
+
+    @abstractmethod
+    def write(self, folder: Path) -> None:
+        """Put the weights, and whatever else `read` needs, into an empty folder."""
+
+    @classmethod
+    @abstractmethod
+    def read(cls, folder: Path, card: JudgeCard, device: str) -> Self:
+        """The judge of a folder whose files are known to be whole."""
+
+    def golden_tolerance(self) -> float:
+        """How far a golden score may lie from the saved one, as a share of the head's range (of 1 for the probabilities of classes)."""
+        return 1e-5
+
+    def score(self, texts: pa.Array | pa.ChunkedArray) -> Scores:
+        """float32_N by head: P(good), the expected class (0 to C - 1), or the value of the regression."""
+        return scores_of(self.card, self.outputs(texts))
+
+    def probabilities(self, texts: pa.Array | pa.ChunkedArray) -> Scores:
+        """float32_NC by head, in the order of its labels; heads that are a regression have none."""
+        found = self.outputs(texts)
+        return {
+            head.name: np.stack([1 - found[head.name], found[head.name]], axis=1) if head.kind == "probability" else found[head.name]
+            for head in self.card.heads
+            if head.kind != "regression"
+        }
+
+    def explain(self, text: str, head: str, most: int = 20) -> list[tuple[str, float]]:
+        """The words of a text that move the score of a head most, strongest first; above 0 they raise it."""
+        self.card.head(head)
+        raise NotExplained(f"a {self.card.kind} judge cannot say which words made a score")
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Into a new or empty folder, with the scores of the golden texts."""
+        golden = [
+            {"text": text, "outputs": {name: values[i].astype(float).tolist() for name, values in found.items()}}
+            for found in [self.outputs(pa.array(GOLDEN_TEXTS, pa.string()))]
+            for i, text in enumerate(GOLDEN_TEXTS)
+        ]
+        write_folder(Path(folder), self.card.as_json() | {"golden": golden}, self.write)
+
+
+def load_judge(folder: str | os.PathLike[str], device: str = "cpu") -> Judge:
+    """The judge of a folder. `device` is for neural judges: "cpu", "cuda", "cuda:1"."""
+    where = Path(folder)
+    facts = read_folder(where)
+    try:
+        card = card_of(facts)
+    except JudgeError as error:
+        raise JudgeError(f"{where}: {DESCRIPTION}: {error}") from error
+    kind = _kind_of(where, card.kind)
+    for name in kind.needs:
+        if name not in facts["files"]:
+            raise JudgeError(f"{where}: a {card.kind} judge needs {name}, and {DESCRIPTION} does not list it")
+    try:
+        judge = kind.read(where, card, device)
+    except JudgeError as error:
+        raise JudgeError(str(error) if str(where) in str(error) else f"{where}: {error}") from error
+    _check_golden(where, judge, facts.get("golden"))
+    return judge
+
+
+def scores_of(card: JudgeCard, outputs: Scores) -> Scores:
+    """One number a text and head; of classes the expected one."""
+    return {
+        head.name: (outputs[head.name].astype(np.float64) @ np.arange(head.width)).astype(np.float32)
+        if head.kind == "classes"
+        else outputs[head.name]
+        for head in card.heads
+    }
+
+
+def _kind_of(where: Path, kind: str) -> type[Judge]:
+    if kind not in KINDS:
+        raise JudgeError(f"{where}: there is no kind of judge {kind!r}; this Gristmill knows {', '.join(KINDS)}")
+    module, _, name = KINDS[kind].partition(":")
+    found: type[Judge] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def _check_golden(where: Path, judge: Judge, golden: object) -> None:
+    """The texts of the folder get the scores that they got when it was saved."""
+    if not isinstance(golden, list) or not 0 < len(golden) <= MOST_GOLDEN:
+        raise JudgeError(f"{where}: {DESCRIPTION} has no golden scores to hold the judge against")
+    texts = [_golden_text(where, one) for one in golden]
+    found = judge.outputs(pa.array(texts, pa.string()))
+    for head in judge.card.heads:
+        allowed = judge.golden_tolerance() * (1.0 if head.kind == "classes" else head.high - head.low)
+        for i, one in enumerate(golden):
+            expected, now = _golden_numbers(where, one, head), found[head.name][i].reshape(-1).astype(np.float64)
+            if not np.all(np.abs(now - expected) <= allowed):
+                raise JudgeError(
+                    f"{where}: {head.name} of the golden text {_start(texts[i])} is now {now.tolist()}, and was {expected.tolist()} when the judge was saved "
+                    f"(at most {allowed:.2g} apart is allowed): the weights, or the program that reads them, are not those it was saved with"
+                )
+
+
+def _golden_text(where: Path, one: object) -> str:
+    if not isinstance(one, dict) or not isinstance(text := one.get("text"), str) or len(text) > LONGEST_GOLDEN:
+        raise JudgeError(f"{where}: a golden score is an object with a text of at most {LONGEST_GOLDEN:,} characters and its outputs")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise JudgeError(f"{where}: a golden text is not Unicode ({error.reason})") from error
+    return text
+
+
+def _golden_numbers(where: Path, one: Json, head: Head) -> np.ndarray[Any, np.dtype[np.float64]]:
+    outputs = one.get("outputs")
+    numbers = outputs.get(head.name) if isinstance(outputs, dict) else None
+    numbers = numbers if isinstance(numbers, list) else [numbers]
+    if len(numbers) != head.width or not all(isinstance(n, int | float) and not isinstance(n, bool) and abs(n) < 1e30 for n in numbers):
+        raise JudgeError(f"{where}: the golden text {_start(one['text'])} has not {head.width} numbers for {head.name}")
+    return np.array(numbers, np.float64)
+
+
+def _start(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")

@@ -1,0 +1,144 @@
+"""How well scores agree with labels, on held-out texts: AUC, average precision, calibration, kappa, the best threshold. Weighted, in numpy.
+
+Ties count as ties: texts of one score are one step of every curve, so that no figure depends on the order of the texts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Json = dict[str, Any]
+
+
+def auc(good: Array, scores: Array, weights: Array | None = None) -> float:
+    """How often a good text has a higher score than a bad one; equal scores count half. NaN if one side is empty."""
+    right, wrong, _ = _steps(good, scores, weights)
+    all_right, all_wrong = right.sum(), wrong.sum()
+    if all_right == 0 or all_wrong == 0:
+        return float("nan")
+    return float((right * (all_wrong - np.cumsum(wrong) + wrong / 2)).sum() / (all_right * all_wrong))
+
+
+def average_precision(good: Array, scores: Array, weights: Array | None = None) -> float:
+    """Precision at each score, from the highest down, weighted by the recall that it adds. NaN without a good text."""
+    right, wrong, _ = _steps(good, scores, weights)
+    if right.sum() == 0:
+        return float("nan")
+    kept = np.cumsum(right) + np.cumsum(wrong)
+    precision = np.divide(np.cumsum(right), kept, out=np.zeros_like(kept), where=kept > 0)
+    return float((precision * right).sum() / right.sum())
+
+
+def best_threshold(good: Array, scores: Array, weights: Array | None = None) -> tuple[float, float]:
+    """The score from which on texts are called good so that F1 is highest, and this F1; the highest such score among equals."""
+    right, wrong, values = _steps(good, scores, weights)
+    f1 = 2 * np.cumsum(right) / np.maximum(right.sum() + np.cumsum(right) + np.cumsum(wrong), 1e-300)
+    best = int(np.argmax(f1))
+    return float(values[best]), float(f1[best])
+
+
+def reliability(good: Array, scores: Array, weights: Array | None = None, bins: int = 10) -> list[Json]:
+    """By decile of the scores: how many texts, their mean score, and the share that is good. Equal scores share a bin."""
+    weights = np.ones(len(scores)) if weights is None else np.asarray(weights, np.float64)
+    scores, good = np.asarray(scores, np.float64), np.asarray(good, np.bool_)
+    _, group = np.unique(scores, return_inverse=True)
+    of_group = np.bincount(group, weights)
+    middle = (np.cumsum(of_group) - of_group / 2) / weights.sum() if len(scores) else of_group
+    bin_of = np.minimum((middle * bins).astype(np.int64), bins - 1)[group]
+    table = []
+    for number in range(bins):
+        here = (bin_of == number) & (weights > 0)
+        if here.any():
+            of_texts = weights[here] / weights[here].sum()
+            table.append(
+                {
+                    "decile": number + 1,
+                    "texts": int(here.sum()),
+                    "weight": float(weights[here].sum()),
+                    "score": float(scores[here] @ of_texts),
+                    "good": float(good[here] @ of_texts),
+                }
+            )
+    return table
+
+
+def calibration_error(table: list[Json]) -> float:
+    """Expected calibration error (Naeini et al. 2015) of a table of `reliability`: how far the share that is good lies from the score."""
+    whole = sum(row["weight"] for row in table)
+    return float(sum(row["weight"] * abs(row["score"] - row["good"]) for row in table) / whole) if whole else float("nan")
+
+
+def confusion(truth: Array, said: Array, classes: int, weights: Array | None = None) -> Array:
+    """float64_CC: weight of the texts of each true class (rows) by what was said of them."""
+    flat = np.asarray(truth, np.int64) * classes + np.asarray(said, np.int64)
+    return np.bincount(flat, weights, minlength=classes * classes).astype(np.float64).reshape(classes, classes)
+
+
+def kappa(table_CC: Array, quadratic: bool = False) -> float:
+    """Cohen's kappa of a confusion table; `quadratic` for classes in an order, where far off is worse. NaN if all agree on one class."""
+    classes = len(table_CC)
+    distance = np.subtract.outer(np.arange(classes), np.arange(classes)).astype(np.float64) ** 2 if quadratic else 1 - np.eye(classes)
+    by_chance = np.outer(table_CC.sum(axis=1), table_CC.sum(axis=0)) / max(table_CC.sum(), 1e-300)
+    expected = (distance * by_chance).sum()
+    return float(1 - (distance * table_CC).sum() / expected) if expected > 0 else float("nan")
+
+
+def probability_metrics(good: Array, scores: Array, weights: Array | None = None) -> Json:
+    """All of the above for a head that says P(good). What is not defined (one class alone) is None."""
+    table = reliability(good, scores, weights)
+    threshold, f1 = best_threshold(good, scores, weights)
+    said = np.asarray(scores) >= threshold
+    return _json(
+        {
+            "texts": len(scores),
+            "good": int(np.asarray(good, np.bool_).sum()),
+            "auc": auc(good, scores, weights),
+            "average_precision": average_precision(good, scores, weights),
+            "calibration_error": calibration_error(table),
+            "best_threshold": threshold,
+            "f1": f1,
+            "kappa": kappa(confusion(good, said, 2, weights)),
+            "kappa_at_half": kappa(confusion(good, np.asarray(scores) >= 0.5, 2, weights)),
+            "reliability": table,
+        }
+    )
+
+
+def class_metrics(truth: Array, probabilities_NC: Array, labels: tuple[str, ...], weights: Array | None = None) -> Json:
+    """For a head of classes: accuracy, kappa (plain, and quadratic by the order of the labels), and AUC of each class against the others."""
+    said = probabilities_NC.argmax(axis=1)
+    table = confusion(truth, said, len(labels), weights)
+    of_classes = [auc(truth == c, probabilities_NC[:, c], weights) for c in range(len(labels))]
+    known = [value for value in of_classes if np.isfinite(value)]
+    return _json(
+        {
+            "texts": len(truth),
+            "accuracy": float(np.trace(table) / table.sum()) if table.sum() else float("nan"),
+            "kappa": kappa(table),
+            "kappa_quadratic": kappa(table, quadratic=True),
+            "auc": dict(zip(labels, of_classes, strict=True)),
+            "auc_mean": float(np.mean(known)) if known else float("nan"),
+            "confusion": table.tolist(),
+        }
+    )
+
+
+def _steps(good: Array, scores: Array, weights: Array | None) -> tuple[Array, Array, Array]:
+    """Weight of the good and of the bad texts at each different score, from the highest down, and these scores."""
+    weights = np.ones(len(scores)) if weights is None else np.asarray(weights, np.float64)
+    good = np.asarray(good, np.bool_)
+    values, group = np.unique(-np.asarray(scores, np.float64), return_inverse=True)
+    right = np.bincount(group[good], weights[good], minlength=len(values)).astype(np.float64)
+    wrong = np.bincount(group[~good], weights[~good], minlength=len(values)).astype(np.float64)
+    return right, wrong, -values
+
+
+def _json(facts: Json) -> Json:
+    """NaN is no JSON."""
+    return {
+        key: None if isinstance(value, float) and not np.isfinite(value) else _json(value) if isinstance(value, dict) else value
+        for key, value in facts.items()
+    }

@@ -1,0 +1,53 @@
+"""From labelled texts to a judge with figures that may be believed: groups are held out, the judge is trained on the rest and measured on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from classifiers.card import Head, Json, JudgeError
+from classifiers.judge import Judge
+from classifiers.metrics import class_metrics, probability_metrics
+from classifiers.training_sets import LabelledTexts, held_out
+
+J = TypeVar("J", bound=Judge)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What is kept from training: a share of the groups, drawn by the seed."""
+
+    share: float = 0.2
+    seed: int = 0
+
+
+def train_and_measure(labelled: LabelledTexts, head: Head, train: Callable[[LabelledTexts], J], kept: HeldOut = HeldOut()) -> J:
+    """`train` makes a judge of the texts that it is given: a function such as `lambda texts: train_fasttext(texts, head, recipe)`."""
+    outside = held_out(labelled, kept.share, kept.seed)
+    for name, mask in (("training", ~outside), ("the held-out texts", outside)):
+        if not mask.any():
+            raise JudgeError(f"nothing is left for {name}: {len(labelled):,} texts have too few groups; name another group, share or seed")
+    judge = train(labelled.take(~outside))
+    facts = judge.card
+    measured = facts.metrics | {head.name: held_out_metrics(judge, head, labelled.take(outside))}
+    training = facts.training | {"held_out": {"share": kept.share, "seed": kept.seed, "texts": int(outside.sum())}}
+    return replace(judge, card=replace(facts, metrics=measured, training=training))  # type: ignore[type-var]
+
+
+def held_out_metrics(judge: Judge, head: Head, labelled: LabelledTexts) -> Json:
+    """What a judge that was not trained on these texts makes of them."""
+    outputs = judge.outputs(labelled.texts)[head.name]
+    numbers = _numbers(labelled, head)
+    if head.kind == "classes":
+        return class_metrics(numbers, outputs, head.labels, labelled.weights)
+    return probability_metrics(numbers == 1, outputs, labelled.weights)
+
+
+def _numbers(labelled: LabelledTexts, head: Head) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """As `LabelledTexts.numbers`, but held-out texts need not have every label."""
+    if head.kind == "regression":
+        raise JudgeError(f"head {head.name} is a regression; its figures are made by what trains it")
+    return np.array([head.labels.index(label) for label in labelled.labels.to_pylist()], np.int64)

@@ -1,0 +1,128 @@
+"""Scores of a judge (classifiers/judge.py) as signals, and a rule on any signal."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from stages.stage import Annotate, Rule, Signals, Verdict
+
+if TYPE_CHECKING:
+    from classifiers.judge import Judge as SavedJudge
+
+
+class Judge(Annotate):
+    """Score texts with a judge that `gristmill train-judge` saved; each of its heads is a signal.
+
+    A probability is that of the good label, of several classes it is the expected one, a regression is its value. The folder is looked through before the run: a judge that is not as it
+    was saved is refused.
+    """
+
+    judge_path: Annotated[str, Field(description="the judge's folder; what it holds counts, not where it lies")]
+    prefix: Annotated[
+        str, Field(description="before the names of the signals, where two judges have heads of one name", pattern=r"^([a-z][a-z0-9_]*)?$")
+    ] = ""
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"],
+        Field(description="of a neural judge; auto: a GPU if there is one", json_schema_extra={"placement": True}),
+    ] = "auto"
+
+    needs: ClassVar[tuple[str, ...]] = ("text",)
+    costly: ClassVar[bool] = True
+
+    @model_validator(mode="after")
+    def _is_a_judge(self) -> Self:
+        try:
+            heads_of(self.judge_path)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"judge_path: {self.judge_path} is no folder of a judge ({error})") from error
+        return self
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        return tuple(f"{self.prefix}{name}" for name in heads_of(self.judge_path))
+
+    @property
+    def gpu(self) -> bool:
+        return self.device != "cpu" and kind_of(self.judge_path) == "neural"
+
+    def prepare(self) -> None:
+        if kind_of(self.judge_path) != "neural":  # torch leaves threads behind
+            loaded(self.judge_path, "cpu")
+
+    def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        scores = loaded(self.judge_path, on_device(self.device)).score(batch.column("text"))
+        return {f"{self.prefix}{name}": pa.array(values) for name, values in scores.items()}
+
+
+class KeepWhere(Rule):
+    """Keep documents of which a signal lies in a range: an absolute threshold, on a judge's score or any other signal.
+
+    A document without the signal (null) goes.
+    """
+
+    signal: Annotated[str, Field(description="its name")]
+    at_least: Annotated[float | None, Field(description="the lowest that is kept")] = None
+    at_most: Annotated[float | None, Field(description="the highest that is kept")] = None
+
+    @model_validator(mode="after")
+    def _has_an_end(self) -> Self:
+        if self.at_least is None and self.at_most is None:
+            raise ValueError("give at_least, at_most or both")
+        return self
+
+    @property
+    def needs(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (self.signal,)
+
+    def verdict(self, signals: Signals) -> Verdict:
+        values = signals.column(self.signal).cast(pa.float64()).to_numpy(zero_copy_only=False)
+        found = Verdict.keep(len(signals)).drop(values != values, f"no_{self.signal}")
+        if self.at_least is not None:
+            found.drop(values < self.at_least, f"low_{self.signal}")
+        if self.at_most is not None:
+            found.drop(values > self.at_most, f"high_{self.signal}")
+        return found
+
+
+def heads_of(folder: str) -> tuple[str, ...]:
+    return _told(folder)[1]
+
+
+def kind_of(folder: str) -> str:
+    return _told(folder)[0]
+
+
+def _told(folder: str) -> tuple[str, tuple[str, ...]]:
+    path = Path(folder) / "judge.json"
+    facts = path.stat()
+    return _kind_and_heads(str(path), facts.st_size, facts.st_mtime_ns)
+
+
+@lru_cache(32)
+def _kind_and_heads(path: str, size: int, changed: int) -> tuple[str, tuple[str, ...]]:
+    told = json.loads(Path(path).read_text(encoding="utf-8"))
+    return str(told["kind"]), tuple(str(head["name"]) for head in told["heads"])
+
+
+@lru_cache(8)
+def loaded(folder: str, device: str) -> SavedJudge:
+    """Once in each process."""
+    from classifiers.judge import load_judge
+
+    return load_judge(folder, device)
+
+
+def on_device(wanted: str) -> str:
+    if wanted != "auto":
+        return wanted
+    try:
+        import torch
+    except ImportError:
+        return "cpu"
+    return "cuda" if torch.cuda.is_available() else "cpu"
