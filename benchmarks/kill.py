@@ -4,8 +4,8 @@
     python benchmarks/kill.py [--crawl FOLDER] [--times 25] [--seed 0] [--workers 2] [--work FOLDER]
 
 Each time a run in a fresh folder loses its driver to kill -9, no worker may be left three seconds later, and the same command is given
-again; and another run loses one worker to kill -9 and is left to finish. What must be equal: every file under write/, legs/, stages/ and
-flow/, byte for byte, manifests and reports among them, and with them the uids of the survivors.
+again; and another run loses one worker to kill -9 and is left to finish. What must be equal: every file under write/, legs/, stages/,
+flow/ and shards/ (less the card, which has times), byte for byte, manifests and reports among them, and with them the uids of the survivors.
 """
 
 from __future__ import annotations
@@ -104,13 +104,15 @@ def make_case(crawl: Path, folder: Path, workers: int) -> Case:
         f'sources:\n  crawl: {{{found[0]}: {{path: "{crawl.resolve()}"}}}}\n'
         f"stages:\n{'  - extract' + chr(10) if found[0] == 'warc' else ''}"
         "  - exact_dedup\n  - minhash_dedup\n  - paragraph_dedup\n  - sample: {rate: 0.9}\n  - write\n"
+        "  - tokenize: {vocab_size: 2000}\n  - mix: {method: temperature, temperature: 2, budget: 200_000, max_epochs: 1000}\n"
+        "  - order: {by: mtld, schedule: stages}\n  - pack: {row_length: [256, 512], window_tokens: 32768}\n"
     )
     return Case(recipe, workers)
 
 
 def contents(out: Path) -> dict[str, str]:
     """Path -> hash of every file that a run stands for."""
-    files = [p for top in ("write", "legs", "stages", "flow") for p in (out / top).rglob("*") if p.is_file()]
+    files = [p for top in ("write", "legs", "stages", "flow", "shards") for p in (out / top).rglob("*") if p.is_file()]
     return {str(p.relative_to(out)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
-from pipeline import template
+from pipeline import cli_judging, template
 from pipeline.errors import Alarmed, GristmillError, RecipeError, RunFailed, in_words
+from pipeline.screen import console
 
 app = typer.Typer(
     name="gristmill",
@@ -44,11 +44,6 @@ Cluster = Annotated[str | None, typer.Option("--cluster", help="YAML that descri
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="only so many documents of each source, with an estimate for the whole")]
 Sample = Annotated[str | None, typer.Option("--sample", help="only such a share of the input, such as 1%, with an estimate for the whole")]
 Strict = Annotated[bool, typer.Option("--strict", help="alarms are errors (exit code 3)")]
-
-
-def console(stderr: bool = False) -> Console:
-    stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else 160)
 
 
 @app.command("run")
@@ -261,6 +256,11 @@ def export_command(
         f"{escape(str(done.destination))}: {done.items:,} items, {done.bytes / 1e6:,.1f} MB. Opens with: {escape(done.opens_with)}",
         soft_wrap=True,
     )
+
+
+app.command("train-judge")(cli_judging.train_judge)
+app.command("judge")(cli_judging.judge)
+app.command("medu")(cli_judging.medu)
 
 
 @app.command()

@@ -113,7 +113,7 @@ def local(where: Where, recipe: Path) -> Any:
                 silence_logs=logging.CRITICAL,
             )
             if gpus:
-                spread_over(cluster, max(where.count, len(gpus)), gpus)
+                spread_over(cluster, where.count, gpus[: where.count])
             cluster.scheduler.http_application.add_application(DashboardOnDemand(cluster.scheduler))
             return cluster
         except ValueError as error:

@@ -59,6 +59,7 @@ class DaskFlow:
         rejects: dict[str, Any],
         account: Account,
         before: dict[str, Any],
+        partial: bool = False,
     ) -> None:
         self.engine = engine
         self.store = store
@@ -67,8 +68,11 @@ class DaskFlow:
         self.fingerprint = stage_fingerprint
         self.rejects = rejects
         self.account = account
+        self.partial = partial
         self.before = before  # what global stages before this one told and handed on
         self.round = 0
+        self.seconds = 0.0  # of all rounds
+        self.peak_memory = 0
         self.parts = 1  # of the documents that were mapped
         self.told: dict[str, Any] = {}
         self.handed_on: dict[str, Any] = {}
@@ -325,6 +329,8 @@ class DaskFlow:
     def run(self, tasks: list[Task]) -> list[Result]:
         results = self.engine.run(tasks)
         found = [results[t["task"]] for t in tasks]
+        self.seconds += sum(float(r.get("seconds", 0)) for r in found)
+        self.peak_memory = max([self.peak_memory, *(int(r.get("peak_memory", 0)) for r in found)])
         self.files += [r["files"] for r in found]
         return found
 

@@ -18,7 +18,8 @@ def gpus_here() -> list[str]:
     """What CUDA_VISIBLE_DEVICES leaves, or all that NVIDIA's driver shows; nothing is initialised for it, so that workers may be forked."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        return [name.strip() for name in visible.split(",") if name.strip() and name.strip() != "-1"]
+        names = [name.strip() for name in visible.split(",")]
+        return [name for name in names[: names.index("-1") if "-1" in names else None] if name]  # CUDA ends its list there
     return [str(i) for i in range(len(list(DRIVER.iterdir())))] if DRIVER.is_dir() else []
 
 

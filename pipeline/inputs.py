@@ -53,7 +53,7 @@ def find_files(source: Source, folder: Path) -> list[InputFile]:
     addresses = [reader.path] if isinstance(reader.path, str) else list(reader.path)
     found: dict[str, InputFile] = {}
     for address in addresses:
-        for file in _files_at(address, folder, reader.suffixes, f"sources.{source.name}"):
+        for file in files_at(address, folder, reader.suffixes, f"sources.{source.name}"):
             other = found.get(file.path)
             if other is not None and other.address != file.address:
                 raise RecipeError(
@@ -63,7 +63,8 @@ def find_files(source: Source, folder: Path) -> list[InputFile]:
     return [found[path] for path in sorted(found)]
 
 
-def _files_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> list[InputFile]:
+def files_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> list[InputFile]:
+    """Of a file, a folder or a glob, in order of path; RecipeError, which begins with `who` asks, where it leads nowhere."""
     if "://" not in address and not Path(address).is_absolute():
         address = str(folder / Path(address).expanduser()) if not address.startswith("~") else str(Path(address).expanduser())
     try:

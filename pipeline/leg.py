@@ -30,7 +30,7 @@ from pipeline.rejects import Rejects
 from pipeline.store import Store
 from pipeline.writing import PartWriter, part_writers, write_table
 from stages.documents import rebatch
-from stages.stage import Map, NoSuchSignal, Origin, Reader, Rewrite, Sink, Verdict, with_columns
+from stages.stage import CannotRun, Map, NoSuchSignal, Origin, Reader, Rewrite, Sink, Verdict, with_columns
 
 Task = dict[str, Any]
 Result = dict[str, Any]
@@ -246,7 +246,7 @@ class _Grinding:
                 raise RunFailed(
                     f"{stage.called} was given {len(batch)} documents and answered with {len(applied.batch)} rows and {len(applied.verdict)} verdicts"
                 )
-        except (ImportError, NoSuchSignal, RunFailed) as error:  # not a document's doing
+        except (CannotRun, ImportError, NoSuchSignal, RunFailed) as error:  # not a document's doing
             raise RunFailed(f"{stage.called}: {error}") from error
         except Exception as error:  # whatever a hostile document brings a stage to
             if len(batch) == 1:

@@ -83,7 +83,9 @@ class _Walk:
             if changes_text(stage):
                 valid -= self.of_text
                 rewritten = step.called
-            elif isinstance(stage, Annotate):
+            if isinstance(stage, Global) and stage.reads_text:
+                self.of_text |= {*stage.added}
+            if isinstance(stage, Annotate):
                 self.configured[type(stage)] = step
                 if not stage.needs or "text" in stage.needs:
                     self.of_text |= {*step.stage.added}

@@ -18,7 +18,7 @@ from pipeline.fingerprint import names_files
 from pipeline.yaml_lines import Place, load_with_lines
 from stages.stage import PLACEMENT, Reader, Settings, Stage
 
-NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 class Parts(Settings):
@@ -211,13 +211,13 @@ class _Reader:
                 near = difflib.get_close_matches(str(key), fields, n=1, cutoff=0.5)
                 raise self.wrong((key,), f"no such field; {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(fields)}")
         head: RecipeHead = self.settings(RecipeHead, rest, ())
-        if not NAME.match(head.name):
+        if not NAME.fullmatch(head.name):
             raise self.wrong(("name",), f"letters, digits, '-', '_' and '.' were expected, not {head.name!r}")
         sources_data = self.data.get("sources")
         if not isinstance(sources_data, dict) or not sources_data:
             raise self.wrong(("sources",), "at least one source was expected, such as `crawl: {warc: {path: crawl/*.warc.gz}}`")
         for name in sources_data:
-            if not isinstance(name, str) or not NAME.match(name):
+            if not isinstance(name, str) or not NAME.fullmatch(name):
                 raise self.wrong(("sources", name), "letters, digits, '-', '_' and '.' were expected in a source's name")
         sources = tuple(self.source(name, data) for name, data in sources_data.items())
         steps = self.list_of_steps(self.data.get("stages"), ("stages",))

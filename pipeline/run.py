@@ -24,6 +24,7 @@ from pipeline.leg_tasks import Inputs, Portion, find_inputs, global_task, tasks_
 from pipeline.parts import Documents, Part
 from pipeline.plan import GlobalNode, Leg, Node, Plan, make_plan
 from pipeline.recipe import Recipe, Source, Step
+from pipeline.scores import scores_of, signals_of
 from pipeline.side_by_side import task_of_pages
 from pipeline.store import Store, one_run_at_a_time
 from stages.stage import Annotate, CannotRun, Global, Reader, Rule, Sink, Stage
@@ -32,6 +33,7 @@ PACKAGES = ("gristmill", "pyarrow", "numpy", "dask", "distributed", "resiliparse
 
 SLOW_PREPARATION = 3.0  # seconds worth a word
 
+OF_A_SET = re.compile(r"shards/([a-z0-9_]+/)?(\d+/(shard-\d{5}\.[0-9a-f]{8}\.arrow|index\.json|tokenizer/tokenizer\.json)|README\.md)$")
 OF_A_PART = re.compile(r"-[0-9a-f]{12}\.[0-9a-f]{8}(\.documents|\.verdicts|\.signals|\.quarantined)?\.parquet$|-[0-9a-f]{16}\.arrow$")
 
 
@@ -89,6 +91,7 @@ class _Run:
         self.recipe = recipe
         self.store = store
         self.face = face
+        self.portion = portion
         self.plan: Plan = make_plan(recipe)
         self.where = replace(where, gpus=any(thing.stage.gpu for _, thing in self.plan.stage_order() if isinstance(thing, Step)))
         self.began = time.time()
@@ -97,9 +100,11 @@ class _Run:
         self.documents: dict[str, Documents] = {}
         self.told: dict[str, dict[str, Any]] = {}  # what global stages have for their reports
         self.handed_on: dict[str, Any] = {}  # from one global stage to the next
+        self.heard: dict[str, dict[str, Any]] = {}  # by global stage: what it and those before it said
         self.mine: set[str] = set()  # files that belong to this version of the run
         self.log: list[str] = []
         self.pages: dict[str, list[Task]] = {}  # for each stage that extracts, the look at a few of its pages
+        self.scored: dict[str, tuple[Stage, list[Part]]] = {}  # stages that score or cut by scores, and the documents they had
 
     def carry_out(self) -> Summary:
         journal = Journal(self.store)
@@ -151,6 +156,14 @@ class _Run:
             self.note_rules(leg, rules[leg.name])
             self.finish(leg, parts, fingerprint.digest([leg.fingerprint(self.recipe), leg.fingerprint_of_rules(self.recipe)]))
             self.look_at_pages(leg, parts, engine)
+            for step in leg.works:
+                self.look_at_scores(step.called, step.stage, worked[leg.name])
+
+    def look_at_scores(self, called: str, stage: Stage, parts: list[Part]) -> None:
+        """Note the documents whose scores the report shows: those that were scored, or that are to be cut by score; rules come after."""
+        if signals_of(stage):
+            known = self.scored.get(called, (stage, []))[1]
+            self.scored[called] = (stage, known + parts)
 
     def look_at_pages(self, leg: Leg, parts: list[Part], engine: Engine) -> None:
         """Have some pages, extracted and whole, looked at for the report, of a leg that extracts what it reads."""
@@ -182,9 +195,18 @@ class _Run:
     def work_global(self, node: GlobalNode, engine: Engine) -> None:
         docs = Documents(tuple(self.fed(node)))
         self.face.begins(node, len(docs.parts))
+        self.look_at_scores(node.name, node.step.stage, list(docs.parts))
         print_ = node.fingerprint(self.recipe)
         flow = DaskFlow(
-            engine, self.store, node.step, node.name, print_, self.recipe.head.rejects.model_dump(), self.account, self.handed_on
+            engine,
+            self.store,
+            node.step,
+            node.name,
+            print_,
+            self.recipe.head.rejects.model_dump(),
+            self.account,
+            self.handed_on,
+            not self.portion.whole,
         )
         stage = cast(Global, node.step.stage)
         try:
@@ -193,6 +215,7 @@ class _Run:
             raise RunFailed(f"{node.name}: {error}") from error
         self.told[node.name] = flow.told
         self.handed_on |= flow.handed_on
+        self.heard[node.name] = dict(self.handed_on)
         if "packing" in flow.told:
             self.mine.add(f"{flow.told['packing']['folder']}/README.md")
         count = self.account.total(node.name)
@@ -200,6 +223,10 @@ class _Run:
             for part in docs.parts:
                 self.account.of(node.name, part["source"]).add(Count(docs_in=part["kept"], kept=part["kept"]))
             count = self.account.total(node.name)
+        mine = self.account.stages.get(node.name, {})
+        for each in mine.values():  # rounds before the last one cost too
+            each.seconds += max(0.0, flow.seconds - count.seconds) / len(mine)
+        self.account.peak_memory[node.name] = max(self.account.peak_memory.get(node.name, 0), flow.peak_memory)
         count.check(node.name)
         if count.docs_in != docs.rows or count.kept != after.rows:
             raise NotConserved(
@@ -246,7 +273,7 @@ class _Run:
         )
         stale = {path for result in journal.done.values() for path, _ in files_of(result)} - self.mine
         stale |= {path for path in present if path.startswith(folders) and OF_A_PART.search(path)} - self.mine
-        stale |= {path for path in present if path.startswith("shards/")} - self.mine
+        stale |= {path for path in present if OF_A_SET.match(path)} - self.mine
         names = {n.name for n in self.plan.nodes} | {name for name, _ in self.plan.stage_order()}
         stale |= {
             p
@@ -330,12 +357,13 @@ class _Run:
             if entry["stage"] == "extract":
                 tasks = self.pages.get(entry["name"], [])
                 steady |= {"pages": [page for task in tasks for page in engine.result_along(task)["pages"]]}
+            if entry["name"] in self.scored:
+                steady |= {"scores": scores_of(self.store, *self.scored[entry["name"]], entry["docs_in"] - entry["quarantined"])}
             write_if_changed(self.store, f"stages/{entry['name']}/report.json", steady)
-        for told in self.told.values():
+        for name, told in self.told.items():
             if "packing" in told:
-                self.store.write(
-                    f"{told['packing']['folder']}/README.md", card_of(record, told["packing"], self.told).encode("utf-8", "replace")
-                )
+                card = card_of(record, told["packing"], self.heard[name])
+                self.store.write(f"{told['packing']['folder']}/README.md", card.encode("utf-8", "replace"))
         if self.log:
             self.store.write("logs/run.log", "".join(f"{line}\n" for line in self.log).encode("utf-8", "replace"))
         self.store.write_json("run.json", record)

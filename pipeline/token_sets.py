@@ -59,11 +59,8 @@ def exported(folder: str, to: str, destination: str, row_length: int | None, opt
         raise RunFailed(str(error)) from error
 
 
-def card_of(record: dict[str, Any], packing: dict[str, Any], told: dict[str, dict[str, Any]]) -> str:
-    """README.md of what a `pack` stage wrote, out of run.json and what stages told."""
-    heard: dict[str, Any] = {}
-    for stage_told in told.values():
-        heard |= stage_told
+def card_of(record: dict[str, Any], packing: dict[str, Any], heard: dict[str, Any]) -> str:
+    """README.md of what a `pack` stage wrote, out of run.json and what the stages before it told."""
     tokenizer, mix = heard.get("tokenizer", {}), heard.get("mix", {})
     mixed = {source["source"]: source for source in mix.get("sources", [])} if mix.get("by", ["source"]) == ["source"] else {}
     sources = [

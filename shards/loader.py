@@ -76,6 +76,8 @@ class Loader:
         self.epoch_rows = len(shards) - (len(shards) % batch_rows if whole_epochs_only else 0)
         if self.epoch_rows == 0:
             raise BadShards(f"{shards.folder}: {len(shards):,} rows, too few for one batch of {batch_rows:,}")
+        if epochs and epochs * self.epoch_rows < batch_rows:
+            raise BadShards(f"{shards.folder}: {epochs} epochs of {len(shards):,} rows are too few for one batch of {batch_rows:,}")
         self.place = 0  # rows that all ranks together have read
         self._same = {"shards": shards.fingerprint, "order": self.order.facts(), "seed": seed, "epoch_rows": self.epoch_rows}
 
@@ -84,6 +86,9 @@ class Loader:
         if self.epochs is None:
             raise TypeError("a loader without a number of epochs has no end")
         return max(0, (self.epochs * self.epoch_rows - self.place) // self.batch_rows)
+
+    def __bool__(self) -> bool:
+        return True
 
     def __iter__(self) -> Iterator[Batch]:
         while (batch := self.next_batch()) is not None:

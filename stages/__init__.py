@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from stages.dedup.url import UrlDedup
     from stages.extract.stage import Extract
     from stages.judge.judge import Judge, KeepWhere
+    from stages.judge.llm_score import LlmScore
     from stages.judge.quantile_buckets import QuantileBuckets
     from stages.judge.threshold import Threshold
     from stages.read.arrow import Arrow
@@ -72,6 +73,7 @@ HOMES: dict[str, str] = {
     "KeepLanguages": "stages.rules.language",
     "KeepWhere": "stages.judge.judge",
     "Language": "stages.text.language",
+    "LlmScore": "stages.judge.llm_score",
     "MinHashDedup": "stages.dedup.minhash",
     "Mix": "stages.blend.mix",
     "Order": "stages.blend.order",
@@ -122,6 +124,7 @@ __all__ = [
     "KeepLanguages",
     "KeepWhere",
     "Language",
+    "LlmScore",
     "MinHashDedup",
     "Mix",
     "Order",

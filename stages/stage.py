@@ -320,6 +320,11 @@ class Flow(Protocol):
     called with that table too, whole (None of rows of which there are none).
     """
 
+    @property
+    def partial(self) -> bool:
+        """Is this a part of the input (`--limit`, `--sample`)?"""
+        ...
+
     def map(
         self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], by: str, fan: float = 1, beside: Beside = None, cut: int = 0
     ) -> Rows:
@@ -403,6 +408,7 @@ class Global(Stage):
 
     columns: ClassVar[tuple[str, ...]] = ()
     rewrites: ClassVar[bool] = False  # changes texts, so that what was measured on them is measured again
+    reads_text: ClassVar[bool] = False  # what it adds is of the text, and holds until a rewrite
 
     @property
     def wants(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What tokenize, mix, order and pack tell of themselves: the same numbers in a terminal and in report.html.
+"""What judges, thresholds, tokenize, mix, order and pack tell of themselves: the same numbers in a terminal and in report.html.
 
 A stage is known by what its report.json holds, not by its name, which a recipe may change.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from pipeline.figures.blend import mix, order
 from pipeline.figures.blocks import Block, Report
+from pipeline.figures.scores import scores
 from pipeline.figures.tokens import packing, tokens
 
 
@@ -31,5 +32,6 @@ TELLERS: Mapping[str, tuple[str, Callable[[Report], list[Block]]]] = {
     "tokenizer": ("Tokens", tokens),
     "mix": ("Mix", mix),
     "order": ("Order of training", order),
+    "scores": ("Scores", scores),
     "packing": ("Rows and shards", packing),
 }

@@ -19,7 +19,9 @@ from pydantic import Field, model_validator
 
 from mixing import draw, tables
 from mixing.methods import LOOKED_AT, Choice, Method, choose
-from mixing.supply import Supply, simulated_epoching
+from mixing.methods import Mix as ChosenMix
+from mixing.supply import ShortSupply, Supply, simulated_epoching
+from stages.blend.groups import group_names
 from stages.sample import chances
 from stages.stage import CannotRun, Dataset, Flow, Global
 
@@ -27,7 +29,6 @@ Array = np.ndarray[Any, Any]
 Table = TypeVar("Table")
 BITS = 12  # of the hash, by which tokens are summed: the documents at the cut are one in 4,096
 PROXY = 0x70726F7879  # added to the seed: which documents a proxy run keeps says nothing about which it draws
-NO_GROUP = "(none)"
 
 
 class Mix(Global):
@@ -101,24 +102,45 @@ class Mix(Global):
         return tuple(dict.fromkeys(("uid", "tokens", *self.by)))
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
-        sums = flow.gather(flow.tree(self.summed, flow.map(self.counted, docs, columns=self.read, by="key"), by="key"))
+        first = (*self.read, "copies", "bucket")
+        sums = flow.gather(flow.tree(self.summed, flow.map(self.counted, docs, columns=first, by="key"), by="key"))
         if not len(sums):
             raise CannotRun("no document is left to mix")
         names = sorted(pc.unique(sums["group"]).to_pylist())
         there_N, table_GB = totals_of(sums, names)
-        budget = self.budget or float(there_N.sum())
+        bits = min(BITS, draw.bits_for(len(names)))
+        table_GB = table_GB.reshape(len(names), 1 << bits, -1).sum(axis=2)
+        wanted = self.budget or float(there_N.sum())
         try:
-            supply = Supply.of(dict(zip(names, there_N.tolist(), strict=True)), self.stands_for or budget, self.max_epochs)
-            mix = choose(supply, self.choice())
+            mix, budget = self.chosen(dict(zip(names, there_N.tolist(), strict=True)), wanted, flow.partial)
             self.check_proxy(names, mix.weights_N, table_GB)
             planned = draw.plan(table_GB, draw.tokens_wanted(mix.weights_N, budget))
         except (ValueError, ArithmeticError) as error:
             raise CannotRun(str(error)) from error
-        beside = pa.table({"group": names, "bin": planned.bin_G})
+        beside = pa.table({"group": names, "bin": planned.bin_G, "bits": [bits] * len(names)})
         at_cut = flow.gather(flow.map(self.at_the_cut, docs, columns=self.read, by="hash", beside=beside))
         cuts = draw.exact_cuts(planned, *self.columns_of(at_cut, names))
-        flow.tell("mix", {**mix.facts, **self.account(planned, cuts, there_N)})
+        facts = {**mix.facts, **self.account(planned, cuts, there_N)}
+        if budget < wanted:
+            facts["warnings"] = [
+                *facts["warnings"],
+                f"of a part of the input: the budget of {wanted:,.0f} tokens was lowered to {budget:,.0f}",
+            ]
+        flow.tell("mix", facts)
         return flow.mark(self.drawn, docs, columns=self.read, beside=pa.table({"group": names, **asdict(cuts)}))
+
+    def chosen(self, tokens: dict[str, float], wanted: float, partial: bool) -> tuple[ChosenMix, float]:
+        """The mix and its budget. Of a part of the input (`--limit`) the budget is lowered until there is enough of every source."""
+        budget = wanted
+        while True:
+            scale = budget / wanted
+            supply = Supply.of(tokens, self.stands_for * scale if self.stands_for else budget, self.max_epochs)
+            try:
+                return choose(supply, self.choice()), budget
+            except ShortSupply:
+                if not partial or budget < 1:
+                    raise
+            budget /= 1.25
 
     def check_proxy(self, names: list[str], weights_N: Array, table_GB: Array) -> None:
         lost = [name for name, weight, tokens in zip(names, weights_N, table_GB.sum(axis=1), strict=True) if weight > 0 and tokens == 0]
@@ -151,12 +173,7 @@ class Mix(Global):
 
     def groups(self, docs: pa.Table) -> pa.Array:
         """What tells sources apart, as one text."""
-        for column in self.by:
-            if column not in docs.column_names:
-                raise CannotRun(f"documents have no column {column!r} to tell sources apart by")
-        parts = [pc.fill_null(docs[column].cast(pa.string()), NO_GROUP) for column in self.by]
-        joined = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "/")
-        return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
+        return group_names(docs, self.by, "to tell sources apart by")
 
     def hashes(self, docs: pa.Table) -> Array:
         return draw.draw_hashes(docs["uid"].to_numpy(), self.seed)
@@ -171,6 +188,10 @@ class Mix(Global):
 
     def counted(self, docs: pa.Table) -> pa.Table:
         """Tokens by source and by the top bits of the hash: of all documents, and of those that take part."""
+        if "copies" in docs.column_names:
+            raise CannotRun("documents were mixed before: one `mix` says how often each is seen")
+        if "bucket" in docs.column_names:
+            raise CannotRun("documents have their places in training already: put `mix` before `order`")
         bins = (self.hashes(docs) >> np.uint64(64 - BITS)).astype(np.int64)
         tokens = docs["tokens"].to_numpy().astype(np.int64)
         rows = {
@@ -191,7 +212,12 @@ class Mix(Global):
         """The documents among which the fraction of an epoch ends."""
         hashes, groups = self.hashes(docs), self.groups(docs)
         at = pc.index_in(groups, value_set=planned["group"].combine_chunks()).to_numpy()
-        here = (planned["bin"].to_numpy()[at] == (hashes >> np.uint64(64 - BITS)).astype(np.int64)) & self.takes_part(docs)
+        bins = (
+            hashes >> np.uint64(63) >> np.uint64(1)
+            if planned["bits"][0].as_py() == 0
+            else hashes >> np.uint64(64 - planned["bits"][0].as_py())
+        )
+        here = (planned["bin"].to_numpy()[at] == bins.astype(np.int64)) & self.takes_part(docs)
         rows = {"uid": docs["uid"].to_numpy()[here], "hash": hashes[here], "tokens": docs["tokens"].to_numpy()[here].astype(np.int64)}
         return pa.table({**rows, "group": groups.filter(pa.array(here))})
 

@@ -15,11 +15,24 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from kernels.splitmix import mixed_all
-from mixing.curriculum import Anneal, Ascending, Interleaved, Random, Schedule, Stages, WarmUp, buckets, segments, united_edges
+from mixing.curriculum import (
+    MOST_SEGMENTS,
+    Anneal,
+    Ascending,
+    Interleaved,
+    Random,
+    Schedule,
+    Stages,
+    WarmUp,
+    buckets,
+    segments,
+    united_edges,
+)
 from mixing.curriculum_pacing import Pacing, StepPacing
 from mixing.curriculum_ranks import Ranks
 from mixing.draw import copy_keys
 from stages.blend.copies import copies_of
+from stages.blend.groups import group_names, numbers_of
 from stages.stage import CannotRun, Dataset, Flow, Global, Settings
 from stages.text.directions import EASY_WHEN_HIGH
 
@@ -85,8 +98,8 @@ class Curriculum(Settings):
 class Order(Curriculum, Global):
     """Say when each document is trained on: at random, from easy to hard, or the best last; for all or for each source on its own.
 
-    Documents get `places` and `segments` (one for each copy), `bucket` and `difficulty`; `pack` follows them. `difficulty` is the signal itself; buckets are of equal
-    tokens, the highest the hardest (or best), -1 for documents without the signal.
+    Documents get `places` and `segments` (one for each copy), `bucket` and `difficulty`; `pack` follows them. `difficulty` is the rank, the share of tokens that is easier (or
+    worse), and so can be compared where sources go by other signals; buckets are of equal tokens, the highest the hardest (or best). Without the signal: null, and -1.
     """
 
     within: list[str] = Field(default=[], description="columns; documents that are alike in them are ranked among themselves")
@@ -119,9 +132,17 @@ class Order(Curriculum, Global):
         if self.wants:
             bottom = flow.tree(self.bottom, flow.map(self.sampled, docs, columns=self.read, by="key"), by="key")
             sample = flow.gather(bottom)
-        curves, edges = self.curves(sample), self.edges(docs.rows)
+        edges = self.edges(docs.rows)
+        curves = self.curves(sample)
+        self.check_sources(curves, docs.rows)
         flow.tell("order", self.account(sample, curves, edges))
         return flow.mark(self.placed, docs, columns=self.read, beside=table_of(curves, edges))
+
+    def check_sources(self, curves: dict[str, Ranks], documents: int) -> None:
+        """A source with a curriculum that has no document is a name that was mistyped."""
+        for name, curriculum in self.sources.items():
+            if documents and curriculum.by is not None and not any(group.split(" ")[0] == f"source={name}" for group in curves):
+                raise CannotRun(f"sources: {name!r} has a curriculum, and no document is of it")
 
     def curriculum_of(self, source: str) -> Curriculum:
         return self.sources.get(source, self)
@@ -130,12 +151,8 @@ class Order(Curriculum, Global):
         """Documents that are ranked among themselves: a name for them, their curriculum, and which they are."""
         source = docs["source"].cast(pa.string()) if self.sources else pa.nulls(len(docs), pa.string())
         own = pc.if_else(pc.is_in(source, value_set=pa.array([*self.sources], pa.string())), source, pa.scalar(None, pa.string()))
-        parts = [pc.fill_null(pc.binary_join_element_wise("source", own, "="), "")]
-        for column in self.within:
-            if column not in docs.column_names:
-                raise CannotRun(f"documents have no column {column!r} to be ranked within")
-            parts.append(pc.binary_join_element_wise(column, pc.fill_null(docs[column].cast(pa.string()), "(none)"), "="))
-        names = pc.binary_join_element_wise(*parts, " ") if len(parts) > 1 else parts[0]
+        mine = pc.fill_null(pc.binary_join_element_wise("source", own, "="), "all")
+        names = pc.binary_join_element_wise(mine, group_names(docs, self.within, "to be ranked within"), " ") if self.within else mine
         names = names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
         encoded = names.dictionary_encode()
         at = encoded.indices.to_numpy()
@@ -143,7 +160,7 @@ class Order(Curriculum, Global):
         found = []
         for index, name in enumerate(encoded.dictionary.to_pylist()):
             mine = np.flatnonzero(at == index)
-            found.append((name.strip(), self.curriculum_of(owners[int(mine[0])] or ""), mine))
+            found.append((name, self.curriculum_of(owners[int(mine[0])] or ""), mine))
         return found
 
     def sampled(self, docs: pa.Table) -> pa.Table:
@@ -203,7 +220,7 @@ class Order(Curriculum, Global):
             place[chosen] = curriculum.scheduled().places(rank[document[chosen]], chance[chosen])
             known = mine[np.isfinite(values[mine])]
             bucket[known] = buckets(rank[known], self.buckets)
-            difficulty[known] = values[known]
+            difficulty[known] = rank[known]
         segment = segments(place, told.filter(pc.equal(told["group"], EDGES))["values"].combine_chunks().flatten().to_numpy())
         exact = (place * (1 << 53)).astype(np.uint64) << np.uint64(11) | keys & np.uint64(2047)
         return pa.table(
@@ -221,7 +238,12 @@ class Order(Curriculum, Global):
     def edges(self, documents: int) -> Array:
         """Where segments begin. A stretch of few documents could not be packed well."""
         resolution = min(self.resolution, max(4, documents // DOCUMENTS_OF_A_SEGMENT))
-        return united_edges([c.scheduled().edges(resolution) for c in [self, *self.sources.values()]])
+        edges = united_edges([c.scheduled().edges(resolution) for c in [self, *self.sources.values()]])
+        if len(edges) > MOST_SEGMENTS:
+            raise CannotRun(
+                f"{len(edges):,} segments of all curricula together; there can be {MOST_SEGMENTS:,}: fewer stages or passes, or a lower resolution"
+            )
+        return edges
 
     def account(self, sample: pa.Table | None, curves: dict[str, Ranks], edges: Array) -> dict[str, Any]:
         """What the report says: each curriculum with its promise and its advice, and how difficulty lies in the sample."""
@@ -271,7 +293,7 @@ def smallest(rows: pa.Table, most: int) -> pa.Table:
 
 def signal(docs: pa.Table, name: str) -> Array:
     """A signal as numbers; NaN where there is none."""
-    values: Array = docs[name].cast(pa.float64()).to_numpy(zero_copy_only=False)
+    values: Array = numbers_of(docs, name).to_numpy(zero_copy_only=False)
     return values
 
 

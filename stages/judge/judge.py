@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from stages.stage import Annotate, Rule, Signals, Verdict
 
 if TYPE_CHECKING:
+    from classifiers.card import JudgeCard
     from classifiers.judge import Judge as SavedJudge
 
 
@@ -88,6 +89,13 @@ class KeepWhere(Rule):
         if self.at_most is not None:
             found.drop(values > self.at_most, f"high_{self.signal}")
         return found
+
+
+def card_at(folder: str) -> JudgeCard:
+    """What a judge says of itself, without its weights."""
+    from classifiers.card import card_of
+
+    return card_of(json.loads((Path(folder) / "judge.json").read_text(encoding="utf-8")))
 
 
 def heads_of(folder: str) -> tuple[str, ...]:

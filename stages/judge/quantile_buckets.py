@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import Field, model_validator
+from pydantic import Field, FiniteFloat, model_validator
 
 from stages.judge.quantiles import Cut, Quantiles, score_of
 from stages.stage import Dataset, Flow
@@ -29,7 +29,9 @@ class QuantileBuckets(Quantiles):
     by: Annotated[list[str], Field(description="signals of which more is better", min_length=1)]
     buckets: Annotated[int, Field(description="how many", ge=2, le=1000)] = 20
     combine: Annotated[Literal["max", "mean"], Field(description="of several signals: the highest bucket, or the mean")] = "max"
-    weights_of: Annotated[dict[str, float] | None, Field(description="of `mean`: a weight for each signal; all alike unless given")] = None
+    weights_of: Annotated[
+        dict[str, FiniteFloat] | None, Field(description="of `mean`: a weight for each signal; all alike unless given")
+    ] = None
     tiers: dict[str, int] = Field(
         default=TIERS, description="names of tiers, each with the first bucket above it; the last is the number of buckets"
     )

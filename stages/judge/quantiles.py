@@ -1,4 +1,4 @@
-"""Where quantiles lie, exactly: of any signal, by documents or by tokens, in each group, over any number of parts.
+"""Where quantiles lie, exactly: of a score as float32, by documents or by tokens, in each group, over any number of parts.
 
 A document's key is its score as 32 bits that sort as the score does, and below them 32 bits of a hash; so documents of one score have an order of their own, and a share
 can be met even where most scores are equal. Keys are narrowed down 16 bits at a time: sums by the next 16 bits of those documents that may be the one at a cut, until they
@@ -16,12 +16,12 @@ from pydantic import Field
 
 from kernels.splitmix import mixed_all
 from stages.blend.copies import copies_of
-from stages.stage import CannotRun, Dataset, Flow, Global
+from stages.blend.groups import group_names, numbers_of
+from stages.stage import Dataset, Flow, Global
 
 Array = np.ndarray[Any, Any]
 DIGIT = 16
 FEW = 200_000  # documents that are looked at one by one
-NO_GROUP = "(none)"
 
 
 class Cut(NamedTuple):
@@ -51,14 +51,7 @@ class Quantiles(Global):
         return tuple(dict.fromkeys(("uid", signal, "tokens", "copies", *self.within)))
 
     def groups(self, docs: pa.Table) -> pa.Array:
-        for column in self.within:
-            if column not in docs.column_names:
-                raise CannotRun(f"documents have no column {column!r} to make groups of")
-        if not self.within:
-            return pa.array(["all"]).take(pa.array(np.zeros(len(docs), np.int64)))
-        parts = [pc.fill_null(docs[column].cast(pa.string()), NO_GROUP) for column in self.within]
-        joined = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "/")
-        return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
+        return group_names(docs, self.within, "to make groups of")
 
     def weight_of(self, docs: pa.Table) -> Array:
         tokens = docs["tokens"].to_numpy() if self.weigh == "tokens" else np.ones(len(docs), np.int64)
@@ -66,9 +59,8 @@ class Quantiles(Global):
         return weights
 
     def keys(self, docs: pa.Table, signal: str) -> Array:
-        if signal not in docs.column_names:
-            raise CannotRun(f"documents have no signal {signal!r}; a stage before this one must measure it")
-        return sorted_keys(docs[signal].cast(pa.float32()).to_numpy(zero_copy_only=False), docs["uid"].to_numpy(), self.seed)
+        scores = numbers_of(docs, signal).to_numpy(zero_copy_only=False).astype(np.float32)
+        return sorted_keys(scores, docs["uid"].to_numpy(), self.seed)
 
     def cuts(self, docs: Dataset, flow: Flow, signal: str, shares: list[float]) -> dict[str, list[Cut]]:
         """For each group, where the lowest documents end that together have each of the shares of all weight."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
+from stages.blend.groups import numbers_of
 from stages.judge.quantiles import Cut, Quantiles, score_of
 from stages.stage import Dataset, Flow
 
@@ -16,7 +17,7 @@ from stages.stage import Dataset, Flow
 class Threshold(Quantiles):
     """Keep the best share by a signal, of all documents or of each language or source; the others go (`below_threshold`).
 
-    The share is met to half of one document, however many scores are equal: a hash says who of them stays. Documents without the signal count as the worst.
+    The share is met to half of one document, however many scores are equal: a hash says who of them stays. Scores are compared as float32. Documents without the signal count as the worst.
     """
 
     by: Annotated[str, Field(description="the signal, such as a judge's score")]
@@ -45,7 +46,11 @@ class Threshold(Quantiles):
             {
                 "uid": docs["uid"],
                 "reason": pa.array(np.full(len(docs), "below_threshold"), pa.string(), mask=~goes),
-                "detail": pc.if_else(pa.array(goes), pc.cast(docs[self.by].cast(pa.float32()), pa.string()), pa.scalar(None, pa.string())),
+                "detail": pc.if_else(
+                    pa.array(goes),
+                    pc.cast(numbers_of(docs, self.by).cast(pa.float32(), safe=False), pa.string()),
+                    pa.scalar(None, pa.string()),
+                ),
             }
         )
 

@@ -1,11 +1,11 @@
-"""Texts to token ids, on Rust's threads; no document is too long for it.
+"""Texts to token ids: by kernels of our own where the tokenizer is one that they know (byte_level.py), else by the package, on Rust's threads.
 
-The package takes about 100 bytes of memory for each byte of a text, 1 GB for 10 MB. So a long text is cut, but only where the tokenizer
+The package takes about 100 bytes of memory for each byte of a text, 1 GB for 10 MB. So a long text is cut for it, but only where the tokenizer
 itself splits: before a space, a line end or a comma of CJK between two letters, at a place where it makes the same pieces of what lies on both
 sides, apart and together. Ids are those of the whole text (tests/stages/test_tokenize.py). Where it never splits (SentencePiece models
 without a pre-tokenizer) texts stay whole.
 
-How many threads is for the environment to say (TOKENIZERS_PARALLELISM, RAYON_NUM_THREADS), and changes no id.
+How many threads the package takes is for the environment to say (TOKENIZERS_PARALLELISM, RAYON_NUM_THREADS), and changes no id. Kernels take one.
 """
 
 from __future__ import annotations
@@ -18,8 +18,12 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from tokenizers import Tokenizer
 
+from kernels.columns import text_column
+from stages.tokens.byte_level import ByteLevel, Unfit
 from stages.tokens.vocabulary import dtype_of, size_of, tokenizer_from
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -49,8 +53,30 @@ class Encoder:
         self.dtype = dtype_of(self.size)
         self.literals, self.is_special = _specials(self.tokenizer, tokenizer_text, self.size)
         self.cuts = _may_cut(self.tokenizer)
+        self.kernels: ByteLevel | None = None
+        self.by = "kernels"
+        try:
+            self.kernels = ByteLevel(self.tokenizer)
+        except Unfit as reason:
+            self.by = f"tokenizers ({reason})"
 
-    def encode(self, texts: list[str]) -> Encoded:
+    def encode(self, texts: pa.ChunkedArray) -> Encoded:
+        """A null is an empty text."""
+        texts = pc.fill_null(texts.cast(pa.large_string()), "")
+        if self.kernels is None:
+            return self.by_package(texts.to_pylist())
+        column = text_column(texts)
+        able = self.kernels.can(texts, column)
+        ids, ends = self.kernels.encode(column, able)
+        hit = self.is_special[ids]
+        if hit.any():
+            able &= ~_any_in(hit, ends)
+        done = Encoded(ids.astype(self.dtype), ends, np.zeros(len(able), bool))
+        if able.all():
+            return done
+        return _woven(done, self.by_package(texts.filter(pa.array(~able)).to_pylist()), able)
+
+    def by_package(self, texts: list[str]) -> Encoded:
         pieces: list[str] = []
         count = np.zeros(len(texts), np.int64)
         for i, text in enumerate(texts):
@@ -128,6 +154,17 @@ def _runs(pieces: list[str]) -> Iterator[tuple[int, int]]:
             start, size = i + 1, 0
     if start < len(pieces):
         yield start, len(pieces)
+
+
+def _woven(some: Encoded, rest: Encoded, of_some: Array) -> Encoded:
+    """The texts of `some` that it is of, and in the gaps those of `rest`, in order."""
+    lengths, special = np.diff(some.offsets), some.special.copy()
+    kept = np.repeat(of_some, lengths)
+    lengths[~of_some], special[~of_some] = np.diff(rest.offsets), rest.special
+    from_some = np.repeat(of_some, lengths)
+    ids = np.empty(len(from_some), some.ids.dtype)
+    ids[from_some], ids[~from_some] = some.ids[kept], rest.ids
+    return Encoded(ids, np.concatenate([[0], np.cumsum(lengths)]), special)
 
 
 def _any_in(hit: Array, offsets: Array) -> Array:

@@ -22,7 +22,7 @@ from shards.format import UNKNOWN_BUCKET, Documents, ShardMeta, dtype_of, shard_
 from shards.writer import index_of, shard_facts
 from stages.blend.copies import copies_of
 from stages.dedup.sorted_rows import begins_run
-from stages.stage import CannotRun, Dataset, Flow, Global, Published
+from stages.stage import PLACEMENT, CannotRun, Dataset, Flow, Global, Published
 
 Array = np.ndarray[Any, Any]
 MOST_WINDOWS = 1 << 14
@@ -46,7 +46,7 @@ class Pack(Global):
         Field(description="documents are packed and shuffled in windows of at most about so many tokens; a window is a shard", ge=1 << 10),
     ] = 1 << 25
     seed: Annotated[int, Field(description="of the shuffle", ge=0)] = 0
-    license: Annotated[str, Field(description="for the dataset card, such as odc-by")] = "unknown"
+    license: Annotated[str, Field(description="for the dataset card, such as odc-by", json_schema_extra=PLACEMENT)] = "unknown"
 
     columns: ClassVar[tuple[str, ...]] = (
         "uid", "source", "token_ids", "tokens", "copies", "places", "segments", "bucket", "difficulty",
@@ -75,39 +75,57 @@ class Pack(Global):
         tokenizer = flow.heard("tokenizer")
         if tokenizer is None:
             raise CannotRun("there are no tokens to pack: put `tokenize` before it")
-        given = flow.gather(flow.tree(self.summed, flow.map(self.counted, docs, columns=self.columns, by="key"), by="key"))
+        given = flow.gather(
+            flow.tree(
+                self.summed, flow.map(self.counted, docs, columns=("uid", "source", "tokens", "copies", "bucket"), by="key"), by="key"
+            )
+        )
         tokens = int(pc.sum(given["tokens"]).as_py() or 0) if len(given) else 0
         if tokens == 0:
             raise CannotRun("no document is left to pack")
+        documents = int(pc.sum(given["documents"]).as_py())
+        if int(pc.sum(given["ordered"]).as_py()) not in (0, documents):
+            raise CannotRun(
+                "some documents have a place in training and others have none: a source joins between `order` and `pack`; let it join before `order`"
+            )
         windows = 1
         while windows * self.window_tokens < tokens and windows < MOST_WINDOWS:
             windows *= 2
         spread = flow.map(self.spread, docs, columns=self.columns, by="place", cut=windows)
-        metas = {length: self.meta(tokenizer, length) for length in self.lengths}
+        content = [given.select(["source", "tokens", "documents", "content"]).sort_by("source").to_pylist(), flow.heard("order")]
+        metas = {length: self.meta(tokenizer, length, content) for length in self.lengths}
         sources = sorted(given["source"].to_pylist())
         beside = pa.table({"facts": [json.dumps({"meta": meta.facts(), "sources": sources}) for meta in metas.values()]})
         shards = flow.publish(self.packed, spread, beside=beside)
         for length, meta in metas.items():
-            self.finish(flow, meta, [facts for facts in shards if facts["row_length"] == length], tokens)
+            self.finish(flow, meta, [facts for facts in shards if facts["row_length"] == length], tokens, documents)
         counts = {row["source"]: {"documents": row["documents"], "tokens": row["tokens"]} for row in given.sort_by("source").to_pylist()}
         flow.tell("packing", {"tokens": tokens, "windows": windows, "sources": counts, **self.account(shards, metas)})
         return docs
 
     def counted(self, docs: pa.Table) -> pa.Table:
-        """Documents and tokens of each source, copies counted."""
-        copies = copies_of(docs)
-        rows = pa.table({"source": docs["source"].cast(pa.string()), "tokens": docs["tokens"].to_numpy() * copies, "documents": copies})
-        return self.summed([rows.append_column("key", pa.array(np.zeros(len(rows), np.uint64)))])
+        """Documents and tokens of each source, copies counted; how many of them have a place; and a sum that is of what is packed, in any order."""
+        copies, tokens = copies_of(docs), docs["tokens"].to_numpy().astype(np.int64)
+        content = mixed_all(
+            docs["uid"].to_numpy() ^ mixed_all(tokens.astype(np.uint64) << np.uint64(16) | copies.astype(np.uint64))
+        ) >> np.uint64(24)
+        rows = {
+            "source": docs["source"].cast(pa.string()),
+            "tokens": tokens * copies,
+            "documents": copies,
+            "ordered": copies if "bucket" in docs.column_names else np.zeros(len(docs), np.int64),
+            "content": content.astype(np.int64),
+            "key": np.zeros(len(docs), np.uint64),
+        }
+        return self.summed([pa.table(rows)])
 
     def summed(self, tables: list[pa.Table]) -> pa.Table:
-        rows = (
-            pa.concat_tables([table.select(["source", "tokens", "documents", "key"]) for table in tables])
-            .group_by("source")
-            .aggregate([("tokens", "sum"), ("documents", "sum"), ("key", "min")])
-        )
-        return rows.rename_columns({"tokens_sum": "tokens", "documents_sum": "documents", "key_min": "key"})
+        names = ["tokens", "documents", "ordered", "content"]
+        rows = pa.concat_tables([table.select(["source", *names, "key"]) for table in tables])
+        rows = rows.group_by("source").aggregate([*((name, "sum") for name in names), ("key", "min")])
+        return rows.rename_columns({**{f"{name}_sum": name for name in names}, "key_min": "key"})
 
-    def meta(self, tokenizer: dict[str, Any], length: int) -> ShardMeta:
+    def meta(self, tokenizer: dict[str, Any], length: int, content: Any) -> ShardMeta:
         settings = self.model_dump(mode="json", exclude={"name", "row_length", "license"})
         return ShardMeta(
             tokenizer=tokenizer["name"],
@@ -119,7 +137,7 @@ class Pack(Global):
             eos_id=tokenizer["eos_id"],
             packer=self.packer,
             seed=self.seed,
-            fingerprint=xxhash.xxh3_128_hexdigest(json.dumps([settings, length, tokenizer["hash"]], sort_keys=True).encode()),
+            fingerprint=xxhash.xxh3_128_hexdigest(json.dumps([settings, length, tokenizer["hash"], content], sort_keys=True).encode()),
         )
 
     def spread(self, docs: pa.Table) -> pa.Table:
@@ -128,7 +146,9 @@ class Pack(Global):
         document = np.repeat(np.arange(len(docs)), copies)
         copy = np.arange(len(document)) - np.repeat(np.cumsum(copies) - copies, copies)
         ordered = "places" in docs.column_names
-        taken = docs.take(pa.array(document))
+        taken = docs.select([name for name in ("uid", "source", "token_ids", "bucket", "difficulty") if name in docs.column_names]).take(
+            pa.array(document)
+        )
         rows = {
             "place": pc.list_flatten(docs["places"]) if ordered else pa.array(copy_keys(uid[document], copy, self.seed)),
             "segment": pc.list_flatten(docs["segments"]) if ordered else pa.array(np.zeros(len(document), np.uint16)),
@@ -154,7 +174,7 @@ class Pack(Global):
         for facts in told:
             meta = ShardMeta.from_facts(facts["meta"], "beside")
             packed = self.laid(lengths, meta.row_length, bounds)
-            packed = shuffled(packed, segment, mixed_all(documents.uid ^ mixed_all(rows["copy"].to_numpy().astype(np.uint64) + SHUFFLE)))
+            packed = shuffled(packed, segment, mixed_all(rows["place"].to_numpy() ^ mixed_all(np.array([self.seed], np.uint64) + SHUFFLE)))
             table = shard_table(meta, facts["sources"], documents, packed)
             of_row = segment[packed.document[np.flatnonzero(begins_run(packed.row))]]
             begins = np.flatnonzero(begins_run(of_row))
@@ -167,7 +187,9 @@ class Pack(Global):
                         "row_length": meta.row_length,
                         "segments": [[int(of_row[row]), int(row)] for row in begins],
                         "cut": int((lengths > meta.row_length).sum()) if self.packer != "concatenate" else cut_pieces(packed),
-                        "fewest_rows": fewest_rows(lengths, meta.row_length),
+                        "fewest_rows": fewest_rows(lengths, meta.row_length)
+                        if self.packer != "concatenate"
+                        else -(-int(lengths.sum()) // meta.row_length),
                         "document_lengths": np.bincount(np.minimum(np.frexp(lengths)[1], 31), minlength=32).tolist(),
                     },
                 )
@@ -191,8 +213,8 @@ class Pack(Global):
             rows=row,
         )
 
-    def finish(self, flow: Flow, meta: ShardMeta, shards: list[dict[str, Any]], tokens: int) -> None:
-        """The index, and the tokenizer beside it. No token may be lost or come twice."""
+    def finish(self, flow: Flow, meta: ShardMeta, shards: list[dict[str, Any]], tokens: int, documents: int) -> None:
+        """The index, and the tokenizer beside it. No token and no document may be lost or come twice."""
         first_rows = np.append(0, np.cumsum([shard["rows"] for shard in shards]))
         segments = [(number, int(first_rows[i]) + row) for i, shard in enumerate(shards) for number, row in shard["segments"]]
         begins = [row for i, (number, row) in enumerate(segments) if i == 0 or number != segments[i - 1][0]]

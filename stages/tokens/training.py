@@ -15,24 +15,21 @@ from collections.abc import Iterable
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from kernels.pieces import LETTER, MARK, Rules, pattern_of
+
 SPECIALS = {"eos": "<|endoftext|>", "bos": "<|begin_of_text|>", "pad": "<|pad|>"}  # ids 0, 1, 2
 LEAST = 256 + len(SPECIALS)  # every byte has a token, so that every text has
+LONGEST_PIECE = 64  # characters
 
 
-def pattern(digits: int) -> str:
-    """What stays together; every character is in exactly one of the groups."""
-    return (
-        r"[^\r\n\p{L}\p{M}\p{N}]?[\p{L}\p{M}]{1,64}"  # a word, with one sign or space before it
-        rf"|\p{{N}}{{1,{digits}}}"
-        r"| ?[^\s\p{L}\p{M}\p{N}]{1,64}[\r\n]{0,64}"  # signs, with the end of their line
-        r"|\s{0,64}[\r\n]{1,64}"
-        r"|\s{1,64}(?!\S)|\s{1,64}"  # of a run of spaces the last goes with the word
-    )
+def rules_of(digits: int) -> Rules:
+    """What stays together: a word with one sign or space before it; digits; signs with the end of their line; spaces, the last of which goes with the word."""
+    return Rules(word=LETTER | MARK, any_sign=1, contractions=0, digits=digits, breaks=1, longest=LONGEST_PIECE)
 
 
 def untrained(digits: int) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
-    split = pre_tokenizers.Split(Regex(pattern(digits)), "isolated")
+    split = pre_tokenizers.Split(Regex(pattern_of(rules_of(digits))), "isolated")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer

@@ -276,3 +276,11 @@ def test_tune_explains_what_it_cannot_do(tmp_path: Path, calls, setting: str, me
     go(recipe(tmp_path, *RULES), out)
     with pytest.raises(RecipeError, match=re.escape(message)):
         tune(str(out), [setting])
+
+
+def test_tokens_of_a_text_that_is_rewritten_afterwards_do_not_count(tmp_path):
+    text = "name: r\nsources: {a: {jsonl: {path: in}}}\nstages:\n  - tokenize\n  - personal_data\n  - pack\n"
+    path = tmp_path / "r.yaml"
+    path.write_text(text)
+    with pytest.raises(RecipeError, match=r"pack needs the signal tokens.*put tokenize before it"):
+        make_plan(recipes.load(path))

@@ -47,6 +47,7 @@ class Kept:
 class Scattered:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        self.partial = False
         self.saved: dict[str, tuple[Kept, dict[str, Any]]] = {}
         self.rounds: list[str] = []
         self.told: dict[str, Any] = {}

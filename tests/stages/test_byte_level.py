@@ -93,7 +93,7 @@ def by_kernels(encoder: Encoder, texts: list[str]) -> list[bool]:
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(deadline=None)
 @given(texts)
-@example([" <tool>a", "a.*+", "\u1100\u1161", "A\u030a", "the mills 's ſ 'ſ"])
+@example([" <tool>a", "a.*+", "\u1100\u1161", "A\u030a", "the mills 's ſ 'ſ 'ſong 'LLama 'Vex"])
 def test_ids_are_those_of_the_package(family, texts):
     encoder = encoder_for(family)
     wanted = of_package(encoder, texts)
@@ -101,13 +101,25 @@ def test_ids_are_those_of_the_package(family, texts):
     assert of_ours(encoder, pa.chunked_array([pa.array(["a", *texts, None], pa.string())[1:]])) == [*wanted, []]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+POINTS_THERE_ARE = [chr(point) for point in range(POINTS) if not 0xD800 <= point < 0xE000]
+
+
+@pytest.mark.parametrize("family", ["ours", "gpt2"])
 def test_every_character_there_is(family):
     encoder = encoder_for(family)
-    points = [chr(point) for point in range(POINTS) if not 0xD800 <= point < 0xE000]
-    texts = [between.join(points[i : i + 2048]) for i in range(0, len(points), 2048) for between in ("", "a", " ", "7 ")]
-    assert len(texts) > 2000
+    texts = [between.join(POINTS_THERE_ARE[i : i + 4096]) for i in range(0, 1 << 18, 4096) for between in ("", "a ")]
+    texts += ["".join(POINTS_THERE_ARE[i : i + 4096]) for i in range(1 << 18, POINTS, 4096)]
+    assert len(texts) > 300
     assert of_ours(encoder, column(texts)) == of_package(encoder, texts)
+
+
+@pytest.mark.parametrize("behind", ["", "\u0301", "\u0323", "\u09be", "\u1161", "\u11a8", "\u093c"])
+def test_what_is_held_to_be_normal_is_so_to_the_package(behind):
+    texts = [f"a{c}{behind}a" for c in POINTS_THERE_ARE]
+    able = by_kernels(encoder_for("qwen2"), texts)
+    kept = "".join(text for text, is_able in zip(texts, able, strict=True) if is_able)
+    assert normalizers.NFC().normalize_str(kept) == kept and len(kept) > 100_000
+    assert sum(able) < len(texts)
 
 
 def test_what_is_a_letter_is_what_the_package_has_as_one():
@@ -117,6 +129,7 @@ def test_what_is_a_letter_is_what_the_package_has_as_one():
         assert bool(letters.pre_tokenize_str(chr(point))) == bool(classes()[point] & byte_level.LETTER)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["ours", "gpt2", "llama3", "qwen2"])
 @pytest.mark.parametrize("file", ["prose", "rule_verdicts", "languages"])
 def test_ids_of_real_texts_are_those_of_the_package(family, file):
@@ -125,7 +138,7 @@ def test_ids_of_real_texts_are_those_of_the_package(family, file):
         pytest.skip(f"{path} is not here")
     texts = pq.read_table(path, columns=["text"])["text"].to_pylist()
     if file == "rule_verdicts" and family != "ours":
-        texts = texts[::4]
+        texts = texts[::16]
     encoder = encoder_for_real(family)
     found = encoder.encode(column(texts))
     assert encoder.by == "kernels" and len(found.ids) > 100_000
@@ -177,6 +190,12 @@ def test_a_special_token_that_is_a_piece_is_text():
     assert found.offsets.tolist() == wanted.offsets.tolist() and not found.special.any()
 
 
+def with_too_many_tokens() -> str:
+    tokenizer = Tokenizer.from_str(TRAINED)
+    tokenizer.add_tokens([f"{i * 7919 % 65537:x}" * 40 for i in range(20_000)])
+    return tokenizer.to_str()
+
+
 def changed(**changes: Any) -> str:
     settings = json.loads(TRAINED)
     for name, value in changes.items():
@@ -203,18 +222,20 @@ def without_bytes() -> str:
         (like(r"\p{L}+|\s"), "pre-tokenizer"),
         (without_bytes(), "no token for some bytes"),
         (unigram(), "pre-tokenizer"),
+        (with_too_many_tokens(), "too many to look for"),
     ],
 )
 def test_other_tokenizers_are_the_packages(tokenizer, reason):
     encoder = Encoder(tokenizer)
     assert encoder.kernels is None and encoder.by.startswith("tokenizers (") and reason in encoder.by
     texts = ["mill pail", "", "alp"]
-    assert of_ours(encoder, column(texts)) == of_package(encoder, texts)
+    if reason != "dropout":
+        assert of_ours(encoder, column(texts)) == of_package(encoder, texts)
 
 
 def test_one_difference_on_the_sample_sends_all_to_the_package(monkeypatch):
     wrong = classes().copy()
-    wrong[ord("ſ")] = 0
+    wrong[ord("i")] = 0
     monkeypatch.setattr(byte_level, "classes", lambda: wrong)
     with pytest.raises(Unfit, match="on a sample its ids are others"):
         ByteLevel(Encoder(TRAINED).tokenizer)

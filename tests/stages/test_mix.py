@@ -139,6 +139,35 @@ def test_a_proxy_repeats_sources_as_the_run_it_stands_for():
         assert epochs[1] == pytest.approx(epochs[0], rel=0.1)
 
 
+def test_of_a_part_of_the_input_the_budget_is_lowered_and_said():
+    rows = made(500)
+    flow = Scattered(0)
+    flow.partial = True
+    Mix(method="given", weights={"web": 1, "code": 1, "books": 1}, budget=1e9).run(
+        flow.parts(pa.Table.from_pylist(rows, schema=SCHEMA)), flow
+    )
+    assert any("was lowered" in warning for warning in flow.told["mix"]["warnings"])
+    epochs = {source["source"]: source["epochs"] for source in flow.told["mix"]["sources"]}
+    assert 3 < max(epochs.values()) <= 4.001
+
+
+def test_values_with_slashes_are_sources_of_their_own():
+    rows = [
+        row | {"source": source, "language": language}
+        for row, (source, language) in zip(made(400), [("a/b", "c"), ("a", "b/c")] * 200, strict=True)
+    ]
+    _, flow = mixed(rows, Mix(by=["source", "language"]))
+    assert [source["source"] for source in flow.told["mix"]["sources"]] == ["a/b\\/c", "a\\/b/c"]
+
+
+def test_mixing_twice_or_after_the_order_is_refused():
+    table = pa.Table.from_pylist(made(10), schema=SCHEMA)
+    for column, message in (("copies", "mixed before"), ("bucket", "before `order`")):
+        flow = Scattered(0)
+        with pytest.raises(CannotRun, match=message):
+            Mix().run(flow.parts(table.append_column(column, pa.array([1] * 10, pa.int16()))), flow)
+
+
 def test_a_proxy_that_loses_a_source_says_which():
     rows = [*made(2000), {"uid": 5, "source": "notes", "text": "", "language": "en", "tokens": 100}]
     mix = Mix(method="temperature", temperature=5.0, max_epochs=1e9, budget=1000, stands_for=1_000_000)

@@ -148,6 +148,41 @@ def test_without_an_order_rows_are_shuffled():
     assert abs(np.corrcoef(np.arange(len(many)), many)[0, 1]) < 0.1
 
 
+def test_another_seed_is_another_order():
+    rows = made(1500, copies=1)
+    places = []
+    for pack, order in [
+        (Pack(row_length=64, seed=0), None),
+        (Pack(row_length=64, seed=1), None),
+        (Pack(row_length=64), Order(seed=3)),
+        (Pack(row_length=64), Order(seed=4)),
+    ]:
+        table = next(iter(packed(rows, pack, order).published.values()))
+        places.append({uid: at for at, uids in enumerate(table["doc_uids"].to_pylist()) for uid in uids})
+    for a, b in [(0, 1), (2, 3)]:
+        both = np.array([(places[a][uid], places[b][uid]) for uid in places[a]], np.float64)
+        assert abs(np.corrcoef(both.T)[0, 1]) < 0.1
+
+
+def test_other_documents_are_another_fingerprint():
+    prints = {
+        json.loads(packed(made(50, seed), Pack(row_length=64)).left["shards/64/index.json"])["meta"]["fingerprint"] for seed in (0, 1, 2)
+    }
+    assert len(prints) == 3
+
+
+def test_places_of_some_documents_alone_are_refused():
+    flow = Scattered(0)
+    rows = made(40)
+    ordered = Order(by="hard", schedule="ascending").run(flow.parts(pa.Table.from_pylist(rows[:20], schema=SCHEMA)), flow)
+    late = flow.parts(pa.Table.from_pylist(rows[20:], schema=SCHEMA))
+    joined = type(late)([table for _, table in [*ordered.tables, *late.tables]])
+    flow.hand_on("tokenizer", TOKENIZER)
+    flow.hand_on("tokenizer_json", "{}")
+    with pytest.raises(CannotRun, match="let it join before `order`"):
+        Pack(row_length=64).run(joined, flow)
+
+
 def test_what_is_missing_is_said():
     flow = Scattered(0)
     with pytest.raises(CannotRun, match="put `tokenize` before it"):

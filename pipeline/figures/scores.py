@@ -1,0 +1,167 @@
+"""Figures of scores: what a judge says of itself, how scores lie in each source and language, where thresholds cut, examples at each tenth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipeline.figures.blocks import Block, Facts, Figures, Report, Warnings, first_of, relative
+from pipeline.words import as_number, as_percent, as_share, as_short, one_line
+
+FIGURES = {
+    "auc": "AUC",
+    "auc_mean": "AUC, mean of classes",
+    "accuracy": "accuracy",
+    "kappa_quadratic": "kappa by distance",
+    "average_precision": "average precision",
+    "calibration_error": "calibration error",
+    "f1": "best F1",
+    "spearman": "rank correlation",
+}
+MOST_CUTS = 20
+
+
+def scores(report: Report) -> list[Block]:
+    found = report["scores"]
+    blocks: list[Block] = card(found["judge"]) if found.get("judge") else []
+    blocks += [thresholds(report["thresholds"])] if report.get("thresholds") else []
+    blocks += [buckets(report["quantile_buckets"])] if report.get("quantile_buckets") else []
+    if not found["signals"]:
+        return [*blocks, Warnings(["no document has a score"])] if found["of"] else blocks
+    for one in found["signals"]:
+        blocks += signal(one, found)
+    return blocks
+
+
+def card(its: Report) -> list[Block]:
+    """Of the judge itself; what it was trained on, and how it did on what it had not seen."""
+    blocks: list[Block] = []
+    training = its.get("training") or {}
+    for head in its["heads"]:
+        found = (its.get("metrics") or {}).get(head["name"])
+        metrics = found if isinstance(found, dict) else {}
+        labels = f": {', '.join(map(str, head['labels']))}" if head["labels"] else f" from {head['low']:g} to {head['high']:g}"
+        pairs = [("kind", str(its["kind"])), ("says", f"{head['meaning']} ({head['kind']}{labels})")]
+        pairs += [("trained on", f"{as_number(training['texts'])} texts")] if isinstance(training.get("texts"), int) else []
+        measured = ", ".join(f"{words} {metrics[name]:.4f}" for name, words in FIGURES.items() if is_number(metrics.get(name)))
+        texts = f" ({as_number(metrics['texts'])} texts)" if is_number(metrics.get("texts")) else ""
+        pairs += [("held out" + texts, measured or "nothing: nobody knows how good it is")]
+        pairs += [("stands on", "; ".join(map(str, its["attribution"])))] if its.get("attribution") else []
+        blocks.append(Facts(f"Judge of {head['name']}", pairs))
+        if isinstance(metrics.get("reliability"), list) and len(head["labels"]) == 2:
+            blocks.append(calibration(metrics["reliability"], str(head["labels"][1])))
+    return blocks
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def calibration(reliability: Sequence[Mapping[str, Any]], good: str) -> Figures:
+    told = [
+        row
+        for row in reliability
+        if isinstance(row, dict) and all(is_number(row.get(name)) for name in ("decile", "texts", "score", "good"))
+    ]
+    rows = [(str(row["decile"]), as_number(row["texts"]), f"{row['score']:.3f}", as_percent(row["good"])) for row in told]
+    note = "Of texts that were held out: the mean score of each tenth, and how many of them truly are so."
+    bars = [min(1.0, max(0.0, float(row["good"]))) for row in told]
+    return first_of(Figures("Calibration", ("tenth", "texts", "mean score", f"are {good}"), rows, 1, bars, note))
+
+
+def thresholds(found: Sequence[Mapping[str, Any]]) -> Figures:
+    rows = [
+        (
+            str(one["group"]),
+            str(one["signal"]),
+            score_in_words(one["threshold"]),
+            as_percent(one["asked"]),
+            as_percent(one["kept"]),
+            as_number(one["of"]),
+        )
+        for one in found
+    ]
+    head = ("documents", "signal", "threshold", "asked", "kept", "of")
+    return first_of(
+        Figures(
+            "Where the threshold lies",
+            head,
+            rows,
+            2,
+            note="Shares, and what they are of, are in documents or in tokens, as the stage weighs.",
+        )
+    )
+
+
+def buckets(found: Sequence[Mapping[str, Any]]) -> Figures:
+    """The scores between buckets; of many buckets some of them."""
+    rows = []
+    for one in found:
+        cuts = one["cuts"]
+        step = -(-len(cuts) // MOST_CUTS)
+        shown = [f"{number + 1}: {score_in_words(cuts[number])}" for number in range(0, len(cuts), step)]
+        rows.append((str(one["group"]), str(one["signal"]), " · ".join(shown), as_number(one["of"])))
+    note = "Each bucket with the score at which it begins; bucket 0 begins at the lowest."
+    return first_of(Figures("Where buckets begin", ("documents", "signal", "buckets", "of"), rows, 3, note=note))
+
+
+def score_in_words(value: float | None) -> str:
+    return "no score" if value is None else f"{value:.4g}"
+
+
+def signal(one: Report, found: Report) -> list[Block]:
+    pairs = [
+        ("documents with a score", as_number(one["documents"])),
+        ("mean", as_short(one["mean"])),
+        *(
+            [("looked at", f"{as_share(one['documents'] + one['without'], found['of'])} of the documents, in whole parts")]
+            if not found["whole"]
+            else []
+        ),
+        *(
+            [("without a score", f"{as_number(one['without'])} ({as_share(one['without'], one['documents'] + one['without'])})")]
+            if one["without"]
+            else []
+        ),
+    ]
+    blocks: list[Block] = [Facts(str(one["signal"]), pairs), histogram(one)]
+    blocks += [by_group(one, name) for name in one["by"] if len(one["by"][name]) > 1]
+    blocks += [examples(one)] if one["examples"] else []
+    return blocks
+
+
+def edges(one: Report, bins: int) -> list[str]:
+    width = (one["high"] - one["low"]) / bins
+    return [as_short(one["low"] + width * number) for number in range(bins)]
+
+
+def histogram(one: Report) -> Figures:
+    counts = one["counts"]
+    rows = [
+        (edge, as_number(count), as_share(count, one["documents"])) for edge, count in zip(edges(one, len(counts)), counts, strict=True)
+    ]
+    return Figures(f"How {one['signal']} lies", ("from", "documents", "share"), rows, 1, relative(counts))
+
+
+def by_group(one: Report, name: str) -> Figures:
+    """Shares of each group's documents, two bins as one."""
+    rows = []
+    for group, counts in one["by"][name].items():
+        pairs = [counts[i] + counts[i + 1] for i in range(0, len(counts), 2)]
+        rows.append((str(group), as_number(sum(counts)), *(as_share(pair, sum(counts)) for pair in pairs)))
+    head = (name, "documents", *(f"from {edge}" for edge in edges(one, len(one["counts"]) // 2)))
+    return first_of(Figures(f"How {one['signal']} lies, by {name}", head, rows, 1))
+
+
+def examples(one: Report) -> Figures:
+    rows = [
+        (
+            str(example["tenth"]),
+            str(example["url"] or example["uid"]),
+            one_line(str(example["text"])) or "(no text)",
+            f"{example['score']:.4g}",
+        )
+        for example in one["examples"]
+    ]
+    note = "Documents of each tenth, from the lowest scores to the highest; gristmill inspect OUT --uid shows one whole."
+    return Figures(f"Examples by {one['signal']}", ("tenth", "document", "begins", "score"), rows, 3, note=note)

@@ -1,0 +1,38 @@
+"""Groups of documents that are alike in some columns, each with a name that no other group can have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stages.stage import CannotRun
+
+NO_VALUE = "(none)"
+
+
+def group_names(docs: pa.Table, columns: Sequence[str], what: str) -> pa.Array:
+    """Values joined by "/", those in them escaped; (none) where there is no value. `what` says what the columns are for."""
+    for column in columns:
+        if column not in docs.column_names:
+            raise CannotRun(f"documents have no column {column!r} {what}")
+    if not columns:
+        return pa.array(["all"]).take(pa.array([0] * len(docs), pa.int64()))
+    parts = []
+    for column in columns:
+        text = pc.fill_null(docs[column].cast(pa.string()), NO_VALUE)
+        parts.append(text if len(columns) == 1 else pc.replace_substring(pc.replace_substring(text, "\\", "\\\\"), "/", "\\/"))
+    joined = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "/")
+    return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
+
+
+def numbers_of(docs: pa.Table, signal: str) -> pa.ChunkedArray:
+    """A signal as float64, null where there is none; texts and lists are no signals."""
+    if signal not in docs.column_names:
+        raise CannotRun(f"documents have no signal {signal!r}; a stage before this one must measure it")
+    kind = docs.schema.field(signal).type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise CannotRun(f"{signal!r} is of type {kind}, and a number is needed")
+    values = docs[signal]
+    return values.cast(pa.int8()).cast(pa.float64()) if pa.types.is_boolean(kind) else values.cast(pa.float64(), safe=False)

@@ -1,0 +1,89 @@
+"""Which language model answers, and by what: vLLM or transformers in this process, or an endpoint in OpenAI's manner."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from stages.judge.judge import on_device
+from stages.stage import PLACEMENT, Settings
+
+if TYPE_CHECKING:
+    from classifiers.llm import LanguageModel
+
+
+class BackEnd(Settings):
+    """A model by name (of a hub, or of an endpoint) or by folder."""
+
+    model_config = ConfigDict(protected_namespaces=())  # older pydantic warns of `model_path`
+
+    model: Annotated[str, Field(description="its name on a hub, or the name by which the endpoint knows it")] = ""
+    model_path: Annotated[str, Field(description="or its folder; what it holds counts, not where it lies")] = ""
+    endpoint: Annotated[str, Field(description="address of a server in OpenAI's manner, up to /v1", json_schema_extra=PLACEMENT)] = ""
+    engine: Annotated[Literal["vllm", "transformers"], Field(description="what runs the model in this process, without an endpoint")] = (
+        "vllm"
+    )
+    form: Annotated[
+        Literal["chat", "completions", "tokens"],
+        Field(description="how it is asked: chat; bare text (base models); of an endpoint also token ids, for vLLM's server"),
+    ] = "chat"
+    revision: Annotated[str, Field(description="a commit on the hub; of an endpoint, your word for which weights answer")] = ""
+    quantization: Annotated[str, Field(description="vLLM's word for it, where the checkpoint does not say")] = ""
+    longest_prompt: Annotated[int, Field(description="tokens of prompt and answer together (vLLM)", ge=64)] = 8192
+    key_variable: Annotated[str, Field(description="the environment variable with the endpoint's key", json_schema_extra=PLACEMENT)] = ""
+    connections: Annotated[int, Field(description="requests to an endpoint at a time", ge=1, json_schema_extra=PLACEMENT)] = 64
+    timeout: Annotated[float, Field(description="seconds of a whole exchange with an endpoint", gt=0, json_schema_extra=PLACEMENT)] = 300.0
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"], Field(description="of transformers; auto: a GPU if there is one", json_schema_extra=PLACEMENT)
+    ] = "auto"
+
+    @model_validator(mode="after")
+    def _names_a_model(self) -> Self:
+        if bool(self.model) == bool(self.model_path) and not (self.endpoint and self.form == "tokens"):
+            raise ValueError("name the model by one of `model` and `model_path`")
+        if self.endpoint and not self.model:
+            raise ValueError("`model`: the name by which the endpoint knows it")
+        if self.form == "tokens" and not self.endpoint:
+            raise ValueError("`form: tokens` is for an endpoint; in this process prompts are token ids anyway")
+        return self
+
+    @property
+    def in_process_on_gpu(self) -> bool:
+        return not self.endpoint and (self.engine == "vllm" or self.device != "cpu")
+
+    def opened(self, tensor_parallel: int = 1) -> LanguageModel:
+        """The model, ready to be asked. LanguageModelError says what it lacks."""
+        if self.endpoint:
+            return self._endpoint()
+        name, revision = self.model_path or self.model, self.revision or None
+        if self.engine == "transformers":
+            from classifiers.llm_transformers import TransformersModel
+
+            return TransformersModel(name, revision, chat=self.form == "chat", device=on_device(self.device))
+        from classifiers.llm_vllm import VllmModel, VllmSettings
+
+        settings = VllmSettings(
+            revision=revision,
+            chat=self.form == "chat",
+            tensor_parallel=tensor_parallel,
+            quantization=self.quantization or None,
+            longest_prompt=self.longest_prompt,
+        )
+        return VllmModel(name, settings)
+
+    def _endpoint(self) -> LanguageModel:
+        from classifiers.llm_http import Endpoint, HttpModel
+        from classifiers.llm_tokens import PromptTokens
+
+        tokens = PromptTokens.load(self.model_path or self.model, self.revision or None) if self.form == "tokens" else None
+        endpoint = Endpoint(
+            self.endpoint,
+            self.model,
+            form=self.form,
+            key_variable=self.key_variable,
+            revision=self.revision,
+            connections=self.connections,
+            timeout=self.timeout,
+        )
+        return HttpModel(endpoint, tokens)

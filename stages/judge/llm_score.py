@@ -1,0 +1,140 @@
+"""Marks of a language model as a signal: by a rubric of your own, or by what MEDU found a benchmark to ask (docs/medu.md)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from stages.judge.back_end import BackEnd
+from stages.stage import PLACEMENT, Annotate, CannotRun
+
+if TYPE_CHECKING:
+    from classifiers.llm import Answer, LanguageModel
+    from classifiers.llm_answers import AnswerFolder
+    from classifiers.llm_rubric import Asking
+
+MEDU_LABELS = {"Great": 1.0, "Good": 0.75, "Okay": 0.5, "Poor": 0.25, "Useless": 0.0}
+SHOWN, EXCERPT = 3, 160
+
+
+class LlmScore(BackEnd, Annotate):
+    """Have a language model mark each document from 0 to 1; a document of which the answer cannot be read has no mark (null).
+
+    Answers are asked for once: a run goes on from its journal, and `cache_path` keeps them for other runs too. Too many unreadable ones stop the run.
+    """
+
+    rubric: Annotated[str, Field(description="what to judge, in your words; each label's meaning too")] = ""
+    description_file: Annotated[str, Field(description="instead of a rubric: a description that `gristmill medu` wrote")] = ""
+    labels: dict[str, float] = Field(
+        default=MEDU_LABELS, description="of a rubric: the words that a mark may be, each with its number from 0 to 1"
+    )
+    reading: Annotated[
+        Literal["at_once", "reasoned"],
+        Field(description="one pass, and the expected mark by all labels' probabilities; or reasoning that ends with a label"),
+    ] = "at_once"
+    cut: Annotated[int, Field(description="tokens of a document that are shown, of 4 bytes each", ge=1)] = 512
+    max_tokens: Annotated[int, Field(description="of a reasoned answer", ge=16)] = 1024
+    signal: Annotated[str, Field(description="the name of the signal", pattern=r"^[a-z][a-z0-9_]*$")] = "llm_score"
+    most_failures: Annotated[
+        float, Field(description="the share of unreadable answers in a batch beyond which the run stops", ge=0, le=1)
+    ] = 0.02
+    cache_path: Annotated[
+        str,
+        Field(
+            description="a folder in which answers are kept for other runs: one that is there, or a whole path", json_schema_extra=PLACEMENT
+        ),
+    ] = ""
+
+    adds: ClassVar[tuple[str, ...]] = ("llm_score",)
+    needs: ClassVar[tuple[str, ...]] = ("text",)
+    costly: ClassVar[bool] = True
+    patience: ClassVar[float] = 86_400.0  # a batch of reasoned answers takes hours on a small machine
+
+    @model_validator(mode="after")
+    def _asks_something(self) -> Self:
+        if bool(self.rubric) == bool(self.description_file):
+            raise ValueError("give one of `rubric` and `description_file`")
+        if self.description_file and self.labels != MEDU_LABELS:
+            raise ValueError("`labels` are for a rubric; MEDU has its own")
+        if self.cache_path and not (Path(self.cache_path).is_absolute() or Path(self.cache_path).is_dir()):
+            raise ValueError(f"cache_path: there is no folder {self.cache_path} beside the recipe; make it, or give a whole path")
+        try:
+            self.asking()
+        except OSError as error:
+            raise ValueError(f"description_file: {self.description_file} cannot be read ({error.strerror})") from error
+        return self
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        return (self.signal,)
+
+    @property
+    def gpu(self) -> bool:
+        return self.in_process_on_gpu
+
+    def asking(self) -> Asking:
+        from classifiers.llm_rubric import ByDescription, ByRubric
+
+        if self.rubric:
+            return ByRubric(self.rubric, self.labels, self.reading, self.max_tokens)
+        return ByDescription(Path(self.description_file).read_text(encoding="utf-8"), self.reading, self.max_tokens)
+
+    def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        from classifiers.llm import LanguageModelError
+        from classifiers.llm_account import Account
+        from classifiers.llm_cache import answered
+        from classifiers.medu_sample import cut_texts
+
+        asking = self.asking()
+        texts = cut_texts([text or "" for text in batch.column("text").to_pylist()], self.cut)
+        requests = [asking.request(text) for text in texts]
+        answers: dict[int, Answer] = {}
+        try:
+            model = opened(BackEnd(**{name: getattr(self, name) for name in BackEnd.model_fields}))
+            cache = answers_in(self.cache_path) if self.cache_path else None
+            answers.update(answered(model, requests, Account(), cache))
+        except LanguageModelError as error:
+            raise CannotRun(str(error)) from error
+        read = [asking.mark(answers[row]) for row in range(len(texts))]
+        self.gate(batch, [kind for _, kind in read], [answers[row] for row in range(len(texts))])
+        return {self.signal: pa.array([mark for mark, _ in read], pa.float32())}
+
+    def gate(self, batch: pa.RecordBatch, kinds: Sequence[str], answers: Sequence[Answer]) -> None:
+        """One unreadable answer is a document without a mark; many are a model, a prompt or a server that does not do its work."""
+        failed = [row for row, kind in enumerate(kinds) if kind]
+        if len(failed) <= (max(1.0, self.most_failures * len(kinds)) if self.most_failures else 0):
+            return
+        said = ", ".join(f"{count:,} {kind}" for kind, count in Counter(kinds[row] for row in failed).most_common())
+        shown = "".join(f"\n  document {_name(batch, row)}: {kinds[row]}: {_end_of(answers[row])}" for row in failed[:SHOWN])
+        raise CannotRun(
+            f"{len(failed):,} of {len(kinds):,} answers could not be read ({said}), more than {self.most_failures:.1%}. Some of them:{shown}"
+        )
+
+
+@lru_cache(2)
+def opened(back_end: BackEnd) -> LanguageModel:
+    """Once in each process."""
+    return back_end.opened()
+
+
+@lru_cache(8)
+def answers_in(folder: str) -> AnswerFolder:
+    """Open while the process lives: it holds the lock on its file."""
+    from classifiers.llm_answers import AnswerFolder
+
+    return AnswerFolder(folder)
+
+
+def _name(batch: pa.RecordBatch, row: int) -> str:
+    return f"{batch.column('uid')[row].as_py():016x}" if "uid" in batch.schema.names else str(row)
+
+
+def _end_of(answer: Answer) -> str:
+    text = answer.detail or answer.text
+    return repr(text if len(text) <= EXCERPT else "..." + text[-EXCERPT:])

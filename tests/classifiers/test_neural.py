@@ -1,0 +1,376 @@
+"""Neural judges: trained on easy texts they tell them apart; they are saved whole or refused; a score stands for itself."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import neural_makings as makings
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from classifiers.artifact import DESCRIPTION, _seal, _written
+from classifiers.card import JudgeCard
+from classifiers.encoder import Encoder
+from classifiers.judge import JudgeError, NotExplained, load_judge
+from classifiers.neural import Network, NeuralJudge, from_transformers, neural_judge, preprocessing_of
+from classifiers.neural_scoring import Pace, packed_rows, steps_of
+from classifiers.neural_training import NeuralRecipe, head_losses, spearman, targets_of, train_neural, updates_of
+from classifiers.text_tokens import Ahead, TextTokenizer, Tokens, tokenised
+from trainer import checkpoint
+from trainer.optim import AdamW
+from trainer.parallel import current_ranks
+from trainer.schedule import Schedule
+
+HEADS = (makings.QUALITY, makings.TOPIC, makings.VALUE)
+QUICK = NeuralRecipe(
+    epochs=6, update_tokens=1000, step_tokens=600, optimizer=AdamW(rate=2e-3), schedule=Schedule(warmup=0.1), dropout=0.0, held_out=0.25
+)
+
+
+@pytest.fixture(scope="module")
+def trained() -> NeuralJudge:
+    torch.set_num_threads(1)
+    return train_neural(makings.labelled_table(), HEADS, makings.tokenizer(), makings.small_shape(), QUICK, group="host")
+
+
+@pytest.fixture(scope="module")
+def random_judge() -> NeuralJudge:
+    torch.manual_seed(1)
+    network = Network(Encoder(makings.small_shape()), HEADS)
+    for parameter in network.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    network.heads.weight.data[-1] *= 0.1
+    network.heads.bias.data[-1] = 0.5  # inside the range of the regression
+    return neural_judge(JudgeCard("neural", HEADS, preprocessing_of(64)), network, makings.tokenizer())
+
+
+def test_three_heads_learn_from_labels_of_which_a_third_is_missing(trained: NeuralJudge) -> None:
+    metrics = trained.card.metrics
+    assert metrics["quality"]["auc"] > 0.95
+    assert metrics["topic"]["accuracy"] > 0.7
+    assert metrics["educational_value"]["spearman"] > 0.65
+    facts = trained.card.training
+    assert facts["texts"] + facts["held_out"] == 600 and 60 < facts["held_out"] < 260
+    scores = trained.score(pa.array(["lens light theorem proof energy field", "click buy cart login sale deal"]))
+    assert scores["quality"][0] > 0.8 > 0.2 > scores["quality"][1]
+    assert scores["topic"].dtype == np.float32 and scores["educational_value"][0] > scores["educational_value"][1]
+
+
+def test_a_missing_label_gives_no_loss_and_no_gradient() -> None:
+    logits = torch.randn(4, 5, requires_grad=True)
+    nan = float("nan")
+    targets = torch.tensor([[1.0, nan, 0.4], [nan, 2.0, nan], [nan, nan, nan], [0.0, 1.0, 0.9]])
+    sums = head_losses(logits, targets, torch.tensor([1.0, 2.0, 1.0, 1.0]), HEADS)
+    first = torch.nn.functional.binary_cross_entropy_with_logits(logits[[0, 3], 0], torch.tensor([1.0, 0.0]), reduction="sum")
+    second = 2 * torch.nn.functional.cross_entropy(logits[1:2, 1:4], torch.tensor([2]))
+    second = second + torch.nn.functional.cross_entropy(logits[3:, 1:4], torch.tensor([1]))
+    third = ((logits[[0, 3], 4] - torch.tensor([0.4, 0.9])) ** 2).sum()
+    assert torch.allclose(sums, torch.stack([first, second, third]))
+    sums.sum().backward()
+    assert (logits.grad[2] == 0).all() and logits.grad[1, 0] == 0 and logits.grad[0, 0] != 0
+
+
+def test_targets_are_checked() -> None:
+    assert targets_of(pa.chunked_array([["good", None, "bad"]]), makings.QUALITY)[[0, 2]].tolist() == [1, 0]
+    assert targets_of(pa.chunked_array([[0.25, 1.0]]), makings.QUALITY).tolist() == [0.25, 1.0]
+    assert targets_of(pa.chunked_array([[2.5, 5.0]]), makings.VALUE).tolist() == [0.5, 1.0]
+    for column, head in (
+        ([0.5, 1.5], makings.QUALITY),
+        ([0.5], makings.TOPIC),
+        ([-1.0], makings.VALUE),
+        ([float("inf")], makings.VALUE),
+        (["fine"], makings.TOPIC),
+    ):
+        with pytest.raises(JudgeError, match=head.name):
+            targets_of(pa.chunked_array([column]), head)
+
+
+def test_a_score_is_the_same_alone_among_others_and_in_any_batches(random_judge: NeuralJudge) -> None:
+    texts = pa.array([*makings.odd_texts(), *makings.labelled_table(60, 5)["text"].to_pylist()], pa.string())
+    whole = random_judge.outputs(texts)
+    assert {name: len(values) for name, values in whole.items()} == dict.fromkeys(whole, len(texts))
+    for name, values in whole.items():
+        assert np.isfinite(values).all() and values.std() > 1e-4
+        alone = np.concatenate([random_judge.outputs(texts[i : i + 1])[name] for i in range(len(texts))])
+        assert np.abs(values - alone).max() < 1e-5
+    small = random_judge.at("cpu", pace=Pace(step_tokens=100, window_steps=2), ahead=Ahead(workers=3, texts=4))
+    chunked = pa.chunked_array([texts[:7], texts[7:7], texts[7:]]).cast(pa.large_string())
+    for judge, column in ((small, texts), (small, chunked), (random_judge, pa.concat_arrays([pa.array(["x"]), texts])[1:])):
+        for name, values in judge.outputs(column).items():
+            assert np.abs(values - whole[name]).max() < 1e-5
+    stream = list(small.output_batches([texts[:7], texts[7:7], texts[7:20], texts[20:]]))
+    assert [len(part["quality"]) for part in stream] == [7, 0, 13, len(texts) - 20]
+    assert np.abs(np.concatenate([part["topic"] for part in stream]) - whole["topic"]).max() < 1e-5
+    assert len(random_judge.outputs(texts[:0])["quality"]) == 0
+
+
+def test_steps_that_are_filled_up_for_the_compiler_give_the_same_scores(random_judge: NeuralJudge) -> None:
+    texts = makings.labelled_table(200, 6)["text"]
+    filled = random_judge.at("cpu", pace=Pace(step_tokens=256, compiled=True, filled=0.5))
+    filled.engine.encoder._compiled = filled.engine.encoder._eager
+    shapes: set[int] = set()
+    plain = filled.engine.encoder.forward
+    filled.engine.encoder.forward = lambda packed: (shapes.add(len(packed.tokens_T)), plain(packed))[1]  # type: ignore[method-assign]
+    for name, values in filled.outputs(texts).items():
+        assert np.abs(values - random_judge.outputs(texts)[name]).max() < 1e-5
+    assert 256 in shapes and len(shapes) <= 2
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=200), st.integers(50, 300))
+def test_packing_takes_each_text_once_and_keeps_to_the_budget(lengths: list[int], budget: int) -> None:
+    steps = packed_rows(np.array(lengths), budget)
+    assert sorted(np.concatenate(steps).tolist()) == list(range(len(lengths)))
+    sizes = [sum(lengths[i] for i in step) for step in steps]
+    assert max(sizes) <= budget
+    assert all(size > budget - 50 for size in sizes[:-1])
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=120), st.integers(1, 4), st.integers(1, 30))
+def test_steps_hold_every_token_in_its_place(lengths: list[int], windows: int, piece: int) -> None:
+    ids = np.arange(sum(lengths), dtype=np.int32)
+    ends = np.cumsum(lengths)
+    pieces = [
+        Tokens(ids[ends[i] - lengths[i] : ends[min(i + piece, len(lengths)) - 1]], np.array(lengths[i : i + piece]))
+        for i in range(0, len(lengths), piece)
+    ]
+    seen = {}
+    for step in steps_of(pieces, Pace(step_tokens=64, window_steps=windows, compiled=True, filled=0.9)):
+        assert len(step.tokens) <= 64 and step.cuts[-1] == len(step.tokens) and (np.diff(step.cuts) > 0).all()
+        for row, start, stop in zip(step.rows.tolist(), step.cuts[:-1].tolist(), step.cuts[1:].tolist(), strict=False):
+            seen[row] = step.tokens[start:stop].tolist()
+            assert step.positions[start:stop].tolist() == list(range(stop - start)) and stop - start <= step.longest
+    assert seen == {i: ids[ends[i] - n : ends[i]].tolist() for i, n in enumerate(lengths)}
+
+
+def test_a_long_text_is_cut_before_it_is_tokenised_and_the_ids_are_those_of_the_whole() -> None:
+    tokenizer = makings.tokenizer(32)
+    texts = ["lens light " * 4000, " " * 100_000 + "lens light", "lens", "[SEP] lens [CLS]", "a" * 10_000 + " lens", ""]
+    found = tokenizer.tokens(pa.array(texts))
+    longest: list[int] = []
+    library = Tokenizer.from_str(tokenizer.json)
+    library.encode_special_tokens = True
+    start = 0
+    for text, length in zip(texts, found.lengths.tolist(), strict=True):
+        whole = library.encode(text).ids
+        expected = [2, *whole[1:-1][:30], 3]
+        assert found.ids[start : start + length].tolist() == expected
+        start += length
+        longest.append(length)
+    assert longest[0] == 32 and longest[5] == 2 and 3 not in found.ids[1 : 1 + 30]
+
+
+def test_threads_and_processes_tokenise_the_same() -> None:
+    tokenizer = makings.tokenizer(32)
+    texts = makings.labelled_table(50)["text"].combine_chunks()
+    expected = tokenizer.tokens(texts)
+    for ahead in (Ahead(workers=2, texts=7), Ahead(processes=1, texts=20)):
+        pieces = list(tokenised([texts[:13], texts[13:]], tokenizer, ahead))
+        assert len(pieces) > 2
+        assert np.array_equal(np.concatenate([piece.ids for piece in pieces]), expected.ids)
+
+
+@pytest.mark.parametrize(("precision", "furthest"), [("bf16", 0.02), ("fp8", 0.05), ("int8", 0.03)])
+def test_fewer_bits_keep_the_order_of_scores(trained: NeuralJudge, precision: str, furthest: float) -> None:
+    texts = makings.labelled_table(300, 9)["text"]
+    exact, rough = trained.score(texts), trained.at("cpu", precision).score(texts)  # type: ignore[arg-type]
+    for head in HEADS:
+        assert np.abs(exact[head.name] - rough[head.name]).max() < furthest * (head.high - head.low) * 3
+        correlation = spearman(exact[head.name], rough[head.name])
+        assert correlation is not None and correlation > 0.99
+    again = trained.at("cpu", precision)  # type: ignore[arg-type]
+    alone = np.concatenate([again.score(texts[i : i + 1])["quality"] for i in range(20)])
+    assert np.abs(alone - rough["quality"][:20]).max() < 0.02
+
+
+def test_a_saved_judge_comes_back_the_same(trained: NeuralJudge, tmp_path: Path) -> None:
+    texts = makings.labelled_table(40, 3)["text"]
+    trained.save(tmp_path / "judge")
+    assert sorted(path.name for path in (tmp_path / "judge").iterdir()) == [
+        "config.json",
+        "judge.json",
+        "tokenizer.json",
+        "weights.safetensors",
+    ]
+    loaded = load_judge(tmp_path / "judge")
+    assert isinstance(loaded, NeuralJudge) and loaded.card == trained.card
+    for name, values in trained.outputs(texts).items():
+        assert np.array_equal(values, loaded.outputs(texts)[name])
+    with pytest.raises(NotExplained):
+        loaded.explain("lens", "quality")
+
+
+def reseal(folder: Path, name: str) -> None:
+    """What somebody would do who changes a file and its hash."""
+    facts = json.loads((folder / DESCRIPTION).read_text())
+    facts["files"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    facts["seal"] = _seal(facts)
+    (folder / DESCRIPTION).write_bytes(_written(facts))
+
+
+def test_a_changed_byte_a_wrong_tokenizer_and_other_weights_are_refused(trained: NeuralJudge, tmp_path: Path) -> None:
+    def fresh(name: str) -> Path:
+        trained.save(tmp_path / name)
+        return tmp_path / name
+
+    changed = fresh("changed") / "weights.safetensors"
+    data = bytearray(changed.read_bytes())
+    data[-3] ^= 1
+    changed.write_bytes(data)
+    with pytest.raises(JudgeError, match=r"weights\.safetensors is not the file that was saved"):
+        load_judge(changed.parent)
+    data[-1] ^= 0x40  # an exponent
+    changed.write_bytes(data)
+    reseal(changed.parent, "weights.safetensors")
+    with pytest.raises(JudgeError, match=r"golden text|not finite"):
+        load_judge(changed.parent)
+
+    large = fresh("large") / "tokenizer.json"
+    facts = json.loads(large.read_text())
+    facts["model"]["vocab"]["zebra"] = 300
+    large.write_text(json.dumps(facts))
+    reseal(large.parent, "tokenizer.json")
+    with pytest.raises(JudgeError, match="wrong tokenizer"):
+        load_judge(large.parent)
+
+    other = fresh("other") / "tokenizer.json"
+    facts = json.loads(other.read_text())
+    words = list(facts["model"]["vocab"])
+    ids = dict(zip(words, [0, 1, 2, 3, *range(len(words) - 1, 3, -1)], strict=True))
+    facts["model"]["vocab"] = ids
+    other.write_text(json.dumps(facts))
+    reseal(other.parent, "tokenizer.json")
+    with pytest.raises(JudgeError, match="golden text"):
+        load_judge(other.parent)
+
+    gone = fresh("gone")
+    (gone / "config.json").unlink()
+    with pytest.raises(JudgeError, match=r"config\.json is missing"):
+        load_judge(gone)
+
+    shape = fresh("shape") / "config.json"
+    shape.write_text(shape.read_text().replace('"layers": 2', '"layers": 1'))
+    reseal(shape.parent, "config.json")
+    with pytest.raises(JudgeError, match="does not fit"):
+        load_judge(shape.parent)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "modernbert"])
+def test_classifiers_of_the_fineweb_edu_kind_score_as_in_transformers(family: str, tmp_path: Path) -> None:
+    sizes = {
+        "vocab_size": 300,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_labels": 1,
+    }
+    torch.manual_seed(0)
+    if family == "bert":
+        model = transformers.BertForSequenceClassification(transformers.BertConfig(**sizes, max_position_embeddings=64))
+    elif family == "roberta":
+        model = transformers.RobertaForSequenceClassification(
+            transformers.RobertaConfig(**sizes, max_position_embeddings=66, pad_token_id=1)
+        )
+    else:
+        config = transformers.ModernBertConfig(
+            **sizes, pad_token_id=0, cls_token_id=2, sep_token_id=3, bos_token_id=2, eos_token_id=3, max_position_embeddings=64
+        )
+        model = transformers.ModernBertForSequenceClassification(config)
+    for parameter in model.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    model.eval().save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(makings.tokenizer_json())
+    judge = from_transformers(tmp_path)
+    texts = makings.labelled_table(30, 2)["text"].to_pylist()
+    tokenizer = Tokenizer.from_str(makings.tokenizer_json())
+    with torch.no_grad():
+        expected = [float(model(torch.tensor([tokenizer.encode(text).ids[:64]])).logits) for text in texts]
+    found = judge.score(pa.array(texts))["educational_value"]
+    assert np.abs(found - np.clip(expected, 0, 5)).max() < 1e-4
+    assert len({round(score, 4) for score in expected}) > 20
+    judge.save(tmp_path / "judge")
+    assert np.array_equal(load_judge(tmp_path / "judge").score(pa.array(texts))["educational_value"], found)
+
+
+def test_an_epoch_has_each_text_once_in_an_order_of_its_own() -> None:
+    lengths = np.random.default_rng(0).integers(1, 90, 500)
+    rows = np.flatnonzero(np.arange(500) % 3)
+    epochs = [list(updates_of(lengths, rows, QUICK, epoch)) for epoch in range(2)]
+    for updates in epochs:
+        steps = [step for steps in updates for step in steps]
+        assert sorted(np.concatenate(steps).tolist()) == rows.tolist()
+        assert max(lengths[step].sum() for step in steps) <= 600
+        assert all(1000 <= sum(lengths[step].sum() for step in steps) < 1600 for steps in updates[:-1])
+    assert not np.array_equal(epochs[0][0][0], epochs[1][0][0])
+
+
+def test_a_run_that_was_stopped_ends_with_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = replace(QUICK, epochs=2, checkpoint_every=3, dropout=0.1, held_out=0.0)
+    table = makings.labelled_table(120)
+    straight = train_neural(table, HEADS, makings.tokenizer(), makings.small_shape(), recipe)
+
+    class Stop(Exception):
+        pass
+
+    real, calls = checkpoint.save, []
+
+    def save_and_stop(*args: object) -> Path:
+        path = real(*args)
+        calls.append(path)
+        raise Stop
+
+    monkeypatch.setattr(checkpoint, "save", save_and_stop)
+    with pytest.raises(Stop):
+        train_neural(table, HEADS, makings.tokenizer(), makings.small_shape(), recipe, checkpoints=tmp_path)
+    monkeypatch.undo()
+    torch.manual_seed(77)
+    resumed = train_neural(table, HEADS, makings.tokenizer(), makings.small_shape(), recipe, checkpoints=tmp_path)
+    assert calls[0].name == "step-00000003" and straight.card.training["updates"] > 3
+    weights = resumed.network.state_dict()
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in straight.network.state_dict().items())
+    with pytest.raises(JudgeError, match="other settings"):
+        train_neural(table, HEADS, makings.tokenizer(), makings.small_shape(), replace(recipe, seed=5), checkpoints=tmp_path)
+
+
+def _rank(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    recipe = replace(QUICK, epochs=1, held_out=0.0)
+    judge = train_neural(makings.labelled_table(60), HEADS, makings.tokenizer(), makings.small_shape(), recipe, ranks=current_ranks())
+    torch.save(judge.network.state_dict(), f"{folder}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def test_two_ranks_train_the_judge_that_one_process_trains(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(_rank, (str(tmp_path),), nprocs=2)
+    alone = train_neural(
+        makings.labelled_table(60), HEADS, makings.tokenizer(), makings.small_shape(), replace(QUICK, epochs=1, held_out=0.0)
+    )
+    assert alone.card.training["updates"] > 1
+    for rank in range(2):
+        found = torch.load(tmp_path / f"{rank}.pt")
+        assert all(torch.allclose(tensor, found[name], atol=1e-4) for name, tensor in alone.network.state_dict().items())
+
+
+def test_training_stops_when_the_held_out_loss_has_stopped_falling() -> None:
+    recipe = replace(QUICK, epochs=200, patience=1, evaluate_every=5, optimizer=AdamW(rate=1e-2))
+    judge = train_neural(makings.labelled_table(150), HEADS, makings.tokenizer(), makings.small_shape(), recipe, group="host")
+    facts = judge.card.training
+    assert facts["updates"] < facts["planned_updates"] and facts["best_held_out_loss"] > 0
+
+
+def test_a_tokenizer_needs_room_for_a_text() -> None:
+    with pytest.raises(JudgeError, match="no room"):
+        TextTokenizer(makings.tokenizer_json(), 2)
+    with pytest.raises(JudgeError, match="cannot be read"):
+        TextTokenizer("{}", 64)

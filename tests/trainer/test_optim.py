@@ -1,0 +1,109 @@
+"""One update is one update, however it is cut into batches or spread over ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from trainer.optim import AdamW, clipped, parameter_groups, update
+from trainer.parallel import Ranks
+from trainer.precision import Masters, computing
+
+SETTINGS = AdamW(rate=0.01, weight_decay=0.1, faster=(("2.", 3.0),))
+
+
+def model() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Embedding(9, 4), torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+
+
+def losses(network: torch.nn.Module, parts: list[list[int]], whole: int) -> list[torch.Tensor]:
+    return [(network(torch.tensor(part)) - 1).square().sum() / whole for part in parts]
+
+
+def test_matrices_decay_and_vectors_and_embeddings_do_not() -> None:
+    groups = {(g["weight_decay"], g["lr"]): g["names"] for g in parameter_groups(model(), SETTINGS)}
+    assert groups == {(0.0, 0.01): ["0.weight", "1.bias"], (0.1, 0.01): ["1.weight"], (0.1, 0.03): ["2.weight"], (0.0, 0.03): ["2.bias"]}
+
+
+def test_an_update_from_parts_is_the_update_from_the_whole() -> None:
+    found = []
+    for parts in ([[1, 2, 3, 4, 5]], [[1, 2], [3], [4, 5]]):
+        network = model()
+        optimizer = SETTINGS.optimizer(network)
+        for _ in range(3):
+            made = update(optimizer, list(network.parameters()), losses(network, parts, 5), 0.5, 1.0)
+        found.append((network, made, optimizer))
+    (one, of_one, optimizer), (other, of_other, _) = found
+    assert float(of_one.loss) == pytest.approx(float(of_other.loss)) and float(of_one.norm) > 0
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+    assert sorted(group["lr"] for group in optimizer.param_groups) == pytest.approx([0.005, 0.005, 0.015, 0.015])
+
+
+def test_gradients_are_clipped_to_their_common_norm() -> None:
+    parameters = [torch.zeros(2, requires_grad=True), torch.zeros(1, requires_grad=True)]
+    parameters[0].grad, parameters[1].grad = torch.tensor([3.0, 0.0]), torch.tensor([4.0])
+    assert float(clipped(parameters, 1.0)) == 5.0
+    assert parameters[0].grad.tolist() == pytest.approx([0.6, 0], abs=1e-6) and parameters[1].grad.tolist() == pytest.approx(
+        [0.8], abs=1e-6
+    )
+    assert float(clipped(parameters, 10.0)) == pytest.approx(1, abs=1e-5)
+
+
+def test_a_gradient_that_is_not_finite_moves_nothing() -> None:
+    network = model()
+    optimizer = SETTINGS.optimizer(network)
+    before = [p.clone() for p in network.parameters()]
+    made = update(optimizer, list(network.parameters()), [network(torch.tensor([1])).sum() * float("inf")], 1.0, 1.0)
+    assert not made.norm.isfinite()
+    assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True))
+
+
+def test_masters_keep_what_bf16_would_lose() -> None:
+    network = torch.nn.Linear(1, 1, bias=False).to(torch.bfloat16)
+    network.weight.data.fill_(1.0)
+    masters = Masters(network)
+    optimizer = torch.optim.SGD([{"params": [masters.of(network.weight)], "base_rate": 1e-3, "lr": 1e-3}])
+    for step in range(8):
+        update(optimizer, list(network.parameters()), [network.weight.sum()], 1.0, 10.0, masters=masters)
+        assert float(masters.masters[0].detach()) == pytest.approx(1 - 1e-3 * (step + 1), abs=1e-6)
+    assert float(network.weight.detach()) == 0.9921875  # a step of 0.001 alone is lost in bf16, where the number below 1 is 0.996
+
+
+def test_bf16_is_autocast() -> None:
+    network = torch.nn.Linear(4, 4)
+    with computing(torch.device("cpu"), "bf16"):
+        assert network(torch.ones(1, 4)).dtype == torch.bfloat16
+    with computing(torch.device("cpu"), "float32"):
+        assert network(torch.ones(1, 4)).dtype == torch.float32
+
+
+def _rank(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    ranks = Ranks(rank, 2)
+    network = model()
+    if rank:
+        for parameter in network.parameters():
+            parameter.data.zero_()  # the first rank's weights win
+    ranks.share_weights(network)
+    optimizer = SETTINGS.optimizer(network)
+    for _ in range(3):
+        mine = ranks.mine([[1, 2], [3], [4, 5]])
+        made = update(optimizer, list(network.parameters()), losses(network, list(mine), 5), 1.0, 1.0, ranks)
+    torch.save({"loss": made.loss, **network.state_dict()}, f"{folder}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def test_two_ranks_with_unequal_shares_make_the_update_of_one(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(_rank, (str(tmp_path),), nprocs=2)
+    network = model()
+    optimizer = SETTINGS.optimizer(network)
+    for _ in range(3):
+        made = update(optimizer, list(network.parameters()), losses(network, [[1, 2, 3, 4, 5]], 5), 1.0, 1.0)
+    for rank in range(2):
+        found = torch.load(tmp_path / f"{rank}.pt")
+        assert float(found.pop("loss")) == pytest.approx(float(made.loss))
+        assert all(torch.allclose(tensor, found[name], atol=1e-6) for name, tensor in network.state_dict().items())

@@ -1,0 +1,98 @@
+"""Attention over packed rows: sequences lie end to end in one tensor, nothing is padded, and no token sees another sequence.
+
+T tokens, H heads, D numbers a head; `cuts` are the N + 1 ends of N sequences, int32, `cuts[0] == 0`. A window (left, right) is how far a query
+sees to either side, -1 for no limit: (-1, -1) sees all, (-1, 0) is causal, (64, 64) is ModernBERT's local attention. Where a sequence has
+fewer queries than keys, its last query stands at its last key (as in flash attention).
+
+On CUDA in half precision: `varlen_attn` of torch 2.11 (flash attention 2). Elsewhere: torch's own attention, sequences of one length at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Window = tuple[int, int]
+Attend = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, int, int, Window], Tensor]
+
+EVERYTHING: Window = (-1, -1)
+CAUSAL: Window = (-1, 0)
+
+
+def attend(
+    q_THD: Tensor, k_THD: Tensor, v_THD: Tensor, cuts_q: Tensor, cuts_k: Tensor, longest_q: int, longest_k: int, window: Window
+) -> Tensor:
+    """The heads' answers, T x H x D as the queries. `longest_*` may be any upper bound."""
+    if q_THD.is_cuda and q_THD.dtype in (torch.bfloat16, torch.float16):
+        from torch.nn.attention.varlen import varlen_attn
+
+        answer = varlen_attn(q_THD, k_THD, v_THD, cuts_q, cuts_k, longest_q, longest_k, window_size=window)
+        assert isinstance(answer, Tensor)
+        return answer
+    return attend_by_length(q_THD, k_THD, v_THD, cuts_q, cuts_k, longest_q, longest_k, window)
+
+
+def attend_flash4(
+    q_THD: Tensor, k_THD: Tensor, v_THD: Tensor, cuts_q: Tensor, cuts_k: Tensor, longest_q: int, longest_k: int, window: Window
+) -> Tensor:
+    """By the package flash-attn-4, called directly: torch's own glue to it breaks with its releases. Hopper and later, half precision."""
+    if longest_q == 1:  # a kernel that works on tiles of queries has nothing to win
+        return attend(q_THD, k_THD, v_THD, cuts_q, cuts_k, longest_q, longest_k, window)
+    from flash_attn.cute import flash_attn_varlen_func  # type: ignore[import-not-found]
+
+    answer = flash_attn_varlen_func(
+        q_THD, k_THD, v_THD, cu_seqlens_q=cuts_q, cu_seqlens_k=cuts_k, max_seqlen_q=longest_q, max_seqlen_k=longest_k,
+        causal=window == CAUSAL, window_size=(None, None) if window in (EVERYTHING, CAUSAL) else window,
+    )  # fmt: skip
+    first: Tensor = answer[0] if isinstance(answer, tuple) else answer
+    return first
+
+
+def attend_by_length(
+    q_THD: Tensor, k_THD: Tensor, v_THD: Tensor, cuts_q: Tensor, cuts_k: Tensor, longest_q: int, longest_k: int, window: Window
+) -> Tensor:
+    """On any device, in any precision."""
+    pieces = []
+    for (q_from, q_to, q_each), (k_from, k_to, k_each) in _alike(cuts_q.tolist(), cuts_k.tolist()):
+        q, k, v = (
+            _by_sequence(x[start:stop], each)
+            for x, start, stop, each in ((q_THD, q_from, q_to, q_each), (k_THD, k_from, k_to, k_each), (v_THD, k_from, k_to, k_each))
+        )
+        seen = None if window == EVERYTHING else _seen(q_each, k_each, window, q.device)
+        answer = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=q.shape[1] != k.shape[1])
+        pieces.append(answer.transpose(1, 2).flatten(0, 1))
+    return torch.cat(pieces) if pieces else torch.zeros_like(q_THD)
+
+
+Span = tuple[int, int, int]
+
+
+def _alike(q: list[int], k: list[int]) -> Iterator[tuple[Span, Span]]:
+    """Runs of neighbours with the same lengths: (first token, end, length of each) of the queries, and of the keys. Empty sequences give none."""
+    first = 0
+    while first < len(q) - 1:
+        q_each, k_each = q[first + 1] - q[first], k[first + 1] - k[first]
+        last = first + 1
+        while last < len(q) - 1 and (q[last + 1] - q[last], k[last + 1] - k[last]) == (q_each, k_each):
+            last += 1
+        if q_each:
+            yield (q[first], q[last], q_each), (k[first], k[last], k_each)
+        first = last
+
+
+def _by_sequence(x_THD: Tensor, each: int) -> Tensor:
+    return x_THD.reshape(-1, each, *x_THD.shape[1:]).transpose(1, 2)
+
+
+def _seen(queries: int, keys: int, window: Window, device: torch.device) -> Tensor:
+    left, right = window
+    ahead = torch.arange(keys, device=device) - (torch.arange(queries, device=device) + keys - queries)[:, None]
+    seen = torch.ones_like(ahead, dtype=torch.bool)
+    if left >= 0:
+        seen &= ahead >= -left
+    if right >= 0:
+        seen &= ahead <= right
+    return seen
