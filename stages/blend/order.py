@@ -151,7 +151,7 @@ class Order(Curriculum, Global):
         """Documents that are ranked among themselves: a name for them, their curriculum, and which they are."""
         source = docs["source"].cast(pa.string()) if self.sources else pa.nulls(len(docs), pa.string())
         own = pc.if_else(pc.is_in(source, value_set=pa.array([*self.sources], pa.string())), source, pa.scalar(None, pa.string()))
-        mine = pc.fill_null(pc.binary_join_element_wise("source", own, "="), "all")
+        mine = pc.fill_null(pc.binary_join_element_wise("source", own, "="), "")
         names = pc.binary_join_element_wise(mine, group_names(docs, self.within, "to be ranked within"), " ") if self.within else mine
         names = names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
         encoded = names.dictionary_encode()
