@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tokens a second from one process: our loader in each of its orders, and what others read the same rows with. One JSON line a result.
+"""Tokens a second from one process: our loader in each of its orders, what others read the same rows with, and what makes shards and verifies
+them. One JSON line a result.
 
     python benchmarks/loader.py [--rows N] [--batch-rows N] [--hf PYTHON] [--mosaic PYTHON]
 
@@ -7,13 +8,15 @@ Rows of 2,048 tokens of uint16 from a seed, in four shards, in the page cache. `
 itself costs. `copied`: every batch is copied into one buffer, which would be pinned memory. `int64`: a torch tensor that a model takes. Beside
 `int64` stand others with the same rows in the same batches, each as their documentation says, tensors of int64 at the end, one process, no workers:
 Hugging Face datasets (`load_dataset("arrow")` of our very files, torch format, torch's DataLoader) and mosaicml-streaming (MDS that its own
-writer made of the rows, an ndarray column). Each order and each peer in a process of its own; seconds are CPU seconds.
+writer made of the rows, an ndarray column). Each order and each peer in a process of its own; seconds are CPU seconds. `laid_rows`, `shard_table`:
+documents that are packed already become rows, and a table with all columns; `verify`: looks at every byte of the set; `permuted`: places of a shuffle.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import statistics
@@ -21,13 +24,21 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kernels.pack import Packed
+    from shards.format import Documents, ShardMeta
 
 SEED = 5
 REPEATS = 5
 ROW_LENGTH = 2048
 SHARDS = 4
+SOURCES = ("web", "code", "books")
+TOKENS = "million tokens a second"
 ORDERS = ("as_written", "shuffled", "windows", "stretches")
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 
@@ -86,27 +97,15 @@ def make(folder: Path, rows: int) -> None:
     import numpy as np
     import xxhash
 
-    from kernels.pack import best_fit, windows
-    from shards.format import Documents, ShardMeta, shard_table
+    from shards.format import shard_table
     from shards.writer import index_of, shard_facts, write_shard
 
     rng = np.random.default_rng(SEED)
-    meta = ShardMeta("none", "none", 50_000, ROW_LENGTH, 0, None, 1, "best_fit", SEED, "benchmark")
     facts, raw = [], []
     (folder / "set").mkdir()
     for number in range(SHARDS):
-        lengths = np.exp(rng.normal(6.3, 1.0, rows * ROW_LENGTH // SHARDS // 897)).astype(np.int64) + 1
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        of = len(lengths)
-        documents = Documents(
-            rng.integers(0, 50_000, offsets[-1]).astype(np.uint16),
-            offsets,
-            rng.integers(0, 2**64, of, np.uint64),
-            rng.integers(0, 3, of),
-            rng.integers(0, 5, of).astype(np.int16),
-            rng.random(of).astype(np.float32),
-        )
-        table = shard_table(meta, ("web", "code", "books"), documents, best_fit(lengths, ROW_LENGTH, windows(of, 100_000)))
+        meta, documents, packed = packed_documents(rng, rows * ROW_LENGTH // SHARDS, 897)
+        table = shard_table(meta, SOURCES, documents, packed)
         path = folder / "set" / f"shard-{number:05d}.arrow"
         with path.open("wb") as file:
             write_shard(file, table)
@@ -116,6 +115,64 @@ def make(folder: Path, rows: int) -> None:
     total = sum(shard["rows"] for shard in facts)
     (folder / "set" / "index.json").write_text(json.dumps(index_of(meta, facts, [0, total // 7, total // 2])))
     np.save(folder / "rows.npy", np.concatenate(raw))
+
+
+def packed_documents(rng: Any, tokens: int, mean: int) -> tuple[ShardMeta, Documents, Packed]:
+    """About so many tokens in log-normal documents of a mean length, and where best fit puts them."""
+    import numpy as np
+
+    from kernels.pack import best_fit, windows
+    from shards.format import Documents, ShardMeta
+
+    lengths = np.exp(rng.normal(math.log(mean) - 0.5, 1.0, tokens // mean)).astype(np.int64) + 1
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    of = len(lengths)
+    documents = Documents(
+        rng.integers(0, 50_000, offsets[-1]).astype(np.uint16),
+        offsets,
+        rng.integers(0, 2**64, of, np.uint64),
+        rng.integers(0, 3, of),
+        rng.integers(0, 5, of).astype(np.int16),
+        rng.random(of).astype(np.float32),
+    )
+    meta = ShardMeta("none", "none", 50_000, ROW_LENGTH, 0, None, 1, "best_fit", SEED, "benchmark")
+    return meta, documents, best_fit(lengths, ROW_LENGTH, windows(of, 100_000))
+
+
+def parts(folder: str, given: dict) -> dict:
+    """In a child."""
+    import numpy as np
+
+    from kernels.feistel import permuted
+    from kernels.lay_rows import laid_rows
+    from shards.format import shard_table
+    from shards.verify import verify
+
+    rng, found = np.random.default_rng(SEED), {}
+
+    def timed(what: str, unit: str, count: float, sizes: dict, work: Callable[[], object]) -> None:
+        seconds = []
+        for _ in range(given["repeats"] + 1):
+            started = time.process_time()
+            work()
+            seconds.append(time.process_time() - started)
+        found[what] = {"seconds": seconds[1:], "count": count, "unit": unit, "sizes": sizes}
+
+    for mean in (897, 12):
+        meta, documents, packed = packed_documents(rng, given["rows"] * ROW_LENGTH // SHARDS, mean)
+        tokens = len(documents.tokens)
+        sizes = {"row_length": ROW_LENGTH, "documents": len(documents.uid), "tokens": tokens}
+        of = (documents.tokens, documents.offsets, packed, ROW_LENGTH, 0)
+        timed(f"laid_rows, documents of {mean} tokens", TOKENS, tokens, sizes, lambda of=of: laid_rows(*of))
+        of = (meta, SOURCES, documents, packed)
+        timed(f"shard_table, documents of {mean} tokens", TOKENS, tokens, sizes, lambda of=of: shard_table(*of))
+    size = sum(path.stat().st_size for path in Path(folder, "set").glob("*.arrow"))
+    assert verify(f"{folder}/set") == []
+    timed("verify", "GB a second", size / 1000, {"bytes": size, "shards": SHARDS}, lambda: verify(f"{folder}/set"))
+    places = np.arange(1 << 20)
+    of = (places, np.full(len(places), 3_000_000), np.full(len(places), SEED, np.uint64))
+    timed("permuted", "million places a second", len(places), {"places": len(places), "of": 3_000_000}, lambda: permuted(*of))
+    return found
 
 
 def ours(folder: str, given: dict) -> dict:
@@ -163,10 +220,11 @@ def child(arguments: list[str]) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def speeds(found: dict) -> dict:
-    each = sorted(found["tokens"] / seconds / 1e6 for seconds in found["seconds"])
+def speeds(seconds: list[float], count: float, unit: str = TOKENS) -> dict:
+    """In millions of what was counted."""
+    each = sorted(count / took / 1e6 for took in seconds)
     return {
-        "unit": "million tokens a second",
+        "unit": unit,
         "median": round(statistics.median(each), 1),
         "spread": [round(each[0], 1), round(each[-1], 1)],
     }
@@ -181,7 +239,8 @@ def main() -> None:
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        print(json.dumps(ours(arguments.child[0], json.loads(arguments.child[1]))))
+        given = json.loads(arguments.child[1])
+        print(json.dumps((ours if "order" in given else parts)(arguments.child[0], given)))
         return
     common = {
         "machine": f"{platform.machine()}, one process, one thread of {os.cpu_count()}",
@@ -191,18 +250,25 @@ def main() -> None:
         make(Path(folder), arguments.rows)
         size = {"row_length": ROW_LENGTH, "batch_rows": arguments.batch_rows, "shards": SHARDS}
         settings = {"batch_rows": arguments.batch_rows, "repeats": REPEATS}
+        given = json.dumps({"repeats": REPEATS, "rows": arguments.rows})
+        for what, found in child([sys.executable, __file__, "--child", folder, given]).items():
+            print(
+                json.dumps({"what": what, **common, "sizes": found["sizes"], **speeds(found["seconds"], found["count"], found["unit"])}),
+                flush=True,
+            )
         in_int64 = {}
         for order in ORDERS:
             runs = child([sys.executable, __file__, "--child", folder, json.dumps({**settings, "order": order})])
             for how, found in runs.items():
-                line = {"what": f"loader {order}, {how}", **common, "sizes": {**size, "tokens": found["tokens"]}, **speeds(found)}
+                line = {"what": f"loader {order}, {how}", **common, "sizes": {**size, "tokens": found["tokens"]}}
+                line |= speeds(found["seconds"], found["tokens"])
                 in_int64[order] = line["median"]  # the last
                 print(json.dumps(line), flush=True)
         for peer, script in PEERS.items():
             for order in ("as_written", "shuffled") if getattr(arguments, peer) else ():
                 given = json.dumps({**settings, "repeats": 2, "order": order})
                 found = child([getattr(arguments, peer), "-c", script, folder, given])
-                peers = {"peer": found["version"], **speeds(found)}
+                peers = {"peer": found["version"], **speeds(found["seconds"], found["tokens"])}
                 ratio = round(in_int64[order] / peers["median"], 1)
                 line = {"what": f"loader {order}, int64", **common, "sizes": {**size, "tokens": found["tokens"]}, **peers, "ratio": ratio}
                 print(json.dumps(line), flush=True)

@@ -142,8 +142,8 @@ def drawn(documents: int, sources: int, times: int) -> None:
 
     def both_passes() -> tuple[Any, Any]:
         hashes = draw.draw_hashes(uids, 0)
-        planned = draw.plan(draw.histogram(hashes, tokens, groups, sources, bits), wanted_G)
-        near = draw.in_cut_bin(planned, hashes, groups)
+        planned = draw.plan(draw.histogram(draw.bins_of(hashes, bits), tokens, groups, sources, bits), wanted_G)
+        near = draw.in_cut_bin(bits, planned.bin_G, hashes, groups)
         cuts = draw.exact_cuts(planned, uids[near], hashes[near], tokens[near], groups[near])
         return draw.copies(cuts, uids, hashes, groups), near
 

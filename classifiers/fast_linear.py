@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from classifiers.card import JudgeError
 from classifiers.encoder import BertBlock, Encoder, Projection
 
 InferencePrecision = Literal["float32", "bf16", "fp8", "int8"]
@@ -35,7 +36,7 @@ def prepared(encoder: Encoder, precision: InferencePrecision) -> Encoder:
             encoder.set_submodule(name, module)
     if precision == "fp8":
         if encoder.shape.family != "bert":
-            raise ValueError("fp8 is for encoders of BERT's family; others infer in bf16")
+            raise JudgeError("fp8 is for encoders of BERT's family; others infer in bf16")
         bounds = largest_activations(encoder)
         _replace(encoder, lambda name, plain: Fp8Projection(plain, bounds[name]))
     if precision == "int8":
@@ -171,13 +172,6 @@ def _largest_answer(norm: nn.LayerNorm, weight: Tensor, bias: Tensor | None) -> 
     length = norm.weight.detach().float().abs().max() * len(norm.weight) ** 0.5 + norm.bias.detach().float().norm()
     lengths = length * weight.detach().float().norm(dim=1)
     return float((lengths if bias is None else lengths + bias.detach().float().abs()).max())
-
-
-def rounded_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """e4m3, and float32 scales (rows x 1) by which it is to be multiplied."""
-    x = x.float()
-    scale = x.abs().amax(-1, keepdim=True).clamp(min=1e-12) / LARGEST_FP8
-    return (x / scale).clamp(-LARGEST_FP8, LARGEST_FP8).to(torch.float8_e4m3fn), scale
 
 
 class Int8Projection(nn.Module):

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from kernels.columns import Bytes, Offsets
+from kernels.fasttext_bytes import END, LABEL_PREFIX
 from kernels.labels import HIERARCHICAL, ONE_VS_ALL
 from kernels.language import Model, predict
 from kernels.vocabulary import ENTRY_TAIL, fill_slots, word_places
-from kernels.word_rows import END, LABEL_PREFIX
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

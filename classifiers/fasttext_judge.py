@@ -25,7 +25,8 @@ from classifiers.fasttext_explain import pushes
 from classifiers.fasttext_text import PIECES, TOKENIZER_FILE, TextSteps
 from classifiers.judge import Judge, Scores
 from classifiers.training_sets import LabelledTexts
-from kernels.fasttext_words import LABEL, only_words_plain
+from kernels.fasttext_bytes import LABEL_PREFIX
+from kernels.fasttext_words import only_words_plain
 from kernels.splitmix import mixed_all
 
 MODEL_FILE = "model.bin"
@@ -141,8 +142,10 @@ def train_fasttext(labelled: LabelledTexts, head: Head, recipe: FastTextRecipe, 
     if labelled.weights is not None and len(np.unique(labelled.weights)) > 1:
         raise JudgeError("fastText gives every text the same weight; repeat texts instead, or take a linear judge")
     for label in head.labels:
-        if not label or only_words_plain(label) != label or " " in label or label.startswith(LABEL.decode()):
-            raise JudgeError(f"the label {label!r} is no word of fastText's: it is empty, has spaces or begins with {LABEL.decode()}")
+        if not label or only_words_plain(label) != label or " " in label or label.startswith(LABEL_PREFIX.decode()):
+            raise JudgeError(
+                f"the label {label!r} is no word of fastText's: it is empty, has spaces or begins with {LABEL_PREFIX.decode()}"
+            )
     numbers = labelled.numbers(head)
     steps = TextSteps(recipe.steps, tokenizer)
     with tempfile.TemporaryDirectory(prefix="gristmill-") as folder:
@@ -182,7 +185,7 @@ def as_fasttext(content: bytes) -> bytes:
 def _write_lines(path: Path, steps: TextSteps, labelled: LabelledTexts, head: Head, numbers: np.ndarray[Any, Any], seed: int) -> None:
     """In an order drawn by the seed: fastText goes through a file as it stands, and classes in a row would be unlearnt one by the other."""
     data, offsets = steps.column(labelled.texts)
-    marks = [LABEL + label.encode() + b" " for label in head.labels]
+    marks = [LABEL_PREFIX + label.encode() + b" " for label in head.labels]
     spans = list(pairwise(offsets.tolist()))
     order = np.argsort(
         mixed_all(np.arange(len(spans), dtype=np.uint64) + mixed_all(np.array([seed % (1 << 64)], np.uint64))), kind="stable"

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from classifiers.agreement import spearman
 from classifiers.card import Head, Json, JudgeCard, JudgeError
 from classifiers.encoder import Encoder, EncoderShape, Packed
 from classifiers.metrics import class_metrics, probability_metrics
@@ -292,17 +293,6 @@ def neural_metrics(judge: NeuralJudge, labelled: LabelledTexts, targets: Array, 
                 "spearman": spearman(truth, said),
             }
     return metrics
-
-
-def spearman(a: Array, b: Array) -> float | None:
-    """Correlation of ranks, equal values sharing theirs; None where one does not vary."""
-    ranks = []
-    for values in (a, b):
-        _, place, count = np.unique(values, return_inverse=True, return_counts=True)
-        ranks.append((np.cumsum(count) - (count - 1) / 2)[place])
-    if any(rank.std() == 0 for rank in ranks):
-        return None
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 def with_dropout(encoder: Encoder, share: float) -> Encoder:

@@ -14,8 +14,7 @@ import numpy as np
 
 from kernels.bare import helper, kernel
 from kernels.columns import TextColumn
-
-END, LABEL = b"</s>", b"__label__"
+from kernels.fasttext_bytes import END, LABEL_PREFIX, begins, spelt
 
 
 def only_words(column: TextColumn) -> TextColumn:
@@ -47,16 +46,6 @@ def _gap(data, i, end):  # type: ignore[no-untyped-def]
     return 0
 
 
-@helper
-def _begins(data, start, end, what):  # type: ignore[no-untyped-def]
-    if end - start < len(what):
-        return False
-    for i in range(len(what)):  # noqa: SIM110
-        if data[start + i] != what[i]:
-            return False
-    return True
-
-
 @kernel
 def _only_words(data, offsets, out):  # type: ignore[no-untyped-def]
     shift = offsets[0]
@@ -73,6 +62,6 @@ def _only_words(data, offsets, out):  # type: ignore[no-untyped-def]
             while i < end and _gap(data, i, end) == 0:
                 out[i - shift] = data[i]
                 i += 1
-            if _begins(data, start, i, LABEL) or (i - start == len(END) and _begins(data, start, i, END)):
+            if begins(data, start, i, LABEL_PREFIX) or spelt(data, start, i, END):
                 for k in range(start, i):
                     out[k - shift] = 32

@@ -2,7 +2,7 @@
 
 Of `size` places, place p is the pair (p % width, p // width) with width a power of two about the root of size; each round adds to one half a hash of the
 other. That is a bijection of width * ceil(size / width) places, fewer than width of them too many: one that lands beyond `size` walks on until it does not.
-Eight rounds, the hash splitmix64's. Measured on one core: 0.05 microseconds a place.
+Eight rounds, the hash splitmix64's. Measured on one core: 21 million places a second (benchmarks/loader.py).
 """
 
 from __future__ import annotations

@@ -14,9 +14,10 @@ import numpy as np
 
 from kernels.columns import Bytes, Offsets
 from kernels.compiled import helper, kernel
+from kernels.fasttext_bytes import END, LABEL_PREFIX, begins, equal, is_space, spelt
 from kernels.labels import best_labels
 from kernels.vocabulary import FNV_START, WORD_NGRAM_FACTOR, add_row, add_subwords, find_word, hashed, is_kept, row_of_kept
-from kernels.word_rows import AHEAD, END, LABEL_PREFIX, REMEMBERED, average_word_rows
+from kernels.word_rows import AHEAD, REMEMBERED, average_word_rows
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Averaging = Callable[[Offsets, Array, Array, Array], None]
@@ -117,14 +118,14 @@ def average_rows(model, data, offsets, wanted, starts, keys, sums, hidden, rows)
         i, end = offsets[document], offsets[document + 1]
         ended = False
         while not ended:
-            while i < end and _space(data[i]):
+            while i < end and is_space(data[i]):
                 i += 1
             start, hash_ = i, FNV_START
-            while i < end and not _space(data[i]):
+            while i < end and not is_space(data[i]):
                 hash_ = hashed(hash_, data[i])
                 i += 1
             length = i - start
-            ended = length == 0 or (hash_ == end_hash and _spelt(data, start, i, END))
+            ended = length == 0 or (hash_ == end_hash and spelt(data, start, i, END))
             if ended:  # the end of the text, or `</s>` in it, which is the end for fastText
                 hash_ = end_hash
                 if model.end_row >= 0:
@@ -132,7 +133,7 @@ def average_rows(model, data, offsets, wanted, starts, keys, sums, hidden, rows)
                     count += 1
             elif length <= LONGEST_REMEMBERED:
                 slot = np.int64(hash_ >> np.uint32(7)) & (slots - 1)
-                if not (keys[slot, 0] == length and keys[slot, 1] == hash_ and _equal(data, starts[slot], start, length)):
+                if not (keys[slot, 0] == length and keys[slot, 1] == hash_ and equal(data, starts[slot], start, length)):
                     keys[slot, 2] = _sum_word(model, data, start, i, hash_, found, word)
                     keys[slot, 0], keys[slot, 1], starts[slot] = length, hash_, start
                     for d in range(model.dim):
@@ -177,7 +178,7 @@ def _sum_word(model, data, start, end, hash_, found, word):  # type: ignore[no-u
     """The sum of the rows of a token, and how many there are; LABEL for a label."""
     word[:] = 0
     number = find_word(model, data, start, end, hash_)
-    if number >= model.words or (number < 0 and _starts(data, start, end, LABEL_PREFIX)):
+    if number >= model.words or (number < 0 and begins(data, start, end, LABEL_PREFIX)):
         return LABEL
     rows = np.int64(0)
     if number >= 0:
@@ -186,31 +187,3 @@ def _sum_word(model, data, start, end, hash_, found, word):  # type: ignore[no-u
     if model.longest_ngram > 0:
         rows += add_subwords(model, data, start, end, found, word)
     return np.uint32(rows)
-
-
-@helper
-def _space(byte):  # type: ignore[no-untyped-def]
-    return byte == 32 or 9 <= byte <= 13 or byte == 0
-
-
-@helper
-def _equal(data, a, b, length):  # type: ignore[no-untyped-def]
-    for i in range(length):  # noqa: SIM110
-        if data[a + i] != data[b + i]:
-            return False
-    return True
-
-
-@helper
-def _starts(data, start, end, prefix):  # type: ignore[no-untyped-def]
-    if end - start < len(prefix):
-        return False
-    for i in range(len(prefix)):  # noqa: SIM110
-        if data[start + i] != prefix[i]:
-            return False
-    return True
-
-
-@helper
-def _spelt(data, start, end, word):  # type: ignore[no-untyped-def]
-    return end - start == len(word) and _starts(data, start, end, word)

@@ -15,11 +15,11 @@ from numba import types
 from numba.extending import intrinsic
 
 from kernels.bare import helper, inlined, kernel
+from kernels.fasttext_bytes import END, LABEL_PREFIX, begins, equal, is_space, spelt
 from kernels.vocabulary import FNV_PRIME, FNV_START, WORD_NGRAM_FACTOR, float_at
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-LABEL_PREFIX, END = b"__label__", b"</s>"
 AHEAD = 32  # rows that are waited for at a time; with 100 numbers each they fill half of the first cache
 REMEMBERED = 1 << 15  # words whose numbers are kept
 IS_LABEL = np.int64(-2)  # in place of a word's number
@@ -47,29 +47,6 @@ def _hashed(hash_, byte):  # type: ignore[no-untyped-def]
     return np.uint32((hash_ ^ np.uint32(np.int32(np.int8(byte)))) * FNV_PRIME)
 
 
-@inlined
-def _space(byte):  # type: ignore[no-untyped-def]
-    return byte == 32 or 9 <= byte <= 13 or byte == 0
-
-
-@helper
-def _begins(data, start, end, what):  # type: ignore[no-untyped-def]
-    if end - start < len(what):
-        return False
-    for i in range(len(what)):  # noqa: SIM110
-        if data[start + i] != what[i]:
-            return False
-    return True
-
-
-@helper
-def _equal(data, a, b, length):  # type: ignore[no-untyped-def]
-    for i in range(length):  # noqa: SIM110
-        if data[a + i] != data[b + i]:
-            return False
-    return True
-
-
 @helper
 def _number_of(file, places, slots, words, data, start, end, hash_):  # type: ignore[no-untyped-def]
     """The number of a word; -1 if the model does not know it, IS_LABEL for a label."""
@@ -83,7 +60,7 @@ def _number_of(file, places, slots, words, data, start, end, hash_):  # type: ig
         if i == end - start and file[place + i] == 0:
             return number if number < words else IS_LABEL
         slot = (slot + 1) & mask
-    return IS_LABEL if _begins(data, start, end, LABEL_PREFIX) else np.int64(-1)
+    return IS_LABEL if begins(data, start, end, LABEL_PREFIX) else np.int64(-1)
 
 
 @inlined
@@ -120,19 +97,19 @@ def average_word_rows(model, data, offsets, wanted, starts, keys, numbers, ngram
         i, end = offsets[document], offsets[document + 1]
         ended = False
         while not ended:
-            while i < end and _space(data[i]):
+            while i < end and is_space(data[i]):
                 i += 1
             start, hash_ = i, FNV_START
-            while i < end and not _space(data[i]):
+            while i < end and not is_space(data[i]):
                 hash_ = _hashed(hash_, data[i])
                 i += 1
             length = i - start
-            ended = length == 0 or (hash_ == end_hash and length == len(END) and _begins(data, start, i, END))
+            ended = length == 0 or (hash_ == end_hash and spelt(data, start, i, END))
             if ended:  # the end of the text, or `</s>` in it, which is the end for fastText
                 hash_, number = end_hash, end_row
             else:
                 slot = np.int64(hash_ >> np.uint32(7)) & (len(starts) - 1)
-                if not (keys[slot, 0] == length and keys[slot, 1] == hash_ and _equal(data, starts[slot], start, length)):
+                if not (keys[slot, 0] == length and keys[slot, 1] == hash_ and equal(data, starts[slot], start, length)):
                     numbers[slot] = _number_of(file, places, slots, words, data, start, i, hash_)
                     keys[slot, 0], keys[slot, 1], starts[slot] = length, hash_, start
                 number = numbers[slot]

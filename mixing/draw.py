@@ -4,8 +4,8 @@ A source of T tokens of which t are wanted gives t // T whole epochs, and of wha
 their hash, and those up to a cut are seen once more. The cut lies where what is drawn comes nearest to what is wanted, so that a source
 is never off by more than half of one document. A larger budget only adds copies; nothing that was drawn goes.
 
-No list of all documents is ever sorted. Pass one adds up tokens by source and by the top bits of the hash (`histogram`: tables of parts
-add up). That says in which bin the cut lies (`plan`). Pass two reads the documents of that bin alone (`in_cut_bin`, `exact_cuts`); after
+No list of all documents is ever sorted. Pass one adds up tokens by source and by the top bits of the hash (`bins_of`, `histogram`: tables
+of parts add up). That says in which bin the cut lies (`plan`). Pass two reads the documents of that bin alone (`in_cut_bin`, `exact_cuts`); after
 it each document knows its own copies (`copies`). `copies_plain` sorts everything and must agree.
 
 Hashes are chains of splitmix64 (kernels/splitmix.py): state = mixed((state ^ value) + 0x9E3779B97F4A7C15) over a number for the purpose,
@@ -78,12 +78,19 @@ def bits_for(groups: int) -> int:
     return max(0, min(16, (MOST_CELLS // max(groups, 1)).bit_length() - 1))
 
 
-def histogram(hashes: Words, tokens: Integers, groups: Integers, number_of_groups: int, bits: int) -> Integers:
-    """Tokens by group and top bits of the hash. Tables of any split of the documents add up to that of all."""
-    bins = 1 << bits
-    cells = groups.astype(np.int64) * bins + _bins(hashes, bits)
-    table = np.bincount(cells, weights=tokens, minlength=number_of_groups * bins)  # sums of integers: exact in float64 up to 2**53
-    return table.astype(np.int64).reshape(number_of_groups, bins)
+def bins_of(hashes: Words, bits: int) -> Integers:
+    """The top bits of each."""
+    if bits == 0:
+        return np.zeros(len(hashes), np.int64)
+    return (hashes >> np.uint64(64 - bits)).astype(np.int64)
+
+
+def histogram(bins: Integers, tokens: Integers, groups: Integers, number_of_groups: int, bits: int) -> Integers:
+    """Tokens by group and bin. Tables of any split of the documents add up to that of all."""
+    width = 1 << bits
+    cells = (groups.astype(np.int64) << bits) + bins
+    table = np.bincount(cells, weights=tokens, minlength=number_of_groups * width)  # sums of integers: exact in float64 up to 2**53
+    return table.astype(np.int64).reshape(number_of_groups, width)
 
 
 def plan(table_GB: Integers, wanted_G: Integers) -> Plan:
@@ -101,9 +108,9 @@ def plan(table_GB: Integers, wanted_G: Integers) -> Plan:
     return Plan(bits, total_G, wanted_G.astype(np.int64), whole_G, rest_G, bin_G, before_G)
 
 
-def in_cut_bin(planned: Plan, hashes: Words, groups: Integers) -> Truths:
+def in_cut_bin(bits: int, bin_G: Integers, hashes: Words, groups: Integers) -> Truths:
     """The documents that `exact_cuts` has to see."""
-    here: Truths = _bins(hashes, planned.bits) == planned.bin_G[groups]
+    here: Truths = bins_of(hashes, bits) == bin_G[groups]
     return here
 
 
@@ -170,12 +177,6 @@ def _nearest(sums: Integers, wanted: int) -> int:
         return taken
     short = wanted - (int(sums[taken - 1]) if taken else 0)
     return taken + 1 if int(sums[taken]) - wanted < short else taken
-
-
-def _bins(hashes: Words, bits: int) -> Integers:
-    if bits == 0:
-        return np.zeros(len(hashes), np.int64)
-    return (hashes >> np.uint64(64 - bits)).astype(np.int64)
 
 
 def _chained(state: Words | int, values: Words) -> Words:

@@ -129,6 +129,7 @@ class Engine:
         flying: dict[Any, tuple[list[Task], bool]] = {}
         completed = as_completed()
         attempt = 0
+        for_gpus = {RESOURCE: 1} if any(task.get("gpu") for task in tasks) and self.has_gpus() else None
 
         def send() -> None:
             nonlocal attempt
@@ -136,7 +137,7 @@ class Engine:
                 group, careful = groups.popleft()
                 attempt += 1
                 name = f"{group[0]['node']}-{group[0]['task']}-{attempt}"
-                wants = {RESOURCE: 1} if group[0].get("gpu") and self.has_gpus() else None
+                wants = for_gpus if group[0].get("gpu") else None
                 future = client.submit(run_tasks, group, careful=careful, watch=True, key=name, pure=False, resources=wants)
                 flying[future.key] = (group, careful)
                 completed.add(future)

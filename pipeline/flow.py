@@ -16,23 +16,13 @@ from pipeline import fingerprint
 from pipeline.counts import Account
 from pipeline.engine import Engine
 from pipeline.errors import RunFailed
-from pipeline.flow_rows import StoredRows, handed_over, read_rows, write_rows
+from pipeline.flow_rows import StoredRows, handed_over, keep_table, read_rows
 from pipeline.leg import Result, Task
 from pipeline.parts import Documents, Part, bucket_of, buckets_for, identity
 from pipeline.recipe import Step
 from pipeline.store import Store
-from stages.stage import (
-    Beside,
-    Dataset,
-    Global,
-    JoinFunction,
-    MapFunction,
-    MeetFunction,
-    MergeFunction,
-    PublishFunction,
-    Rows,
-    ScanFunction,
-)
+from stages.flow import Beside, Dataset, JoinFunction, MapFunction, MeetFunction, MergeFunction, PublishFunction, Rows, ScanFunction
+from stages.stage import Global
 
 ROWS_A_BUCKET = 1_000_000
 MOST_BUCKETS = 1 << 14
@@ -233,11 +223,7 @@ class DaskFlow:
 
     def stored(self, table: pa.Table) -> StoredRows:
         """A table of the driver's, as rows that tasks can read."""
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table.combine_chunks())
-        path = f"flow/{self.node}/{self.round:02d}-table-{fingerprint.digest(sink.getvalue().to_pybytes().hex())[:16]}.arrow"
-        facts = write_rows(self.store, path, table, None, 1)
+        facts = keep_table(self.store, f"flow/{self.node}/{self.round:02d}-table", table)
         self.files.append({"table": facts})
         return StoredRows((facts,) if len(table) else (), 1, None)
 

@@ -6,6 +6,7 @@ that an earlier run saved) are read as if they had been cut into ours.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import pyarrow as pa
 
 from pipeline.fingerprint import digest
 from pipeline.parts import bucket_of
-from pipeline.store import Store
+from pipeline.store import HashingFile, Store
 
 FILES_IN_A_TASK = 64  # more are named in a file of their own, which every task of the round reads
 
@@ -91,10 +92,26 @@ def _opened(store: Store, facts: dict[str, Any]) -> Any:
 
 def write_rows(store: Store, path: str, table: pa.Table, by: str | None, buckets: int) -> dict[str, Any]:
     """Rows cut by the top bits of a column into one record batch a bucket."""
-    with store.commit(path) as file, pa.ipc.new_file(file, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+    with store.commit(path) as file:
+        _write(file, table, by, buckets)
+    return {"path": path, "bytes": file.length, "checksum": file.checksum, "rows": len(table)}
+
+
+def keep_table(store: Store, beginning: str, table: pa.Table) -> dict[str, Any]:
+    """A small table whole, in a file named by what is in it: one that is there already is not written again."""
+    content = io.BytesIO()
+    file = HashingFile(content)
+    _write(file, table, None, 1)
+    path = f"{beginning}-{file.checksum[:16]}.arrow"
+    if not store.exists(path):
+        store.write(path, content.getvalue())
+    return {"path": path, "bytes": file.length, "checksum": file.checksum, "rows": len(table)}
+
+
+def _write(file: HashingFile, table: pa.Table, by: str | None, buckets: int) -> None:
+    with pa.ipc.new_file(file, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         for slice_ in _cut(table, by, buckets):
             writer.write_batch(slice_)
-    return {"path": path, "bytes": file.length, "checksum": file.checksum, "rows": len(table)}
 
 
 def _cut(table: pa.Table, by: str | None, buckets: int) -> list[pa.RecordBatch]:

@@ -17,7 +17,8 @@ from pipeline.flow_rows import read_rows, write_rows
 from pipeline.leg import Result, Task, peak_memory
 from pipeline.parts import Part, read_part
 from pipeline.store import Store
-from stages.stage import JoinFunction, MeetFunction, Published, ScanFunction
+from shards.writer import write_shard
+from stages.flow import JoinFunction, MeetFunction, Published, ScanFunction
 
 
 def run_map(task: Task) -> Result:
@@ -48,7 +49,6 @@ def run_publish(task: Task) -> Result:
     """The rows of one bucket, through a method of the stage, as files for others to read."""
     store, function = set_out(task)
     rows = read_rows(store, task["rows"], task["bucket"], task["buckets"])
-    from shards.writer import write_shard
 
     made: list[Published] = [] if rows is None else function(rows)
     found = []

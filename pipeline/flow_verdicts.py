@@ -20,7 +20,7 @@ from pipeline.parts import Part, kept_mask, read_part
 from pipeline.rejects import Rejects
 from pipeline.store import Store
 from pipeline.writing import part_writers, write_table
-from stages.stage import JoinFunction
+from stages.flow import JoinFunction
 
 PartChange = Callable[[Store, Task, str, Part, pa.Table | None], tuple[Part, dict[str, Any], Count]]
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, BinaryIO, ClassVar, Protocol, TypeAlias
+from typing import Annotated, Any, BinaryIO, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field
 
 from stages.documents import Reading
+from stages.flow import Dataset, Flow
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -275,134 +276,6 @@ class Reader(Stage):
     def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]: ...
 
 
-class Dataset(Protocol):
-    """Documents after some stage, as a global stage sees them."""
-
-    @property
-    def rows(self) -> int: ...
-
-    @property
-    def text_bytes(self) -> int: ...
-
-
-class Rows(Protocol):
-    """Rows that a round of a global stage made, cut by bucket; they stay on disk."""
-
-    @property
-    def count(self) -> int: ...
-
-
-@dataclass(frozen=True)
-class Published:
-    """A table of token rows that becomes a file in a folder of the run, and plain facts about it."""
-
-    folder: str
-    table: pa.Table
-    facts: dict[str, Any]
-
-
-Beside: TypeAlias = "pa.Table | Rows | None"
-MapFunction = Callable[[pa.Table], pa.Table] | Callable[[pa.Table, pa.Table], pa.Table]
-PublishFunction = Callable[[pa.Table], list[Published]] | Callable[[pa.Table, pa.Table], list[Published]]
-JoinFunction = Callable[[pa.Table, pa.Table], pa.Table]
-MeetFunction = Callable[[pa.Table | None, pa.Table | None], pa.Table]
-MergeFunction = Callable[[list[pa.Table]], pa.Table]
-ScanFunction = Callable[[Iterator[pa.Table]], Iterator[pa.Table]]
-
-
-class Flow(Protocol):
-    """All that a global stage knows of the engine. Functions are methods of the stage, pure, and never depend on the order of
-    rows; what they return is recorded, so that a run that was killed goes on in the round it was in.
-
-    A table that a round makes has a uint64 column of well-mixed values, named by `by`, that says where a row meets its like. The
-    engine adds `home`, the part a row came from, to what `map` makes; a function that wants rows to find their way home passes it on.
-    Of the columns that it asks for, a function is given those that the documents have. With `beside`, a small table or rows that make one, it is
-    called with that table too, whole (None of rows of which there are none).
-    """
-
-    @property
-    def partial(self) -> bool:
-        """Is this a part of the input (`--limit`, `--sample`)?"""
-        ...
-
-    def map(
-        self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], by: str, fan: float = 1, beside: Beside = None, cut: int = 0
-    ) -> Rows:
-        """Rows of each part's documents. `fan`: about how many rows a document makes, by which buckets are counted; `cut`: into exactly so many
-        (a power of two), where what comes after hangs on it."""
-        ...
-
-    def exchange(self, function: MapFunction, rows: Rows, *, by: str = "home", fan: float = 1, beside: Beside = None) -> Rows:
-        """Rows that met in a bucket, through a function. `fan`: about how many rows (of 50 bytes) it makes of one."""
-        ...
-
-    def meet(self, function: MeetFunction, left: Rows, right: Rows, *, by: str = "home") -> Rows:
-        """As `exchange`, of rows of two kinds that are cut by values of one kind; None where a bucket has none of one."""
-        ...
-
-    def join(self, function: JoinFunction, rows: Rows, docs: Dataset, *, columns: Sequence[str], by: str = "home", fan: float = 1) -> Rows:
-        """Rows at home, with the documents of their part. `fan` as in `exchange`."""
-        ...
-
-    def both(self, rows: Rows, more: Rows) -> Rows:
-        """Rows of one kind from two rounds."""
-        ...
-
-    def tree(self, function: MergeFunction, rows: Rows, *, by: str) -> Rows:
-        """All rows merged into one table, a few at a time; the function is associative, and is called at least once."""
-        ...
-
-    def scan(self, function: ScanFunction, rows: Rows, *, by: str = "home") -> Rows:
-        """All rows in one task, in order of the column they are cut by, a bucket at a time."""
-        ...
-
-    def gather(self, rows: Rows) -> pa.Table:
-        """Rows, in the process that runs the stage; for a few."""
-        ...
-
-    def tell(self, name: str, value: Any) -> None:
-        """Something for the stage's report and for later stages: plain data, and little of it."""
-        ...
-
-    def hand_on(self, name: str, value: Any) -> None:
-        """Something for later stages alone: plain data."""
-        ...
-
-    def heard(self, name: str) -> Any:
-        """What the last stage before this one that told or handed on something of this name said; None if none did."""
-        ...
-
-    def save(self, rows: Rows, address: str, facts: dict[str, Any]) -> None:
-        """Keep rows outside the run, with facts on how they were made, for a later run to `load`."""
-        ...
-
-    def load(self, address: str) -> tuple[Rows, dict[str, Any]]: ...
-
-    def publish(self, function: PublishFunction, rows: Rows, *, beside: Beside = None) -> list[dict[str, Any]]:
-        """Token rows for others to read: what a function makes of each bucket's rows becomes files of the run. Their facts, in order of buckets, with
-        `path`, `bytes` and `checksum`."""
-        ...
-
-    def leave(self, path: str, text: str) -> None:
-        """A small file of the run that goes with what was published."""
-        ...
-
-    def mark(self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], beside: Beside = None) -> Dataset:
-        """The documents with verdicts and signals, batch by batch: the function returns, row by row of the documents it is given, `uid`, `reason`
-        (null keeps), `detail`, and signals."""
-        ...
-
-    def drop(self, docs: Dataset, losers: Rows) -> Dataset:
-        """The documents less the losers: rows with `home`, `uid`, `reason`, `detail`; columns beyond these become signals,
-        and a row without a reason only brings signals."""
-        ...
-
-    def rewrite(self, function: JoinFunction, rows: Rows, docs: Dataset, *, columns: Sequence[str]) -> Dataset:
-        """The documents with other texts: the function takes the rows of a part and its documents, and returns, row by row of the documents,
-        `uid`, `text`, `reason` (null keeps), `detail`, and signals. Parts without rows stay as they are."""
-        ...
-
-
 class Global(Stage):
     """A stage that needs the whole data set, written as the dataflow it is."""
 
@@ -436,6 +309,6 @@ def with_columns(batch: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.Reco
 
 
 __all__ = [
-    "PLACEMENT", "Annotate", "Applied", "CannotRun", "Dataset", "Flow", "Global", "Map", "Mask", "NoSuchSignal", "Origin", "Range", "Reader", "Rewrite", "Rows",
+    "PLACEMENT", "Annotate", "Applied", "CannotRun", "Dataset", "Flow", "Global", "Map", "Mask", "NoSuchSignal", "Origin", "Range", "Reader", "Rewrite",
     "Rule", "Settings", "Signals", "Sink", "Stage", "Verdict", "snake_case", "with_columns",
 ]  # fmt: skip

@@ -22,8 +22,9 @@ from mixing.methods import LOOKED_AT, Choice, Method, choose
 from mixing.methods import Mix as ChosenMix
 from mixing.supply import ShortSupply, Supply, simulated_epoching
 from stages.blend.groups import group_names
+from stages.flow import Dataset, Flow
 from stages.sample import chances
-from stages.stage import CannotRun, Dataset, Flow, Global
+from stages.stage import CannotRun, Global
 
 Array = np.ndarray[Any, Any]
 Table = TypeVar("Table")
@@ -192,11 +193,10 @@ class Mix(Global):
             raise CannotRun("documents were mixed before: one `mix` says how often each is seen")
         if "bucket" in docs.column_names:
             raise CannotRun("documents have their places in training already: put `mix` before `order`")
-        bins = (self.hashes(docs) >> np.uint64(64 - BITS)).astype(np.int64)
         tokens = docs["tokens"].to_numpy().astype(np.int64)
         rows = {
             "group": self.groups(docs),
-            "bin": bins,
+            "bin": draw.bins_of(self.hashes(docs), BITS),
             "all": tokens,
             "tokens": tokens * self.takes_part(docs),
             "key": np.zeros(len(docs), np.uint64),
@@ -212,12 +212,7 @@ class Mix(Global):
         """The documents among which the fraction of an epoch ends."""
         hashes, groups = self.hashes(docs), self.groups(docs)
         at = pc.index_in(groups, value_set=planned["group"].combine_chunks()).to_numpy()
-        bins = (
-            hashes >> np.uint64(63) >> np.uint64(1)
-            if planned["bits"][0].as_py() == 0
-            else hashes >> np.uint64(64 - planned["bits"][0].as_py())
-        )
-        here = (planned["bin"].to_numpy()[at] == bins.astype(np.int64)) & self.takes_part(docs)
+        here = draw.in_cut_bin(planned["bits"][0].as_py(), planned["bin"].to_numpy(), hashes, at) & self.takes_part(docs)
         rows = {"uid": docs["uid"].to_numpy()[here], "hash": hashes[here], "tokens": docs["tokens"].to_numpy()[here].astype(np.int64)}
         return pa.table({**rows, "group": groups.filter(pa.array(here))})
 
@@ -256,7 +251,5 @@ class Mix(Global):
 def totals_of(sums: pa.Table, names: list[str]) -> tuple[Array, Array]:
     """Tokens that each source has, and by hash those of documents that take part."""
     group = pc.index_in(sums["group"], value_set=pa.array(names)).to_numpy().astype(np.int64)
-    cell = (group << BITS) + sums["bin"].to_numpy()
     there_N = np.bincount(group, weights=sums["all"].to_numpy(), minlength=len(names))
-    table = np.bincount(cell, weights=sums["tokens"].to_numpy(), minlength=len(names) << BITS)
-    return there_N, table.astype(np.int64).reshape(len(names), -1)
+    return there_N, draw.histogram(sums["bin"].to_numpy(), sums["tokens"].to_numpy(), group, len(names), BITS)

@@ -7,6 +7,8 @@ what is easier still never has a higher rank. Nothing is sorted or moved here: a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -33,7 +35,8 @@ from mixing.curriculum_ranks import Ranks
 from mixing.draw import copy_keys
 from stages.blend.copies import copies_of
 from stages.blend.groups import group_names, numbers_of
-from stages.stage import CannotRun, Dataset, Flow, Global, Settings
+from stages.flow import Dataset, Flow
+from stages.stage import CannotRun, Global, Settings
 from stages.text.directions import EASY_WHEN_HIGH
 
 Array = np.ndarray[Any, Any]
@@ -128,10 +131,11 @@ class Order(Curriculum, Global):
         return tuple(dict.fromkeys(("uid", "source", "tokens", "copies", *self.within, *self.wants)))
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
-        sample = None
+        sample = NO_SAMPLE
         if self.wants:
             bottom = flow.tree(self.bottom, flow.map(self.sampled, docs, columns=self.read, by="key"), by="key")
-            sample = flow.gather(bottom)
+            found = flow.gather(bottom)
+            sample = found if len(found) else NO_SAMPLE
         edges = self.edges(docs.rows)
         curves = self.curves(sample)
         self.check_sources(curves, docs.rows)
@@ -155,47 +159,51 @@ class Order(Curriculum, Global):
         names = pc.binary_join_element_wise(mine, group_names(docs, self.within, "to be ranked within"), " ") if self.within else mine
         names = names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
         encoded = names.dictionary_encode()
-        at = encoded.indices.to_numpy()
-        owners = own.to_pylist() if isinstance(own, pa.Array) else own.combine_chunks().to_pylist()
-        found = []
-        for index, name in enumerate(encoded.dictionary.to_pylist()):
-            mine = np.flatnonzero(at == index)
-            found.append((name, self.curriculum_of(owners[int(mine[0])] or ""), mine))
-        return found
+        members = members_of(encoded.indices.to_numpy(), len(encoded.dictionary))
+        owners = own.take(pa.array([int(mine[0]) for mine in members], pa.int64())).to_pylist()
+        return [
+            (name, self.curriculum_of(owner or ""), mine)
+            for name, owner, mine in zip(encoded.dictionary.to_pylist(), owners, members, strict=True)
+        ]
 
     def sampled(self, docs: pa.Table) -> pa.Table:
         """Of each group that goes by a signal, the documents with the smallest hashes."""
-        key = mixed_all(docs["uid"].to_numpy() ^ mixed_all(np.array([self.seed], np.uint64))[0])
-        weight, made = weights_of(docs), []
-        for name, curriculum, mine in self.groups(docs):
+        uid = docs["uid"].to_numpy()
+        key = mixed_all(uid ^ mixed_all(np.array([self.seed], np.uint64))[0])
+        groups = self.groups(docs)
+        signals = signals_of(docs, [curriculum for _, curriculum, _ in groups])
+        names, chosen, values = [], [], []
+        for name, curriculum, mine in groups:
             if curriculum.by is None:
                 continue
-            values = signal(docs, curriculum.by)[mine]
-            rows = pa.table(
-                {
-                    "key": key[mine],
-                    "uid": docs["uid"].to_numpy()[mine],
-                    "group": pa.array([name]).take(pa.array(np.zeros(len(mine), np.int64))),
-                    "value": -values if curriculum.turned else values,
-                    "weight": weight[mine],
-                }
-            )
-            made.append(smallest(rows, SAMPLE))
-        return pa.concat_tables(made) if made else NO_SAMPLE
+            mine = mine[smallest(key[mine], uid[mine], SAMPLE)]
+            names.append(name)
+            chosen.append(mine)
+            values.append(-signals[curriculum.by][mine] if curriculum.turned else signals[curriculum.by][mine])
+        if not names:
+            return NO_SAMPLE
+        rows = np.concatenate(chosen)
+        return pa.table(
+            {
+                "key": key[rows],
+                "uid": uid[rows],
+                "group": pa.array(names).take(pa.array(np.repeat(np.arange(len(names)), [len(mine) for mine in chosen]))),
+                "value": np.concatenate(values),
+                "weight": weights_of(docs)[rows],
+            }
+        )
 
     def bottom(self, tables: list[pa.Table]) -> pa.Table:
         """Of several samples that of all; the more groups there are, the smaller the sample of each."""
-        rows = pa.concat_tables(tables)
-        names = pc.unique(rows["group"]).to_pylist()
-        share = min(SAMPLE, max(256, WHOLE_SAMPLE // max(1, len(names))))
-        return pa.concat_tables([smallest(rows.filter(pc.equal(rows["group"], name)), share) for name in sorted(names)])
+        rows = pa.concat_tables(tables).combine_chunks()
+        groups = rows_by_group(rows)
+        share = min(SAMPLE, max(256, WHOLE_SAMPLE // max(1, len(groups))))
+        key, uid = rows["key"].to_numpy(), rows["uid"].to_numpy()
+        return rows.take(pa.array(np.concatenate([mine[smallest(key[mine], uid[mine], share)] for _, mine in sorted(groups.items())])))
 
-    def curves(self, sample: pa.Table | None) -> dict[str, Ranks]:
-        found = {}
-        for name in pc.unique(sample["group"]).to_pylist() if sample is not None and len(sample) else []:
-            mine = sample.filter(pc.equal(sample["group"], name)) if sample is not None else NO_SAMPLE
-            found[name] = Ranks.of(mine["value"].to_numpy(), mine["weight"].to_numpy())
-        return found
+    def curves(self, sample: pa.Table) -> dict[str, Ranks]:
+        value, weight = sample["value"].to_numpy(), sample["weight"].to_numpy()
+        return {name: Ranks.of(value[mine], weight[mine]) for name, mine in rows_by_group(sample).items()}
 
     def placed(self, docs: pa.Table, told: pa.Table) -> pa.Table:
         """Row by row: places and segments of all copies, bucket and difficulty."""
@@ -207,20 +215,19 @@ class Order(Curriculum, Global):
         chance = shares(keys)
         ties = shares(mixed_all(copy_keys(uid, np.zeros(len(uid), np.int64), self.seed) ^ TIES))  # of all copies: a document has one rank
         place, bucket, difficulty = np.zeros(len(document)), np.full(len(docs), -1, np.int16), np.full(len(docs), np.nan)
-        ranks = ranks_of(told)
-        for name, curriculum, mine in self.groups(docs):
-            chosen = np.isin(document, mine)
-            if curriculum.by is None:
-                place[chosen] = curriculum.scheduled().places(ties[document[chosen]], chance[chosen])
-                continue
-            values = signal(docs, curriculum.by)
-            signed = -values if curriculum.turned else values
-            rank = np.zeros(len(docs))
-            rank[mine] = ranks[name].rank(signed[mine], ties[mine])
+        ranks, groups = ranks_of(told), self.groups(docs)
+        signals = signals_of(docs, [curriculum for _, curriculum, _ in groups])
+        group, rank = np.empty(len(docs), np.int64), ties.copy()  # by chance where no signal says otherwise
+        for number, (_, _, mine) in enumerate(groups):
+            group[mine] = number
+        for (name, curriculum, mine), chosen in zip(groups, members_of(group[document], len(groups)), strict=True):
+            if curriculum.by is not None:
+                values = signals[curriculum.by][mine]
+                rank[mine] = ranks[name].rank(-values if curriculum.turned else values, ties[mine])
+                known = mine[np.isfinite(values)]
+                bucket[known] = buckets(rank[known], self.buckets)
+                difficulty[known] = rank[known]
             place[chosen] = curriculum.scheduled().places(rank[document[chosen]], chance[chosen])
-            known = mine[np.isfinite(values[mine])]
-            bucket[known] = buckets(rank[known], self.buckets)
-            difficulty[known] = rank[known]
         segment = segments(place, told.filter(pc.equal(told["group"], EDGES))["values"].combine_chunks().flatten().to_numpy())
         exact = (place * (1 << 53)).astype(np.uint64) << np.uint64(11) | keys & np.uint64(2047)
         return pa.table(
@@ -245,7 +252,7 @@ class Order(Curriculum, Global):
             )
         return edges
 
-    def account(self, sample: pa.Table | None, curves: dict[str, Ranks], edges: Array) -> dict[str, Any]:
+    def account(self, sample: pa.Table, curves: dict[str, Ranks], edges: Array) -> dict[str, Any]:
         """What the report says: each curriculum with its promise and its advice, and how difficulty lies in the sample."""
         told = []
         for source, curriculum in [("", self), *sorted(self.sources.items())]:
@@ -262,13 +269,12 @@ class Order(Curriculum, Global):
                 }
             )
         levels = {name: level_values(ranks) for name, ranks in curves.items() if len(ranks.values)}
-        unknown = 0 if sample is None or not len(sample) else int((~np.isfinite(sample["value"].to_numpy())).sum())
         return {
             "curricula": told,
             "segments": len(edges),
             "deciles": levels,
-            "sampled": 0 if sample is None else len(sample),
-            "sampled_without_signal": unknown,
+            "sampled": len(sample),
+            "sampled_without_signal": int((~np.isfinite(sample["value"].to_numpy())).sum()),
         }
 
 
@@ -283,18 +289,28 @@ NO_SAMPLE = pa.table(
 )
 
 
-def smallest(rows: pa.Table, most: int) -> pa.Table:
-    """Those with the smallest hashes; of equal ones (there are none but by a billionth) the smallest uid."""
-    if len(rows) <= most:
-        return rows
-    order = np.lexsort((rows["uid"].to_numpy(), rows["key"].to_numpy()))[:most]
-    return rows.take(pa.array(order))
+def smallest(keys: Array, uids: Array, most: int) -> Array:
+    """Where the smallest hashes are; of equal ones (there are none but by a billionth) the smallest uid."""
+    return np.arange(len(keys)) if len(keys) <= most else np.lexsort((uids, keys))[:most]
 
 
-def signal(docs: pa.Table, name: str) -> Array:
-    """A signal as numbers; NaN where there is none."""
-    values: Array = numbers_of(docs, name).to_numpy(zero_copy_only=False)
-    return values
+def rows_by_group(rows: pa.Table) -> dict[str, Array]:
+    """Which rows are of each group, in order of its first."""
+    encoded = rows["group"].combine_chunks().dictionary_encode()
+    return dict(zip(encoded.dictionary.to_pylist(), members_of(encoded.indices.to_numpy(), len(encoded.dictionary)), strict=True))
+
+
+def members_of(group: Array, groups: int) -> list[Array]:
+    """Who is in each group, by their numbers, which rise."""
+    order = np.argsort(group, kind="stable")
+    bounds = np.searchsorted(group[order], np.arange(groups + 1))
+    return [order[first:last] for first, last in pairwise(bounds.tolist())]
+
+
+def signals_of(docs: pa.Table, curricula: Sequence[Curriculum]) -> dict[str, Array]:
+    """The signals that any of the curricula goes by, as numbers; NaN where there is none."""
+    names = dict.fromkeys(curriculum.by for curriculum in curricula)
+    return {name: numbers_of(docs, name).to_numpy(zero_copy_only=False) for name in names if name is not None}
 
 
 def weights_of(docs: pa.Table) -> Array:

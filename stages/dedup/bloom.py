@@ -20,7 +20,8 @@ from kernels.bloom import MOST_BLOCKS, Shape, empty_filter, shape_for, walk
 from kernels.columns import TextColumn, text_array, text_column
 from kernels.paragraphs import Units, grams_of_units, lines, whole_texts, without_units
 from stages.dedup.slices import slices
-from stages.stage import PLACEMENT, CannotRun, Dataset, Flow, Global
+from stages.flow import Dataset, Flow
+from stages.stage import PLACEMENT, CannotRun, Global
 
 Array = np.ndarray[Any, Any]
 BYTES_A_ROW = 64  # of text for which a row is counted, so that a bucket is no more than about 32 MB of text

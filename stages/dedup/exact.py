@@ -15,7 +15,7 @@ from pydantic import Field
 
 from stages.dedup.policy import PREFER, WithPolicy
 from stages.dedup.survivors import members
-from stages.stage import Dataset, Flow
+from stages.flow import Dataset, Flow
 
 HALF = (1 << 64) - 1
 

@@ -21,7 +21,8 @@ from kernels.minhash import band_hashes, bands_for, chance_of_meeting, signature
 from kernels.nominate import PASSED_ON, pairs_in_buckets, pairs_with_saved
 from kernels.tokens import jaccard_of_pairs, shingle_sets
 from stages.dedup.near import NO_CLUSTER, SAVED, NearDuplicates, Sketches, each_pair_once, edges_of, rows_of
-from stages.stage import PLACEMENT, CannotRun, Dataset, Flow, Rows
+from stages.flow import Dataset, Flow, Rows
+from stages.stage import PLACEMENT, CannotRun
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

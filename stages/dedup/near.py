@@ -25,7 +25,7 @@ from kernels.splitmix import mixed_all
 from stages.dedup.policy import WithPolicy
 from stages.dedup.sorted_rows import begins_run
 from stages.dedup.survivors import hexadecimal
-from stages.stage import Dataset, Flow, Rows
+from stages.flow import Dataset, Flow, Rows
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Sketches = tuple[Array, Array]  # values of all, and where those of each begin and end

@@ -20,7 +20,7 @@ from stages.dedup.policy import WithPolicy
 from stages.dedup.slices import slices
 from stages.dedup.sorted_rows import begins_run
 from stages.dedup.survivors import groups
-from stages.stage import Dataset, Flow
+from stages.flow import Dataset, Flow
 
 Array = np.ndarray[Any, Any]
 BYTES_A_UNIT = 200  # of text, about; says how finely rows are cut

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
-from stages.stage import Flow, Global, Rows
+from stages.flow import Flow, Rows
+from stages.stage import Global
 
 PREFER = "who stays: of the source named first in `sources`, of most characters, of the earliest date (none is last), of the highest signal `best`"
 

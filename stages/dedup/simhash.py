@@ -17,7 +17,7 @@ from kernels.columns import text_column
 from kernels.simhash import distances, fingerprints, pairs_within, tables_of
 from kernels.splitmix import mixed_all, mixed_plain
 from stages.dedup.near import NO_CLUSTER, NearDuplicates, Sketches
-from stages.stage import Dataset, Flow, Rows
+from stages.flow import Dataset, Flow, Rows
 
 Array = np.ndarray[Any, np.dtype[Any]]
 MOST_TABLES = 128

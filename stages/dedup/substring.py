@@ -23,7 +23,8 @@ from kernels.suffix import merged, met_twice, repeats
 from kernels.tokens import token_column
 from stages.dedup.slices import slices
 from stages.dedup.sorted_rows import begins_run
-from stages.stage import Dataset, Flow, Global
+from stages.flow import Dataset, Flow
+from stages.stage import Global
 
 Array = np.ndarray[Any, Any]
 BYTES_A_ROW = 25  # of text to a row of the largest round, where a fifth of all tokens may be repeats; says how finely rows are cut

@@ -12,7 +12,7 @@ from kernels.columns import text_column
 from kernels.url_keys import names_of, url_keys
 from stages.dedup.policy import WithPolicy
 from stages.dedup.survivors import members
-from stages.stage import Dataset, Flow
+from stages.flow import Dataset, Flow
 from stages.text.url_lists import mended_urls
 
 Array = np.ndarray[Any, Any]

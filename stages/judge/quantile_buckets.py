@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, FiniteFloat, model_validator
 
+from stages.flow import Dataset, Flow
 from stages.judge.quantiles import Cut, Quantiles, score_of
-from stages.stage import Dataset, Flow
 
 Array = np.ndarray[Any, Any]
 TIERS = {"low": 8, "medium_low": 12, "medium": 18, "medium_high": 19, "high": 20}  # as Nemotron-CC has them: buckets below

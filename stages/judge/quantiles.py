@@ -17,7 +17,8 @@ from pydantic import Field
 from kernels.splitmix import mixed_all
 from stages.blend.copies import copies_of
 from stages.blend.groups import group_names, numbers_of
-from stages.stage import Dataset, Flow, Global
+from stages.flow import Dataset, Flow
+from stages.stage import Global
 
 Array = np.ndarray[Any, Any]
 DIGIT = 16

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from stages.blend.groups import numbers_of
+from stages.flow import Dataset, Flow
 from stages.judge.quantiles import Cut, Quantiles, score_of
-from stages.stage import Dataset, Flow
 
 
 class Threshold(Quantiles):

@@ -22,7 +22,8 @@ from shards.format import UNKNOWN_BUCKET, Documents, ShardMeta, dtype_of, shard_
 from shards.writer import index_of, shard_facts
 from stages.blend.copies import copies_of
 from stages.dedup.sorted_rows import begins_run
-from stages.stage import PLACEMENT, CannotRun, Dataset, Flow, Global, Published
+from stages.flow import Dataset, Flow, Published
+from stages.stage import PLACEMENT, CannotRun, Global
 
 Array = np.ndarray[Any, Any]
 MOST_WINDOWS = 1 << 14
@@ -220,9 +221,10 @@ class Pack(Global):
         begins = [row for i, (number, row) in enumerate(segments) if i == 0 or number != segments[i - 1][0]]
         listed = [{**shard, "path": shard["path"].rsplit("/", 1)[1]} for shard in shards]
         index = index_of(meta, listed, begins)
-        if index["tokens"] != tokens:
+        if (index["tokens"], index["documents"]) != (tokens, documents):
             raise CannotRun(
-                f"{tokens:,} tokens were handed over and {index['tokens']:,} are in rows of {meta.row_length:,}: a fault of packing"
+                f"{tokens:,} tokens of {documents:,} documents were handed over, and {index['tokens']:,} of {index['documents']:,} are in rows of "
+                f"{meta.row_length:,}: a fault of packing"
             )
         folder = self.folder(meta.row_length)
         flow.leave(f"{folder}/tokenizer/tokenizer.json", flow.heard("tokenizer_json"))

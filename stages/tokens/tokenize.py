@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
+from stages.flow import Dataset, Flow, Rows
 from stages.sample import chances
-from stages.stage import Dataset, Flow, Global, Rows
+from stages.stage import Global
 from stages.tokens.encoding import Encoded, Encoder, encoder_of
 from stages.tokens.tally import GROUPS, Checked, added_up, facts_of, rows_of
 from stages.tokens.training import LEAST, SPECIALS, trained

@@ -17,13 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from classifiers.agreement import spearman
 from classifiers.artifact import DESCRIPTION, _seal, _written
 from classifiers.card import JudgeCard
-from classifiers.encoder import Encoder
+from classifiers.encoder import Encoder, EncoderShape
 from classifiers.judge import JudgeError, NotExplained, load_judge
 from classifiers.neural import Network, NeuralJudge, from_transformers, neural_judge, preprocessing_of
 from classifiers.neural_scoring import Pace, packed_rows, steps_of
-from classifiers.neural_training import NeuralRecipe, head_losses, spearman, targets_of, train_neural, updates_of
+from classifiers.neural_training import NeuralRecipe, head_losses, targets_of, train_neural, updates_of
 from classifiers.text_tokens import Ahead, TextTokenizer, Tokens, tokenised
 from trainer import checkpoint
 from trainer.optim import AdamW
@@ -190,6 +191,13 @@ def test_fewer_bits_keep_the_order_of_scores(trained: NeuralJudge, precision: st
     again = trained.at("cpu", precision)  # type: ignore[arg-type]
     alone = np.concatenate([again.score(texts[i : i + 1])["quality"] for i in range(20)])
     assert np.abs(alone - rough["quality"][:20]).max() < 0.02
+
+
+def test_fp8_of_another_family_is_refused() -> None:
+    shape = EncoderShape("modernbert", 300, 32, 2, 2, 64, 64, windows=(-1, 8), thetas=(1e4, 1e3))
+    judge = neural_judge(JudgeCard("neural", HEADS, preprocessing_of(64)), Network(Encoder(shape), HEADS), makings.tokenizer())
+    with pytest.raises(JudgeError, match="BERT's family"):
+        judge.at("cpu", "fp8")
 
 
 def test_a_saved_judge_comes_back_the_same(trained: NeuralJudge, tmp_path: Path) -> None:

@@ -23,9 +23,10 @@ documents = st.lists(
 def drawn(uids: Words, hashes: Words, tokens: Integers, groups: Integers, wanted: Integers, bits: int, parts: int = 1) -> Words:
     """Both passes over documents spread over parts."""
     pieces = [np.arange(len(uids)) % parts == part for part in range(parts)]
-    table = sum(draw.histogram(hashes[piece], tokens[piece], groups[piece], len(wanted), bits) for piece in pieces)
+    bins = draw.bins_of(hashes, bits)
+    table = sum(draw.histogram(bins[piece], tokens[piece], groups[piece], len(wanted), bits) for piece in pieces)
     planned = draw.plan(table, wanted)
-    near = np.concatenate([np.flatnonzero(piece & draw.in_cut_bin(planned, hashes, groups)) for piece in pieces])
+    near = np.concatenate([np.flatnonzero(piece & draw.in_cut_bin(bits, planned.bin_G, hashes, groups)) for piece in pieces])
     cuts = draw.exact_cuts(planned, uids[near], hashes[near], tokens[near], groups[near])
     found = np.zeros(len(uids), np.uint16)
     for piece in pieces:
@@ -120,6 +121,11 @@ def test_more_copies_than_can_be_counted_are_refused() -> None:
 def test_tokens_of_an_empty_group_are_refused() -> None:
     with pytest.raises(ValueError, match="has none"):
         draw.plan(np.array([[0, 0]]), np.array([5]))
+
+
+@given(st.lists(st.integers(0, 2**64 - 1)), st.integers(0, 16))
+def test_bins_are_the_top_bits(hashes: list[int], bits: int) -> None:
+    assert draw.bins_of(np.array(hashes, np.uint64), bits).tolist() == [int(f"0{hash_:064b}"[: bits + 1], 2) for hash_ in hashes]
 
 
 def test_tables_stay_small() -> None:

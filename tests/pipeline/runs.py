@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,11 @@ from pipeline import recipe as recipes
 from pipeline.cluster import Where
 from pipeline.progress import Quiet
 from pipeline.run import Summary, run
+
+WORDS = (
+    "the", "a", "cat", "dog", "king", "queen", "sees", "loves", "finds", "old", "red", "small", "house", "tree", "river", "and", "but", "then", "slowly",
+    "home", "again",
+)  # fmt: skip
 
 
 class Counting(Quiet):
@@ -30,6 +36,11 @@ def lines(path: Path, texts: list[str]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
     return path
+
+
+def sentences(chance: random.Random, count: int, longest: int) -> list[str]:
+    """Made of `WORDS`, 5 or more of them."""
+    return [" ".join(chance.choices(WORDS, k=chance.randint(5, longest))).capitalize() + "." for _ in range(count)]
 
 
 def shared_texts(folder: Path, files: int = 6, own: int = 5, shared: int = 3) -> Path:

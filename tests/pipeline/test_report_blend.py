@@ -17,7 +17,7 @@ import pytest
 from outfolder import HOSTILE, entry, save
 from outfolder import run as run_of
 from rich.console import Console
-from runs import go, lines
+from runs import go, lines, sentences
 from runs import save as save_text
 from typer.testing import CliRunner
 
@@ -53,29 +53,6 @@ tales,0.4,0.02,0.5,0.02,0.5,0.2
 rhymes,0.1,0.02,0.9,0.02,0.6,0.2
 lists,0.9,0.02,0.2,0.02,0.4,0.2
 """
-WORDS = [
-    "the",
-    "a",
-    "cat",
-    "dog",
-    "king",
-    "queen",
-    "sees",
-    "loves",
-    "finds",
-    "old",
-    "red",
-    "small",
-    "house",
-    "tree",
-    "river",
-    "and",
-    "but",
-    "then",
-    "slowly",
-    "home",
-    "again",
-]
 STAGES = ("tokenize", "mix", "order", "pack")
 NAMES = (HOSTILE, "<img src=x onerror=alert(1)>", "plain")
 
@@ -121,8 +98,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("blend")
     chance = random.Random(0)
     for source, documents in (("tales", 90), ("rhymes", 30), ("lists", 30)):
-        texts = [" ".join(chance.choices(WORDS, k=chance.randint(5, 150))).capitalize() + "." for _ in range(documents)]
-        lines(folder / source / "0.jsonl", texts)
+        lines(folder / source / "0.jsonl", sentences(chance, documents, 150))
     (folder / "utilities.csv").write_text(UTILITIES)
     go(save_text(folder / "blend.yaml", RECIPE), folder / "out")
     return folder / "out"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs import go, lines, save
+from runs import WORDS, go, lines, save, sentences
 from typer.testing import CliRunner
 
 from pipeline.cli import app
@@ -32,37 +32,13 @@ stages:
   - order: {{by: {by}, schedule: stages, stages: 3, buckets: 3}}
   - pack: {{row_length: {lengths}, window_tokens: 4096, license: cc0-1.0}}
 """
-WORDS = [
-    "the",
-    "a",
-    "cat",
-    "dog",
-    "king",
-    "queen",
-    "sees",
-    "loves",
-    "finds",
-    "old",
-    "red",
-    "small",
-    "house",
-    "tree",
-    "river",
-    "and",
-    "but",
-    "then",
-    "slowly",
-    "home",
-    "again",
-]
 
 
 def corpus(folder: Path) -> None:
     chance = random.Random(0)
     for source, files in (("tales", 6), ("rhymes", 2)):
         for number in range(files):
-            texts = [" ".join(chance.choices(WORDS, k=chance.randint(5, 200))).capitalize() + "." for _ in range(20)]
-            lines(folder / source / f"{number}.jsonl", texts)
+            lines(folder / source / f"{number}.jsonl", sentences(chance, 20, 200))
 
 
 def made(folder: Path, out: str, files: int = 1, workers: int = 1, lengths: str = "[64, 256]", by: str = "mtld") -> Path:

@@ -164,6 +164,19 @@ def test_another_seed_is_another_order():
         assert abs(np.corrcoef(both.T)[0, 1]) < 0.1
 
 
+@pytest.mark.parametrize("lost", ["tokens", "documents"])
+def test_what_was_handed_over_and_is_in_no_row_ends_the_run(lost, monkeypatch):
+    publish = Scattered.publish
+
+    def loses(flow, function, rows, *, beside=None):
+        first, *others = publish(flow, function, rows, beside=beside)
+        return [first | {lost: first[lost] - 1}, *others]
+
+    monkeypatch.setattr(Scattered, "publish", loses)
+    with pytest.raises(CannotRun, match="a fault of packing"):
+        packed(made(50), Pack(row_length=64))
+
+
 def test_other_documents_are_another_fingerprint():
     prints = {
         json.loads(packed(made(50, seed), Pack(row_length=64)).left["shards/64/index.json"])["meta"]["fingerprint"] for seed in (0, 1, 2)
