@@ -4,12 +4,15 @@ T tokens, H heads, D numbers a head; `cuts` are the N + 1 ends of N sequences, i
 sees to either side, -1 for no limit: (-1, -1) sees all, (-1, 0) is causal, (64, 64) is ModernBERT's local attention. Where a sequence has
 fewer queries than keys, its last query stands at its last key (as in flash attention).
 
-On CUDA in half precision: `varlen_attn` of torch 2.11 (flash attention 2). Elsewhere: torch's own attention, sequences of one length at a time.
+On CUDA in half precision: flash-attn-4 where it is installed and the card is Hopper or later (`fastest`; measured 1.4 to 1.8 times the next, forward and
+backward, by benchmarks/gpu_kernels.py), else `varlen_attn` of torch 2.11 (flash attention 2). Elsewhere: torch's own attention, sequences of one length at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +20,8 @@ from torch import Tensor
 
 Window = tuple[int, int]
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, int, int, Window], Tensor]
+
+_SAYS_GROUPS = torch.__version__ >= torch.torch_version.TorchVersion("2.12")  # before, grouped heads are taken as they come
 
 EVERYTHING: Window = (-1, -1)
 CAUSAL: Window = (-1, 0)
@@ -29,7 +34,8 @@ def attend(
     if q_THD.is_cuda and q_THD.dtype in (torch.bfloat16, torch.float16):
         from torch.nn.attention.varlen import varlen_attn
 
-        answer = varlen_attn(q_THD, k_THD, v_THD, cuts_q, cuts_k, longest_q, longest_k, window_size=window)
+        grouped: dict[str, Any] = {"enable_gqa": True} if q_THD.shape[1] != k_THD.shape[1] and _SAYS_GROUPS else {}
+        answer = varlen_attn(q_THD, k_THD, v_THD, cuts_q, cuts_k, longest_q, longest_k, window_size=window, **grouped)
         assert isinstance(answer, Tensor)
         return answer
     return attend_by_length(q_THD, k_THD, v_THD, cuts_q, cuts_k, longest_q, longest_k, window)
@@ -41,14 +47,75 @@ def attend_flash4(
     """By the package flash-attn-4, called directly: torch's own glue to it breaks with its releases. Hopper and later, half precision."""
     if longest_q == 1:  # a kernel that works on tiles of queries has nothing to win
         return attend(q_THD, k_THD, v_THD, cuts_q, cuts_k, longest_q, longest_k, window)
-    from flash_attn.cute import flash_attn_varlen_func  # type: ignore[import-not-found]
+    answer: Tensor = _flash4(q_THD, k_THD, v_THD, cuts_q, cuts_k, longest_q, longest_k, *window)[0]
+    return answer
 
-    answer = flash_attn_varlen_func(
+
+@torch.library.custom_op("gristmill::flash4", mutates_args=())
+def _flash4(
+    q_THD: Tensor, k_THD: Tensor, v_THD: Tensor, cuts_q: Tensor, cuts_k: Tensor, longest_q: int, longest_k: int, left: int, right: int
+) -> tuple[Tensor, Tensor]:
+    """The answer, and the logarithms of the sums (H x T). An operator of its own: torch.compile takes it whole."""
+    from flash_attn.cute.interface import _flash_attn_fwd  # type: ignore[import-not-found]
+
+    answer, sums = _flash_attn_fwd(
         q_THD, k_THD, v_THD, cu_seqlens_q=cuts_q, cu_seqlens_k=cuts_k, max_seqlen_q=longest_q, max_seqlen_k=longest_k,
-        causal=window == CAUSAL, window_size=(None, None) if window in (EVERYTHING, CAUSAL) else window,
-    )  # fmt: skip
-    first: Tensor = answer[0] if isinstance(answer, tuple) else answer
-    return first
+        return_lse=True, **_flash4_window(left, right),
+    )[:2]  # fmt: skip
+    return answer, sums
+
+
+@_flash4.register_fake
+def _(q_THD: Tensor, k_THD: Tensor, v_THD: Tensor, cuts_q: Tensor, cuts_k: Tensor, longest_q: int, longest_k: int, left: int, right: int):  # type: ignore[no-untyped-def]
+    return torch.empty_like(q_THD, memory_format=torch.contiguous_format), q_THD.new_empty(
+        q_THD.shape[1], q_THD.shape[0], dtype=torch.float32
+    )
+
+
+@torch.library.custom_op("gristmill::flash4_backward", mutates_args=())
+def _flash4_backward(
+    slope: Tensor, q_THD: Tensor, k_THD: Tensor, v_THD: Tensor, answer: Tensor, sums: Tensor, cuts_q: Tensor, cuts_k: Tensor,
+    longest_q: int, longest_k: int, left: int, right: int,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    from flash_attn.cute.interface import _flash_attn_bwd
+
+    slopes: tuple[Tensor, Tensor, Tensor] = _flash_attn_bwd(
+        q_THD, k_THD, v_THD, answer, slope, sums, cu_seqlens_q=cuts_q, cu_seqlens_k=cuts_k, max_seqlen_q=longest_q, max_seqlen_k=longest_k,
+        deterministic=torch.are_deterministic_algorithms_enabled(), **_flash4_window(left, right),
+    )[:3]  # fmt: skip
+    return slopes
+
+
+@_flash4_backward.register_fake
+def _(slope, q_THD, k_THD, v_THD, *others):  # type: ignore[no-untyped-def]
+    return tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q_THD, k_THD, v_THD))
+
+
+def _flash4_keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    q_THD, k_THD, v_THD, cuts_q, cuts_k, *ctx.numbers = inputs
+    ctx.save_for_backward(q_THD, k_THD, v_THD, *output, cuts_q, cuts_k)
+    ctx.set_materialize_grads(False)
+
+
+def _flash4_slopes(ctx: Any, slope: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    slopes = _flash4_backward(slope.contiguous(), *ctx.saved_tensors, *ctx.numbers)
+    return (*slopes, None, None, None, None, None, None)
+
+
+_flash4.register_autograd(_flash4_slopes, setup_context=_flash4_keep)
+
+
+def _flash4_window(left: int, right: int) -> dict[str, Any]:
+    """As the package says it: causal apart from windows."""
+    if (left, right) == CAUSAL:
+        return {"causal": True}
+    return {"window_size_left": None if left < 0 else left, "window_size_right": None if right < 0 else right}
+
+
+def fastest(device: torch.device) -> Attend:
+    """The one that measured fastest of those that are present. Import errors of a package that is there are not hidden."""
+    hopper = device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 9
+    return attend_flash4 if hopper and find_spec("flash_attn") and find_spec("flash_attn.cute") else attend
 
 
 def attend_by_length(

@@ -1,9 +1,10 @@
 """Checkpoints: a folder of safetensors and one JSON, written whole or not at all, from which a run goes on bit for bit.
 
-    step-00001000/   model.safetensors  optimizer.safetensors  state.json {version, step, files: {name: sha256}, scalars, facts}
+    step-00001000/   model.safetensors  optimizer.safetensors  state.json {version, step, files: {name: sha256}, scalars, facts, also}
 
 The folder is written under another name, synced, and renamed: a reader never meets half of one. State of the optimiser is kept by the names of
-parameters, so that it does not depend on their order. Random generators' states are tensors of the second file. Nothing is pickled.
+parameters, so that it does not depend on their order. Tensors are whole in the files however many ranks hold parts of them: a run may go on with
+other ranks and another layout. Random generators' states are tensors of the second file, one for each rank. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from trainer.parallel import ALONE, Ranks
+from trainer.parts import Part, listed, part_of, read_cut, whole_cut, wholes, write_safetensors
 
 VERSION = 1
 STATE, MODEL, OPTIMIZER = "state.json", "model.safetensors", "optimizer.safetensors"
@@ -35,33 +39,54 @@ class CheckpointError(ValueError):
 class Restored:
     step: int
     facts: dict[str, Any]
+    also: dict[str, Any] = field(default_factory=dict)
 
 
 def save(
-    folder: Path, step: int, weights: Mapping[str, Tensor], optimizer: torch.optim.Optimizer, facts: Mapping[str, Any], keep: int = 2
+    folder: Path,
+    step: int,
+    weights: Mapping[str, Tensor | Part],
+    optimizer: torch.optim.Optimizer,
+    facts: Mapping[str, Any],
+    keep: int = 2,
+    ranks: Ranks = ALONE,
+    also: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Writes `folder/step-NNNNNNNN` and leaves the newest `keep` there. `weights` are those that the optimiser steps on, and buffers."""
-    from safetensors.torch import save_file
+    """Writes `folder/step-NNNNNNNN` and leaves the newest `keep` there. `weights` are those that the optimiser steps on, and buffers.
 
+    With `ranks`, all of them call this and the first one writes. `also`: what else the run needs and its facts do not say.
+    """
     final = folder / f"step-{step:08d}"
     draft = folder / f".{final.name}.{os.getpid()}"
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
-    scalars, tensors = _optimizer_state(optimizer)
-    save_file({name: _plain(tensor) for name, tensor in weights.items()}, draft / MODEL)
-    save_file({name: _plain(tensor) for name, tensor in (tensors | _random_state()).items()}, draft / OPTIMIZER)
-    files = {name: sha256_of(draft / name) for name in (MODEL, OPTIMIZER)}
-    state = {"version": VERSION, "step": step, "files": files, "scalars": scalars, "facts": dict(facts)}
-    (draft / STATE).write_text(json.dumps(state, indent=1, sort_keys=True, allow_nan=False), encoding="utf-8")
-    for name in (MODEL, OPTIMIZER, STATE):
-        _sync(draft / name)
-    _sync(draft)
-    if final.exists():
-        shutil.rmtree(final)
-    draft.rename(final)
-    _sync(folder)
-    for old in steps(folder)[:-keep]:
-        shutil.rmtree(old)
+    parts = {name: part_of(tensor) for name, tensor in weights.items()}
+    scalars, states = _optimizer_state(optimizer, parts)
+    states |= {name: part_of(tensor) for name, tensor in _random_state(ranks.rank).items()}
+    if ranks.first:
+        for abandoned in folder.glob(".step-*"):
+            shutil.rmtree(abandoned, ignore_errors=True)
+        draft.mkdir(parents=True)
+    files = {}
+    for name, tensors in ((MODEL, parts), (OPTIMIZER, states)):
+        table = listed(tensors, ranks)
+        arriving = wholes(tensors, table, ranks)
+        if ranks.first:
+            files[name] = write_safetensors(draft / name, table, arriving)
+        else:
+            list(arriving)
+    all_scalars = {place: value for said in ranks.gathered(scalars) for place, value in said.items()}
+    if ranks.first:
+        state = {"version": VERSION, "step": step, "files": files, "scalars": all_scalars, "facts": dict(facts), "also": dict(also or {})}
+        (draft / STATE).write_text(json.dumps(state, indent=1, sort_keys=True, allow_nan=False), encoding="utf-8")
+        for name in (MODEL, OPTIMIZER, STATE):
+            _sync(draft / name)
+        _sync(draft)
+        if final.exists():
+            shutil.rmtree(final)
+        draft.rename(final)
+        _sync(folder)
+        for old in steps(folder)[:-keep]:
+            shutil.rmtree(old)
+    ranks.wait()
     return final
 
 
@@ -71,31 +96,46 @@ def steps(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name[5:]))
 
 
-def load(path: Path, weights: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> Restored:
-    """Fills `weights` in place, and the optimiser, and sets the random generators. Refuses what was changed or belongs to other parameters."""
-    from safetensors.torch import load_file
+def load(path: Path, weights: Mapping[str, Tensor | Part], optimizer: torch.optim.Optimizer, ranks: Ranks = ALONE) -> Restored:
+    """Fills `weights` in place, and the optimiser, and sets the random generators. Refuses what was changed or belongs to other parameters.
 
+    With `ranks`, all of them call this; each reads its own parts, and the first one alone looks whether the files are whole.
+    """
+    from safetensors import safe_open
+
+    state, problem = _read_state(path) if ranks.first else ({}, "")
+    state, problem = ranks.gathered([state, problem])[0]
+    if problem:
+        raise CheckpointError(problem)
+    parts = {name: part_of(tensor) for name, tensor in weights.items()}
+    shapes = {name: tuple(shape) for said in ranks.gathered({n: p.cut.shape for n, p in parts.items()}) for name, shape in said.items()}
+    with safe_open(path / MODEL, "pt") as file:
+        saved = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        if unlike := sorted(n for n in saved.keys() | shapes.keys() if saved.get(n) != shapes.get(n)):
+            raise CheckpointError(f"{path}: of another model: {', '.join(unlike[:5])}")
+        with torch.no_grad():
+            for name, part in parts.items():
+                if part.cut.spans:
+                    part.local.copy_(read_cut(file, name, part.cut))
+    with safe_open(path / OPTIMIZER, "pt") as file:
+        _restore_optimizer(optimizer, parts, shapes, state["scalars"], file, path)
+        _restore_random(file, ranks)
+    return Restored(state["step"], state["facts"], state.get("also", {}))
+
+
+def _read_state(path: Path) -> tuple[dict[str, Any], str]:
+    """What state.json says, and what is wrong with the checkpoint, if anything is."""
     try:
         state = json.loads((path / STATE).read_text(encoding="utf-8"))
-        version, step, files, scalars, facts = (state[key] for key in ("version", "step", "files", "scalars", "facts"))
+        version, files = [state[key] for key in ("version", "files", "step", "scalars", "facts")][:2]
     except (OSError, ValueError, KeyError) as error:
-        raise CheckpointError(f"{path}: no checkpoint that can be read ({error})") from error
+        return {}, f"{path}: no checkpoint that can be read ({error})"
     if version != VERSION:
-        raise CheckpointError(f"{path}: a checkpoint of version {version}; this program reads {VERSION}")
+        return {}, f"{path}: a checkpoint of version {version}; this program reads {VERSION}"
     for name in (MODEL, OPTIMIZER):
         if not (path / name).is_file() or sha256_of(path / name) != files.get(name):
-            raise CheckpointError(f"{path / name}: missing, or not the bytes that were written; take an older checkpoint")
-    saved, stored = load_file(path / MODEL), load_file(path / OPTIMIZER)
-    if unlike := sorted(
-        n for n in saved.keys() | weights.keys() if n not in saved or n not in weights or saved[n].shape != weights[n].shape
-    ):
-        raise CheckpointError(f"{path}: of another model: {', '.join(unlike[:5])}")
-    with torch.no_grad():
-        for name, tensor in weights.items():
-            tensor.copy_(saved[name])
-    _restore_optimizer(optimizer, scalars, stored, path)
-    _restore_random(stored)
-    return Restored(step, facts)
+            return {}, f"{path / name}: missing, or not the bytes that were written; take an older checkpoint"
+    return state, ""
 
 
 def sha256_of(path: Path) -> str:
@@ -107,46 +147,65 @@ def _named(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     return {name: p for group in optimizer.param_groups for name, p in zip(group["names"], group["params"], strict=True)}
 
 
-def _optimizer_state(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _optimizer_state(optimizer: torch.optim.Optimizer, weights: Mapping[str, Part]) -> tuple[dict[str, Any], dict[str, Part]]:
     scalars: dict[str, Any] = {}
-    tensors: dict[str, Tensor] = {}
+    parts: dict[str, Part] = {}
     for name, parameter in _named(optimizer).items():
         for key, value in optimizer.state.get(parameter, {}).items():
-            (tensors if isinstance(value, Tensor) else scalars)[f"{key}:{name}"] = value
-    return scalars, tensors
+            if isinstance(value, Tensor):
+                parts[f"{key}:{name}"] = weights[name].beside(value)
+            else:
+                scalars[f"{key}:{name}"] = value
+    return scalars, parts
 
 
-def _restore_optimizer(optimizer: torch.optim.Optimizer, scalars: dict[str, Any], tensors: dict[str, Tensor], path: Path) -> None:
+def _restore_optimizer(
+    optimizer: torch.optim.Optimizer, parts: Mapping[str, Part], known: Mapping[str, Any], scalars: dict[str, Any], file: Any, path: Path
+) -> None:
     named = _named(optimizer)
+    fused = any(group.get("fused") for group in optimizer.param_groups)
     optimizer.state.clear()
-    for place, value in [*scalars.items(), *tensors.items()]:
-        if place.startswith(RANDOM):
-            continue
+    places = [place for place in file.keys() if not place.startswith(RANDOM)]  # noqa: SIM118
+    for place in [*scalars, *places]:
         key, _, name = place.partition(":")
-        if name not in named:
+        if name not in known:
             raise CheckpointError(f"{path}: the optimiser's state is of another model: {name}")
+        if name not in named:  # another rank's
+            continue
         parameter = named[name]
-        if isinstance(value, Tensor):  # `step` lives on the CPU unless the optimiser is fused
-            fused = any(group.get("fused") for group in optimizer.param_groups)
-            value = value.to(parameter.device if key != "step" or fused else "cpu")
-        optimizer.state[parameter][key] = value
+        if place in scalars:
+            optimizer.state[parameter][key] = scalars[place]
+            continue
+        shape = tuple(file.get_slice(place).get_shape())
+        cut = parts[name].cut if shape and shape == parts[name].cut.shape else whole_cut(shape)
+        value = read_cut(file, place, cut) if cut.spans else torch.empty(cut.local_shape)
+        # `step` lives on the CPU unless the optimiser is fused
+        optimizer.state[parameter][key] = value.to(parameter.device if key != "step" or fused else "cpu")
 
 
-def _random_state() -> dict[str, Tensor]:
-    states = {RANDOM + "cpu": torch.get_rng_state()}
+def _random_state(rank: int) -> dict[str, Tensor]:
+    states = {_of_rank("cpu", rank): torch.get_rng_state()}
     if torch.cuda.is_available():
-        states[RANDOM + "cuda"] = torch.cuda.get_rng_state()
+        states[_of_rank("cuda", rank)] = torch.cuda.get_rng_state()
     return states
 
 
-def _restore_random(stored: Mapping[str, Tensor]) -> None:
-    torch.set_rng_state(stored[RANDOM + "cpu"])
-    if RANDOM + "cuda" in stored and torch.cuda.is_available():
-        torch.cuda.set_rng_state(stored[RANDOM + "cuda"])
+def _of_rank(kind: str, rank: int) -> str:
+    return f"{RANDOM}{kind}.{rank}" if rank else RANDOM + kind
 
 
-def _plain(tensor: Tensor) -> Tensor:
-    return tensor.detach().cpu().contiguous()
+def _restore_random(file: Any, ranks: Ranks) -> None:
+    """With other ranks than wrote it, those after the first are seeded anew from the first one's state."""
+    there = set(file.keys())
+    first = file.get_tensor(_of_rank("cpu", 0))
+    alike = sum(place.startswith(RANDOM + "cpu") for place in there) == ranks.count
+    if not alike and not ranks.first:
+        digest = hashlib.sha256(first.numpy().tobytes() + ranks.rank.to_bytes(8, "little")).digest()
+        torch.manual_seed(int.from_bytes(digest[:7], "little"))
+        return
+    torch.set_rng_state(file.get_tensor(_of_rank("cpu", ranks.rank)))
+    if torch.cuda.is_available() and _of_rank("cuda", ranks.rank) in there:
+        torch.cuda.set_rng_state(file.get_tensor(_of_rank("cuda", ranks.rank)))
 
 
 def _sync(path: Path) -> None:

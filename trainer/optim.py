@@ -2,24 +2,31 @@
 
 Matrices decay; vectors (norms, biases) and embeddings do not, since decay there only fights the norm that follows. Fused on CUDA: one kernel a
 group. An update adds the gradients of all its losses (each already divided by what the whole update counts), sums them over the ranks, clips, steps.
+A gradient that is not finite moves nothing, whatever the optimiser and the device (`stepped`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from trainer.one_pass_adamw import OnePassAdamW
 from trainer.parallel import ALONE, Ranks
 from trainer.precision import Masters
+
+Loop = Literal["fused", "foreach", "single"]
 
 
 @dataclass(frozen=True)
 class AdamW:
-    """Settings. `faster` multiplies the rate of the parameters whose names begin so: (("heads.", 10.0),)."""
+    """Settings. `faster` multiplies the rate of the parameters whose names begin so: (("heads.", 10.0),).
+
+    `loop`: one kernel for many parameters, an operation at a time for many, or one parameter at a time; None: fused on CUDA, else torch's choice.
+    """
 
     rate: float = 1e-4
     weight_decay: float = 0.01
@@ -27,12 +34,21 @@ class AdamW:
     eps: float = 1e-8
     clip: float = 1.0
     faster: tuple[tuple[str, float], ...] = ()
+    loop: Loop | None = None
 
     def optimizer(self, model: nn.Module, masters: Masters | None = None) -> torch.optim.AdamW:
         """For the parameters of `model` that learn, or for their float32 masters."""
         groups = parameter_groups(model, self, masters)
-        on_cuda = all(p.is_cuda for group in groups for p in group["params"])
-        return torch.optim.AdamW(groups, lr=self.rate, betas=self.betas, eps=self.eps, fused=on_cuda)
+        ways = loop_of(self.loop, [p for group in groups for p in group["params"]])
+        one_pass = masters is not None and self.loop is None and all(p.is_cuda for group in groups for p in group["params"])
+        return (OnePassAdamW if one_pass else torch.optim.AdamW)(groups, lr=self.rate, betas=self.betas, eps=self.eps, **ways)
+
+
+def loop_of(loop: Loop | None, parameters: Sequence[Tensor]) -> dict[str, Any]:
+    """As torch's optimisers take it."""
+    if loop is None:
+        return {"fused": all(p.is_cuda for p in parameters), "foreach": None}
+    return {"fused": loop == "fused", "foreach": loop == "foreach"}
 
 
 def parameter_groups(model: nn.Module, settings: AdamW, masters: Masters | None = None) -> list[dict[str, Any]]:
@@ -90,19 +106,38 @@ def update(
         masters.take_gradients()
         learning = masters.masters
     norm = clipped(learning, clip)
-    if all(parameter.is_cuda for parameter in learning):
-        optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]  # the fused kernel then leaves all as it was
-        optimizer.step()
-    elif norm.isfinite():
-        optimizer.step()
+    stepped(optimizer, norm)
     if masters:
         masters.give_weights()
     return Update(total, norm)
 
 
+def stepped(optimizer: torch.optim.Optimizer, norm: Tensor) -> None:
+    """A step, unless the gradients' norm is not finite. Optimisers that look at `found_inf` themselves do so on the device; others cost a wait."""
+    if norm.is_cuda and getattr(optimizer, "_step_supports_amp_scaling", False):
+        optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
+        optimizer.step()
+    elif norm.isfinite():
+        optimizer.step()
+
+
 def clipped(parameters: Sequence[Tensor], most: float) -> Tensor:
     """The norm of all gradients, which are scaled down to `most` together."""
     gradients = [p.grad for p in parameters if p.grad is not None]
-    norm = torch.nn.utils.get_total_norm(gradients)
+    norm = gradient_norm(gradients)
     torch._foreach_mul_(gradients, (most / (norm + 1e-6)).clamp(max=1.0))
     return norm
+
+
+@torch.no_grad()
+def gradient_norm(gradients: Sequence[Tensor]) -> Tensor:
+    """Of all together, in float32 at the least: the norm of a bf16 tensor is not rounded to bf16 on the way. On the first one's device."""
+    norms: list[Tensor] = []
+    for dtype in dict.fromkeys(gradient.dtype for gradient in gradients):
+        alike = [gradient for gradient in gradients if gradient.dtype == dtype]
+        norms += torch._foreach_norm(alike, 2, dtype=torch.promote_types(dtype, torch.float32))
+    if not norms:
+        return torch.zeros(())
+    widest = torch.float64 if any(norm.dtype == torch.float64 for norm in norms) else torch.float32
+    total: Tensor = torch.linalg.vector_norm(torch.stack([norm.to(norms[0].device, widest) for norm in norms]))
+    return total

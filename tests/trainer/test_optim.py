@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainer.optim import AdamW, clipped, parameter_groups, update
+from trainer.optim import AdamW, Loop, clipped, gradient_norm, parameter_groups, stepped, update
 from trainer.parallel import Ranks
 from trainer.precision import Masters, computing
 
@@ -50,6 +50,42 @@ def test_gradients_are_clipped_to_their_common_norm() -> None:
         [0.8], abs=1e-6
     )
     assert float(clipped(parameters, 10.0)) == pytest.approx(1, abs=1e-5)
+
+
+def test_the_norm_of_gradients_of_several_types_is_not_rounded_to_the_narrowest() -> None:
+    generator = torch.Generator().manual_seed(0)
+    gradients = [
+        torch.randn(1000, generator=generator).to(dtype) for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.bfloat16)
+    ]
+    exact = torch.cat([gradient.double() for gradient in gradients]).norm()
+    norm = gradient_norm(gradients)
+    assert norm.dtype == torch.float32 and float(norm) == pytest.approx(float(exact), rel=1e-6)
+    assert gradient_norm([gradients[0].double()]).dtype == torch.float64 and float(gradient_norm([])) == 0
+    parameters = [torch.zeros(1000, dtype=gradient.dtype, requires_grad=True) for gradient in gradients]
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient.clone()
+    clipped(parameters, 1.0)
+    assert float(gradient_norm([p.grad for p in parameters if p.grad is not None])) == pytest.approx(1, rel=1e-2)
+
+
+@pytest.mark.parametrize("loop", ["fused", "foreach", "single", None])
+def test_every_loop_makes_the_same_step_and_leaves_out_what_is_not_finite(loop: Loop | None) -> None:
+    network, plain = model(), model()
+    optimizer = AdamW(rate=0.01, weight_decay=0.1, loop=loop).optimizer(network)
+    twin = torch.optim.AdamW(parameter_groups(plain, AdamW(rate=0.01, weight_decay=0.1)), betas=(0.9, 0.98), foreach=False, fused=False)
+    assert (optimizer.param_groups[0]["fused"], optimizer.param_groups[0]["foreach"]) == (
+        loop == "fused",
+        None if loop is None else loop == "foreach",
+    )
+    for bad in (False, True, False):
+        for some in (network, plain):
+            for parameter in some.parameters():
+                parameter.grad = torch.full_like(parameter, float("inf") if bad else 0.3)
+        stepped(optimizer, gradient_norm([p.grad for p in network.parameters() if p.grad is not None]))
+        if not bad:
+            twin.step()
+        assert all(torch.allclose(a, b, atol=1e-7) for a, b in zip(network.parameters(), plain.parameters(), strict=True))
+    assert all(float(optimizer.state[p]["step"]) == 2 for p in network.parameters())
 
 
 def test_a_gradient_that_is_not_finite_moves_nothing() -> None:

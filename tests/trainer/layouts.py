@@ -1,0 +1,300 @@
+"""What the tests of layouts run on every rank: one small decoder, the same updates however they are laid out. Imported by spawned processes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from trainer import checkpoint
+from trainer.attention import attend
+from trainer.checkpoint import steps
+from trainer.model import Decoder, initialise
+from trainer.muon import Muon
+from trainer.optim import AdamW
+from trainer.packed import packed_documents
+from trainer.parallel import ALONE, Ranks, grid_of, launched
+from trainer.shapes import Shape
+from trainer.stepper import Stepper, stepper_of
+
+SHAPE = Shape(97, 32, 2, 4, 2, 48, tied=True)
+ADAMW = AdamW(
+    rate=0.01, weight_decay=0.1, betas=(0.9, 0.95), clip=1.0, eps=1e-4
+)  # a gradient that is rounding error alone makes no step of full size
+PIECES = 4  # of an update
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What `stepper_of` is told."""
+
+    precision: str = "float32"
+    zero: int = 0
+    tensor: int = 1
+    offload: bool = False
+    recompute: str = "none"
+    compile: str = ""  # by which backend
+    optimizer: Any = ADAMW
+    shape: Shape = SHAPE
+    together: bool = False  # an update's pieces in one pass (of each rank)
+    seed: int = 0
+
+    def stepper(self, ranks: Ranks = ALONE) -> Stepper:
+        model = initialise(Decoder(self.shape, attend_whole if self.compile else attend), self.seed)
+        with patch.object(torch, "compile", partial(torch.compile, backend=self.compile, fullgraph=True)):
+            return stepper_of(
+                model, self.optimizer, self.precision, self.zero, ranks,
+                tensor=self.tensor, offload=self.offload, recompute=self.recompute, compile=bool(self.compile),
+            )  # fmt: skip
+
+
+def attend_whole(q_THD: Tensor, k_THD: Tensor, v_THD: Tensor, cuts_q: Tensor, cuts_k: Tensor, *rest: Any) -> Tensor:
+    """Causal attention by one mask over all tokens: torch.compile sees through it."""
+    at = torch.arange(len(q_THD))
+    piece = torch.searchsorted(cuts_q[1:], at, right=True)
+    seen = (piece[:, None] == piece) & (at[:, None] >= at)
+    q, k, v = (x.transpose(0, 1)[None] for x in (q_THD, k_THD, v_THD))
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=True)[0].transpose(0, 1)
+
+
+@dataclass
+class Curve:
+    losses: list[float] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)
+
+
+def documents(update: int, vocabulary: int) -> list[list[list[int]]]:
+    """Of each piece of an update: pieces are unequal."""
+    random = np.random.default_rng(update)
+    return [[random.integers(0, vocabulary, random.integers(2, 12)).tolist() for _ in range(1 + piece % 3)] for piece in range(PIECES)]
+
+
+def go(stepper: Stepper, layout: Layout, updates: range, poison: int | None = None) -> Curve:
+    """`poison`: the update whose loss is not finite, on the first rank that sees it."""
+    curve = Curve()
+    for update in updates:
+        found = documents(update, layout.shape.vocabulary)
+        counted = packed_documents([document for piece in found for document in piece]).counted
+        mine = stepper.ranks.data.mine(found)
+        passes = [[document for piece in mine for document in piece]] if layout.together else list(mine)
+        total = torch.zeros(())
+        for i, piece in enumerate(passes):
+            loss = stepper.loss(packed_documents(piece)) / counted
+            if update == poison and stepper.ranks.data.first:
+                loss = loss * float("nan")
+            stepper.backward(loss, last=i == len(passes) - 1)
+            total += loss.detach()
+        norm = stepper.step(1.0)
+        curve.losses.append(float(stepper.ranks.data.summed(total)))
+        curve.norms.append(float(norm))
+    return curve
+
+
+def keep(path: Path, name: str, curve: Curve, weights: dict[str, Tensor], first: bool) -> None:
+    if first:
+        save_file(weights, path / f"{name}.safetensors")
+        (path / f"{name}.json").write_text(json.dumps({"losses": curve.losses, "norms": curve.norms}))
+
+
+Job = Callable[[Path, Ranks], None]
+
+
+def on_rank(rank: int, count: int, folder: str, jobs: tuple[Job, ...]) -> None:
+    """What a spawned process does: the jobs in turn, over gloo."""
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1")
+    os.environ["MASTER_PORT"] = (Path(folder) / "port").read_text()
+    torch.set_num_threads(1)
+    with launched("cpu") as (ranks, _):
+        for job in jobs:
+            job(Path(folder), ranks)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A job: some updates from the start, curve and weights kept under a name."""
+
+    name: str
+    layout: Layout
+    updates: int = 4
+
+    def __call__(self, folder: Path, ranks: Ranks) -> None:
+        stepper = self.layout.stepper(ranks)
+        curve = go(stepper, self.layout, range(self.updates))
+        keep(folder, self.name, curve, stepper.weights(), ranks.first)
+
+
+@dataclass(frozen=True)
+class Poisoned:
+    """A job: says whether an update whose gradients are not finite left weights and the optimiser's state as they were, and what comes after moves."""
+
+    name: str
+    layout: Layout
+
+    def __call__(self, folder: Path, ranks: Ranks) -> None:
+        (folder / f"{self.name}.{ranks.rank}.json").write_text(json.dumps(poisoned(self.layout, ranks)))
+
+
+def poisoned(layout: Layout, ranks: Ranks = ALONE) -> dict[str, Any]:
+    stepper = layout.stepper(ranks)
+    go(stepper, layout, range(1))
+    before, state = stepper.weights(), state_of(stepper)
+    curve = go(stepper, layout, range(1, 2), poison=1)
+    after, same_state = stepper.weights(), all(torch.equal(a, b) for a, b in zip(state, state_of(stepper), strict=True))
+    same = all(torch.equal(before[name], after[name]) for name in before)
+    limited = stepper_norm_above(stepper, layout)
+    same = same and all(torch.equal(before[name], tensor) for name, tensor in stepper.weights().items())
+    go(stepper, layout, range(1, 3))
+    moved = stepper.weights()
+    return {
+        "norm": str(curve.norms[0]),
+        "limited": limited,
+        "same": same,
+        "same_state": same_state,
+        "numbers": sum(tensor.numel() for tensor in state),
+        "moves": not before or any(not torch.equal(before[name], moved[name]) for name in before),
+    }
+
+
+def stepper_norm_above(stepper: Stepper, layout: Layout) -> float:
+    """A step that a limit on the norm refuses."""
+    mine = stepper.ranks.data.mine(documents(1, layout.shape.vocabulary))
+    stepper.backward(stepper.loss(packed_documents([document for piece in mine for document in piece])) / 100, last=True)
+    return float(stepper.step(1.0, limit=torch.tensor(1e-3)))
+
+
+def state_of(stepper: Stepper) -> list[Tensor]:
+    optimizer = stepper.optimizer
+    return [
+        value.clone()
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+        for _, value in sorted(optimizer.state[parameter].items())
+        if isinstance(value, Tensor)
+    ]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A job: two updates, a checkpoint, and two more in the same run."""
+
+    name: str
+    layout: Layout
+
+    def __call__(self, folder: Path, ranks: Ranks) -> None:
+        stepper = self.layout.stepper(ranks)
+        go(stepper, self.layout, range(2))
+        torch.manual_seed(1000 + ranks.rank)
+        stepper.save(folder / f"{self.name}.checkpoints", 2, {"run": 1})
+        drawn = torch.rand(1).item()
+        curve = go(stepper, self.layout, range(2, 4))
+        keep(folder, self.name, curve, stepper.weights(), ranks.first)
+        (folder / f"{self.name}.drawn.{ranks.rank}").write_text(str(drawn))
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """A job: goes on from what `saved` has written, perhaps laid out otherwise."""
+
+    name: str
+    saved: str
+    layout: Layout
+
+    def __call__(self, folder: Path, ranks: Ranks) -> None:
+        curve, weights, drawn = resumed(folder / f"{self.saved}.checkpoints", self.layout, ranks)
+        keep(folder, self.name, curve, weights, ranks.first)
+        (folder / f"{self.name}.drawn.{ranks.rank}").write_text(str(drawn))
+
+
+def resumed(checkpoints: Path, layout: Layout, ranks: Ranks = ALONE) -> tuple[Curve, dict[str, Tensor], float]:
+    stepper = replace(layout, seed=9).stepper(ranks)  # other weights, and another state of the optimiser
+    go(stepper, layout, range(7, 8))
+    restored = stepper.load(steps(checkpoints)[-1])
+    assert (restored.step, restored.facts) == (2, {"run": 1})
+    drawn = torch.rand(1).item()
+    return go(stepper, layout, range(2, 4)), stepper.weights(), drawn
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A job: dies while the second checkpoint's files are written, the first rank between two of them."""
+
+    name: str
+
+    def __call__(self, folder: Path, ranks: Ranks) -> None:
+        stepper = Layout(zero=1).stepper(ranks)
+        go(stepper, Layout(zero=1), range(1))
+        stepper.save(folder / self.name, 1, {})
+        go(stepper, Layout(zero=1), range(1, 2))
+        written = checkpoint.write_safetensors
+
+        def dies(path: Path, *rest: Any) -> str:
+            digest = written(path, *rest)
+            if path.name == checkpoint.MODEL:
+                os._exit(9)
+            return digest
+
+        checkpoint.write_safetensors = dies
+        try:
+            stepper.save(folder / self.name, 2, {})
+        except RuntimeError as error:
+            (folder / f"{self.name}.{ranks.rank}.error").write_text(f"{type(error).__name__}: {error}")
+            raise
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """A job: what ranks tell each other."""
+
+    name: str
+
+    def __call__(self, folder: Path, ranks: Ranks) -> None:
+        said = ranks.gathered({"rank": ranks.rank, "text": "ü" * (1 + 50 * ranks.rank)})
+        assert said == [{"rank": rank, "text": "ü" * (1 + 50 * rank)} for rank in range(ranks.count)], said
+        with pytest.raises(ValueError, match="cannot be cut into groups of 3"):
+            grid_of(ranks, 3)
+        for wrong, match in (
+            (Layout(tensor=2, zero=2), "go with zero 0 or 1"),
+            (Layout(zero=3, optimizer=Muon()), "needs whole matrices"),
+            (Layout(tensor=2, shape=Shape(97, 32, 1, 4, 1, 48)), "cannot share 1 kv_heads equally"),
+        ):
+            with pytest.raises(ValueError, match=match):
+                wrong.stepper(ranks)
+        (folder / f"{self.name}.{ranks.rank}").write_text("all")
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A job: how many bytes of each kind this rank has after an update."""
+
+    name: str
+    layout: Layout
+
+    def __call__(self, folder: Path, ranks: Ranks) -> None:
+        stepper = self.layout.stepper(ranks)
+        go(stepper, self.layout, range(1))
+        local = [p.to_local() if isinstance(p, DTensor) else p for p in stepper.model.parameters()]
+        beside = {tensor.data_ptr() for tensor in local}
+        stepped = [p for group in stepper.optimizer.param_groups for p in group["params"]]
+        found = {
+            "weights": size_of(local),
+            "masters": size_of([p for p in stepped if p.data_ptr() not in beside]),
+            "optimizer": size_of([tensor for tensor in state_of(stepper) if tensor.ndim]),
+        }
+        (folder / f"{self.name}.{ranks.rank}.json").write_text(json.dumps(found))
+
+
+def size_of(tensors: list[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

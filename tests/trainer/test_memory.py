@@ -1,0 +1,101 @@
+"""What a pass will keep is known before it is tried; the rest (weights, masters, optimiser) is counted in test_stepper.py."""
+
+from __future__ import annotations
+
+import gc
+from types import MethodType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from trainer import fused
+from trainer.attention import attend_flash4
+from trainer.memory import kept_of_token, memory_of
+from trainer.model import Decoder, rotation_of
+from trainer.recompute import Recompute, costly, recomputed
+from trainer.shapes import Shape, shape_named
+
+T = 1024
+SHAPE = Shape(1000, 256, 4, 8, 2, 768)
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_blocks_keep_what_was_said(monkeypatch: pytest.MonkeyPatch, recompute: Recompute) -> None:
+    """With the operators of a GPU, on tensors that have a size and no numbers."""
+    monkeypatch.setattr(fused, "_for_kernels", lambda x: True)
+    with FakeTensorMode() as pretended:
+        torch.set_default_dtype(torch.bfloat16)
+        try:
+            model = Decoder(SHAPE, attend_flash4)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        rotation = rotation_of(torch.empty(T, dtype=torch.int32), SHAPE)
+        cuts = torch.empty(3, dtype=torch.int32)
+        x = torch.empty(T, SHAPE.hidden, dtype=torch.bfloat16, requires_grad=True)
+        others = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *rotation, cuts)}
+        change = None
+        for block in model.blocks:
+            x, change = recomputed(MethodType(type(block).forward, block), recompute)(x, change, rotation, cuts, T)
+        unsaid = alive(pretended, others) - T * SHAPE.layers * kept_of_token(SHAPE, 2, recompute)
+        assert abs(unsaid) <= 2 * T * SHAPE.hidden  # one hidden state: what leaves the last block is the head's
+
+
+def alive(pretended: Any, others: set[int]) -> int:
+    gc.collect()
+    storages = {}
+    for found in gc.get_objects():
+        if type(found).__name__ == "FakeTensor" and found.fake_mode is pretended:
+            storages[found.untyped_storage()._cdata] = found.untyped_storage().nbytes()
+    return sum(size for storage, size in storages.items() if storage not in others)
+
+
+def test_each_way_to_save_memory_does() -> None:
+    shape = shape_named("1.3b", 50_304)
+    plain = memory_of(shape, 32_768)
+    assert 40e9 < plain.activations < 60e9 and plain.weights == 2 * shape.parameters and plain.peak < 100e9
+    peaks = [memory_of(shape, 32_768, recompute=recompute).peak for recompute in ("none", "selective", "full")]
+    assert peaks[0] > peaks[1] > peaks[2]
+    stages = [memory_of(shape, 4096, zero=zero, ranks=8) for zero in (0, 1, 2, 3)]
+    held = [of.weights + of.masters + of.gradients + of.optimizer for of in stages]
+    assert held[0] > held[1] > held[2] > held[3]
+    assert memory_of(shape, 4096, tensor=4).activations < memory_of(shape, 4096).activations
+    assert memory_of(shape, 4096, offload=True).peak < memory_of(shape, 4096).peak
+    assert memory_of(shape, 32_768, passes=2).peak == plain.peak + plain.gradients
+    assert plain.facts()["peak"] == plain.peak
+
+
+def test_products_and_attention_are_kept() -> None:
+    aten = torch.ops.aten
+    assert costly(aten.mm.default) and costly(torch.ops.gristmill.flash4.default)
+    assert costly(aten._scaled_dot_product_flash_attention_for_cpu.default)
+    assert not costly(aten.mul.Tensor) and not costly(torch.ops.gristmill.rms_norm.default)
+    assert not costly(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
+
+
+def test_selective_works_out_no_product_twice() -> None:
+    """Counted as torch dispatches them, in one block forward and backward."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Products(TorchDispatchMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.count = 0
+
+        def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), names: Any = None) -> Any:
+            self.count += operator in (torch.ops.aten.mm.default, torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default)
+            return operator(*args, **(names or {}))
+
+    block = Decoder(SHAPE).blocks[0]
+    counts = {}
+    for recompute in ("none", "selective", "full"):
+        x: Tensor = torch.randn(8, SHAPE.hidden, requires_grad=True)
+        with Products() as products:
+            answer = recomputed(MethodType(type(block).forward, block), recompute)(
+                x, None, rotation_of(torch.arange(8), SHAPE), torch.tensor([0, 8], dtype=torch.int32), 8
+            )
+            sum(answer).sum().backward()
+        counts[recompute] = products.count
+    assert counts["none"] == counts["selective"] < counts["full"]

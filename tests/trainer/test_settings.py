@@ -1,0 +1,107 @@
+"""Settings are checked at once, survive JSON, and say which runs are the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from trainer.guard import Guard
+from trainer.muon import Muon
+from trainer.optim import AdamW
+from trainer.schedule import Schedule
+from trainer.settings import WAYS, Training, differences
+from trainer.unlocking import Unlocking
+
+FULL = Training(
+    updates=100,
+    rows_per_update=24,
+    rows_per_step=6,
+    optimizer=AdamW(rate=0.01, faster=(("head.", 2.0),)),
+    schedule=Schedule("stable", 0.1, 0.3, 0.0, "sqrt"),
+    precision="fp16",
+    recompute="full",
+    zero=2,
+    compile=False,
+    deterministic=True,
+    guard=Guard("back", None, 9.0, 50, 20, 3, 2, 4),
+    unlocking=Unlocking(below=2.0, stalled=None),
+)
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        Training(10, 4),
+        FULL,
+        Training(10, 4, optimizer=Muon(rate=0.02, adamw=AdamW(rate=0.5, betas=(0.8, 0.9), faster=(("embedding.", 3.0),)))),
+    ],
+)
+def test_settings_come_back_from_json(training: Training) -> None:
+    assert Training.from_facts(json.loads(json.dumps(training.facts(), allow_nan=False))) == training
+
+
+def test_plain_facts_are_enough() -> None:
+    assert Training.from_facts(
+        {"updates": 3, "rows_per_update": 8, "schedule": {"kind": "cosine"}, "optimizer": {"rate": 0.5}}
+    ) == Training(3, 8, schedule=Schedule("cosine"), optimizer=AdamW(rate=0.5))
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"update": 3}, r"training\.update: no such field; did you mean updates\?"),
+        ({"guard": {"windov": 3}}, r"training\.guard\.windov: no such field; did you mean window\?"),
+        ({"optimizer": {"name": "sgd"}}, r"optimizer\.name 'sgd': there are adamw, muon"),
+        ({"optimizer": {"name": "muon", "adamw": {"rat": 1}}}, r"training\.optimizer\.adamw\.rat: no such field; did you mean rate\?"),
+        ({"updates": 0}, "updates must be a whole number above 0, not 0"),
+        ({"updates": True}, "updates must be a whole number above 0, not True"),
+        ({"rows_per_step": 9}, "rows_per_step 9 is more than the 8 rows of an update"),
+        ({"precision": "half"}, "precision 'half': there are float32, bf16, fp16"),
+        ({"zero": 4}, "zero 4: there are 0, 1, 2, 3"),
+        ({"average": 3}, "average 3 needs as many checkpoints; keep is 2"),
+        ({"average": 2, "checkpoint_every": 5}, "average 2: 5 updates leave fewer checkpoints, one every 5"),
+        ({"checkpoint_every": None, "guard": {"action": "back"}}, "need checkpoints"),
+        ({"guard": {"loss_times": -1}}, "loss_times -1"),
+        ({"guard": {"least": 200}}, "least 200 of a window of 128"),
+        ({"unlocking": {"stalled": None, "at_most": None}}, "nothing would ever be opened"),
+        ({"schedule": {"warmup": 2}}, "must fit into 1"),
+    ],
+)
+def test_what_is_wrong_is_said(facts: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Training.from_facts({"updates": 5, "rows_per_update": 8, **facts})
+
+
+def test_rows_must_fit_ranks_and_steps() -> None:
+    with pytest.raises(ValueError, match="rows_per_update 24 cannot be shared equally by 5 ranks; take 25"):
+        FULL.rank_rows(5)
+    FULL.check_step(2)
+    with pytest.raises(ValueError, match="rows_per_step 5 does not divide the 12 rows that a rank has of an update; take 4 or 6"):
+        dataclasses.replace(FULL, rows_per_step=5).check_step(2)
+
+
+def test_how_the_machine_does_it_is_not_what_the_run_is() -> None:
+    other = dataclasses.replace(
+        FULL,
+        rows_per_step=3,
+        recompute="none",
+        zero=0,
+        tensor=2,
+        offload=True,
+        compile=True,
+        deterministic=False,
+        checkpoint_every=7,
+        keep=9,
+        metrics_every=3,
+        tensorboard=True,
+        grams_per_kwh=400.0,
+    )
+    assert other != FULL and other.identity() == FULL.identity()
+    assert all(getattr(other, name) != getattr(FULL, name) for name in WAYS)  # none is forgotten here
+    assert differences(FULL.identity(), dataclasses.replace(FULL, seed=3, optimizer=AdamW(rate=0.02)).identity()) == [
+        "optimizer.faster is [['head.', 2.0]], there it is []",
+        "optimizer.rate is 0.01, there it is 0.02",
+        "seed is 0, there it is 3",
+    ]
