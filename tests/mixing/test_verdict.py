@@ -1,0 +1,105 @@
+"""Adopt, reject or inconclusive, and how many seeds would settle it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy import stats
+
+from mixing.paired import Errors
+from mixing.power import detectable, power, seeds_needed
+from mixing.verdict import holm, relative, verdict
+
+
+def sure(mean: float, error: float = 0.001, seeds: int = 5) -> Errors:
+    return Errors(mean, error, 0.0, seeds, 100)
+
+
+@pytest.mark.parametrize(("deviations", "seeds"), [(0.5, 34), (1, 10), (1.5, 6), (2, 5), (3, 4), (4, 3), (5, 3)])
+def test_seeds_for_a_power_of_80_percent(deviations: float, seeds: int) -> None:
+    assert seeds_needed(deviations, 1.0, 0.0, 1000) == seeds
+
+
+@given(st.floats(0, 6), st.integers(2, 200))
+def test_power_without_items_is_the_noncentral_t(deviations: float, seeds: int) -> None:
+    assume(deviations * math.sqrt(seeds) < 30)  # scipy has no numbers beyond
+    exact = 1 - stats.nct.cdf(stats.t.ppf(0.975, seeds - 1), seeds - 1, deviations * math.sqrt(seeds))
+    assert power(deviations, 1.0, 0.0, seeds, 1000) == pytest.approx(exact, abs=2e-6)
+
+
+def test_power_with_items_is_that_of_a_simulation() -> None:
+    random, seeds, clusters = np.random.default_rng(0), 4, 30
+    seed_sd, items_error, difference = 1.0, 0.4, 1.8
+    mean = difference + random.normal(0, math.hypot(seed_sd / 2, items_error), 200_000)
+    of_seeds = seed_sd / 2 * np.sqrt(random.chisquare(seeds - 1, 200_000) / (seeds - 1))
+    half = np.hypot(stats.t.ppf(0.975, seeds - 1) * of_seeds, stats.t.ppf(0.975, clusters - 1) * items_error)
+    assert power(difference, seed_sd, items_error, seeds, clusters) == pytest.approx((mean > half).mean(), abs=0.004)
+
+
+def test_no_number_of_seeds_makes_up_for_too_few_items() -> None:
+    assert seeds_needed(1.0, 0.1, 0.5, 20) is None
+    assert seeds_needed(1.0, 1.0, 0.1, 20) is not None and seeds_needed(0.0, 1.0, 0.0, 20) is None
+
+
+def test_what_is_detectable_is_found_in_80_percent() -> None:
+    found = Errors(0.0, 0.5, 0.2, 5, 60)
+    assert power(detectable(found), 0.5 * math.sqrt(5), 0.2, 5, 60) == pytest.approx(0.8, abs=1e-6)
+
+
+def test_holm_is_the_step_down() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([]) == [] and holm([0.6, 0.9]) == [1.0, 1.0]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_never_makes_anything_surer_and_keeps_the_order(chances: list[float]) -> None:
+    adjusted = holm(chances)
+    assert all(after >= before for after, before in zip(adjusted, chances, strict=True))
+    assert [adjusted[i] for i in np.argsort(chances, kind="stable")] == sorted(adjusted)
+
+
+def test_lower_is_better_or_higher_is() -> None:
+    assert verdict(sure(-0.02), "lower").word == "adopt" == verdict(sure(0.02), "higher").word
+    assert verdict(sure(0.02), "lower").word == "reject" == verdict(sure(-0.02), "higher").word
+
+
+def test_a_guard_that_rises_too_much_rejects_what_the_target_likes() -> None:
+    found = verdict(sure(-0.02), "lower", guard=sure(0.02, 0.001))
+    assert found.word == "reject" and "guard" in found.why
+
+
+def test_a_guard_that_may_rise_too_much_leaves_it_open_with_the_seeds_that_would_tell() -> None:
+    found = verdict(sure(-0.02), "lower", guard=sure(0.003, 0.002))
+    assert found.word == "inconclusive" and "guard" in found.why and found.seeds is not None and found.seeds > 5
+    assert verdict(sure(-0.02), "lower", guard=sure(0.001, 0.0005)).word == "adopt"
+
+
+def test_an_unclear_target_asks_for_more_seeds() -> None:
+    found = verdict(sure(-0.002, 0.001), "lower")
+    assert found.word == "inconclusive" and found.seeds == seeds_needed(0.002, 0.001 * math.sqrt(5), 0.0, 100) != 5
+
+
+def test_many_arms_must_be_surer() -> None:
+    target = sure(-0.003, 0.001)
+    assert target.chance() < 0.05 and verdict(target, "lower").word == "adopt"
+    found = verdict(target, "lower", chance=holm([target.chance()] * 5)[0])
+    assert found.word == "inconclusive" and "Holm" in found.why and (found.seeds or 0) > 5
+
+
+def test_a_difference_that_only_items_hide_says_so() -> None:
+    found = verdict(Errors(0.001, 0.0001, 0.002, 5, 30), "lower")
+    assert found.word == "inconclusive" and found.seeds is None and "items" in found.why
+
+
+def test_one_seed_settles_nothing() -> None:
+    assert verdict(Errors(-1.0, math.inf, 0.0, 1, 100), "lower").word == "inconclusive"
+
+
+def test_a_guard_is_relative_to_the_control() -> None:
+    assert relative(Errors(0.01, 0.002, 0.001, 5, 9), 2.0) == Errors(0.005, 0.001, 0.0005, 5, 9)
+    with pytest.raises(ValueError):
+        relative(sure(0.1), 0.0)
