@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 from neural_judge_data import CUT, make, say
+from neural_judge_loops import text, whole
 from neural_judge_sections import cpu, disk, train
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -288,7 +289,7 @@ class Bench:
         return rate
 
 
-OTHERS = {"disk": disk, "train": train, "cpu": cpu}
+OTHERS = {"disk": disk, "train": train, "cpu": cpu, "text": text, "whole": whole}
 SECTIONS = ("equal", "full", "real", "train", "disk")
 
 
@@ -301,7 +302,7 @@ def main() -> int:
         making.add_argument(f"--{name}", type=Path, required=True)
     running = commands.add_parser("run")
     running.add_argument("folder", type=Path)
-    running.add_argument("--only", default=",".join(SECTIONS), help=f"of {', '.join(SECTIONS)}, cpu")
+    running.add_argument("--only", default=",".join(SECTIONS), help=f"of {', '.join(SECTIONS)}, text, whole, cpu")
     running.add_argument("--steps", default="32768,65536", help="tokens of a step, to compare")
     running.add_argument("--engines", default=ENGINES, help="to compare; `real` takes the first two, and so do all steps but the last")
     running.add_argument("--disk-texts", type=int, default=60_000)
