@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import platform
 import statistics
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from trainer import fused
-from trainer.attention import attend, attend_flash4, fastest
-from trainer.model import Decoder, initialise
+from trainer.attention import Attend, attend, attend_flash4, fastest
+from trainer.model import Decoder
 from trainer.optim import AdamW
 from trainer.packed import Packed, packed_documents
 from trainer.shapes import Shape, shape_named
@@ -75,6 +76,13 @@ def documents(tokens: int, row: int, mean: float, seed: int) -> Packed:
     return packed_documents([random.integers(0, VOCABULARY, length).tolist() for lengths in rows for length in lengths])
 
 
+def batches_on(device: torch.device, tokens: int, row: int, mean: float, seeds: Iterable[int]) -> list[Packed]:
+    batches = [documents(tokens, row, mean, seed).to(device) for seed in seeds]
+    for batch in batches:  # as trainer.feed does: one compilation less
+        torch._dynamo.maybe_mark_dynamic(batch.cuts, 0)
+    return batches
+
+
 def _rows(random: np.random.Generator, tokens: int, row: int, mean: float) -> list[list[int]]:
     """Each document goes to the emptiest row and is cut at its end."""
     rows: list[list[int]] = [[] for _ in range(tokens // row)]
@@ -87,6 +95,19 @@ def _rows(random: np.random.Generator, tokens: int, row: int, mean: float) -> li
     return rows
 
 
+@torch.no_grad()
+def decoder_on(device: torch.device, shape: Shape, attention: Attend, seed: int = 0) -> Decoder:
+    """As `trainer.model.initialise` makes it, but drawn where it lives: for 1.3 billion numbers a CPU takes half a minute."""
+    with device:
+        model = Decoder(shape, attention)
+    generator = torch.Generator(device).manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        if parameter.ndim > 1:
+            narrower = 1 / math.sqrt(2 * shape.layers) if name.endswith(("out.weight", "down.weight")) else 1.0
+            parameter.normal_(0.0, 0.02 * narrower, generator=generator)
+    return model
+
+
 class Ours:
     """`parts`: flash4 or varlen (attention), fp8 (linear maps), inductor (what torch.compile makes of norms, rotary and SwiGLU in place of our kernels)."""
 
@@ -94,7 +115,7 @@ class Ours:
         torch._dynamo.reset()
         fused._for_kernels = (lambda x: False) if "inductor" in parts else _for_kernels
         attention = attend_flash4 if "flash4" in parts else attend if "varlen" in parts else fastest(device)
-        model = initialise(Decoder(shape, attention), 0)
+        model = decoder_on(device, shape, attention)
         if "fp8" in parts:
             from trainer.fp8 import use_fp8
 
@@ -112,7 +133,7 @@ class Ours:
 def ours(args: argparse.Namespace, device: torch.device, name: str, row: int, tokens: int, mean: float, engine: str) -> None:
     shape = shape_named(name, VOCABULARY, context=row) if not args.tiny else shape_named("1m", VOCABULARY, context=row)
     trained = Ours(shape, device, set(engine.split("+")))
-    batches = [documents(tokens, row, mean, seed).to(device) for seed in range(4)]
+    batches = batches_on(device, tokens, row, mean, range(4))
     turn = iter(range(1 << 30))
     median, spread = seconds_each(lambda: trained.step([batches[next(turn) % 4]]), device)
     memory = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None

@@ -1,0 +1,49 @@
+"""The benchmarks of training run on a CPU too, at sizes that say nothing about speed: every section ends and none fails."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+
+def said(command: list[str]) -> list[dict[str, Any]]:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert not [line for line in lines if "failed" in line]
+    return lines
+
+
+@pytest.mark.slow
+def test_layouts_do_what_one_rank_does() -> None:
+    lines = said([*TORCHRUN, str(BENCHMARKS / "trainer_ranks.py"), "--tiny", "--only", "smoke,memory", "--ways", "full/3"])
+    beside = [line["off"] for line in lines if "off" in line]
+    assert len(beside) == 12
+    assert max(beside) < 1e-3
+    assert [(line["recompute"], line["zero"]) for line in lines if "predicted_gib" in line] == [("full", 3)]
+
+
+@pytest.mark.slow
+def test_runs_are_the_same_bits() -> None:
+    lines = said([sys.executable, str(BENCHMARKS / "trainer_exact.py"), "--tiny"])
+    assert [line["same_bits"] for line in lines if "same_bits" in line] == [True, True]
+    assert [(line["exit"], line["checkpoints"]) for line in lines if line["what"] == "shot"] == [(9, ["step-00000004"])] * 2
+    assert [line["within"] for line in lines if "within" in line] == [True]
+    assert [line["went_on"] for line in lines if "went_on" in line] == [True]
+    assert sum(line["what"] == "ended" for line in lines) == 6
+
+
+@pytest.mark.slow
+def test_curves_of_fp8_lie_beside_those_of_bf16() -> None:
+    lines = said([sys.executable, str(BENCHMARKS / "trainer_fp8.py"), "--tiny", "--only", "curves", "--no-repeat"])
+    curves = [line for line in lines if line["what"] == "curve"]
+    assert [len(curve["losses"]) for curve in curves] == [6, 6]
+    assert abs(curves[1]["largest_difference"]) < 0.01
