@@ -1,7 +1,7 @@
 """How many seeds would settle an ablation, and what difference those at hand can find.
 
 The power of the interval of `mixing.paired`, by integration over what the seeds' variance may come out as: with V ~ chi-square(S - 1) / (S - 1) the half
-width is sqrt(t[S-1]^2 seed_sd^2 V / S + t[C-1]^2 items_error^2), and the mean is normal. Without variance of items that is the noncentral t of the
+width is sqrt(t[S-1]^2 seed_sd^2 V / S + t[E-1]^2 items_error^2), and the mean is normal. Without variance of items that is the noncentral t of the
 paired test (held against scipy's, and against the known 34, 10, 6, 5, 4 seeds for 0.5, 1, 1.5, 2 and 3 standard deviations).
 Seeds average away what seeds do; items stay, so that some differences no number of seeds settles: then more items are needed.
 """
@@ -22,7 +22,7 @@ MOST_SEEDS = 1000
 KNOTS = 128
 
 
-def power(difference: float, seed_sd: float, items_error: float, seeds: int, clusters: int, confidence: float = 0.95) -> float:
+def power(difference: float, seed_sd: float, items_error: float, seeds: int, clusters: float, confidence: float = 0.95) -> float:
     """The chance that an interval of so many seeds excludes 0 on the side of a true difference."""
     if seeds < 2 or clusters < 2:
         return 0.0
@@ -38,7 +38,7 @@ def power(difference: float, seed_sd: float, items_error: float, seeds: int, clu
     return float(sum(w * normal_below((difference - half) / sd) for w, half in zip(weights.tolist(), halves.tolist(), strict=True)))
 
 
-def seeds_needed(difference: float, seed_sd: float, items_error: float, clusters: int, confidence: float = 0.95) -> int | None:
+def seeds_needed(difference: float, seed_sd: float, items_error: float, clusters: float, confidence: float = 0.95) -> int | None:
     """The fewest seeds with a power of 80 %; None where even 1,000 would not do."""
     if difference == 0 or math.isinf(seed_sd) or math.isinf(items_error):
         return None

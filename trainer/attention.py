@@ -44,8 +44,12 @@ def attend(
 def attend_flash4(
     q_THD: Tensor, k_THD: Tensor, v_THD: Tensor, cuts_q: Tensor, cuts_k: Tensor, longest_q: int, longest_k: int, window: Window
 ) -> Tensor:
-    """By the package flash-attn-4, called directly: torch's own glue to it breaks with its releases. Hopper and later, half precision."""
-    if longest_q == 1:  # a kernel that works on tiles of queries has nothing to win
+    """By the package flash-attn-4, called directly: torch's own glue to it breaks with its releases. Hopper and later; what is not of half precision goes
+    another way."""
+    if longest_q == 1 or q_THD.dtype not in (
+        torch.bfloat16,
+        torch.float16,
+    ):  # a kernel that works on tiles of queries has nothing to win on one
         return attend(q_THD, k_THD, v_THD, cuts_q, cuts_k, longest_q, longest_k, window)
     answer: Tensor = _flash4(q_THD, k_THD, v_THD, cuts_q, cuts_k, longest_q, longest_k, *window)[0]
     return answer

@@ -128,7 +128,7 @@ def _read_state(path: Path) -> tuple[dict[str, Any], str]:
     try:
         state = json.loads((path / STATE).read_text(encoding="utf-8"))
         version, files = [state[key] for key in ("version", "files", "step", "scalars", "facts")][:2]
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         return {}, f"{path}: no checkpoint that can be read ({error})"
     if version != VERSION:
         return {}, f"{path}: a checkpoint of version {version}; this program reads {VERSION}"

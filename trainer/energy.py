@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
+if TYPE_CHECKING:  # a run of the mill reads meters without torch
+    import torch
 
 POWERCAP = Path("/sys/class/powercap")
 LIBRARY = "libnvidia-ml.so.1"
@@ -53,6 +54,25 @@ class Meter:
         if not self._on_gpu:
             return Energy(packages, packages)
         return Energy(None if self._gpu is None else self._gpu.joules(), packages)
+
+
+class Machine:
+    """All GPUs that this process may see, and the processors, since this was made."""
+
+    def __init__(self, counters: Sequence[Counter]) -> None:
+        self._counters = counters
+
+    @classmethod
+    def here(cls) -> Machine:
+        library = nvml()
+        boards = visible(library, os.environ.get("CUDA_VISIBLE_DEVICES")) if library is not None else []
+        return cls([counter for counter in (Packages.found(), *(Gpu.counting(library, board) for board in boards)) if counter is not None])
+
+    def joules(self) -> float | None:
+        """Of what has a meter; None where nothing has, or one failed."""
+        read = [counter.joules() for counter in self._counters]
+        known = [joules for joules in read if joules is not None]
+        return sum(known) if read and len(known) == len(read) else None
 
 
 def meter_of(device: torch.device) -> Meter:
@@ -114,6 +134,8 @@ def gpu_counter(library: Any | None, device: torch.device) -> Gpu | None:
     """Of the GPU that torch calls so: by its UUID where torch knows it, else by its place among the visible ones."""
     if library is None:
         return None
+    import torch
+
     place = device.index if device.index is not None else torch.cuda.current_device()
     uuid = getattr(torch.cuda.get_device_properties(place), "uuid", None)
     if uuid is not None:

@@ -81,13 +81,14 @@ class Watch:
         return torch.where(held >= self.guard.least, limits.nan_to_num(nan=math.inf, posinf=math.inf), math.inf)
 
     @torch.no_grad()
-    def judged(self, loss: Tensor, norm: Tensor, limits: Tensor) -> Tensor:
-        """Whether the update was accepted, on the device; if so it is remembered."""
+    def judged(self, loss: Tensor, norm: Tensor, limits: Tensor, counted: Tensor | int = 1) -> Tensor:
+        """Whether the update was accepted, on the device; if so it is remembered, unless no token was `counted`: its loss of 0 says nothing of others."""
         both = torch.stack([loss.double(), norm.double()])
         accepted = sound(both, limits).all()
-        here = (self._places == self._count % self.guard.window) & accepted
+        remembered = accepted & (torch.as_tensor(counted, device=both.device) > 0)
+        here = (self._places == self._count % self.guard.window) & remembered
         self._recent = torch.where(here, both[:, None], self._recent)
-        self._count = self._count + accepted
+        self._count = self._count + remembered
         return accepted
 
     def facts(self) -> dict[str, Any]:

@@ -6,8 +6,8 @@ transformers 5 (`rope_parameters`); both are written. `llama` has no windows, `m
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +17,7 @@ Json = Mapping[str, Any]
 
 KEY_VALUE_HEADS = {"llama": None, "mistral": 8, "ministral": 8}  # where config.json does not say; None: as many as query heads
 CONTEXTS = {"llama": 2048, "mistral": 131_072, "ministral": 131_072}
+LARGEST = sys.float_info.max  # JSON has whole numbers beyond it
 MOST_LAYERS = 10_000  # before anything is made for each of them
 WINDOW = 4096  # of a mistral that does not say
 CLASSES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "ministral": "MinistralForCausalLM"}
@@ -134,7 +135,7 @@ def _family(shape: Shape) -> tuple[str, dict[str, Any]]:
 
 def _kind(config: Json, where: str) -> str:
     kind = config.get("model_type")
-    if kind not in CLASSES:
+    if not isinstance(kind, str) or kind not in CLASSES:
         reasons = [reason for pattern, reason in UNLIKE.items() if re.fullmatch(pattern, str(kind))]
         because = f": {reasons[0]}" if reasons else ""
         raise LlamaError(f"{where}: model_type {kind!r} is not read here{because}; known are {', '.join(CLASSES)}")
@@ -181,6 +182,8 @@ def _windows(config: Json, kind: str, layers: int, where: str) -> tuple[int, ...
         raise LlamaError(f"{where}: sliding_window is {window!r}, and must be null or a whole number above 0")
     every = "sliding_attention" if window else "full_attention"
     kinds = config.get("layer_types") or [every] * layers
+    if not isinstance(kinds, list):
+        raise LlamaError(f"{where}: layer_types is {kinds!r}, and must be a list")
     if kind != "ministral" and any(one != every for one in kinds):
         raise LlamaError(f"{where}: {kind} cannot have layer_types other than {every}; transformers has ministral for those")
     if len(kinds) != layers or any(one not in ("sliding_attention", "full_attention") for one in kinds):
@@ -200,6 +203,6 @@ def _shortest(by_layer: tuple[int, ...]) -> tuple[int, ...]:
 def _number(facts: Json, name: str, default: float | None, where: str) -> float:
     value = facts.get(name)
     value = default if value is None else value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LARGEST:
         raise LlamaError(f"{where}: {name} is {value!r}, and must be a number above 0")
     return float(value)

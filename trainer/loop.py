@@ -240,7 +240,7 @@ class Run:
                 "give the loader more epochs"
             )
         norm = self.stepper.step(share, limits[1])
-        accepted = self.watch.judged(mean, norm, limits)
+        accepted = self.watch.judged(mean, norm, limits, counts[0])
         self.pending.append((update, read, share, torch.stack([mean, norm.double(), accepted.double(), *counts.double(), *limits])))
         self.progress.update = update + 1
         self.progress.loader = read.state
@@ -290,8 +290,11 @@ class Run:
 
     def _accept(self, made: Made) -> None:
         now = self.progress
+        now.in_a_row = 0
+        if not made.counted:  # documents of one token: a loss of nothing is none
+            return
         now.counted += made.counted
-        now.loss, now.in_a_row = made.loss, 0
+        now.loss = made.loss
         now.line_losses.append(made.loss)
         if self.training.unlocking is not None:
             now.stage_losses = [*now.stage_losses, made.loss][-2 * self.training.unlocking.smooth :]

@@ -57,6 +57,8 @@ def read_questions(path: Path) -> list[Question]:
             question = _question(json.loads(line.decode("utf-8")))
         except UnicodeDecodeError as error:
             raise BadQuestions(f"{where}: not UTF-8 ({error.reason} at byte {error.start:,})") from None
+        except RecursionError:
+            raise BadQuestions(f"{where}: not a question, but lists inside of lists") from None
         except json.JSONDecodeError as error:
             raise BadQuestions(f"{where}: not JSON ({error.msg} at character {error.pos:,})") from None
         except BadQuestions as error:
@@ -87,6 +89,8 @@ def _question(facts: Any) -> Question:
     choices, answer = facts["choices"], facts["answer"]
     if not isinstance(choices, list) or len(choices) < 2 or any(not isinstance(choice, str) or not choice for choice in choices):
         raise BadQuestions("choices must be a list of two texts or more, none of them empty")
+    if any("\ud800" <= character <= "\udfff" for text in (facts["id"], facts["domain"], facts["context"], *choices) for character in text):
+        raise BadQuestions("half of a surrogate pair (\\ud800 to \\udfff) is no text")
     if len(set(choices)) < len(choices):
         raise BadQuestions("two of the choices are the same text")
     if type(answer) is not int or not 0 <= answer < len(choices):

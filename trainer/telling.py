@@ -126,8 +126,9 @@ class Teller:
         """Adds the time and the joules since it was last asked."""
         at, energy = time.perf_counter(), self._meter.read()
         used = _sum(self._ranks.all.gathered((energy - self._energy_at).device))
+        known = 0.0 if now.seconds == 0 else now.joules  # of a part of the run alone nothing can be said
+        now.joules = None if used is None or known is None else known + used
         now.seconds += at - self._clock_at
-        now.joules = used if now.joules is None else now.joules + (used or 0.0)
         self._clock_at, self._energy_at = at, energy
 
     @contextmanager

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from mixing.paired import Errors, Paired, bootstrap, drawn, errors, paired, thrown_together
+from mixing.paired import Errors, Paired, bootstrap, drawn, effective, errors, paired, thrown_together
 from mixing.trials import World, covered, verdicts
 
 
@@ -136,3 +136,25 @@ def test_an_arm_like_the_control_is_rarely_given_a_verdict_and_a_planted_differe
     planted = verdicts(World(difference=-2 * World().seed_sd), 100, seed=12)
     assert planted["adopt"] >= 76 and planted["reject"] == 0
     assert verdicts(World(difference=2 * World().seed_sd), 50, seed=13)["reject"] >= 36
+
+
+@pytest.mark.parametrize(("clusters", "spread"), [(5, 0.8), (20, 0.8), (20, 1.5), (60, 1.5)])
+def test_intervals_hold_the_truth_where_clusters_are_of_unlike_sizes(clusters: int, spread: float) -> None:
+    assert (
+        covered(3, clusters, 0.0, 1000, seed=4, spread=spread) > 0.935
+    )  # 0.90, 0.92, 0.82 and 0.88 with a degree of freedom for each cluster
+    assert covered(3, clusters, 0.5, 1000, seed=5, spread=spread) > 0.935
+
+
+@given(st.lists(st.floats(1, 1000), min_size=2, max_size=12))
+def test_effective_clusters_are_those_of_the_matrices(sizes: list[float]) -> None:
+    w = np.array(sizes) / sum(sizes)
+    of_residuals = (centre := np.eye(len(w)) - w) @ centre.T
+    form = np.diag(w**2 / np.diag(of_residuals)) @ of_residuals
+    assert effective(w) == pytest.approx(1 + np.trace(form) ** 2 / np.trace(form @ form), rel=1e-6)
+
+
+def test_clusters_of_one_size_count_whole_and_one_that_holds_all_counts_alone() -> None:
+    assert effective(np.full(30, 1 / 30)) == pytest.approx(30)
+    assert effective(np.array([0.9, 0.1])) == 2
+    assert effective(np.array([1.0])) == effective(np.array([1.0, 0.0])) == effective(np.array([1 - 1e-9, 1e-9])) == 1

@@ -79,3 +79,10 @@ def test_poison_makes_the_gradient_not_finite() -> None:
     for bad in (4.0, math.nan, math.inf):
         assert poison(torch.tensor(bad), torch.tensor(3.0)).isnan()
     assert poison(torch.tensor(math.inf), torch.tensor(math.inf)).isnan()
+
+
+def test_updates_without_a_target_say_nothing_of_others() -> None:
+    watch = Watch(Guard(window=8, least=2), CPU)
+    for _ in range(8):
+        assert watch.judged(torch.tensor(0.0), torch.tensor(0.0), watch.limits(), torch.tensor(0))
+    assert watch.facts() == {"losses": [], "norms": []} and run(watch.guard, [(5.0, 1.0)], watch) == [True]

@@ -44,6 +44,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another vocabulary": ({"vocab_size": 51}, r"model\.embed_tokens\.weight is 50 x 32, and by config\.json it must be 51 x 32"),
     "more key heads": ({"num_key_value_heads": 4}, r"k_proj\.weight is 16 x 32, and by config\.json it must be 32 x 32"),
     "tied to another": ({"tie_word_embeddings": True}, r"lm_head\.weight is not the embedding"),
+    "a family of lists": ({"model_type": ["llama"]}, "model_type .* is not read here"),
+    "layers that are a number": ({"layer_types": 3}, "layer_types is 3, and must be a list"),
+    "eps beyond all": ({"rms_norm_eps": 10**400}, "rms_norm_eps is 1000.*, and must be a number above 0"),
     "windows of llama": ({"layer_types": ["sliding_attention"] * 3}, "llama cannot have layer_types other than full_attention"),
     "windows of nothing": (
         {"model_type": "ministral", "sliding_window": None, "layer_types": ["sliding_attention"] * 3},

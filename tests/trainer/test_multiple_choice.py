@@ -148,3 +148,16 @@ def test_a_file_without_questions_or_not_in_utf8_is_refused(tmp_path: Path) -> N
     (tmp_path / "q.jsonl").write_bytes(b'{"id": "\xff"}')
     with pytest.raises(BadQuestions, match=r":1: not UTF-8"):
         read_questions(tmp_path / "q.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"id": "1", "domain": "d", "context": "a", "choices": ["\\ud800", "b"], "answer": 0}', "half of a surrogate pair"),
+        ("[" * 100_000, "lists inside of lists"),
+    ],
+)
+def test_what_no_tokenizer_reads_is_refused_by_line(tmp_path: Path, line: str, message: str) -> None:
+    (tmp_path / "quiz.jsonl").write_text(line + "\n")
+    with pytest.raises(BadQuestions, match=f"quiz.jsonl:1: .*{message}"):
+        read_questions(tmp_path / "quiz.jsonl")
