@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from pipeline import cli_judging, template
+from pipeline import cli_ablate, cli_explore, cli_judging, cli_report, template
 from pipeline.errors import Alarmed, GristmillError, RecipeError, RunFailed, in_words
 from pipeline.screen import console
 
@@ -103,7 +103,7 @@ def run_command(
             show.print(escape(guess.in_words()))
         if summary.worked == 0:
             show.print("everything was up to date; nothing was done")
-        show.print(f"report: {escape(report_address(folder))}")
+        show.print(f"report: {escape(cli_report.address(folder))}")
     if strict and summary.alarms:
         raise Alarmed(f"{len(summary.alarms)} alarms, and --strict was given")
 
@@ -130,42 +130,6 @@ def schema() -> None:
     print(json.dumps(recipes.schema(), indent=1))
 
 
-@app.command("inspect")
-def inspect_command(
-    out: OutPath,
-    stage: Annotated[str | None, typer.Argument(help="a stage or source")] = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="only what was dropped for this")] = None,
-    uid: Annotated[str | None, typer.Option("--uid", help="one document's whole history")] = None,
-    url: Annotated[str | None, typer.Option("--url", help="the same, by url")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1)] = 10,
-    as_json: AsJson = False,
-) -> None:
-    """Look into a run: its stages, what they dropped and why, one document's whole history."""
-    from dataclasses import asdict
-
-    from pipeline import history as histories
-    from pipeline import inspect as inspecting
-
-    try:
-        if uid is not None or url is not None:
-            data: Any = histories.history(out, uid=uid, url=url)
-            shown = histories.render_history(data)
-        elif stage is not None:
-            data = inspecting.stage_view(out, stage, reason, limit)
-            shown = inspecting.render_stage(data)
-        else:
-            data = inspecting.overview(out)
-            shown = inspecting.render_overview(data)
-    except inspecting.NotFound as error:
-        raise RecipeError(str(error)) from error
-    except ValueError as error:  # a file of the run that is torn
-        raise RunFailed(str(error)) from error
-    if as_json:
-        print(json.dumps(asdict(data), default=str))
-    else:
-        console().print(shown)
-
-
 @app.command()
 def tune(
     out: OutPath,
@@ -181,19 +145,6 @@ def tune(
         print(tuning.as_json(answer))
     else:
         console().print(tuning.render(answer))
-
-
-@app.command()
-def report(out: OutPath) -> None:
-    """Write report.html of a run anew."""
-    from pipeline.report.build import build_report
-    from pipeline.store import Store
-
-    store = Store(out)
-    if store.read_json("run.json") is None:
-        raise RecipeError(f"{out}: no run is here (there is no run.json)")
-    store.write("report.html", build_report(out).encode("utf-8", "replace"))
-    console().print(f"report: {escape(report_address(out))}")
 
 
 @app.command()
@@ -258,9 +209,13 @@ def export_command(
     )
 
 
+app.command("inspect")(cli_report.inspect)
+app.command("report")(cli_report.report)
 app.command("train-judge")(cli_judging.train_judge)
 app.command("judge")(cli_judging.judge)
 app.command("medu")(cli_judging.medu)
+app.command("ablate")(cli_ablate.ablate)
+app.command("explore")(cli_explore.explore)
 
 
 @app.command()
@@ -307,7 +262,7 @@ def demo(out: Annotated[Path, typer.Option("--out", help="where the demo goes")]
             f"{mark}  {escape(finding.what)}: {escape(str(finding.found))}"
             + ("" if finding.ok else f", expected {escape(str(finding.expected))}")
         )
-    show.print(f"report: {escape(report_address(str(out / 'run')))}")
+    show.print(f"report: {escape(cli_report.address(str(out / 'run')))}")
     if not all(f.ok for f in findings):
         raise GristmillError("the demo's result is not what was planted in it")
 
@@ -329,10 +284,6 @@ def out_of(recipe: Any, out: str | None) -> str:
     if named:
         return str(named) if "://" in named or Path(named).is_absolute() else str(folder / named)
     return str(folder / "out" / recipe.name)
-
-
-def report_address(out: str) -> str:
-    return f"{out.rstrip('/')}/report.html" if "://" in out else (Path(out).resolve() / "report.html").as_uri()
 
 
 def main() -> None:

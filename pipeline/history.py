@@ -172,9 +172,12 @@ def with_url(folder: Folder, run: Run, legs: list[dict[str, Any]], url: str) -> 
     return list(uids)
 
 
-def rejected(folder: Folder, run: Run, where: pads.Expression) -> Iterator[tuple[str, dict[str, Any]]]:
+def rejected(folder: Folder, run: Run, where: pads.Expression, key: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Rejects that satisfy a filter, by stage; with a key, those of one part."""
     for stage in run.stages:
         for name in folder.names(f"stages/{stage.name}/rejects"):
+            if key is not None and not name.startswith(f"{key}."):
+                continue
             path, columns = f"stages/{stage.name}/rejects/{name}", ["uid", "url", "source", "reason", "detail", "text"]
             for row in folder.rows(path, columns, where):
                 yield stage.name, row
@@ -193,7 +196,8 @@ def refused(stage: str, row: Mapping[str, Any], run: Run) -> Story:
 # --- following one document ------------------------------------------------------------------------------------------
 
 
-def follow(folder: Folder, run: Run, legs: list[dict[str, Any]], uid: int) -> Story:
+def follow(folder: Folder, run: Run, legs: list[dict[str, Any]], uid: int, key: str | None = None) -> Story:
+    """The story of a document; whoever knows the part in which it was read names it, and no other is searched."""
     story = Story(as_hex(uid))
     rows: dict[tuple[str, str], int] = {}  # the document's row, by leg and part
     for leg in legs:
@@ -201,17 +205,20 @@ def follow(folder: Folder, run: Run, legs: list[dict[str, Any]], uid: int) -> St
             break  # a global stage still has a row for it, beside those that it judged
         for part in leg["parts"]:
             above = parents(part)
-            if above and not above & rows.keys():
+            if (above and not above & rows.keys()) or (key is not None and part["key"] != key):
                 continue
-            row = rows.get((part["from"], part["key"])) if part.get("from") else row_of(folder, part, uid)
+            home = part.get("from") or leg["leg"]
+            anew = "documents" in part["files"] or home == leg["leg"]  # a global stage that changes texts writes its parts anew
+            row = row_of(folder, part, uid) if anew else rows.get((home, part["key"]))
             if row is None:
+                rows.pop((home, part["key"]), None)  # rows of later stages lie beside what was written anew
                 continue
-            rows[leg["leg"], part["key"]] = row
+            rows[leg["leg"], part["key"]] = rows[home, part["key"]] = row
             pass_through(folder, run, leg, part, row, story)
             if part.get("from"):  # a global stage
                 story.clusters += cluster_of(folder, leg, story)
             break
-    for stage, reject in rejected(folder, run, pads.field("uid") == pa.scalar(uid, pa.uint64())):
+    for stage, reject in rejected(folder, run, pads.field("uid") == pa.scalar(uid, pa.uint64()), key):
         if not story.passages:
             story = refused(stage, reject, run)
         elif story.verdicts[-1].verdict == "kept":  # quarantined: it is in no file of the leg that failed on it

@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.figures import Block, Facts, Plane, Warnings, told_of
-from pipeline.words import as_hex, as_number, as_rate, as_seconds, as_share, nearest, one_line, plain
+from pipeline.words import as_hex, as_number, as_share, nearest, one_line, plain
 
 SHOWN_OF_PAGE = 800  # characters of a page in a terminal
 
@@ -227,11 +227,6 @@ class StageView:
     told: dict[str, Any] = field(default_factory=dict)  # what the stage itself put into its report
 
 
-def overview(out: str) -> Run:
-    """The run as a whole: stages in order with counts, and its alarms."""
-    return Run.of(Folder.open(out).json("run.json"))
-
-
 def stage_view(out: str, stage: str, reason: str | None = None, limit: int = 10) -> StageView:
     """A stage's counts with up to `limit` samples of what it dropped, of one reason or evenly of all."""
     folder = Folder.open(out)
@@ -289,26 +284,6 @@ def grid(title: str, columns: Sequence[str], rows: Iterator[Sequence[object]], w
     for row in rows:
         table.add_row(*(cell(value) for value in row))
     return table
-
-
-def render_overview(run: Run) -> RenderableType:
-    head = Text.assemble((one_line(run.name), "bold"), f"  {one_line(run.status)}  {one_line(run.started)}  {as_seconds(run.seconds)}")
-    alarms = [Text(f"alarm: {one_line(alarm)}", style="bold red") for alarm in run.alarms]
-    columns = ("stage", "kind", "in", "kept", "dropped", "quarantined", "gone", "time", "docs/s")
-    stages = grid("Stages", columns, (counts_of(stage) for stage in run.stages), 2)
-    drops = [
-        (stage.name, reason, as_number(n), as_share(n, stage.count.docs_in))
-        for stage in run.stages
-        for reason, n in by_size(stage.count.dropped)
-    ]
-    return Group(head, *alarms, Text(), stages, Text(), grid("Drops", ("stage", "reason", "documents", "of its input"), iter(drops), 2))
-
-
-def counts_of(stage: StageCount) -> Sequence[object]:
-    count = stage.count
-    numbers = [as_number(n) for n in (count.docs_in, count.kept, count.lost, count.quarantined)]
-    gone = as_share(count.lost + count.quarantined, count.docs_in)
-    return (stage.name, stage.kind, *numbers, gone, as_seconds(stage.seconds), as_rate(count.docs_in, stage.seconds))
 
 
 def by_size(counts: Mapping[str, int]) -> list[tuple[str, int]]:

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from pipeline import registry
 from pipeline.errors import RecipeError
 from pipeline.fingerprint import names_files
-from pipeline.yaml_lines import Place, load_with_lines
+from pipeline.yaml_lines import Place
+from pipeline.yaml_settings import YamlFile, beside
 from stages.stage import PLACEMENT, Reader, Settings, Stage
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -112,45 +113,8 @@ class Recipe:
         }
 
 
-class _Reader:
+class _Reader(YamlFile):
     """Reads one recipe; keeps where it is, so that any complaint can say so."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.folder = path.resolve().parent
-        self.data, self.lines = load_with_lines(path)
-
-    def wrong(self, place: Place, what: str) -> RecipeError:
-        at = place
-        while at not in self.lines:
-            at = at[:-1]
-        return RecipeError(f"{self.path}:{self.lines[at]}: {dotted(place)}{': ' if place else ''}{what}")
-
-    def settings(self, kind: type[Settings], data: Any, place: Place) -> Any:
-        """A settings model from its data; the first complaint is raised with line, field and the nearest valid name."""
-        if data is None:
-            data = {}
-        if not isinstance(data, dict):
-            raise self.wrong(place, f"settings were expected (name: value), not {data!r}")
-        try:
-            return kind(**{str(k): v for k, v in data.items()})
-        except ValidationError as error:
-            lines = []
-            guessed = set()
-            for complaint in sorted(error.errors(include_url=False), key=lambda c: c["type"] == "missing"):
-                where = (*place, *complaint["loc"])
-                if complaint["type"] == "extra_forbidden":
-                    known = [*kind.model_fields]
-                    near = difflib.get_close_matches(str(complaint["loc"][-1]), known, n=1, cutoff=0.5)
-                    guessed |= {(*complaint["loc"][:-1], name) for name in near}
-                    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-                    lines.append(str(self.wrong(where, f"no such field; {hint}")))
-                elif complaint["type"] == "missing":
-                    if complaint["loc"] not in guessed:  # misspelt, and said so already
-                        lines.append(str(self.wrong(where, "is missing")))
-                else:
-                    lines.append(str(self.wrong(where, f"{complaint['msg']}, not {complaint.get('input')!r}")))
-            raise RecipeError("\n".join(lines)) from error
 
     def step(self, data: Any, place: Place) -> Step:
         """One item of a list of stages: `name`, or `name: {settings}`."""
@@ -245,22 +209,6 @@ class _Reader:
                     ("sources", source.name, "join"),
                     f"no shared stage is called {source.join}; {f'did you mean {near[0]}?' if near else 'there are ' + (', '.join(names) or 'none')}",
                 )
-
-
-def beside(value: Any, folder: Path) -> Any:
-    """A path in a recipe is relative to the recipe, as far as there is something."""
-    if isinstance(value, list):
-        return [beside(one, folder) for one in value]
-    there = folder / value if isinstance(value, str) and "://" not in value else None
-    return str(there) if there is not None and there.exists() else value
-
-
-def dotted(place: Place) -> str:
-    """A place as a person reads it: stages[2].gopher_quality.min_words."""
-    text = ""
-    for step in place:
-        text += f"[{step}]" if isinstance(step, int) else f"{'.' if text else ''}{step}"
-    return text
 
 
 def load(path: str | os.PathLike[str]) -> Recipe:

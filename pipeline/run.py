@@ -23,6 +23,7 @@ from pipeline.leg import Result, Task
 from pipeline.leg_tasks import Inputs, Portion, find_inputs, global_task, tasks_of_leg, tasks_of_rules
 from pipeline.parts import Documents, Part
 from pipeline.plan import GlobalNode, Leg, Node, Plan, make_plan
+from pipeline.progress_file import OnRecord, on_record
 from pipeline.recipe import Recipe, Source, Step
 from pipeline.scores import scores_of, signals_of
 from pipeline.side_by_side import task_of_pages
@@ -65,7 +66,10 @@ def run(recipe: Recipe, out: str, where: Where, face: Face, portion: Portion | N
         try:
             if where.forked and not is_done(store):
                 template.begin(recipe.path)
-            return _Run(recipe, store, where, face, portion or Portion()).carry_out()
+            running = _Run(recipe, store, where, face, portion or Portion())
+            recording = OnRecord(face, recipe.name, running.plan.nodes, lambda account: alarms_of_stages(running.plan, account))
+            with on_record(recording, store) as running.face:
+                return running.carry_out()
         finally:
             template.end()
 
@@ -278,7 +282,7 @@ class _Run:
         stale |= {
             p
             for p in present
-            if p.endswith(("/manifest.json", "/rules.json", "/report.json"))
+            if p.endswith(("/manifest.json", "/rules.json", "/survey.json", "/report.json"))
             and p.startswith(("legs/", "stages/"))
             and p.split("/")[1] not in names
         }
@@ -318,25 +322,14 @@ class _Run:
             "kind": kind_of(stage),
             "about": (type(stage).__doc__ or "").strip().split("\n")[0],
             "settings": stage.model_dump(mode="json", exclude_none=True),
+            "adds": list(stage.added),
             **total,
             "peak_memory": self.account.peak_memory.get(name, 0),
             "sources": {source: count.plain() for source, count in sorted(self.account.stages.get(name, {}).items())},
         }
 
     def alarms(self) -> list[str]:
-        found = []
-        for name, thing in self.plan.stage_order():
-            if isinstance(thing, Source):
-                continue
-            for origin, count in sorted(self.account.stages.get(name, {}).items()):
-                gone = count.docs_in - count.kept
-                if count.docs_in and gone / count.docs_in > thing.stage.expect_drops:
-                    most = max([*count.dropped.items(), ("quarantined", count.quarantined)], key=lambda x: x[1])
-                    found.append(
-                        f"{name} dropped {gone / count.docs_in:.0%} of {origin} ({gone:,} of {count.docs_in:,}), most as {most[0]}; it expects {thing.stage.expect_drops:.0%} at most"
-                    )
-                if count.quarantined:
-                    found.append(f"{name} quarantined {count.quarantined:,} documents of {origin} that it broke on")
+        found = alarms_of_stages(self.plan, self.account)
         for source in self.recipe.sources:
             read = self.account.total(source.name)
             if read.quarantined:
@@ -348,6 +341,7 @@ class _Run:
     def write_reports(self, record: dict[str, Any], engine: Engine) -> None:
         from pipeline.report.build import build_report
         from pipeline.samples import samples_of
+        from pipeline.survey.look import survey_legs
         from pipeline.token_sets import card_of
 
         for entry in record["stages"]:
@@ -366,8 +360,27 @@ class _Run:
                 self.store.write(f"{told['packing']['folder']}/README.md", card.encode("utf-8", "replace"))
         if self.log:
             self.store.write("logs/run.log", "".join(f"{line}\n" for line in self.log).encode("utf-8", "replace"))
+        survey_legs(self.store)
         self.store.write_json("run.json", record)
         self.store.write("report.html", build_report(self.store.address).encode("utf-8", "replace"))
+
+
+def alarms_of_stages(plan: Plan, account: Account) -> list[str]:
+    """Stages that took more of a source than they say they would, and what broke them."""
+    found = []
+    for name, thing in plan.stage_order():
+        if isinstance(thing, Source):
+            continue
+        for origin, count in sorted(account.stages.get(name, {}).items()):
+            gone = count.docs_in - count.kept
+            if count.docs_in and gone / count.docs_in > thing.stage.expect_drops:
+                most = max([*count.dropped.items(), ("quarantined", count.quarantined)], key=lambda x: x[1])
+                found.append(
+                    f"{name} dropped {gone / count.docs_in:.0%} of {origin} ({gone:,} of {count.docs_in:,}), most as {most[0]}; it expects {thing.stage.expect_drops:.0%} at most"
+                )
+            if count.quarantined:
+                found.append(f"{name} quarantined {count.quarantined:,} documents of {origin} that it broke on")
+    return found
 
 
 def manifest_part(node: str, part: Part) -> dict[str, Any]:

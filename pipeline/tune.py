@@ -110,8 +110,11 @@ def tune(out: str, settings: Sequence[str], samples: int = 5, threads: int | Non
         raise RecipeError(f"{out}: no run is here (there is no run.json)")
     legs = {path.split("/")[1]: store.read_json(path) for path in store.files("legs") if path.endswith("/rules.json")}
     leg, changes, before, after = _changed(legs, settings, out)
-    parts: list[Part] = legs[leg]["parts"]
-    answer = Tuning(leg, changes)
+    alike = sorted(
+        name for name, data in legs.items() if data["rules"] == legs[leg]["rules"]
+    )  # sources that have not joined yet have legs of their own
+    parts: list[Part] = [part for name in alike for part in legs[name]["parts"]]
+    answer = Tuning(", ".join(alike), changes)
     found: list[_Found] = []
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
         for part, one in zip(parts, pool.map(lambda part: _ask(store, part, before, after, samples), parts), strict=True):

@@ -2,59 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
 from pipeline.figures import Block, Facts, Figures, Plane, Point, Warnings, told_of
+from pipeline.report.charts import Axis
 from pipeline.report.sections import Section, fragment
 
 WIDTH, HEIGHT = 560, 300  # of the drawing, in its own units
 LEFT, RIGHT, TOP, BOTTOM = 64, 20, 14, 46  # around the plane
-TICKS = 5
 KINDS = {"frontier": "UtiliMax, by aversion", "chosen": "chosen", "proportional": "proportional", "unimax": "UniMax"}
 
 
-@dataclass(frozen=True)
-class Axis:
-    """Numbers from `low` to `high`, laid from pixel `begin` to pixel `end`, with ticks on round numbers."""
-
-    low: float
-    high: float
-    begin: float
-    end: float
-    ticks: tuple[float, ...]
-
-    @classmethod
-    def of(cls, values: Sequence[float], begin: float, end: float) -> Axis:
-        """Wide enough for all of them, and never of no width."""
-        low, high = min(values), max(values)
-        if high - low <= 1e-9 * max(1.0, abs(low)):
-            low, high = low - 0.5, high + 0.5
-        step = round_step((high - low) / TICKS)
-        first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-        ticks = tuple(step * k for k in range(first, last + 1))
-        return cls(ticks[0], ticks[-1], begin, end, ticks)
-
-    def at(self, value: float) -> str:
-        return f"{self.begin + (self.end - self.begin) * (value - self.low) / (self.high - self.low):.1f}"
-
-    def marks(self) -> list[tuple[str, str]]:
-        return [(self.at(tick), f"{tick + 0.0:.6g}") for tick in self.ticks]
-
-
-def round_step(least: float) -> float:
-    """The next of 1, 2, 5, 10 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
+TOPIC_OF = {"Tokens": "tokens", "Mix": "mix", "Order of training": "curriculum", "Scores": "judges", "Rows and shards": "packing"}
 
 
 def blend(entry: Mapping[str, Any], report: Mapping[str, Any]) -> Section | None:
     told = told_of(report)
-    return None if told is None else Section(told.title, Markup("").join(map(drawn, told.blocks)), unfolded=True)
+    if told is None:
+        return None
+    return Section(told.title, Markup("").join(map(drawn, told.blocks)), topic=TOPIC_OF.get(told.title, ""))
 
 
 def drawn(block: Block) -> Markup:
@@ -111,7 +80,7 @@ TABLE = """\
 <tr><th scope="row" dir="auto">{{ head }}</th>{% for word in words %}<td dir="auto"{% if word | length > 24 %} class="wide"{% endif %}>{{ word }}</td>{% endfor %}
 {% for number in numbers %}<td class="n">{{ number }}</td>{% endfor %}
 {% if width is not none %}
-<td class="track" aria-hidden="true"><span class="bar" style="width:{{ '%.2f' % (100 * width) }}%"></span></td>
+<td class="track"><svg class="row-bar" aria-hidden="true"><rect class="kept-shape" width="{{ '%.2f' % (100 * width) }}%" height="100%"/></svg></td>
 {% endif %}</tr>
 {% endfor %}</tbody></table></div>
 {% if figures.note %}<p class="soft note">{{ figures.note }}</p>{% endif %}

@@ -1,30 +1,25 @@
-"""report.html from run.json and what each stage reported. Crawled text in it is hostile: see `sections.environment`."""
+"""report.html from run.json, what each stage reported, and the survey of each leg. Crawled text in it is hostile: see `sections.environment`."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
 from pipeline.inspect import Count, Folder, Run, Sample, StageCount, by_size
+from pipeline.report.funnel import Funnel, funnel
 from pipeline.report.makers import MAKERS
-from pipeline.report.sections import Section, SectionMaker, bars, environment, sections_of
+from pipeline.report.sections import TOPICS, Section, SectionMaker, bars, environment, sections_of
+from pipeline.report.whatif import Survey, data_of, effects, languages, signal_sections
 
 SAMPLES = 5  # of a reason; the rest are in the rejects
-
-
-@dataclass(frozen=True)
-class Level:
-    """A line of the funnel, in percent of the widest."""
-
-    name: str
-    kept: int
-    gone: int
-    width: float
-    gone_width: float
+HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -49,7 +44,19 @@ class StagePage:
     settings: list[tuple[str, str]]
     drops: Markup | None
     samples: list[tuple[str, list[Sample]]]
+    stays: list[Sample]  # documents that all rules of its leg keep
     sections: list[Section]
+    topics: list[str]  # where else the page tells of it
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A part of the page that is about one thing and not one stage."""
+
+    key: str
+    title: str
+    about: str
+    sections: list[tuple[str, Section]]  # with the name of the stage
 
 
 def build_report(out: str, makers: Mapping[str, SectionMaker] = MAKERS) -> str:
@@ -57,18 +64,47 @@ def build_report(out: str, makers: Mapping[str, SectionMaker] = MAKERS) -> str:
     folder = Folder.open(out)
     run = folder.json("run.json")
     paths = {str(entry["name"]): f"stages/{entry['name']}/report.json" for entry in run.get("stages") or []}
-    return page_of(run, {name: folder.json(path) for name, path in paths.items() if folder.has(path)}, makers)
+    surveys = [folder.json(path) for name in folder.names("legs") if folder.has(path := f"legs/{name}/survey.json")]
+    reports = {name: folder.json(path) for name, path in paths.items() if folder.has(path)}
+    return page_of(run, reports, makers, in_order(run, [its for its in surveys if its]))
 
 
-def page_of(found: Mapping[str, Any], reports: Mapping[str, Mapping[str, Any]], makers: Mapping[str, SectionMaker] = MAKERS) -> str:
+def in_order(run: Mapping[str, Any], surveys: Sequence[Survey]) -> list[Survey]:
+    """Legs as their first rules come in the run."""
+    place = {str(entry["name"]): number for number, entry in enumerate(run.get("stages") or [])}
+    return sorted(surveys, key=lambda its: (min((place.get(name, 0) for name in its["rules"]), default=0), its["leg"]))
+
+
+def page_of(
+    found: Mapping[str, Any],
+    reports: Mapping[str, Mapping[str, Any]],
+    makers: Mapping[str, SectionMaker] = MAKERS,
+    surveys: Sequence[Survey] = (),
+) -> str:
     """The page, from run.json and the stages' reports by name. A stage without a report (a run that failed) has its counts alone."""
     run = Run.of(found)
-    entries = zip(run.stages, found.get("stages") or [], strict=True)
+    entries = list(zip(run.stages, found.get("stages") or [], strict=True))
+    pages, told = [], []
+    for number, (stage, entry) in enumerate(entries):
+        page, apart = stage_page(stage, number, entry, reports.get(stage.name, {}), makers, surveys)
+        pages.append(page)
+        told += [(stage.name, section) for section in apart]
+    spoken = languages(surveys)
+    told += [("", spoken)] if spoken is not None else []
+    script = (HERE / "script.js").read_text("utf-8")
     values = {
         "run": run,
-        "levels": levels(run),
+        "funnel": funnel(run, found.get("stages") or [], reports) if run.readers or run.stages else Funnel.empty(),
         "sources": [fate(run, reader) for reader in run.readers],
-        "stages": [stage_page(stage, number, entry, reports.get(stage.name, {}), makers) for number, (stage, entry) in enumerate(entries)],
+        "stages": pages,
+        "topics": topics_of(told),
+        "effects": effects(surveys),
+        "anchors": {page.stage.name: page.anchor for page in pages},
+        "data": data_of(surveys),
+        "style": Markup((HERE / "style.css").read_text("utf-8")),
+        "script": Markup(script),
+        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        "costs": costs(found, run),
         "recipe": json.dumps(run.recipe, indent=2, ensure_ascii=False),
         "machine": [(key, shown(value)) for key, value in run.machine.items()],
         "versions": sorted(run.versions.items()),
@@ -76,10 +112,22 @@ def page_of(found: Mapping[str, Any], reports: Mapping[str, Mapping[str, Any]], 
     return environment().get_template("page.html").render(values)
 
 
-def levels(run: Run) -> list[Level]:
-    steps = run.steps()
-    widest = max((step.kept + step.gone for step in steps), default=0) or 1
-    return [Level(step.name, step.kept, step.gone, 100 * step.kept / widest, 100 * step.gone / widest) for step in steps]
+def costs(found: Mapping[str, Any], run: Run) -> dict[str, float | None]:
+    """What a run took beside time; None where nobody measured it."""
+    peaks = [stage.peak_memory for stage in run.stages if stage.peak_memory]
+    given = {name: found.get(name) for name in ("disk_bytes", "joules", "cost")}
+    return {
+        "peak_memory": max(peaks, default=None),
+        **{name: value if isinstance(value, int | float) else None for name, value in given.items()},
+    }
+
+
+def topics_of(told: Sequence[tuple[str, Section]]) -> list[Topic]:
+    return [
+        Topic(key, title, about, found)
+        for key, (title, about) in TOPICS.items()
+        if (found := [(stage, section) for stage, section in told if section.topic == key])
+    ]
 
 
 def fate(run: Run, reader: StageCount) -> SourceFate:
@@ -93,15 +141,26 @@ def fate(run: Run, reader: StageCount) -> SourceFate:
 
 
 def stage_page(
-    stage: StageCount, number: int, entry: Mapping[str, Any], report: Mapping[str, Any], makers: Mapping[str, SectionMaker]
-) -> StagePage:
+    stage: StageCount,
+    number: int,
+    entry: Mapping[str, Any],
+    report: Mapping[str, Any],
+    makers: Mapping[str, SectionMaker],
+    surveys: Sequence[Survey],
+) -> tuple[StagePage, list[Section]]:
+    """What stands with the stage, and its sections that stand elsewhere."""
     reasons = by_size(stage.count.dropped | ({stage.troubled: stage.count.quarantined} if stage.count.quarantined else {}))
     drops = bars("Dropped, by first reason; share of what came in", "reason", reasons, stage.count.docs_in) if reasons else None
     ready = report.get("samples") or {}
     order = [reason for reason, _ in reasons if ready.get(reason)] + sorted(set(ready) - {reason for reason, _ in reasons})
     samples = [(reason, [sample_of(reason, row) for row in ready[reason][:SAMPLES]]) for reason in order]
+    stays = [sample_of("", row) for its in surveys if list(its["rules"])[-1:] == [stage.name] for row in its["kept"]]
     settings = [(str(name), shown(value)) for name, value in stage.settings.items()]
-    return StagePage(stage, f"stage-{number}", settings, drops, samples, sections_of(entry, report, makers))
+    made = [*sections_of(entry, report, makers), *signal_sections(entry, surveys)]
+    apart = [section for section in made if section.topic]
+    with_it = [section for section in made if not section.topic]
+    topics = list(dict.fromkeys(section.topic for section in apart))
+    return StagePage(stage, f"stage-{number}", settings, drops, samples, stays, with_it, topics), apart
 
 
 def sample_of(reason: str, row: Mapping[str, Any]) -> Sample:

@@ -23,7 +23,7 @@ def duplicates(entry: Mapping[str, Any], report: Mapping[str, Any]) -> Section |
     parts += [by_source(entry)] if len(entry.get("sources") or {}) > 1 else []
     parts += [chances(report["bands"])] if report.get("bands") else []
     parts += [fragment(EXAMPLE, with_differences(example)) for example in report.get("examples") or []]
-    return Section("Clusters of duplicates", Markup("").join(parts))
+    return Section("Clusters of duplicates", Markup("").join(parts), topic="duplicates")
 
 
 def sizes(clusters: list[list[int]]) -> Markup:
@@ -57,7 +57,7 @@ From {{ threshold }} on one of them goes. Every pair is checked before.</caption
 <thead><tr><th scope="col">similarity</th><th scope="col" class="n">chance</th><td></td></tr></thead>
 <tbody>{% for similarity, chance, width in rows_of_curve %}
 <tr><th scope="row">{{ similarity }}</th><td class="n">{{ chance }}</td>
-<td class="track" aria-hidden="true"><span class="bar" style="width:{{ '%.2f' % width }}%"></span></td></tr>
+<td class="track"><svg class="row-bar" aria-hidden="true"><rect class="kept-shape" width="{{ '%.2f' % width }}%" height="100%"/></svg></td></tr>
 {% endfor %}</tbody></table>"""
 
 

@@ -22,11 +22,23 @@ from pipeline.words import as_bytes, as_number, as_rate, as_seconds, as_share, p
 
 @dataclass(frozen=True)
 class Section:
-    """A titled piece of the report, made by `fragment`. A stage with an unfolded one is open from the start."""
+    """A titled piece of the report, made by `fragment`. It stands with its stage, or, where it names a topic, in that topic's own part of the page."""
 
     title: str
     html: Markup
-    unfolded: bool = False
+    unfolded: bool = False  # a stage with such a section is open from the start
+    topic: str = ""  # a key of `TOPICS`
+
+
+TOPICS = {  # in the order of the page: title, and what it is about
+    "languages": ("Languages", "What the language model says of the documents that came to the rules, and how many of each stay."),
+    "duplicates": ("Duplicates", "How large clusters of equal and near-equal documents are, and pairs with their differences marked."),
+    "judges": ("Judges", "What judges are, how their scores lie in each source, and documents at each tenth."),
+    "mix": ("Mix", "How much is drawn from each source, how often it repeats, and what that is good for."),
+    "curriculum": ("Curriculum", "In which order training sees the documents."),
+    "packing": ("Packing", "How documents fill rows, which of them were cut, and what lies in the shards."),
+    "tokens": ("Tokens", "What the tokenizer makes of each language and source."),
+}
 
 
 SectionMaker = Callable[[Mapping[str, Any], Mapping[str, Any]], Section | None]
@@ -66,7 +78,7 @@ BARS = """\
 <thead><tr><th scope="col">{{ head }}</th><th scope="col" class="n">{{ of }}</th><th scope="col" class="n">share</th><td></td></tr></thead>
 <tbody>{% for row in rows %}
 <tr><th scope="row" dir="auto">{{ row.label }}</th><td class="n">{{ row.value | number }}</td><td class="n">{{ row.of_all }}</td>
-<td class="track" aria-hidden="true"><span class="bar lost" style="width:{{ '%.2f' % (100 * row.share) }}%"></span></td></tr>
+<td class="track"><svg class="row-bar" aria-hidden="true"><rect class="gone-shape" width="{{ '%.2f' % (100 * row.share) }}%" height="100%"/></svg></td></tr>
 {% endfor %}</tbody></table>"""
 
 
@@ -140,7 +152,7 @@ PAGES = """\
 <p>{% if page.url is web %}<a href="{{ page.url }}" rel="noreferrer">{{ page.url }}</a>{% else %}{{ page.url }}{% endif %}
 <span class="soft">{{ page.uid }}</span></p>
 <div class="beside">
-<div><h4>Extracted <span class="soft">{{ page.extracted_characters | number }} characters</span></h4><pre dir="auto">{{ page.extracted }}</pre></div>
-<div><h4>Visible <span class="soft">{{ page.visible_characters | number }} characters</span></h4><pre dir="auto">{{ page.visible }}</pre></div>
+<div><h4>Extracted <span class="soft">{{ page.extracted_characters | number }} characters</span></h4><pre dir="auto" tabindex="0" role="group" aria-label="Extracted text">{{ page.extracted }}</pre></div>
+<div><h4>Visible <span class="soft">{{ page.visible_characters | number }} characters</span></h4><pre dir="auto" tabindex="0" role="group" aria-label="Visible text">{{ page.visible }}</pre></div>
 </div>
 {% endfor %}"""

@@ -373,7 +373,7 @@ def test_reports_show_the_scores_of_all_that_were_scored(judged: Path, trained: 
 
 def test_the_page_and_the_terminal_show_the_same_and_hostile_text_stays_text(judged: Path) -> None:
     page = build_report(str(judged))
-    assert "<script>" not in page and "\x1b" not in page and "&lt;script&gt;" in page
+    assert page.count("<script>") == 1 and "\x1b" not in page and "&lt;script&gt;" in page  # its own
     for stage, titles in {
         "judge": ["Judge of quality", "Calibration", "How quality lies, by source", "Examples by quality"],
         "quantile_buckets": ["Where buckets begin", "How quality lies"],

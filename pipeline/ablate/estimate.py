@@ -1,0 +1,38 @@
+"""How long an ablation would take: floating-point operations of all its runs, and what this machine multiplies in a moment's trial."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from pipeline.ablate.run import Prepared
+from trainer.flops import flops_of
+
+SIZE, TRIAL = 1024, 0.3  # of matrices; seconds
+
+
+def flops_of_all(ready: Prepared) -> float:
+    """Rows counted as whole: documents inside them make it a little less."""
+    meta = ready.found.meta
+    a_row = flops_of(ready.found.shape, np.array([meta.row_length])).total
+    jobs = [*ready.jobs, *([ready.base] if ready.base else [])]
+    return float(sum(job["training"]["updates"] * job["training"]["rows_per_update"] * a_row for job in jobs))
+
+
+def speed_here(device: str, threads: int) -> float:
+    """FLOP/s of a matrix product: bf16 on a GPU, float32 on so many threads of the CPU."""
+    import torch
+
+    torch.set_num_threads(threads)
+    on_gpu = device == "cuda" and torch.cuda.is_available()
+    size = SIZE * 8 if on_gpu else SIZE
+    a = torch.ones(size, size, device="cuda" if on_gpu else "cpu", dtype=torch.bfloat16 if on_gpu else torch.float32)
+    a @ a
+    times, start = 0, time.perf_counter()
+    while times < 3 or time.perf_counter() - start < TRIAL:
+        product = a @ a
+        if on_gpu:
+            product.flatten()[0].item()  # waits for it
+        times += 1
+    return 2 * size**3 * times / (time.perf_counter() - start)

@@ -1,0 +1,107 @@
+"""Held-out texts of a plan as the trainer measures them: read, checked, told apart by domain and cluster. Drivers and workers read the same."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import xxhash
+
+from pipeline.ablate.plan import Loaded, Texts
+from pipeline.errors import RecipeError
+from pipeline.fingerprint import digest, file_hash, stamp
+from pipeline.inputs import InputFile, files_at
+from pipeline.tables import SUFFIXES, as_words, column_names, table_of, with_texts
+
+LEAST_CLUSTERS = 20  # under so many, an interval over items rests on little
+ITEMS = pa.schema(
+    [
+        ("set", pa.string()),
+        ("item", pa.int32()),
+        ("domain", pa.string()),
+        ("cluster", pa.string()),
+        ("value", pa.float64()),
+        ("size", pa.float64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Documents:
+    """In a fixed order. Without a column for it every document is a cluster of its own."""
+
+    texts: list[str]
+    domains: list[str]
+    clusters: list[str]
+
+
+def asked_of(loaded: Loaded) -> dict[str, Any]:
+    """What a job is told about its evaluation: absolute paths, and hashes of what they hold."""
+    evaluate = loaded.plan.evaluate
+    texts = {name: _texts(loaded, name, texts) for name, texts in evaluate.texts.items()}
+    choices = {}
+    for name, asked in evaluate.choices.items():
+        path = loaded.place(asked.file)
+        if not path.is_file():
+            raise RecipeError(f"evaluate.choices.{name}: {path}: no such file")
+        choices[name] = {**asked.model_dump(), "file": str(path), "content": file_hash(str(path), *stamp(path))}
+    return {
+        "texts": texts,
+        "choices": choices,
+        "target": evaluate.target,
+        "points": evaluate.points,
+        "point_documents": evaluate.point_documents,
+    }
+
+
+def identity(asked: Mapping[str, Any]) -> str:
+    """Where files lie does not count; what they hold does."""
+    texts = {name: {**one, "files": None} for name, one in asked["texts"].items()}
+    choices = {name: {**one, "file": None} for name, one in asked["choices"].items()}
+    return digest({"texts": texts, "choices": choices, "target": asked["target"]})
+
+
+def documents_of(name: str, asked: Mapping[str, Any]) -> Documents:
+    """The texts of one set; an empty text is left out."""
+    who = f"evaluate.texts.{name}"
+    files = [InputFile(address, address, 0, "") for address in asked["files"]]
+    wanted = [column for column in (asked["text"], asked["domain"], asked["cluster"]) if column]
+    table = table_of(files, wanted)
+    for column in wanted:
+        if column not in table.column_names:
+            raise RecipeError(f"{who}: no column {column!r} in {files[0].address}; there are {', '.join(column_names(files))}")
+    texts = [text or "" for text in with_texts(table, asked["text"], who)[asked["text"]].to_pylist()]
+    domains = _words(table, asked["domain"]) or [name] * len(texts)
+    clusters = _words(table, asked["cluster"]) or [str(i) for i in range(len(texts))]
+    kept = [i for i, text in enumerate(texts) if text.strip()]
+    if asked["most"] is not None and len(kept) > asked["most"]:
+        kept = sorted(sorted(kept, key=lambda i: (xxhash.xxh3_64_intdigest(texts[i].encode("utf-8", "replace")), i))[: asked["most"]])
+    if len(kept) < 2:
+        raise RecipeError(f"{who}: {len(kept)} documents with text; at least 2 are needed")
+    return Documents(*([column[i] for i in kept] for column in (texts, domains, clusters)))
+
+
+def tokenizer_of(loaded: Loaded, control_folder: Path) -> tuple[Path, str]:
+    """The tokenizer.json of the evaluation, and its hash as shards keep it."""
+    asked = loaded.plan.evaluate.tokenizer
+    path = loaded.place(asked) if asked else control_folder / "tokenizer" / "tokenizer.json"
+    path = path / "tokenizer.json" if path.is_dir() else path
+    try:
+        return path, hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        hint = "" if asked else "; shards that `pack` wrote have it beside them, for others say evaluate.tokenizer"
+        raise RecipeError(f"evaluate.tokenizer: {path}: cannot be read ({error.strerror}){hint}") from error
+
+
+def _texts(loaded: Loaded, name: str, texts: Texts) -> dict[str, Any]:
+    files = [file for path in texts.files for file in files_at(path, loaded.folder, SUFFIXES, f"evaluate.texts.{name}")]
+    contents = [f"{f.size} {f.stamp}" if "://" in f.address else file_hash(f.address, *stamp(Path(f.address))) for f in files]
+    return {**texts.model_dump(), "files": [file.address for file in files], "content": contents}
+
+
+def _words(table: pa.Table, column: str | None) -> list[str]:
+    return [word or "" for word in as_words(table[column]).to_pylist()] if column else []

@@ -1,0 +1,178 @@
+"""Which rows of which sets a run reads, and in which order: a pure function of the sets, the mix and the seed.
+
+Runs of one seed read a set that both have (the control's mix) in the same order: a set is shuffled by the seed and its own contents, whatever it is
+mixed with. Weights are of tokens. Simulated epoching keeps of every set the same share of its rows, by hash of the document that a row begins with, so
+that a small run repeats as the large one would; a larger share keeps what a smaller one kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import xxhash
+
+from kernels.columns import Offsets
+from kernels.splitmix import mixed_all, mixed_plain
+from shards.format import ShardMeta
+from shards.orders import Order, Shuffled
+from shards.reader import ShardSet, open_shards
+from shards.rows import Rows
+from shards.weighted import Together, Weighted
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class SetSize:
+    """Of a set, or of what simulated epoching leaves of it."""
+
+    rows: int
+    tokens: int
+
+    @property
+    def tokens_a_row(self) -> float:
+        return self.tokens / max(1, self.rows)
+
+
+class Thinned:
+    """Some rows of a set, as a set."""
+
+    def __init__(self, shards: ShardSet, share: float) -> None:
+        self.shards = shards
+        self.share = share
+        self.meta: ShardMeta = shards.meta
+        self.folder: Path = shards.folder
+        self.sources = shards.sources
+        self.kept = kept_rows(shards, share)
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    @property
+    def fingerprint(self) -> str:
+        return str(xxhash.xxh3_128_hexdigest(f"{self.shards.fingerprint} {self.share!r}".encode()))
+
+    def take(self, rows: Array, out: Array | None = None) -> Rows:
+        return self.shards.take(self.kept[np.asarray(rows, np.int64)], out)
+
+
+@dataclass(frozen=True)
+class SeededBy:
+    """An order with a seed of its own, so that a set stands in it alike in all mixes."""
+
+    order: Order
+    seed: int
+
+    def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
+        return self.order.rows_at(places, rows, self.seed, epoch)
+
+    def facts(self) -> dict[str, Any]:
+        return {"name": "seeded", "seed": self.seed, "order": self.order.facts()}
+
+
+@dataclass(frozen=True)
+class OneThenOther:
+    """The first `rows_before` rows of a run by one order, all after them by another."""
+
+    before: Order
+    after: Order
+    rows_before: int
+
+    def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
+        early = places + epoch * rows < self.rows_before
+        found = np.empty(len(places), np.int64)
+        for order, here in ((self.before, early), (self.after, ~early)):
+            if here.any():
+                found[here] = order.rows_at(places[here], rows, seed, epoch)
+        return found
+
+    def facts(self) -> dict[str, Any]:
+        return {"name": "one_then_other", "rows_before": self.rows_before, "before": self.before.facts(), "after": self.after.facts()}
+
+
+def kept_rows(shards: ShardSet, share: float) -> Array:
+    """The rows of the smallest hashes, in the order in which they stand; at least one."""
+    if share >= 1:
+        return np.arange(len(shards))
+    parts = [np.zeros(0, np.uint64)]
+    for block in shards.blocks():
+        first = block.first_piece[:-1]
+        parts.append(mixed_all(block.doc_uids[first].astype(np.uint64) ^ mixed_all(block.chunk[first].astype(np.uint64))))
+    order = np.argsort(np.concatenate(parts), kind="stable")
+    return np.sort(order[: max(1, round(share * len(shards)))]).astype(np.int64)
+
+
+def size_of(shards: ShardSet, share: float = 1.0) -> SetSize:
+    """Tokens of a thinned set as the share says, near enough: rows are packed to about one fill."""
+    rows, tokens = len(shards), shards.index.total("tokens")
+    if share >= 1:
+        return SetSize(rows, tokens)
+    kept = max(1, round(share * rows)) if rows else 0
+    return SetSize(kept, round(tokens * kept / max(1, rows)))
+
+
+def blended(control: Mapping[str, float], arm: Mapping[str, float], new: float) -> dict[str, float]:
+    """Shares of tokens: what is not new is the control's mix. In sum 1."""
+    parts = ((control, 1 - new), (arm, new))
+    found: dict[str, float] = {}
+    for mix, share in parts:
+        total = sum(mix.values())
+        for name, weight in mix.items():
+            if share > 0:
+                found[name] = found.get(name, 0.0) + share * weight / total
+    return found
+
+
+def epochs_of(weights: Mapping[str, float], tokens: float, sizes: Mapping[str, SetSize]) -> dict[str, float]:
+    """How often each set is gone through."""
+    return {name: weight * tokens / max(1, sizes[name].tokens) for name, weight in weights.items()}
+
+
+def rows_and_order(stages: list[dict[str, Any]], share: float, seed: int) -> tuple[Together, Order]:
+    """What a loader reads. A stage has `weights` {folder: share of tokens}, and `rows` if another one follows it."""
+    folders = list(dict.fromkeys(folder for stage in stages for folder in stage["weights"]))
+    whole = [open_shards(folder) for folder in folders]
+    sets = [cast(ShardSet, Thinned(each, share)) if share < 1 else each for each in whole]
+    together = Together(sets)
+    sizes = {folder: size_of(each, share) for folder, each in zip(folders, whole, strict=True)}
+    orders: list[Order] = []
+    for number, stage in enumerate(stages):
+        mine = [folder for folder in folders if folder in stage["weights"]]
+        rows = [stage["weights"][folder] / sizes[folder].tokens_a_row for folder in mine]
+        own = [SeededBy(Shuffled(), seed_of(seed, sets[folders.index(folder)].fingerprint, number)) for folder in mine]
+        picked = Together([sets[folders.index(folder)] for folder in mine])
+        orders.append(Among.of(together, [folders.index(folder) for folder in mine], Weighted.of(picked, rows, own), len(picked)))
+    if len(orders) == 1:
+        return together, orders[0]
+    return together, OneThenOther(orders[0], orders[1], stages[0]["rows"])
+
+
+@dataclass(frozen=True)
+class Among:
+    """An order of some sets of several, by the rows of all."""
+
+    order: Weighted
+    rows: int  # of the chosen sets
+    chosen_firsts: tuple[int, ...]
+    firsts: tuple[int, ...]  # where each of them begins among all
+
+    @classmethod
+    def of(cls, together: Together, chosen: list[int], order: Weighted, rows: int) -> Among:
+        return cls(order, rows, tuple(np.cumsum([0, *order.sizes])[:-1].tolist()), tuple(int(together.first_rows[i]) for i in chosen))
+
+    def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
+        found = self.order.rows_at(places + epoch * rows, self.rows, seed, 0)
+        owner = np.searchsorted(self.chosen_firsts, found, "right") - 1
+        moved: Offsets = found + (np.array(self.firsts) - np.array(self.chosen_firsts))[owner]
+        return moved
+
+    def facts(self) -> dict[str, Any]:
+        return {"name": "among", "firsts": list(self.firsts), "order": self.order.facts()}
+
+
+def seed_of(seed: int, fingerprint: str, stage: int) -> int:
+    return mixed_plain(xxhash.xxh3_64_intdigest(f"{fingerprint} {stage}".encode()) ^ mixed_plain(seed))

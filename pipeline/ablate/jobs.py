@@ -1,0 +1,152 @@
+"""The jobs of an ablation as plain data: the base, then a run of every arm and seed, each in a folder of its own with the hash of all that it is.
+
+    OUT/base/                        metrics.jsonl  checkpoints/  model/  trained.json
+    OUT/jobs/ARM/seed-N/             job.json  metrics.jsonl  trained.json  items.parquet  result.json
+
+What a run learned goes by one hash (`training`), what it was measured on by another, so that a new evaluation trains nothing again where models are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.ablate.checks import Checked
+from pipeline.ablate.evaluation import identity
+from pipeline.ablate.feeding import blended
+from pipeline.ablate.plan import CONTROL, Base, Loaded, Training
+from pipeline.errors import RecipeError
+from pipeline.fingerprint import code_of_module, digest, stamp
+
+Job = dict[str, Any]
+BASE = "base"
+
+
+def updates_of(tokens: int, rows_per_update: int, row_length: int) -> int:
+    """As many whole updates as come nearest, at least one."""
+    return max(1, round(tokens / (rows_per_update * row_length)))
+
+
+def base_job(loaded: Loaded, found: Checked, out: Path, device: str, threads: int) -> Job | None:
+    """None where the base is there already, or there is none."""
+    base = loaded.plan.base
+    if base is None or base.mix is None or base.tokens is None:
+        return None
+    asked = base.training or loaded.plan.training
+    training = training_facts(asked, float(asked.rate or 0), base.tokens, found.meta.row_length, base.seed, device, _of_base(asked))
+    return _job(
+        out / BASE, BASE, base.seed,
+        stages=[_stage(blended(base.mix, {}, 0.0), found)], share=1.0, begin={"shape": found.shape.facts(), "seed": base.seed},
+        training=training, evaluate=None, found=found, keep_model=True, device=device, threads=threads,
+    )  # fmt: skip
+
+
+def arm_jobs(
+    loaded: Loaded, found: Checked, out: Path, evaluate: Mapping[str, Any], base: str | None, device: str, threads: int
+) -> list[Job]:
+    """A job for each seed and arm that has no problem, seed by seed, the control first. `base` is the fingerprint of the job that trains it."""
+    plan = loaded.plan
+    rate = plan.training.rate or rate_of(plan.base)
+    jobs = []
+    for seed in plan.seeds:
+        for arm, mix in ((CONTROL, plan.control), *plan.arms.items()):
+            if arm in found.problems:
+                continue
+            schedule = plan.protocol.schedule(plan.training.warmup)
+            training = training_facts(plan.training, rate, plan.tokens, found.meta.row_length, seed, device, schedule)
+            begin: dict[str, Any] = {"shape": found.shape.facts(), "seed": seed}
+            if base is not None:
+                begin = {"model": str(out / BASE / "model"), "fingerprint": base}
+            elif found.model is not None:
+                begin = {"model": str(found.model), "fingerprint": model_identity(found.model)}
+            jobs.append(
+                _job(
+                    out / "jobs" / arm / f"seed-{seed}", arm, seed,
+                    stages=_stages(loaded, arm, mix, found, training), share=found.share, begin=begin, training=training,
+                    evaluate=dict(evaluate), found=found, keep_model=plan.keep_models, device=device, threads=threads,
+                )
+            )  # fmt: skip
+    return jobs
+
+
+def model_identity(folder: Path) -> str:
+    """Of a model's files by name, size and stamp: they are too large to be read for it."""
+    return digest([[path.name, *stamp(path)] for path in sorted(folder.iterdir()) if path.is_file()])
+
+
+def rate_of(base: Base | None) -> float:
+    return float(base.training.rate or 0) if base is not None and base.training is not None else 0.0
+
+
+def training_facts(
+    asked: Training, rate: float, tokens: int, row_length: int, seed: int, device: str, schedule: dict[str, Any]
+) -> dict[str, Any]:
+    """What `trainer.settings.Training.from_facts` reads; what the trainer would refuse is said here, before anything is trained."""
+    from trainer import settings
+
+    updates = updates_of(tokens, asked.rows_per_update, row_length)
+    every = max(1, updates // asked.checkpoints)
+    optimizer: dict[str, Any] = {"name": asked.optimizer, "rate": rate, "weight_decay": asked.weight_decay, "clip": asked.clip}
+    if asked.optimizer == "adamw":
+        optimizer["betas"] = [0.9, 0.95]
+    facts = {
+        "updates": updates,
+        "rows_per_update": asked.rows_per_update,
+        "rows_per_step": asked.rows_per_step,
+        "optimizer": optimizer,
+        "schedule": schedule,
+        "precision": ("bf16" if device == "cuda" else "float32") if asked.precision == "auto" else asked.precision,
+        "linears": asked.linears,
+        "recompute": asked.recompute,
+        "compile": asked.compile,
+        "deterministic": asked.deterministic,
+        "seed": seed,
+        "average": asked.average,
+        "keep": max(2, asked.average),
+        "checkpoint_every": every,
+        "metrics_every": max(1, min(10, updates // 50)),
+    }
+    try:
+        settings.Training.from_facts(facts).check_step(1)
+    except ValueError as error:
+        raise RecipeError(f"training: {error}") from error
+    return facts
+
+
+def _of_base(asked: Training) -> dict[str, Any]:
+    """Warm-up, then level: an anneal goes on from it."""
+    return {"kind": "stable", "warmup": 0.05 if asked.warmup is None else asked.warmup, "decay": 0.0, "floor": 0.0, "fall": "linear"}
+
+
+def _stages(loaded: Loaded, arm: str, mix: Mapping[str, float], found: Checked, training: dict[str, Any]) -> list[dict[str, Any]]:
+    plan, protocol = loaded.plan, loaded.plan.protocol
+    weights = blended(plan.control, mix, 0.0 if arm == CONTROL else protocol.new)
+    if not protocol.before:
+        return [_stage(weights, found)]
+    rows = round(protocol.before * training["updates"]) * training["rows_per_update"]
+    return [_stage(blended(plan.control, {}, 0.0), found) | {"rows": rows}, _stage(weights, found)]
+
+
+def _stage(weights: Mapping[str, float], found: Checked) -> dict[str, Any]:
+    return {
+        "weights": {str(found.folders[name]): weight for name, weight in weights.items()},
+        "identity": {found.fingerprints[name]: weight for name, weight in weights.items()},
+    }
+
+
+def _job(folder: Path, arm: str, seed: int, *, stages: list[dict[str, Any]], share: float, begin: dict[str, Any], training: dict[str, Any],
+         evaluate: dict[str, Any] | None, found: Checked, keep_model: bool, device: str, threads: int) -> Job:  # fmt: skip
+    from trainer.settings import WAYS
+
+    code = {**code_of_module("trainer.loop"), **code_of_module("trainer.llama")}
+    start = begin if "shape" in begin else {"fingerprint": begin["fingerprint"]}
+    learns = {name: value for name, value in training.items() if name not in WAYS}
+    reads = [{key: value for key, value in stage.items() if key != "weights"} for stage in stages]
+    fingerprint = digest([reads, share, start, learns, training["deterministic"], code])
+    measured = digest([fingerprint, identity(evaluate), found.before, code_of_module("trainer.evaluate")]) if evaluate else fingerprint
+    return {
+        "folder": str(folder), "arm": arm, "seed": seed, "fingerprint": measured, "training_fingerprint": fingerprint,
+        "stages": stages, "share": share, "begin": begin, "training": training, "evaluate": evaluate,
+        "tokenizer": str(found.tokenizer), "row_length": found.meta.row_length, "before": found.before, "keep_model": keep_model, "device": device, "threads": threads,
+    }  # fmt: skip

@@ -1,0 +1,141 @@
+"""From the items of all runs to differences with intervals, arm by arm: the arrays behind ablation.json.
+
+A measure is a set of the evaluation, or one domain of it. The runs of a seed are paired: an arm is compared on the seeds that it and the control both
+finished.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from mixing.paired import Better, Errors, Paired, bootstrap, errors, paired
+from mixing.power import detectable
+from mixing.supply import Floats
+from pipeline.ablate.plan import CONTROL, Evaluate
+from pipeline.errors import RunFailed
+
+Scores = Mapping[tuple[str, int], pa.Table]  # items by arm and seed
+DRAWS = 10_000
+
+
+@dataclass(frozen=True)
+class Measure:
+    """`domain` None is the whole set."""
+
+    name: str
+    domain: str | None
+    role: str  # target, guard, reported
+    better: Better
+    unit: str
+    places: Any  # of its items in a table
+    sizes: Floats
+    clusters: tuple[str, ...]
+
+    @property
+    def task(self) -> str:
+        return self.name if self.domain is None else f"{self.name}/{self.domain}"
+
+    def facts(self, levels: Mapping[int, float]) -> dict[str, Any]:
+        return {
+            "set": self.name,
+            "domain": self.domain,
+            "task": self.task,
+            "role": self.role,
+            "better": self.better,
+            "unit": self.unit,
+            "items": len(self.sizes),
+            "clusters": len(set(self.clusters)),
+            "control": {"mean": sum(levels.values()) / len(levels), "by_seed": {str(seed): level for seed, level in levels.items()}},
+        }
+
+
+def measures_of(evaluate: Evaluate, scores: Scores) -> list[Measure]:
+    """The same for every run; RunFailed where runs were measured on different items."""
+    first = next(iter(scores.values()))
+    for (arm, seed), table in scores.items():
+        if not all(table[name].equals(first[name]) for name in ("set", "item", "domain", "cluster", "size")):
+            raise RunFailed(f"{arm}, seed {seed}: was measured on other items than the runs before it")
+    sets, domains = np.array(first["set"].to_pylist()), np.array(first["domain"].to_pylist())
+    clusters, sizes = first["cluster"].to_pylist(), first["size"].to_numpy()
+    found = []
+    for name in (*evaluate.texts, *evaluate.choices):
+        role = "target" if name == evaluate.target else "guard" if name == evaluate.guard else "reported"
+        accuracy = name in evaluate.choices and evaluate.choices[name].score != "bits_per_byte"
+        whole = np.flatnonzero(sets == name)
+        of_set = list(dict.fromkeys(domains[whole].tolist()))
+        parts: list[tuple[str | None, Any]] = [(None, whole)]
+        if len(of_set) > 1:
+            parts += [(domain, whole[domains[whole] == domain]) for domain in sorted(of_set)]
+        for domain, places in parts:
+            if not sizes[places].any():  # a domain of which the tokenizer leaves nothing
+                continue
+            found.append(
+                Measure(
+                    name, domain, role, "higher" if accuracy else "lower", "accuracy" if accuracy else "bits per byte",
+                    places, sizes[places], tuple(clusters[i] for i in places.tolist()),
+                )
+            )  # fmt: skip
+    return found
+
+
+def values_of(scores: Scores, arm: str, seeds: Sequence[int], measure: Measure) -> Floats:
+    """Seeds x items."""
+    found: Floats = np.stack([scores[arm, seed]["value"].to_numpy()[measure.places] for seed in seeds])
+    return found
+
+
+def levels_of(scores: Scores, arm: str, seeds: Sequence[int], measure: Measure) -> dict[int, float]:
+    values_SI = values_of(scores, arm, seeds, measure)
+    return dict(zip(seeds, (values_SI.sum(axis=1) / measure.sizes.sum()).tolist(), strict=True))
+
+
+def compared(scores: Scores, arm: str, seeds: Sequence[int], measure: Measure) -> Paired:
+    return paired(values_of(scores, arm, seeds, measure), values_of(scores, CONTROL, seeds, measure), measure.sizes, measure.clusters)
+
+
+def difference_facts(pairs: Paired, found: Errors, measure: Measure, seeds: Sequence[int], confidence: float) -> dict[str, Any]:
+    """What ablation.json says of one arm on one measure."""
+    low, high = found.interval(confidence)
+    drawn = bootstrap(pairs, DRAWS, 0, confidence) if found.seeds > 1 and found.clusters > 1 else (math.nan, math.nan)
+    control = float(pairs.control_S.mean())
+    return {
+        "set": measure.name,
+        "domain": measure.domain,
+        "task": measure.task,
+        "role": measure.role,
+        "better": measure.better,
+        "unit": measure.unit,
+        "difference": found.mean,
+        "low": number(low),
+        "high": number(high),
+        "relative": {"difference": found.mean / control, "low": number(low / control), "high": number(high / control)}
+        if control > 0
+        else None,
+        "bootstrap": {"low": number(drawn[0]), "high": number(drawn[1])},
+        "seeds_error": number(found.seeds_error),
+        "items_error": number(found.items_error),
+        "p": found.chance(),
+        "detectable": number(detectable(found, confidence)),
+        "by_seed": dict(zip(map(str, seeds), pairs.by_seed.tolist(), strict=True)),
+    }
+
+
+def centred_error(scores: Scores, arms: Sequence[str], arm: str, seeds: Sequence[int], measure: Measure) -> float:
+    """The standard error that tells arms from each other: of the arm less the mean of all, as if errors were independent. What all share (the control,
+    how hard a text is) is in none of it."""
+    if len(arms) < 2:
+        return errors(compared(scores, arm, seeds, measure)).error
+    mean_SI = np.mean([values_of(scores, other, seeds, measure) for other in arms], axis=0)
+    found = errors(paired(values_of(scores, arm, seeds, measure), mean_SI, measure.sizes, measure.clusters))
+    return found.error * math.sqrt(len(arms) / (len(arms) - 1))
+
+
+def number(value: float) -> float | None:
+    """JSON has no infinity."""
+    return value if math.isfinite(value) else None

@@ -1,0 +1,261 @@
+"""The plan of an ablation: YAML to checked settings. Errors name file, line, field and a likely spelling, as those of recipes do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from mixing.verdict import CONFIDENCE, GUARD_BUDGET
+from pipeline.ablate.protocols import Protocol, protocol_from
+from pipeline.errors import RecipeError
+from pipeline.yaml_lines import Place
+from pipeline.yaml_settings import YamlFile, nearest
+from stages.stage import PLACEMENT, Settings
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}")
+CONTROL = "control"  # the name of its jobs
+MANY_SEEDS = 1000
+
+
+def _one_or_many(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _mix_from(value: Any) -> Any:
+    """`web` is `{web: 1}`."""
+    return {value: 1.0} if isinstance(value, str) else value
+
+
+def _seeds_from(value: Any) -> Any:
+    """5 is 0, 1, 2, 3, 4."""
+    seeds = list(range(value)) if type(value) is int and 0 < value <= MANY_SEEDS else value
+    if isinstance(seeds, list) and len(seeds) < 2:
+        raise ValueError("one seed says nothing about another; take at least 2, better 5")
+    return seeds
+
+
+Paths = Annotated[tuple[str, ...], BeforeValidator(_one_or_many), Field(min_length=1)]
+Mix = Annotated[dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]], BeforeValidator(_mix_from), Field(min_length=1)]
+Seeds = Annotated[tuple[Annotated[int, Field(ge=0, lt=1 << 32)], ...], BeforeValidator(_seeds_from)]
+
+
+class Texts(Settings):
+    """Held-out documents, scored in bits per byte."""
+
+    files: Paths
+    text: Annotated[str, Field(description="the column with the text")] = "text"
+    domain: Annotated[str | None, Field(description="a column whose values are reported apart")] = None
+    cluster: Annotated[str | None, Field(description="a column (host, book) whose documents rise and fall together")] = None
+    most: Annotated[int | None, Field(ge=2, description="so many documents, by hash of their text; all unless given")] = None
+
+
+class Choices(Settings):
+    """Multiple-choice questions (`trainer.multiple_choice` has the form), scored by the log-probability of the answers."""
+
+    file: str
+    cluster: Annotated[Literal["question", "domain"], Field(description="what rises and falls together: put the passage into `domain`")] = (
+        "question"
+    )
+    score: Annotated[
+        Literal["accuracy", "accuracy_by_byte", "accuracy_by_token", "bits_per_byte"],
+        Field(description="bits per byte of the right answer tell small models apart sooner"),
+    ] = "accuracy"
+
+
+class Evaluate(Settings):
+    """What arms are measured on. `target` decides, `guard` must not rise, all others are reported."""
+
+    texts: Annotated[dict[str, Texts], Field(min_length=1)]
+    choices: Annotated[dict[str, Choices], Field(default_factory=dict)]
+    target: Annotated[str, Field(description="the name of one of texts or choices")]
+    guard: Annotated[str | None, Field(description="general text: the name of one of texts")] = None
+    guard_budget: Annotated[float, Field(gt=0, lt=1, description="rise of its bits per byte, relative")] = GUARD_BUDGET
+    tokenizer: Annotated[str | None, Field(description="a tokenizer.json; unless given the one beside the control's shards")] = None
+    points: Annotated[int, Field(ge=0, description="times that the target is measured on the way, for curves; 0: only at the end")] = 8
+    point_documents: Annotated[int, Field(ge=2, description="of it that are looked at then")] = 256
+
+
+class Training(Settings):
+    """How every run is trained; all runs alike."""
+
+    rate: Annotated[
+        float | None,
+        Field(gt=0, allow_inf_nan=False, description="peak rate; a run that goes on with a base trained here takes the base's"),
+    ] = None
+    rows_per_update: Annotated[int, Field(ge=1)] = 64
+    rows_per_step: Annotated[int | None, Field(ge=1, description="at a time; the largest that fits unless given")] = None
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
+    clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    warmup: Annotated[float | None, Field(ge=0, lt=1, description="share of the updates; the protocol's unless given")] = None
+    precision: Annotated[Literal["auto", "float32", "bf16", "fp16"], Field(description="auto: bf16 on a GPU, float32 elsewhere")] = "auto"
+    linears: Literal["bf16", "fp8"] = "bf16"
+    recompute: Annotated[Literal["none", "selective", "full"], Field(json_schema_extra=PLACEMENT)] = "none"
+    compile: Annotated[bool | None, Field(json_schema_extra=PLACEMENT, description="on a GPU unless given")] = None
+    deterministic: bool = False
+    average: Annotated[int, Field(ge=1, description="the model that is measured is the mean of so many last checkpoints")] = 1
+    checkpoints: Annotated[int, Field(ge=1, json_schema_extra=PLACEMENT, description="written along a run, to go on from after a kill")] = (
+        10
+    )
+
+
+class Base(Settings):
+    """What all runs begin with: a model that is there (`model`), or one trained here (all the rest)."""
+
+    model: Annotated[str | None, Field(description="a Hugging Face folder of the Llama family, or a hub id")] = None
+    mix: Annotated[Mix | None, Field(description="sets that it is trained on")] = None
+    shape: Annotated[str | dict[str, Any] | None, Field(description="a name (10m to 8b), or the numbers of one")] = None
+    tokens: Annotated[int | None, Field(gt=0)] = None
+    seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
+    training: Training | None = None
+
+
+class Plan(Settings):
+    """An ablation as a person writes it down."""
+
+    name: str
+    out: str | None = None
+    description: str | None = None
+    sets: Annotated[dict[str, str], Field(min_length=1, description="folders of token shards by name")]
+    control: Annotated[Mix, Field(description="a set, or {set: weight}: what arms must beat")]
+    arms: Annotated[dict[str, Mix], Field(min_length=1)]
+    base: Base | None = None
+    shape: Annotated[str | dict[str, Any] | None, Field(description="from_scratch: of every run")] = None
+    protocol: Annotated[Protocol, BeforeValidator(protocol_from)] = Protocol(name="llama3")
+    tokens: Annotated[int, Field(gt=0, description="of each run, padding counted")]
+    seeds: Annotated[Seeds, Field(description="a number of them, or a list")] = (0, 1, 2, 3, 4)
+    training: Training = Training()
+    stands_for: Annotated[
+        int | None, Field(gt=0, description="simulated epoching: the tokens of the large run that these runs stand for")
+    ] = None
+    evaluate: Evaluate
+    confidence: Annotated[float, Field(ge=0.5, lt=1)] = CONFIDENCE
+    keep_models: Annotated[bool, Field(json_schema_extra=PLACEMENT, description="keep what each run trained")] = False
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A plan and where it lies; paths in it are relative to it."""
+
+    path: Path
+    plan: Plan
+
+    @property
+    def folder(self) -> Path:
+        return self.path.resolve().parent
+
+    def place(self, path: str) -> Path:
+        return self.folder / Path(path).expanduser()
+
+    def out(self, asked: str | None) -> Path:
+        if asked:
+            return Path(asked)
+        return self.place(self.plan.out) if self.plan.out else self.folder / "out" / self.plan.name
+
+
+def load(path: Path) -> Loaded:
+    """A checked plan; RecipeError says where it is wrong."""
+    file = YamlFile(path)
+    if not isinstance(file.data, dict):
+        raise file.wrong((), "a plan is a mapping with sets, control, arms, tokens and evaluate")
+    if CONTROL not in file.data and not nearest(CONTROL, map(str, file.data)):
+        raise file.wrong((), "control is missing: without one nothing can be said of an arm. Name the set, or the mix, that arms must beat")
+    plan: Plan = file.settings(Plan, file.data, ())
+    _check_names(file, plan)
+    _check_base(file, plan)
+    _check_evaluate(file, plan)
+    if plan.stands_for is not None and plan.stands_for < plan.tokens:
+        raise file.wrong(("stands_for",), f"a run of {plan.stands_for:,} tokens is smaller than these of {plan.tokens:,}")
+    return Loaded(path, plan)
+
+
+def _check_names(file: YamlFile, plan: Plan) -> None:
+    named: dict[Place, Iterable[str]] = {("sets",): plan.sets, ("arms",): plan.arms, ("evaluate", "texts"): plan.evaluate.texts}
+    for place, names in (named | {("evaluate", "choices"): plan.evaluate.choices}).items():
+        for name in names:
+            if not NAME.fullmatch(name):
+                raise file.wrong((*place, name), "letters, digits, '-', '_' and '.' were expected in a name")
+    if not NAME.fullmatch(plan.name):
+        raise file.wrong(("name",), f"letters, digits, '-', '_' and '.' were expected, not {plan.name!r}")
+    if CONTROL in plan.arms or "base" in plan.arms:
+        raise file.wrong(("arms", CONTROL if CONTROL in plan.arms else "base"), "this name is taken; call the arm something else")
+    mixes: dict[Place, dict[str, float]] = {("control",): plan.control, **{("arms", name): mix for name, mix in plan.arms.items()}}
+    if plan.base is not None and plan.base.mix is not None:
+        mixes["base", "mix"] = plan.base.mix
+    for at, mix in mixes.items():
+        for name in mix:
+            if name not in plan.sets:
+                near = nearest(name, plan.sets)
+                raise file.wrong(
+                    (*at, name), f"no set is called {name}; {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(plan.sets)}"
+                )
+    if len(set(plan.seeds)) < len(plan.seeds):
+        raise file.wrong(("seeds",), "a seed stands twice")
+
+
+def _check_base(file: YamlFile, plan: Plan) -> None:
+    base = plan.base
+    if plan.protocol.from_scratch:
+        if base is not None:
+            raise file.wrong(("base",), "the protocol from_scratch begins with no base; take it out, or another protocol")
+        if plan.shape is None:
+            raise file.wrong(("shape",), "from_scratch needs the shape of the model, such as 10m")
+        if plan.training.rate is None:
+            raise file.wrong(("training", "rate"), "from_scratch needs a peak rate, such as 0.001")
+    elif base is None:
+        raise file.wrong(
+            ("base",),
+            f"{plan.protocol.name} goes on with a nearly trained model: give base.model, or base.mix, shape and tokens to train one here",
+        )
+    elif (base.model is None) == (base.mix is None):
+        raise file.wrong(("base",), "either a model that is there (model), or one to train here (mix, shape, tokens) was expected")
+    elif base.model is not None:
+        given = [name for name in ("shape", "tokens", "training") if getattr(base, name) is not None]
+        if given:
+            raise file.wrong(("base", given[0]), "says how a base is trained, but base.model is there already")
+        if plan.training.rate is None:
+            raise file.wrong(("training", "rate"), "which rate had the base when it was left? An anneal goes on from it, and only falls")
+    else:
+        for name in ("shape", "tokens"):
+            if getattr(base, name) is None:
+                raise file.wrong(("base", name), "is missing: the base is trained here")
+        if (base.training or plan.training).rate is None:
+            raise file.wrong(("training", "rate"), "is missing: the base is trained here")
+    if not plan.protocol.from_scratch and plan.shape is not None:
+        raise file.wrong(("shape",), "the base has a shape already; this one is for from_scratch")
+    from trainer.shapes import NAMED
+
+    for place, shape in ((("shape",), plan.shape), (("base", "shape"), base.shape if base else None)):
+        if isinstance(shape, str) and shape not in NAMED:
+            raise file.wrong(place, f"no shape is named {shape!r}; there are {', '.join(NAMED)}")
+
+
+def _check_evaluate(file: YamlFile, plan: Plan) -> None:
+    evaluate = plan.evaluate
+    both = [name for name in evaluate.choices if name in evaluate.texts]
+    if both:
+        raise file.wrong(("evaluate", "choices", both[0]), "texts have this name already")
+    for field, known in (("target", [*evaluate.texts, *evaluate.choices]), ("guard", [*evaluate.texts])):
+        name = getattr(evaluate, field)
+        if name is not None and name not in known:
+            near = nearest(name, known)
+            raise file.wrong(
+                ("evaluate", field), f"{name}: no such; {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(known)}"
+            )
+    if evaluate.guard is not None and evaluate.guard == evaluate.target:
+        raise file.wrong(("evaluate", "guard"), "the target cannot guard itself")
+
+
+def one_arm(loaded: Loaded, arm: str) -> Loaded:
+    """Only this arm, beside the control."""
+    if arm not in loaded.plan.arms:
+        near = nearest(arm, loaded.plan.arms)
+        raise RecipeError(
+            f"--only {arm}: no such arm; {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(loaded.plan.arms)}"
+        )
+    return Loaded(loaded.path, loaded.plan.model_copy(update={"arms": {arm: loaded.plan.arms[arm]}}))

@@ -1,0 +1,201 @@
+"""ablation.json, and the tables that `mix` reads: what came of all jobs, in the form of docs/ablations.md."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import platform
+from collections.abc import Sequence
+from typing import Any
+
+from mixing.paired import errors
+from mixing.verdict import holm, relative, verdict
+from pipeline.ablate.jobs import Job
+from pipeline.ablate.measures import Measure, Scores, centred_error, compared, difference_facts, levels_of, measures_of
+from pipeline.ablate.plan import CONTROL, Plan
+from pipeline.ablate.work import Result
+
+VERSION = 1
+OF_JOB = (
+    "loss", "updates", "tokens", "counted", "seconds", "tokens_per_second", "joules", "peak_memory", "refused", "seconds_measuring", "device",
+)  # fmt: skip
+
+
+def job_facts(job: Job, result: Result | None, folder: str) -> dict[str, Any]:
+    """One line of the list of jobs. What was not measured is null."""
+    status = "not run" if result is None else "failed" if "failed" in result else "done"
+    facts = {name: (result or {}).get(name) for name in OF_JOB}
+    error = (result or {}).get("failed")
+    return {
+        "arm": job["arm"],
+        "seed": job["seed"],
+        "status": status,
+        "error": error,
+        "folder": folder,
+        "metrics": f"{folder}/metrics.jsonl",
+        **facts,
+    }
+
+
+def cost_of(jobs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of all that was done; joules only where each job has them."""
+    done = [job for job in jobs if job["status"] == "done"]
+    joules = [job["joules"] for job in done]
+    return {
+        "jobs": len(done),
+        "tokens": sum(job["tokens"] for job in done),
+        "seconds": sum(job["seconds"] for job in done),
+        "seconds_measuring": sum(job["seconds_measuring"] or 0.0 for job in done),
+        "joules": sum(joules) if joules and all(value is not None for value in joules) else None,
+    }
+
+
+def arms_of(plan: Plan, scores: Scores, problems: dict[str, str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Measures, and every arm with its differences and verdict. One that has fewer than two seeds beside the control's has a problem instead,
+    or was not run."""
+    control = [seed for seed in plan.seeds if (CONTROL, seed) in scores]
+    seeds = {arm: [seed for seed in control if (arm, seed) in scores] for arm in plan.arms}
+    problems = dict(problems)
+    for arm in plan.arms:
+        if len(seeds[arm]) == 1 and arm not in problems:
+            problems[arm] = "only one seed was finished by it and the control; at least 2 are needed"
+    if len(control) < 2:
+        return [], [_without(plan, arm, problems.get(arm)) for arm in plan.arms]
+    measures = measures_of(plan.evaluate, scores)
+    target = next(m for m in measures if m.role == "target" and m.domain is None)
+    judged = [arm for arm in plan.arms if arm not in problems and len(seeds[arm]) >= 2]
+    chances = holm([errors(compared(scores, arm, seeds[arm], target)).chance() for arm in judged])
+    adjusted = dict(zip(judged, chances, strict=True))
+    found = [
+        _arm(plan, arm, scores, seeds[arm], measures, adjusted[arm]) if arm in adjusted else _without(plan, arm, problems.get(arm))
+        for arm in plan.arms
+    ]
+    return [measure.facts(levels_of(scores, CONTROL, control, measure)) for measure in measures], found
+
+
+def _arm(plan: Plan, arm: str, scores: Scores, seeds: list[int], measures: list[Measure], adjusted: float) -> dict[str, Any]:
+    differences, of_target, of_guard = [], None, None
+    for measure in measures:
+        pairs = compared(scores, arm, seeds, measure)
+        found = errors(pairs)
+        facts = difference_facts(pairs, found, measure, seeds, plan.confidence)
+        differences.append(facts)
+        if measure.domain is None and measure.role == "target":
+            of_target, better = found, measure.better
+        if measure.domain is None and measure.role == "guard":
+            of_guard = relative(found, float(pairs.control_S.mean()))
+    assert of_target is not None
+    said = verdict(of_target, better, of_guard, plan.evaluate.guard_budget, adjusted, plan.confidence)
+    guard = None
+    if of_guard is not None:
+        low, high = of_guard.interval(plan.confidence)
+        guard = {
+            "rise": of_guard.mean,
+            "low": low,
+            "high": high,
+            "budget": plan.evaluate.guard_budget,
+            "holds": high < plan.evaluate.guard_budget,
+        }
+    return {
+        "name": arm,
+        "mix": dict(plan.arms[arm]),
+        "status": "done" if len(seeds) == len(plan.seeds) else "partial",
+        "error": None,
+        "seeds": seeds,
+        "p": of_target.chance(),
+        "p_holm": adjusted,
+        "guard": guard,
+        "verdict": {"word": said.word, "why": said.why, "seeds_needed": said.seeds},
+        "differences": differences,
+    }
+
+
+def _without(plan: Plan, arm: str, problem: str | None) -> dict[str, Any]:
+    """An arm that has nothing to say."""
+    return {
+        "name": arm, "mix": dict(plan.arms[arm]), "status": "failed" if problem else "not run", "error": problem, "seeds": [], "p": None, "p_holm": None, "guard": None,
+        "verdict": None, "differences": [],
+    }  # fmt: skip
+
+
+def utilities_csv(plan: Plan, scores: Scores) -> str | None:
+    """Sources x tasks as `mixing.tables` reads them, if every arm is one set alone: an arm's difference to the control, and the error that tells arms apart.
+
+    Arms are the sources, by name. The guard is no task, nor is what one cluster measures, whose error nobody knows. None where there is nothing to compare.
+    """
+    arms, seeds = _comparable(plan, scores)
+    if not arms or any(len(plan.arms[arm]) > 1 for arm in arms):
+        return None
+    measures = [m for m in _tasks(plan, scores) if math.isfinite(centred_error(scores, arms, arms[0], seeds, m))]
+    if not measures:
+        return None
+    columns = [f"{'loss:' if m.better == 'lower' else ''}{m.task}" for m in measures]
+    lines: list[list[str]] = [["source", *(c for column in columns for c in (column, f"{column}_se"))]]
+    for arm in arms:
+        cells = []
+        for measure in measures:
+            mean = errors(compared(scores, arm, seeds, measure)).mean
+            cells += [repr(mean), repr(centred_error(scores, arms, arm, seeds, measure))]
+        lines.append([arm, *cells])
+    return _csv(lines)
+
+
+def ablations_csv(plan: Plan, scores: Scores) -> str | None:
+    """Runs with the mix that each read and its losses, as regmix and log_linear fit them: where arms are mixes. Control and arms, a line a seed."""
+    arms, seeds = _comparable(plan, scores)
+    if not arms or all(len(plan.arms[arm]) == 1 for arm in arms):
+        return None
+    names = list(dict.fromkeys(name for mix in (plan.control, *plan.arms.values()) for name in mix))
+    measures = _tasks(plan, scores)
+    head = [
+        "run",
+        "seed",
+        *(f"weight:{name}" for name in names),
+        *(f"{'loss' if m.better == 'lower' else 'score'}:{m.task}" for m in measures),
+    ]
+    lines = [head]
+    from pipeline.ablate.feeding import blended
+
+    for arm in (CONTROL, *arms):
+        new = 0.0 if arm == CONTROL else plan.protocol.new * (1 - plan.protocol.before)
+        weights = blended(plan.control, plan.arms.get(arm, {}), new)
+        levels = [levels_of(scores, arm, seeds, measure) for measure in measures]
+        for seed in seeds:
+            lines.append([arm, str(seed), *(repr(weights.get(name, 0.0)) for name in names), *(repr(level[seed]) for level in levels)])
+    return _csv(lines)
+
+
+def _comparable(plan: Plan, scores: Scores) -> tuple[list[str], list[int]]:
+    """Arms and seeds that have all been run with each other: every arm that has at least two of the control's seeds, and the seeds of all these."""
+    seeds = [seed for seed in plan.seeds if (CONTROL, seed) in scores]
+    arms = [arm for arm in plan.arms if sum((arm, seed) in scores for seed in seeds) >= 2]
+    seeds = [seed for seed in seeds if all((arm, seed) in scores for arm in arms)]
+    return (arms, seeds) if len(seeds) >= 2 else ([], [])
+
+
+def _tasks(plan: Plan, scores: Scores) -> list[Measure]:
+    """A set that has domains counts by them, any other as a whole."""
+    measures = [m for m in measures_of(plan.evaluate, scores) if m.role != "guard"]
+    with_domains = {m.name for m in measures if m.domain is not None}
+    return [m for m in measures if (m.domain is None) != (m.name in with_domains)]
+
+
+def _csv(lines: list[list[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()
+
+
+def machine_facts() -> dict[str, Any]:
+    return {"system": platform.system(), "processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
+
+
+def clean(data: Any) -> Any:
+    """JSON has no infinity and no NaN."""
+    if isinstance(data, dict):
+        return {str(key): clean(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [clean(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data

@@ -1,0 +1,193 @@
+"""An ablation carried out: checks, the base, a run of each arm and seed, and what they say together.
+
+OUT/ablation.json   plan as resolved, jobs, differences, verdicts (docs/ablations.md)      ablation.html   the same for eyes
+    utilities.csv or ablations.csv   for `mix`
+    plan.json  log.txt  base/  jobs/ARM/seed-N/  (pipeline/ablate/jobs.py)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from mixing.paired import effective, numbered
+from pipeline.ablate.checks import Checked, checked, weights_of
+from pipeline.ablate.evaluation import LEAST_CLUSTERS, asked_of, documents_of
+from pipeline.ablate.jobs import BASE, Job, arm_jobs, base_job
+from pipeline.ablate.plan import CONTROL, Loaded, Plan
+from pipeline.ablate.results import VERSION, ablations_csv, arms_of, clean, cost_of, job_facts, machine_facts, utilities_csv
+from pipeline.ablate.show import Face
+from pipeline.ablate.work import ITEMS_FILE, Result, carry_out, finished
+from pipeline.ablate.workers import Crew, Team, Work
+from pipeline.errors import RecipeError, RunFailed
+from pipeline.store import Store, one_run_at_a_time
+from trainer.multiple_choice import BadQuestions, read_questions
+
+RECORD = "ablation.json"
+
+
+class Prepared:
+    """What a plan comes to on this machine, before anything is trained."""
+
+    def __init__(self, loaded: Loaded, out: Path, crew: Crew, note: Callable[[str], None]) -> None:
+        self.loaded, self.out, self.crew = loaded, out, crew
+        self.found: Checked = checked(loaded, out, note)
+        self.evaluate = asked_of(loaded)
+        self.warnings = [*self.found.warnings, *_warnings(self.evaluate)]
+        self.base = base_job(loaded, self.found, out, crew.device, crew.threads)
+        self.jobs = arm_jobs(
+            loaded, self.found, out, self.evaluate, self.base["fingerprint"] if self.base else None, crew.device, crew.threads
+        )
+
+    @property
+    def plan(self) -> Plan:
+        return self.loaded.plan
+
+
+def run(loaded: Loaded, out: Path, crew: Crew, face: Face, only: str | None = None, work: Work = carry_out) -> dict[str, Any]:
+    """The record, as it stands in ablation.json. What is done already is not done again."""
+    start = time.perf_counter()
+    store = Store(str(out))
+    store.make_root()
+    with one_run_at_a_time(store):
+        store.remove_temporary()
+        ready = Prepared(loaded, out, crew, face.note)
+        store.write_json("plan.json", loaded.plan.model_dump(mode="json"))
+        for warning in ready.warnings:
+            face.note(f"warning: {warning}")
+        for arm, problem in ready.found.problems.items():
+            face.note(f"{arm}: {problem}")
+        wanted = [job for job in ready.jobs if only is None or job["arm"] in (CONTROL, only)]
+        results: dict[str, Result] = {}
+        with Team(crew, work) as team, face.watching([*([ready.base] if ready.base else []), *wanted]):
+            if ready.base is not None:
+                results |= _worked(team, [ready.base], face)
+                if "failed" in results[ready.base["folder"]]:
+                    _keep(store, _record(ready, results, {}, start))
+                    raise RunFailed(f"the base could not be trained: {results[ready.base['folder']]['failed']}")
+            results |= _worked(team, wanted, face)
+        for job in ready.jobs:  # of arms that were not asked for now
+            if job["folder"] not in results and (done := finished(job)) is not None:
+                results[job["folder"]] = done
+        scores = {
+            (job["arm"], job["seed"]): pq.read_table(Path(job["folder"]) / ITEMS_FILE)
+            for job in ready.jobs
+            if _is_done(results.get(job["folder"]))
+        }
+        record = _record(ready, results, scores, start)
+        _keep(store, record)
+        for name, text in (("utilities.csv", utilities_csv(loaded.plan, scores)), ("ablations.csv", ablations_csv(loaded.plan, scores))):
+            if text is not None:
+                store.write(name, text.encode())
+    return record
+
+
+def _keep(store: Store, record: dict[str, Any]) -> None:
+    """The record, and the page that shows it."""
+    from pipeline.report.ablation import build_page
+
+    store.write_json(RECORD, record)
+    store.write("ablation.html", build_page(store.address).encode("utf-8", "replace"))
+
+
+def _worked(team: Team, jobs: Iterable[Job], face: Face) -> dict[str, Result]:
+    """Results by folder; those that are there already are only read."""
+    results: dict[str, Result] = {}
+    left = []
+    for job in jobs:
+        done = finished(job)
+        if done is None:
+            left.append(job)
+        else:
+            results[job["folder"]] = done | {"anew": False}
+            face.ends(job, results[job["folder"]])
+    for job, result in team.done(left, face.begins):
+        results[job["folder"]] = result
+        face.ends(job, result)
+    return results
+
+
+def _record(ready: Prepared, results: dict[str, Result], scores: dict[tuple[str, int], Any], start: float) -> dict[str, Any]:
+    plan, found = ready.plan, ready.found
+    problems = dict(found.problems)
+    for job in ready.jobs:
+        result = results.get(job["folder"])
+        if result is not None and "failed" in result:
+            problems.setdefault(job["arm"], f"seed {job['seed']}: {result['failed']}")
+    for arm in [arm for arm in problems if sum((arm, seed) in scores for seed in plan.seeds) >= 2]:
+        del problems[arm]  # its other seeds speak for it
+    measures, arms = arms_of(plan, scores, problems)
+    jobs = [job_facts(job, results.get(job["folder"]), _below(ready.out, job["folder"])) for job in ready.jobs]
+    base = job_facts(ready.base, results.get(ready.base["folder"]), BASE) if ready.base else None
+    status = "failed" if not measures else "done" if all(arm["status"] == "done" for arm in arms) else "partial"
+    for facts in arms:
+        facts["weights"] = weights_of(ready.loaded, facts["name"])
+        facts["epochs"] = found.epochs.get(facts["name"])
+    first = ready.jobs[0]["training"] if ready.jobs else {}
+    record = {
+        "version": VERSION,
+        "name": plan.name,
+        "description": plan.description,
+        "status": status,
+        "seconds": round(time.perf_counter() - start, 3),
+        "plan": plan.model_dump(mode="json"),
+        "protocol": {"name": plan.protocol.name, "new": plan.protocol.new, "before": plan.protocol.before, "schedule": first.get("schedule")},
+        "model": {"shape": found.shape.facts(), "parameters": found.shape.parameters, "base": plan.base.model if plan.base else None},
+        "tokens": (first.get("updates") or 0) * plan.training.rows_per_update * found.meta.row_length,
+        "updates": first.get("updates"),
+        "rows_per_update": plan.training.rows_per_update,
+        "row_length": found.meta.row_length,
+        "seeds": list(plan.seeds),
+        "confidence": plan.confidence,
+        "sets": {
+            name: {
+                "folder": str(found.folders[name]), "fingerprint": found.fingerprints.get(name), "share": found.share,
+                "rows": found.sizes[name].rows if name in found.sizes else None, "tokens": found.sizes[name].tokens if name in found.sizes else None,
+            }
+            for name in found.folders
+        },
+        "control": {"mix": dict(plan.control), "weights": weights_of(ready.loaded, CONTROL), "epochs": found.epochs.get(CONTROL)},
+        "warnings": ready.warnings,
+        "measures": measures,
+        "arms": arms,
+        "base": base,
+        "jobs": jobs,
+        "cost": cost_of([*([base] if base else []), *jobs]),
+        "machine": machine_facts() | {"workers": ready.crew.processes, "device": ready.crew.device},
+        "versions": next((result["versions"] for result in results.values() if "versions" in result), {}),
+    }  # fmt: skip
+    found_clean: dict[str, Any] = clean(record)
+    return found_clean
+
+
+def _warnings(evaluate: dict[str, Any]) -> list[str]:
+    """Every file of the evaluation is read once before anything is trained."""
+    warnings = []
+    for name, texts in evaluate["texts"].items():
+        documents = documents_of(name, texts)
+        sizes_C = np.bincount(numbered(documents.clusters), [len(text.encode()) for text in documents.texts])
+        clusters, alike = len(sizes_C), effective(sizes_C / sizes_C.sum())
+        if alike < LEAST_CLUSTERS:
+            of_size = f", by their sizes as good as {alike:.1f} that are alike" if alike < clusters - 0.5 else ""
+            warnings.append(
+                f"evaluate.texts.{name}: {clusters} clusters{of_size}; what is said beyond them rests on little. Take {LEAST_CLUSTERS} or more"
+            )
+    for name, choices in evaluate["choices"].items():
+        try:
+            read_questions(Path(choices["file"]))
+        except BadQuestions as error:
+            raise RecipeError(f"evaluate.choices.{name}: {error}") from error
+    return warnings
+
+
+def _is_done(result: Result | None) -> bool:
+    return result is not None and "failed" not in result
+
+
+def _below(out: Path, folder: str) -> str:
+    return str(Path(folder).relative_to(out))

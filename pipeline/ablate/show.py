@@ -1,0 +1,231 @@
+"""What an ablation shows: a live table while jobs run, a line for each that ends, and the verdicts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from pipeline.ablate.jobs import Job
+from pipeline.ablate.work import Result
+
+TAIL = 4096  # bytes of metrics.jsonl that are looked at
+COLOURS = {"adopt": "green", "reject": "red", "inconclusive": "yellow"}
+
+
+class Face:
+    """Says what happens in lines, on standard error and in log.txt of the folder."""
+
+    def __init__(self, out: Path, stream: IO[str] | None = None) -> None:
+        self.out = out
+        self.stream = stream or sys.stderr
+        self.left = 0
+
+    @contextlib.contextmanager
+    def watching(self, jobs: Sequence[Job]) -> Iterator[None]:
+        self.left = len(jobs)
+        yield
+
+    def begins(self, job: Job) -> None:
+        self.say(f"{name_of(job)}: begins")
+
+    def ends(self, job: Job, result: Result) -> None:
+        self.left -= 1
+        if "failed" in result:
+            self.say(f"{name_of(job)}: failed: {result['failed']}" + (f"\n{result['trace'].rstrip()}" if result.get("trace") else ""))
+        elif not result["anew"]:
+            self.say(f"{name_of(job)}: is there already")
+        else:
+            self.say(
+                f"{name_of(job)}: done, loss {result['loss']:.4f}, {result['tokens']:,} tokens in {result['seconds']:,.1f} s; {self.left} to come"
+            )
+
+    def note(self, message: str) -> None:
+        self.say(message)
+
+    def say(self, line: str) -> None:
+        self.record(line)
+        print(line, file=self.stream, flush=True)
+
+    def record(self, line: str) -> None:
+        self.out.mkdir(parents=True, exist_ok=True)
+        with (self.out / "log.txt").open("a", encoding="utf-8") as log:
+            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
+
+
+class LiveFace(Face):
+    """A table of jobs on a terminal, with what each has come to."""
+
+    def __init__(self, out: Path, console: Console) -> None:
+        super().__init__(out)
+        self.console = console
+        self.jobs: Sequence[Job] = ()
+        self.states: dict[str, str] = {}
+
+    @contextlib.contextmanager
+    def watching(self, jobs: Sequence[Job]) -> Iterator[None]:
+        self.jobs, self.left = jobs, len(jobs)
+        with Live(get_renderable=self.view, console=self.console, refresh_per_second=2, transient=True):
+            yield
+
+    def begins(self, job: Job) -> None:
+        self.states[job["folder"]] = "at work"
+        self.record(f"{name_of(job)}: begins")
+
+    def ends(self, job: Job, result: Result) -> None:
+        self.states[job["folder"]] = "failed" if "failed" in result else "done"
+        super().ends(job, result)
+
+    def say(self, line: str) -> None:
+        self.record(line)
+        self.console.print(line, markup=False, soft_wrap=True)
+
+    def view(self) -> Group:
+        table = Table(box=None)
+        for name in ("arm", "seed", "", "update", "loss", "tokens/s"):
+            table.add_column(name, justify="left" if name in ("arm", "") else "right")
+        for job in sorted(self.jobs, key=lambda job: self.states.get(job["folder"], "~") != "at work")[: max(4, self.console.height - 6)]:
+            state, last = self.states.get(job["folder"], ""), {}
+            if state == "at work":
+                last = last_metrics(Path(job["folder"]) / "metrics.jsonl")
+            table.add_row(
+                escape(job["arm"]), str(job["seed"]), state, f"{last['step']:,} of {job['training']['updates']:,}" if last else "",
+                f"{last['loss']:.4f}" if isinstance(last.get("loss"), float) else "",
+                f"{last['tokens_per_second']:,.0f}" if isinstance(last.get("tokens_per_second"), int | float) else "",
+            )  # fmt: skip
+        return Group(table, f"{self.left} jobs to come")
+
+
+def face_for(out: Path, console: Console) -> Face:
+    return LiveFace(out, console) if console.is_terminal else Face(out)
+
+
+def last_metrics(path: Path) -> dict[str, Any]:
+    """The last whole line of a file that somebody else is writing."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
+            lines = file.read().split(b"\n")[:-1]
+    except OSError:
+        return {}
+    for line in reversed(lines):
+        with contextlib.suppress(ValueError):
+            found = json.loads(line)
+            if isinstance(found, dict) and {"step", "loss"} <= found.keys():
+                return found
+    return {}
+
+
+def name_of(job: Job) -> str:
+    return f"{job['arm']}, seed {job['seed']}"
+
+
+def verdicts(record: dict[str, Any]) -> Table:
+    """Every arm with its target, its guard and what is to be done."""
+    target = record["plan"]["evaluate"]["target"]
+    title = f"{escape(record['name'])}: {escape(target)}, {len(record['seeds'])} seeds, {record['tokens']:,} tokens a run"
+    table = Table(title=title, title_justify="left")
+    for name in ("arm", "difference", f"{record['confidence']:.0%} interval", "p (Holm)", "guard", "verdict"):
+        table.add_column(name, justify="left" if name in ("arm", "verdict") else "right")
+    for arm in record["arms"]:
+        if arm["verdict"] is None:
+            table.add_row(escape(arm["name"]), "", "", "", "", "[red]failed[/red]" if arm["error"] else arm["status"])
+            continue
+        found = next(d for d in arm["differences"] if d["role"] == "target" and d["domain"] is None)
+        word, guard = arm["verdict"]["word"], arm["guard"]
+        table.add_row(
+            escape(arm["name"]),
+            f"{found['difference']:+.5f}",
+            f"{_bound(found['low'])} to {_bound(found['high'])}",
+            f"{arm['p_holm']:.3g}",
+            f"{guard['rise']:+.2%} ({_up_to(guard['high'])})" if guard else "none",
+            f"[{COLOURS[word]}]{word}[/{COLOURS[word]}]",
+        )
+    return table
+
+
+def reasons(record: dict[str, Any]) -> list[str]:
+    """A line for each arm that was run."""
+    lines = []
+    for arm in record["arms"]:
+        if arm["verdict"] is not None:
+            seeds = arm["verdict"]["seeds_needed"]
+            lines.append(f"{arm['name']}: {arm['verdict']['why']}" + (f"; {seeds} seeds would settle it" if seeds else ""))
+        elif arm["error"]:
+            lines.append(f"{arm['name']}: {arm['error']}")
+    return lines
+
+
+def others(record: dict[str, Any]) -> Table:
+    """The measures that decide nothing."""
+    table = Table(title="reported", title_justify="left")
+    for name in ("arm", "measure", "control", "difference", "interval", "better"):
+        table.add_column(name, justify="left" if name in ("arm", "measure", "better") else "right")
+    levels = {measure["task"]: measure["control"]["mean"] for measure in record["measures"]}
+    for arm in record["arms"]:
+        for found in arm["differences"]:
+            if found["role"] == "target" and found["domain"] is None:
+                continue
+            table.add_row(
+                escape(arm["name"]), escape(found["task"]), f"{levels[found['task']]:.4f}", f"{found['difference']:+.5f}",
+                f"{_bound(found['low'])} to {_bound(found['high'])}", f"{found['better']} {found['unit']}",
+            )  # fmt: skip
+    return table
+
+
+def cost_line(record: dict[str, Any]) -> str:
+    cost = record["cost"]
+    joules = "energy not measured" if cost["joules"] is None else f"{cost['joules'] / 3.6e6:,.3f} kWh"
+    return f"{cost['jobs']} jobs, {cost['tokens']:,} tokens, {cost['seconds'] / 3600:,.2f} hours of training, {joules}"
+
+
+def foreseen(ready: Any, flops: float, speed: float) -> Table:
+    """What would run, for --dry-run: tokens, epochs, and hours at half of what this machine multiplies."""
+    plan = ready.plan
+    table = Table(title=f"{escape(plan.name)}: {plan.protocol.name}, {len(plan.seeds)} seeds", title_justify="left")
+    for name in ("run", "tokens", "updates", "reads", "of a run's tokens", "epochs"):
+        table.add_column(name, justify="left" if name in ("run", "reads") else "right")
+    from pipeline.ablate.checks import weights_of
+    from pipeline.ablate.plan import CONTROL
+
+    if ready.base is not None:
+        updates = ready.base["training"]["updates"]
+        rows = ready.base["training"]["rows_per_update"]
+        table.add_row(
+            "base", f"{updates * rows * ready.found.meta.row_length:,}", f"{updates:,}", ", ".join(map(escape, plan.base.mix)), "", ""
+        )
+    for arm in (CONTROL, *plan.arms):
+        if arm in ready.found.problems:
+            table.add_row(escape(arm), "", "", f"[red]{escape(ready.found.problems[arm])}[/red]", "", "")
+            continue
+        job = next(job for job in ready.jobs if job["arm"] == arm)
+        tokens = job["training"]["updates"] * job["training"]["rows_per_update"] * ready.found.meta.row_length
+        weights = weights_of(ready.loaded, arm)
+        table.add_row(
+            escape(arm), f"{tokens:,}", f"{job['training']['updates']:,}", ", ".join(map(escape, weights)),
+            ", ".join(f"{weight:.1%}" for weight in weights.values()), ", ".join(f"{ready.found.epochs[arm][name]:.2f}" for name in weights),
+        )  # fmt: skip
+    hours = flops / (speed / 2) / 3600 / max(1, ready.crew.processes)
+    table.caption = (
+        f"{len(ready.jobs) + (ready.base is not None)} jobs, {flops:.3g} FLOP; this machine multiplies at {speed / 1e12:,.2f} TFLOP/s; "
+        f"at half of that on {max(1, ready.crew.processes)} workers about {f'{hours:,.1f} hours' if hours >= 1 else f'{hours * 60:,.1f} minutes'}"
+    )
+    return table
+
+
+def _up_to(value: float | None) -> str:
+    return "unbounded" if value is None else f"up to {value:+.2%}"
+
+
+def _bound(value: float | None) -> str:
+    return "unbounded" if value is None else f"{value:+.5f}"

@@ -1,0 +1,262 @@
+"""One job, done: train, measure, write down. Runs in a worker; what went wrong comes back as words, so that one arm does not sink the rest.
+
+A job that is done already (same hash, its files there) is not done again; one that was killed goes on from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import platform
+import shutil
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.ablate.evaluation import ITEMS, Documents, documents_of
+from pipeline.ablate.facts import read_facts, write_facts
+from pipeline.ablate.feeding import rows_and_order
+from pipeline.ablate.jobs import Job
+from pipeline.errors import GristmillError, in_words
+
+TRAINED, RESULT, ITEMS_FILE, JOB = "trained.json", "result.json", "items.parquet", "job.json"
+OF_TRAINING = ("run.json", "metrics.jsonl", "checkpoints", "model", "tensorboard", TRAINED)
+OF_MEASURING = (RESULT, ITEMS_FILE)
+
+Result = dict[str, Any]
+
+
+def carry_out(job: Job) -> Result:
+    """What came of a job, as it stands in its result.json; {"failed": words} if nothing did."""
+    folder = Path(job["folder"])
+    done = finished(job)
+    if done is not None:
+        return done | {"anew": False}
+    try:
+        result = _done(job, folder)
+        write_facts(folder / RESULT, result)
+        if not job["keep_model"]:  # not before: a job that is killed here would be trained again
+            shutil.rmtree(folder / "model", ignore_errors=True)
+    except GristmillError as error:
+        return failure(job, str(error))
+    except MemoryError as error:
+        return failure(job, f"out of memory: {error}")
+    except OSError as error:
+        return failure(job, in_words(error, str(folder)))
+    except Exception as error:  # whatever it is, it is this job's
+        if type(error).__name__ == "Stopped":
+            raise KeyboardInterrupt from error
+        return failure(job, _said(error), "" if is_ours(error) else traceback.format_exc())
+    return result | {"anew": True}
+
+
+def finished(job: Job) -> Result | None:
+    """The result that is there already, if it is that of the same job and its files are there."""
+    folder = Path(job["folder"])
+    result = read_facts(folder / RESULT)
+    if result.get("fingerprint") != job["fingerprint"]:
+        return None
+    if job["evaluate"] is not None and not (folder / ITEMS_FILE).is_file():
+        return None
+    return result if not job["keep_model"] or (folder / "model").is_dir() else None
+
+
+def failure(job: Job, words: str, trace: str = "") -> Result:
+    return {"arm": job["arm"], "seed": job["seed"], "failed": words, "trace": trace, "anew": True}
+
+
+def _done(job: Job, folder: Path) -> Result:
+    import torch
+
+    torch.set_num_threads(max(1, job["threads"]))
+    if job["device"] == "cuda" and not torch.cuda.is_available():
+        raise GristmillError(
+            "this machine has a GPU that torch does not see; is it a build of torch without CUDA? (CUDA_VISIBLE_DEVICES= runs on the CPU)"
+        )
+    device = torch.device(job["device"])
+    _clear(folder, OF_MEASURING)
+    if read_facts(folder / JOB).get("training_fingerprint") != job["training_fingerprint"]:
+        _clear(folder, OF_TRAINING)
+    write_facts(folder / JOB, job)
+    trained = read_facts(folder / TRAINED)
+    if trained.get("fingerprint") != job["training_fingerprint"] or not (folder / "model").is_dir():
+        trained = {"fingerprint": job["training_fingerprint"], "outcome": _trained(job, folder, device)}
+        write_facts(folder / TRAINED, trained)
+    start = time.perf_counter()
+    items = _measured(job, folder, device) if job["evaluate"] else None
+    if items is not None:
+        draft = folder / f".{ITEMS_FILE}"
+        pq.write_table(items, draft)
+        draft.replace(folder / ITEMS_FILE)
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    return {
+        "arm": job["arm"], "seed": job["seed"], "fingerprint": job["fingerprint"], "training_fingerprint": job["training_fingerprint"],
+        **trained["outcome"], "seconds_measuring": round(time.perf_counter() - start, 3), "device": name, "versions": _versions(),
+    }  # fmt: skip
+
+
+def _trained(job: Job, folder: Path, device: Any) -> Result:
+    """The run by the trainer; its checkpoints stay until it is measured."""
+    import torch
+
+    from shards.loader import Loader
+    from trainer.loop import train
+    from trainer.settings import Training
+
+    training = Training.from_facts(job["training"])
+    sets, order = rows_and_order(job["stages"], job["share"], job["seed"])
+    loader = Loader(sets, training.rows_per_update, order, job["seed"])
+    model = _beginning(job["begin"], device)
+    evaluate, every = _on_the_way(job, training.updates, device)
+    outcome = train(
+        model,
+        loader,
+        training,
+        folder,
+        device=device,
+        evaluate=evaluate,
+        evaluate_every=every,
+        tokenizer=Path(job["tokenizer"]),
+        save_model=True,
+    )
+    if device.type == "cuda":
+        del model
+        torch.cuda.empty_cache()
+    facts = asdict(outcome)
+    if not outcome.counted:
+        raise GristmillError(f"{folder}: no token that was read has a next one in its document, so that nothing was learned")
+    if not math.isfinite(facts["loss"]):
+        raise GristmillError(f"{folder}: the run ended with a loss that is not a number")
+    return facts
+
+
+def _beginning(begin: Mapping[str, Any], device: Any) -> Any:
+    import torch
+
+    from trainer.attention import fastest
+    from trainer.llama import load_llama
+    from trainer.model import Decoder, initialise
+    from trainer.shapes import Shape
+
+    if "model" in begin:
+        return load_llama(begin["model"], device, attend=fastest(device))
+    with torch.device(device):
+        model = Decoder(Shape.from_facts(begin["shape"]), fastest(device))
+    return initialise(model, begin["seed"])
+
+
+def _on_the_way(job: Job, updates: int, device: Any) -> tuple[Callable[[Any, int], dict[str, float]] | None, int | None]:
+    """The target, on some of its documents, from time to time: the curves of the report."""
+    asked = job["evaluate"]
+    if not asked or not asked["points"] or asked["target"] not in asked["texts"]:
+        return None, None
+    texts = asked["texts"][asked["target"]]
+    most = min(asked["point_documents"], texts["most"] or asked["point_documents"])
+    held_out = _held_out(documents_of(asked["target"], {**texts, "most": most}), job)
+
+    def evaluate(model: Any, update: int) -> dict[str, float]:
+        return {"target_bits_per_byte": held_out.measured(model, device).bits_per_byte()}
+
+    return evaluate, max(1, updates // asked["points"])
+
+
+def _measured(job: Job, folder: Path, device: Any) -> pa.Table:
+    """Every item of every set, as it was scored."""
+    import torch
+
+    from trainer.attention import fastest
+    from trainer.llama import load_llama
+
+    asked = job["evaluate"]
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32  # as it computes in training
+    model = load_llama(folder / "model", device, dtype, fastest(device)).eval()
+    tables = []
+    with torch.no_grad():
+        for name, texts in asked["texts"].items():
+            documents = documents_of(name, texts)
+            found = _held_out(documents, job).measured(model, device)
+            tables.append(items_of(name, documents.domains, documents.clusters, found.bits, found.bytes))
+        for name, choices in asked["choices"].items():
+            tables.append(_chosen(name, choices, model, job, device))
+    return pa.concat_tables(tables)
+
+
+def _held_out(documents: Documents, job: Job) -> Any:
+    """Texts as the trainer measures them."""
+    from tokenizers import Tokenizer
+
+    from trainer.evaluate import HeldOut
+
+    return HeldOut.of(documents.texts, documents.domains, Tokenizer.from_file(job["tokenizer"]), job["row_length"], before=job["before"])
+
+
+def _chosen(name: str, choices: Mapping[str, Any], model: Any, job: Job, device: Any) -> pa.Table:
+    from tokenizers import Tokenizer
+
+    from trainer.multiple_choice import answers, read_questions
+
+    questions = read_questions(Path(choices["file"]))
+    found = answers(model, questions, Tokenizer.from_file(job["tokenizer"]), job["row_length"], device, before=job["before"])
+    domains = [question.domain for question in questions]
+    clusters = domains if choices["cluster"] == "domain" else [question.id for question in questions]
+    if choices["score"] == "bits_per_byte":
+        return items_of(name, domains, clusters, found.answer_bits, found.answer_bytes)
+    kinds: dict[str, Literal["raw", "byte", "token"]] = {"accuracy": "raw", "accuracy_by_byte": "byte", "accuracy_by_token": "token"}
+    return items_of(name, domains, clusters, found.correct(kinds[choices["score"]]), np.ones(len(questions)))
+
+
+def items_of(name: str, domains: list[str], clusters: list[str], values: Any, sizes: Any) -> pa.Table:
+    count = len(values)
+    if not np.any(sizes):
+        raise GristmillError(f"{name}: the tokenizer leaves nothing of its texts, so there is nothing to measure")
+    if not np.isfinite(values).all():
+        raise GristmillError(f"{name}: the model gives scores that are not finite numbers; it has learned nothing that can be measured")
+    columns = [
+        [name] * count,
+        np.arange(count, dtype=np.int32),
+        domains,
+        clusters,
+        np.asarray(values, np.float64),
+        np.asarray(sizes, np.float64),
+    ]
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, ITEMS, strict=True)], schema=ITEMS)
+
+
+def is_ours(error: Exception) -> bool:
+    """Errors with a name of their own (of the trainer, of shards) say what to do; of others the trace is kept."""
+    return type(error).__module__.split(".")[0] in ("trainer", "shards") or type(error).__name__ == "OutOfMemoryError"
+
+
+def _said(error: Exception) -> str:
+    """One line; memory of a GPU is told apart, for it asks for another setting."""
+    if type(error).__name__ == "OutOfMemoryError":
+        return f"out of GPU memory: {str(error).splitlines()[0]} Take a smaller training.rows_per_step, or training.recompute: full"
+    named = f"{type(error).__name__}: {error}" if type(error).__module__ == "builtins" else str(error)
+    return " ".join(named.split())
+
+
+def _versions() -> dict[str, str]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": platform.python_version()}
+    for package in ("gristmill", "torch", "numpy", "tokenizers", "triton"):
+        with contextlib.suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def _clear(folder: Path, names: tuple[str, ...]) -> None:
+    for name in names:
+        path = folder / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)

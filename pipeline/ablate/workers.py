@@ -1,0 +1,157 @@
+"""Jobs spread over workers: one process a GPU, or processes of the CPU with a few threads each, by Dask; or one after another in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from pipeline.ablate.jobs import Job
+from pipeline.ablate.work import Result, failure
+from pipeline.errors import RunFailed
+from pipeline.gpus import RESOURCE, gpus_here, spread_over
+from pipeline.lifetime import end_with_parent
+
+THREADS = 2  # of a worker on the CPU, unless asked
+DEATHS = 1  # of workers over one job, before it is given up
+VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+Work = Callable[[Job], Result]
+
+
+@dataclass(frozen=True)
+class Crew:
+    """`processes` 0: here, one after another. A process on a GPU each where there are `gpus`."""
+
+    processes: int
+    threads: int
+    gpus: tuple[str, ...] = ()
+
+    @property
+    def device(self) -> str:
+        return "cuda" if self.gpus else "cpu"
+
+
+def crew_of(workers: int | None) -> Crew:
+    """As many workers as asked, or a GPU each, or one for every two cores."""
+    gpus = tuple(gpus_here())
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = workers if workers is not None else len(gpus) or max(1, cores // THREADS)
+    if gpus and count > len(gpus):
+        count = len(gpus)  # two runs on one GPU take each other's memory
+    return Crew(count, max(1, cores // max(1, count)), gpus[:count] if count else gpus[:1])
+
+
+class Team:
+    """Does jobs, in the block of its context; processes are started at the first that needs one, and stay for the next."""
+
+    def __init__(self, crew: Crew, work: Work) -> None:
+        self.crew, self.work = crew, work
+        self._stack = contextlib.ExitStack()
+        self._client: Any = None
+
+    def __enter__(self) -> Team:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
+
+    def done(self, jobs: Sequence[Job], begins: Callable[[Job], None]) -> Iterator[tuple[Job, Result]]:
+        """Each job with what came of it, in the order in which they end. `begins` is told of a job as it is handed over."""
+        if self.crew.processes == 0:
+            for job in jobs:
+                begins(job)
+                yield job, self.work(job)
+        elif jobs:
+            if self._client is None:
+                self._client = self._stack.enter_context(_cluster(self.crew))
+            yield from self._by_dask(jobs, begins)
+
+    def _by_dask(self, jobs: Sequence[Job], begins: Callable[[Job], None]) -> Iterator[tuple[Job, Result]]:
+        from distributed import as_completed
+
+        waiting = list(jobs)
+        resources = {RESOURCE: 1} if self.crew.gpus else None
+        at_work: dict[Any, Job] = {}
+
+        def hand_over() -> Any:
+            job = waiting.pop(0)
+            begins(job)
+            future = self._client.submit(self.work, job, pure=False, resources=resources)
+            at_work[future] = job
+            return future
+
+        queue = as_completed([hand_over() for _ in range(min(self.crew.processes, len(waiting)))])
+        for future in queue:
+            job = at_work.pop(future)
+            error = future.exception()
+            if error is None:
+                result = future.result()
+            elif type(error).__name__ == "KilledWorker":
+                result = failure(
+                    job, "its worker died (killed by the system for memory?); the same command goes on from its last checkpoint"
+                )
+            else:
+                result = failure(job, f"{type(error).__name__}: {error}")
+            if waiting:
+                queue.add(hand_over())
+            yield job, result
+
+
+@contextlib.contextmanager
+def _cluster(crew: Crew) -> Iterator[Any]:
+    import dask
+    from distributed import Client, LocalCluster
+
+    settings = {
+        "distributed.scheduler.allowed-failures": DEATHS,
+        "distributed.scheduler.work-stealing": False,
+        # A model's memory is not Dask's to judge; tensors cannot be spilled.
+        "distributed.worker.memory.target": False,
+        "distributed.worker.memory.spill": False,
+        "distributed.worker.memory.pause": False,
+        "distributed.worker.memory.terminate": False,
+        "distributed.worker.profile.enabled": False,
+        "distributed.worker.multiprocessing-method": "spawn",  # CUDA does not survive a fork
+        "distributed.worker.daemon": False,  # compilers of kernels are processes of their own
+        **{f"distributed.nanny.pre-spawn-environ.{name}": str(crew.threads) for name in VARIABLES},
+        "logging": {"distributed": "error"},
+    }
+    for name in ("distributed", "distributed.nanny", "distributed.worker", "distributed.scheduler", "distributed.core", "distributed.comm"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    with dask.config.set(settings), contextlib.ExitStack() as stack:
+        try:
+            cluster = LocalCluster(
+                n_workers=0 if crew.gpus else crew.processes,
+                threads_per_worker=1,
+                processes=True,
+                memory_limit=None,
+                host="127.0.0.1",
+                dashboard_address=None,
+                preload=["pipeline.ablate.workers"],
+                silence_logs=logging.CRITICAL,
+            )
+        except RuntimeError as error:
+            raise RunFailed(f"the workers do not start: {error.__cause__ or error}") from error
+        stack.callback(_close, cluster)
+        if crew.gpus:
+            spread_over(cluster, crew.processes, list(crew.gpus))
+        client = Client(cluster)
+        stack.callback(_close, client)
+        yield client
+
+
+def dask_setup(worker: Any) -> None:
+    """Preloaded by every worker: leave Ctrl-C to the driver, and do not outlive it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
+
+
+def _close(thing: Any) -> None:
+    with contextlib.suppress(Exception):  # whatever is gone already cannot be closed, and the results are on disk
+        thing.close(timeout=5)

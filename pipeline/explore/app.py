@@ -1,0 +1,173 @@
+"""Which page answers which address. Addresses are matched whole against a few patterns; what they name is looked up in the shelf's lists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pipeline.explore import pages
+from pipeline.explore.answers import FRAME_POLICY, REPORT_POLICY, Answer, as_bytes, elsewhere, json_answer, page
+from pipeline.explore.document import PIECE, Found, NotYet, Piece, Texts, find
+from pipeline.explore.live import live_of
+from pipeline.explore.originals import NoOriginal, Originals, inert
+from pipeline.explore.query import PAGE, UID, BadRequest, Kind, Query, fields_of, number_of, query_of
+from pipeline.explore.search import READ_ERRORS, Searcher
+from pipeline.explore.shelf import READ_WRONG, Shelf, Shelves
+from pipeline.explore.turns import Busy, Turn, Turns
+from pipeline.history import parse_uid
+from pipeline.inspect import NotFound
+
+SEARCHING = 4.0  # seconds of one search
+FINDING = 6.0  # seconds in which a document is found
+READING_AGAIN = 30.0  # seconds of reading an input file for an original
+LARGEST_REPORT = 64 << 20
+
+Asked = Mapping[str, str]
+
+
+class Explorer:
+    """Answers for one run's folder. It reads the folder and never writes."""
+
+    def __init__(self, out: str) -> None:
+        self.out = out
+        self.shelves = Shelves(out)
+        self.searcher = Searcher(self.shelves)
+        self.turns = Turns()
+        self.texts = Texts()
+        self.originals = Originals()
+        self.routes: list[tuple[re.Pattern[str], Callable[[Shelf, Asked, tuple[str, ...]], Answer]]] = [
+            (re.compile(r"/"), self.overview),
+            (re.compile(r"/(documents|rejects)"), self.listing),
+            (re.compile(r"/find"), self.find),
+            (re.compile(r"/document/([0-9a-f]{16})"), self.document),
+            (re.compile(r"/document/([0-9a-f]{16})/original"), self.original),
+            (re.compile(r"/document/([0-9a-f]{16})/frame"), self.frame),
+            (re.compile(r"/document/([0-9a-f]{16})/markup"), self.markup),
+            (re.compile(r"/reject"), self.reject),
+            (re.compile(r"/report"), self.report),
+        ]
+
+    def __call__(self, path: str, query: str) -> Answer:
+        if path == "/live.json":
+            return json_answer(live_of(self.out))
+        if path == "/style.css":
+            return Answer(200, as_bytes(pages.style()), "text/css; charset=utf-8")
+        if path == "/script.js":
+            return Answer(200, as_bytes(pages.script()), "text/javascript; charset=utf-8")
+        shelf = self.shelves.now()
+        try:
+            for pattern, answer in self.routes:
+                found = pattern.fullmatch(path)
+                if found:
+                    return answer(shelf, fields_of(query), found.groups())
+            return page(pages.problem(shelf, "No such page", "There is nothing at this address."), 404)
+        except BadRequest as error:
+            return page(pages.problem(shelf, "Not understood", str(error)), 400)
+        except (NotFound, NoOriginal) as error:
+            return page(pages.problem(shelf, "Not found", str(error)), 404)
+        except Busy as error:
+            return page(pages.problem(shelf, "Busy", str(error)), 503)
+        except (*READ_ERRORS, *READ_WRONG) as error:
+            return page(pages.problem(shelf, "Cannot be read", f"{type(error).__name__}: {error}"[:600]), 500)
+
+    def overview(self, shelf: Shelf, asked: Asked, _: tuple[str, ...]) -> Answer:
+        return page(pages.overview(shelf, live_of(self.out) if shelf.live is not None else {"state": "done"}))
+
+    def listing(self, shelf: Shelf, asked: Asked, names: tuple[str, ...]) -> Answer:
+        kind: Kind = "documents" if names[0] == "documents" else "rejects"
+        query = query_of(kind, asked, shelf)
+        number = number_of(asked, "page", 1, 1)
+        start = number_of(asked, "at", 0, 0) if query.filtered else (number - 1) * PAGE
+        with self.turns.turn(SEARCHING) as turn:
+            found = self.searcher.search(shelf, query, turn, start)
+        if number > 1 and not query.filtered and found.total is not None and start >= found.total:
+            raise NotFound(f"there is no page {number:,}: the last is {max(1, -(-found.total // PAGE)):,}")
+        return page(pages.listing(shelf, query, found, start, number))
+
+    def find(self, shelf: Shelf, asked: Asked, _: tuple[str, ...]) -> Answer:
+        """One box for everything: a uid, an address, or words."""
+        wanted = asked.get("q", "")
+        if UID.fullmatch(wanted):
+            return elsewhere(f"/document/{wanted.lower()}")
+        if wanted.isascii() and wanted.isdigit() and len(wanted) > 12:
+            return elsewhere(f"/document/{parse_uid(wanted):016x}")
+        if "://" in wanted or wanted.startswith("www."):
+            return elsewhere(Query("documents", url=wanted).link())
+        return elsewhere(query_of("documents", {"words": wanted}, shelf).link())
+
+    def document(self, shelf: Shelf, asked: Asked, names: tuple[str, ...]) -> Answer:
+        start, version = number_of(asked, "from", 0, 0), number_of(asked, "version", 0, LAST)
+        with self.turns.turn(FINDING) as turn:
+            found = self._found(shelf, names[0], asked, turn)
+            if isinstance(found, NotYet):
+                return page(pages.not_yet(shelf, names[0], found.parts, found.of))
+            number = min(version, len(found.versions) - 1)
+            return page(pages.document(shelf, found, number, self._piece(shelf, found, number, start)))
+
+    def original(self, shelf: Shelf, asked: Asked, names: tuple[str, ...]) -> Answer:
+        """The page as it was crawled, in a frame, beside what was extracted."""
+        why_not, original = "", None
+        with self.turns.turn(READING_AGAIN) as turn:
+            found = self._surely_found(shelf, names[0], asked, turn)
+            try:
+                original = self.originals.find(shelf, found.story, turn)
+            except NoOriginal as error:
+                why_not = str(error)
+            first = found.versions[0] if found.versions else None  # as extraction left it, before anything was repaired
+            piece = self._piece(shelf, found, 0, number_of(asked, "from", 0, 0)) or Piece("", 0, 0)
+        return page(pages.original(shelf, found, original, why_not, piece, first), 200 if original else 404)
+
+    def frame(self, shelf: Shelf, asked: Asked, names: tuple[str, ...]) -> Answer:
+        with self.turns.turn(READING_AGAIN) as turn:
+            found = self._surely_found(shelf, names[0], asked, turn)
+            return Answer(200, as_bytes(inert(self.originals.find(shelf, found.story, turn).markup)), policy=FRAME_POLICY)
+
+    def markup(self, shelf: Shelf, asked: Asked, names: tuple[str, ...]) -> Answer:
+        start = number_of(asked, "from", 0, 0)
+        with self.turns.turn(READING_AGAIN) as turn:
+            found = self._surely_found(shelf, names[0], asked, turn)
+            text = self.originals.find(shelf, found.story, turn).markup
+        start = min(start, len(text))
+        return page(pages.markup(shelf, found, Piece(text[start : start + PIECE], start, len(text))))
+
+    def reject(self, shelf: Shelf, asked: Asked, _: tuple[str, ...]) -> Answer:
+        """A record that never became a document: by stage, file and row, as a list named it."""
+        stage = asked.get("stage", "")
+        query = query_of("rejects", {"stage": stage} if stage else {}, shelf)
+        files, number, row = self.searcher.files(shelf, query), number_of(asked, "file", 0, 0), number_of(asked, "row", 0, 0)
+        if not stage or number >= len(files) or row >= self.shelves.length(shelf, files[number]):
+            raise NotFound("no such record among the rejects of this run")
+        found = shelf.folder.row(files[number].path, row)
+        text, start = str(found.get("text") or ""), number_of(asked, "from", 0, 0)
+        start = min(start, len(text))
+        piece = Piece(text[start : start + PIECE], start, len(text))
+        link = query.link(file=number, row=row).replace("/rejects", "/reject", 1)
+        return page(pages.reject(shelf, files[number].stage, found, piece, pages.pieces(piece, f"{link}&from=", "")))
+
+    def report(self, shelf: Shelf, asked: Asked, _: tuple[str, ...]) -> Answer:
+        """report.html of the run, in an origin of its own."""
+        if not shelf.folder.has("report.html"):
+            raise NotFound("this run has no report.html yet")
+        with shelf.folder.fs.open(shelf.folder.full("report.html"), "rb") as file:
+            return Answer(200, file.read(LARGEST_REPORT), policy=REPORT_POLICY)
+
+    def _found(self, shelf: Shelf, uid: str, asked: Asked, turn: Turn) -> Found | NotYet:
+        part = number_of(asked, "part", 0, -1)
+        return find(shelf, int(uid, 16), part if part >= 0 else None, number_of(asked, "skip", 0, 0), turn)
+
+    def _surely_found(self, shelf: Shelf, uid: str, asked: Asked, turn: Turn) -> Found:
+        found = self._found(shelf, uid, asked, turn)
+        if isinstance(found, NotYet):
+            raise NotFound(f"time was up after {found.parts:,} of {found.of:,} parts; open the document first")
+        return found
+
+    def _piece(self, shelf: Shelf, found: Found, number: int, start: int) -> Piece | None:
+        """A stretch of the text that a leg left; of what is in rejects alone, the beginning that its story holds."""
+        if 0 <= number < len(found.versions):
+            return self.texts.piece(shelf, found.versions[number], start)
+        text: Any = found.story.text
+        return Piece(text[start:], min(start, len(text)), len(text)) if text else None
+
+
+LAST = 10**9  # the version of a text where none is asked for

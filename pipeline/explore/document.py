@@ -1,0 +1,154 @@
+"""One document: found by its uid, its story, and its text in pieces."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+
+from pipeline.explore.search import READ_ERRORS, unread
+from pipeline.explore.shelf import File, Shelf
+from pipeline.explore.turns import Turn
+from pipeline.history import Story, follow, refused, rejected
+from pipeline.inspect import NotFound
+from pipeline.words import as_hex
+
+PIECE = 20_000  # characters of a text on a page
+ROWS = 64  # of a row group at a time, on the way to one text
+
+
+@dataclass(frozen=True)
+class Version:
+    """The text of a document as a leg left it."""
+
+    leg: str
+    path: str
+    row: int
+
+
+@dataclass
+class Found:
+    """A document and all that the run knows of it."""
+
+    story: Story
+    part: int | None  # the place of its part among the documents' files
+    versions: list[Version] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of a text."""
+
+    text: str
+    start: int
+    characters: int
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+
+@dataclass(frozen=True)
+class NotYet:
+    """Time was up before the document was found: so many parts were looked through."""
+
+    parts: int
+    of: int
+
+
+def find(shelf: Shelf, uid: int, part: int | None, skip: int, turn: Turn) -> Found | NotYet:
+    """A document by its uid. `part` says where a list saw it; `skip`, how many parts an earlier search went through."""
+    troubles: list[str] = []
+    files = shelf.documents
+    order = [part] if part is not None and part < len(files) and holds(shelf, files[part], uid, troubles) else None
+    for number in order if order is not None else range(skip, len(files)):
+        if order is None and turn.over:
+            return NotYet(number, len(files))
+        if order is not None or holds(shelf, files[number], uid, troubles):
+            return told(shelf, uid, number, troubles)
+    for stage, row in reject_rows(shelf, uid, turn, troubles):
+        return Found(refused(stage, row, shelf.run), None, troubles=troubles)
+    raise NotFound(f"no document {as_hex(uid)} in this run, and nothing that its stages rejected has that uid")
+
+
+def rows_of(shelf: Shelf, file: File, uid: int) -> list[int]:
+    """The rows of a file that have a uid: one, or none."""
+    uids = shelf.folder.column(file.path, ["uid"]).column(0).to_numpy()
+    return [int(row) for row in np.flatnonzero(uids == np.uint64(uid))[:1]]
+
+
+def holds(shelf: Shelf, file: File, uid: int, troubles: list[str]) -> bool:
+    try:
+        return bool(rows_of(shelf, file, uid))
+    except (*READ_ERRORS, IndexError) as error:
+        troubles.append(unread(file, error))
+        return False
+
+
+def reject_rows(shelf: Shelf, uid: int, turn: Turn, troubles: list[str]) -> list[tuple[str, dict[str, Any]]]:
+    """A document that broke the stage which read it lies in rejects alone."""
+    for file in shelf.rejects(shelf.stage_names):
+        if turn.over:
+            raise NotFound(f"{as_hex(uid)} is in no part of this run; time was up before all rejects were looked through")
+        if holds(shelf, file, uid, troubles):
+            columns = ["uid", "url", "source", "reason", "detail", "text"]
+            rows = shelf.folder.rows(file.path, columns, pads.field("uid") == pa.scalar(uid, pa.uint64()), 1)
+            return [(file.stage, row) for row in rows]
+    return []
+
+
+def told(shelf: Shelf, uid: int, number: int, troubles: list[str]) -> Found:
+    """The story of a document of one part; where a file of it cannot be read, as much as its part and the rejects say."""
+    file = shelf.documents[number]
+    try:
+        story = follow(shelf.folder, shelf.run, shelf.legs, uid, file.key)
+    except (NotFound, *READ_ERRORS, TypeError, IndexError) as error:
+        troubles.append(f"its story is not whole: {type(error).__name__}: {error}"[:400])
+        story = Story(as_hex(uid), file.source)
+        for stage, row in rejected(shelf.folder, shelf.run, pads.field("uid") == pa.scalar(uid, pa.uint64()), file.key):
+            story = refused(stage, row, shelf.run)
+    versions = [Version(one.leg, one.file, one.row) for one in story.passages if one.file.endswith(".documents.parquet")]
+    versions = versions or [Version(file.stage, file.path, row) for row in rows_of(shelf, file, uid)]
+    return Found(story, number, versions, troubles)
+
+
+class Texts:
+    """Whole texts of documents, read one row at a time; the last few are kept for whoever pages through them."""
+
+    KEPT = 4
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, int], str] = OrderedDict()
+
+    def piece(self, shelf: Shelf, version: Version, start: int) -> Piece:
+        text = self._kept.get((version.path, version.row))
+        if text is None:
+            text = text_of(shelf, version.path, version.row)
+            self._kept[version.path, version.row] = text
+            for old in list(self._kept)[: -self.KEPT]:
+                self._kept.pop(old, None)
+        start = min(start, len(text))
+        return Piece(text[start : start + PIECE], start, len(text))
+
+
+def text_of(shelf: Shelf, path: str, row: int) -> str:
+    """The text in a row of a file; only its row group's texts are read, and few at a time."""
+    with shelf.folder.fs.open(shelf.folder.full(path), "rb") as opened:
+        parquet = pq.ParquetFile(opened, pre_buffer=False)
+        if "text" not in parquet.schema_arrow.names:
+            return ""
+        for group in range(parquet.num_row_groups):
+            rows = parquet.metadata.row_group(group).num_rows
+            if row < rows:
+                for batch in parquet.iter_batches(batch_size=ROWS, row_groups=[group], columns=["text"]):
+                    if row < len(batch):
+                        return str(batch.column(0)[row].as_py() or "")
+                    row -= len(batch)
+            row -= rows
+    return ""

@@ -1,0 +1,107 @@
+"""How a run goes on, as plain data that a page asks for every few seconds: legs and stages, speed, time left, alarms."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline.explore.unfinished import record_of
+from pipeline.inspect import Count, Folder, NotFound, Run
+from pipeline.progress_file import PATH, is_alive
+from pipeline.report.sections import is_web
+from pipeline.words import as_bytes, as_number, as_seconds, as_share, one_line
+
+
+def live_of(out: str) -> dict[str, Any]:
+    """What `logs/progress.json` says by now; `state` is done where there is none."""
+    try:
+        facts = Folder.open(out).json(PATH)
+    except NotFound:
+        return {"state": "done"}
+    except (ValueError, TypeError, OSError):
+        return {"state": "unreadable"}
+    try:
+        return shown(facts, is_alive(facts), time.time())
+    except (TypeError, ValueError, AttributeError, LookupError):
+        return {"state": "unreadable"}
+
+
+def shown(facts: Mapping[str, Any], alive: bool | None, now: float) -> dict[str, Any]:
+    """The facts in words and shares; everything is text or a number, and the page takes it for nothing else."""
+    state = str(facts.get("state"))
+    if state == "running" and alive is False:
+        state = "stopped"
+    end = now if state == "running" else float(facts.get("updated") or now)
+    seconds = max(0.0, end - float(facts.get("started") or end))
+    recently = facts.get("recently") or {}
+    within = float(recently.get("seconds") or 0)
+    speed = float(recently.get("documents") or 0) / within if within >= 1 else float(facts.get("documents") or 0) / max(1.0, seconds)
+    volume = float(recently.get("bytes") or 0) / within if within >= 1 else float(facts.get("bytes") or 0) / max(1.0, seconds)
+    nodes = [node_of(node, end) for node in facts.get("nodes") or []]
+    run = Run.of(record_of(facts, {}, state))
+    dashboard = facts.get("dashboard")
+    return {
+        "state": state,
+        "words": {
+            "state": STATES.get(state, state) + (f" on {one_line(str(facts.get('host')))}" if alive is None and state == "running" else ""),
+            "elapsed": as_seconds(seconds),
+            "documents": as_number(sum(reader.count.kept for reader in run.readers)),
+            "speed": f"{as_number(speed)}/s",
+            "volume": f"{as_bytes(volume)}/s",
+            "workers": as_number(float(facts.get("workers") or 0)),
+            "left": left_of(nodes),
+            "news": as_seconds(max(0.0, now - float(facts.get("updated") or now))),
+            "message": str(facts.get("message") or ""),
+        },
+        "dashboard": dashboard if is_web(dashboard) and state == "running" else None,
+        "nodes": nodes,
+        "stages": [stage_of(stage.count) for stage in run.stages],
+        "alarms": [str(alarm) for alarm in facts.get("alarms") or []],
+        "notes": [str(note) for note in facts.get("notes") or []],
+    }
+
+
+STATES = {
+    "running": "is going on",
+    "stopped": "stopped without a word: its process is gone. The same command goes on from there",
+    "failed": "failed. The same command goes on from there",
+    "interrupted": "was interrupted. The same command goes on from there",
+}
+
+
+def stage_of(count: Count) -> dict[str, str]:
+    gone = count.lost + count.quarantined
+    numbers = {name: as_number(getattr(count, name)) for name in ("docs_in", "kept", "lost", "quarantined")}
+    return numbers | {"gone": as_share(gone, count.docs_in)}
+
+
+def node_of(node: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """One leg or global stage: how much of it is done, and how long the rest will take at its speed so far."""
+    state, parts, done = str(node.get("state")), node.get("parts"), int(node.get("done") or 0)
+    began, ended = node.get("began"), node.get("ended")
+    seconds = (float(ended) if ended else now) - float(began) if began else None
+    share = 1.0 if state == "done" else done / parts if parts and node.get("kind") == "leg" else 0.0
+    left = None
+    if state == "running" and seconds is not None and 0 < share < 1 and node.get("anew"):
+        left = seconds * (1 - share) / share
+    doing = f" · {node['doing']}" if node.get("doing") and state == "running" else ""
+    of = f"{done:,} of {parts:,} parts" if parts and node.get("kind") == "leg" else f"{parts:,} parts" if parts else ""
+    return {
+        "name": str(node.get("name")),
+        "stages": ", ".join(str(stage) for stage in node.get("stages") or []),
+        "state": state,
+        "share": round(100 * share, 2),
+        "parts": of + doing,
+        "seconds": as_seconds(seconds),
+        "left": left,
+        "left_words": as_seconds(left) if left is not None else "",
+    }
+
+
+def left_of(nodes: list[dict[str, Any]]) -> str:
+    """Time left of what is being worked on. What has not begun cannot be foreseen, and is only counted."""
+    known = [float(node["left"]) for node in nodes if node["left"] is not None]
+    waiting = sum(node["state"] == "waiting" for node in nodes)
+    then = f", then {waiting} more" if waiting else ""
+    return (f"{as_seconds(max(known))} of this{then}" if known else f"not known yet{then}") if nodes else "not known yet"

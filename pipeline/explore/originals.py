@@ -1,0 +1,179 @@
+"""The page as it was crawled, read again from the inputs, and made so that it can be shown in a frame.
+
+Only our own readers are used, with the settings that run.json names; a reader from a file of the user's is not run here. Nothing parses the
+markup: it is decoded, and every element is renamed that could load, run, send or lead anywhere. The frame is sandboxed and its policy lets
+nothing through besides; renaming stops what no policy covers (a `link` that asks a name server, a click).
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, cast
+
+import numpy as np
+from pydantic import ValidationError
+
+from pipeline import registry
+from pipeline.explore.shelf import Shelf
+from pipeline.explore.turns import Turn
+from pipeline.history import Span, Story
+from pipeline.inputs import REMEMBERED, open_input
+from stages.read.charset import charset_of, decoded
+from stages.stage import Origin, Reader
+
+SHOWN = 4 << 20  # characters of markup in a frame
+FEW = 4  # originals kept, of MOST_KEPT bytes at most together
+MOST_KEPT = 128 << 20
+# A tag's name is these letters and then a space, a slash or a bracket; nothing else can make such an element.
+ACTIVE = re.compile(
+    r"<(/?)(?=(?:a|applet|area|audio|base|bgsound|button|embed|fencedframe|form|frame|frameset|iframe|image|img|input|link|meta|noscript|object|plaintext"
+    r"|portal|script|select|source|template|textarea|track|video|xmp|math|svg)[\t\n\f\r />])",
+    re.IGNORECASE,
+)
+TAG = re.compile(r"<[a-z][^<>]*", re.IGNORECASE)
+HANDLER = re.compile(r"""([\s/"'])((?:on[a-z]+|background)[\t\n\f\r ]*=)""", re.IGNORECASE)
+STYLES = re.compile(r"(</?style(?=[\t\n\f\r />]))", re.IGNORECASE)
+FETCHES = re.compile(r"(url[\t\n\f\r ]*\((?![\t\n\f\r ]*[\"']?data:)|@import)", re.IGNORECASE)
+QUIET_STYLE = "<style>x-a { color: #06c; text-decoration: underline; } x-script, x-noscript, x-template { display: none; } html { background: #fff; }</style>"
+
+
+class NoOriginal(LookupError):
+    """There is no page to show; the message says why."""
+
+
+@dataclass(frozen=True)
+class Original:
+    """A page's bytes as the reader gave them, decoded."""
+
+    markup: str
+    bytes: int
+    charset: str
+    file: str
+
+    @property
+    def cut(self) -> bool:
+        return len(self.markup) > SHOWN
+
+
+def inert(markup: str) -> str:
+    """Markup for the frame: it can be looked at, and that is all."""
+    renamed = TAG.sub(without_handlers, ACTIVE.sub(r"<\1x-", markup[:SHOWN]))
+    pieces = STYLES.split(renamed)  # text, then by turns a tag of a style and what follows it
+    styled = [pieces[0]]
+    for tag, rest in zip(pieces[1::2], pieces[2::2], strict=True):
+        styled += [tag, FETCHES.sub(r"x-\1", rest) if tag[1] != "/" else rest]
+    return "".join(styled).encode("utf-8", "replace").decode() + QUIET_STYLE
+
+
+def without_handlers(tag: re.Match[str]) -> str:
+    """A tag whose attributes start nothing and fetch nothing. The frame's policy would stop them too, and say so in the console."""
+    return FETCHES.sub(r"x-\1", HANDLER.sub(r"\1x-\2", tag[0]))
+
+
+class Originals:
+    """Finds the originals of documents; the last few are kept."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, Original] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, shelf: Shelf, story: Story, turn: Turn) -> Original:
+        with self._lock:
+            known = self._kept.get(story.uid or "")
+        if known is None:
+            known = read_again(shelf, story, turn)
+            with self._lock:
+                self._kept[story.uid or ""] = known
+                while len(self._kept) > FEW or (len(self._kept) > 1 and sum(one.bytes for one in self._kept.values()) > MOST_KEPT):
+                    self._kept.popitem(last=False)
+        return known
+
+
+def read_again(shelf: Shelf, story: Story, turn: Turn) -> Original:
+    """The page of a document out of the file that it was read from."""
+    if story.uid is None or story.source is None or not story.read_from:
+        raise NoOriginal("the run does not say which file it was read from")
+    reader = reader_of(shelf, story.source)
+    if not reader.pages:
+        raise NoOriginal(f"the source {story.source} has texts, not pages: what was read is the text itself")
+    wanted = np.uint64(int(story.uid, 16))
+    missing: list[str] = []
+    for span in story.read_from:
+        addresses = list(addresses_of(shelf, span, reader))
+        if not addresses:
+            missing.append(span.path)
+        for address, size in addresses:
+            try:
+                found = in_file(reader, address, size, span, wanted, story, turn)
+            except OSError as error:
+                missing.append(f"{address} ({error.strerror or error})")
+                continue
+            except (ValueError, KeyError, EOFError, RuntimeError, MemoryError) as error:
+                raise NoOriginal(f"{address}: {type(error).__name__}: {error}") from error
+            if found is not None:
+                return found
+    if turn.over:
+        raise NoOriginal("the search through the input file ran out of time; look again, or at a run with smaller files")
+    raise NoOriginal(f"it is no longer in its input file{': cannot be read: ' + ', '.join(missing) if missing else ''}")
+
+
+def reader_of(shelf: Shelf, source: str) -> Reader:
+    """The reader of a source, as run.json has it; only readers that come with the mill."""
+    recipe = shelf.record.get("recipe") or {}
+    settings = (recipe.get("sources") or {}).get(source) if isinstance(recipe, dict) else None
+    named = [name for name in settings or {} if name in registry.names()]
+    readers = [name for name in named if issubclass(registry.find(name), Reader)]
+    if not isinstance(settings, dict) or len(readers) != 1:
+        raise NoOriginal(f"run.json does not name a reader of ours for the source {source}")
+    try:
+        return cast(Reader, registry.build({"stage": readers[0], "settings": settings[readers[0]], "code": None}))
+    except (ValidationError, TypeError) as error:
+        raise NoOriginal(f"run.json: the reader of {source} is not as the mill writes it") from error
+
+
+def addresses_of(shelf: Shelf, span: Span, reader: Reader) -> Iterator[tuple[str, int]]:
+    """Input files that a span may mean, as the journal remembers them, with their sizes then."""
+    try:
+        remembered: Mapping[str, Any] = shelf.folder.json(REMEMBERED)
+    except (LookupError, ValueError, TypeError) as error:
+        raise NoOriginal("the journal does not say where the input files are") from error
+    roots = [reader.path] if isinstance(reader.path, str) else list(reader.path)
+    for address, facts in remembered.items():
+        below = address == span.path or address.endswith(f"/{span.path}")
+        if below and any(is_below(address, str(root)) for root in roots) and isinstance(facts, list) and facts:
+            yield address, int(facts[0])
+
+
+def is_below(address: str, root: str) -> bool:
+    """May an address come of a file, folder or glob of the recipe? A relative one is known from its end alone."""
+    root = root.removeprefix("./").rstrip("/")
+    if not root or root == ".":
+        return True
+    tail = f"*/{root.removeprefix('~/')}" if not root.startswith("/") and "://" not in root else root
+    while tail.startswith("*/../"):
+        tail = "*/" + tail.removeprefix("*/../")
+    return fnmatchcase(address, tail) or fnmatchcase(address, f"{tail}/*")
+
+
+def in_file(reader: Reader, address: str, size: int, span: Span, wanted: np.uint64, story: Story, turn: Turn) -> Original | None:
+    """The document with this uid, in one span of one file; it must be the same record still."""
+    with open_input(address) as stream:
+        for reading in reader.read(stream, Origin(span.source, span.path, size, span.start, span.end)):
+            rows = np.flatnonzero(reading.documents.column("uid").to_numpy(zero_copy_only=False) == wanted)
+            if len(rows):
+                row = reading.documents.slice(int(rows[0]), 1).to_pylist()[0]
+                if row["id"] != story.id or row["url"] != story.url:
+                    raise NoOriginal(f"{address} has changed since the run: another page is in its place")
+                html = row.get("html")
+                if html is None:
+                    raise NoOriginal("this record was a text already: there is no markup")
+                codec = charset_of(html, row.get("charset"))
+                return Original(decoded(html, codec), len(html), codec, span.path)
+            if turn.over:
+                return None
+    return None

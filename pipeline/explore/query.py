@@ -1,0 +1,100 @@
+"""What a request asks for, checked: every field has its limit, and a wrong one is answered with what was expected."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+from urllib.parse import parse_qsl, urlencode
+
+from pipeline.explore.shelf import Shelf
+from pipeline.words import nearest
+
+PAGE = 50  # documents on a page
+LONGEST_QUERY = 4096  # bytes behind the question mark
+LONGEST_FIELD = 500  # characters
+MOST_WORDS = 8
+LARGEST_NUMBER = 10**12
+PHRASE = re.compile(r'"([^"]+)"|([^\s"]+)')
+UID = re.compile(r"[0-9a-fA-F]{16}")
+
+Kind = Literal["documents", "rejects"]
+
+
+class BadRequest(ValueError):
+    """A request that means nothing here; the message says what was expected."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """Which documents or rejects are wanted. Empty fields want nothing of the kind."""
+
+    kind: Kind
+    words: tuple[str, ...] = ()
+    url: str = ""
+    source: str = ""
+    stage: str = ""
+    reason: str = ""
+    outcome: str = ""  # kept or gone; of documents
+
+    @property
+    def filtered(self) -> bool:
+        """Does it leave rows out? Else pages can be counted."""
+        return self != Query(self.kind, stage=self.stage if self.kind == "rejects" else "")
+
+    def link(self, **more: object) -> str:
+        """The address of this list."""
+        asked = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in ("kind", "words")}
+        words = " ".join(f'"{word}"' if " " in word else word for word in self.words)
+        asked = {name: value for name, value in ({"words": words} | asked | more).items() if value not in ("", None)}
+        return f"/{self.kind}" + (f"?{urlencode(asked)}" if asked else "")
+
+
+def fields_of(query: str) -> dict[str, str]:
+    """The fields behind a question mark: the first of each name, in any encoding."""
+    if len(query) > LONGEST_QUERY:
+        raise BadRequest(f"the query is longer than {LONGEST_QUERY:,} bytes")
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, encoding="utf-8", errors="replace", max_num_fields=40)
+    except ValueError as error:
+        raise BadRequest("too many fields") from error
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        found.setdefault(name, value.strip())
+    for name, value in found.items():
+        if len(value) > LONGEST_FIELD:
+            raise BadRequest(f"{name[:40]}: longer than {LONGEST_FIELD:,} characters")
+    return found
+
+
+def number_of(asked: Mapping[str, str], name: str, least: int, usual: int) -> int:
+    """A number in a request: digits alone, within reason."""
+    text = asked.get(name, "")
+    if not text:
+        return usual
+    if not re.fullmatch(r"[0-9]{1,13}", text) or not least <= int(text) <= LARGEST_NUMBER:
+        raise BadRequest(f"{name}: a whole number from {least} to {LARGEST_NUMBER:,} was expected, not {text[:40]!r}")
+    return int(text)
+
+
+def query_of(kind: Kind, asked: Mapping[str, str], shelf: Shelf) -> Query:
+    """The query that a request means; sources and stages are those of the run."""
+    source, stage, outcome = (asked.get(name, "") for name in ("source", "stage", "outcome"))
+    for name, value, known in (("source", source, shelf.source_names), ("stage", stage, shelf.stage_names)):
+        if value and value not in known:
+            raise BadRequest(f"no {name} {value!r} in this run{nearest(value, known)}")
+    if outcome not in ("", "kept", "gone"):
+        raise BadRequest(f"outcome: kept or gone was expected, not {outcome!r}")
+    found = Query(kind, words_of(asked.get("words", "")), asked.get("url", ""), source, stage, asked.get("reason", ""), outcome)
+    if kind == "rejects" or (outcome != "kept" and not (stage or found.reason)):
+        return replace(found, outcome="" if kind == "rejects" else outcome)
+    return replace(found, stage="", reason="") if outcome == "kept" else replace(found, outcome="gone")
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    """Words that must all be in a text; what stands in quotation marks is one."""
+    words = [quoted or single for quoted, single in PHRASE.findall(text)]
+    if len(words) > MOST_WORDS:
+        raise BadRequest(f"words: {MOST_WORDS} at most; put what belongs together in quotation marks")
+    return tuple(words)

@@ -1,0 +1,278 @@
+"""Documents and rejects, page by page and by what they hold: files are read in order, batch by batch, until a page is full or time is up.
+
+A place is a number: how many rows of all files, in their order, stand before it. A search that ran out of time says how far it came, and
+goes on from there when asked to.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.explore.query import PAGE, Query
+from pipeline.explore.shelf import File, Shelf, Shelves
+from pipeline.explore.turns import Turn
+from pipeline.words import as_hex
+
+BATCH = 1024  # rows looked at between two looks at the clock
+BEGINNING = 280  # characters of a text in a list
+REMEMBERED = 64  # parts whose fates are remembered
+READ_ERRORS = (OSError, pa.ArrowInvalid, pa.ArrowException, KeyError, ValueError, EOFError)
+
+Fates = Mapping[str, Any]  # uid: sorted array; code: into `said`; said: list of (stage, reason)
+
+
+@dataclass
+class Hit:
+    """A row of a list."""
+
+    file: int  # which of the files that the query looks at
+    row: int
+    part: int | None  # its part among the documents' files
+    uid: str | None
+    url: str | None
+    source: str | None
+    stage: str | None = None  # who took it; None: nobody
+    reason: str | None = None
+    detail: str | None = None
+    beginning: str | None = None
+    characters: int | None = None
+
+
+@dataclass
+class Findings:
+    """A page of a list, and how far the search came."""
+
+    hits: list[Hit] = field(default_factory=list)
+    after: int = 0  # the place where it goes on
+    looked: int = 0  # rows that were looked at
+    total: int | None = None  # rows of all files; None: not counted in time
+    out_of_time: bool = False
+    troubles: list[str] = field(default_factory=list)
+
+    @property
+    def ended(self) -> bool:
+        return self.total is not None and self.after >= self.total
+
+
+class Searcher:
+    """Looks through a run's files for a query."""
+
+    def __init__(self, shelves: Shelves) -> None:
+        self.shelves = shelves
+        self._fates: OrderedDict[str, Fates] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def files(self, shelf: Shelf, query: Query) -> list[File]:
+        if query.kind == "documents":
+            return shelf.documents
+        return shelf.rejects([query.stage] if query.stage else shelf.stage_names)
+
+    def search(self, shelf: Shelf, query: Query, turn: Turn, start: int) -> Findings:
+        found = Findings(after=start)
+        files = self.files(shelf, query)
+        place = 0
+        for number, file in enumerate(files):
+            try:
+                rows = self.shelves.length(shelf, file)
+            except READ_ERRORS as error:
+                found.troubles.append(unread(file, error))
+                continue
+            if turn.over and place + rows > start:
+                found.out_of_time = True
+                break
+            if place + rows > start and len(found.hits) < PAGE:
+                self._search_file(shelf, query, turn, found, number, file, place)
+                if found.out_of_time or len(found.hits) >= PAGE:
+                    break
+                found.after = place + rows
+            place += rows
+        found.total = self._total(shelf, files, turn)
+        self._show_beginnings(shelf, files, found, turn)
+        return found
+
+    def _total(self, shelf: Shelf, files: list[File], turn: Turn) -> int | None:
+        total = 0
+        for file in files:
+            if turn.over and file.path not in self.shelves._lengths:
+                return None
+            try:
+                total += self.shelves.length(shelf, file)
+            except READ_ERRORS:
+                continue
+        return total
+
+    def _search_file(self, shelf: Shelf, query: Query, turn: Turn, found: Findings, number: int, file: File, place: int) -> None:
+        """One file from `found.after` on; leaves there where it stopped."""
+        try:
+            fates = self.fates(shelf, file) if query.kind == "documents" else None
+            for row, batch in batches(shelf, file, query, max(0, found.after - place)):
+                mask = chosen(batch, query, fates)
+                for at in np.flatnonzero(mask).tolist():
+                    found.hits.append(hit_of(batch, at, number, row + at, file, fates))
+                    found.hits[-1].part = number if fates is not None else shelf.part_of.get(file.key)
+                    if len(found.hits) == PAGE:
+                        found.looked += at + 1
+                        found.after = place + row + at + 1
+                        return
+                found.looked += len(batch)
+                found.after = place + row + len(batch)
+                if turn.over:
+                    found.out_of_time = True
+                    return
+        except READ_ERRORS as error:
+            found.troubles.append(unread(file, error))
+
+    def fates(self, shelf: Shelf, file: File) -> Fates:
+        """What became of the documents of a part that lie in rejects: uid, stage and reason of each."""
+        beside = shelf.rejects_of_part(file.key)
+        name = "\n".join(reject.path for reject in beside)
+        with self._lock:
+            known = self._fates.get(name)
+        if known is None:
+            known = fates_of(shelf, beside)
+            with self._lock:
+                self._fates[name] = known
+                while len(self._fates) > REMEMBERED:
+                    self._fates.popitem(last=False)
+        return known
+
+    def _show_beginnings(self, shelf: Shelf, files: list[File], found: Findings, turn: Turn) -> None:
+        """The first words of each text that was found, as long as there is time."""
+        by_file: dict[int, list[Hit]] = {}
+        for hit in found.hits:
+            by_file.setdefault(hit.file, []).append(hit)
+        for number, hits in by_file.items():
+            try:
+                for hit, text in texts_at(shelf, files[number].path, hits, turn):
+                    hit.beginning, hit.characters = text[:BEGINNING], len(text)
+            except READ_ERRORS as error:
+                found.troubles.append(unread(files[number], error))
+
+
+def unread(file: File, error: Exception) -> str:
+    return f"{file.path}: cannot be read: {type(error).__name__}: {error}"[:400]
+
+
+def batches(shelf: Shelf, file: File, query: Query, start: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Batches of a file from a row on, each with its first row; text only where words are looked for."""
+    wanted = ["uid", "url", "source", *(["reason", "detail"] if query.kind == "rejects" else []), *(["text"] if query.words else [])]
+    with shelf.folder.fs.open(shelf.folder.full(file.path), "rb") as opened:
+        parquet = pq.ParquetFile(opened, pre_buffer=False)
+        columns = [name for name in wanted if name in parquet.schema_arrow.names]
+        row = 0
+        for group in range(parquet.num_row_groups):
+            rows = parquet.metadata.row_group(group).num_rows
+            if row + rows > start:
+                first = row
+                for batch in parquet.iter_batches(batch_size=BATCH, row_groups=[group], columns=columns):
+                    skip = min(len(batch), max(0, start - first))
+                    if skip < len(batch):
+                        yield first + skip, batch.slice(skip)
+                    first += len(batch)
+            row += rows
+
+
+def column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
+    """A column as plain values of one type; nulls where the file has none of that name or of another type."""
+    if name not in batch.schema.names:
+        return pa.nulls(len(batch), kind)
+    return batch.column(name).cast(kind)
+
+
+def chosen(batch: pa.RecordBatch, query: Query, fates: Fates | None) -> npt.NDArray[np.bool_]:
+    """Which rows of a batch a query means."""
+    mask = np.ones(len(batch), bool)
+
+    def only(condition: pa.Array) -> None:
+        np.logical_and(mask, pc.fill_null(condition, False).to_numpy(zero_copy_only=False), out=mask)
+
+    if query.source:
+        only(pc.equal(column(batch, "source", pa.string()), query.source))
+    if query.url:
+        only(pc.match_substring(column(batch, "url", pa.string()), query.url, ignore_case=True))
+    if query.kind == "rejects" and query.reason:
+        only(pc.equal(column(batch, "reason", pa.string()), query.reason))
+    if fates is not None and (query.outcome or query.stage or query.reason):
+        code = codes_of(batch, fates)
+        wanted = [index for index, (stage, reason) in enumerate(fates["said"]) if is_meant(query, stage, reason)]
+        mask &= code < 0 if query.outcome == "kept" else np.isin(code, wanted)
+    for word in query.words:
+        if mask.any():  # words are looked for only in what is left
+            rows = np.flatnonzero(mask)
+            texts = column(batch, "text", pa.large_string()).take(pa.array(rows))
+            there = pc.fill_null(pc.match_substring(texts, word, ignore_case=True), False).to_numpy(zero_copy_only=False)
+            mask[rows[~there]] = False
+    return mask
+
+
+def is_meant(query: Query, stage: str, reason: str) -> bool:
+    return (not query.stage or stage == query.stage) and (not query.reason or reason == query.reason)
+
+
+def codes_of(batch: pa.RecordBatch, fates: Fates) -> npt.NDArray[np.int32]:
+    """For each document who took it and why, as an index into `said`; -1: it is in no rejects."""
+    uid, known = column(batch, "uid", pa.uint64()).to_numpy(zero_copy_only=False), fates["uid"]
+    if not len(known):
+        return np.full(len(uid), -1, np.int32)
+    at = np.minimum(np.searchsorted(known, uid), len(known) - 1)
+    return np.where(known[at] == uid, fates["code"][at], -1).astype(np.int32)
+
+
+def hit_of(batch: pa.RecordBatch, at: int, number: int, row: int, file: File, fates: Fates | None) -> Hit:
+    values = {name: batch.column(name)[at].as_py() for name in batch.schema.names if name != "text"}
+    hit = Hit(number, row, None, as_hex(values.get("uid")), values.get("url"), values.get("source") or file.source)
+    if fates is None:
+        hit.stage, hit.reason, hit.detail = file.stage, values.get("reason"), values.get("detail")
+    else:
+        code = int(codes_of(batch.slice(at, 1), fates)[0])
+        if code >= 0:
+            hit.stage, hit.reason = fates["said"][code]
+    return hit
+
+
+def fates_of(shelf: Shelf, files: list[File]) -> Fates:
+    """The first stage that took a document is the one that it went by."""
+    said: dict[tuple[str, str], int] = {}
+    uids, codes = [np.empty(0, np.uint64)], [np.empty(0, np.int32)]
+    for file in files:
+        try:
+            table = shelf.folder.column(file.path, ["uid", "reason"])
+        except READ_ERRORS:
+            continue  # the list of rejects says so
+        table = table.filter(pc.is_valid(table.column("uid")))
+        reasons = pc.fill_null(table.column("reason").cast(pa.string()), "").combine_chunks().dictionary_encode()
+        names = [said.setdefault((file.stage, str(name)), len(said)) for name in reasons.dictionary.to_pylist()]
+        uids.append(table.column("uid").to_numpy().astype(np.uint64))
+        codes.append(np.array(names, np.int32)[reasons.indices.to_numpy(zero_copy_only=False)] if names else np.empty(0, np.int32))
+    uid, code = np.concatenate(uids), np.concatenate(codes)
+    order = np.argsort(uid, kind="stable")
+    return {"uid": uid[order], "code": code[order], "said": list(said)}
+
+
+def texts_at(shelf: Shelf, path: str, hits: list[Hit], turn: Turn) -> Iterator[tuple[Hit, str]]:
+    """The texts of rows of a file; of a row group the column of texts is read once."""
+    with shelf.folder.fs.open(shelf.folder.full(path), "rb") as opened:
+        parquet = pq.ParquetFile(opened, pre_buffer=False)
+        if "text" not in parquet.schema_arrow.names:
+            return
+        first = 0
+        for group in range(parquet.num_row_groups):
+            rows = parquet.metadata.row_group(group).num_rows
+            mine = [hit for hit in hits if first <= hit.row < first + rows]
+            if mine and not turn.over:
+                texts = parquet.read_row_group(group, columns=["text"]).column("text")
+                for hit in mine:
+                    text = texts[hit.row - first].as_py()
+                    if text is not None:
+                        yield hit, text
+            first += rows

@@ -1,0 +1,232 @@
+"""What a run's folder holds, as lists in which requests are looked up: run.json, legs with their parts, rejects, and how it goes.
+
+A run that goes on, or broke off, has no run.json worth the name: its stages and counts come from `logs/progress.json`, its parts from the
+manifests of legs that ended and from the journal.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from pipeline.explore.live import shown
+from pipeline.explore.unfinished import finished_parts, record_of
+from pipeline.history import legs_of, parents
+from pipeline.inspect import Folder, NotFound, Run
+from pipeline.progress_file import PATH as PROGRESS
+from pipeline.progress_file import is_alive
+
+READ_WRONG = (TypeError, ValueError, AttributeError, LookupError)  # what JSON of another shape brings about
+FRESH = 2.0  # seconds for which what was found in the folder is taken as it was
+FRESH_REMOTE = 10.0
+
+
+@dataclass(frozen=True)
+class File:
+    """A Parquet file of documents or of rejects, and where its rows stand among all of its kind."""
+
+    path: str
+    stage: str  # of rejects: who took them; of documents: the leg
+    key: str  # the part, which gives rejects their names too
+    source: str
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """A run's folder at one moment."""
+
+    folder: Folder
+    record: dict[str, Any]  # run.json, or what a run that has not ended says of itself
+    run: Run
+    live: dict[str, Any] | None  # logs/progress.json
+    alive: bool | None  # is its driver at work? None: it is on another machine
+    legs: list[dict[str, Any]]
+    troubles: list[str]
+
+    @property
+    def going_on(self) -> bool:
+        return self.live is not None and self.live.get("state") == "running" and self.alive is not False
+
+    @cached_property
+    def stage_names(self) -> list[str]:
+        """The run's stages; where nothing says which these are, those that left something."""
+        return [stage.name for stage in self.run.stages] or self.folder.names("stages")
+
+    @property
+    def source_names(self) -> list[str]:
+        return [stage.name for stage in self.run.readers]
+
+    @property
+    def rejects_are_whole(self) -> bool:
+        """Does the recipe keep every reject? Then what is in none was kept."""
+        settings = self.record.get("recipe") or {}
+        return float((settings.get("rejects") or {}).get("keep", 1.0)) >= 1.0 if isinstance(settings, dict) else False
+
+    @cached_property
+    def documents(self) -> list[File]:
+        """Parts as they were read from the sources; where a leg wrote for others alone, what it wrote."""
+        found = []
+        for leg in self.legs:
+            for part in (part for part in leg["parts"] if not parents(part)):
+                written = [path for name, path in sorted(part["files"].items()) if name.startswith("sink/")]
+                path = part["files"].get("documents") or next(iter(written), None)
+                if path is not None:
+                    found.append(File(str(path), str(leg["leg"]), str(part["key"]), str(part.get("source") or "")))
+        return found
+
+    @cached_property
+    def part_of(self) -> dict[str, int]:
+        """The place of each part among the documents' files, by its key."""
+        return {file.key: number for number, file in enumerate(self.documents)}
+
+    def rejects(self, stages: Sequence[str]) -> list[File]:
+        """What these stages took, in their order."""
+        return [file for stage in stages for file in self._rejects.get(stage, [])]
+
+    def rejects_of_part(self, key: str) -> list[File]:
+        return self._rejects_by_key.get(key, [])
+
+    @cached_property
+    def _rejects(self) -> dict[str, list[File]]:
+        return {stage: list(self._rejects_of(stage)) for stage in self.stage_names}
+
+    @cached_property
+    def _rejects_by_key(self) -> dict[str, list[File]]:
+        found: dict[str, list[File]] = {}
+        for file in self.rejects(self.stage_names):
+            found.setdefault(file.key, []).append(file)
+        return found
+
+    def _rejects_of(self, stage: str) -> Iterator[File]:
+        """Names of files begin with the part's key."""
+        for name in self.folder.names(f"stages/{stage}/rejects"):
+            if name.endswith(".parquet") and not name.startswith("."):
+                yield File(f"stages/{stage}/rejects/{name}", stage, name.split(".")[0], "")
+
+
+def read_shelf(out: str) -> Shelf:
+    """The folder as it is now. What cannot be read is said in `troubles`, and the rest is there."""
+    folder = Folder.open(out)
+    if "file" not in folder.fs.protocol:
+        folder.fs.invalidate_cache()
+    troubles: list[str] = []
+    record = json_or_trouble(folder, "run.json", troubles)
+    live = json_or_trouble(folder, PROGRESS, troubles)
+    alive = is_alive(live) if live is not None else False
+    ended = bool(record and record.get("stages")) and live is None  # whoever ends well takes the file away
+    if record is None and live is None and not troubles:
+        troubles.append("there is no run.json: nothing was run in this folder, or the run stopped before it began")
+    if live is not None and not is_progress(live):
+        troubles.append(f"{PROGRESS}: not as the mill writes it")
+        live = None
+    state = "stopped" if live is None or (live.get("state") == "running" and alive is False) else str(live.get("state"))
+    chosen = record if record is not None and live is None else record_of(live or {}, record or {}, state)
+    try:
+        run = Run.of(chosen)
+    except READ_WRONG as error:
+        troubles.append(f"run.json: not as the mill writes it ({type(error).__name__}: {error})")
+        chosen, run = {}, Run.of({})
+    legs = manifests(folder, run, troubles)
+    if not ended:
+        legs = finished_parts(folder, run, legs, troubles)
+    return Shelf(folder, chosen, run, live, alive, legs, troubles)
+
+
+def json_or_trouble(folder: Folder, path: str, troubles: list[str]) -> dict[str, Any] | None:
+    try:
+        return folder.json(path)
+    except NotFound:
+        return None
+    except (ValueError, TypeError, OSError) as error:
+        troubles.append(str(error))
+        return None
+
+
+class TolerantFolder(Folder):
+    """A manifest that cannot be read, or is none, is one without parts."""
+
+    def json(self, path: str) -> dict[str, Any]:
+        try:
+            found = super().json(path)
+        except (ValueError, TypeError, OSError):
+            return {"stages": [], "parts": []}
+        return found if is_manifest(found) else {"stages": [], "parts": []}
+
+
+def is_manifest(found: Mapping[str, Any]) -> bool:
+    stages, parts = found.get("stages", []), found.get("parts")
+    whole = isinstance(stages, list) and isinstance(parts, list)
+    return whole and all(isinstance(part, dict) and "key" in part and isinstance(part.get("files"), dict) for part in parts or [])
+
+
+def is_progress(live: Mapping[str, Any]) -> bool:
+    try:
+        shown(live, False, 0.0)
+    except READ_WRONG:
+        return False
+    return True
+
+
+def manifests(folder: Folder, run: Run, troubles: list[str]) -> list[dict[str, Any]]:
+    try:
+        found = legs_of(TolerantFolder(folder.fs, folder.root), run)
+    except READ_WRONG as error:
+        troubles.append(f"legs: a manifest is not as the mill writes it ({type(error).__name__}: {error})")
+        found = []
+    for path in (f"legs/{name}/manifest.json" for name in folder.names("legs")):
+        manifest = json_or_trouble(folder, path, troubles) if folder.has(path) else None
+        if manifest is not None and not is_manifest(manifest):
+            troubles.append(f"{folder.full(path)}: not as the mill writes it")
+    return found
+
+
+@dataclass
+class Shelves:
+    """The shelf, looked at anew once it is no longer fresh and something in it has changed; and lengths of files, which never change."""
+
+    out: str
+    _shelf: Shelf | None = None
+    _seen: float = 0.0
+    _stamp: object = None
+    _lengths: dict[str, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def now(self) -> Shelf:
+        with self._lock:
+            local = self._shelf is None or "file" in self._shelf.folder.fs.protocol
+            if self._shelf is None or time.monotonic() - self._seen > (FRESH if local else FRESH_REMOTE):
+                stamp = stamp_of(self.out)
+                if self._shelf is None or stamp != self._stamp or self._shelf.going_on:
+                    self._shelf, self._stamp = read_shelf(self.out), stamp
+                self._seen = time.monotonic()
+            return self._shelf
+
+    def length(self, shelf: Shelf, file: File) -> int:
+        """Rows of a file, from its footer."""
+        known = self._lengths.get(file.path)
+        if known is None:
+            with shelf.folder.fs.open(shelf.folder.full(file.path), "rb") as opened:
+                known = pq.read_metadata(opened).num_rows
+            self._lengths[file.path] = known
+        return known
+
+
+def stamp_of(out: str) -> object:
+    """What changes when a run's manifests do."""
+    folder = Folder.open(out)
+    paths = ["run.json", PROGRESS, *(f"legs/{name}/manifest.json" for name in folder.names("legs"))]
+    return [facts_of(folder, path) for path in paths]
+
+
+def facts_of(folder: Folder, path: str) -> Mapping[str, Any] | None:
+    try:
+        found = folder.fs.info(folder.full(path))
+    except OSError:
+        return None
+    return {name: found.get(name) for name in ("size", "mtime", "ino", "ETag", "LastModified")}

@@ -1,0 +1,114 @@
+"""Documents of which a report shows more than counts: some of each source with all their signals, and a few that stay with their texts.
+
+Those of the smallest hashes of their uids are taken, so that two runs show the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.decide import Deciding
+from pipeline.parts import ROW, Part, read_part
+from pipeline.store import Store
+from pipeline.survey.cuts import Array, goes
+
+SAMPLE = 2000  # documents whose signals the page carries
+KEPT, CHARACTERS = 5, 600  # samples of what stays
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Some documents of each group, those whose uids have the smallest hashes; group by group."""
+
+    batch: pa.RecordBatch
+    groups: Array
+    sizes: Array  # documents of each group, all of them
+
+
+def draw(store: Store, parts: Sequence[Part], columns: Sequence[str], groups: Mapping[str, int], pool: ThreadPoolExecutor) -> Drawn:
+    number = len(set(groups.values()))
+    hashes = list(pool.map(lambda part: mixed(uids_of(store, part)), parts))
+    sizes = np.zeros(number, np.int64)
+    for part, its in zip(parts, hashes, strict=True):
+        sizes[groups[part["source"]]] += len(its)
+    limits = []
+    for group, quota in enumerate(quotas(sizes)):
+        mine = [its for part, its in zip(parts, hashes, strict=True) if groups[part["source"]] == group]
+        whole = np.concatenate(mine) if mine else np.zeros(0, np.uint64)
+        limits.append(np.partition(whole, quota - 1)[quota - 1] if quota else np.uint64(0))
+    chosen = [np.flatnonzero(its <= limits[groups[part["source"]]]) for part, its in zip(parts, hashes, strict=True)]
+    taken = list(pool.map(lambda pair: rows_of(store, pair[0], columns, pair[1]), zip(parts, chosen, strict=True)))
+    tables = [table for table in taken if table.num_rows]
+    if not tables:
+        return Drawn(pa.record_batch({"uid": pa.array([], pa.uint64())}), np.zeros(0, np.int64), sizes)
+    which = np.concatenate([np.full(t.num_rows, groups[p["source"]]) for p, t in zip(parts, taken, strict=True) if t.num_rows])
+    table = pa.concat_tables(tables, promote_options="permissive")
+    order = np.lexsort((mixed(table.column("uid").to_numpy()), which))
+    return Drawn(table.take(pa.array(order)).combine_chunks().to_batches()[0], which[order], sizes)
+
+
+def mixed(uids: Array) -> Array:
+    """A hash of a hash, so that the sample is not the one that the stage `sample` or a mix takes (splitmix64)."""
+    values = uids.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def uids_of(store: Store, part: Part) -> Array:
+    found = [batch.column("uid").to_numpy() for batch in read_part(store, part, ["uid"])]
+    return np.concatenate(found) if found else np.zeros(0, np.uint64)
+
+
+def quotas(sizes: Array) -> list[int]:
+    """Equal shares of the sample; what small groups leave goes to the larger ones."""
+    given, left, room = [0] * len(sizes), len(sizes), SAMPLE
+    for group in np.argsort(sizes, kind="stable").tolist():
+        given[group] = min(int(sizes[group]), room // left)
+        room, left = room - given[group], left - 1
+    return given
+
+
+def rows_of(store: Store, part: Part, columns: Sequence[str], rows: Array) -> pa.Table:
+    """Some of the documents that are still in, by number; only columns of the sample."""
+    tables, start = [], 0
+    for batch in read_part(store, part, columns):
+        mine = rows[(rows >= start) & (rows < start + len(batch))] - start
+        tables.append(pa.Table.from_batches([batch]).take(pa.array(mine)))
+        start += len(batch)
+    return pa.concat_tables(tables) if tables else pa.table({})
+
+
+def kept_samples(store: Store, parts: Sequence[Part], rules: Sequence[Deciding], there: list[str]) -> list[dict[str, Any]]:
+    """Documents that stay: the first by uid of the first rows of the first part that has any."""
+    for part in sorted(parts, key=lambda part: (part["home"], part["key"]))[:8]:
+        found = next(first_that_stay(store, part, rules, there), [])
+        if found:
+            return found
+    return []
+
+
+def first_that_stay(store: Store, part: Part, rules: Sequence[Deciding], there: list[str]) -> Iterator[list[dict[str, Any]]]:
+    columns = list(dict.fromkeys(["uid", "url", "text", *(name for d in rules for name in d.reads(there))]))
+    for batch in read_part(store, part, columns, numbered=True):
+        gone = np.zeros(len(batch), bool)
+        for deciding in rules:
+            gone |= goes(deciding.rule, deciding.view(batch))
+        stays = batch.select(["uid", "url", "text", ROW]).filter(pa.array(~gone))
+        chosen = stays.take(pa.array(np.argsort(stays.column("uid").to_numpy(), kind="stable")[:KEPT]))
+        yield [
+            {
+                "uid": f"{row['uid']:016x}",
+                "url": row["url"],
+                "source": part["source"],
+                "detail": None,
+                "text": (row["text"] or "")[:CHARACTERS],
+            }
+            for row in chosen.to_pylist()
+        ]

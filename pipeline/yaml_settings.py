@@ -1,0 +1,98 @@
+"""YAML to settings models, with errors that name file, line, field and a likely spelling: what recipes and ablation plans have in common."""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import ValidationError
+
+from pipeline.errors import RecipeError
+from pipeline.yaml_lines import Place, load_with_lines
+from stages.stage import Settings
+
+
+class YamlFile:
+    """A file that is read; keeps where things stand, so that any complaint can say so."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.folder = path.resolve().parent
+        self.data, self.lines = load_with_lines(path)
+
+    def wrong(self, place: Place, what: str) -> RecipeError:
+        at = place
+        while at not in self.lines:
+            at = at[:-1]
+        return RecipeError(f"{self.path}:{self.lines[at]}: {dotted(place)}{': ' if place else ''}{what}")
+
+    def settings(self, kind: type[Settings], data: Any, place: Place) -> Any:
+        """A settings model from its data; the complaints are raised with line, field and the nearest valid name."""
+        if data is None:
+            data = {}
+        if not isinstance(data, dict):
+            raise self.wrong(place, f"settings were expected (name: value), not {data!r}")
+        try:
+            return kind(**{str(k): v for k, v in data.items()})
+        except ValidationError as error:
+            lines = []
+            guessed = set()
+            for complaint in sorted(error.errors(include_url=False), key=lambda c: c["type"] == "missing"):
+                where = (*place, *complaint["loc"])
+                if complaint["type"] == "extra_forbidden":
+                    known = fields_at(kind, complaint["loc"][:-1])
+                    near = nearest(str(complaint["loc"][-1]), known)
+                    guessed |= {(*complaint["loc"][:-1], name) for name in near}
+                    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+                    lines.append(str(self.wrong(where, f"no such field; {hint}")))
+                elif complaint["type"] == "missing":
+                    if complaint["loc"] not in guessed:  # misspelt, and said so already
+                        lines.append(str(self.wrong(where, "is missing")))
+                elif complaint["type"] == "value_error":  # a check of ours: its words say what is wrong
+                    lines.append(str(self.wrong(where, complaint["msg"].removeprefix("Value error, "))))
+                else:
+                    lines.append(str(self.wrong(where, f"{complaint['msg']}, not {complaint.get('input')!r}")))
+            raise RecipeError("\n".join(lines)) from error
+
+
+def fields_at(kind: type[Settings], steps: Sequence[str | int]) -> list[str]:
+    """The fields of the model that lies at a place inside a model."""
+    annotation: Any = kind
+    for step in steps:
+        models = _models(annotation)
+        if models and step in models[0].model_fields:
+            annotation = models[0].model_fields[str(step)].annotation
+        elif get_origin(annotation) in (dict, tuple, list):
+            inner = [one for one in get_args(annotation) if one is not Ellipsis]
+            annotation = inner[-1]
+    models = _models(annotation)
+    return [*models[0].model_fields] if models else [*kind.model_fields]
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    return difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+
+
+def beside(value: Any, folder: Path) -> Any:
+    """A path in a file is relative to the file, as far as there is something."""
+    if isinstance(value, list):
+        return [beside(one, folder) for one in value]
+    there = folder / value if isinstance(value, str) and "://" not in value else None
+    return str(there) if there is not None and there.exists() else value
+
+
+def dotted(place: Place) -> str:
+    """A place as a person reads it: stages[2].gopher_quality.min_words."""
+    text = ""
+    for step in place:
+        text += f"[{step}]" if isinstance(step, int) else f"{'.' if text else ''}{step}"
+    return text
+
+
+def _models(annotation: Any) -> list[type[Settings]]:
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [model for one in get_args(annotation) for model in _models(one)]
+    return [annotation] if isinstance(annotation, type) and issubclass(annotation, Settings) else []

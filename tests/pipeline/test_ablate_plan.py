@@ -1,0 +1,151 @@
+"""Plans of ablations: what is wrong is said with file, line, field and a likely spelling."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ablation_example import EFFECTS, FAILS, write_example
+
+from pipeline.ablate.jobs import training_facts, updates_of
+from pipeline.ablate.plan import Training, load, one_arm
+from pipeline.ablate.protocols import Protocol
+from pipeline.errors import RecipeError
+from trainer.settings import Training as TrainerSettings
+
+RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "ablations" / "candidates.yaml"
+GOOD = """\
+name: x
+sets: {d: a, n: b}
+control: d
+arms:
+  n: n
+base: {mix: d, shape: 10m, tokens: 1000}
+tokens: 100
+training: {rate: 0.001}
+evaluate:
+  texts:
+    prose:
+      files: a.parquet
+  target: prose
+"""
+
+
+def said(tmp_path: Path, *changes: tuple[str, str]) -> str:
+    text = GOOD
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    path = tmp_path / "plan.yaml"
+    path.write_text(text)
+    with pytest.raises(RecipeError) as error:
+        load(path)
+    return str(error.value).removeprefix(f"{path}:")
+
+
+def test_a_good_plan_is_read_with_every_default(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(GOOD)
+    plan = load(tmp_path / "plan.yaml").plan
+    assert (plan.control, plan.arms, plan.seeds, plan.protocol.new, plan.evaluate.guard_budget) == (
+        {"d": 1.0},
+        {"n": {"n": 1.0}},
+        (0, 1, 2, 3, 4),
+        0.3,
+        0.005,
+    )
+
+
+def test_the_recipe_to_copy_is_a_good_plan() -> None:
+    plan = load(RECIPE).plan
+    assert set(plan.arms) == {"forums", "textbooks", "both"} and plan.evaluate.guard == "web" and len(plan.seeds) == 5
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("control: d\n", ""), "1: control is missing: without one nothing can be said"),
+        (("  n: n", "  n: m"), "5: arms.n.m: no set is called m"),
+        (("  n: n", "  control: n"), "5: arms.control: this name is taken"),
+        (("  n: n", "  n: {n: -1}"), "5: arms.n.n: Input should be greater than 0, not -1"),
+        (
+            ("files: a.parquet", "files: a.parquet\n      clustr: host"),
+            "13: evaluate.texts.prose.clustr: no such field; did you mean cluster?",
+        ),
+        (("target: prose", "target: prse"), "13: evaluate.target: prse: no such; did you mean prose?"),
+        (("target: prose", "target: prose\n  guard: prose"), "14: evaluate.guard: the target cannot guard itself"),
+        (("shape: 10m", "shape: 11m"), "6: base.shape: no shape is named '11m'"),
+        (("base: {mix: d, shape: 10m, tokens: 1000}\n", ""), "1: base: llama3 goes on with a nearly trained model"),
+        (("{mix: d, shape: 10m, tokens: 1000}", "{mix: d, model: x}"), "6: base: either a model that is there"),
+        (("{mix: d, shape: 10m, tokens: 1000}", "{model: x, tokens: 3}"), "6: base.tokens: says how a base is trained"),
+        (("training: {rate: 0.001}", "training: {rate: 0.001, rte: 1}"), "8: training.rte: no such field; did you mean rate?"),
+        (("training: {rate: 0.001}\n", ""), "1: training.rate: is missing"),
+        (("tokens: 100\n", "tokens: 100\nseeds: 1\n"), "8: seeds: one seed says nothing about another"),
+        (("tokens: 100\n", "tokens: 100\nseeds: [1, 1]\n"), "8: seeds: a seed stands twice"),
+        (("tokens: 100\n", "tokens: 100\nprotocol: from_scratch\n"), "6: base: the protocol from_scratch begins with no base"),
+        (("tokens: 100\n", "tokens: 100\nprotocol: custom\n"), "8: protocol: custom needs a share of new data"),
+        (("tokens: 100\n", "tokens: 100\nprotocol: {name: llama3, steady: 0.5}\n"), "8: protocol: steady is for two_stage"),
+        (("tokens: 100\n", "tokens: 100\nstands_for: 50\n"), "8: stands_for: a run of 50 tokens is smaller"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    assert message in said(tmp_path, change)
+
+
+def test_an_arm_that_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(GOOD.replace("  n: n", "  news: n"))
+    loaded = load(tmp_path / "plan.yaml")
+    assert list(one_arm(loaded, "news").plan.arms) == ["news"]
+    with pytest.raises(RecipeError, match="did you mean news"):
+        one_arm(loaded, "new")
+
+
+@pytest.mark.parametrize(
+    ("name", "share", "kind"),
+    [("llama3", 0.3, "linear"), ("microanneal", 0.5, "linear"), ("two_stage", 0.3, "stable"), ("from_scratch", 1.0, "linear")],
+)
+def test_protocols_end_at_zero(name: Any, share: float, kind: str) -> None:
+    protocol = Protocol(name=name)
+    training = TrainerSettings.from_facts(training_facts(Training(), 0.01, 64_000, 10, 1, "cpu", protocol.schedule(None)))
+    assert protocol.new == share and training.schedule.kind == kind and training.updates == 100
+    assert training.schedule.share(99, 100) <= 0.021 and training.schedule.share(50, 100) > (0.97 if name == "two_stage" else 0.4)
+
+
+def test_updates_are_whole() -> None:
+    assert updates_of(1000, 10, 10) == 10 and updates_of(1, 10, 10) == 1 and updates_of(1049, 10, 10) == 10
+
+
+def test_the_example_is_what_the_documentation_says(tmp_path: Path) -> None:
+    """Every field of docs/ablations.md, in an ablation that never ran."""
+    record = write_example(tmp_path)
+    words = {arm["name"]: arm["verdict"] and arm["verdict"]["word"] for arm in record["arms"]}
+    assert record["status"] == "partial" and words == {"clean": "adopt", "noise": "reject", FAILS: None}
+    docs = (RECIPE.parents[2] / "docs" / "ablations.md").read_text()
+    for part in (
+        record,
+        record["arms"][0],
+        record["arms"][0]["differences"][0],
+        record["arms"][0]["guard"],
+        record["measures"][0],
+        record["jobs"][0],
+        record["cost"],
+    ):
+        assert [name for name in part if name not in docs] == []
+    for arm in record["arms"][:2]:
+        assert abs(arm["differences"][0]["difference"] - EFFECTS[arm["name"]]) < 0.01 and len(arm["differences"]) == len(record["measures"])
+    assert record["cost"]["joules"] > 0 and write_example(tmp_path / "no meter", joules=False)["cost"]["joules"] is None
+    assert sum((tmp_path / "out" / job["metrics"]).is_file() for job in record["jobs"]) == 15
+    assert yaml.safe_load((tmp_path / "plan.yaml").read_text())["protocol"] == "llama3"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("  target: prose\n", "  target: prose\n  point_documents: 1\n"), "greater than or equal to 2"),
+        (("control: d\n", "control: {d: .inf}\n"), "finite number"),
+        (("rate: 0.001", "rate: .inf"), "finite number"),
+    ],
+)
+def test_numbers_that_lead_nowhere_are_refused(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    assert message in said(tmp_path, change)

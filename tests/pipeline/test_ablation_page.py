@@ -1,0 +1,203 @@
+"""ablation.html says what ablation.json says: verdicts first, in words; names stay text; what was not measured is not made up."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ablation_example import write_example
+from chromium_pages import WIDTHS, opened
+from hypothesis import given
+from hypothesis import strategies as st
+from test_report import Page
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pipeline.inspect import Folder
+from pipeline.report.ablation import build_page, forests, look, page_of
+from pipeline.report.ablation_curves import LOSS, ON_THE_WAY, POINTS, Metrics, curve_of, metrics_of, top_of
+from pipeline.report.charts_lines import Curve, Curves, Estimate, Forest, forest, lines
+
+HOSTILE = "<script>alert('x')</script>\x1b[31m\u202e{{ 7*7 }}\"'</style>"
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("example")
+    return folder / "out", write_example(folder)
+
+
+def test_an_ablation_ends_with_its_page_and_report_writes_it_anew(example: tuple[Path, dict[str, Any]]) -> None:
+    out, _ = example
+    page = (out / "ablation.html").read_text("utf-8")
+    assert page == build_page(str(out))
+    (out / "ablation.html").unlink()
+    said = CliRunner().invoke(app, ["report", str(out)])
+    assert said.exit_code == 0 and (out / "ablation.html").read_text("utf-8") == page
+    assert said.output.replace("\n", "").endswith("ablation.html")
+
+
+def test_verdicts_stand_first_in_words(example: tuple[Path, dict[str, Any]]) -> None:
+    out, record = example
+    html = build_page(str(out))
+    words = re.findall(r'class="verdict ([a-z-]+)"', html)
+    assert words == ["adopt", "reject", "failed"]
+    assert html.index('id="verdicts"') < html.index('id="warnings"') < html.index('id="failures"') < html.index('id="differences"')
+    target = record["arms"][0]["differences"][0]
+    assert f"−{abs(target['difference']):.4f} bits per byte" in html and f"−{abs(target['low']):.4f} to −{abs(target['high']):.4f}" in html
+    text = Page(html).text
+    assert "out of GPU memory" in text and "torn, seeds 0, 1, 2, 3, 4" in text and "▲ 4 runs go through a set more than 4 times" in text
+    assert text.count("▲ above 4") == 7 and f"{record['cost']['joules'] / 3.6e6:.3f} kWh" in text and text.count("not stated") >= 4
+
+
+def test_two_seeds_and_no_meter(tmp_path: Path) -> None:
+    record = write_example(tmp_path, seeds=2, joules=False)
+    html = build_page(str(tmp_path / "out"))
+    seeds = next(arm["verdict"]["seeds_needed"] for arm in record["arms"] if arm["verdict"] and arm["verdict"]["word"] == "inconclusive")
+    assert f"{seeds:,} seeds would settle it" in html and "(now 2)" in html
+    assert "kWh" not in html and html.count("not measured") >= 5
+
+
+def test_one_seed_says_that_nothing_can_be_said(example: tuple[Path, dict[str, Any]]) -> None:
+    _, record = example
+    one: dict[str, Any] = copy.deepcopy(record) | {"status": "failed", "measures": [], "seeds": [0]}
+    for arm in one["arms"]:
+        arm |= {"status": "failed", "error": "only one seed was finished by it and the control", "verdict": None, "guard": None}
+        arm |= {"differences": [], "seeds": [], "p": None, "p_holm": None}
+    one["jobs"] = [job for job in one["jobs"] if job["seed"] == 0]
+    html = page_of(one, {})
+    assert html.count('class="verdict failed"') == 3 and "Differences to the control" not in html and "only one seed" in html
+
+
+def test_a_base_that_failed_and_arms_that_were_not_run(example: tuple[Path, dict[str, Any]]) -> None:
+    _, record = example
+    empty: dict[str, Any] = copy.deepcopy(record) | {"status": "failed", "measures": [], "warnings": []}
+    for job in empty["jobs"]:
+        job |= dict.fromkeys(job.keys() - {"arm", "seed", "folder", "metrics"}) | {"status": "not run"}
+    empty["base"] |= {"status": "failed", "error": "the loss is no number"}
+    for arm in empty["arms"]:
+        arm |= {"status": "not run", "error": None, "verdict": None, "guard": None, "differences": [], "seeds": [], "epochs": None}
+    empty["cost"] |= {"jobs": 0, "tokens": 0, "seconds": 0, "joules": None}
+    text = Page(page_of(empty, {})).text
+    assert "the loss is no number" in text and "3 not run" in text and "0 of 21" in text
+
+
+def test_hostile_names_stay_text(example: tuple[Path, dict[str, Any]]) -> None:
+    out, record = example
+    told = json.loads(json.dumps(record).replace('"clean"', json.dumps(HOSTILE)).replace('"prose"', json.dumps(HOSTILE + "p")))
+    told |= {"name": HOSTILE, "description": HOSTILE}
+    told["arms"][2]["error"] = told["warnings"][0] = HOSTILE
+    html = page_of(told, {str(job["folder"]): metrics_of(Folder.open(str(out)), str(job["metrics"])) for job in told["jobs"]})
+    page = Page(html)
+    assert page.open == [] and not page.all("script") and html.lower().count("<script") == 0 and html.count("</style>") == 1
+    assert html.count("&lt;script&gt;alert") > 20 and not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", html)
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on") or name == "src"]
+
+
+def test_metrics_outside_the_folder_are_not_read(example: tuple[Path, dict[str, Any]]) -> None:
+    out, _ = example
+    folder = Folder.open(str(out))
+    (out.parent / "outside.jsonl").write_text('{"step": 1, "loss": 1.0}\n')
+    assert (
+        metrics_of(folder, "../outside.jsonl").values[LOSS] == {}
+        and metrics_of(folder, str(out.parent / "outside.jsonl")).values[LOSS] == {}
+    )
+    assert metrics_of(folder, "jobs/clean/seed-0/none.jsonl").values[LOSS] == {}
+    assert len(metrics_of(folder, "jobs/clean/seed-0/metrics.jsonl").values[LOSS]) == 78
+
+
+def test_lines_that_are_no_metrics_are_left_out(tmp_path: Path) -> None:
+    rows = [
+        '{"step": 1, "loss": 2.0, "grams_co2": 0.5}',
+        "[1]",
+        '{"step": true, "loss": 9}',
+        '{"step": 2, "loss": null, "grams_co2": 0.25}',
+    ]
+    rows += ['{"step": 3, "loss": 1.5, "grams_co2": 0.25}', f'{{"step": 3, "{ON_THE_WAY}": 1.25}}', '{"step": 4, "lo']
+    (tmp_path / "m.jsonl").write_bytes("\n".join(rows).encode() + b"\xff")
+    found = metrics_of(Folder.open(str(tmp_path)), "m.jsonl")
+    assert found.values == {LOSS: {1: 2.0, 3: 1.5}, ON_THE_WAY: {3: 1.25}} and found.grams == 1.0
+    (tmp_path / "m.jsonl").write_text('{"step": 1, "loss": 2.0, "grams_co2": 0.5}\n{"step": 2, "loss": 2.0}\n')
+    assert metrics_of(Folder.open(str(tmp_path)), "m.jsonl").grams is None
+
+
+def test_grams_are_added_where_all_runs_state_them(example: tuple[Path, dict[str, Any]]) -> None:
+    _, record = example
+    stated = {str(job["folder"]): Metrics(grams=100.0) for job in [record["base"], *record["jobs"]]}
+    text = Page(page_of(record, stated)).text
+    assert "1.60 kg" in text and "500.0 g" in text and text.count("not stated") == 1  # torn finished no run
+
+
+RUNS = st.lists(st.dictionaries(st.integers(1, 5000), st.floats(-1e6, 1e6), max_size=700), min_size=1, max_size=4)
+
+
+@given(RUNS)
+def test_a_curve_is_thin_and_holds_all_seeds(runs: list[dict[int, float]]) -> None:
+    curve = curve_of("arm", runs)
+    if not any(runs):
+        assert curve is None
+        return
+    assert curve is not None and 1 <= len(curve) <= POINTS and list(curve.at) == sorted(set(curve.at))
+    steps = sorted({step for run in runs for step in run})
+    assert curve.at[0] == steps[0] and set(curve.at) <= set(steps)
+    assert all(
+        low <= mean * (1 + 1e-9) + 1e-3 and mean <= high + abs(high) * 1e-9 + 1e-3
+        for low, mean, high in zip(curve.low, curve.mean, curve.high, strict=True)
+    )
+    if len(steps) <= POINTS:
+        at = steps.index(steps[-1])
+        values = [run[steps[-1]] for run in runs if steps[-1] in run]
+        assert curve.low[at] == min(values) and curve.high[at] == max(values) and np.isclose(curve.mean[at], np.mean(values))
+
+
+def test_a_long_run_becomes_three_hundred_points() -> None:
+    curve = curve_of("arm", [{step: 1 / step for step in range(1, 5001)}, {step: 2 / step for step in range(1, 4001)}])
+    assert curve is not None and len(curve) == POINTS == 300 and curve.at[0] == 1 and curve.at[-1] == 5000
+    assert curve.low[-1] == curve.high[-1] == 1 / 5000  # one run alone went so far
+
+
+def test_an_interval_that_holds_the_line_is_unsure() -> None:
+    assert [look(high, low, 0.0) for high, low in ((-1.0, -2.0), (1.0, -2.0), (2.0, 1.0), (None, -1.0), (1.0, None), (None, 1.0))] == [
+        "better", "unsure", "worse", "unsure", "unsure", "worse",
+    ]  # fmt: skip
+
+
+def test_the_drawing_leaves_out_the_first_tenth_where_that_is_high() -> None:
+    curve = Curve("arm", [1, 10, 50, 100], [9.0, 3.0, 2.0, 1.0], [9.0, 3.0, 2.0, 1.0], [9.0, 3.0, 2.0, 1.0])
+    assert top_of([curve]) == 3.0 and top_of([]) is None
+    drawn = lines(Curves("t", "", "updates", [curve], 3.0))
+    last = float(re.findall(r'class="line-1" points="[^"]*,([-0-9.]+)"', drawn)[0])
+    assert 200 < last <= 220 and "<polygon" not in drawn and "9 " not in drawn.split("<details")[0]
+
+
+def test_a_forest_has_its_budget_and_unbounded_ends() -> None:
+    rows = [Estimate("a", "", 0.01, None, 0.02, [0.0, 0.02], "unsure"), Estimate("b", "", -0.01, -0.02, -0.001, [], "better")]
+    drawn = forest(Forest("Guard", "", "of the control's", "lower", rows, budget=0.005, percent=True))
+    assert drawn.count('class="threshold"') == 2 and 'x1="0%"' in drawn and "unbounded to +2.00%" in drawn and "budget +0.50%" in drawn
+    assert drawn.count('class="seed"') == 2 and "−0.10%" in drawn
+
+
+def test_better_is_where_the_measure_says(example: tuple[Path, dict[str, Any]]) -> None:
+    _, record = example
+    order = [arm["name"] for arm in record["arms"]]
+    looks = {one.title: [row.look for row in one.estimates] for one in forests(record, order)}
+    assert looks == {"Target: prose": ["better"] * 3 + ["worse"] * 3, "Guard: general": ["better", "better"]}
+    turned = json.loads(json.dumps(record).replace('"lower"', '"higher"'))
+    assert [row.look for row in forests(turned, order)[0].estimates] == ["worse"] * 3 + ["better"] * 3
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_browser_shows_it_without_a_word(example: tuple[Path, dict[str, Any]], width: int) -> None:
+    page = example[0] / "ablation.html"
+    page.write_text(build_page(str(example[0])), encoding="utf-8")
+    with opened(page, width) as found:
+        assert found.said == [] and found.dialogs == [] and found.asked == [page.as_uri()] and found.overflow() <= 0
+        assert found.page.locator("polyline").count() == 6 and found.page.locator("polygon").count() == 6
+        assert found.page.locator(".forest circle").count() == 8
+    with opened(page, width, "dark", strict=False) as found:
+        assert found.serious_faults() == []

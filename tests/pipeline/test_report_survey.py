@@ -1,0 +1,214 @@
+"""What the report says that a moved threshold would keep is what `tune` says, and a recount of the Parquet files."""
+
+from __future__ import annotations
+
+import json
+import random
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import surveyed
+from hypothesis import given
+from hypothesis import strategies as st
+from runs import go
+
+from pipeline.store import Store
+from pipeline.survey import sample
+from pipeline.survey.cuts import Cut, find_cuts, with_value
+from pipeline.survey.edges import MOST, edges_of, places_of
+from pipeline.survey.look import survey as survey_again
+from pipeline.tune import tune
+from stages import DolmaGopher, GopherQuality, KeepLanguages
+from stages.stage import Range, Rule, Signals, Verdict
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return surveyed.make(tmp_path_factory.mktemp("surveyed"))
+
+
+@pytest.fixture(scope="module")
+def survey(out: Path) -> dict[str, Any]:
+    return surveyed.survey_of(out)
+
+
+def rules(out: Path) -> dict[str, Any]:
+    """Both sources have a leg of their own, with the same rules."""
+    found = [json.loads(path.read_text()) for path in sorted(out.glob("legs/*/rules.json"))]
+    assert len(found) == 2 and found[0]["rules"] == found[1]["rules"]
+    return {"rules": found[0]["rules"], "parts": found[0]["parts"] + found[1]["parts"]}
+
+
+def test_every_threshold_is_found_and_none_that_hangs_on_two_signals(survey: dict[str, Any]) -> None:
+    found = {(cut["stage"], cut["field"]): (cut["signal"], cut["side"], cut["value"]) for cut in survey["cuts"]}
+    assert found["gopher_quality", "min_words"] == ("words", "low", 20.0)
+    assert found["gopher_quality", "max_hash_ratio"] == ("hash_ratio", "high", 0.125)
+    assert found["dolma_gopher", "words.low"] == ("words", "low", 10.0)
+    assert found["dolma_gopher", "words.high"] == ("words", "high", 300.0)
+    assert found["keep_languages", "at_least"] == ("language_score", "low", 0.3)
+    assert ("dolma_gopher", "max_symbol_ratio") not in found  # hash_ratio + ellipsis_ratio
+    assert len([1 for stage, _ in found if stage == "gopher_repetition"]) == 13
+    assert len([1 for stage, _ in found if stage == "gopher_quality"]) == 10
+
+
+def test_one_threshold_moved_anywhere_is_what_tune_counts(out: Path, survey: dict[str, Any]) -> None:
+    chance = random.Random(3)
+    changed = 0
+    for k, cut in enumerate(survey["cuts"]):
+        edges = surveyed.edges(survey, cut)
+        for at in {0, cut["at"], len(edges) - 1, *chance.sample(range(len(edges)), min(4, len(edges)))}:
+            value = int(edges[at]) if edges[at].is_integer() else edges[at]
+            if value < 0 or (cut["field"] == "at_least" and value > 1):
+                continue
+            answer = tune(str(out), [f"{cut['stage']}.{cut['field']}={value}"])
+            mine = surveyed.exact(survey, k, at)
+            assert {name: sides.after for name, sides in answer.sources.items()} == {name: its[0] for name, its in mine.items()}, (
+                cut,
+                value,
+            )
+            changed += answer.total.after != answer.total.before
+    assert changed > 30
+
+
+def test_words_that_would_stay_are_those_of_the_files(out: Path, survey: dict[str, Any]) -> None:
+    k = next(k for k, cut in enumerate(survey["cuts"]) if (cut["stage"], cut["field"]) == ("gopher_quality", "min_words"))
+    rhymes = [part for part in rules(out)["parts"] if part["source"] == "rhymes"]
+    words = np.concatenate([np.array(pq.read_table(out / part["documents"]["path"])["words"]) for part in rhymes])
+    verdicts = pa.concat_tables([pq.read_table(path) for path in sorted(out.glob("legs/*/*.verdicts.parquet"))])
+    by_others = [verdicts[f"failed:{name}"].to_numpy() for name in ("keep_languages", "gopher_repetition", "dolma_gopher")]
+    by_others.append(verdicts["failed:gopher_quality"].to_numpy() & ~np.uint64(1))  # its first reason is too_few_words
+    others = verdicts["uid"].to_numpy()[np.any(by_others, axis=0)]
+    uids = np.concatenate([np.array(pq.read_table(out / part["documents"]["path"])["uid"]) for part in rhymes])
+    edges = surveyed.edges(survey, survey["cuts"][k])
+    at = next(at for at, edge in enumerate(edges) if edge > 50)
+    stays = (words >= edges[at]) & ~np.isin(uids, others)
+    assert surveyed.exact(survey, k, at)["rhymes"] == [stays.sum(), words[stays].sum()]
+    assert survey["weight"] == "words" and 0 < stays.sum() < len(words)
+
+
+def test_several_moved_together_are_counted_on_a_sample_that_is_all_of_a_small_run(out: Path, survey: dict[str, Any]) -> None:
+    place = {(cut["stage"], cut["field"]): k for k, cut in enumerate(survey["cuts"])}
+    chance, changed = random.Random(1), 0
+    for _ in range(12):
+        moved, settings = {}, []
+        for stage, field in (
+            ("gopher_quality", "min_words"),
+            ("gopher_repetition", "max_top_2gram_share"),
+            ("dolma_gopher", "words.high"),
+            ("keep_languages", "at_least"),
+        ):
+            k = place[stage, field]
+            edges = surveyed.edges(survey, survey["cuts"][k])
+            moved[k] = chance.choice([at for at, edge in enumerate(edges) if edge >= 0 and (edge <= 1 or "words" in field)])
+            settings.append(f"{stage}.{field}={edges[moved[k]]:g}")
+        answer = tune(str(out), settings)
+        assert surveyed.sampled(survey, moved).sum() == answer.total.after
+        changed += answer.total.after != answer.total.before
+    assert changed > 6 and sum(survey["sample"]["sizes"]) == 400 == sum(survey["sample"]["groups"])
+
+
+def test_what_nothing_moves_is_what_the_run_kept(out: Path, survey: dict[str, Any]) -> None:
+    run = json.loads((out / "run.json").read_text())
+    last = next(entry for entry in run["stages"] if entry["name"] == "dolma_gopher")
+    assert {name: its[0] for name, its in zip(survey["sources"], survey["stay"], strict=True)} == {
+        n: its["kept"] for n, its in last["sources"].items()
+    }
+    assert sum(its[0] for its in survey["reach"]) == 400 > last["kept"] > 0
+    for k, cut in enumerate(survey["cuts"]):
+        assert sum(its[0] for its in surveyed.exact(survey, k, cut["at"]).values()) == last["kept"]
+    for its in survey["signals"].values():
+        assert sum(its["counts"]) == 400 and len(its["counts"]) == len(its["edges"]) + 1 <= MOST + 1
+    assert sum(came for _, came, _ in survey["languages"]) == 400 and sum(left for _, _, left in survey["languages"]) == last["kept"]
+    assert survey["kept"] and all(row["text"] for row in survey["kept"])
+
+
+def test_a_survey_is_the_same_for_any_number_of_workers_and_is_not_done_without_need(
+    out: Path, survey: dict[str, Any], tmp_path: Path
+) -> None:
+    go(out.parent / "r.yaml", tmp_path / "out", workers=2)
+    assert surveyed.survey_of(tmp_path / "out") == survey
+
+
+def test_a_sample_of_many_documents_is_of_equal_shares(out: Path, survey: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample, "SAMPLE", 60)
+    found = rules(out)
+    small = survey_again(Store(str(out)), "x", found["rules"], found["parts"])
+    assert small is not None and small["sample"]["groups"] == [30, 30] and small["sample"]["sizes"] == [300, 100]
+    assert [len(surveyed.unpacked(bins)) for bins in small["sample"]["bins"]] == [60] * len(small["cuts"])
+    assert [cut["documents"][0] and cut["free"] for cut in small["cuts"]] != []
+    assert small["stay"] == survey["stay"]
+    assert sample.quotas(np.array([5, 1000, 10])) == [5, 45, 10]
+
+
+class Odd(Rule):
+    """Two thresholds that are no plain cuts, and one that is."""
+
+    most_together: float = 10.0
+    at_least: float = 2.0
+    closed: float = 5.0
+
+    @property
+    def needs(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("a", "b", "c")
+
+    def verdict(self, signals: Signals) -> Verdict:
+        s = signals
+        return (
+            Verdict.keep(len(s))
+            .drop(s.a + s.b > self.most_together, "together")
+            .drop((s.a < self.at_least) | (s.b < self.at_least), "either")
+            .drop(s.c >= self.closed, "closed")
+        )
+
+
+def view(rows: int = 300) -> pa.RecordBatch:
+    chance = np.random.default_rng(5)
+    return pa.record_batch({name: pa.array(chance.uniform(0, 9, rows).astype(np.float32)) for name in "abc"})
+
+
+def test_only_thresholds_on_one_signal_are_cuts_and_the_side_of_a_tie_is_known() -> None:
+    found = find_cuts(Odd(), view())
+    assert [(cut.field, cut.signal, cut.side, cut.at_goes) for cut in found] == [("closed", "c", "high", True)]
+    assert found[0].narrow  # a Python number is rounded to float32 by numpy
+    ranged = find_cuts(
+        KeepLanguages(languages=["en"]), pa.record_batch({"language": ["en", "de"], "language_score": pa.array([0.5, 0.7], pa.float32())})
+    )
+    assert [(cut.field, cut.side, cut.narrow) for cut in ranged] == [("at_least", "low", True)]
+
+
+@given(
+    st.sampled_from(["low", "high"]),
+    st.booleans(),
+    st.booleans(),
+    st.lists(st.floats(-3, 3, width=32), min_size=1),
+    st.lists(st.decimals(-3, 3, places=2), min_size=1, unique=True),
+)
+def test_bins_are_on_the_side_of_each_edge_that_the_comparison_says(
+    side: Any, at_goes: bool, narrow: bool, values: list[float], steps: list[Any]
+) -> None:
+    cut = Cut("s", "f", "x", side, 0.0, at_goes, narrow)
+    edges = np.array(sorted(float(step) for step in steps))
+    numbers = np.array([*values, *edges.astype(np.float32)], np.float32)
+    bins = cut.bins(numbers, edges)
+    for at, edge in enumerate(edges):
+        assert ((bins <= at) if side == "low" else (bins > at)).tolist() == cut.beyond(numbers, float(edge)).tolist()
+
+
+@given(st.lists(st.floats(0, 1e7), min_size=1), st.lists(st.floats(0, 1e6), max_size=3), st.booleans())
+def test_edges_are_few_and_ordered_and_hold_the_thresholds(values: list[float], thresholds: list[float], whole: bool) -> None:
+    values, thresholds = ([float(round(v)) for v in found] if whole else found for found in (values, thresholds))
+    edges, decades = edges_of(np.array(values), thresholds, whole)
+    assert 1 <= len(edges) <= MOST and edges == sorted(set(edges)) and set(thresholds) <= set(edges)
+    places = places_of(edges, decades)
+    assert all(0 <= a <= b <= 1 for a, b in pairwise(places))
+
+
+def test_a_probe_changes_one_field_and_leaves_the_rule_as_it_was() -> None:
+    rule = DolmaGopher(words=Range(low=3, high=9))
+    assert with_value(rule, "words.low", 5.5).words == Range(low=5.5, high=9) and rule.words.low == 3  # type: ignore[attr-defined]
+    assert with_value(GopherQuality(), "min_words", float("-inf")).min_words == float("-inf")  # type: ignore[attr-defined]
