@@ -29,6 +29,7 @@ from pipeline.scores import scores_of, signals_of
 from pipeline.side_by_side import task_of_pages
 from pipeline.store import Store, one_run_at_a_time
 from stages.stage import Annotate, CannotRun, Global, Reader, Rule, Sink, Stage
+from trainer.energy import Machine
 
 PACKAGES = ("gristmill", "pyarrow", "numpy", "dask", "distributed", "resiliparse", "xxhash", "pydantic")
 
@@ -99,6 +100,7 @@ class _Run:
         self.plan: Plan = make_plan(recipe)
         self.where = replace(where, gpus=any(thing.stage.gpu for _, thing in self.plan.stage_order() if isinstance(thing, Step)))
         self.began = time.time()
+        self.meter = Machine.here()
         self.inputs: dict[str, Inputs] = find_inputs(recipe, store, portion, where.count)
         self.account = Account()
         self.documents: dict[str, Documents] = {}
@@ -116,7 +118,7 @@ class _Run:
         if self.store.read_json("run.json") is None:
             self.store.write_json("run.json", {"name": self.recipe.name, "status": "running"})
         prepare = None if self.where.forked else self.prepare  # workers that are forked have a template, which does it
-        with Engine(journal, self.where, self.face, self.recipe.path, prepare) as engine:
+        with self.meter, Engine(journal, self.where, self.face, self.recipe.path, prepare) as engine:
             for wave in self.plan.waves():
                 self.work(wave, engine)
             engine.finish_along()
@@ -308,6 +310,7 @@ class _Run:
             "started": datetime.fromtimestamp(self.began, UTC).isoformat(timespec="seconds"),
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(time.time() - self.began, 3),
+            "joules": self.meter.joules(),  # of the driver's machine; null: no meter
             "disk_bytes": sum(size for path, size in self.store.files("").items() if path in self.mine),
             "inputs": {name: {"files": len(i.files), "bytes": i.bytes} for name, i in self.inputs.items()},
             "alarms": self.alarms(),
@@ -409,7 +412,7 @@ def write_if_changed(store: Store, path: str, data: dict[str, Any]) -> None:
 
 def without_times(data: Any) -> Any:
     """A record less what differs between two runs that did the same."""
-    timely = {"seconds", "started", "finished", "peak_memory", "machine"}  # all of a run that a clock or a machine decides
+    timely = {"seconds", "started", "finished", "peak_memory", "machine", "joules"}  # all of a run that a clock or a machine decides
     if isinstance(data, dict):
         return {k: without_times(v) for k, v in data.items() if k not in timely}
     return [without_times(v) for v in data] if isinstance(data, list) else data

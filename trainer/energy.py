@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,10 +58,24 @@ class Meter:
 
 
 class Machine:
-    """All GPUs that this process may see, and the processors, since this was made."""
+    """All GPUs that this process may see, and the processors, since this was made. `with` it, they are read every minute, so that none wraps around unseen."""
 
     def __init__(self, counters: Sequence[Counter]) -> None:
         self._counters = counters
+        self._reading = threading.Lock()
+        self._left = threading.Event()
+
+    def __enter__(self) -> Machine:
+        if self._counters:
+            threading.Thread(target=self._watch, name="energy", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._left.set()
+
+    def _watch(self) -> None:
+        while not self._left.wait(60):
+            self.joules()
 
     @classmethod
     def here(cls) -> Machine:
@@ -70,7 +85,8 @@ class Machine:
 
     def joules(self) -> float | None:
         """Of what has a meter; None where nothing has, or one failed."""
-        read = [counter.joules() for counter in self._counters]
+        with self._reading:
+            read = [counter.joules() for counter in self._counters]
         known = [joules for joules in read if joules is not None]
         return sum(known) if read and len(known) == len(read) else None
 

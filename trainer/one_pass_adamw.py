@@ -27,7 +27,9 @@ class OnePassAdamW(torch.optim.AdamW):
         step = _on_cuda if norm.is_cuda else adamw_step
         for group in self.param_groups:
             states = [self._state_of(parameter) for parameter in group["params"]]
-            torch._foreach_add_([state["step"] for state in states], [1 - found_inf] * len(states))  # a list: a single tensor would be waited for
+            torch._foreach_add_(
+                [state["step"] for state in states], [1 - found_inf] * len(states)
+            )  # a list: a single tensor would be waited for
             rate = torch.full((), group["lr"], dtype=torch.float64, device=norm.device)
             scalars = step_scalars(rate, states[0]["step"], clip, found_inf, group["betas"])
             rule = Rule(group["betas"], group["eps"], group["weight_decay"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 import torch
 
 from trainer import energy
-from trainer.energy import Energy, Gpu, Meter, Packages, gpu_counter, grams_co2, meter_of, said, visible
+from trainer.energy import Energy, Gpu, Machine, Meter, Packages, gpu_counter, grams_co2, meter_of, said, visible
 
 UUIDS = ["GPU-aaaa1111", "GPU-aaab2222", "GPU-cccc3333"]
 
@@ -133,3 +135,22 @@ def test_a_meter_tells_the_device_that_trains_from_the_processors() -> None:
     assert Meter(None, packages, on_gpu=True).read() == Energy(None, 7.0)
     assert Meter(None, packages, on_gpu=False).read() == Energy(7.0, 7.0)
     assert Energy(5.0, None) - Energy(2.0, 1.0) == Energy(3.0, None)
+
+
+def test_a_machine_adds_up_what_has_a_meter_and_says_nothing_without_one():
+    class Fixed:
+        def __init__(self, *read: float | None) -> None:
+            self.read = list(read)
+
+        def joules(self) -> float | None:
+            return self.read.pop(0)
+
+    assert Machine([]).joules() is None
+    with Machine([Fixed(1.0, 4.0), Fixed(10.0, None)]) as machine:
+        assert machine.joules() == 11.0
+        assert machine.joules() is None, "a meter that fails leaves no half of a sum"
+
+
+def test_a_mill_reads_meters_without_torch():
+    code = "import sys; from trainer.energy import Machine; Machine.here().joules(); assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
