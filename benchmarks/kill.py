@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import platform
 import random
 import subprocess
@@ -160,12 +161,31 @@ def alive(process: psutil.Process) -> bool:
         return False
 
 
-def kill_driver(case: Case, out: Path, moment: float, undisturbed: Path, rng: random.Random) -> Outcome:
+@dataclass(frozen=True)
+class Moment:
+    """So many seconds after the start; earlier where the run has made this share of its files by then, since machines have moods."""
+
+    seconds: float
+    files: int
+
+    def wait(self, driver: subprocess.Popen[bytes], out: Path) -> float:
+        """Wait for it; the seconds that passed."""
+        begin = time.monotonic()
+        while (passed := time.monotonic() - begin) < self.seconds and driver.poll() is None and file_count(out) < self.files:
+            time.sleep(0.02)
+        return round(passed, 3)
+
+
+def file_count(out: Path) -> int:
+    return sum(len(names) for _, _, names in os.walk(out))
+
+
+def kill_driver(case: Case, out: Path, moment: Moment, undisturbed: Path, rng: random.Random) -> Outcome:
     """kill -9 of the driver alone; its workers follow by themselves; the same command again."""
     driver = case.start(out)
-    time.sleep(moment)
+    passed = moment.wait(driver, out)
     followers = workers_of(driver)
-    outcome = Outcome("driver", round(moment, 3), hit=driver.poll() is None)
+    outcome = Outcome("driver", passed, hit=driver.poll() is None)
     driver.kill()
     driver.wait()
     limit = time.monotonic() + GRACE
@@ -180,13 +200,13 @@ def kill_driver(case: Case, out: Path, moment: float, undisturbed: Path, rng: ra
     return outcome
 
 
-def kill_worker(case: Case, out: Path, moment: float, undisturbed: Path, rng: random.Random) -> Outcome:
+def kill_worker(case: Case, out: Path, moment: Moment, undisturbed: Path, rng: random.Random) -> Outcome:
     """kill -9 of a worker; the run goes on to its end."""
     driver = case.start(out)
-    time.sleep(moment)
+    passed = moment.wait(driver, out)
     while not (found := workers_of(driver)) and driver.poll() is None:
         time.sleep(0.02)
-    outcome = Outcome("worker", round(moment, 3), hit=bool(found))
+    outcome = Outcome("worker", passed, hit=bool(found))
     if found:
         victim = rng.choice(sorted(found, key=lambda p: int(p.pid)))
         try:
@@ -198,7 +218,7 @@ def kill_worker(case: Case, out: Path, moment: float, undisturbed: Path, rng: ra
     return outcome
 
 
-KILLS: dict[str, Callable[[Case, Path, float, Path, random.Random], Outcome]] = {"driver": kill_driver, "worker": kill_worker}
+KILLS: dict[str, Callable[[Case, Path, Moment, Path, random.Random], Outcome]] = {"driver": kill_driver, "worker": kill_worker}
 
 
 def disturb(
@@ -210,12 +230,14 @@ def disturb(
     seconds = case.finish(undisturbed)
     if not survivors(undisturbed):
         raise RuntimeError("the undisturbed run wrote nothing; there is nothing to compare")
+    files = file_count(undisturbed)
     rng = random.Random(seed)
     outcomes = []
     for number in range(times):
         for what, kill in KILLS.items():
             out = folder / f"{what}-{number}"
-            outcome = kill(case, out, rng.uniform(0.05, 0.8) * seconds, undisturbed, rng)
+            share = rng.uniform(0.05, 0.8)
+            outcome = kill(case, out, Moment(share * seconds, round(share * files)), undisturbed, rng)
             tell(
                 f"{what} {number}: at {outcome.moment} s of {seconds:.1f}, {'hit' if outcome.hit else 'too late'}, {outcome.differences or 'identical'}"
             )
