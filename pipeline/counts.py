@@ -20,6 +20,7 @@ class Count:
     seconds: float = 0.0
     bytes_in: int = 0
     bytes_out: int = 0
+    text_bytes: int = 0  # UTF-8 of the texts that stay; before extraction there are none
 
     def add(self, other: Count) -> None:
         self.docs_in += other.docs_in
@@ -29,6 +30,7 @@ class Count:
         self.seconds += other.seconds
         self.bytes_in += other.bytes_in
         self.bytes_out += other.bytes_out
+        self.text_bytes += other.text_bytes
 
     def plain(self) -> dict[str, Any]:
         return {
@@ -39,6 +41,7 @@ class Count:
             "seconds": round(self.seconds, 4),
             "bytes_in": self.bytes_in,
             "bytes_out": self.bytes_out,
+            "text_bytes": self.text_bytes,
         }
 
     @classmethod

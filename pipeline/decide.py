@@ -20,7 +20,7 @@ from pipeline import registry
 from pipeline.counts import Count, check_chain
 from pipeline.errors import RunFailed
 from pipeline.leg import ENOUGH_TO_BLAME_THE_STAGE, Care, Result, Task, giving_up_after, peak_memory, said
-from pipeline.parts import ROW, Part, columns_of, read_part
+from pipeline.parts import ROW, TEXT_BYTES, Part, columns_of, read_part, text_lengths
 from pipeline.rejects import QUARANTINED, Rejects
 from pipeline.store import Store
 from pipeline.writing import PartWriter, part_writers, write_table
@@ -154,10 +154,11 @@ class _Decision:
         self.reasons: dict[str, list[str]] = {d.rule.called: [] for d in self.rules}
         self.log: list[str] = []
         self.alive = 0
+        self.text_bytes = 0
 
     def run(self) -> Result:
         there = columns_of(self.store, self.part)
-        wanted = ["uid", "url", *(name for d in self.rules for name in d.reads(there))]
+        wanted = ["uid", "url", TEXT_BYTES if TEXT_BYTES in there else "text", *(name for d in self.rules for name in d.reads(there))]
         if self.task["rejects"]["text"] and self.task["rejects"]["keep"]:
             wanted += ["text", *(name for d in self.rules for name in d.texts)]
         for batch in read_part(self.store, self.part, list(dict.fromkeys(wanted)), numbered=True):
@@ -172,15 +173,14 @@ class _Decision:
             facts = write_table(self.store, f"legs/{self.task['leg']}/{self.file_name}.verdicts.parquet", self.verdicts(names))
             files["verdicts"] = facts
             part["verdicts"].append(facts)
-        if self.part["kept"]:
-            part["text_bytes"] = self.part["text_bytes"] * self.alive // self.part["kept"]
-        part["kept"] = self.alive
+        part["kept"], part["text_bytes"] = self.alive, self.text_bytes
         return {"part": part, "files": files, "counts": counts, "log": self.log, "peak_memory": peak_memory()}
 
     def judge(self, batch: pa.RecordBatch) -> None:
         rows = batch.column(ROW).to_numpy()
         self.uid[rows] = batch.column("uid").to_numpy()
         alive = np.ones(len(batch), dtype=bool)
+        lengths = text_lengths(batch)
         for number, deciding in enumerate(self.rules):
             start = time.perf_counter()
             called, view = deciding.rule.called, deciding.view(batch)
@@ -194,8 +194,10 @@ class _Decision:
                 self.send_off(number, view, outcome, gone, rows)
                 alive &= ~gone
             count.kept += int(alive.sum())
+            count.text_bytes += int(lengths[alive].sum())
             count.seconds += time.perf_counter() - start
         self.alive += int(alive.sum())
+        self.text_bytes += int(lengths[alive].sum())
 
     def note_all(self, called: str, verdict: Verdict, rows: np.ndarray[Any, Any]) -> None:
         """Every reason that held, as a bit of its own."""

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pipeline.errors import RecipeError
+from pipeline.words import as_money
 
 
 def share_of(text: str) -> float:
@@ -21,7 +22,7 @@ def share_of(text: str) -> float:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Time, disk and memory for the whole."""
+    """Time, disk, memory and money for the whole."""
 
     share: float
     documents: int
@@ -29,14 +30,17 @@ class Estimate:
     seconds: float
     disk_bytes: int
     memory_bytes: int
+    cost: float | None  # at the recipe's prices
+    currency: str | None
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
 
     def in_words(self) -> str:
+        money = "" if self.cost is None else f", {as_money(self.cost, self.currency)}"
         return (
             f"this read {self.share:.2%} of the input. The whole: about {self.documents:,} documents, {self.kept:,} kept, {for_people(self.seconds)} on as many workers, "
-            f"{self.disk_bytes / 1e9:,.1f} GB of disk, {self.memory_bytes / 1e9:,.1f} GB of memory a worker (duplicates grow with size: fewer may be kept)"
+            f"{self.disk_bytes / 1e9:,.1f} GB of disk, {self.memory_bytes / 1e9:,.1f} GB of memory a worker{money} (duplicates grow with size: fewer may be kept)"
         )
 
 
@@ -46,6 +50,7 @@ def estimate(record: dict[str, Any], workers: int) -> Estimate:
     read, whole = sum(e["bytes_in"] for e in readers), sum(i["bytes"] for i in record["inputs"].values())
     share = min(1.0, read / whole) if whole and read else 1.0
     last = record["stages"][-1]
+    price = record.get("cost")
     fixed = max(0.0, record["seconds"] - sum(e["seconds"] for e in record["stages"]) / workers)
     return Estimate(
         share,
@@ -54,6 +59,8 @@ def estimate(record: dict[str, Any], workers: int) -> Estimate:
         fixed + sum(e["seconds"] for e in record["stages"]) / workers / share,
         round(record.get("disk_bytes", 0) / share),
         max((e["peak_memory"] for e in record["stages"]), default=0),
+        None if price is None else price["amount"] / share,
+        None if price is None else price["currency"],
     )
 
 

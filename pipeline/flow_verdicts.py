@@ -16,7 +16,7 @@ from pipeline.counts import Count
 from pipeline.flow_rows import read_rows
 from pipeline.flow_tasks import rows_of, set_out
 from pipeline.leg import Result, Task, peak_memory
-from pipeline.parts import Part, kept_mask, read_part
+from pipeline.parts import Part, kept_mask, read_part, text_length, with_text_lengths
 from pipeline.rejects import Rejects
 from pipeline.store import Store
 from pipeline.writing import part_writers, write_table
@@ -69,7 +69,7 @@ def _each_part(task: Task, change: PartChange) -> Result:
 
 
 def _drop_from_part(store: Store, task: Task, called: str, part: Part, rows: pa.Table | None) -> tuple[Part, dict[str, Any], Count]:
-    count = Count(docs_in=part["kept"], kept=part["kept"])
+    count = untouched(part)
     if rows is None or part["documents"] is None:
         return part, {}, count
     uid = _uids(store, part)
@@ -79,6 +79,11 @@ def _drop_from_part(store: Store, task: Task, called: str, part: Part, rows: pa.
     if not (uid[place] == rows.column("uid").to_numpy()).all():
         raise ValueError(f"{called} named documents that are not in part {part['key']}")
     return _laid_beside(store, task, called, part, rows, uid, place)
+
+
+def untouched(part: Part) -> Count:
+    """The account of a part that nothing is taken from."""
+    return Count(docs_in=part["kept"], kept=part["kept"], text_bytes=part["text_bytes"])
 
 
 def _uids(store: Store, part: Part) -> np.ndarray[Any, Any]:
@@ -91,7 +96,7 @@ def _laid_beside(
     store: Store, task: Task, called: str, part: Part, rows: pa.Table, uid: np.ndarray[Any, Any], place: np.ndarray[Any, Any]
 ) -> tuple[Part, dict[str, Any], Count]:
     """Rows on documents, `place` of each in its part, as files beside the part's."""
-    count = Count(docs_in=part["kept"], kept=part["kept"])
+    count = untouched(part)
     reason = _scatter(rows.column("reason"), place, len(uid), pa.string())
     detail = _scatter(rows.column("detail"), place, len(uid), pa.string())
     kept = pc.is_null(reason)
@@ -108,7 +113,7 @@ def _laid_beside(
         count, rejected = _reject(store, task, called, part, verdicts)
         files |= {"verdicts": facts, **rejected}
         part["verdicts"].append(facts)
-        part["kept"] = count.kept
+        part["kept"], part["text_bytes"] = count.kept, count.text_bytes
     extras = [c for c in rows.column_names if c not in ("home", "uid", "reason", "detail")]
     if extras:
         signals = pa.table(
@@ -130,7 +135,7 @@ def _mark_part(store: Store, task: Task, called: str, part: Part, rows: pa.Table
             raise ValueError(f"{called}: what {task['method']} returns must be row by row of the documents that it was given")
         made.append(marked)
     if not made:
-        return part, {}, Count(docs_in=part["kept"], kept=part["kept"])
+        return part, {}, untouched(part)
     return _laid_beside(store, task, called, part, pa.concat_tables(made), _uids(store, part), np.flatnonzero(kept_mask(store, part)))
 
 
@@ -145,7 +150,7 @@ def _scatter(values: pa.ChunkedArray, place: np.ndarray[Any, Any], length: int, 
 
 def _reject(store: Store, task: Task, called: str, part: Part, verdicts: pa.Table) -> tuple[Count, dict[str, Any]]:
     """The documents that go, with their texts, into the rejects; and the account of it."""
-    count = Count(docs_in=part["kept"])
+    count = Count(docs_in=part["kept"], text_bytes=part["text_bytes"])
     fate = verdicts.filter(pc.is_valid(verdicts.column("reason"))).combine_chunks()
     count.dropped.update({row["values"]: row["counts"] for row in pc.value_counts(fate.column("reason")).to_pylist()})
     with part_writers() as writers:
@@ -154,14 +159,16 @@ def _reject(store: Store, task: Task, called: str, part: Part, verdicts: pa.Tabl
             at = pc.index_in(batch.column("uid"), value_set=fate.column("uid").combine_chunks())
             gone = pc.is_valid(at)
             told = fate.take(at.filter(gone))
-            rejects.named(called, batch.filter(gone), told.column("reason"), told.column("detail"))
+            goes = batch.filter(gone)
+            count.text_bytes -= text_length(goes)
+            rejects.named(called, goes, told.column("reason"), told.column("detail"))
         made = rejects.close()
     count.kept = count.docs_in - sum(count.dropped.values())
     return count, made
 
 
 def _rewrite_part(store: Store, task: Task, called: str, part: Part, rows: pa.Table | None) -> tuple[Part, dict[str, Any], Count]:
-    count = Count(docs_in=part["kept"], kept=part["kept"])
+    count = untouched(part)
     if rows is None or part["documents"] is None or not part["kept"]:
         return part, {}, count
     documents = pa.Table.from_batches(list(read_part(store, part)))
@@ -181,16 +188,19 @@ def _rewrite_part(store: Store, task: Task, called: str, part: Part, rows: pa.Ta
             values = made.column(name)
             documents = documents.append_column(name, values) if at < 0 else documents.set_column(at, name, values)
     documents = documents.filter(kept)
-    facts = write_table(store, f"legs/{called}/{part['key']}.{task['task'][:8]}.documents.parquet", documents) if len(documents) else None
+    count.text_bytes = text_length(documents)
+    lengthy = pa.Table.from_batches([with_text_lengths(batch) for batch in documents.to_batches()]) if len(documents) else None
+    facts = (
+        write_table(store, f"legs/{called}/{part['key']}.{task['task'][:8]}.documents.parquet", lengthy) if lengthy is not None else None
+    )
     if facts is not None:
         files["documents"] = facts
-    length = int(pc.sum(pc.binary_length(documents.column("text"))).as_py() or 0)
     changed: Part = {
         "documents": facts,
         "verdicts": [],
         "signals": [],
         "rows": len(documents),
         "kept": len(documents),
-        "text_bytes": length,
+        "text_bytes": count.text_bytes,
     }
     return {**part, **changed}, files, count

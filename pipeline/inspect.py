@@ -22,9 +22,10 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.figures import Block, Facts, Plane, Warnings, told_of
-from pipeline.words import as_hex, as_number, as_share, nearest, one_line, plain
+from pipeline.words import as_bytes, as_hex, as_number, as_seconds, as_share, nearest, one_line, plain
 
 SHOWN_OF_PAGE = 800  # characters of a page in a terminal
+SLOW_SHOWN = 5
 
 
 class NotFound(LookupError):
@@ -104,6 +105,7 @@ class Count:
     kept: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     quarantined: int = 0
+    text_bytes: int | None = None  # of what is kept
 
     @property
     def lost(self) -> int:
@@ -113,7 +115,18 @@ class Count:
     def of(cls, entry: Mapping[str, Any]) -> Count:
         dropped = {str(reason): int(n) for reason, n in (entry.get("dropped") or {}).items()}
         kept, quarantined = int(entry.get("kept") or 0), int(entry.get("quarantined") or 0)
-        return cls(int(entry.get("docs_in") or 0), kept, dropped, quarantined)
+        return cls(int(entry.get("docs_in") or 0), kept, dropped, quarantined, entry.get("text_bytes"))
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A document on which a stage spent long; `bytes` are those of its page, or text."""
+
+    uid: str | None
+    url: str | None
+    source: str | None
+    bytes: int
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -130,13 +143,19 @@ class StageCount:
     bytes_in: int | None
     bytes_out: int | None
     peak_memory: int | None
+    cost: float | None = None  # at the recipe's prices
+    slowest: list[Slow] = field(default_factory=list)
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> StageCount:
         sources = {str(source): Count.of(its) for source, its in (entry.get("sources") or {}).items()}
         words = (str(entry.get("name") or ""), str(entry.get("kind") or ""), str(entry.get("about") or ""))
         sizes = (entry.get("bytes_in"), entry.get("bytes_out"), entry.get("peak_memory"))
-        return cls(*words, dict(entry.get("settings") or {}), Count.of(entry), sources, entry.get("seconds"), *sizes)
+        slowest = [
+            Slow(its.get("uid"), its.get("url"), its.get("source"), its["bytes"], its["seconds"]) for its in entry.get("slowest") or []
+        ]
+        settings = dict(entry.get("settings") or {})
+        return cls(*words, settings, Count.of(entry), sources, entry.get("seconds"), *sizes, entry.get("cost"), slowest)
 
     @property
     def troubled(self) -> str:
@@ -299,6 +318,8 @@ def render_stage(view: StageView) -> RenderableType:
     passed = Text(f"{as_number(count.docs_in)} in, {as_number(count.kept)} kept", style="dim")
     parts: list[RenderableType] = [head, *settings, passed]
     parts += [Text(), grid("Drops", ("reason", "documents", "of its input"), rows)] if reasons else []
+    slowest = ((its.uid, its.url, as_bytes(its.bytes), as_seconds(its.seconds)) for its in view.stage.slowest[:SLOW_SHOWN])
+    parts += [Text(), grid("Slowest documents", ("uid", "url", "size", "time"), slowest, 2)] if view.stage.slowest else []
     told = told_of(view.told)
     parts += [part for block in (told.blocks if told else []) for part in (Text(), *render_block(block))]
     for sample in view.samples:

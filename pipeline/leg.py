@@ -25,8 +25,9 @@ from pipeline import registry
 from pipeline.counts import Count, check_chain
 from pipeline.errors import RunFailed
 from pipeline.inputs import open_input
-from pipeline.parts import ROW, new_part, read_part
+from pipeline.parts import ROW, new_part, read_part, text_length, with_text_lengths
 from pipeline.rejects import Rejects
+from pipeline.slowest import Slowest
 from pipeline.store import Store
 from pipeline.writing import PartWriter, part_writers, write_table
 from stages.documents import rebatch
@@ -69,6 +70,7 @@ class _Grinding:
         self.sinks = {s.called: PartWriter(self.store, f"{s.called}/{file_name}.parquet") for s in self.stages if isinstance(s, Sink)}
         writers += [self.documents, *self.sinks.values()]
         self.added = {name for s in self.stages for name in s.added}
+        self.slowest = Slowest()
         self.text_bytes = 0
         self.rows_left = 0
         self.batch_number = -1
@@ -91,15 +93,15 @@ class _Grinding:
         arrived = None if self.task["part"] is None else int(self.task["part"]["kept"])
         written = self.documents.rows if self.task["documents"] and not self.task["beside"] else None
         check_chain(counts, list(self.counts), arrived, written, f"{self.task['leg']}, part {self.task['key']}")
+        told = {"counts": counts, "log": self.log, "peak_memory": peak_memory(), "slowest": self.slowest.by_stage}
         if self.task["beside"]:
             part, beside = self.laid_beside(self.task["part"])
-            files |= beside
-            return {"part": part, "files": files, "counts": counts, "log": self.log, "peak_memory": peak_memory()}
+            return {"part": part, "files": files | beside, **told}
         part = {"leg": self.task["leg"]} | new_part(
             self.task["key"], self.source, self.rows_left, self.text_bytes, documents, self.task["inputs"]
         )
         part["sinks"] = {name: files[f"sink/{name}"]["path"] for name in self.sinks if f"sink/{name}" in files}
-        return {"part": part, "files": files, "counts": counts, "log": self.log, "peak_memory": peak_memory()}
+        return {"part": part, "files": files, **told}
 
     def laid_beside(self, part: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The part with the signals that were measured on it, and without the documents that broke a stage."""
@@ -118,8 +120,7 @@ class _Grinding:
         if self.rows_left < part["kept"]:
             files["quarantined"] = write_table(self.store, f"{base}.quarantined.parquet", pa.table({"kept": place >= 0}))
             part["verdicts"].append(files["quarantined"])
-            part["text_bytes"] = part["text_bytes"] * self.rows_left // part["kept"]
-            part["kept"] = self.rows_left
+            part["kept"], part["text_bytes"] = self.rows_left, self.text_bytes
         return part, files
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -150,6 +151,7 @@ class _Grinding:
                     count.kept += len(documents)
                     count.docs_in += len(documents) + damaged + sum(reading.skipped.values())
                     count.bytes_out += documents.nbytes
+                    count.text_bytes += text_length(documents)
                     self.log += [f"{self.source}: {d}" for d in reading.damaged]
                     self.rejects.unread(self.source, reading)
                     count.seconds += time.perf_counter() - start
@@ -190,17 +192,17 @@ class _Grinding:
             batch = self.after(stage, batch)
             count.kept += len(batch)
             count.bytes_out += batch.nbytes
+            count.text_bytes += text_length(batch)
             if isinstance(stage, Sink):
                 self.sinks[stage.called].write(stage.table(batch))
             count.seconds += time.perf_counter() - start
         self.rows_left += len(batch)
+        self.text_bytes += text_length(batch)
         if len(batch) and self.task["beside"]:
             new = [name for name in batch.schema.names if name == ROW or name in self.added or name not in given]
             self.measured.append(pa.Table.from_batches([batch.select(["uid", *new])]))
-        elif len(batch):
-            self.text_bytes += int(pc.sum(pc.binary_length(batch.column("text"))).as_py() or 0)
-            if self.task["documents"]:
-                self.documents.write(batch)
+        elif len(batch) and self.task["documents"]:
+            self.documents.write(with_text_lengths(batch))
 
     def before(self, stage: Map, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Keep what a rewrite is about to change and a rule of this leg looks at: the text, and signals that will be measured again."""
@@ -254,6 +256,8 @@ class _Grinding:
                 return
             yield from self.halves(stage, batch)
         else:
+            if applied.seconds is not None:
+                self.slowest.look(stage.called, batch, applied.seconds)
             yield applied.batch, applied.verdict
 
     def halves(self, stage: Map, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, Verdict]]:

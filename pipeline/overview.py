@@ -1,6 +1,6 @@
 """A run at a glance: what was read and kept, the funnel by source, time and throughput by stage, peak memory, alarms.
 
-All of it comes from run.json alone. The terminal (`gristmill inspect`), its `--json` and report.html show these numbers and no others.
+All of it comes from run.json, and tokens from what stages told. The terminal (`gristmill inspect`), its `--json` and report.html show these numbers and no others.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from pipeline.inspect import Folder, Run, StageCount, by_size, grid
-from pipeline.words import as_bytes, as_number, as_rate, as_seconds, as_share, one_line
+from pipeline.volume import Left, Told, Volume, volumes
+from pipeline.words import as_amount, as_bytes, as_energy, as_money, as_number, as_rate, as_seconds, as_share, as_tokens, one_line
 
 
 @dataclass(frozen=True)
 class Totals:
-    """The run in seven numbers."""
+    """The run in a few numbers."""
 
     records: int
     documents: int
@@ -28,6 +29,12 @@ class Totals:
     worker_seconds: float
     peak_memory: int | None
     disk_bytes: int | None
+    text_bytes: int | None
+    tokens: int | None
+    tokens_counted: bool  # and not estimated from the text
+    joules: float | None
+    cost: float | None
+    currency: str | None
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,9 @@ class Level:
     source: str
     left: int
     gone: int
+    text_bytes: int | None
+    tokens: int | None
+    tokens_counted: bool
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,7 @@ class Cost:
     bytes_per_second: float | None
     bytes_out: int | None
     peak_memory: int | None
+    cost: float | None
 
 
 @dataclass(frozen=True)
@@ -66,12 +77,24 @@ class Overview:
 
 def overview(out: str) -> Overview:
     """The run as a whole."""
-    return overview_of(Folder.open(out).json("run.json"))
+    folder = Folder.open(out)
+    found = folder.json("run.json")
+    return overview_of(found, reports_of(folder, found))
 
 
-def overview_of(found: Mapping[str, Any]) -> Overview:
+def reports_of(folder: Folder, found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What global stages told, by name, for they alone count tokens; a run that failed has less of it."""
+    paths = {
+        str(entry["name"]): f"stages/{entry['name']}/report.json" for entry in found.get("stages") or [] if entry.get("kind") == "global"
+    }
+    return {name: folder.json(path) for name, path in paths.items() if folder.has(path)}
+
+
+def overview_of(found: Mapping[str, Any], reports: Mapping[str, Told]) -> Overview:
     run = Run.of(found)
-    levels = funnel(run)
+    volume = volumes(found.get("stages") or [], reports)
+    levels = funnel(run, volume)
+    last = volume[-1].whole if volume else Volume()
     memory = [stage.peak_memory for stage in run.stages if stage.peak_memory]
     totals = Totals(
         records=sum(reader.count.docs_in for reader in run.readers),
@@ -81,23 +104,26 @@ def overview_of(found: Mapping[str, Any]) -> Overview:
         worker_seconds=round(sum(stage.seconds or 0.0 for stage in run.stages), 4),
         peak_memory=max(memory, default=None),
         disk_bytes=found.get("disk_bytes"),
+        text_bytes=last.text_bytes,
+        tokens=last.tokens,
+        tokens_counted=last.counted,
+        joules=found.get("joules"),
+        cost=(found.get("cost") or {}).get("amount"),
+        currency=(found.get("cost") or {}).get("currency"),
     )
     return Overview(run, totals, levels, [cost(stage) for stage in run.stages])
 
 
-def funnel(run: Run) -> list[Level]:
+def funnel(run: Run, volume: Sequence[Left]) -> list[Level]:
     """For each source its reader, then the stages that it passed, in order."""
-    levels = [
-        Level(reader.name, source, its.kept, its.lost + its.quarantined)
-        for reader in run.readers
-        for source, its in by_source(reader).items()
-    ]
-    levels += [
-        Level(stage.name, source, its.kept, its.lost + its.quarantined)
-        for stage in run.stages
-        if stage.kind != "read"
-        for source, its in stage.sources.items()
-    ]
+    after = {left.stage: left.by_source for left in volume}
+    steps = [(reader.name, "read", by_source(reader)) for reader in run.readers]
+    steps += [(stage.name, stage.name, stage.sources) for stage in run.stages if stage.kind != "read"]
+    levels = []
+    for name, at, sources in steps:
+        for source, its in sources.items():
+            is_left = after[at].get(source, Volume())
+            levels.append(Level(name, source, its.kept, its.lost + its.quarantined, is_left.text_bytes, is_left.tokens, is_left.counted))
     return levels
 
 
@@ -115,7 +141,7 @@ def cost(stage: StageCount) -> Cost:
         return amount / stage.seconds if amount and stage.seconds else None
 
     speed = each_second(stage.count.docs_in)
-    rates = (stage.bytes_in, each_second(stage.bytes_in), stage.bytes_out, stage.peak_memory)
+    rates = (stage.bytes_in, each_second(stage.bytes_in), stage.bytes_out, stage.peak_memory, stage.cost)
     return Cost(stage.name, stage.count.docs_in, stage.seconds, speed, *rates)
 
 
@@ -140,18 +166,28 @@ def render(seen: Overview) -> RenderableType:
         f" ({as_share(totals.kept, totals.documents)}); {as_bytes(totals.bytes_read)} read in {as_seconds(totals.worker_seconds)} of workers"
         f", at most {as_bytes(totals.peak_memory)} of memory in one, {as_bytes(totals.disk_bytes)} on disk"
     )
-    tables = [grid("Stages", ("stage", "kind", "in", "kept", "dropped", "quarantined", "gone"), map(counts_of, run.stages), 2)]
+    amount = f"{as_bytes(totals.text_bytes)} of text left, {as_tokens(totals.tokens, totals.tokens_counted)} tokens"
+    amount += "" if totals.joules is None else f"; {as_energy(totals.joules)}"
+    amount += "" if totals.cost is None else f"; {as_money(totals.cost, totals.currency)}"
+    heads = ("stage", "kind", "in", "kept", "dropped", "quarantined", "gone", "text", "tokens")
+    tables = [grid("Stages", heads, (counts_of(stage, seen.funnel) for stage in run.stages), 2)]
     if len(run.readers) > 1:
         tables.append(grid("Left of each source", *by_sources(seen)))
-    tables.append(grid("Time", ("stage", "seconds", "docs/s", "read", "read/s", "memory"), map(cost_of, seen.costs)))
+    priced = totals.cost is not None
+    head_of_time = ("stage", "seconds", "docs/s", "read", "read/s", "memory", *(["cost"] if priced else []))
+    tables.append(grid("Time", head_of_time, (cost_of(one)[: len(head_of_time)] for one in seen.costs)))
     tables.append(grid("Drops", ("stage", "reason", "documents", "of its input"), drops_of(run), 2))
-    return Group(head, *alarms, Text(words, style="dim"), *(part for table in tables for part in (Text(), table)))
+    return Group(
+        head, *alarms, Text(words, style="dim"), Text(amount, style="dim"), *(part for table in tables for part in (Text(), table))
+    )
 
 
-def counts_of(stage: StageCount) -> Sequence[object]:
+def counts_of(stage: StageCount, levels: Sequence[Level]) -> Sequence[object]:
     count = stage.count
     numbers = [as_number(n) for n in (count.docs_in, count.kept, count.lost, count.quarantined)]
-    return (stage.name, stage.kind, *numbers, as_share(count.lost + count.quarantined, count.docs_in))
+    left = Volume.of_all(Volume(its.text_bytes, its.tokens, its.tokens_counted) for its in levels if its.stage == stage.name)
+    gone = as_share(count.lost + count.quarantined, count.docs_in)
+    return (stage.name, stage.kind, *numbers, gone, as_bytes(left.text_bytes), as_tokens(left.tokens, left.counted))
 
 
 def cost_of(cost: Cost) -> Sequence[object]:
@@ -160,9 +196,10 @@ def cost_of(cost: Cost) -> Sequence[object]:
         cost.stage,
         as_seconds(cost.seconds),
         as_rate(cost.docs_in, cost.seconds),
-        as_bytes(cost.bytes_in),
+        as_bytes(cost.bytes_in or None),
         speed,
         as_bytes(cost.peak_memory),
+        as_amount(cost.cost),
     )
 
 

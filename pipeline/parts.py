@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
@@ -65,6 +66,7 @@ class Documents:
 
 
 ROW = "@row"  # the place of a document in its part, where a reader asks for it
+TEXT_BYTES = "@text_bytes"  # length of its text, so that the account of a rule need not read texts; a column of documents files
 
 
 def read_part(store: Store, part: Part, columns: Sequence[str] | None = None, numbered: bool = False) -> Iterator[pa.RecordBatch]:
@@ -92,6 +94,24 @@ def read_part(store: Store, part: Part, columns: Sequence[str] | None = None, nu
                 batch = batch.filter(pa.array(mask))
             if len(batch):
                 yield batch
+
+
+def text_length(batch: pa.RecordBatch | pa.Table) -> int:
+    """Bytes of all texts."""
+    return int(pc.sum(pc.binary_length(batch.column("text"))).as_py() or 0)
+
+
+def text_lengths(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Bytes of each text, from the column of lengths or, in documents of an earlier version, from the texts."""
+    there = TEXT_BYTES in batch.schema.names
+    lengths = batch.column(TEXT_BYTES) if there else pc.fill_null(pc.binary_length(batch.column("text")), 0)
+    found: np.ndarray[Any, np.dtype[np.int64]] = lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+    return found
+
+
+def with_text_lengths(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Documents as they are written: beside each text its length."""
+    return batch.append_column(TEXT_BYTES, pa.array(text_lengths(batch)))
 
 
 def columns_of(store: Store, part: Part) -> list[str]:

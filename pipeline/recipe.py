@@ -43,6 +43,15 @@ class Rejects(Settings):
     text: Annotated[bool, Field(description="keep their text too")] = True
 
 
+class Prices(Settings):
+    """What work costs, for the report; it changes no result. A machine that is paid by the hour has prices of hours, one of your own that of energy."""
+
+    currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")] = "USD"
+    core_hour: Annotated[float, Field(ge=0, description="of a worker at work, on one core")] = 0.0
+    gpu_hour: Annotated[float, Field(ge=0, description="of a worker at work on a GPU")] = 0.0
+    kilowatt_hour: Annotated[float, Field(ge=0, description="of energy, where the machine has a meter")] = 0.0
+
+
 class RecipeHead(Settings):
     """The fields of a recipe that are not stages."""
 
@@ -53,6 +62,7 @@ class RecipeHead(Settings):
     rejects: Rejects = Rejects()
     workers: Annotated[int | Literal["auto"], Field(json_schema_extra=PLACEMENT)] = "auto"
     memory: Annotated[str, Field(description="memory limit of a worker", json_schema_extra=PLACEMENT)] = "auto"
+    prices: Annotated[Prices | None, Field(description="what work costs, for the report", json_schema_extra=PLACEMENT)] = None
 
 
 @dataclass(frozen=True)

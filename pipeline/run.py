@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-import platform
 import re
 import time
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import Any, Protocol, cast
 
-import psutil
-
 from pipeline import fingerprint, template
+from pipeline.alarms import alarms, alarms_of_stages
 from pipeline.cluster import Where
-from pipeline.counts import Account, Count
+from pipeline.counts import Account
 from pipeline.engine import Engine, Watcher
 from pipeline.errors import NotConserved, RecipeError, RunFailed
 from pipeline.flow import DaskFlow
+from pipeline.flow_verdicts import untouched
 from pipeline.journal import Journal, files_of
 from pipeline.leg import Result, Task
 from pipeline.leg_tasks import Inputs, Portion, find_inputs, global_task, tasks_of_leg, tasks_of_rules
 from pipeline.parts import Documents, Part
 from pipeline.plan import GlobalNode, Leg, Node, Plan, make_plan
 from pipeline.progress_file import OnRecord, on_record
-from pipeline.recipe import Recipe, Source, Step
+from pipeline.recipe import Recipe, Step
+from pipeline.record import record_of, without_times
 from pipeline.scores import scores_of, signals_of
 from pipeline.side_by_side import task_of_pages
+from pipeline.slowest import Slowest
 from pipeline.store import Store, one_run_at_a_time
-from stages.stage import Annotate, CannotRun, Global, Reader, Rule, Sink, Stage
+from stages.stage import CannotRun, Global, Sink, Stage
 from trainer.energy import Machine
-
-PACKAGES = ("gristmill", "pyarrow", "numpy", "dask", "distributed", "resiliparse", "xxhash", "pydantic")
 
 SLOW_PREPARATION = 3.0  # seconds worth a word
 
@@ -103,6 +101,7 @@ class _Run:
         self.meter = Machine.here()
         self.inputs: dict[str, Inputs] = find_inputs(recipe, store, portion, where.count)
         self.account = Account()
+        self.slowest = Slowest()
         self.documents: dict[str, Documents] = {}
         self.told: dict[str, dict[str, Any]] = {}  # what global stages have for their reports
         self.handed_on: dict[str, Any] = {}  # from one global stage to the next
@@ -125,13 +124,12 @@ class _Run:
         self.store.remove_temporary()  # of workers that were killed
         self.clear_stale(journal)  # even if nothing was worked on: an input that is gone leaves outputs and no work
         record = self.record()
-        alarms = cast(list[str], record["alarms"])
         before = self.store.read_json("run.json")
         if engine.worked or before.get("status") != "done" or without_times(before) != without_times(record):
             self.write_reports(record, engine)
         else:
             record = before
-        return Summary(self.store.address, record, engine.worked, alarms)
+        return Summary(self.store.address, record, engine.worked, record["alarms"])
 
     def prepare(self) -> None:
         """What stages like to have done once on a machine, before many workers do it at once."""
@@ -194,6 +192,7 @@ class _Run:
         for task in tasks:
             result = results[task["task"]]
             self.account.add(task["source"], result["counts"], result["peak_memory"])
+            self.slowest.add(result.get("slowest", {}))
             self.log += result["log"]
             self.remember(result["files"])
         return [results[task["task"]]["part"] for task in tasks]
@@ -227,7 +226,7 @@ class _Run:
         count = self.account.total(node.name)
         if node.name not in self.account.stages:  # a stage that only looks: all stay
             for part in docs.parts:
-                self.account.of(node.name, part["source"]).add(Count(docs_in=part["kept"], kept=part["kept"]))
+                self.account.of(node.name, part["source"]).add(untouched(part))
             count = self.account.total(node.name)
         mine = self.account.stages.get(node.name, {})
         for each in mine.values():  # rounds before the last one cost too
@@ -292,54 +291,16 @@ class _Run:
 
     def record(self) -> dict[str, Any]:
         """run.json."""
-        stages = [
-            self.entry(name, thing.reader.stage if isinstance(thing, Source) else thing.stage) for name, thing in self.plan.stage_order()
-        ]
-        return {
-            "name": self.recipe.name,
-            "status": "done",
-            "gristmill": version("gristmill"),
-            "recipe": self.recipe.resolved(),
-            "versions": {name: version(name) for name in PACKAGES} | {"python": platform.python_version()},
-            "machine": {
-                "system": platform.platform(),
-                "cores": psutil.cpu_count(logical=True),
-                "memory": psutil.virtual_memory().total,
-                "workers": self.where.count,
-            },
+        facts: dict[str, Any] = {
             "started": datetime.fromtimestamp(self.began, UTC).isoformat(timespec="seconds"),
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(time.time() - self.began, 3),
             "joules": self.meter.joules(),  # of the driver's machine; null: no meter
             "disk_bytes": sum(size for path, size in self.store.files("").items() if path in self.mine),
             "inputs": {name: {"files": len(i.files), "bytes": i.bytes} for name, i in self.inputs.items()},
-            "alarms": self.alarms(),
-            "stages": stages,
+            "alarms": alarms(self.plan, self.account),
         }
-
-    def entry(self, name: str, stage: Stage) -> dict[str, Any]:
-        total = self.account.total(name).plain()
-        return {
-            "name": name,
-            "stage": stage.recipe_name(),
-            "kind": kind_of(stage),
-            "about": (type(stage).__doc__ or "").strip().split("\n")[0],
-            "settings": stage.model_dump(mode="json", exclude_none=True),
-            "adds": list(stage.added),
-            **total,
-            "peak_memory": self.account.peak_memory.get(name, 0),
-            "sources": {source: count.plain() for source, count in sorted(self.account.stages.get(name, {}).items())},
-        }
-
-    def alarms(self) -> list[str]:
-        found = alarms_of_stages(self.plan, self.account)
-        for source in self.recipe.sources:
-            read = self.account.total(source.name)
-            if read.quarantined:
-                found.append(f"{source.name}: {read.quarantined:,} damaged records in its files")
-            if read.kept == 0:
-                found.append(f"{source.name} gave no documents")
-        return found
+        return record_of(self.recipe, self.plan, self.account, self.slowest, self.where.count, facts)
 
     def write_reports(self, record: dict[str, Any], engine: Engine) -> None:
         from pipeline.report.build import build_report
@@ -368,24 +329,6 @@ class _Run:
         self.store.write("report.html", build_report(self.store.address).encode("utf-8", "replace"))
 
 
-def alarms_of_stages(plan: Plan, account: Account) -> list[str]:
-    """Stages that took more of a source than they say they would, and what broke them."""
-    found = []
-    for name, thing in plan.stage_order():
-        if isinstance(thing, Source):
-            continue
-        for origin, count in sorted(account.stages.get(name, {}).items()):
-            gone = count.docs_in - count.kept
-            if count.docs_in and gone / count.docs_in > thing.stage.expect_drops:
-                most = max([*count.dropped.items(), ("quarantined", count.quarantined)], key=lambda x: x[1])
-                found.append(
-                    f"{name} dropped {gone / count.docs_in:.0%} of {origin} ({gone:,} of {count.docs_in:,}), most as {most[0]}; it expects {thing.stage.expect_drops:.0%} at most"
-                )
-            if count.quarantined:
-                found.append(f"{name} quarantined {count.quarantined:,} documents of {origin} that it broke on")
-    return found
-
-
 def manifest_part(node: str, part: Part) -> dict[str, Any]:
     """What the manifest of a leg or global stage says of a part: the files that it made itself. No times, so that runs can be compared."""
     made = [part["documents"]] if part["documents"] else []
@@ -408,18 +351,3 @@ def manifest_part(node: str, part: Part) -> dict[str, Any]:
 def write_if_changed(store: Store, path: str, data: dict[str, Any]) -> None:
     if store.read_json(path) != data:
         store.write_json(path, data)
-
-
-def without_times(data: Any) -> Any:
-    """A record less what differs between two runs that did the same."""
-    timely = {"seconds", "started", "finished", "peak_memory", "machine", "joules"}  # all of a run that a clock or a machine decides
-    if isinstance(data, dict):
-        return {k: without_times(v) for k, v in data.items() if k not in timely}
-    return [without_times(v) for v in data] if isinstance(data, list) else data
-
-
-def kind_of(stage: Stage) -> str:
-    for kind, name in ((Reader, "read"), (Global, "global"), (Sink, "sink"), (Rule, "rule"), (Annotate, "annotate")):
-        if isinstance(stage, kind):
-            return name
-    return "rewrite"

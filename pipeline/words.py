@@ -46,6 +46,8 @@ def as_share(part: float, whole: float) -> str:
 def as_seconds(seconds: float | None) -> str:
     if seconds is None:
         return "–"
+    if 0 < seconds < 0.01:
+        return f"{1000 * seconds:.1f} ms" if seconds >= 0.001 else "<1 ms"
     if seconds < 100:
         return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -60,6 +62,31 @@ def as_bytes(size: float | None) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
+
+
+def as_tokens(tokens: int | None, counted: bool) -> str:
+    """Tokens that were estimated are few digits with a sign before them."""
+    if tokens is None or counted:
+        return as_number(tokens)
+    digits = max(0, len(str(tokens)) - 3)
+    return f"~{round(tokens, -digits):,}"
+
+
+def as_energy(joules: float | None) -> str:
+    if joules is None:
+        return "–"
+    return f"{joules:,.0f} J" if joules < 36_000 else f"{joules / 3.6e6:,.3g} kWh"
+
+
+def as_amount(amount: float | None) -> str:
+    """Money, to the cent."""
+    if amount is None:
+        return "–"
+    return "<0.01" if 0 < amount < 0.005 else f"{amount:,.2f}"
+
+
+def as_money(amount: float | None, currency: str | None) -> str:
+    return "–" if amount is None else f"{as_amount(amount)} {currency}"
 
 
 def as_rate(documents: int, seconds: float | None) -> str:

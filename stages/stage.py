@@ -199,6 +199,7 @@ class Applied:
 
     batch: pa.RecordBatch
     verdict: Verdict
+    seconds: np.ndarray[Any, np.dtype[np.float64]] | None = None  # on each row, of a stage that works row by row: the slowest are reported
 
 
 class Annotate(Map):

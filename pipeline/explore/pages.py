@@ -17,9 +17,9 @@ from pipeline.explore.query import PAGE, Query
 from pipeline.explore.search import Findings, Hit
 from pipeline.explore.shelf import Shelf
 from pipeline.inspect import by_size
-from pipeline.overview import overview_of
+from pipeline.overview import overview_of, reports_of
 from pipeline.report.sections import harmless, is_web, moment
-from pipeline.words import as_bytes, as_number, as_seconds, as_share, one_line
+from pipeline.words import as_bytes, as_number, as_seconds, as_share, as_tokens, one_line
 
 HERE = Path(__file__).parent
 PALETTE = HERE.parent / "report" / "style.css"
@@ -36,7 +36,14 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"number": as_number, "seconds": as_seconds, "bytes": as_bytes, "moment": moment, "one_line": one_line}
+    made.filters |= {
+        "number": as_number,
+        "seconds": as_seconds,
+        "bytes": as_bytes,
+        "tokens": as_tokens,
+        "moment": moment,
+        "one_line": one_line,
+    }
     made.tests |= {"web": is_web}
     made.globals |= {"share": as_share}
     return made
@@ -77,7 +84,7 @@ class StageLine:
 
 
 def overview(shelf: Shelf, live: Mapping[str, Any]) -> str:
-    seen = overview_of(shelf.record)
+    seen = overview_of(shelf.record, reports_of(shelf.folder, shelf.record))
     widest = max((stage.count.docs_in for stage in shelf.run.stages), default=0) or 1
     lines = []
     for stage in shelf.run.stages:

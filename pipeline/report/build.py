@@ -13,10 +13,12 @@ from typing import Any
 from markupsafe import Markup
 
 from pipeline.inspect import Count, Folder, Run, Sample, StageCount, by_size
+from pipeline.report.ablation_section import ablations
 from pipeline.report.funnel import Funnel, funnel
 from pipeline.report.makers import MAKERS
 from pipeline.report.sections import TOPICS, Section, SectionMaker, bars, environment, sections_of
 from pipeline.report.whatif import Survey, data_of, effects, languages, signal_sections
+from pipeline.words import as_bytes, as_energy, as_money
 
 SAMPLES = 5  # of a reason; the rest are in the rejects
 HERE = Path(__file__).parent
@@ -66,7 +68,7 @@ def build_report(out: str, makers: Mapping[str, SectionMaker] = MAKERS) -> str:
     paths = {str(entry["name"]): f"stages/{entry['name']}/report.json" for entry in run.get("stages") or []}
     surveys = [folder.json(path) for name in folder.names("legs") if folder.has(path := f"legs/{name}/survey.json")]
     reports = {name: folder.json(path) for name, path in paths.items() if folder.has(path)}
-    return page_of(run, reports, makers, in_order(run, [its for its in surveys if its]))
+    return page_of(run, reports, makers, in_order(run, [its for its in surveys if its]), ablations(folder))
 
 
 def in_order(run: Mapping[str, Any], surveys: Sequence[Survey]) -> list[Survey]:
@@ -80,6 +82,7 @@ def page_of(
     reports: Mapping[str, Mapping[str, Any]],
     makers: Mapping[str, SectionMaker] = MAKERS,
     surveys: Sequence[Survey] = (),
+    trained: Sequence[Section] = (),
 ) -> str:
     """The page, from run.json and the stages' reports by name. A stage without a report (a run that failed) has its counts alone."""
     run = Run.of(found)
@@ -91,6 +94,7 @@ def page_of(
         told += [(stage.name, section) for section in apart]
     spoken = languages(surveys)
     told += [("", spoken)] if spoken is not None else []
+    told += [("", section) for section in trained]
     script = (HERE / "script.js").read_text("utf-8")
     values = {
         "run": run,
@@ -112,14 +116,17 @@ def page_of(
     return environment().get_template("page.html").render(values)
 
 
-def costs(found: Mapping[str, Any], run: Run) -> dict[str, float | None]:
-    """What a run took beside time; None where nobody measured it."""
-    peaks = [stage.peak_memory for stage in run.stages if stage.peak_memory]
-    given = {name: found.get(name) for name in ("disk_bytes", "joules", "cost")}
-    return {
-        "peak_memory": max(peaks, default=None),
-        **{name: value if isinstance(value, int | float) else None for name, value in given.items()},
+def costs(found: Mapping[str, Any], run: Run) -> dict[str, str]:
+    """What a run took beside time, in words; empty where nobody measured it."""
+    peak = max((stage.peak_memory for stage in run.stages if stage.peak_memory), default=None)
+    price = found.get("cost") or {}
+    said = {
+        "peak_memory": (peak, as_bytes(peak)),
+        "disk": (found.get("disk_bytes"), as_bytes(found.get("disk_bytes"))),
+        "energy": (found.get("joules"), as_energy(found.get("joules"))),
+        "money": (price.get("amount"), as_money(price.get("amount"), price.get("currency"))),
     }
+    return {name: "" if value is None else words for name, (value, words) in said.items()}
 
 
 def topics_of(told: Sequence[tuple[str, Section]]) -> list[Topic]:

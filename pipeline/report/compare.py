@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.inspect import Folder, NotFound, Run
-from pipeline.overview import Overview, overview_of
+from pipeline.overview import Overview, overview_of, reports_of
 from pipeline.report import compare_recipes as recipes
 from pipeline.report.compare_fates import TOP, CannotJoin, Fate, Files, Joined, files_of, joined, rows_of
 from pipeline.report.compare_recipes import Difference, StagePair
@@ -105,6 +105,7 @@ class Cost:
     rate: tuple[float | None, float | None]
     bytes_out: tuple[int | None, int | None]
     memory: tuple[int | None, int | None]
+    cost: tuple[float | None, float | None]  # at the prices of each recipe
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class Comparison:
 def compare(a: str, b: str) -> Comparison:
     folders = (Folder.open(a), Folder.open(b))
     found = (folders[0].json("run.json"), folders[1].json("run.json"))
-    seen = (overview_of(found[0]), overview_of(found[1]))
+    seen = (overview_of(found[0], reports_of(folders[0], found[0])), overview_of(found[1], reports_of(folders[1], found[1])))
     runs = (seen[0].run, seen[1].run)
     unlike = [*caveats(runs, found), *changed_files(folders)]
     documents: Documents | None = None
@@ -323,7 +324,8 @@ def costs(seen: tuple[Overview, Overview], pairs: Sequence[StagePair]) -> list[C
     for name in (pair.name for pair in pairs):
         both = (a.get(name), b.get(name))
         numbers = [
-            tuple(cost and getattr(cost, key) for cost in both) for key in ("seconds", "documents_per_second", "bytes_out", "peak_memory")
+            tuple(cost and getattr(cost, key) for cost in both)
+            for key in ("seconds", "documents_per_second", "bytes_out", "peak_memory", "cost")
         ]
         found.append(Cost(name, *numbers))  # type: ignore[arg-type]
     return found

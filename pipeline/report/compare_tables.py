@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.figures import Figures
 from pipeline.report.compare import Comparison, Sides, Way
 from pipeline.report.compare_recipes import Difference, StagePair
-from pipeline.words import as_bytes, as_number, as_seconds, as_share, as_short
+from pipeline.words import as_amount, as_bytes, as_energy, as_money, as_number, as_seconds, as_share, as_short, as_tokens
 
 LONG = 6  # entries of a list that are shown as they are
 
@@ -23,10 +23,25 @@ def totals(found: Comparison) -> Figures:
         counted("documents kept", a.kept, b.kept),
     ]
     rows.append(("kept of documents", as_share(a.kept, a.documents), as_share(b.kept, b.documents), ""))
+    rows.append(measured("text kept", a.text_bytes, b.text_bytes, as_bytes))
+    if (a.tokens, b.tokens) != (None, None):
+        said = (as_tokens(a.tokens, a.tokens_counted), as_tokens(b.tokens, b.tokens_counted))
+        rows.append(("tokens", *said, percent(a.tokens, b.tokens)))
     rows.append(measured("time of the command", runs[0].seconds, runs[1].seconds, as_seconds))
     rows.append(measured("time of workers", a.worker_seconds, b.worker_seconds, as_seconds))
     rows.append(measured("peak memory of a worker", a.peak_memory, b.peak_memory, as_bytes))
     rows.append(measured("on disk", a.disk_bytes, b.disk_bytes, as_bytes))
+    if (a.joules, b.joules) != (None, None):
+        rows.append(measured("energy", a.joules, b.joules, as_energy))
+    if (a.cost, b.cost) != (None, None):
+        rows.append(
+            (
+                "cost",
+                as_money(a.cost, a.currency),
+                as_money(b.cost, b.currency),
+                percent(a.cost, b.cost) if a.currency == b.currency else "",
+            )
+        )
     note = "A run that went on where it had stopped has the time of its last command; that of workers counts all."
     return Figures("Totals", ("total", "A", "B", "difference"), rows, note=note)
 
@@ -109,6 +124,7 @@ def medians(found: Comparison) -> Figures:
 
 
 def costs(found: Comparison) -> Figures:
+    priced = any(cost is not None for one in found.costs for cost in one.cost)
     rows = [
         (
             one.stage,
@@ -117,10 +133,12 @@ def costs(found: Comparison) -> Figures:
             *pair(one.rate, as_number),
             *pair(one.bytes_out, as_bytes),
             *pair(one.memory, as_bytes),
+            *(pair(one.cost, as_amount) if priced else ()),
         )
         for one in found.costs
     ]
-    head = ("stage", "time A", "time B", "more", "docs/s A", "docs/s B", "out A", "out B", "memory A", "memory B")
+    head: tuple[str, ...] = ("stage", "time A", "time B", "more", "docs/s A", "docs/s B", "out A", "out B", "memory A", "memory B")
+    head += ("cost A", "cost B") if priced else ()
     return Figures("Time of workers, speed, bytes handed on and peak memory", head, rows)
 
 

@@ -185,10 +185,15 @@
     });
   });
 
-  // A link to something folded opens it; print opens all.
+  // A link to something folded opens it; print opens stages and what is short in them, for as long as it lasts.
   const open = (target) => { for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true; };
   const follow = () => { const target = document.getElementById(decodeURIComponent(location.hash.slice(1))); if (target) { open(target); target.scrollIntoView(); } };
   window.addEventListener("hashchange", follow);
   if (location.hash) follow();
-  window.addEventListener("beforeprint", () => document.querySelectorAll("details:not(.numbers)").forEach((its) => { its.open = true; }));
+  let opened = [];
+  window.addEventListener("beforeprint", () => {
+    opened = [...document.querySelectorAll("details.stage:not([open]), details.fold:not(.long):not([open])")];
+    opened.forEach((its) => { its.open = true; });
+  });
+  window.addEventListener("afterprint", () => opened.forEach((its) => { its.open = false; }));
 })();

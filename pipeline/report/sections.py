@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipeline.words import as_bytes, as_number, as_rate, as_seconds, as_share, plain
+from pipeline.words import as_amount, as_bytes, as_number, as_rate, as_seconds, as_share, as_tokens, plain
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ TOPICS = {  # in the order of the page: title, and what it is about
     "curriculum": ("Curriculum", "In which order training sees the documents."),
     "packing": ("Packing", "How documents fill rows, which of them were cut, and what lies in the shards."),
     "tokens": ("Tokens", "What the tokenizer makes of each language and source."),
+    "ablations": ("Ablations", "Whether models that learned from this data got better, arm by arm, beside a control."),
 }
 
 
@@ -93,7 +94,14 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"number": as_number, "seconds": as_seconds, "bytes": as_bytes, "moment": moment}
+    made.filters |= {
+        "number": as_number,
+        "seconds": as_seconds,
+        "bytes": as_bytes,
+        "tokens": as_tokens,
+        "money": as_amount,
+        "moment": moment,
+    }
     made.tests |= {"web": is_web}
     made.globals |= {"share": as_share, "rate": as_rate}
     return made

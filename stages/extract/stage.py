@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -53,12 +54,15 @@ class Extract(Rewrite):
         pages = columns.column("html")
         no_source, too_deep, empty = (np.zeros(len(batch), dtype=bool) for _ in range(3))
         no_page = {reason: np.zeros(len(batch), dtype=bool) for reason in REASONS}
+        seconds = np.zeros(len(batch))
         for row, text in enumerate(texts):
+            start = time.perf_counter()
             html = pages[row].as_py()  # one at a time: the pages of a batch may be larger than its text by far
             if html is None:
                 no_source[row] = not text
                 continue
             extracted = self.read(html, charsets[row], urls[row])
+            seconds[row] = time.perf_counter() - start
             if extracted is None:
                 too_deep[row], texts[row] = True, None
                 continue
@@ -75,7 +79,7 @@ class Extract(Rewrite):
             verdict.drop(where, reason)
         verdict.drop(empty, "no_text")
         done = with_columns(batch, {"text": column_of(texts, pa.string()), "meta": column_of(metas, pa.string())})
-        return Applied(done.drop_columns(PAGE.names), verdict)
+        return Applied(done.drop_columns(PAGE.names), verdict, seconds)
 
     def read(self, html: bytes, charset: str | None, url: str | None) -> Extracted | None:
         """What the engine makes of one page; None where it is nested too deep for it."""

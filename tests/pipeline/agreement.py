@@ -31,6 +31,7 @@ def of_record(record: dict[str, Any]) -> Facts:
             facts["source", stage["name"], "records"] = count["docs_in"]
         else:
             facts["left", stage["name"]] = sum(alive.values())
+    facts |= {("text", source): its["text_bytes"] for stage in record["stages"] for source, its in stage["sources"].items() if its["kept"]}
     return facts | {("source", source, "kept"): kept for source, kept in alive.items()}
 
 
@@ -43,8 +44,10 @@ def of_funnel(seen: dict[str, Any]) -> Facts:
         levels = [level for level in seen["funnel"] if level["stage"] == stage]
         facts |= {(stage, level["source"], "kept"): level["left"] for level in levels}
         alive |= {level["source"]: level["left"] for level in levels}
+        facts |= {("text", level["source"]): level["text_bytes"] for level in levels if level["left"]}
         if stage not in readers:
             facts["left", stage], facts["gone", stage] = sum(alive.values()), sum(level["gone"] for level in levels)
+    assert seen["totals"]["text_bytes"] == sum(n for key, n in facts.items() if key[0] == "text")
     assert seen["totals"]["kept"] == sum(alive.values())
     return facts | {("source", source, "kept"): kept for source, kept in alive.items()}
 
@@ -66,18 +69,22 @@ def of_parquet(out: Path, record: dict[str, Any]) -> Facts:
                 sources[row["uid"]] = row["source"]
                 gone[row["stage"], row["source"], row["reason"]] += 1
     written: set[int] = set()
+    text: Counter[str] = Counter()  # bytes that were written
     for path in out.glob("legs/*/*.documents.parquet"):
         table = pq.read_table(path, columns=["uid", "source"])
         sources |= dict(zip(table["uid"].to_pylist(), table["source"].to_pylist(), strict=True))
     sinks = [stage["name"] for stage in record["stages"] if stage["kind"] == "sink"]
     for path in (path for sink in sinks for path in out.glob(f"{sink}/*.parquet")):
-        table = pq.read_table(path, columns=["uid"])
+        table = pq.read_table(path, columns=["uid", "text"])
         written |= set(table["uid"].to_pylist())
         sources |= {uid: sources.get(uid) or only_source(record) for uid in table["uid"].to_pylist()}
+        for uid, written_text in zip(table["uid"].to_pylist(), table["text"].to_pylist(), strict=True):
+            text[sources[uid]] += len(written_text.encode())
     alive = Counter({stage["name"]: 0 for stage in record["stages"] if stage["kind"] == "read"})
     alive.update(source for uid, source in sources.items() if uid not in rejected)
     assert written == {uid for uid in sources if uid not in rejected} and written
     facts: Facts = {("source", source, "kept"): kept for source, kept in alive.items()}
+    facts |= {("text", source): size for source, size in text.items()}
     for stage in reversed(record["stages"]):
         name, passing = stage["name"], list(stage["sources"])
         if stage["kind"] == "read":
@@ -186,7 +193,9 @@ def disagreements(out: Path, inspected: dict[str, Any]) -> list[str]:
     }
     readers = {stage["name"] for stage in record["stages"] if stage["kind"] == "read"}
     wanted = {
-        key for key in places["run.json"] if key[1] in ("in", "kept", "dropped", "quarantined", "reason") or key[0] in ("left", "source")
+        key
+        for key in places["run.json"]
+        if key[1] in ("in", "kept", "dropped", "quarantined", "reason") or key[0] in ("left", "source", "text")
     }
     found = []
     for key in sorted(set().union(*places.values()), key=str):
@@ -194,6 +203,7 @@ def disagreements(out: Path, inspected: dict[str, Any]) -> list[str]:
         if len(set(said.values())) > 1:
             found.append(f"{key}: {said}")
         unknown = set(places) - said.keys() - ({"Parquet"} if key[0] in readers or key[-1] == "records" else set())
+        unknown -= {"report.html"} if key[0] == "text" else set()  # which rounds it to kilobytes
         if key in wanted and unknown:
             found.append(f"{key}: not in {', '.join(sorted(unknown))}")
     return found

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import outfolder
 import pytest
 from ablation_example import write_example
 from chromium_pages import WIDTHS, opened
@@ -21,6 +22,7 @@ from pipeline.cli import app
 from pipeline.inspect import Folder
 from pipeline.report.ablation import build_page, forests, look, page_of
 from pipeline.report.ablation_curves import LOSS, ON_THE_WAY, POINTS, Metrics, curve_of, metrics_of, top_of
+from pipeline.report.build import build_report
 from pipeline.report.charts_lines import Curve, Curves, Estimate, Forest, forest, lines
 
 HOSTILE = "<script>alert('x')</script>\x1b[31m\u202e{{ 7*7 }}\"'</style>"
@@ -201,3 +203,21 @@ def test_a_browser_shows_it_without_a_word(example: tuple[Path, dict[str, Any]],
         assert found.page.locator(".forest circle").count() == 8
     with opened(page, width, "dark", strict=False) as found:
         assert found.serious_faults() == []
+
+
+def test_a_run_shows_the_ablations_in_its_folder(example: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    """Verdicts with the way to each page; one that is torn says so; names are anyone's."""
+    run = outfolder.make(tmp_path / "run")
+    assert "topic-ablations" not in build_report(str(run))
+    for name in ("one <b>", "two"):
+        (run / "ablations" / name).mkdir(parents=True)
+    record = example[1]
+    (run / "ablations/one <b>/ablation.json").write_text(json.dumps(record | {"name": f"ours {outfolder.HOSTILE}"}))
+    (run / "ablations/two/ablation.json").write_text('{"name": "torn", "ar')
+    page = build_report(str(run))
+    assert 'href="ablations/one%20%3Cb%3E/ablation.html"' in page and "ablations/two/ablation.json cannot be read" in page
+    shown = page[page.index('id="topic-ablations"') :]
+    assert (
+        all(arm["name"] in shown and (arm["verdict"] or {"word": "failed"})["word"] in shown for arm in record["arms"]) and record["arms"]
+    )
+    assert "<script>alert" not in page and "&lt;script&gt;alert" in shown

@@ -1,0 +1,41 @@
+"""What a run is loud about: stages that took more than they say they would, documents that broke a stage, sources that are damaged or empty."""
+
+from __future__ import annotations
+
+from pipeline.counts import Account
+from pipeline.plan import Plan
+from pipeline.recipe import Source
+
+
+def alarms(plan: Plan, account: Account) -> list[str]:
+    """All alarms of a run that has ended."""
+    found = alarms_of_stages(plan, account)
+    for name, thing in plan.stage_order():
+        if not isinstance(thing, Source):
+            continue
+        read = account.total(name)
+        if read.quarantined:
+            found.append(f"{name}: {read.quarantined:,} damaged record{'s' if read.quarantined > 1 else ''} in its files")
+        if read.kept == 0:
+            found.append(f"{name} gave no documents")
+    return found
+
+
+def alarms_of_stages(plan: Plan, account: Account) -> list[str]:
+    """Stages that took more of a source than they say they would, and what broke them; while the run goes on too."""
+    found = []
+    for name, thing in plan.stage_order():
+        if isinstance(thing, Source):
+            continue
+        for origin, count in sorted(account.stages.get(name, {}).items()):
+            gone = count.docs_in - count.kept
+            if count.docs_in and gone / count.docs_in > thing.stage.expect_drops:
+                most = max([*count.dropped.items(), ("quarantined", count.quarantined)], key=lambda x: x[1])
+                found.append(
+                    f"{name} dropped {gone / count.docs_in:.0%} of {origin} ({gone:,} of {count.docs_in:,}), most as {most[0]}; it expects {thing.stage.expect_drops:.0%} at most"
+                )
+            if count.quarantined:
+                found.append(
+                    f"{name} quarantined {count.quarantined:,} document{'s' if count.quarantined > 1 else ''} of {origin} that broke it"
+                )
+    return found

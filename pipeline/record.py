@@ -1,0 +1,84 @@
+"""run.json: the recipe as resolved, versions, the machine, and every stage with its counts, times and cost."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+from typing import Any
+
+import psutil
+
+from pipeline.counts import Account
+from pipeline.plan import Plan
+from pipeline.recipe import Prices, Recipe, Source
+from pipeline.slowest import Slowest
+from stages.stage import Annotate, Global, Reader, Rule, Sink, Stage
+
+PACKAGES = ("gristmill", "pyarrow", "numpy", "dask", "distributed", "resiliparse", "xxhash", "pydantic")
+# All of a record that a clock, a machine or a price decides.
+TIMELY = {"seconds", "started", "finished", "peak_memory", "machine", "joules", "slowest", "cost"}
+
+
+def record_of(recipe: Recipe, plan: Plan, account: Account, slowest: Slowest, workers: int, facts: dict[str, Any]) -> dict[str, Any]:
+    """The record of a run that is done; `facts` are what only the run itself knows."""
+    prices = recipe.head.prices
+    stages = []
+    for name, thing in plan.stage_order():
+        stage = thing.reader.stage if isinstance(thing, Source) else thing.stage
+        stages.append(entry(name, stage, account, slowest, prices))
+    return {
+        "name": recipe.name,
+        "status": "done",
+        "gristmill": version("gristmill"),
+        "recipe": recipe.resolved(),
+        "versions": {name: version(name) for name in PACKAGES} | {"python": platform.python_version()},
+        "machine": {
+            "system": platform.platform(),
+            "cores": psutil.cpu_count(logical=True),
+            "memory": psutil.virtual_memory().total,
+            "workers": workers,
+        },
+        **facts,
+        "cost": cost_of(stages, facts["joules"], prices),
+        "stages": stages,
+    }
+
+
+def entry(name: str, stage: Stage, account: Account, slowest: Slowest, prices: Prices | None) -> dict[str, Any]:
+    """One stage. Its cost is of the seconds in which workers were at it, whenever that was."""
+    total = account.total(name).plain()
+    return {
+        "name": name,
+        "stage": stage.recipe_name(),
+        "kind": kind_of(stage),
+        "about": (type(stage).__doc__ or "").strip().split("\n")[0],
+        "settings": stage.model_dump(mode="json", exclude_none=True),
+        "adds": list(stage.added),
+        **total,
+        "peak_memory": account.peak_memory.get(name, 0),
+        "slowest": slowest.by_stage.get(name, []),
+        "cost": None if prices is None else round(total["seconds"] / 3600 * (prices.gpu_hour if stage.gpu else prices.core_hour), 6),
+        "sources": {source: count.plain() for source, count in sorted(account.stages.get(name, {}).items())},
+    }
+
+
+def cost_of(stages: list[dict[str, Any]], joules: float | None, prices: Prices | None) -> dict[str, Any] | None:
+    """What the whole cost at the recipe's prices; None where it names none."""
+    if prices is None:
+        return None
+    energy = (joules or 0.0) / 3.6e6 * prices.kilowatt_hour
+    return {"amount": round(sum(its["cost"] for its in stages) + energy, 6), "currency": prices.currency}
+
+
+def without_times(data: Any) -> Any:
+    """A record less what differs between two runs that did the same."""
+    if isinstance(data, dict):
+        return {k: without_times(v) for k, v in data.items() if k not in TIMELY}
+    return [without_times(v) for v in data] if isinstance(data, list) else data
+
+
+def kind_of(stage: Stage) -> str:
+    for kind, name in ((Reader, "read"), (Global, "global"), (Sink, "sink"), (Rule, "rule"), (Annotate, "annotate")):
+        if isinstance(stage, kind):
+            return name
+    return "rewrite"

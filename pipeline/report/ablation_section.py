@@ -1,0 +1,54 @@
+"""Ablations in a run's report: the verdicts of those that lie in its folder, below ablations/, with the way to each page."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from pipeline.figures import Figures
+from pipeline.inspect import Folder
+from pipeline.report.ablation import said_of
+from pipeline.report.blend import table
+from pipeline.report.sections import Section, fragment
+from pipeline.words import as_number
+
+PLACE = "ablations"
+
+
+def ablations(folder: Folder) -> list[Section]:
+    """One for each, by name of its folder; one that cannot be read says so."""
+    found = []
+    for name in folder.names(PLACE):
+        path = f"{PLACE}/{name}/ablation.json"
+        if folder.has(path):
+            try:
+                html = verdicts(folder.json(path), name)
+            except (ValueError, LookupError, TypeError, AttributeError):
+                html = fragment("<p>{{ path }} cannot be read.</p>", {"path": path})
+            found.append(Section(name, html, topic="ablations"))
+    return found
+
+
+def verdicts(record: dict[str, Any], name: str) -> Markup:
+    arms = [said_of(arm, record) for arm in record.get("arms") or []]
+    heads = tuple(dict.fromkeys(head for arm in arms for head, _ in arm.figures))
+    rows = [(arm.name, f"{arm.mark} {arm.word}", arm.why, *(dict(arm.figures).get(head, "–") for head in heads)) for arm in arms]
+    values = {
+        "record": record,
+        "protocol": (record.get("protocol") or {}).get("name"),
+        "tokens": as_number(record.get("tokens")),
+        "seeds": len(record.get("seeds") or []),
+        "table": table(Figures("Arm less control", ("arm", "verdict", "why", *heads), rows, words=3)),
+        "page": f"{PLACE}/{quote(name, safe='')}/ablation.html",
+    }
+    return fragment(VERDICTS, values)
+
+
+VERDICTS = """\
+<h3 dir="auto"><a href="{{ page }}">{{ record.name }}</a></h3>
+{% if record.description %}<p dir="auto">{{ record.description }}</p>{% endif %}
+<p class="soft">{{ protocol }}, {{ tokens }} tokens a run, {{ seeds }} seeds</p>
+<div class="scroll" role="region" aria-label="Verdicts of {{ record.name }}" tabindex="0">{{ table }}</div>
+"""
