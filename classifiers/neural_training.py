@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -28,11 +28,12 @@ from classifiers.training_sets import LabelledTexts, held_out, labelled_texts
 from trainer import checkpoint
 from trainer.optim import AdamW, update
 from trainer.parallel import ALONE, Ranks
-from trainer.precision import Precision, computing, usual_precision
+from trainer.precision import computing, usual_precision
 from trainer.schedule import Schedule
 
 Array = np.ndarray[Any, Any]
 Log = Callable[[Json], None]
+Precision = Literal["float32", "bf16"]  # fp16 would need a loss scale, which updates of judges do not have
 
 
 FASTER_HEADS = AdamW(rate=3e-4, faster=(("heads.", 3.0),))
@@ -55,6 +56,12 @@ class NeuralRecipe:
     patience: int | None = None
     checkpoint_every: int = 500
     held_out: float = 0.1  # share of the groups
+
+    def __post_init__(self) -> None:
+        if self.precision not in (None, *get_args(Precision)):
+            raise JudgeError(
+                f"precision {self.precision!r}: judges are trained in {' or '.join(get_args(Precision))}; None is what is usual on the device"
+            )
 
 
 @dataclass(frozen=True)

@@ -167,7 +167,7 @@ class WarmUp(Schedule):
     def advice(self) -> str:
         return (
             "Keep your usual learning rate and its own warm-up (much shorter than this one); the rest of training sees the data in random "
-            "order, so any decay does. The form of which most is kept at the end: up to +3.5 % (Zhang et al.)."
+            "order, so any decay does. Of the orders that were tried, the one whose gain lasts: up to +3.5 % at the end of training (Zhang et al.)."
         )
 
 

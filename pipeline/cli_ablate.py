@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from pipeline.errors import RecipeError, RunFailed
-from pipeline.screen import console
+from pipeline.screen import console, escape
 
 
 def ablate(
@@ -21,6 +20,14 @@ def ablate(
     workers: Annotated[
         int | None,
         typer.Option("--workers", min=0, help="processes: a GPU each by default, or two cores each; 0: here, one run after another"),
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            "--scheduler",
+            help="a Dask scheduler that is there already, tcp://host:port; its workers see the same folders, those with a GPU say --resources GPU=1. "
+            "Its wire is unauthenticated pickle: use TLS beyond this machine",
+        ),
     ] = None,
     only: Annotated[str | None, typer.Option("--only", help="only this arm, beside the control", metavar="ARM")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="check everything and say what would run, and about how long")] = False,
@@ -41,15 +48,15 @@ def ablate(
     loaded = load(plan)
     if only is not None:
         one_arm(loaded, only)  # says so if there is no such arm
-    folder, crew = loaded.out(str(out) if out else None).resolve(), crew_of(workers)
+    folder, crew = loaded.out(str(out) if out else None).resolve(), crew_of(workers, scheduler)
     screen = console(stderr=True)
     if dry_run:
-        from pipeline.ablate.estimate import flops_of_all, speed_here
+        from pipeline.ablate.estimate import flops_of_all, speed_of
 
         ready = Prepared(one_arm(loaded, only) if only else loaded, folder, crew, lambda line: screen.print(escape(line), soft_wrap=True))
         for warning in ready.warnings:
             screen.print(f"[yellow]warning[/yellow]  {escape(warning)}", soft_wrap=True)
-        console().print(foreseen(ready, flops_of_all(ready), speed_here(crew.device, crew.threads)))
+        console().print(foreseen(ready, flops_of_all(ready), speed_of(crew)))
         return
     try:
         record = run(loaded, folder, crew, Face(folder) if as_json else face_for(folder, screen), only)

@@ -5,7 +5,8 @@ sees to either side, -1 for no limit: (-1, -1) sees all, (-1, 0) is causal, (64,
 fewer queries than keys, its last query stands at its last key (as in flash attention).
 
 On CUDA in half precision: flash-attn-4 where it is installed and the card is Hopper or later (`fastest`; measured 1.4 to 1.8 times the next, forward and
-backward, by benchmarks/gpu_kernels.py), else `varlen_attn` of torch 2.11 (flash attention 2). Elsewhere: torch's own attention, sequences of one length at a time.
+backward, by benchmarks/gpu_kernels.py), else `varlen_attn` of torch 2.11 (flash attention 2: Ampere and later), else flex_attention (`trainer.flex`).
+Elsewhere, and in float32: torch's own attention, sequences of one length at a time.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ Attend = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, int, int, Window], Te
 
 _SAYS_GROUPS = torch.__version__ >= torch.torch_version.TorchVersion("2.12")  # before, grouped heads are taken as they come
 
+AMPERE, HOPPER = 8, 9  # compute capability
 EVERYTHING: Window = (-1, -1)
 CAUSAL: Window = (-1, 0)
 
@@ -118,8 +120,16 @@ def _flash4_window(left: int, right: int) -> dict[str, Any]:
 
 def fastest(device: torch.device) -> Attend:
     """The one that measured fastest of those that are present. Import errors of a package that is there are not hidden."""
-    hopper = device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 9
-    return attend_flash4 if hopper and find_spec("flash_attn") and find_spec("flash_attn.cute") else attend
+    if device.type != "cuda":
+        return attend
+    generation = torch.cuda.get_device_capability(device)[0]
+    if generation >= HOPPER and find_spec("flash_attn") and find_spec("flash_attn.cute"):
+        return attend_flash4
+    if generation >= AMPERE:
+        return attend
+    from trainer.flex import attend_flex  # half a second to import
+
+    return attend_flex
 
 
 def attend_by_length(

@@ -26,6 +26,7 @@ from tokenizers import Tokenizer
 from shards.pieces import piece_starts
 from shards.rows import Rows
 from trainer.model import Decoder
+from trainer.parallel import ALONE, Ranks
 from trainer.scoring import STEP_TOKENS, Piece, plain_tokenizer, scored, tokenised
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -71,9 +72,12 @@ def bits_per_byte(
     stride: int | None = None,
     ids: Sequence[str] | None = None,
     step_tokens: int = STEP_TOKENS,
+    ranks: Ranks = ALONE,
 ) -> Measured:
     """Of texts that are measured once; make `HeldOut` of those that are measured again and again."""
-    return HeldOut.of(texts, domains, tokenizer, row_length, before=before, stride=stride, ids=ids).measured(model, device, step_tokens)
+    return HeldOut.of(texts, domains, tokenizer, row_length, before=before, stride=stride, ids=ids).measured(
+        model, device, step_tokens, ranks
+    )
 
 
 @dataclass(frozen=True)
@@ -118,8 +122,10 @@ class HeldOut:
             tuple(ids),
         )
 
-    def measured(self, model: Decoder, device: torch.device | str, step_tokens: int = STEP_TOKENS) -> Measured:
-        nats = np.bincount(self.document, scored(model, self.pieces, device, step_tokens).nats, len(self.bytes)).astype(np.float64)
+    def measured(self, model: Decoder, device: torch.device | str, step_tokens: int = STEP_TOKENS, ranks: Ranks = ALONE) -> Measured:
+        """`ranks` share the work, and all have the whole of it (`trainer.scoring.scored`)."""
+        scores = scored(model, self.pieces, device, step_tokens, ranks)
+        nats = np.bincount(self.document, scores.nats, len(self.bytes)).astype(np.float64)
         nats += np.where(self.unforeseen, math.log(model.shape.vocabulary), 0.0)
         return Measured(nats / math.log(2), self.bytes, self.tokens, self.domains, self.ids)
 

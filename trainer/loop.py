@@ -239,7 +239,7 @@ class Run:
                 f"{self.loader.shards.folder}: the rows end after {update:,} of {self.training.updates:,} updates ({left_out:,} batches were left out); "
                 "give the loader more epochs"
             )
-        norm = self.stepper.step(share, limits[1])
+        norm = self.stepper.step(share, torch.where(counts[0] > 0, limits[1], -math.inf))  # without a target nothing moves, nor decays
         accepted = self.watch.judged(mean, norm, limits, counts[0])
         self.pending.append((update, read, share, torch.stack([mean, norm.double(), accepted.double(), *counts.double(), *limits])))
         self.progress.update = update + 1

@@ -26,6 +26,7 @@ import torch
 from tokenizers import Tokenizer
 
 from trainer.model import Decoder
+from trainer.parallel import ALONE, Ranks
 from trainer.scoring import STEP_TOKENS, Piece, plain_tokenizer, scored, tokenised
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -154,14 +155,15 @@ def answers(
     *,
     before: int | None = None,
     step_tokens: int = STEP_TOKENS,
+    ranks: Ranks = ALONE,
 ) -> Answers:
-    """All choices of all questions, packed together."""
+    """All choices of all questions, packed together; `ranks` share the work, and all have the whole of it (`trainer.scoring.scored`)."""
     pairs = [(question.context, choice) for question in questions for choice in question.choices]
     whose = [question.id for question in questions for _ in question.choices]
     encoded = encoded_pairs(
         pairs, plain_tokenizer(tokenizer), before, row_length, lambda i: f"question {whose[i]!r}: choice {pairs[i][1]!r}"
     )
-    log_probs = -pair_scores(model, encoded, device, step_tokens)[0]
+    log_probs = -pair_scores(model, encoded, device, step_tokens, ranks)[0]
     cuts = np.cumsum([len(question.choices) for question in questions])[:-1]
     sizes = np.array([len(choice.encode()) for _, choice in pairs], np.int64)
     tokens = np.array([pair.asked for pair in encoded], np.int64)
@@ -206,11 +208,13 @@ def _cut(context: Array, whole: Array) -> int:
     return int(unlike[0]) if len(unlike) else len(whole)
 
 
-def pair_scores(model: Decoder, pairs: Sequence[Pair], device: torch.device | str, step_tokens: int) -> tuple[Array, Array]:
+def pair_scores(
+    model: Decoder, pairs: Sequence[Pair], device: torch.device | str, step_tokens: int, ranks: Ranks = ALONE
+) -> tuple[Array, Array]:
     """-log p of what is asked for in nats, and whether each token of it is the likeliest."""
     alone = np.array([pair.asked == len(pair.tokens) for pair in pairs], bool)  # the first token is asked for and nothing stands before it
     some = [i for i, pair in enumerate(pairs) if len(pair.tokens) > 1]
-    found = scored(model, [Piece(pairs[i].tokens, max(1, len(pairs[i].tokens) - pairs[i].asked)) for i in some], device, step_tokens)
+    found = scored(model, [Piece(pairs[i].tokens, max(1, len(pairs[i].tokens) - pairs[i].asked)) for i in some], device, step_tokens, ranks)
     nats, greedy = np.where(alone, math.log(model.shape.vocabulary), 0.0), ~alone
     nats[some] += found.nats
     greedy[some] &= found.greedy

@@ -81,7 +81,6 @@ def update(
     share: float,
     clip: float,
     ranks: Ranks = ALONE,
-    masters: Masters | None = None,
 ) -> Update:
     """One step of the optimiser at `share` of the peak rate. `learning` are the model's parameters; `losses` is read lazily, one graph at a time.
 
@@ -102,13 +101,8 @@ def update(
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
     ranks.sum_gradients(learning)
-    if masters:
-        masters.take_gradients()
-        learning = masters.masters
     norm = clipped(learning, clip)
     stepped(optimizer, norm)
-    if masters:
-        masters.give_weights()
     return Update(total, norm)
 
 

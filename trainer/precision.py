@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 Precision = Literal["float32", "bf16", "fp16"]
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -24,35 +24,14 @@ def computing(device: torch.device, precision: Precision) -> AbstractContextMana
     return torch.autocast(device.type, HALF[precision]) if precision in HALF else nullcontext()
 
 
-def usual_precision(device: torch.device) -> Precision:
+def usual_precision(device: torch.device) -> Literal["float32", "bf16"]:
     return "bf16" if device.type == "cuda" else "float32"
 
 
-class Masters:
-    """Float32 copies of a model's parameters, which the optimiser steps on in their place."""
+class Masters(Protocol):
+    """What an optimiser steps on in the place of a weight (`trainer.offload.MastersOf`)."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.weights: Sequence[Tensor] = [p for p in model.parameters() if p.requires_grad]
-        self.masters: Sequence[Tensor] = [p.detach().float().clone().requires_grad_() for p in self.weights]
-        self._of = {id(weight): master for weight, master in zip(self.weights, self.masters, strict=True)}
-
-    def of(self, weight: Tensor) -> Tensor:
-        return self._of[id(weight)]
-
-    def named(self, model: nn.Module) -> dict[str, Tensor]:
-        """As a checkpoint keeps them."""
-        return {name: self.of(p) for name, p in model.named_parameters() if p.requires_grad}
-
-    def take_gradients(self) -> None:
-        """Moves the gradients of the weights to the masters."""
-        for weight, master in zip(self.weights, self.masters, strict=True):
-            master.grad = None if weight.grad is None else weight.grad.float()
-            weight.grad = None
-
-    @torch.no_grad()
-    def give_weights(self) -> None:
-        """Rounds the masters into the weights."""
-        torch._foreach_copy_(list(self.weights), list(self.masters))
+    def of(self, weight: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 Logits of evaluation are float32 whatever the model computes in (bf16 logits are off by up to 0.4 %, which is more than many ablations differ by), and only
 those that are asked for are made. Sums are float64. Pieces are packed in an order that depends on their content alone: longest first, so that neighbours
-are alike and memory is at its largest first, and the same pieces in another order give the same bits.
+are alike and memory is at its largest first, and the same pieces in another order give the same bits. Ranks share these packs, and each pack is
+the same whoever does it, so that any number of ranks gives the bits of one.
 
 T tokens, A asked for, C hidden width, V vocabulary.
 """
@@ -19,8 +20,10 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from shards.batch import NO_LABEL
+from trainer.flops import flops_of
 from trainer.model import Decoder
 from trainer.packed import Packed, bound
+from trainer.parallel import ALONE, Ranks, device_of_messages
 
 STEP_TOKENS = 16_384  # of a forward pass
 LOGITS = 1 << 27  # that exist at once: 512 MB
@@ -62,13 +65,22 @@ def tokenised(texts: Sequence[str], tokenizer: Tokenizer) -> list[Array]:
 
 
 @torch.no_grad()
-def scored(model: Decoder, pieces: Sequence[Piece], device: torch.device | str, step_tokens: int = STEP_TOKENS) -> Scores:
-    """Each piece alone, whatever it is packed with, to rounding. `step_tokens` is a bound unless one piece is longer."""
+def scored(
+    model: Decoder, pieces: Sequence[Piece], device: torch.device | str, step_tokens: int = STEP_TOKENS, ranks: Ranks = ALONE
+) -> Scores:
+    """Each piece alone, whatever it is packed with, to rounding. `step_tokens` is a bound unless one piece is longer.
+
+    `ranks` share the work, and all have the whole of it: every one must ask for the same pieces. Of ranks that share layers, these are those of
+    `Grid.data`. A model that is cut over the ranks is put together by all at once, so each makes as many passes: who has fewer does its first one again.
+    """
     nats, greedy = np.zeros(len(pieces)), np.ones(len(pieces), bool)
     _check(model, pieces)
     order = sorted(range(len(pieces)), key=lambda i: (-len(pieces[i].tokens), pieces[i].tokens.tobytes(), pieces[i].first))
     lengths = [len(pieces[i].tokens) - 1 for i in order]
-    for start, stop in _runs(lengths, step_tokens, over=False):
+    runs = list(_runs(lengths, step_tokens, over=False))
+    shares = dealt([flops_of(model.shape, np.array(lengths[start:stop])).total for start, stop in runs], ranks.count)
+    for number in _as_many(shares, ranks.rank):
+        start, stop = runs[number]
         places = order[start:stop]
         some = [pieces[i] for i in places]
         packed, asked_A, targets_A = _packed(some)
@@ -78,7 +90,35 @@ def scored(model: Decoder, pieces: Sequence[Piece], device: torch.device | str, 
         starts = np.cumsum(counts) - counts
         nats[places] = np.add.reduceat(losses.double().cpu().numpy(), starts)
         greedy[places] = np.logical_and.reduceat(hits.cpu().numpy(), starts)
-    return Scores(nats, greedy)
+    return _gathered(nats, greedy, [i for number in shares[ranks.rank] for i in order[slice(*runs[number])]], ranks)
+
+
+def dealt(costs: Sequence[float], count: int) -> list[list[int]]:
+    """The dearest first, each to whoever has least so far: numbers of the costs, in order, by rank."""
+    shares: list[list[int]] = [[] for _ in range(count)]
+    sums = [0.0] * count
+    for number in sorted(range(len(costs)), key=lambda i: -costs[i]):
+        rank = sums.index(min(sums))
+        shares[rank].append(number)
+        sums[rank] += costs[number]
+    return [sorted(share) for share in shares]
+
+
+def _as_many(shares: Sequence[Sequence[int]], rank: int) -> list[int]:
+    """What this rank does, with something again until it makes as many passes as any."""
+    passes = max(map(len, shares))
+    mine = list(shares[rank])
+    return mine + [mine[0] if mine else 0] * (passes - len(mine))
+
+
+def _gathered(nats: Array, greedy: Array, mine: Sequence[int], ranks: Ranks) -> Scores:
+    """Everyone's on all ranks: what others have done is 0 here, so that sums are what each found, bit for bit."""
+    if ranks.count == 1:
+        return Scores(nats, greedy)
+    both = np.zeros((2, len(nats)))
+    both[:, mine] = nats[mine], greedy[mine]
+    found = ranks.summed(torch.from_numpy(both).to(device_of_messages(ranks))).cpu().numpy()
+    return Scores(found[0], found[1] > 0)
 
 
 def _check(model: Decoder, pieces: Sequence[Piece]) -> None:

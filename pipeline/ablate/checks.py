@@ -11,7 +11,8 @@ from pathlib import Path
 
 from pipeline.ablate.evaluation import tokenizer_of
 from pipeline.ablate.facts import read_facts, write_facts
-from pipeline.ablate.feeding import SetSize, blended, epochs_of, size_of
+from pipeline.ablate.feeding import SetSize, epochs_of, shares_of_rows, size_of
+from pipeline.ablate.length import Length, length_of, stages_of, too_small
 from pipeline.ablate.plan import CONTROL, Loaded
 from pipeline.errors import RecipeError, RunFailed
 from pipeline.fingerprint import stamp
@@ -35,6 +36,7 @@ class Checked:
     fingerprints: dict[str, str]  # of those that could be opened
     sizes: dict[str, SetSize]  # after simulated epoching
     share: float  # of every set that simulated epoching keeps
+    length: Length
     meta: ShardMeta
     shape: Shape
     tokenizer: Path
@@ -47,7 +49,6 @@ class Checked:
 
 def checked(loaded: Loaded, out: Path, note: Callable[[str], None]) -> Checked:
     plan = loaded.plan
-    share = plan.tokens / plan.stands_for if plan.stands_for else 1.0
     needed = list(
         dict.fromkeys([*plan.control, *((plan.base.mix or {}) if plan.base else {}), *(n for mix in plan.arms.values() for n in mix)])
     )
@@ -76,6 +77,8 @@ def checked(loaded: Loaded, out: Path, note: Callable[[str], None]) -> Checked:
         )
     if meta.row_length > shape.context:
         raise RunFailed(f"rows of {meta.row_length:,} tokens are longer than the model's context of {shape.context:,}")
+    length = length_of(loaded, meta.row_length)
+    share = min(1.0, length.tokens / plan.stands_for) if plan.stands_for else 1.0
     sizes = {name: size_of(each, share) for name, each in shards.items() if not faults[name]}
     problems, epochs, warnings = {}, {}, []
     for arm, mix in ((CONTROL, plan.control), *plan.arms.items()):
@@ -83,7 +86,16 @@ def checked(loaded: Loaded, out: Path, note: Callable[[str], None]) -> Checked:
         if broken:
             problems[arm] = "; ".join(broken)
             continue
-        epochs[arm] = epochs_of(weights_of(loaded, arm), plan.tokens, sizes)
+        stages = stages_of(plan, arm, length)
+        rare = [name for weights, _ in stages for name in too_small(shares_of_rows(weights, sizes))]
+        if rare and arm == CONTROL:
+            raise RecipeError(
+                f"{loaded.path}: control: {rare[0]}: less than one row in 1,000 would be of it; give it more weight, or leave it out"
+            )
+        if rare:
+            problems[arm] = f"sets.{rare[0]}: less than one row in 1,000 would be of it; give it more weight, or leave it out"
+            continue
+        epochs[arm] = epochs_of(stages, sizes)
         warnings += [
             f"{arm}: {name} is gone through {times:.1f} times; above {MOST_EPOCHS:g} repeats are worth less than new data"
             for name, times in epochs[arm].items()
@@ -103,6 +115,7 @@ def checked(loaded: Loaded, out: Path, note: Callable[[str], None]) -> Checked:
         fingerprints,
         sizes,
         share,
+        length,
         meta,
         shape,
         tokenizer,
@@ -112,14 +125,6 @@ def checked(loaded: Loaded, out: Path, note: Callable[[str], None]) -> Checked:
         epochs,
         warnings,
     )
-
-
-def weights_of(loaded: Loaded, arm: str) -> dict[str, float]:
-    """Shares of a run's tokens, over the whole run."""
-    plan = loaded.plan
-    if arm == CONTROL:
-        return blended(plan.control, {}, 0.0)
-    return blended(plan.control, plan.arms[arm], plan.protocol.new * (1 - plan.protocol.before))
 
 
 def _opened(loaded: Loaded, names: list[str], vital: list[str]) -> tuple[dict[str, ShardSet], dict[str, str]]:
@@ -148,7 +153,7 @@ def _fault(shards: ShardSet, out: Path, note: Callable[[str], None]) -> str:
     }
     if known.get(str(shards.folder)) == [shards.fingerprint, stamps]:
         return ""
-    note(f"{shards.folder}: looking at every byte of {shards.index.total('bytes') / 1e6:,.0f} MB")
+    note(f"{shards.folder}: looking at every byte of {shards.index.total('bytes') / 1e6:,.1f} MB")
     faults = verify(shards.folder)
     if faults:
         more = f" (and {len(faults) - 1:,} more faults; see gristmill verify)" if len(faults) > 1 else ""

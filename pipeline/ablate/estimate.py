@@ -7,6 +7,8 @@ import time
 import numpy as np
 
 from pipeline.ablate.run import Prepared
+from pipeline.ablate.workers import Crew, connected
+from pipeline.gpus import RESOURCE
 from trainer.flops import flops_of
 
 SIZE, TRIAL = 1024, 0.3  # of matrices; seconds
@@ -18,6 +20,16 @@ def flops_of_all(ready: Prepared) -> float:
     a_row = flops_of(ready.found.shape, np.array([meta.row_length])).total
     jobs = [*ready.jobs, *([ready.base] if ready.base else [])]
     return float(sum(job["training"]["updates"] * job["training"]["rows_per_update"] * a_row for job in jobs))
+
+
+def speed_of(crew: Crew) -> float:
+    """Of one of its workers, where these are elsewhere."""
+    if crew.scheduler is None:
+        return speed_here(crew.device, crew.threads)
+    with connected(crew.scheduler) as client:
+        resources = {RESOURCE: 1} if crew.gpus else None
+        found: float = client.submit(speed_here, crew.device, crew.threads, pure=False, resources=resources).result()
+    return found
 
 
 def speed_here(device: str, threads: int) -> float:

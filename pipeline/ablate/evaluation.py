@@ -53,6 +53,7 @@ def asked_of(loaded: Loaded) -> dict[str, Any]:
         "texts": texts,
         "choices": choices,
         "target": evaluate.target,
+        "guard": evaluate.guard,
         "points": evaluate.points,
         "point_documents": evaluate.point_documents,
     }
@@ -71,9 +72,12 @@ def documents_of(name: str, asked: Mapping[str, Any]) -> Documents:
     files = [InputFile(address, address, 0, "") for address in asked["files"]]
     wanted = [column for column in (asked["text"], asked["domain"], asked["cluster"]) if column]
     table = table_of(files, wanted)
-    for column in wanted:
-        if column not in table.column_names:
-            raise RecipeError(f"{who}: no column {column!r} in {files[0].address}; there are {', '.join(column_names(files))}")
+    missing = [column for column in wanted if column not in table.column_names]
+    if missing:
+        there = column_names(files)
+        if all(column in there for column in wanted) or not there:
+            raise RecipeError(f"{who}: {files[0].address}: is empty; at least 2 documents are needed")
+        raise RecipeError(f"{who}: no column {missing[0]!r} in {files[0].address}; there are {', '.join(there)}")
     texts = [text or "" for text in with_texts(table, asked["text"], who)[asked["text"]].to_pylist()]
     domains = _words(table, asked["domain"]) or [name] * len(texts)
     clusters = _words(table, asked["cluster"]) or [str(i) for i in range(len(texts))]

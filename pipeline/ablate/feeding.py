@@ -1,13 +1,13 @@
 """Which rows of which sets a run reads, and in which order: a pure function of the sets, the mix and the seed.
 
 Runs of one seed read a set that both have (the control's mix) in the same order: a set is shuffled by the seed and its own contents, whatever it is
-mixed with. Weights are of tokens. Simulated epoching keeps of every set the same share of its rows, by hash of the document that a row begins with, so
+mixed with. The second stage of a run goes on with each set where the first one left it, so that no row comes again before all have come. Weights are of tokens. Simulated epoching keeps of every set the same share of its rows, by hash of the document that a row begins with, so
 that a small run repeats as the large one would; a larger share keeps what a smaller one kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +21,7 @@ from shards.format import ShardMeta
 from shards.orders import Order, Shuffled
 from shards.reader import ShardSet, open_shards
 from shards.rows import Rows
-from shards.weighted import Together, Weighted
+from shards.weighted import PERIOD, Together, Weighted
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -75,19 +75,39 @@ class SeededBy:
 
 
 @dataclass(frozen=True)
+class GoneOn:
+    """An order of which the first rows were read already."""
+
+    order: Order
+    read: int
+
+    def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
+        epochs, within = np.divmod(places + epoch * rows + self.read, rows)
+        found = np.empty(len(places), np.int64)
+        for own_epoch in np.unique(epochs).tolist():
+            here = epochs == own_epoch
+            found[here] = self.order.rows_at(within[here], rows, seed, own_epoch)
+        return found
+
+    def facts(self) -> dict[str, Any]:
+        return {"name": "gone_on", "read": self.read, "order": self.order.facts()}
+
+
+@dataclass(frozen=True)
 class OneThenOther:
-    """The first `rows_before` rows of a run by one order, all after them by another."""
+    """The first `rows_before` rows of a run by one order, all after them by another, which counts from there."""
 
     before: Order
     after: Order
     rows_before: int
 
     def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
-        early = places + epoch * rows < self.rows_before
+        places = places + epoch * rows
+        early = places < self.rows_before
         found = np.empty(len(places), np.int64)
-        for order, here in ((self.before, early), (self.after, ~early)):
+        for order, here, first in ((self.before, early, 0), (self.after, ~early, self.rows_before)):
             if here.any():
-                found[here] = order.rows_at(places[here], rows, seed, epoch)
+                found[here] = order.rows_at(places[here] - first, rows, seed, 0)
         return found
 
     def facts(self) -> dict[str, Any]:
@@ -127,9 +147,19 @@ def blended(control: Mapping[str, float], arm: Mapping[str, float], new: float) 
     return found
 
 
-def epochs_of(weights: Mapping[str, float], tokens: float, sizes: Mapping[str, SetSize]) -> dict[str, float]:
-    """How often each set is gone through."""
-    return {name: weight * tokens / max(1, sizes[name].tokens) for name, weight in weights.items()}
+def shares_of_rows(weights: Mapping[str, float], sizes: Mapping[str, SetSize]) -> dict[str, float]:
+    """Weights are of tokens; rows of one set may be filled better than another's. In sum 1."""
+    rows = {name: weight / sizes[name].tokens_a_row for name, weight in weights.items()}
+    return {name: count / sum(rows.values()) for name, count in rows.items()}
+
+
+def epochs_of(stages: Iterable[tuple[Mapping[str, float], int]], sizes: Mapping[str, SetSize]) -> dict[str, float]:
+    """How often each set is gone through by stages of these weights and so many rows."""
+    found: dict[str, float] = {}
+    for weights, rows in stages:
+        for name, share in shares_of_rows(weights, sizes).items():
+            found[name] = found.get(name, 0.0) + share * rows / max(1, sizes[name].rows)
+    return found
 
 
 def rows_and_order(stages: list[dict[str, Any]], share: float, seed: int) -> tuple[Together, Order]:
@@ -140,15 +170,29 @@ def rows_and_order(stages: list[dict[str, Any]], share: float, seed: int) -> tup
     together = Together(sets)
     sizes = {folder: size_of(each, share) for folder, each in zip(folders, whole, strict=True)}
     orders: list[Order] = []
-    for number, stage in enumerate(stages):
-        mine = [folder for folder in folders if folder in stage["weights"]]
-        rows = [stage["weights"][folder] / sizes[folder].tokens_a_row for folder in mine]
-        own = [SeededBy(Shuffled(), seed_of(seed, sets[folders.index(folder)].fingerprint, number)) for folder in mine]
+    read = dict.fromkeys(folders, 0)
+    for stage in stages:
+        rows = shares_of_rows(stage["weights"], sizes)
+        mine = [folder for folder in folders if folder in rows]
+        own: list[Order] = [
+            GoneOn(SeededBy(Shuffled(), seed_of(seed, sets[folders.index(folder)].fingerprint)), read[folder]) for folder in mine
+        ]
         picked = Together([sets[folders.index(folder)] for folder in mine])
-        orders.append(Among.of(together, [folders.index(folder) for folder in mine], Weighted.of(picked, rows, own), len(picked)))
+        order = Weighted.of(picked, [rows[folder] for folder in mine], own)
+        for folder, count in zip(mine, rows_read(order, stage.get("rows", 0), seed), strict=True):
+            read[folder] += count
+        orders.append(Among.of(together, [folders.index(folder) for folder in mine], order, len(picked)))
     if len(orders) == 1:
         return together, orders[0]
     return together, OneThenOther(orders[0], orders[1], stages[0]["rows"])
+
+
+def rows_read(order: Weighted, rows: int, seed: int) -> list[int]:
+    """Of each set, by the first so many rows of an order: whole periods hold the same, the last one is looked at."""
+    periods = rows // PERIOD
+    last = order.rows_at(np.arange(periods * PERIOD, rows), sum(order.sizes), seed, 0)
+    of_last = np.bincount(np.searchsorted(np.cumsum(order.sizes), last, "right"), minlength=len(order.sizes))
+    return [periods * count + more for count, more in zip(order.counts, of_last.tolist(), strict=True)]
 
 
 @dataclass(frozen=True)
@@ -174,5 +218,5 @@ class Among:
         return {"name": "among", "firsts": list(self.firsts), "order": self.order.facts()}
 
 
-def seed_of(seed: int, fingerprint: str, stage: int) -> int:
-    return mixed_plain(xxhash.xxh3_64_intdigest(f"{fingerprint} {stage}".encode()) ^ mixed_plain(seed))
+def seed_of(seed: int, fingerprint: str) -> int:
+    return mixed_plain(xxhash.xxh3_64_intdigest(fingerprint.encode()) ^ mixed_plain(seed))

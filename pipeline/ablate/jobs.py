@@ -15,17 +15,13 @@ from typing import Any
 from pipeline.ablate.checks import Checked
 from pipeline.ablate.evaluation import identity
 from pipeline.ablate.feeding import blended
-from pipeline.ablate.plan import CONTROL, Base, Loaded, Training
+from pipeline.ablate.length import stages_of
+from pipeline.ablate.plan import CONTROL, Base, Loaded, Plan, Training
 from pipeline.errors import RecipeError
 from pipeline.fingerprint import code_of_module, digest, stamp
 
 Job = dict[str, Any]
 BASE = "base"
-
-
-def updates_of(tokens: int, rows_per_update: int, row_length: int) -> int:
-    """As many whole updates as come nearest, at least one."""
-    return max(1, round(tokens / (rows_per_update * row_length)))
 
 
 def base_job(loaded: Loaded, found: Checked, out: Path, device: str, threads: int) -> Job | None:
@@ -50,10 +46,10 @@ def arm_jobs(
     rate = plan.training.rate or rate_of(plan.base)
     jobs = []
     for seed in plan.seeds:
-        for arm, mix in ((CONTROL, plan.control), *plan.arms.items()):
+        for arm in (CONTROL, *plan.arms):
             if arm in found.problems:
                 continue
-            schedule = plan.protocol.schedule(plan.training.warmup)
+            schedule = plan.protocol.schedule(plan.training.warmup, found.length.updates)
             training = training_facts(plan.training, rate, plan.tokens, found.meta.row_length, seed, device, schedule)
             begin: dict[str, Any] = {"shape": found.shape.facts(), "seed": seed}
             if base is not None:
@@ -63,7 +59,7 @@ def arm_jobs(
             jobs.append(
                 _job(
                     out / "jobs" / arm / f"seed-{seed}", arm, seed,
-                    stages=_stages(loaded, arm, mix, found, training), share=found.share, begin=begin, training=training,
+                    stages=_stages(plan, arm, found), share=found.share, begin=begin, training=training,
                     evaluate=dict(evaluate), found=found, keep_model=plan.keep_models, device=device, threads=threads,
                 )
             )  # fmt: skip
@@ -85,7 +81,7 @@ def training_facts(
     """What `trainer.settings.Training.from_facts` reads; what the trainer would refuse is said here, before anything is trained."""
     from trainer import settings
 
-    updates = updates_of(tokens, asked.rows_per_update, row_length)
+    updates = asked.updates(tokens, row_length)
     every = max(1, updates // asked.checkpoints)
     optimizer: dict[str, Any] = {"name": asked.optimizer, "rate": rate, "weight_decay": asked.weight_decay, "clip": asked.clip}
     if asked.optimizer == "adamw":
@@ -119,13 +115,10 @@ def _of_base(asked: Training) -> dict[str, Any]:
     return {"kind": "stable", "warmup": 0.05 if asked.warmup is None else asked.warmup, "decay": 0.0, "floor": 0.0, "fall": "linear"}
 
 
-def _stages(loaded: Loaded, arm: str, mix: Mapping[str, float], found: Checked, training: dict[str, Any]) -> list[dict[str, Any]]:
-    plan, protocol = loaded.plan, loaded.plan.protocol
-    weights = blended(plan.control, mix, 0.0 if arm == CONTROL else protocol.new)
-    if not protocol.before:
-        return [_stage(weights, found)]
-    rows = round(protocol.before * training["updates"]) * training["rows_per_update"]
-    return [_stage(blended(plan.control, {}, 0.0), found) | {"rows": rows}, _stage(weights, found)]
+def _stages(plan: Plan, arm: str, found: Checked) -> list[dict[str, Any]]:
+    """The last one goes on to the end."""
+    *before, (last, _) = stages_of(plan, arm, found.length)
+    return [*(_stage(weights, found) | {"rows": rows} for weights, rows in before), _stage(last, found)]
 
 
 def _stage(weights: Mapping[str, float], found: Checked) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,6 +21,7 @@ from stages.stage import PLACEMENT, Settings
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}")
 CONTROL = "control"  # the name of its jobs
 MANY_SEEDS = 1000
+COUNT = re.compile(r"\d{1,20}(\.\d{1,20})?([eE]\+?\d{1,2})?")
 
 
 def _one_or_many(value: Any) -> Any:
@@ -28,19 +30,40 @@ def _one_or_many(value: Any) -> Any:
 
 def _mix_from(value: Any) -> Any:
     """`web` is `{web: 1}`."""
+    if not isinstance(value, str | dict) or not value:
+        raise ValueError(f"the name of a set, or a mix {{set: weight}}, was expected, not {value!r}")
     return {value: 1.0} if isinstance(value, str) else value
+
+
+def _arms_from(value: Any) -> Any:
+    if not isinstance(value, dict) or not value:
+        raise ValueError("at least one arm was expected, by name: the set, or the mix, that you ask about")
+    return value
+
+
+def _count_from(value: Any) -> Any:
+    """5e8 is a text to YAML."""
+    if not isinstance(value, str):
+        return value
+    if not COUNT.fullmatch(value):
+        raise ValueError(f"a whole number was expected, such as 500_000_000 or 5e8, not {value!r}")
+    found = Fraction(value)
+    return int(found) if found.denominator == 1 else float(found)
 
 
 def _seeds_from(value: Any) -> Any:
     """5 is 0, 1, 2, 3, 4."""
     seeds = list(range(value)) if type(value) is int and 0 < value <= MANY_SEEDS else value
-    if isinstance(seeds, list) and len(seeds) < 2:
+    if not isinstance(seeds, list | tuple):
+        raise ValueError(f"how many (2 to {MANY_SEEDS:,}), or a list of seeds, was expected, not {value!r}")
+    if len(seeds) < 2:
         raise ValueError("one seed says nothing about another; take at least 2, better 5")
     return seeds
 
 
 Paths = Annotated[tuple[str, ...], BeforeValidator(_one_or_many), Field(min_length=1)]
 Mix = Annotated[dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]], BeforeValidator(_mix_from), Field(min_length=1)]
+Count = Annotated[int, BeforeValidator(_count_from), Field(gt=0)]
 Seeds = Annotated[tuple[Annotated[int, Field(ge=0, lt=1 << 32)], ...], BeforeValidator(_seeds_from)]
 
 
@@ -103,6 +126,14 @@ class Training(Settings):
         10
     )
 
+    def updates(self, tokens: int, row_length: int) -> int:
+        """As many whole updates as come nearest, at least one: all runs of a plan have the same."""
+        return max(1, round(tokens / (self.rows_per_update * row_length)))
+
+    def tokens(self, tokens: int, row_length: int) -> int:
+        """What that comes to, padding counted."""
+        return self.updates(tokens, row_length) * self.rows_per_update * row_length
+
 
 class Base(Settings):
     """What all runs begin with: a model that is there (`model`), or one trained here (all the rest)."""
@@ -110,7 +141,7 @@ class Base(Settings):
     model: Annotated[str | None, Field(description="a Hugging Face folder of the Llama family, or a hub id")] = None
     mix: Annotated[Mix | None, Field(description="sets that it is trained on")] = None
     shape: Annotated[str | dict[str, Any] | None, Field(description="a name (10m to 8b), or the numbers of one")] = None
-    tokens: Annotated[int | None, Field(gt=0)] = None
+    tokens: Count | None = None
     seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
     training: Training | None = None
 
@@ -123,16 +154,16 @@ class Plan(Settings):
     description: str | None = None
     sets: Annotated[dict[str, str], Field(min_length=1, description="folders of token shards by name")]
     control: Annotated[Mix, Field(description="a set, or {set: weight}: what arms must beat")]
-    arms: Annotated[dict[str, Mix], Field(min_length=1)]
+    arms: Annotated[dict[str, Mix], BeforeValidator(_arms_from)]
     base: Base | None = None
     shape: Annotated[str | dict[str, Any] | None, Field(description="from_scratch: of every run")] = None
     protocol: Annotated[Protocol, BeforeValidator(protocol_from)] = Protocol(name="llama3")
-    tokens: Annotated[int, Field(gt=0, description="of each run, padding counted")]
+    tokens: Annotated[Count, Field(description="of each run, padding counted; whole updates, as many as come nearest")]
     seeds: Annotated[Seeds, Field(description="a number of them, or a list")] = (0, 1, 2, 3, 4)
     training: Training = Training()
-    stands_for: Annotated[
-        int | None, Field(gt=0, description="simulated epoching: the tokens of the large run that these runs stand for")
-    ] = None
+    stands_for: Annotated[Count | None, Field(description="simulated epoching: the tokens of the large run that these runs stand for")] = (
+        None
+    )
     evaluate: Evaluate
     confidence: Annotated[float, Field(ge=0.5, lt=1)] = CONFIDENCE
     keep_models: Annotated[bool, Field(json_schema_extra=PLACEMENT, description="keep what each run trained")] = False
@@ -160,6 +191,8 @@ class Loaded:
 
 def load(path: Path) -> Loaded:
     """A checked plan; RecipeError says where it is wrong."""
+    if not path.exists():
+        raise RecipeError(f"{path}: no such plan; recipes/ablations/candidates.yaml is one to copy")
     file = YamlFile(path)
     if not isinstance(file.data, dict):
         raise file.wrong((), "a plan is a mapping with sets, control, arms, tokens and evaluate")
@@ -167,6 +200,7 @@ def load(path: Path) -> Loaded:
         raise file.wrong((), "control is missing: without one nothing can be said of an arm. Name the set, or the mix, that arms must beat")
     plan: Plan = file.settings(Plan, file.data, ())
     _check_names(file, plan)
+    _check_arms(file, plan)
     _check_base(file, plan)
     _check_evaluate(file, plan)
     if plan.stands_for is not None and plan.stands_for < plan.tokens:
@@ -196,6 +230,20 @@ def _check_names(file: YamlFile, plan: Plan) -> None:
                 )
     if len(set(plan.seeds)) < len(plan.seeds):
         raise file.wrong(("seeds",), "a seed stands twice")
+
+
+def _check_arms(file: YamlFile, plan: Plan) -> None:
+    """Runs of one seed that read the same are the same run."""
+    known = {_shares(plan.control): "the control"}
+    for name, mix in plan.arms.items():
+        shares = _shares(mix)
+        if shares in known:
+            raise file.wrong(("arms", name), f"is the mix of {known[shares]}, so that their runs would be the same; take one of them out")
+        known[shares] = f"arms.{name}"
+
+
+def _shares(mix: dict[str, float]) -> frozenset[tuple[str, float]]:
+    return frozenset((name, round(weight / sum(mix.values()), 9)) for name, weight in mix.items())
 
 
 def _check_base(file: YamlFile, plan: Plan) -> None:
@@ -245,7 +293,8 @@ def _check_evaluate(file: YamlFile, plan: Plan) -> None:
         if name is not None and name not in known:
             near = nearest(name, known)
             raise file.wrong(
-                ("evaluate", field), f"{name}: no such; {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(known)}"
+                ("evaluate", field),
+                f"nothing that is evaluated is called {name}; {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(known)}",
             )
     if evaluate.guard is not None and evaluate.guard == evaluate.target:
         raise file.wrong(("evaluate", "guard"), "the target cannot guard itself")

@@ -56,10 +56,19 @@ class Protocol(Settings):
         """The share of a run that is the control's mix at the full rate, in all arms."""
         return (self.steady or STEADY) if self.name == "two_stage" else 0.0
 
-    def schedule(self, warmup: float | None) -> dict[str, Any]:
+    def updates_before(self, updates: int) -> int:
+        """Of a run's updates, those that come before the new data and the fall; both have one at least."""
+        if not self.before:
+            return 0
+        if updates < 2:
+            raise ValueError(f"{self.name} needs 2 updates or more, one of each stage; its tokens are {updates}")
+        return min(max(1, round(self.before * updates)), updates - 1)
+
+    def schedule(self, warmup: float | None, updates: int) -> dict[str, Any]:
         """Settings of `trainer.schedule.Schedule`."""
         if self.name == "two_stage":
-            return {"kind": "stable", "warmup": warmup or 0.0, "decay": 1 - self.before, "floor": 0.0, "fall": "linear"}
+            fall = (updates - self.updates_before(updates)) / updates
+            return {"kind": "stable", "warmup": warmup or 0.0, "decay": fall, "floor": 0.0, "fall": "linear"}
         return {"kind": "linear", "warmup": (0.05 if self.from_scratch else 0.0) if warmup is None else warmup, "floor": 0.0}
 
 

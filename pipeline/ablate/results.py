@@ -10,16 +10,17 @@ import platform
 from collections.abc import Sequence
 from typing import Any
 
-from mixing.paired import errors
-from mixing.verdict import holm, relative, verdict
+from mixing.paired import Errors, errors
+from mixing.verdict import holm, over, relative, verdict
 from pipeline.ablate.jobs import Job
+from pipeline.ablate.length import Length, weights_of
 from pipeline.ablate.measures import Measure, Scores, centred_error, compared, difference_facts, levels_of, measures_of
 from pipeline.ablate.plan import CONTROL, Plan
 from pipeline.ablate.work import Result
 
 VERSION = 1
 OF_JOB = (
-    "loss", "updates", "tokens", "counted", "seconds", "tokens_per_second", "joules", "peak_memory", "refused", "seconds_measuring", "device",
+    "loss", "updates", "tokens", "counted", "seconds", "tokens_per_second", "joules", "peak_memory", "refused", "seconds_measuring", "measured_in", "device",
 )  # fmt: skip
 
 
@@ -68,36 +69,50 @@ def arms_of(plan: Plan, scores: Scores, problems: dict[str, str]) -> tuple[list[
     judged = [arm for arm in plan.arms if arm not in problems and len(seeds[arm]) >= 2]
     chances = holm([errors(compared(scores, arm, seeds[arm], target)).chance() for arm in judged])
     adjusted = dict(zip(judged, chances, strict=True))
+    guards = _guards(plan, scores, {arm: seeds[arm] for arm in judged}, measures)
     found = [
-        _arm(plan, arm, scores, seeds[arm], measures, adjusted[arm]) if arm in adjusted else _without(plan, arm, problems.get(arm))
+        _arm(plan, arm, scores, seeds[arm], measures, adjusted[arm], guards.get(arm))
+        if arm in adjusted
+        else _without(plan, arm, problems.get(arm))
         for arm in plan.arms
     ]
     return [measure.facts(levels_of(scores, CONTROL, control, measure)) for measure in measures], found
 
 
-def _arm(plan: Plan, arm: str, scores: Scores, seeds: list[int], measures: list[Measure], adjusted: float) -> dict[str, Any]:
-    differences, of_target, of_guard = [], None, None
+Guarded = tuple[
+    Errors, float, float
+]  # the relative rise, the chance that it is the budget, and that as Holm's step-down over all arms has it
+
+
+def _guards(plan: Plan, scores: Scores, seeds: dict[str, list[int]], measures: list[Measure]) -> dict[str, Guarded]:
+    """By arm; none where the plan has none."""
+    rises = {}
+    for measure in (m for m in measures if m.role == "guard" and m.domain is None):
+        for arm, mine in seeds.items():
+            pairs = compared(scores, arm, mine, measure)
+            rises[arm] = relative(errors(pairs), float(pairs.control_S.mean()))
+    own = [over(rise, plan.evaluate.guard_budget).chance() for rise in rises.values()]
+    return {arm: (rises[arm], mine, adjusted) for arm, mine, adjusted in zip(rises, own, holm(own), strict=True)}
+
+
+def _arm(
+    plan: Plan, arm: str, scores: Scores, seeds: list[int], measures: list[Measure], adjusted: float, guarded: Guarded | None
+) -> dict[str, Any]:
+    differences, of_target = [], None
     for measure in measures:
         pairs = compared(scores, arm, seeds, measure)
         found = errors(pairs)
-        facts = difference_facts(pairs, found, measure, seeds, plan.confidence)
-        differences.append(facts)
+        differences.append(difference_facts(pairs, found, measure, seeds, plan.confidence))
         if measure.domain is None and measure.role == "target":
             of_target, better = found, measure.better
-        if measure.domain is None and measure.role == "guard":
-            of_guard = relative(found, float(pairs.control_S.mean()))
     assert of_target is not None
-    said = verdict(of_target, better, of_guard, plan.evaluate.guard_budget, adjusted, plan.confidence)
-    guard = None
-    if of_guard is not None:
-        low, high = of_guard.interval(plan.confidence)
-        guard = {
-            "rise": of_guard.mean,
-            "low": low,
-            "high": high,
-            "budget": plan.evaluate.guard_budget,
-            "holds": high < plan.evaluate.guard_budget,
-        }
+    budget, guard, rise, guard_chance = plan.evaluate.guard_budget, None, None, None
+    if guarded is not None:
+        rise, own, guard_chance = guarded
+        low, high = rise.interval(plan.confidence)
+        holds = guard_chance < 1 - plan.confidence and rise.mean < budget
+        guard = {"rise": rise.mean, "low": low, "high": high, "budget": budget, "p": own, "p_holm": guard_chance, "holds": holds}
+    said = verdict(of_target, better, rise, budget, adjusted, plan.confidence, guard_chance)
     return {
         "name": arm,
         "mix": dict(plan.arms[arm]),
@@ -142,7 +157,7 @@ def utilities_csv(plan: Plan, scores: Scores) -> str | None:
     return _csv(lines)
 
 
-def ablations_csv(plan: Plan, scores: Scores) -> str | None:
+def ablations_csv(plan: Plan, scores: Scores, length: Length) -> str | None:
     """Runs with the mix that each read and its losses, as regmix and log_linear fit them: where arms are mixes. Control and arms, a line a seed."""
     arms, seeds = _comparable(plan, scores)
     if not arms or all(len(plan.arms[arm]) == 1 for arm in arms):
@@ -156,11 +171,8 @@ def ablations_csv(plan: Plan, scores: Scores) -> str | None:
         *(f"{'loss' if m.better == 'lower' else 'score'}:{m.task}" for m in measures),
     ]
     lines = [head]
-    from pipeline.ablate.feeding import blended
-
     for arm in (CONTROL, *arms):
-        new = 0.0 if arm == CONTROL else plan.protocol.new * (1 - plan.protocol.before)
-        weights = blended(plan.control, plan.arms.get(arm, {}), new)
+        weights = weights_of(plan, arm, length)
         levels = [levels_of(scores, arm, seeds, measure) for measure in measures]
         for seed in seeds:
             lines.append([arm, str(seed), *(repr(weights.get(name, 0.0)) for name in names), *(repr(level[seed]) for level in levels)])

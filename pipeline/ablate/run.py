@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from mixing.paired import effective, numbered
-from pipeline.ablate.checks import Checked, checked, weights_of
+from pipeline.ablate.checks import Checked, checked
 from pipeline.ablate.evaluation import LEAST_CLUSTERS, asked_of, documents_of
 from pipeline.ablate.jobs import BASE, Job, arm_jobs, base_job
+from pipeline.ablate.length import in_words, weights_of
 from pipeline.ablate.plan import CONTROL, Loaded, Plan
 from pipeline.ablate.results import VERSION, ablations_csv, arms_of, clean, cost_of, job_facts, machine_facts, utilities_csv
 from pipeline.ablate.show import Face
@@ -58,6 +59,7 @@ def run(loaded: Loaded, out: Path, crew: Crew, face: Face, only: str | None = No
         store.remove_temporary()
         ready = Prepared(loaded, out, crew, face.note)
         store.write_json("plan.json", loaded.plan.model_dump(mode="json"))
+        face.note(in_words(ready.plan, ready.found.length))
         for warning in ready.warnings:
             face.note(f"warning: {warning}")
         for arm, problem in ready.found.problems.items():
@@ -81,7 +83,10 @@ def run(loaded: Loaded, out: Path, crew: Crew, face: Face, only: str | None = No
         }
         record = _record(ready, results, scores, start)
         _keep(store, record)
-        for name, text in (("utilities.csv", utilities_csv(loaded.plan, scores)), ("ablations.csv", ablations_csv(loaded.plan, scores))):
+        for name, text in (
+            ("utilities.csv", utilities_csv(loaded.plan, scores)),
+            ("ablations.csv", ablations_csv(loaded.plan, scores, ready.found.length)),
+        ):
             if text is not None:
                 store.write(name, text.encode())
     return record
@@ -126,7 +131,7 @@ def _record(ready: Prepared, results: dict[str, Result], scores: dict[tuple[str,
     base = job_facts(ready.base, results.get(ready.base["folder"]), BASE) if ready.base else None
     status = "failed" if not measures else "done" if all(arm["status"] == "done" for arm in arms) else "partial"
     for facts in arms:
-        facts["weights"] = weights_of(ready.loaded, facts["name"])
+        facts["weights"] = weights_of(plan, facts["name"], found.length)
         facts["epochs"] = found.epochs.get(facts["name"])
     first = ready.jobs[0]["training"] if ready.jobs else {}
     record = {
@@ -136,10 +141,10 @@ def _record(ready: Prepared, results: dict[str, Result], scores: dict[tuple[str,
         "status": status,
         "seconds": round(time.perf_counter() - start, 3),
         "plan": plan.model_dump(mode="json"),
-        "protocol": {"name": plan.protocol.name, "new": plan.protocol.new, "before": plan.protocol.before, "schedule": first.get("schedule")},
+        "protocol": {"name": plan.protocol.name, "new": plan.protocol.new, "before": found.length.before / found.length.updates, "schedule": first.get("schedule")},
         "model": {"shape": found.shape.facts(), "parameters": found.shape.parameters, "base": plan.base.model if plan.base else None},
-        "tokens": (first.get("updates") or 0) * plan.training.rows_per_update * found.meta.row_length,
-        "updates": first.get("updates"),
+        "tokens": found.length.tokens,
+        "updates": found.length.updates,
         "rows_per_update": plan.training.rows_per_update,
         "row_length": found.meta.row_length,
         "seeds": list(plan.seeds),
@@ -151,7 +156,7 @@ def _record(ready: Prepared, results: dict[str, Result], scores: dict[tuple[str,
             }
             for name in found.folders
         },
-        "control": {"mix": dict(plan.control), "weights": weights_of(ready.loaded, CONTROL), "epochs": found.epochs.get(CONTROL)},
+        "control": {"mix": dict(plan.control), "weights": weights_of(plan, CONTROL, found.length), "epochs": found.epochs.get(CONTROL)},
         "warnings": ready.warnings,
         "measures": measures,
         "arms": arms,
@@ -172,7 +177,14 @@ def _warnings(evaluate: dict[str, Any]) -> list[str]:
         documents = documents_of(name, texts)
         sizes_C = np.bincount(numbered(documents.clusters), [len(text.encode()) for text in documents.texts])
         clusters, alike = len(sizes_C), effective(sizes_C / sizes_C.sum())
-        if alike < LEAST_CLUSTERS:
+        if alike <= 1:
+            words = (
+                f"evaluate.texts.{name}: all its documents are of one cluster ({texts['cluster']}), so that nothing can be said beyond it"
+            )
+            if name == evaluate["target"]:
+                raise RecipeError(f"{words}; name another column, or take other texts for the target")
+            warnings.append(words + ("; a guard like this lets no arm be adopted" if name == evaluate["guard"] else ""))
+        elif alike < LEAST_CLUSTERS:
             of_size = f", by their sizes as good as {alike:.1f} that are alike" if alike < clusters - 0.5 else ""
             warnings.append(
                 f"evaluate.texts.{name}: {clusters} clusters{of_size}; what is said beyond them rests on little. Take {LEAST_CLUSTERS} or more"

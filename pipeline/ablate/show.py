@@ -13,11 +13,11 @@ from typing import IO, Any
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
 
 from pipeline.ablate.jobs import Job
 from pipeline.ablate.work import Result
+from pipeline.screen import escape
 
 TAIL = 4096  # bytes of metrics.jsonl that are looked at
 COLOURS = {"adopt": "green", "reject": "red", "inconclusive": "yellow"}
@@ -132,8 +132,9 @@ def name_of(job: Job) -> str:
 
 def verdicts(record: dict[str, Any]) -> Table:
     """Every arm with its target, its guard and what is to be done."""
-    target = record["plan"]["evaluate"]["target"]
-    title = f"{escape(record['name'])}: {escape(target)}, {len(record['seeds'])} seeds, {record['tokens']:,} tokens a run"
+    target = next((m for m in record["measures"] if m["role"] == "target" and m["domain"] is None), None)
+    measured = f"{escape(target['task'])} in {target['unit']} ({target['better']} is better), " if target else ""
+    title = f"{escape(record['name'])}: {measured}{len(record['seeds'])} seeds, {record['tokens']:,} tokens a run"
     table = Table(title=title, title_justify="left")
     for name in ("arm", "difference", f"{record['confidence']:.0%} interval", "p (Holm)", "guard", "verdict"):
         table.add_column(name, justify="left" if name in ("arm", "verdict") else "right")
@@ -167,7 +168,7 @@ def reasons(record: dict[str, Any]) -> list[str]:
 
 
 def others(record: dict[str, Any]) -> Table:
-    """The measures that decide nothing."""
+    """All other measures: the guard, and those that decide nothing."""
     table = Table(title="reported", title_justify="left")
     for name in ("arm", "measure", "control", "difference", "interval", "better"):
         table.add_column(name, justify="left" if name in ("arm", "measure", "better") else "right")
@@ -177,7 +178,7 @@ def others(record: dict[str, Any]) -> Table:
             if found["role"] == "target" and found["domain"] is None:
                 continue
             table.add_row(
-                escape(arm["name"]), escape(found["task"]), f"{levels[found['task']]:.4f}", f"{found['difference']:+.5f}",
+                escape(arm["name"]), escape(found["task"]) + (" (guard)" if found["role"] == "guard" and found["domain"] is None else ""), f"{levels[found['task']]:.4f}", f"{found['difference']:+.5f}",
                 f"{_bound(found['low'])} to {_bound(found['high'])}", f"{found['better']} {found['unit']}",
             )  # fmt: skip
     return table
@@ -191,11 +192,12 @@ def cost_line(record: dict[str, Any]) -> str:
 
 def foreseen(ready: Any, flops: float, speed: float) -> Table:
     """What would run, for --dry-run: tokens, epochs, and hours at half of what this machine multiplies."""
+    from pipeline.ablate.length import in_words, weights_of
+
     plan = ready.plan
-    table = Table(title=f"{escape(plan.name)}: {plan.protocol.name}, {len(plan.seeds)} seeds", title_justify="left")
+    table = Table(title=f"{escape(plan.name)}: {plan.protocol.name}, {in_words(plan, ready.found.length)}", title_justify="left")
     for name in ("run", "tokens", "updates", "reads", "of a run's tokens", "epochs"):
         table.add_column(name, justify="left" if name in ("run", "reads") else "right")
-    from pipeline.ablate.checks import weights_of
     from pipeline.ablate.plan import CONTROL
 
     if ready.base is not None:
@@ -210,17 +212,24 @@ def foreseen(ready: Any, flops: float, speed: float) -> Table:
             continue
         job = next(job for job in ready.jobs if job["arm"] == arm)
         tokens = job["training"]["updates"] * job["training"]["rows_per_update"] * ready.found.meta.row_length
-        weights = weights_of(ready.loaded, arm)
+        weights = weights_of(plan, arm, ready.found.length)
         table.add_row(
             escape(arm), f"{tokens:,}", f"{job['training']['updates']:,}", ", ".join(map(escape, weights)),
             ", ".join(f"{weight:.1%}" for weight in weights.values()), ", ".join(f"{ready.found.epochs[arm][name]:.2f}" for name in weights),
         )  # fmt: skip
-    hours = flops / (speed / 2) / 3600 / max(1, ready.crew.processes)
+    workers = max(1, ready.crew.processes)
     table.caption = (
-        f"{len(ready.jobs) + (ready.base is not None)} jobs, {flops:.3g} FLOP; this machine multiplies at {speed / 1e12:,.2f} TFLOP/s; "
-        f"at half of that on {max(1, ready.crew.processes)} workers about {f'{hours:,.1f} hours' if hours >= 1 else f'{hours * 60:,.1f} minutes'}"
+        f"{len(ready.jobs) + (ready.base is not None)} jobs, {flops:.3g} FLOP of training; {'a worker' if ready.crew.scheduler else 'this machine'} "
+        f"multiplies at {speed / 1e12:,.2f} TFLOP/s; at half of that on {workers} worker{'s' if workers > 1 else ''} "
+        f"{_time(flops / (speed / 2) / workers)}"
     )
     return table
+
+
+def _time(seconds: float) -> str:
+    if seconds < 60:
+        return "less than a minute"
+    return f"about {seconds / 3600:,.1f} hours" if seconds >= 3600 else f"about {seconds / 60:,.1f} minutes"
 
 
 def _up_to(value: float | None) -> str:

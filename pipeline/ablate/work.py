@@ -25,6 +25,7 @@ from pipeline.ablate.facts import read_facts, write_facts
 from pipeline.ablate.feeding import rows_and_order
 from pipeline.ablate.jobs import Job
 from pipeline.errors import GristmillError, in_words
+from pipeline.store import Store, one_run_at_a_time
 
 TRAINED, RESULT, ITEMS_FILE, JOB = "trained.json", "result.json", "items.parquet", "job.json"
 OF_TRAINING = ("run.json", "metrics.jsonl", "checkpoints", "model", "tensorboard", TRAINED)
@@ -40,10 +41,13 @@ def carry_out(job: Job) -> Result:
     if done is not None:
         return done | {"anew": False}
     try:
-        result = _done(job, folder)
-        write_facts(folder / RESULT, result)
-        if not job["keep_model"]:  # not before: a job that is killed here would be trained again
-            shutil.rmtree(folder / "model", ignore_errors=True)
+        store = Store(str(folder))
+        store.make_root()
+        with one_run_at_a_time(store):  # a worker elsewhere may still be at what another driver has asked of it
+            result = _done(job, folder)
+            write_facts(folder / RESULT, result)
+            if not job["keep_model"]:  # not before: a job that is killed here would be trained again
+                shutil.rmtree(folder / "model", ignore_errors=True)
     except GristmillError as error:
         return failure(job, str(error))
     except MemoryError as error:
@@ -99,7 +103,8 @@ def _done(job: Job, folder: Path) -> Result:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
     return {
         "arm": job["arm"], "seed": job["seed"], "fingerprint": job["fingerprint"], "training_fingerprint": job["training_fingerprint"],
-        **trained["outcome"], "seconds_measuring": round(time.perf_counter() - start, 3), "device": name, "versions": _versions(),
+        **trained["outcome"], "seconds_measuring": round(time.perf_counter() - start, 3),
+        "measured_in": job["training"]["precision"] if items is not None else None, "device": name, "versions": _versions(),
     }  # fmt: skip
 
 
@@ -174,12 +179,14 @@ def _measured(job: Job, folder: Path, device: Any) -> pa.Table:
 
     from trainer.attention import fastest
     from trainer.llama import load_llama
+    from trainer.precision import computing
 
     asked = job["evaluate"]
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32  # as it computes in training
+    precision = job["training"]["precision"]  # as it computed in training; but linear maps that were in fp8 are measured in bf16
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     model = load_llama(folder / "model", device, dtype, fastest(device)).eval()
     tables = []
-    with torch.no_grad():
+    with torch.no_grad(), computing(device, "fp16") if precision == "fp16" else contextlib.nullcontext():
         for name, texts in asked["texts"].items():
             documents = documents_of(name, texts)
             found = _held_out(documents, job).measured(model, device)

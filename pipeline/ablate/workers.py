@@ -1,4 +1,9 @@
-"""Jobs spread over workers: one process a GPU, or processes of the CPU with a few threads each, by Dask; or one after another in this process."""
+"""Jobs spread over workers: one process a GPU, or processes of the CPU with a few threads each, by Dask; or one after another in this process.
+
+A Dask scheduler that is there already may have workers on other machines. They see the plan's files and OUT under the same paths; those with a GPU say
+`--resources "GPU=1"` and see one GPU. Where any says so, only these are given work. Jobs that are at work when the driver ends are stopped by a new start
+of their workers, if these have a nanny; else they go on, and their folders are locked until they end.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +11,23 @@ import contextlib
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from pipeline.ablate.jobs import Job
-from pipeline.ablate.work import Result, failure
-from pipeline.errors import RunFailed
+from pipeline.ablate.work import RESULT, Result, failure
+from pipeline.errors import RecipeError, RunFailed
 from pipeline.gpus import RESOURCE, gpus_here, spread_over
 from pipeline.lifetime import end_with_parent
 
 THREADS = 2  # of a worker on the CPU, unless asked
 DEATHS = 1  # of workers over one job, before it is given up
+ARRIVES = 60.0  # seconds that a file written elsewhere may take to be seen here
+CONNECTS = "10s"
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 Work = Callable[[Job], Result]
@@ -26,25 +35,41 @@ Work = Callable[[Job], Result]
 
 @dataclass(frozen=True)
 class Crew:
-    """`processes` 0: here, one after another. A process on a GPU each where there are `gpus`."""
+    """`processes` 0: here, one after another. A process on a GPU each where there are `gpus`. With a `scheduler`, of its workers."""
 
     processes: int
     threads: int
     gpus: tuple[str, ...] = ()
+    scheduler: str | None = None
 
     @property
     def device(self) -> str:
         return "cuda" if self.gpus else "cpu"
 
 
-def crew_of(workers: int | None) -> Crew:
-    """As many workers as asked, or a GPU each, or one for every two cores."""
+def crew_of(workers: int | None, scheduler: str | None = None) -> Crew:
+    """As many workers as asked, or a GPU each, or one for every two cores; or those that are there already."""
+    if scheduler is not None:
+        if workers == 0:
+            raise RecipeError("--workers 0 runs in this process, --scheduler elsewhere; take one of them")
+        with connected(scheduler) as client:
+            return _of_these(client.scheduler_info()["workers"], workers, scheduler)
     gpus = tuple(gpus_here())
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     count = workers if workers is not None else len(gpus) or max(1, cores // THREADS)
     if gpus and count > len(gpus):
         count = len(gpus)  # two runs on one GPU take each other's memory
     return Crew(count, max(1, cores // max(1, count)), gpus[:count] if count else gpus[:1])
+
+
+def _of_these(there: dict[str, Any], asked: int | None, scheduler: str) -> Crew:
+    """All with a GPU, or all if none has one."""
+    with_gpu = {address: worker for address, worker in there.items() if worker["resources"].get(RESOURCE)}
+    mine = with_gpu or there
+    if not mine:
+        raise RunFailed(f"{scheduler}: no worker has come to this scheduler yet; start some (dask worker {scheduler} --nthreads 1)")
+    count = min(asked or len(mine), len(mine))
+    return Crew(count, min(worker["nthreads"] for worker in mine.values()), tuple(sorted(with_gpu))[:count], scheduler)
 
 
 class Team:
@@ -54,11 +79,14 @@ class Team:
         self.crew, self.work = crew, work
         self._stack = contextlib.ExitStack()
         self._client: Any = None
+        self._at_work: dict[Any, Job] = {}
 
     def __enter__(self) -> Team:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._at_work and self.crew.scheduler:
+            _stopped(self._client, list(self._at_work))
         self._stack.close()
 
     def done(self, jobs: Sequence[Job], begins: Callable[[Job], None]) -> Iterator[tuple[Job, Result]]:
@@ -69,7 +97,8 @@ class Team:
                 yield job, self.work(job)
         elif jobs:
             if self._client is None:
-                self._client = self._stack.enter_context(_cluster(self.crew))
+                place = connected(self.crew.scheduler) if self.crew.scheduler else _cluster(self.crew)
+                self._client = self._stack.enter_context(place)
             yield from self._by_dask(jobs, begins)
 
     def _by_dask(self, jobs: Sequence[Job], begins: Callable[[Job], None]) -> Iterator[tuple[Job, Result]]:
@@ -77,21 +106,25 @@ class Team:
 
         waiting = list(jobs)
         resources = {RESOURCE: 1} if self.crew.gpus else None
-        at_work: dict[Any, Job] = {}
 
         def hand_over() -> Any:
             job = waiting.pop(0)
             begins(job)
             future = self._client.submit(self.work, job, pure=False, resources=resources)
-            at_work[future] = job
+            self._at_work[future] = job
             return future
 
         queue = as_completed([hand_over() for _ in range(min(self.crew.processes, len(waiting)))])
         for future in queue:
-            job = at_work.pop(future)
+            job = self._at_work.pop(future)
             error = future.exception()
             if error is None:
                 result = future.result()
+                if self.crew.scheduler and "failed" not in result and not _arrived(Path(job["folder"]) / RESULT):
+                    result = failure(
+                        job,
+                        f"its worker has done it, but {job['folder']} is not to be seen here: workers and this machine must share that folder",
+                    )
             elif type(error).__name__ == "KilledWorker":
                 result = failure(
                     job, "its worker died (killed by the system for memory?); the same command goes on from its last checkpoint"
@@ -101,6 +134,46 @@ class Team:
             if waiting:
                 queue.add(hand_over())
             yield job, result
+
+
+@contextlib.contextmanager
+def connected(scheduler: str) -> Iterator[Any]:
+    """A client of a scheduler that is there already."""
+    from distributed import Client
+
+    _quiet()
+    try:
+        client = Client(scheduler, timeout=CONNECTS)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise RunFailed(f"no scheduler answers at {scheduler}: {error}") from error
+    try:
+        yield client
+    finally:
+        _close(client)
+
+
+def _stopped(client: Any, futures: list[Any]) -> None:
+    """Takes back what has not begun, and starts the workers anew that are in the middle of a job: a thread cannot be stopped."""
+    with contextlib.suppress(Exception):  # no nanny, or the scheduler is gone: locks keep others out of the folders
+        keys = {future.key for future in futures}
+        busy = [address for address, held in client.processing().items() if keys & set(held)]
+        client.cancel(futures, force=True)
+        client.restart_workers(busy, timeout="30s", raise_for_error=False)
+
+
+def _arrived(path: Path) -> bool:
+    """Folders of other machines are looked at anew only from time to time."""
+    latest = time.monotonic() + ARRIVES
+    while not path.is_file():
+        if time.monotonic() > latest:
+            return False
+        time.sleep(0.5)
+    return True
+
+
+def _quiet() -> None:
+    for name in ("distributed", "distributed.nanny", "distributed.worker", "distributed.scheduler", "distributed.core", "distributed.comm"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextlib.contextmanager
@@ -122,8 +195,7 @@ def _cluster(crew: Crew) -> Iterator[Any]:
         **{f"distributed.nanny.pre-spawn-environ.{name}": str(crew.threads) for name in VARIABLES},
         "logging": {"distributed": "error"},
     }
-    for name in ("distributed", "distributed.nanny", "distributed.worker", "distributed.scheduler", "distributed.core", "distributed.comm"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    _quiet()
     with dask.config.set(settings), contextlib.ExitStack() as stack:
         try:
             cluster = LocalCluster(

@@ -80,6 +80,12 @@ def test_a_missing_label_gives_no_loss_and_no_gradient() -> None:
     assert (logits.grad[2] == 0).all() and logits.grad[1, 0] == 0 and logits.grad[0, 0] != 0
 
 
+def test_a_precision_that_judges_cannot_be_trained_in_is_refused() -> None:
+    assert NeuralRecipe(precision="bf16").precision == "bf16"
+    with pytest.raises(JudgeError, match="precision 'fp16': judges are trained in float32 or bf16"):
+        NeuralRecipe(precision="fp16")  # type: ignore[arg-type]
+
+
 def test_targets_are_checked() -> None:
     assert targets_of(pa.chunked_array([["good", None, "bad"]]), makings.QUALITY)[[0, 2]].tolist() == [1, 0]
     assert targets_of(pa.chunked_array([[0.25, 1.0]]), makings.QUALITY).tolist() == [0.25, 1.0]

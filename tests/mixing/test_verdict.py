@@ -12,7 +12,7 @@ from scipy import stats
 
 from mixing.paired import Errors
 from mixing.power import detectable, power, seeds_needed
-from mixing.verdict import holm, relative, verdict
+from mixing.verdict import holm, over, relative, verdict
 
 
 def sure(mean: float, error: float = 0.001, seeds: int = 5) -> Errors:
@@ -88,6 +88,39 @@ def test_many_arms_must_be_surer() -> None:
     assert target.chance() < 0.05 and verdict(target, "lower").word == "adopt"
     found = verdict(target, "lower", chance=holm([target.chance()] * 5)[0])
     assert found.word == "inconclusive" and "Holm" in found.why and (found.seeds or 0) > 5
+
+
+def test_of_one_arm_the_guard_is_its_interval() -> None:
+    for rise in (-0.001, 0.0019, 0.0021, 0.005, 0.0079, 0.0081, 0.02):
+        guard = sure(rise, 0.00108)  # a half width of 0.003
+        low, high = guard.interval()
+        assert verdict(sure(-0.02), "lower", guard).word == ("reject" if low > 0.005 else "adopt" if high < 0.005 else "inconclusive")
+
+
+def test_many_arms_must_be_surer_of_their_guard_too() -> None:
+    harmful, safe = sure(0.009, 0.001), sure(0.001, 0.001)
+    for guard, alone in ((harmful, "reject"), (safe, "adopt")):
+        own = over(guard, 0.005).chance()
+        assert 0.01 < own < 0.05 and verdict(sure(-0.02), "lower", guard).word == alone
+        found = verdict(sure(-0.02), "lower", guard, guard_chance=holm([own] * 5)[0])
+        assert found.word == "inconclusive" and "Holm" in found.why and "guard" in found.why and (found.seeds or 0) > 5
+        said = float(found.why.partition("rise by ")[2].partition("%")[0])
+        assert said >= 0.5, found.why  # what it may rise by is more than it may
+
+
+def test_arms_that_do_as_much_harm_as_they_may_are_seldom_called_harmful_or_safe() -> None:
+    """Eight of them, whose guard rises by just the budget: an ablation that says of any that it does or does not is wrong in 5 % at most."""
+    random, wrong, alone, trials = np.random.default_rng(0), 0, 0, 2000
+    for _ in range(trials):
+        by_seed = random.normal(0.005, 0.002, (8, 5))
+        guards = [Errors(float(arm.mean()), float(arm.std(ddof=1)) / math.sqrt(5), 0.0, 5, 100) for arm in by_seed]
+        own = [over(guard, 0.005).chance() for guard in guards]
+        wrong += any(
+            verdict(sure(-0.02), "lower", guard, guard_chance=chance).word != "inconclusive"
+            for guard, chance in zip(guards, holm(own), strict=True)
+        )
+        alone += any(chance < 0.05 for chance in own)
+    assert 0.02 * trials < wrong < 0.062 * trials and alone > 0.25 * trials
 
 
 def test_a_difference_that_only_items_hide_says_so() -> None:

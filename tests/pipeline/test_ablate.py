@@ -108,7 +108,7 @@ def test_shares_and_epochs_are_stated(finished: tuple[Path, dict[str, Any]]) -> 
     _, record = finished
     clean = record["arms"][0]
     assert clean["weights"] == pytest.approx({"default": 0.5, "clean": 0.5})
-    assert clean["epochs"]["clean"] == pytest.approx(5000 / record["sets"]["clean"]["tokens"])
+    assert clean["epochs"]["clean"] == pytest.approx(0.5 * 20 * 8 / record["sets"]["clean"]["rows"], rel=0.01)
     assert any("2 seeds" in warning for warning in record["warnings"])
 
 
@@ -223,12 +223,8 @@ def test_simulated_epoching_repeats_as_the_large_run_would(tmp_path: Path) -> No
         lambda job: {"failed": "not now", "arm": job["arm"], "seed": job["seed"]} if job["arm"] != "base" else carry_out(job),
     )
     clean = record["sets"]["clean"]
-    assert clean["share"] == 0.25 and clean["rows"] == 150
-    assert (
-        record["arms"][0]["epochs"]["clean"]
-        == pytest.approx(0.5 * 3000 / clean["tokens"])
-        == pytest.approx(0.5 * 12_000 / (4 * clean["tokens"]))
-    )
+    assert record["tokens"] == 6 * 8 * 64 and clean["share"] == 3072 / 12_000 and clean["rows"] == 154
+    assert record["arms"][0]["epochs"]["clean"] == pytest.approx(0.5 * 6 * 8 / 154, rel=0.02)
 
 
 @pytest.mark.parametrize("protocol", ["two_stage", "{name: custom, share: 0.2}"])
@@ -239,6 +235,59 @@ def test_other_protocols_run(tmp_path: Path, protocol: str) -> None:
     expected = {"two_stage": 0.15, "{name: custom, share: 0.2}": 0.2}[protocol]
     assert record["arms"][0]["weights"]["clean"] == pytest.approx(expected)
     assert record["protocol"]["schedule"]["kind"] == ("stable" if protocol == "two_stage" else "linear")
+    assert {(job["updates"], job["measured_in"]) for job in record["jobs"]} == {(6, "float32")}
+    assert "6 updates of 8 rows of 64: 3,072 tokens (the plan says 3,000)" in (tmp_path / "out" / "log.txt").read_text()
+
+
+@pytest.mark.parametrize(("precision", "computed"), [("bf16", "torch.bfloat16"), ("fp16", "torch.float32"), ("float32", "torch.float32")])
+def test_a_model_is_measured_in_the_precision_that_it_was_trained_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str, computed: str
+) -> None:
+    import torch
+
+    from trainer import llama
+
+    plan, seen, load_model = make_plan(tmp_path, tokens=1024), set(), llama.load_llama
+    plan.write_text(
+        plan.read_text().replace("checkpoints: 4}", f"checkpoints: 1, precision: {precision}}}").replace("  points: 2\n", "  points: 0\n")
+    )
+
+    def loading(folder: Any, device: Any, dtype: Any = torch.float32, *more: Any, **named: Any) -> Any:
+        model = load_model(folder, device, dtype, *more, **named)
+        hidden = model.hidden
+        model.hidden = lambda packed: (seen.add((str(dtype), torch.is_autocast_enabled("cpu"), torch.is_grad_enabled())), hidden(packed))[1]
+        return model
+
+    monkeypatch.setattr(llama, "load_llama", loading)
+    record = go(
+        plan, tmp_path / "out", lambda job: carry_out(job) if job["seed"] == 0 else {"failed": "-", "arm": job["arm"], "seed": job["seed"]}
+    )
+    assert [job["measured_in"] for job in record["jobs"][:3]] == [precision] * 3 and record["base"]["measured_in"] is None
+    assert {one for one in seen if not one[2]} == {(computed, precision == "fp16", False)}
+
+
+def test_a_plan_of_less_than_an_update_is_refused(tmp_path: Path) -> None:
+    plan = make_plan(tmp_path, tokens=511)
+    with pytest.raises(RecipeError, match=r"plan.yaml: tokens: 511 are less than one update of 8 rows of 64 tokens \(512\)"):
+        go(plan, tmp_path / "out")
+    plan.write_text(plan.read_text().replace("tokens: 511", "tokens: 512").replace("protocol: microanneal", "protocol: two_stage"))
+    with pytest.raises(RecipeError, match="two_stage needs 2 updates or more"):
+        go(plan, tmp_path / "out")
+    plan.write_text(plan.read_text().replace("protocol: two_stage", "protocol: llama3").replace("  tokens: 10000", "  tokens: 500"))
+    with pytest.raises(RecipeError, match=r"base\.tokens: 500 are less than one update"):
+        go(plan, tmp_path / "out")
+    assert not (tmp_path / "out" / "base").exists()
+
+
+def test_a_set_of_too_little_weight_is_said_before_anything_is_trained(tmp_path: Path) -> None:
+    plan = make_plan(tmp_path, tokens=1024)
+    plan.write_text(plan.read_text().replace("  clean: clean\n", "  clean: {clean: 1, noise: 0.0001}\n", 1))
+    record = go(
+        plan,
+        tmp_path / "out",
+        lambda job: {"failed": "-", "arm": job["arm"], "seed": job["seed"]} if job["arm"] != "base" else carry_out(job),
+    )
+    assert record["arms"][0]["error"] == "sets.noise: less than one row in 1,000 would be of it; give it more weight, or leave it out"
 
 
 def from_scratch(text: str) -> str:

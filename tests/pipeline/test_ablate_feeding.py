@@ -58,6 +58,41 @@ def test_the_first_stage_is_the_controls_alone(sets: dict[str, str]) -> None:
     assert read(stages, 5, 40, rows=10) == found
 
 
+@pytest.mark.parametrize("seed", [0, 5])
+def test_the_second_stage_goes_on_where_the_first_one_stopped(sets: dict[str, str], seed: int) -> None:
+    """No row comes twice before all have come once, and what the second stage has of the control's mix is what the control goes on with."""
+    stages: list[dict[str, object]] = [{"weights": {sets["mix"]: 1.0}, "rows": 200}, {"weights": {sets["mix"]: 0.5, sets["new"]: 0.5}}]
+    numbers = numbers_read(stages, seed, 400)
+    control = numbers_read([{"weights": {sets["mix"]: 1.0}, "rows": 200}, {"weights": {sets["mix"]: 1.0}}], seed, 400)
+    assert len(set(control)) == 400 and control == numbers_read([{"weights": {sets["mix"]: 1.0}}], seed, 400)
+    assert len(set(numbers)) == 400
+    of_mix = [number for number in numbers if number < 400]
+    assert 270 < len(of_mix) < 330 and of_mix == control[: len(of_mix)]
+
+
+def test_epochs_of_stages_are_those_that_are_read(sets: dict[str, str]) -> None:
+    mixed = {"mix": 0.7, "new": 0.3}
+    sizes = {name: size_of(open_shards(sets[name])) for name in mixed}
+    stages: list[dict[str, object]] = [
+        {"weights": {sets["mix"]: 1.0}, "rows": 1200},
+        {"weights": {sets[name]: weight for name, weight in mixed.items()}},
+    ]
+    numbers = np.array(numbers_read(stages, 1, 2400))
+    said = epochs_of([({"mix": 1.0}, 1200), (mixed, 1200)], sizes)
+    assert said["mix"] * 400 == pytest.approx((numbers < 400).sum(), abs=15) and said["new"] * 300 == pytest.approx(
+        (numbers >= 400).sum(), abs=15
+    )
+    times = np.bincount(numbers, minlength=700)
+    assert set(times[:400].tolist()) <= {5, 6} and set(times[400:].tolist()) <= {1, 2}
+
+
+def numbers_read(stages: list[dict[str, object]], seed: int, rows: int) -> list[int]:
+    """By the rows' numbers among all sets."""
+    together, order = rows_and_order(stages, 1.0, seed)  # type: ignore[arg-type]
+    found: list[int] = Loader(together, 20, order, seed).rows_at(np.arange(rows)).tolist()
+    return found
+
+
 def test_a_thinned_set_keeps_its_share_and_a_larger_share_keeps_that_too(sets: dict[str, str]) -> None:
     shards = open_shards(sets["mix"])
     few, many = kept_rows(shards, 0.1), kept_rows(shards, 0.3)
@@ -78,4 +113,4 @@ def test_what_is_not_new_is_the_control(sets: dict[str, str]) -> None:
     assert blended({"a": 1}, {"a": 1, "c": 1}, 0.5) == pytest.approx({"a": 0.75, "c": 0.25})
     assert blended({"a": 1}, {"c": 1}, 1.0) == {"c": 1.0} and blended({"a": 2}, {}, 0.0) == {"a": 1.0}
     sizes = {"mix": size_of(open_shards(sets["mix"]))}
-    assert epochs_of({"mix": 0.5}, 8 * sizes["mix"].tokens, sizes) == {"mix": 4.0}
+    assert epochs_of([({"mix": 1.0}, 800), ({"mix": 1.0}, 400)], sizes) == {"mix": 3.0}

@@ -51,6 +51,23 @@ def test_settings_that_the_trainer_refuses_are_said_before_the_base_is_trained(t
     assert not (tmp_path / "out" / "base").exists()
 
 
+@pytest.mark.parametrize("count", [0, 2])
+def test_texts_that_hold_nothing_are_called_empty(tmp_path: Path, count: int) -> None:
+    plan = make_plan(tmp_path)
+    pq.write_table(pa.table({"text": [""] * count, "host": ["h"] * count, "kind": ["k"] * count}), tmp_path / "prose.parquet")
+    with pytest.raises(
+        RecipeError, match=r"evaluate\.texts\.prose: .*prose\.parquet: is empty" if not count else "prose: 0 documents with text"
+    ):
+        go(plan)
+
+
+def test_a_target_of_one_cluster_is_refused(tmp_path: Path) -> None:
+    plan = make_plan(tmp_path)
+    texts(tmp_path / "prose.parquet", ["a"] * 30, ["k"] * 30)
+    with pytest.raises(RecipeError, match=r"evaluate\.texts\.prose: all its documents are of one cluster \(host\)"):
+        go(plan)
+
+
 def test_a_guard_of_one_cluster_holds_nothing_and_is_shown(tmp_path: Path) -> None:
     plan = make_plan(tmp_path)
     texts(tmp_path / "general.parquet", ["a"] * 30, ["k"] * 30)

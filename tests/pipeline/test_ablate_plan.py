@@ -9,7 +9,7 @@ import pytest
 import yaml
 from ablation_example import EFFECTS, FAILS, write_example
 
-from pipeline.ablate.jobs import training_facts, updates_of
+from pipeline.ablate.jobs import training_facts
 from pipeline.ablate.plan import Training, load, one_arm
 from pipeline.ablate.protocols import Protocol
 from pipeline.errors import RecipeError
@@ -73,7 +73,18 @@ def test_the_recipe_to_copy_is_a_good_plan() -> None:
             ("files: a.parquet", "files: a.parquet\n      clustr: host"),
             "13: evaluate.texts.prose.clustr: no such field; did you mean cluster?",
         ),
-        (("target: prose", "target: prse"), "13: evaluate.target: prse: no such; did you mean prose?"),
+        (("target: prose", "target: prse"), "13: evaluate.target: nothing that is evaluated is called prse; did you mean prose?"),
+        (("control: d\n", "control:\n"), "3: control: the name of a set, or a mix {set: weight}, was expected, not None"),
+        (("control: d\n", "control: {}\n"), "3: control: the name of a set, or a mix"),
+        (("arms:\n  n: n\n", "arms: {}\n"), "4: arms: at least one arm was expected"),
+        (("  n: n\n", "  n: n\n  again: {n: 2}\n"), "6: arms.again: is the mix of arms.n, so that their runs would be the same"),
+        (("  n: n\n", "  n: {d: 3}\n"), "5: arms.n: is the mix of the control, so that"),
+        (("  n: n\n", "  n: n\n  n: d\n"), "6: n stands here a second time"),
+        (("tokens: 100\n", "tokens: 5B\n"), "7: tokens: a whole number was expected, such as 500_000_000 or 5e8, not '5B'"),
+        (("tokens: 100\n", "tokens: 1.5\n"), "7: tokens: "),
+        (("tokens: 100\n", "tokens: 15e-1\n"), "7: tokens: "),
+        (("tokens: 100\n", "tokens: 100\nseeds: 0\n"), "8: seeds: how many (2 to 1,000), or a list of seeds, was expected, not 0"),
+        (("tokens: 100\n", "tokens: 100\nseeds: five\n"), "8: seeds: how many"),
         (("target: prose", "target: prose\n  guard: prose"), "14: evaluate.guard: the target cannot guard itself"),
         (("shape: 10m", "shape: 11m"), "6: base.shape: no shape is named '11m'"),
         (("base: {mix: d, shape: 10m, tokens: 1000}\n", ""), "1: base: llama3 goes on with a nearly trained model"),
@@ -93,6 +104,19 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, change: tuple[str, 
     assert message in said(tmp_path, change)
 
 
+def test_counts_may_be_written_short(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(
+        GOOD.replace("tokens: 1000", "tokens: 1.5e3").replace("tokens: 100\n", "tokens: 5e2\nstands_for: 2e12\n")
+    )
+    plan = load(tmp_path / "plan.yaml").plan
+    assert plan.base is not None and (plan.base.tokens, plan.tokens, plan.stands_for) == (1500, 500, 2_000_000_000_000)
+
+
+def test_a_plan_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"nowhere\.yaml: no such plan"):
+        load(tmp_path / "nowhere.yaml")
+
+
 def test_an_arm_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(GOOD.replace("  n: n", "  news: n"))
     loaded = load(tmp_path / "plan.yaml")
@@ -107,13 +131,27 @@ def test_an_arm_that_is_not_there(tmp_path: Path) -> None:
 )
 def test_protocols_end_at_zero(name: Any, share: float, kind: str) -> None:
     protocol = Protocol(name=name)
-    training = TrainerSettings.from_facts(training_facts(Training(), 0.01, 64_000, 10, 1, "cpu", protocol.schedule(None)))
+    training = TrainerSettings.from_facts(training_facts(Training(), 0.01, 64_000, 10, 1, "cpu", protocol.schedule(None, 100)))
     assert protocol.new == share and training.schedule.kind == kind and training.updates == 100
     assert training.schedule.share(99, 100) <= 0.021 and training.schedule.share(50, 100) > (0.97 if name == "two_stage" else 0.4)
 
 
 def test_updates_are_whole() -> None:
-    assert updates_of(1000, 10, 10) == 10 and updates_of(1, 10, 10) == 1 and updates_of(1049, 10, 10) == 10
+    training = Training(rows_per_update=10)
+    assert training.updates(1000, 10) == 10 and training.updates(1, 10) == 1 and training.updates(1049, 10) == 10
+    assert training.tokens(1049, 10) == 1000 and training.tokens(1050, 10) == 1000 and training.tokens(1051, 10) == 1100
+
+
+@pytest.mark.parametrize("updates", [2, 3, 5, 7, 100])
+@pytest.mark.parametrize("steady", [0.1, 0.5, 0.99])
+def test_two_stages_have_an_update_each_and_the_rate_falls_as_the_new_data_come(updates: int, steady: float) -> None:
+    protocol = Protocol(name="two_stage", steady=steady)
+    before = protocol.updates_before(updates)
+    assert 1 <= before < updates and abs(before - steady * updates) <= 1
+    facts = training_facts(Training(rows_per_update=1), 0.01, updates, 1, 1, "cpu", protocol.schedule(None, updates))
+    schedule = TrainerSettings.from_facts(facts).schedule
+    shares = [schedule.share(update, updates) for update in range(updates)]
+    assert shares[: before + 1] == [1.0] * (before + 1) and all(share < 1 for share in shares[before + 1 :])
 
 
 def test_the_example_is_what_the_documentation_says(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,6 +29,7 @@ from trainer.muon import Muon
 from trainer.optim import AdamW
 from trainer.packed import packed_documents
 from trainer.parallel import ALONE, Ranks, grid_of, launched
+from trainer.scoring import Piece, scored
 from trainer.shapes import Shape
 from trainer.stepper import Stepper, stepper_of
 
@@ -120,6 +123,23 @@ def on_rank(rank: int, count: int, folder: str, jobs: tuple[Job, ...]) -> None:
     with launched("cpu") as (ranks, _):
         for job in jobs:
             job(Path(folder), ranks)
+
+
+def together(jobs: tuple[Job, ...], folder: Path, count: int = 2) -> list[int | None]:
+    """Runs them on so many ranks; how each process ended."""
+    folder.mkdir(exist_ok=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        (folder / "port").write_text(str(free.getsockname()[1]))
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=on_rank, args=(rank, count, str(folder), jobs)) for rank in range(count)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(300)
+        if process.exitcode is None:
+            process.kill()
+    return [process.exitcode for process in processes]
 
 
 @dataclass(frozen=True)
@@ -294,6 +314,36 @@ class Counted:
             "optimizer": size_of([tensor for tensor in state_of(stepper) if tensor.ndim]),
         }
         (folder / f"{self.name}.{ranks.rank}.json").write_text(json.dumps(found))
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A job: what some texts cost a model, by all ranks together, and how many passes this one made."""
+
+    name: str
+    layout: Layout
+
+    def __call__(self, folder: Path, ranks: Ranks) -> None:
+        found = evaluated(self.layout, ranks)
+        (folder / f"{self.name}.{ranks.rank}.json").write_text(json.dumps(found))
+
+
+def evaluated(layout: Layout, ranks: Ranks = ALONE) -> dict[str, Any]:
+    stepper = layout.stepper(ranks)
+    random = np.random.default_rng(3)
+    pieces = [Piece(random.integers(0, 97, int(length)), 1 + int(length) // 3) for length in random.integers(2, 60, 40)]
+    passes, hidden = [0], stepper.model.hidden
+
+    def counted(packed: Any) -> Tensor:
+        passes[0] += 1
+        found: Tensor = hidden(packed)
+        return found
+
+    stepper.model.hidden = counted  # type: ignore[method-assign]
+    with torch.no_grad(), stepper.computing():
+        found = scored(stepper.model, pieces, "cpu", 100, stepper.ranks.data)
+        few = scored(stepper.model, pieces[:1], "cpu", 100, stepper.ranks.data)
+    return {"nats": found.nats.tolist(), "greedy": found.greedy.tolist(), "few": few.nats.tolist(), "passes": passes[0]}
 
 
 def size_of(tensors: list[Tensor]) -> int:

@@ -427,6 +427,28 @@ def test_a_skipped_update_leaves_all_as_it_was(shards: Path, tmp_path: Path, mon
             assert all(torch.equal(ours[name], theirs[name]) for name in ours if "random" not in name) is same
 
 
+def test_an_update_without_a_target_leaves_all_as_it_was(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights do not decay, and momentum does not push them; nor is the update one that was refused."""
+    training = replace(GUARDED, updates=5, checkpoint_every=1, keep=9, schedule=Schedule("constant", 0))
+    real = loop.Feed.update
+
+    def update(self: Any) -> Iterator[Any]:
+        for step in real(self):
+            without = replace(step.packed, targets_T=torch.full_like(step.packed.targets_T, -100), counted=0)
+            yield step._replace(packed=without, read=replace(step.read, counted=0)) if step.read.place == 24 else step
+
+    monkeypatch.setattr(loop.Feed, "update", update)
+    outcome = run(shards, tmp_path / "run", training)
+    at = {
+        int(path.name[-1]): (load_file(path / "model.safetensors"), load_file(path / "optimizer.safetensors"))
+        for path in checkpoint.steps(tmp_path / "run" / "checkpoints")
+    }
+    for before, same in ((2, False), (3, True), (4, False)):
+        for ours, theirs in zip(at[before], at[before + 1], strict=True):
+            assert all(torch.equal(ours[name], theirs[name]) for name in ours if "random" not in name) is same
+    assert (outcome.updates, outcome.refused) == (5, 0) and math.isfinite(outcome.loss)
+
+
 def test_a_loss_that_jumps_is_skipped(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its gradient is as ever."""
     loss = loop.Stepper.loss

@@ -15,8 +15,8 @@ from trainer.model import Decoder, initialise
 from trainer.muon import Muon, newton_schulz, orthogonalised, scale_of
 from trainer.optim import AdamW, update
 from trainer.packed import Packed, packed_documents
-from trainer.precision import Masters
 from trainer.shapes import Shape
+from trainer.stepper import stepper_of
 
 SHAPE = Shape(vocabulary=31, hidden=16, layers=2, heads=4, kv_heads=2, mlp=24, context=64)
 SETTINGS = Muon(rate=0.02, weight_decay=0.1, adamw=AdamW(rate=0.01, weight_decay=0.1, betas=(0.9, 0.95)))
@@ -31,12 +31,10 @@ def documents(seed: int = 0) -> Packed:
     return packed_documents([torch.randint(0, 31, (length,), generator=generator).tolist() for length in (9, 17, 30)])
 
 
-def train(
-    network: nn.Module, optimizer: torch.optim.Optimizer, updates: int, packed: Packed, masters: Masters | None = None
-) -> list[float]:
+def train(network: nn.Module, optimizer: torch.optim.Optimizer, updates: int, packed: Packed) -> list[float]:
     losses = []
     for _ in range(updates):
-        made = update(optimizer, list(network.parameters()), [network(packed) / packed.counted], 1.0, 1.0, masters=masters)
+        made = update(optimizer, list(network.parameters()), [network(packed) / packed.counted], 1.0, 1.0)
         losses.append(float(made.loss))
     return losses
 
@@ -188,13 +186,19 @@ def test_a_checkpoint_goes_on_to_the_same_bits(tmp_path: Path) -> None:
 
 
 def test_masters_are_stepped_on_in_place_of_bf16_weights() -> None:
-    network = model().to(torch.bfloat16)
-    masters = Masters(network)
-    optimizer = SETTINGS.optimizer(network, masters)
-    assert all(p.dtype == torch.float32 for group in optimizer.param_groups for p in group["params"])
-    losses = train(network, optimizer, 8, documents(), masters)
+    stepper, packed = stepper_of(model(), SETTINGS, "bf16"), documents()
+    assert all(p.dtype == torch.float32 for group in stepper.optimizer.param_groups for p in group["params"])
+    losses = []
+    for _ in range(8):
+        loss = stepper.loss(packed) / packed.counted
+        stepper.backward(loss, last=True)
+        stepper.step(1.0)
+        losses.append(float(loss.detach()))
     assert losses[-1] < 0.9 * losses[0]
-    assert torch.equal(network.blocks[0].out.weight, masters.of(network.blocks[0].out.weight).bfloat16())
+    masters = stepper.weights()
+    weights = dict(stepper.model.named_parameters())
+    assert all(p.dtype == torch.bfloat16 and torch.equal(p.detach(), masters[name].bfloat16()) for name, p in weights.items())
+    assert any(not torch.equal(p.detach().float(), masters[name]) for name, p in weights.items())
 
 
 def _cut_rank(rank: int, folder: str) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
-import multiprocessing
 import shutil
-import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -31,9 +29,9 @@ from tests.trainer.layouts import (
     Trained,
     go,
     keep,
-    on_rank,
     poisoned,
     resumed,
+    together,
 )  # fmt: skip
 from trainer import checkpoint
 from trainer.memory import memory_of
@@ -112,23 +110,6 @@ RESUMED = {
     "b as 3": ("b", Layout("bf16", zero=3)),
     "h as h": ("h", Layout("fp16", zero=1)),
 }
-
-
-def together(jobs: tuple[Job, ...], folder: Path, count: int = 2) -> list[int | None]:
-    """Runs them on so many ranks; how each process ended."""
-    folder.mkdir(exist_ok=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        (folder / "port").write_text(str(free.getsockname()[1]))
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=on_rank, args=(rank, count, str(folder), jobs)) for rank in range(count)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(300)
-        if process.exitcode is None:
-            process.kill()
-    return [process.exitcode for process in processes]
 
 
 @pytest.fixture(scope="module")

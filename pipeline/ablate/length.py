@@ -1,0 +1,86 @@
+"""How long a run of an ablation is, and what it reads from which update on: the same updates of the same rows for control and arms.
+
+A plan asks for tokens. What is trained is whole updates of whole rows, as many as come nearest; the figures that are shown are of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pipeline.ablate.feeding import blended
+from pipeline.ablate.plan import CONTROL, Loaded, Plan, Training
+from pipeline.errors import RecipeError
+
+
+@dataclass(frozen=True)
+class Length:
+    """Of every run of arms and control; `before` are updates on the control's mix alone, in all of them."""
+
+    updates: int
+    before: int
+    rows_per_update: int
+    row_length: int
+
+    @property
+    def rows(self) -> int:
+        return self.updates * self.rows_per_update
+
+    @property
+    def tokens(self) -> int:
+        """Padding counted."""
+        return self.rows * self.row_length
+
+
+def length_of(loaded: Loaded, row_length: int) -> Length:
+    """RecipeError where a run would be of less than one update, or its stages of none."""
+    plan = loaded.plan
+    _check(loaded, "tokens", plan.tokens, plan.training, row_length)
+    if plan.base is not None and plan.base.tokens is not None:
+        _check(loaded, "base.tokens", plan.base.tokens, plan.base.training or plan.training, row_length)
+    updates = plan.training.updates(plan.tokens, row_length)
+    try:
+        before = plan.protocol.updates_before(updates)
+    except ValueError as error:
+        raise RecipeError(f"{loaded.path}: tokens: {error}") from error
+    return Length(updates, before, plan.training.rows_per_update, row_length)
+
+
+def stages_of(plan: Plan, arm: str, length: Length) -> list[tuple[dict[str, float], int]]:
+    """What a run reads: shares of tokens by set, and for how many rows."""
+    new = {} if arm == CONTROL else plan.arms[arm]
+    mixed = blended(plan.control, new, plan.protocol.new if new else 0.0)
+    before = length.before * length.rows_per_update
+    return [*([(blended(plan.control, {}, 0.0), before)] if before else []), (mixed, length.rows - before)]
+
+
+def weights_of(plan: Plan, arm: str, length: Length) -> dict[str, float]:
+    """Shares of a run's tokens, over the whole run."""
+    found: dict[str, float] = {}
+    for weights, rows in stages_of(plan, arm, length):
+        for name, weight in weights.items():
+            found[name] = found.get(name, 0.0) + weight * rows / length.rows
+    return found
+
+
+def in_words(plan: Plan, length: Length) -> str:
+    """What all runs have in common."""
+    asked = "" if length.tokens == plan.tokens else f" (the plan says {plan.tokens:,})"
+    return (
+        f"{len(plan.seeds)} seeds of the control and of {len(plan.arms)} arm{'s' if len(plan.arms) > 1 else ''}; a run is {length.updates:,} updates of "
+        f"{length.rows_per_update:,} rows of {length.row_length:,}: {length.tokens:,} tokens{asked}"
+    )
+
+
+def _check(loaded: Loaded, where: str, tokens: int, training: Training, row_length: int) -> None:
+    least = training.rows_per_update * row_length
+    if tokens < least:
+        raise RecipeError(
+            f"{loaded.path}: {where}: {tokens:,} are less than one update of {training.rows_per_update:,} rows of {row_length:,} tokens ({least:,}); "
+            "take more tokens, or a smaller rows_per_update"
+        )
+
+
+def too_small(weights: Mapping[str, float]) -> list[str]:
+    """Sets of which the reader, which counts rows in thousandths, would give less than one."""
+    return [name for name, share in weights.items() if share < 0.001]
