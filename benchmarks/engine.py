@@ -222,7 +222,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="loop,two,empty,again,large")
     given = parser.parse_args()
-    crawl = sorted(given.crawl.glob("*.warc.gz"))
+    crawl = sorted(given.crawl.resolve().glob("*.warc.gz"))
     wanted = given.only.split(",")
     with tempfile.TemporaryDirectory(prefix="gristmill-bench-") as name:
         folder = Path(name)
