@@ -7,11 +7,11 @@ from pipeline.plan import Plan
 from pipeline.recipe import Source
 
 
-def alarms(plan: Plan, account: Account) -> list[str]:
-    """All alarms of a run that has ended."""
+def alarms(plan: Plan, account: Account, ended: bool) -> list[str]:
+    """All alarms of a run that has ended, or of as much of it as there is."""
     found = alarms_of_stages(plan, account)
     for name, thing in plan.stage_order():
-        if not isinstance(thing, Source):
+        if not isinstance(thing, Source) or not (ended or name in account.stages):
             continue
         read = account.total(name)
         if read.quarantined:

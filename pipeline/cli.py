@@ -9,19 +9,18 @@ import os
 import shlex
 import signal
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from pipeline import cli_ablate, cli_explore, cli_judging, cli_report, template
 from pipeline.errors import Alarmed, GristmillError, RecipeError, RunFailed, in_words
-from pipeline.screen import console
+from pipeline.screen import console, escape
 
 app = typer.Typer(
     name="gristmill",
-    help="Raw crawl dumps in, packed token shards out, and a GPU run that proves the data got better.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -44,6 +43,19 @@ Cluster = Annotated[str | None, typer.Option("--cluster", help="YAML that descri
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="only so many documents of each source, with an estimate for the whole")]
 Sample = Annotated[str | None, typer.Option("--sample", help="only such a share of the input, such as 1%, with an estimate for the whole")]
 Strict = Annotated[bool, typer.Option("--strict", help="alarms are errors (exit code 3)")]
+
+
+def tell_version(wanted: bool) -> None:
+    if wanted:
+        print(f"gristmill {version('gristmill')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _: Annotated[bool, typer.Option("--version", help="the version of gristmill", callback=tell_version, is_eager=True)] = False,
+) -> None:
+    """Raw crawl dumps in, packed token shards out, and a GPU run that proves the data got better."""
 
 
 @app.command("run")
@@ -89,6 +101,9 @@ def run_command(
         raise SystemExit(130) from None
     except BrokenPipeError:
         raise
+    except RunFailed:
+        tell_so_far(folder)
+        raise
     except OSError as error:
         raise RunFailed(in_words(error, folder)) from error
     guess = None if portion.whole else estimate(summary.record, where.count)
@@ -106,6 +121,23 @@ def run_command(
         show.print(f"report: {escape(cli_report.address(folder))}")
     if strict and summary.alarms:
         raise Alarmed(f"{len(summary.alarms)} alarms, and --strict was given")
+
+
+def tell_so_far(folder: str) -> None:
+    """What there is of a run that failed, and its alarms, which often say why."""
+    from pipeline.progress import final_table
+    from pipeline.store import Store
+
+    try:
+        record = Store(folder).read_json("run.json") or {}
+    except OSError:  # a folder that cannot be read is why it failed
+        return
+    if record.get("status") == "failed" and record["stages"]:
+        screen = console(stderr=True)
+        screen.print(final_table(record))
+        for alarm in record["alarms"]:
+            screen.print(f"[yellow]alarm[/yellow]  {escape(alarm)}", soft_wrap=True)
+        screen.print(f"report so far: {escape(cli_report.address(folder))}", soft_wrap=True)
 
 
 @app.command()

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from pipeline.errors import RecipeError, RunFailed
-from pipeline.screen import console
+from pipeline.screen import console, escape
 
 
 def explore(

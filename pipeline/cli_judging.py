@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from pipeline.errors import RecipeError
-from pipeline.screen import console
+from pipeline.screen import console, escape
 
 AsJson = Annotated[bool, typer.Option("--json", help="for machines: JSON on standard output")]
 TextColumn = Annotated[str, typer.Option("--text", help="the column with the text")]

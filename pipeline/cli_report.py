@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from pipeline.errors import RecipeError, RunFailed
-from pipeline.screen import console
+from pipeline.screen import console, escape
 
 AsJson = Annotated[bool, typer.Option("--json", help="for machines: JSON on standard output")]
 

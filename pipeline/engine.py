@@ -41,10 +41,17 @@ class Engine:
     """Runs tasks for one run folder; starts workers when the first task needs them."""
 
     def __init__(
-        self, journal: Journal, where: Where, watcher: Watcher, recipe: Path, before_workers: Callable[[], None] | None = None
+        self,
+        journal: Journal,
+        where: Where,
+        watcher: Watcher,
+        recipe: Path,
+        before_workers: Callable[[], None] | None = None,
+        before_work: Callable[[], None] | None = None,
     ) -> None:
         self.recipe = recipe
         self.before_workers = before_workers
+        self.before_work = before_work  # of the first task that is not done yet
         self.journal = journal
         self.where = where
         self.watcher = watcher
@@ -124,6 +131,8 @@ class Engine:
     def _work(self, tasks: list[Task], results: dict[str, Result]) -> None:
         from distributed import KilledWorker, as_completed
 
+        if self._client is None and self.before_work is not None:
+            self.before_work()
         client = self.client
         groups = deque((group, False) for group in together(tasks, self.slots))
         flying: dict[Any, tuple[list[Task], bool]] = {}

@@ -39,4 +39,6 @@ def in_words(error: OSError, where: str | None = None) -> str:
         return f"{at}the disk is full; make room and run the same command again: what is finished is kept"
     if error.errno == errno.EDQUOT:
         return f"{at}the disk quota is used up; make room and run the same command again"
+    if error.errno == errno.ENOENT and "/legs/" in at:
+        return f"{at}this file of the run is gone, as `gristmill clean --legs` removes them; the run's recipe makes them again"
     return f"{at}{error.strerror or error}"

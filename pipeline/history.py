@@ -20,6 +20,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from pipeline.inspect import Folder, NotFound, Run, cell, grid
+from pipeline.why import Held, why_it_went
 from pipeline.words import as_hex, one_line, plain
 from stages.documents import BASE, PAGE, uid_of
 
@@ -95,6 +96,9 @@ class Story:
     read_from: list[Span] = field(default_factory=list)
     passages: list[Passage] = field(default_factory=list)
     verdicts: list[Judgement] = field(default_factory=list)
+    why: list[Held] = field(
+        default_factory=list
+    )  # every reason that held where it went, the first and those that would have taken it as well
     clusters: list[Cluster] = field(default_factory=list)
     written: list[Written] = field(default_factory=list)
     same_url: list[str] = field(default_factory=list)
@@ -250,14 +254,27 @@ def pass_through(folder: Folder, run: Run, leg: Mapping[str, Any], part: Mapping
         story.date, story.meta = document.get("date"), document.get("meta")
     columns = document | (folder.row(files["signals"], row) if "signals" in files else {})
     before = {name: value for passage in story.passages for name, value in passage.signals.items()}
-    signals = {name: value for name, value in columns.items() if name not in NOT_SIGNALS and (name not in before or before[name] != value)}
+    found = {name: as_hex(value) if is_cluster(name, value) else value for name, value in columns.items() if is_signal(name)}
+    signals = {name: value for name, value in found.items() if name not in before or before[name] != value}
     file = files.get("documents") or files.get("verdicts") or ""
     story.passages.append(Passage(leg["leg"], part["key"], file, row, signals))
     if not story.verdicts and story.source is not None:
         story.read_from = spans_of(part, story)
         story.verdicts.append(Judgement(story.source, "kept"))
     story.verdicts += judgements(run, leg, verdict)
+    if not verdict["kept"]:
+        story.why = why_it_went(folder, leg["leg"], part["key"], files["verdicts"], row)
     story.written += [*written(folder, run, leg, part, story)]
+
+
+def is_signal(column: str) -> bool:
+    """Not what the reader knew, and no earlier version of the text."""
+    return column not in NOT_SIGNALS and not column.startswith(("@", "text@"))
+
+
+def is_cluster(signal: str, value: object) -> bool:
+    """A cluster goes by the uid of one of its documents."""
+    return signal.endswith("_cluster") and isinstance(value, int)
 
 
 def spans_of(part: Mapping[str, Any], story: Story) -> list[Span]:
@@ -330,6 +347,8 @@ def render_history(story: Story) -> RenderableType:
     parts += [Text(), grid("Legs", ("leg", "part", "row", "signals"), (passage_row(passage) for passage in story.passages), 4)]
     verdicts = ((said.stage, said.verdict, said.reason or "", said.detail or "") for said in story.verdicts)
     parts += [Text(), grid("Verdicts", ("stage", "verdict", "reason", "detail"), verdicts, 4)]
+    why = ((held.stage, held.reason or "", held.words, held.field or "") for held in story.why)
+    parts += [Text(), grid("Every reason that held", ("stage", "reason", "in numbers", "setting"), why, 4)] if story.why else []
     for cluster in story.clusters:
         more = f" and {cluster.size - 1 - len(cluster.dropped):,} more" if cluster.size - 1 > len(cluster.dropped) else ""
         parts += [Text(), Text(f"Cluster of {cluster.size:,} ({one_line(cluster.stage)}: {one_line(cluster.reason)})", style="bold")]
@@ -342,10 +361,20 @@ def render_history(story: Story) -> RenderableType:
 
 
 def span_text(span: Span) -> str:
-    end = "its end" if span.end is None else f"{span.end:,}"
-    return f"{span.path}, bytes {span.start:,} to {end}" + ("" if span.certain else " (one of these)")
+    """Spans are what a worker read, not where the document lies in it: that, its id says."""
+    read = "read whole" if span.start == 0 and span.end is None else f"read from byte {span.start:,} to {end_of(span)}"
+    among = "one of the records in" if span.certain else "perhaps one of the records in"
+    return f"{among} {span.path} ({read})"
+
+
+def end_of(span: Span) -> str:
+    return "its end" if span.end is None else f"{span.end:,}"
 
 
 def passage_row(passage: Passage) -> Sequence[object]:
-    signals = ", ".join(f"{name}={json.dumps(value, default=str)}" for name, value in passage.signals.items())
+    signals = ", ".join(f"{name}={signal_text(value)}" for name, value in passage.signals.items())
     return (passage.leg, passage.part, passage.row, signals)
+
+
+def signal_text(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else json.dumps(value, default=str)

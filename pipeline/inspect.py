@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.figures import Block, Facts, Plane, Warnings, told_of
+from pipeline.so_far import record_in
 from pipeline.words import as_bytes, as_hex, as_number, as_seconds, as_share, nearest, one_line, plain
 
 SHOWN_OF_PAGE = 800  # characters of a page in a terminal
@@ -178,6 +179,7 @@ class Run:
 
     name: str
     status: str
+    error: str | None  # of one that failed
     started: str
     finished: str
     seconds: float | None
@@ -196,7 +198,8 @@ class Run:
         versions, machine, recipe = (dict(found.get(key) or {}) for key in ("versions", "machine", "recipe"))
         alarms = [str(alarm) for alarm in found.get("alarms") or []]
         stages = [StageCount.of(entry) for entry in found.get("stages") or []]
-        return cls(name, status, started, finished, found.get("seconds"), alarms, gristmill, versions, machine, recipe, stages)
+        error = None if found.get("error") is None else str(found["error"])
+        return cls(name, status, error, started, finished, found.get("seconds"), alarms, gristmill, versions, machine, recipe, stages)
 
     @property
     def readers(self) -> list[StageCount]:
@@ -249,7 +252,7 @@ class StageView:
 def stage_view(out: str, stage: str, reason: str | None = None, limit: int = 10) -> StageView:
     """A stage's counts with up to `limit` samples of what it dropped, of one reason or evenly of all."""
     folder = Folder.open(out)
-    run = folder.json("run.json")
+    run = record_in(folder)
     entry = Run.of(run).stage(stage)
     reasons = [*entry.count.dropped, *([entry.troubled] if entry.count.quarantined else [])]
     if reason is not None and reason not in reasons:

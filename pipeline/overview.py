@@ -14,6 +14,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from pipeline.inspect import Folder, Run, StageCount, by_size, grid
+from pipeline.so_far import record_in
 from pipeline.volume import Left, Told, Volume, volumes
 from pipeline.words import as_amount, as_bytes, as_energy, as_money, as_number, as_rate, as_seconds, as_share, as_tokens, one_line
 
@@ -78,7 +79,7 @@ class Overview:
 def overview(out: str) -> Overview:
     """The run as a whole."""
     folder = Folder.open(out)
-    found = folder.json("run.json")
+    found = record_in(folder)
     return overview_of(found, reports_of(folder, found))
 
 
@@ -160,6 +161,7 @@ def plain(seen: Overview) -> dict[str, Any]:
 def render(seen: Overview) -> RenderableType:
     run, totals = seen.run, seen.totals
     head = Text.assemble((one_line(run.name), "bold"), f"  {one_line(run.status)}  {one_line(run.started)}  {as_seconds(run.seconds)}")
+    failure = [Text(one_line(run.error), style="bold red")] if run.error else []
     alarms = [Text(f"alarm: {one_line(alarm)}", style="bold red") for alarm in run.alarms]
     words = (
         f"{as_number(totals.records)} records, {as_number(totals.documents)} documents, {as_number(totals.kept)} kept"
@@ -178,7 +180,12 @@ def render(seen: Overview) -> RenderableType:
     tables.append(grid("Time", head_of_time, (cost_of(one)[: len(head_of_time)] for one in seen.costs)))
     tables.append(grid("Drops", ("stage", "reason", "documents", "of its input"), drops_of(run), 2))
     return Group(
-        head, *alarms, Text(words, style="dim"), Text(amount, style="dim"), *(part for table in tables for part in (Text(), table))
+        head,
+        *failure,
+        *alarms,
+        Text(words, style="dim"),
+        Text(amount, style="dim"),
+        *(part for table in tables for part in (Text(), table)),
     )
 
 

@@ -10,12 +10,13 @@ from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from pipeline.leg import Result, Task
 from pipeline.plan import Node
+from pipeline.screen import escape
+from pipeline.words import plain
 
 
 class Tally:
@@ -62,7 +63,7 @@ class Quiet:
     def connected(self, dashboard: str | None, workers: int) -> None: ...
 
     def note(self, message: str) -> None:
-        print(message, file=sys.stderr, flush=True)
+        print(plain(message), file=sys.stderr, flush=True)
 
     def __enter__(self) -> Quiet:
         return self
@@ -143,7 +144,7 @@ class LiveView(Quiet):
         self.where = f"{workers} workers" + (f", {dashboard}" if dashboard else "")
 
     def note(self, message: str) -> None:
-        self.console.print(message, markup=False, style="yellow")
+        self.console.print(plain(message), markup=False, style="yellow")
 
 
 def face_for(json_events: bool, console: Console) -> Quiet:

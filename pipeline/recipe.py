@@ -20,6 +20,7 @@ from pipeline.yaml_settings import YamlFile, beside
 from stages.stage import PLACEMENT, Reader, Settings, Stage
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+A_NAME = "letters, digits, '-', '_' and '.', at most 100 and the first a letter or digit,"
 
 
 class Parts(Settings):
@@ -186,13 +187,13 @@ class _Reader(YamlFile):
                 raise self.wrong((key,), f"no such field; {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(fields)}")
         head: RecipeHead = self.settings(RecipeHead, rest, ())
         if not NAME.fullmatch(head.name):
-            raise self.wrong(("name",), f"letters, digits, '-', '_' and '.' were expected, not {head.name!r}")
+            raise self.wrong(("name",), f"{A_NAME} were expected, not {head.name!r}")
         sources_data = self.data.get("sources")
         if not isinstance(sources_data, dict) or not sources_data:
             raise self.wrong(("sources",), "at least one source was expected, such as `crawl: {warc: {path: crawl/*.warc.gz}}`")
         for name in sources_data:
             if not isinstance(name, str) or not NAME.fullmatch(name):
-                raise self.wrong(("sources", name), "letters, digits, '-', '_' and '.' were expected in a source's name")
+                raise self.wrong(("sources", name), f"{A_NAME} were expected in a source's name")
         sources = tuple(self.source(name, data) for name, data in sources_data.items())
         steps = self.list_of_steps(self.data.get("stages"), ("stages",))
         self.check_names(sources, steps)

@@ -20,15 +20,18 @@ TIMELY = {"seconds", "started", "finished", "peak_memory", "machine", "joules", 
 
 
 def record_of(recipe: Recipe, plan: Plan, account: Account, slowest: Slowest, workers: int, facts: dict[str, Any]) -> dict[str, Any]:
-    """The record of a run that is done; `facts` are what only the run itself knows."""
+    """The record of a run; `facts` are what only the run itself knows. One that ended before its end has the stages that are done."""
     prices = recipe.head.prices
     stages = []
     for name, thing in plan.stage_order():
+        if facts["status"] != "done" and name not in account.stages:
+            continue
         stage = thing.reader.stage if isinstance(thing, Source) else thing.stage
         stages.append(entry(name, stage, account, slowest, prices))
     return {
         "name": recipe.name,
-        "status": "done",
+        "status": facts["status"],
+        "error": facts["error"],
         "gristmill": version("gristmill"),
         "recipe": recipe.resolved(),
         "versions": {name: version(name) for name in PACKAGES} | {"python": platform.python_version()},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from dataclasses import dataclass, field, replace
@@ -115,21 +116,42 @@ class _Run:
         journal = Journal(self.store)
         journal.check(self.store.files(""))
         if self.store.read_json("run.json") is None:
-            self.store.write_json("run.json", {"name": self.recipe.name, "status": "running"})
+            self.begin()
         prepare = None if self.where.forked else self.prepare  # workers that are forked have a template, which does it
-        with self.meter, Engine(journal, self.where, self.face, self.recipe.path, prepare) as engine:
-            for wave in self.plan.waves():
-                self.work(wave, engine)
-            engine.finish_along()
+        engine = Engine(journal, self.where, self.face, self.recipe.path, prepare, self.begin)
+        try:
+            with self.meter, engine:
+                for wave in self.plan.waves():
+                    self.work(wave, engine)
+                engine.finish_along()
+        except BaseException as error:
+            if engine.worked or not isinstance(error, RecipeError):
+                self.break_off(error)
+            raise
         self.store.remove_temporary()  # of workers that were killed
         self.clear_stale(journal)  # even if nothing was worked on: an input that is gone leaves outputs and no work
         record = self.record()
         before = self.store.read_json("run.json")
         if engine.worked or before.get("status") != "done" or without_times(before) != without_times(record):
-            self.write_reports(record, engine)
+            from pipeline.survey.look import survey_legs
+
+            survey_legs(self.store)
+            pages = {name: [page for t in tasks for page in engine.result_along(t)["pages"]] for name, tasks in self.pages.items()}
+            self.write_reports(record, pages)
         else:
             record = before
         return Summary(self.store.address, record, engine.worked, record["alarms"])
+
+    def begin(self) -> None:
+        """What the folder says of itself from here on is of this run, and no more of one before it."""
+        self.store.write_json("run.json", {"name": self.recipe.name, "status": "running", "recipe": self.recipe.resolved()})
+
+    def break_off(self, error: BaseException) -> None:
+        """The record and report of what is there, for a run that ends before its end; why it did is said by whoever catches the error."""
+        with contextlib.suppress(OSError):  # a full disk, say, which may be the error itself
+            status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            record = self.record(status, None if status == "interrupted" else f"{error}" or type(error).__name__)
+            self.write_reports(record, {})
 
     def prepare(self) -> None:
         """What stages like to have done once on a machine, before many workers do it at once."""
@@ -289,7 +311,7 @@ class _Run:
         }
         self.store.remove(sorted(stale))
 
-    def record(self) -> dict[str, Any]:
+    def record(self, status: str = "done", error: str | None = None) -> dict[str, Any]:
         """run.json."""
         facts: dict[str, Any] = {
             "started": datetime.fromtimestamp(self.began, UTC).isoformat(timespec="seconds"),
@@ -298,24 +320,22 @@ class _Run:
             "joules": self.meter.joules(),  # of the driver's machine; null: no meter
             "disk_bytes": sum(size for path, size in self.store.files("").items() if path in self.mine),
             "inputs": {name: {"files": len(i.files), "bytes": i.bytes} for name, i in self.inputs.items()},
-            "alarms": alarms(self.plan, self.account),
+            "alarms": alarms(self.plan, self.account, ended=status == "done"),
         }
-        return record_of(self.recipe, self.plan, self.account, self.slowest, self.where.count, facts)
+        return record_of(self.recipe, self.plan, self.account, self.slowest, self.where.count, {"status": status, "error": error, **facts})
 
-    def write_reports(self, record: dict[str, Any], engine: Engine) -> None:
+    def write_reports(self, record: dict[str, Any], pages: dict[str, list[dict[str, Any]]]) -> None:
         from pipeline.report.build import build_report
         from pipeline.samples import samples_of
-        from pipeline.survey.look import survey_legs
         from pipeline.token_sets import card_of
 
         for entry in record["stages"]:
             steady: dict[str, Any] = without_times(entry)
             steady |= {"samples": samples_of(self.store, entry["name"])}
             steady |= self.told.get(entry["name"], {})
-            if entry["stage"] == "extract":
-                tasks = self.pages.get(entry["name"], [])
-                steady |= {"pages": [page for task in tasks for page in engine.result_along(task)["pages"]]}
-            if entry["name"] in self.scored:
+            if entry["name"] in pages:
+                steady |= {"pages": pages[entry["name"]]}
+            if entry["name"] in self.scored and record["status"] == "done":
                 steady |= {"scores": scores_of(self.store, *self.scored[entry["name"]], entry["docs_in"] - entry["quarantined"])}
             write_if_changed(self.store, f"stages/{entry['name']}/report.json", steady)
         for name, told in self.told.items():
@@ -324,7 +344,6 @@ class _Run:
                 self.store.write(f"{told['packing']['folder']}/README.md", card.encode("utf-8", "replace"))
         if self.log:
             self.store.write("logs/run.log", "".join(f"{line}\n" for line in self.log).encode("utf-8", "replace"))
-        survey_legs(self.store)
         self.store.write_json("run.json", record)
         self.store.write("report.html", build_report(self.store.address).encode("utf-8", "replace"))
 

@@ -1,4 +1,5 @@
-"""A few rejects for each reason, for reports: the first by uid in the first files, so that two runs show the same."""
+"""A few rejects for each reason, for reports: the first by uid in the first files, so that two runs show the same. Where the stage itself gave no
+detail, the detail says in numbers what the document was beyond."""
 
 from __future__ import annotations
 
@@ -6,16 +7,22 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from pipeline.decide import Deciding
 from pipeline.store import Store
+from pipeline.why import CANNOT_ASK, Held, Said, asked_by_uid, shown
 
 FILES = 32
 EACH = 5
 CHARACTERS = 600
+NAMED = 4  # signals beyond their thresholds as well
+
+Sample = dict[str, Any]
 
 
-def samples_of(store: Store, stage: str) -> dict[str, list[dict[str, Any]]]:
+def samples_of(store: Store, stage: str) -> dict[str, list[Sample]]:
     """Reason -> rejected documents, with the beginning of their texts."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, list[Sample]] = {}
+    by_part: dict[str, list[Sample]] = {}
     for path in sorted(p for p in store.files(f"stages/{stage}/rejects") if p.endswith(".parquet"))[:FILES]:
         with store.open(path) as file:
             table = pq.ParquetFile(file)
@@ -38,4 +45,45 @@ def samples_of(store: Store, stage: str) -> dict[str, list[dict[str, Any]]]:
                         "detail": row["detail"],
                         "text": (row["text"] or "")[:CHARACTERS],
                     }
+                    by_part.setdefault(path.rsplit("/", 1)[-1].split(".")[0], []).append(found[row["reason"]][place])
+    give_numbers(store, stage, by_part)
     return dict(sorted(found.items()))
+
+
+def give_numbers(store: Store, stage: str, by_part: dict[str, list[Sample]]) -> None:
+    """Details of what a rule took by stored signals."""
+    if not by_part:
+        return
+    for path in sorted(path for path in store.files("legs") if path.endswith("/rules.json")):
+        leg = store.read_json(path)
+        try:
+            rules = [Deciding.of(rule) for rule in leg["rules"]]
+        except CANNOT_ASK:
+            continue
+        if stage not in [d.rule.called for d in rules]:
+            continue
+        for part in (part for part in leg["parts"] if part["documents"] is not None):
+            mine = {int(sample["uid"], 16): sample for sample in by_part.get(part["key"], []) if sample["uid"] is not None}
+            for uid, said in asked_by_uid(store.open, rules, part, list(mine)):
+                detail = detail_of(stage, said)
+                if detail is not None:
+                    mine[uid]["detail"] = detail
+
+
+def detail_of(stage: str, said: Said) -> str | None:
+    """`top_2gram_share 0.5003 > 0.2; also duplicate_line_share, words`: the first reason of the stage in numbers, and what else the document is
+    beyond; after what the stage said itself, the number if it said none. None where there is nothing to add."""
+    first = next((held for held in said.held if held.stage == stage), None)
+    if first is None or not first.words:
+        return None
+    if stage in said.details:
+        own = said.details[stage]
+        return f"{own}; {first.words}" if first.threshold is not None and shown(first.value) not in own else None
+    also = dict.fromkeys(named(held) for held in said.held if held is not first)
+    also.pop(named(first), None)
+    more = f" and {len(also) - NAMED} more" if len(also) > NAMED else ""
+    return first.words + (f"; also {', '.join(list(also)[:NAMED])}{more}" if also else "")
+
+
+def named(held: Held) -> str:
+    return held.signal or f"{held.stage}: {held.reason}"

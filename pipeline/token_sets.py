@@ -11,7 +11,7 @@ import yaml
 
 from pipeline.errors import RecipeError, RunFailed
 from shards.card import Facts, dataset_card
-from shards.export import Exported, Options, Progress, export
+from shards.export import Exported, Options, Progress, check_format, export
 from shards.export_rows import ExportError
 from shards.format import BadShards
 from shards.index import NAME
@@ -52,6 +52,7 @@ def faults_of(folder: str) -> Iterator[tuple[Path, int, list[Fault]]]:
 
 def exported(folder: str, to: str, destination: str, row_length: int | None, options: Options, progress: Progress) -> Exported:
     try:
+        check_format(to, options)  # before the folder is looked into, for a typing error
         return export(the_set(folder, row_length), to, destination, options, progress)
     except ExportError as error:
         raise RecipeError(str(error)) from error

@@ -6,15 +6,17 @@ import importlib.util
 import os
 import platform
 import shutil
+import subprocess
 from collections import Counter
+from importlib.metadata import version
 from pathlib import Path
 
 import psutil
-from rich.markup import escape
 from rich.table import Table
 
 from pipeline import registry
 from pipeline.errors import RecipeError
+from pipeline.screen import escape
 from pipeline.store import Store, one_run_at_a_time
 from stages.stage import Reader
 
@@ -40,18 +42,29 @@ RULES = """\
 def examine() -> Table:
     """What this machine has, and what is missing for what."""
     table = Table(title="doctor", title_justify="left", show_header=False)
+    table.add_row("gristmill", version("gristmill"))
     table.add_row("python", f"{platform.python_version()} on {platform.platform()}")
     table.add_row("cores", f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} usable")
     memory = psutil.virtual_memory()
     table.add_row("memory", f"{memory.available / 1e9:,.1f} GB free of {memory.total / 1e9:,.1f} GB")
     disk = shutil.disk_usage(Path.cwd())
     table.add_row("disk here", f"{disk.free / 1e9:,.1f} GB free")
+    table.add_row("gpus", ", ".join(gpus_here()) or "none that the driver names (nvidia-smi)")
     table.add_row("stages", ", ".join(registry.built_in()))
     table.add_row("stages of other packages", ", ".join(registry.installed()) or "none")
     for module, (what, extra) in OPTIONAL.items():
         there = importlib.util.find_spec(module) is not None
         table.add_row(what, "ready" if there else escape(f"needs {module}: pip install '{extra}'"))
     return table
+
+
+def gpus_here() -> list[str]:
+    """Names of the GPUs, from the driver, for torch takes seconds to ask."""
+    try:
+        said = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return said.stdout.split("\n")[:-1] if said.returncode == 0 else []
 
 
 def clean_up(out: str, *, flow: bool, legs: bool, rejects: bool, dry_run: bool) -> tuple[int, int]:

@@ -65,6 +65,8 @@ def volumes(entries: Sequence[Mapping[str, Any]], reports: Mapping[str, Told]) -
 def read(entry: Mapping[str, Any], held: float | None) -> Volume:
     """A source as it was read: text, unless its documents are pages that have yet to be extracted."""
     text = text_left(entry)
+    if not entry.get("kept"):
+        return Volume(text, 0, True)
     return Volume(text, round(text / held) if text and held else None)
 
 
@@ -78,6 +80,8 @@ def after(before: Volume, its: Mapping[str, Any], text: int | None, told: int | 
     """One source after one stage, from its counts and from what the stage tells of its tokens."""
     if told is not None:
         return Volume(text, told, True)
+    if not its.get("kept"):
+        return Volume(text, 0, True)  # of a source of which nothing is left, no tokenizer tells
     if before.counted and its.get("docs_in") == its.get("kept") and text == before.text_bytes:
         return Volume(text, before.tokens, True)
     if before.counted and before.text_bytes and text is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rich.markup import escape
 from rich.table import Table
 
 from pipeline import fingerprint
@@ -14,6 +13,7 @@ from pipeline.leg_tasks import Portion, find_inputs, global_task, tasks_of_leg, 
 from pipeline.parts import Part
 from pipeline.plan import GlobalNode, Leg, make_plan
 from pipeline.recipe import Recipe
+from pipeline.screen import escape
 from pipeline.store import Store
 
 
@@ -86,7 +86,7 @@ def foresee(recipe: Recipe, out: str) -> list[Foreseen]:
         elif not waiting and before and not new:
             why = "its rules changed: decided anew, on stored signals"
         else:
-            changed_input = "input changed" + (", files are missing" if gone else "")
+            changed_input = "its files are gone (cleaned?)" if gone else "input changed"
             why = changed or ("never run" if not before else f"{new} new parts" if new else changed_input)
         parts = len(tasks or rules)
         fresh = parts - (waiting or undecided)

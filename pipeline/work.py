@@ -11,7 +11,7 @@ from pipeline import flow_tasks, flow_verdicts
 from pipeline.careful import grind_carefully
 from pipeline.decide import run_decide
 from pipeline.errors import GristmillError, in_words
-from pipeline.leg import Care, Result, Task, grind
+from pipeline.leg import Care, Result, Task, forget_peak, grind
 from pipeline.lifetime import end_with_parent
 from pipeline.side_by_side import run_pages
 from stages.stage import CannotRun
@@ -36,6 +36,7 @@ def run_tasks(tasks: list[Task], careful: bool = False, watch: bool = False) -> 
     done: list[Result] = []
     for task in tasks:
         start = time.perf_counter()
+        forget_peak()
         done.append(one(task, careful, watch) | {"seconds": round(time.perf_counter() - start, 4)})
         if "failed" in done[-1]:
             break

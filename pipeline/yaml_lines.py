@@ -17,7 +17,7 @@ def load_with_lines(path: Path) -> tuple[Any, dict[Place, int]]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise RecipeError(f"{path}: no such recipe") from None
+        raise RecipeError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"{path}: cannot be read: {error}") from error
     try:
@@ -28,7 +28,7 @@ def load_with_lines(path: Path) -> tuple[Any, dict[Place, int]]:
     except yaml.YAMLError as error:
         raise RecipeError(f"{path}:1: not valid YAML: {' '.join(str(error).split())}") from error
     if node is None:
-        raise RecipeError(f"{path}:1: the recipe is empty")
+        raise RecipeError(f"{path}:1: the file is empty")
     lines: dict[Place, int] = {(): 1}
     loader = yaml.SafeLoader("")
     try:

@@ -80,7 +80,12 @@ def export(
         partial.replace(target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)  # what is left of an export that failed
-    return Exported(target, items, size, kind.opens_with.format(str(target)))
+    return Exported(target, items, size, kind.opens_with.format(str(target), shards.meta.row_length))
+
+
+def check_format(to: str, options: Options) -> None:
+    """ExportError where there is no such format, or an option means nothing to it."""
+    _format(to, options)
 
 
 def _format(to: str, options: Options) -> Format:
@@ -167,7 +172,7 @@ def _settle(folder: Path) -> int:
 
 FORMATS = {
     "megatron": Format(_megatron, frozenset(), "--data-path {}/tokens"),
-    "megatron-rows": Format(_megatron_rows, frozenset({"eod"}), "--data-path {}/tokens --seq-length ROW_LENGTH"),
+    "megatron-rows": Format(_megatron_rows, frozenset({"eod"}), "--data-path {0}/tokens --seq-length {1}"),
     "mds": Format(_mds, frozenset({"hashes", "shard_bytes"}), "StreamingDataset(local={!r})"),
     "trl": Format(_columns("trl"), frozenset({"files"}), "load_dataset({!r})"),
     "torchtune": Format(_columns("torchtune"), frozenset({"files"}), "load_dataset({!r})"),

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pipeline.explore import pages
 from pipeline.explore.answers import FRAME_POLICY, REPORT_POLICY, Answer, as_bytes, elsewhere, json_answer, page
 from pipeline.explore.document import PIECE, Found, NotYet, Piece, Texts, find
 from pipeline.explore.live import live_of
+from pipeline.explore.matches import first_match
 from pipeline.explore.originals import NoOriginal, Originals, inert
-from pipeline.explore.query import PAGE, UID, BadRequest, Kind, Query, fields_of, number_of, query_of
+from pipeline.explore.query import ADDRESS, PAGE, UID, BadRequest, Kind, Query, fields_of, number_of, query_of, words_of
 from pipeline.explore.search import READ_ERRORS, Searcher
 from pipeline.explore.shelf import READ_WRONG, Shelf, Shelves
 from pipeline.explore.turns import Busy, Turn, Turns
@@ -92,18 +94,21 @@ class Explorer:
             return elsewhere(f"/document/{wanted.lower()}")
         if wanted.isascii() and wanted.isdigit() and len(wanted) > 12:
             return elsewhere(f"/document/{parse_uid(wanted):016x}")
-        if "://" in wanted or wanted.startswith("www."):
+        if "://" in wanted or wanted.startswith("www.") or ADDRESS.fullmatch(wanted):
             return elsewhere(Query("documents", url=wanted).link())
         return elsewhere(query_of("documents", {"words": wanted}, shelf).link())
 
     def document(self, shelf: Shelf, asked: Asked, names: tuple[str, ...]) -> Answer:
-        start, version = number_of(asked, "from", 0, 0), number_of(asked, "version", 0, LAST)
+        version, words = number_of(asked, "version", 0, LAST), words_of(asked.get("words", ""))
         with self.turns.turn(FINDING) as turn:
             found = self._found(shelf, names[0], asked, turn)
             if isinstance(found, NotYet):
                 return page(pages.not_yet(shelf, names[0], found.parts, found.of))
             number = min(version, len(found.versions) - 1)
-            return page(pages.document(shelf, found, number, self._piece(shelf, found, number, start)))
+            piece = self._piece(shelf, found, number, number_of(asked, "from", 0, 0))
+            if words and "from" not in asked and piece is not None:
+                number, piece = self._with_match(shelf, found, number, piece, words)
+            return page(pages.document(shelf, found, number, piece, words))
 
     def original(self, shelf: Shelf, asked: Asked, names: tuple[str, ...]) -> Answer:
         """The page as it was crawled, in a frame, beside what was extracted."""
@@ -142,8 +147,9 @@ class Explorer:
         text, start = str(found.get("text") or ""), number_of(asked, "from", 0, 0)
         start = min(start, len(text))
         piece = Piece(text[start : start + PIECE], start, len(text))
-        link = query.link(file=number, row=row).replace("/rejects", "/reject", 1)
-        return page(pages.reject(shelf, files[number].stage, found, piece, pages.pieces(piece, f"{link}&from=", "")))
+        words = words_of(asked.get("words", ""))
+        link = replace(query, words=words).link(file=number, row=row).replace("/rejects", "/reject", 1)
+        return page(pages.reject(shelf, files[number].stage, found, piece, pages.pieces(piece, f"{link}&from=", ""), words))
 
     def report(self, shelf: Shelf, asked: Asked, _: tuple[str, ...]) -> Answer:
         """report.html of the run, in an origin of its own."""
@@ -162,6 +168,14 @@ class Explorer:
             raise NotFound(f"time was up after {found.parts:,} of {found.of:,} parts; open the document first")
         return found
 
+    def _with_match(self, shelf: Shelf, found: Found, number: int, piece: Piece, words: tuple[str, ...]) -> tuple[int, Piece]:
+        """The stretch in which the words first stand: of the version asked for, or else of the first, in which lists look for them."""
+        for candidate in dict.fromkeys([number, 0]) if found.versions else []:
+            at = first_match(self.texts.whole(shelf, found.versions[candidate]), words)
+            if at is not None:
+                return candidate, self.texts.piece(shelf, found.versions[candidate], 0 if at < PIECE - BEFORE else at - BEFORE)
+        return number, piece
+
     def _piece(self, shelf: Shelf, found: Found, number: int, start: int) -> Piece | None:
         """A stretch of the text that a leg left; of what is in rejects alone, the beginning that its story holds."""
         if 0 <= number < len(found.versions):
@@ -170,4 +184,5 @@ class Explorer:
         return Piece(text[start:], min(start, len(text)), len(text)) if text else None
 
 
+BEFORE = 400  # characters shown before a match that lies deep in a long text
 LAST = 10**9  # the version of a text where none is asked for

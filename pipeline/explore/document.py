@@ -127,14 +127,18 @@ class Texts:
         self._kept: OrderedDict[tuple[str, int], str] = OrderedDict()
 
     def piece(self, shelf: Shelf, version: Version, start: int) -> Piece:
+        text = self.whole(shelf, version)
+        start = min(start, len(text))
+        return Piece(text[start : start + PIECE], start, len(text))
+
+    def whole(self, shelf: Shelf, version: Version) -> str:
         text = self._kept.get((version.path, version.row))
         if text is None:
             text = text_of(shelf, version.path, version.row)
             self._kept[version.path, version.row] = text
             for old in list(self._kept)[: -self.KEPT]:
                 self._kept.pop(old, None)
-        start = min(start, len(text))
-        return Piece(text[start : start + PIECE], start, len(text))
+        return text
 
 
 def text_of(shelf: Shelf, path: str, row: int) -> str:

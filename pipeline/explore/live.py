@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.explore.unfinished import record_of
 from pipeline.inspect import Count, Folder, NotFound, Run
 from pipeline.progress_file import PATH, is_alive
 from pipeline.report.sections import is_web
+from pipeline.so_far import record_so_far
 from pipeline.words import as_bytes, as_number, as_seconds, as_share, one_line
 
 
@@ -39,7 +39,9 @@ def shown(facts: Mapping[str, Any], alive: bool | None, now: float) -> dict[str,
     speed = float(recently.get("documents") or 0) / within if within >= 1 else float(facts.get("documents") or 0) / max(1.0, seconds)
     volume = float(recently.get("bytes") or 0) / within if within >= 1 else float(facts.get("bytes") or 0) / max(1.0, seconds)
     nodes = [node_of(node, end) for node in facts.get("nodes") or []]
-    run = Run.of(record_of(facts, {}, state))
+    if state != "running":
+        nodes = [node | {"state": "broke off", "left": None, "left_words": ""} if node["state"] == "running" else node for node in nodes]
+    run = Run.of(record_so_far(facts, {}, state))
     dashboard = facts.get("dashboard")
     return {
         "state": state,
@@ -51,7 +53,7 @@ def shown(facts: Mapping[str, Any], alive: bool | None, now: float) -> dict[str,
             "volume": f"{as_bytes(volume)}/s",
             "workers": as_number(float(facts.get("workers") or 0)),
             "left": left_of(nodes),
-            "news": as_seconds(max(0.0, now - float(facts.get("updated") or now))),
+            "news": f"{as_seconds(max(0.0, now - float(facts.get('updated') or now)))} ago",
             "message": str(facts.get("message") or ""),
         },
         "dashboard": dashboard if is_web(dashboard) and state == "running" else None,
@@ -89,7 +91,7 @@ def node_of(node: Mapping[str, Any], now: float) -> dict[str, Any]:
     of = f"{done:,} of {parts:,} parts" if parts and node.get("kind") == "leg" else f"{parts:,} parts" if parts else ""
     return {
         "name": str(node.get("name")),
-        "stages": ", ".join(str(stage) for stage in node.get("stages") or []),
+        "stages": ", ".join(str(stage) for stage in node.get("stages") or [] if stage != node.get("name")),
         "state": state,
         "share": round(100 * share, 2),
         "parts": of + doing,
@@ -103,5 +105,6 @@ def left_of(nodes: list[dict[str, Any]]) -> str:
     """Time left of what is being worked on. What has not begun cannot be foreseen, and is only counted."""
     known = [float(node["left"]) for node in nodes if node["left"] is not None]
     waiting = sum(node["state"] == "waiting" for node in nodes)
-    then = f", then {waiting} more" if waiting else ""
-    return (f"{as_seconds(max(known))} of this{then}" if known else f"not known yet{then}") if nodes else "not known yet"
+    if not known:
+        return "not known yet"
+    return f"{as_seconds(max(known))} for what is at work; {waiting} of {len(nodes)} have not begun" if waiting else as_seconds(max(known))

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pipeline.explore.document import PIECE, Found, Piece, Version
+from pipeline.explore.matches import marked
 from pipeline.explore.originals import Original
-from pipeline.explore.query import PAGE, Query
+from pipeline.explore.query import ADDRESS, PAGE, Query, as_typed
 from pipeline.explore.search import Findings, Hit
 from pipeline.explore.shelf import Shelf
+from pipeline.history import span_text
 from pipeline.inspect import by_size
 from pipeline.overview import overview_of, reports_of
 from pipeline.report.sections import harmless, is_web, moment
-from pipeline.words import as_bytes, as_number, as_seconds, as_share, as_tokens, one_line
+from pipeline.why import apart
+from pipeline.words import as_bytes, as_hex, as_number, as_seconds, as_share, as_tokens, one_line
 
 HERE = Path(__file__).parent
 PALETTE = HERE.parent / "report" / "style.css"
@@ -43,6 +47,7 @@ def environment() -> Environment:
         "tokens": as_tokens,
         "moment": moment,
         "one_line": one_line,
+        "marked": marked,
     }
     made.tests |= {"web": is_web}
     made.globals |= {"share": as_share}
@@ -116,21 +121,56 @@ def listing(shelf: Shelf, query: Query, found: Findings, start: int, page: int) 
     reasons = sorted({reason for stage in shelf.run.stages for reason in [*stage.count.dropped, stage.troubled]})
     onward = None if found.ended or not (found.hits or found.out_of_time) else query.link(at=found.after) if query.filtered else None
     values = {"query": query, "found": found, "lines": lines, "page": page, "pages": pages, "start": start, "onward": onward}
-    values |= {"reasons": reasons, "page_size": PAGE, "words": " ".join(f'"{word}"' if " " in word else word for word in query.words)}
+    values |= {"reasons": reasons, "words": as_typed(query.words), "elsewhere": elsewhere(query)}
     return rendered("list.html", shelf, query.kind, query.kind.capitalize(), values)
 
 
 def link_of(query: Query, hit: Hit) -> str:
-    """Documents by uid and part; records that never were documents, and what broke a reader, by their row."""
+    """Documents by uid and part; records that never were documents, and what broke a reader, by their row. Words go along, to be marked there."""
+    to_match = "#match" if query.words else ""
     if hit.uid is not None:
-        return f"/document/{hit.uid}" + (f"?part={hit.part}" if hit.part is not None else "")
-    return Query("rejects", stage=hit.stage or "").link(file=hit.file, row=hit.row).replace("/rejects", "/reject", 1)
+        asked = {name: value for name, value in (("part", hit.part), ("words", as_typed(query.words))) if value not in ("", None)}
+        return f"/document/{hit.uid}" + (f"?{urlencode(asked)}" if asked else "") + to_match
+    return (
+        Query("rejects", query.words, stage=hit.stage or "").link(file=hit.file, row=hit.row).replace("/rejects", "/reject", 1) + to_match
+    )
 
 
-def signals_of(found: Found) -> list[tuple[str, list[tuple[str, str]]]]:
-    """By the leg that measured them, in the order of legs: names and values."""
+def elsewhere(query: Query) -> str | None:
+    """What looks like an address may be looked for among urls, or in the texts: the other of the two."""
+    if query.url and not query.words and ADDRESS.fullmatch(query.url):
+        return replace(query, url="", words=(query.url,)).link()
+    if len(query.words) == 1 and not query.url and ADDRESS.fullmatch(query.words[0]):
+        return replace(query, url=query.words[0], words=()).link()
+    return None
+
+
+@dataclass(frozen=True)
+class SignalLine:
+    """A signal as a page shows it; `limit` where the document was beyond it."""
+
+    name: str
+    value: str
+    limit: str | None
+
+
+def signals_of(found: Found) -> list[tuple[str, list[SignalLine]]]:
+    """By the leg that measured them, in the order of legs; first those that the document was beyond."""
+    limits: dict[str | None, dict[str, None]] = {}
+    for held in found.story.why:
+        if held.threshold is not None and held.value is not None:
+            limits.setdefault(held.column, {})[f"{held.sign} {apart(held.value, held.threshold)[1]}"] = None
+    said = {name: ", ".join(its) for name, its in limits.items()}
     return [
-        (one.leg, [(name, value_of(value)) for name, value in sorted(one.signals.items())]) for one in found.story.passages if one.signals
+        (
+            one.leg,
+            [
+                SignalLine(name, value_of(one.signals[name]), said.get(name))
+                for name in sorted(one.signals, key=lambda n: (n not in said, n))
+            ],
+        )
+        for one in found.story.passages
+        if one.signals
     ]
 
 
@@ -146,13 +186,15 @@ def value_of(value: object) -> str:
     return text if len(text) <= LONGEST_SIGNAL else f"{text[:LONGEST_SIGNAL]}… ({len(text):,} characters)"
 
 
-def document(shelf: Shelf, found: Found, version: int, piece: Piece | None) -> str:
+def document(shelf: Shelf, found: Found, version: int, piece: Piece | None, words: tuple[str, ...]) -> str:
     story = found.story
     base = f"/document/{story.uid}"
     part = f"part={found.part}&" if found.part is not None else ""
+    part += urlencode({"words": as_typed(words)}) + "&" if words else ""
     texts = [(one.leg, f"{base}?{part}version={number}#text") for number, one in enumerate(found.versions)]
     values = {"story": story, "signals": signals_of(found), "troubles": found.troubles, "texts": texts, "version": version, "piece": piece}
-    values |= {"base": base, "part": part, "original": f"{base}/original?{part}".rstrip("?&") if story.read_from else None}
+    values |= {"words": words, "original": f"{base}/original?{part}".rstrip("?&") if story.read_from else None}
+    values |= {"read_from": [span_text(span) for span in story.read_from[:8]]}
     values |= {"pieces": pieces(piece, f"{base}?{part}version={version}&from=", "#text") if piece else []}
     return rendered("document.html", shelf, "documents", story.uid or "a record", values)
 
@@ -187,5 +229,6 @@ def not_yet(shelf: Shelf, uid: str, parts: int, of: int) -> str:
     return rendered("not_yet.html", shelf, "documents", uid, {"uid": uid, "parts": parts, "of": of})
 
 
-def reject(shelf: Shelf, stage: str, row: Mapping[str, Any], piece: Piece, links: list[tuple[str, str]]) -> str:
-    return rendered("reject.html", shelf, "rejects", f"Rejected by {stage}", {"stage": stage, "row": row, "piece": piece, "pieces": links})
+def reject(shelf: Shelf, stage: str, row: Mapping[str, Any], piece: Piece, links: list[tuple[str, str]], words: tuple[str, ...]) -> str:
+    values = {"stage": stage, "row": row, "piece": piece, "pieces": links, "words": words, "uid": as_hex(row.get("uid"))}
+    return rendered("reject.html", shelf, "rejects", f"Rejected by {stage}", values)

@@ -18,6 +18,7 @@ MOST_WORDS = 8
 LARGEST_NUMBER = 10**12
 PHRASE = re.compile(r'"([^"]+)"|([^\s"]+)')
 UID = re.compile(r"[0-9a-fA-F]{16}")
+ADDRESS = re.compile(r"(?:[\w-]{1,63}\.)+[^\W\d_]{2,24}(?::[0-9]{1,5})?(?:/\S*)?")  # a host by its name, perhaps with a path
 
 Kind = Literal["documents", "rejects"]
 
@@ -46,9 +47,13 @@ class Query:
     def link(self, **more: object) -> str:
         """The address of this list."""
         asked = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in ("kind", "words")}
-        words = " ".join(f'"{word}"' if " " in word else word for word in self.words)
+        words = as_typed(self.words)
         asked = {name: value for name, value in ({"words": words} | asked | more).items() if value not in ("", None)}
         return f"/{self.kind}" + (f"?{urlencode(asked)}" if asked else "")
+
+
+def as_typed(words: tuple[str, ...]) -> str:
+    return " ".join(f'"{word}"' if " " in word else word for word in words)
 
 
 def fields_of(query: str) -> dict[str, str]:

@@ -18,9 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.explore.matches import Stretch, excerpt
 from pipeline.explore.query import PAGE, Query
 from pipeline.explore.shelf import File, Shelf, Shelves
 from pipeline.explore.turns import Turn
+from pipeline.why import asked_by_uid
 from pipeline.words import as_hex
 
 BATCH = 1024  # rows looked at between two looks at the clock
@@ -44,7 +46,8 @@ class Hit:
     stage: str | None = None  # who took it; None: nobody
     reason: str | None = None
     detail: str | None = None
-    beginning: str | None = None
+    numbers: str = ""  # what it was beyond
+    shown: list[Stretch] = field(default_factory=list)  # of its text: where the words stand, or the beginning
     characters: int | None = None
 
 
@@ -97,7 +100,8 @@ class Searcher:
                 found.after = place + rows
             place += rows
         found.total = self._total(shelf, files, turn)
-        self._show_beginnings(shelf, files, found, turn)
+        self._show_texts(shelf, query, files, found, turn)
+        give_numbers(shelf, found.hits, turn)
         return found
 
     def _total(self, shelf: Shelf, files: list[File], turn: Turn) -> int | None:
@@ -146,17 +150,32 @@ class Searcher:
                     self._fates.popitem(last=False)
         return known
 
-    def _show_beginnings(self, shelf: Shelf, files: list[File], found: Findings, turn: Turn) -> None:
-        """The first words of each text that was found, as long as there is time."""
+    def _show_texts(self, shelf: Shelf, query: Query, files: list[File], found: Findings, turn: Turn) -> None:
+        """What was looked for in each text that was found, or its first words, as long as there is time."""
         by_file: dict[int, list[Hit]] = {}
         for hit in found.hits:
             by_file.setdefault(hit.file, []).append(hit)
         for number, hits in by_file.items():
             try:
                 for hit, text in texts_at(shelf, files[number].path, hits, turn):
-                    hit.beginning, hit.characters = text[:BEGINNING], len(text)
+                    around = excerpt(text, query.words) if query.words and not turn.over else None
+                    hit.shown, hit.characters = around or [(text[:BEGINNING], False)], len(text)
             except READ_ERRORS as error:
                 found.troubles.append(unread(files[number], error))
+
+
+def give_numbers(shelf: Shelf, hits: list[Hit], turn: Turn) -> None:
+    """For what rules took by stored signals: the number of the reason by which it went, as long as there is time."""
+    wanted: dict[tuple[str, int], dict[int, Hit]] = {}  # by stage and part
+    for hit in hits:
+        if hit.uid is not None and hit.part is not None and hit.stage in shelf.rules:
+            wanted.setdefault((str(hit.stage), hit.part), {})[int(hit.uid, 16)] = hit
+    for (stage, number), mine in wanted.items():
+        key = shelf.documents[number].key
+        for deciding, part in shelf.rules[stage]:
+            if part["key"] == key and not turn.over:
+                for uid, said in asked_by_uid(shelf.folder_open, [deciding], part, list(mine)):
+                    mine[uid].numbers = next((held.words for held in said.held if held.reason == mine[uid].reason), "")
 
 
 def unread(file: File, error: Exception) -> str:

@@ -15,12 +15,15 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from pipeline.decide import Deciding
 from pipeline.explore.live import shown
-from pipeline.explore.unfinished import finished_parts, record_of
+from pipeline.explore.unfinished import finished_parts
 from pipeline.history import legs_of, parents
 from pipeline.inspect import Folder, NotFound, Run
 from pipeline.progress_file import PATH as PROGRESS
 from pipeline.progress_file import is_alive
+from pipeline.so_far import record_so_far
+from pipeline.why import CANNOT_ASK
 
 READ_WRONG = (TypeError, ValueError, AttributeError, LookupError)  # what JSON of another shape brings about
 FRESH = 2.0  # seconds for which what was found in the folder is taken as it was
@@ -85,6 +88,24 @@ class Shelf:
         """The place of each part among the documents' files, by its key."""
         return {file.key: number for number, file in enumerate(self.documents)}
 
+    @cached_property
+    def rules(self) -> dict[str, list[tuple[Deciding, dict[str, Any]]]]:
+        """Rules of ours that decide on stored signals, by name, each with the parts that it looked at. A user's own code is not run here."""
+        found: dict[str, list[tuple[Deciding, dict[str, Any]]]] = {}
+        for leg in self.legs:
+            path = f"legs/{leg['leg']}/rules.json"
+            try:
+                said = self.folder.json(path) if self.folder.has(path) else {}
+                ours = [Deciding.of(rule) for rule in said.get("rules") or [] if rule["stage"].get("code") is None]
+                for deciding in ours:
+                    found.setdefault(deciding.rule.called, []).extend((deciding, part) for part in said["parts"])
+            except (*READ_WRONG, *CANNOT_ASK):
+                continue
+        return found
+
+    def folder_open(self, path: str) -> Any:
+        return self.folder.fs.open(self.folder.full(path), "rb")
+
     def rejects(self, stages: Sequence[str]) -> list[File]:
         """What these stages took, in their order."""
         return [file for stage in stages for file in self._rejects.get(stage, [])]
@@ -119,14 +140,16 @@ def read_shelf(out: str) -> Shelf:
     record = json_or_trouble(folder, "run.json", troubles)
     live = json_or_trouble(folder, PROGRESS, troubles)
     alive = is_alive(live) if live is not None else False
-    ended = bool(record and record.get("stages")) and live is None  # whoever ends well takes the file away
+    told = bool(record and record.get("stages"))  # a run that broke off says in run.json what it came to, unless it was killed
+    ended = told and live is None  # whoever ends well takes the file away
     if record is None and live is None and not troubles:
         troubles.append("there is no run.json: nothing was run in this folder, or the run stopped before it began")
     if live is not None and not is_progress(live):
         troubles.append(f"{PROGRESS}: not as the mill writes it")
         live = None
     state = "stopped" if live is None or (live.get("state") == "running" and alive is False) else str(live.get("state"))
-    chosen = record if record is not None and live is None else record_of(live or {}, record or {}, state)
+    going = live is not None and live.get("state") == "running" and alive is not False
+    chosen = record if record is not None and (live is None or (told and not going)) else record_so_far(live or {}, record or {}, state)
     try:
         run = Run.of(chosen)
     except READ_WRONG as error:

@@ -1,50 +1,14 @@
-"""A run that has not ended: its stages and counts so far from `logs/progress.json`, its parts so far from the journal."""
+"""A run that has not ended, or broke off: its parts so far, from the journal."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
-from pipeline.counts import Account, Count
 from pipeline.inspect import Folder, Run
 
 LARGEST_JOURNAL = 256 << 20  # bytes; beyond that a page would wait too long for parts that the manifests will name
-
-
-def record_of(live: Mapping[str, Any], before: Mapping[str, Any], state: str) -> dict[str, Any]:
-    """What run.json would say by now, of a run in this state."""
-    nodes = [node for node in live.get("nodes") or [] if isinstance(node, dict)]
-    account = Account()
-    for stage, sources in (live.get("stages") or {}).items():
-        for source, count in sources.items():
-            account.of(str(stage), str(source)).add(Count.from_plain(count))
-    readers = dict.fromkeys(str(node["source"]) for node in nodes if node.get("source"))
-    names = dict.fromkeys([*readers, *(str(stage) for node in nodes for stage in node.get("stages") or [])])
-    kinds = {str(node["name"]): "global" for node in nodes if node.get("kind") == "global"}
-    known = {str(entry.get("name")): entry for entry in before.get("stages") or [] if isinstance(entry, dict)}
-    started = float(live.get("started") or 0)
-    return {
-        "name": live.get("name") or before.get("name"),
-        "status": state,
-        "started": datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds") if started else "",
-        "seconds": float(live.get("updated") or started) - started if started else None,
-        "alarms": list(live.get("alarms") or []),
-        "recipe": before.get("recipe") or {},
-        "gristmill": before.get("gristmill") or "",
-        "stages": [
-            {
-                "name": name,
-                "kind": "read" if name in readers else kinds.get(name, str(known.get(name, {}).get("kind") or "")),
-                "about": known.get(name, {}).get("about") or "",
-                "settings": known.get(name, {}).get("settings") or {},
-                **account.total(name).plain(),
-                "sources": {source: count.plain() for source, count in sorted(account.stages.get(name, {}).items())},
-            }
-            for name in names
-        ],
-    }
 
 
 def finished_parts(folder: Folder, run: Run, legs: list[dict[str, Any]], troubles: list[str]) -> list[dict[str, Any]]:

@@ -155,7 +155,10 @@ def curriculum(its: Report, several: bool) -> Facts:
         ("goes by", by),
         ("promise", str(its["promise"])),
         ("advice", str(its["advice"])),
-        ("rank correlation", f"{its['correlation']:.4f} of place with rank, if it keeps its promise"),
+        (
+            "how sorted it is",
+            f"{its['correlation']:.4f} by design, where 1 is sorted from first to last and 0 is by chance (the rank correlation of place and signal)",
+        ),
     ]
     return Facts((str(its["source"]) or "All other sources") if several else "", pairs)
 

@@ -88,10 +88,8 @@ def sets(given: Sequence[Report]) -> Figures:
         )
         for its in given
     ]
-    head = ("row length", "packer", "rows", "fill", "padding", "cut", "above bound", "shards", "size")
-    note = (
-        "Bound: no packer that cuts only documents longer than a row needs fewer rows in these windows. Cut: documents in several pieces."
-    )
+    head = ("row length", "packer", "rows", "fill", "padding", "cut", "more rows than needed", "shards", "size")
+    note = "More rows than needed: over the least that any packer could do with here that cuts only documents longer than a row. Cut: documents in several pieces."
     return Figures("Rows", head, rows, 2, note=note)
 
 

@@ -1,4 +1,4 @@
-"""report.html: what a run did, for eyes. One file, no network, no script."""
+"""report.html: what a run did, for eyes. One file that asks nobody for anything."""
 
 from pipeline.report.build import build_report
 from pipeline.report.makers import MAKERS

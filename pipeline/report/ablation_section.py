@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from pipeline.figures import Figures
 from pipeline.inspect import Folder
-from pipeline.report.ablation import said_of
+from pipeline.report.ablation import Said, said_of
 from pipeline.report.blend import table
 from pipeline.report.sections import Section, fragment
 from pipeline.words import as_number
@@ -34,7 +34,7 @@ def ablations(folder: Folder) -> list[Section]:
 def verdicts(record: dict[str, Any], name: str) -> Markup:
     arms = [said_of(arm, record) for arm in record.get("arms") or []]
     heads = tuple(dict.fromkeys(head for arm in arms for head, _ in arm.figures))
-    rows = [(arm.name, f"{arm.mark} {arm.word}", arm.why, *(dict(arm.figures).get(head, "–") for head in heads)) for arm in arms]
+    rows = [(arm.name, f"{arm.mark} {arm.word}", why_of(arm), *(dict(arm.figures).get(head, "–") for head in heads)) for arm in arms]
     values = {
         "record": record,
         "protocol": (record.get("protocol") or {}).get("name"),
@@ -44,6 +44,11 @@ def verdicts(record: dict[str, Any], name: str) -> Markup:
         "page": f"{PLACE}/{quote(name, safe='')}/ablation.html",
     }
     return fragment(VERDICTS, values)
+
+
+def why_of(arm: Said) -> str:
+    """With what else is beyond chance, on sets that are only reported."""
+    return "; beside it: ".join([arm.why, *([", ".join(what for _, what in arm.beside)] if arm.beside else [])])
 
 
 VERDICTS = """\

@@ -73,12 +73,12 @@ WARNINGS = """\
 
 TABLE = """\
 <div class="scroll figures" role="region" aria-label="{{ figures.title }}" tabindex="0">
-<table><caption>{{ figures.title }}</caption>
+<table class="stack"><caption>{{ figures.title }}</caption>
 <thead><tr>{% for name in figures.head %}<th scope="col"{% if loop.index0 >= figures.words %} class="n"{% endif %}>{{ name }}</th>{% endfor %}
 {% if figures.bars %}<td></td>{% endif %}</tr></thead>
 <tbody>{% for head, words, numbers, width in rows %}
-<tr><th scope="row" dir="auto">{{ head }}</th>{% for word in words %}<td dir="auto"{% if word | length > 24 %} class="wide"{% endif %}>{{ word }}</td>{% endfor %}
-{% for number in numbers %}<td class="n">{{ number }}</td>{% endfor %}
+<tr><th scope="row" dir="auto">{{ head }}</th>{% for word in words %}<td dir="auto" data-head="{{ figures.head[loop.index] }}"{% if word | length > 24 %} class="wide"{% endif %}>{{ word }}</td>{% endfor %}
+{% for number in numbers %}<td class="n" data-head="{{ figures.head[figures.words + loop.index0] }}">{{ number }}</td>{% endfor %}
 {% if width is not none %}
 <td class="track"><svg class="row-bar" aria-hidden="true"><rect class="kept-shape" width="{{ '%.2f' % (100 * width) }}%" height="100%"/></svg></td>
 {% endif %}</tr>

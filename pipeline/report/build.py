@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,15 @@ from pipeline.report.ablation_section import ablations
 from pipeline.report.funnel import Funnel, funnel
 from pipeline.report.makers import MAKERS
 from pipeline.report.sections import TOPICS, Section, SectionMaker, bars, environment, sections_of
-from pipeline.report.whatif import Survey, data_of, effects, languages, signal_sections
-from pipeline.words import as_bytes, as_energy, as_money
+from pipeline.report.whatif import Survey, data_of, effects, explained, languages, signal_sections
+from pipeline.so_far import record_in
+from pipeline.survey.look import VERSION
+from pipeline.volume import volumes
+from pipeline.words import as_bytes, as_energy, as_money, plain
 
 SAMPLES = 5  # of a reason; the rest are in the rejects
+READERS = 4  # shown one by one; more are folded into one line
+FAILED = {"failed": "The run failed", "interrupted": "The run was interrupted"}
 HERE = Path(__file__).parent
 
 
@@ -64,11 +70,12 @@ class Topic:
 def build_report(out: str, makers: Mapping[str, SectionMaker] = MAKERS) -> str:
     """The text of report.html for an output folder; the caller writes it."""
     folder = Folder.open(out)
-    run = folder.json("run.json")
+    run = record_in(folder)
     paths = {str(entry["name"]): f"stages/{entry['name']}/report.json" for entry in run.get("stages") or []}
     surveys = [folder.json(path) for name in folder.names("legs") if folder.has(path := f"legs/{name}/survey.json")]
     reports = {name: folder.json(path) for name, path in paths.items() if folder.has(path)}
-    return page_of(run, reports, makers, in_order(run, [its for its in surveys if its]), ablations(folder))
+    surveys = [its for its in surveys if its and its.get("version") == VERSION]  # of an older run: its page has no sliders
+    return page_of(run, reports, makers, in_order(run, surveys), ablations(folder), shlex.quote(plain(out)))
 
 
 def in_order(run: Mapping[str, Any], surveys: Sequence[Survey]) -> list[Survey]:
@@ -83,6 +90,7 @@ def page_of(
     makers: Mapping[str, SectionMaker] = MAKERS,
     surveys: Sequence[Survey] = (),
     trained: Sequence[Section] = (),
+    where: str = "OUT",
 ) -> str:
     """The page, from run.json and the stages' reports by name. A stage without a report (a run that failed) has its counts alone."""
     run = Run.of(found)
@@ -95,16 +103,22 @@ def page_of(
     spoken = languages(surveys)
     told += [("", spoken)] if spoken is not None else []
     told += [("", section) for section in trained]
+    seen: set[str] = set()
+    pages = [replace(page, sections=explained(page.sections, seen)) for page in pages]
+    folded = [page for page in pages if page.stage.kind == "read"] if len(run.readers) > READERS else []
     script = (HERE / "script.js").read_text("utf-8")
     values = {
         "run": run,
         "funnel": funnel(run, found.get("stages") or [], reports) if run.readers or run.stages else Funnel.empty(),
         "sources": [fate(run, reader) for reader in run.readers],
-        "stages": pages,
+        "stages": [page for page in pages if page not in folded],
+        "folded": folded,
+        "readers": as_one(run.readers) if folded else None,
+        "failure": (FAILED.get(run.status, "What went wrong"), str(found["error"])) if found.get("error") else None,
         "topics": topics_of(told),
-        "effects": effects(surveys),
+        "effects": effects(surveys, run),
         "anchors": {page.stage.name: page.anchor for page in pages},
-        "data": data_of(surveys),
+        "data": data_of(surveys, run, volumes(found.get("stages") or [], reports), where),
         "style": Markup((HERE / "style.css").read_text("utf-8")),
         "script": Markup(script),
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -114,6 +128,20 @@ def page_of(
         "versions": sorted(run.versions.items()),
     }
     return environment().get_template("page.html").render(values)
+
+
+def as_one(readers: Sequence[StageCount]) -> StageCount:
+    """All sources as one line of a table."""
+    dropped: dict[str, int] = {}
+    for reader in readers:
+        for reason, n in reader.count.dropped.items():
+            dropped[reason] = dropped.get(reason, 0) + n
+    counts = [reader.count for reader in readers]
+    count = Count(sum(its.docs_in for its in counts), sum(its.kept for its in counts), dropped, sum(its.quarantined for its in counts))
+    seconds = sum(reader.seconds or 0.0 for reader in readers)
+    peak = max((reader.peak_memory for reader in readers if reader.peak_memory), default=None)
+    size = sum(reader.bytes_in or 0 for reader in readers)
+    return StageCount(f"{len(readers)} sources", "read", "", {}, count, {}, seconds, size, None, peak, None, [])
 
 
 def costs(found: Mapping[str, Any], run: Run) -> dict[str, str]:

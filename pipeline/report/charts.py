@@ -113,7 +113,7 @@ class Histogram:
     thresholds: Sequence[Threshold] = ()
     gone: Sequence[int] | None = None
     identity: str = ""  # for the script that moves its thresholds
-    tail: str = ""  # what is not drawn, in words
+    knee: float | None = None  # the place from which on the scale is another
     below: Markup = field(default_factory=Markup)  # sliders
 
 
@@ -129,6 +129,8 @@ def histogram(found: Histogram) -> Markup:
         "cut": [(f"{x:.1f}", f"{width:.1f}") for x, width in cut],
         "lines": [(f"{100 * t.place:.2f}%", t, *anchored(t.place)) for t in found.thresholds],
         "ticks": [(f"{100 * place:.2f}%", label, anchored(place)[0]) for place, label in found.ticks],
+        "highest": max(found.counts, default=0),
+        "knee": None if found.knee is None else f"{100 * found.knee:.2f}%",
         "rows": numbers_of(found),
     }
     return fragment(HISTOGRAM, values)
@@ -164,7 +166,8 @@ def numbers_of(found: Histogram, most: int = 24) -> list[tuple[str, str, str]]:
 
 HISTOGRAM = """\
 <figure class="chart"{% if found.identity %} data-histogram="{{ found.identity }}"{% endif %}>
-<figcaption><strong class="mono">{{ found.title }}</strong>{% if found.about %} <span class="soft">{{ found.about }}</span>{% endif %}</figcaption>
+<figcaption><strong class="mono">{{ found.title }}</strong>{% if found.about %} <span class="soft">{{ found.about }}</span>{% endif %}
+<span class="soft highest">highest bar {{ highest | number }}</span></figcaption>
 <svg height="{{ box.all }}" role="img" aria-label="Histogram of {{ found.title }}{% for t in found.thresholds %}; {{ t.label }}{% endfor %}. Its numbers are in the table below.">
 <svg y="{{ box.above }}" height="{{ box.height }}" viewBox="0 0 {{ box.wide }} {{ box.height }}" preserveAspectRatio="none">
 {% if found.thresholds %}
@@ -176,12 +179,13 @@ HISTOGRAM = """\
 <line class="axis" x1="0" x2="100%" y1="{{ box.foot }}" y2="{{ box.foot }}"/>
 {% for x, label, anchor in ticks %}<line class="axis" x1="{{ x }}" x2="{{ x }}" y1="{{ box.foot }}" y2="{{ box.foot + 3 }}"/><text x="{{ x }}" y="{{ box.foot + 15 }}" text-anchor="{{ anchor }}">{{ label }}</text>
 {% endfor %}
+{% if knee %}<text class="break" x="{{ knee }}" y="{{ box.foot + 4 }}" text-anchor="middle">//</text>
+{% endif %}
 {% for x, t, anchor, shift in lines %}<g data-threshold="{{ loop.index0 }}"><line class="threshold" x1="{{ x }}" x2="{{ x }}" y1="{{ box.above - 2 }}" y2="{{ box.foot }}"/>
 <text class="name" x="{{ x }}" dx="{{ shift }}" y="{{ box.above - 5 }}" text-anchor="{{ anchor }}">{{ t.label }}</text></g>
 {% endfor %}</svg>
 {{ found.below }}
 <details class="numbers"><summary>Numbers</summary>
-{% if found.tail %}<p class="soft note">{{ found.tail }}</p>{% endif %}
 <div class="scroll" role="group" aria-label="Numbers of {{ found.title }}" tabindex="0"><table><caption class="unseen">{{ found.title }}</caption>
 <thead><tr><th scope="col">from</th><th scope="col" class="n">documents</th>{% if found.gone is not none %}<th scope="col" class="n">beyond</th>{% endif %}</tr></thead>
 <tbody>{% for edge, count, gone in rows %}<tr><th scope="row">{{ edge }}</th><td class="n">{{ count }}</td>{% if found.gone is not none %}<td class="n">{{ gone }}</td>{% endif %}</tr>

@@ -40,7 +40,7 @@ class Fate:
 
     @property
     def kept(self) -> bool:
-        return self == KEPT_FATE
+        return self in (KEPT_FATE, REACHED_FATE)
 
     @property
     def absent(self) -> bool:
@@ -51,10 +51,28 @@ class Fate:
         return not (self.kept or self.absent)
 
     def __str__(self) -> str:
-        return "kept" if self.kept else "not in this run" if self.absent else f"{self.stage}: {self.reason}"
+        return f"{self.stage}: {self.reason}" if self.gone else self.reason
 
 
-KEPT_FATE, ABSENT_FATE = Fate("", "kept"), Fate("", "not in this run")
+KEPT_FATE, REACHED_FATE, ABSENT_FATE = Fate("", "kept"), Fate("", "reached the mix"), Fate("", "not in this run")
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The mix of a run, with all that comes after it; no stages where it has none."""
+
+    stages: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Draw:
+        """From run.json. A stage may have a name of its own."""
+        entries = [entry for entry in found.get("stages") or [] if entry.get("kind") != "read"]
+        first = next((at for at, entry in enumerate(entries) if (entry.get("stage") or entry["name"]) == "mix"), len(entries))
+        return cls(frozenset(str(entry["name"]) for entry in entries[first:]))
+
+    def before(self, fate: Fate) -> Fate:
+        """What had become of a document when the mix drew."""
+        return REACHED_FATE if self.stages and (fate.kept or fate.stage in self.stages) else fate
 
 
 @dataclass
@@ -186,14 +204,16 @@ def coded(values: pa.Array, code_of: Callable[[str], int]) -> npt.NDArray[np.uin
 
 @dataclass
 class Joined:
-    """Exact counts of all pairs of fates, by source, and a few documents of each pair that changed sides."""
+    """Exact counts of all pairs of fates, by source, and a few documents of each pair that had changed sides before the runs drew."""
 
     counts: Counter[tuple[str, Fate, Fate]] = field(default_factory=Counter)
     samples: dict[tuple[Fate, Fate], list[int]] = field(default_factory=dict)
     kept: tuple[list[npt.NDArray[np.uint64]], list[npt.NDArray[np.uint64]]] = field(default_factory=lambda: ([], []))
 
 
-def joined(folders: tuple[Folder, Folder], files: tuple[Files, Files], expected: int, limit: int, few: int) -> Joined:
+def joined(
+    folders: tuple[Folder, Folder], files: tuple[Files, Files], draws: tuple[Draw, Draw], expected: int, limit: int, few: int
+) -> Joined:
     """Both runs, document by document. `expected` is about how many there are; uids below `few` are given back where they were kept."""
     bits = max(0, (max(1, expected) - 1) // PILE).bit_length()
     sources, found = Codes(), Joined()
@@ -207,12 +227,17 @@ def joined(folders: tuple[Folder, Folder], files: tuple[Files, Files], expected:
             a, b = (its.pile(place) for its in piles)
             for kept, records in zip(found.kept, (a, b), strict=True):
                 kept.append(below(records["uid"][records["fate"] == KEPT], few))
-            add_pile(found, a, b, names, sources.things())
+            add_pile(found, a, b, names, sources.things(), draws)
     return found
 
 
 def add_pile(
-    found: Joined, a: npt.NDArray[Any], b: npt.NDArray[Any], names: tuple[Sequence[Fate], Sequence[Fate]], sources: Sequence[str]
+    found: Joined,
+    a: npt.NDArray[Any],
+    b: npt.NDArray[Any],
+    names: tuple[Sequence[Fate], Sequence[Fate]],
+    sources: Sequence[str],
+    draws: tuple[Draw, Draw],
 ) -> None:
     """One pile of each run: their documents side by side, counted and sampled. uids come in order, so that the first are the smallest."""
     uid = np.union1d(a["uid"], b["uid"])
@@ -221,10 +246,12 @@ def add_pile(
     key = (source * len(names[0]) + fate_a) * len(names[1]) + fate_b
     _, first, back, counts = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
     for kind, (at, count) in enumerate(zip(first.tolist(), counts.tolist(), strict=True)):
-        pair = names[0][fate_a[at]], names[1][fate_b[at]]
-        found.counts[sources[source[at]], *pair] += count
-        if changed_sides(*pair) and len(known := found.samples.setdefault(pair, [])) < SAMPLES:
-            known += uid[np.flatnonzero(back == kind)[: SAMPLES - len(known)]].tolist()
+        last = names[0][fate_a[at]], names[1][fate_b[at]]
+        found.counts[sources[source[at]], *last] += count
+        pair = draws[0].before(last[0]), draws[1].before(last[1])
+        if changed_sides(*pair):
+            here = uid[np.flatnonzero(back == kind)[:SAMPLES]].tolist()
+            found.samples[pair] = sorted([*found.samples.get(pair, []), *here])[:SAMPLES]
 
 
 def laid(uid: npt.NDArray[np.uint64], records: npt.NDArray[Any], name: str, absent: int) -> npt.NDArray[np.int64]:

@@ -2,58 +2,56 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from markupsafe import Markup
 
 from pipeline.figures import Figures
 from pipeline.report import compare_tables as tables
-from pipeline.report.blend import table
 from pipeline.report.charts import Piece, row_bar
-from pipeline.report.compare import Comparison, Documents, Level, Sides
+from pipeline.report.compare import Comparison
+from pipeline.report.compare_sides import Sides
 from pipeline.report.sections import environment
-from pipeline.words import as_number
+from pipeline.report.stacked import stacked
 
 STRIPES = (("kept-shape", "kept in both"), ("series-3", "kept in A only"), ("series-2", "kept in B only"), ("all-shape", "dropped in both"))
 
 
-@dataclass(frozen=True)
-class Line:
-    """A stage of the funnel, all sources together, with a bar for each run."""
-
-    stage: str
-    bars: tuple[Markup | None, Markup | None]
-    left: tuple[str, str]
-    difference: str
-    only: str  # the run that has it, where one has not
+PRINTED = 5  # ways whose documents are printed, folded or not
+LONG = 150  # rows of a folded table, above which it is not printed
 
 
 def page_of(found: Comparison) -> str:
     """The text of compare.html; the caller writes it."""
-    whole = found.documents.sides[-1] if found.documents else None
+    its = found.documents
     values = {
         "title": title_of(found),
         "runs": list(zip("AB", found.outs, [one.run for one in found.overviews], strict=True)),
         "found": found,
-        "whole": whole,
-        "totals": table(tables.totals(found)),
+        "totals": stacked(tables.totals(found)),
         "fields": fields(found),
-        "alone": [(pair, table(tables.settings(pair))) for pair in found.stages if pair.state.startswith("only")],
+        "alone": [(pair, stacked(tables.settings(pair))) for pair in found.stages if pair.state.startswith("only")],
         "moved": [pair.name for pair in found.stages if pair.moved],
-        "table": table,
-        "differences": tables.differences,
+        "versions": some(tables.differences("Package versions", found.versions)),
+        "machines": some(tables.differences("Machines", found.machine)),
         "same_stages": [pair.name for pair in found.stages if pair.state == "same" and not pair.moved],
-        "documents": found.documents,
-        "sides": [(one.source or "all", stripes(one), one) for one in shown_sides(found.documents)],
+        "documents": its,
+        "printed": PRINTED,
+        "headline": tables.headline(its) if its else None,
+        "sides": striped(its.sides) if its else [],
         "stripes": STRIPES,
-        "sides_table": table(tables.sides(found.documents.sides)) if found.documents else None,
-        "ways": tables.ways("Where the documents that changed sides were dropped", found.documents.ways) if found.documents else None,
-        "other": tables.ways("Dropped in both, but not by the same rule", found.documents.other_reasons) if found.documents else None,
-        "lines": funnel_lines(found),
-        "funnel": table(tables.funnel(found)),
+        "sides_table": stacked(tables.sides(its)) if its else None,
+        "ways": some(tables.ways("Where the documents that changed sides were dropped", its.ways)) if its else None,
+        "other": some(tables.ways("Dropped in both, but not by the same rule", its.other_reasons)) if its else None,
+        "draw_line": tables.draw_line(its) if its and its.drawn else None,
+        "drawn": striped(its.drawn) if its and its.drawn else [],
+        "drawn_table": stacked(tables.drawn(its)) if its and its.drawn else None,
+        "funnel": funnel(found),
+        "by_source": stacked(*tables.funnel_by_source(found)),
+        "long": len(found.funnel) > LONG,
         "reasons": some(tables.reasons(found)),
         "medians": some(tables.medians(found)),
-        "costs": table(tables.costs(found)),
+        "costs": stacked(*tables.costs(found)),
     }
     return environment().get_template("compare.html").render(values)
 
@@ -73,14 +71,12 @@ def fields(found: Comparison) -> list[tuple[str, bool, list[tuple[str, str, str]
 
 
 def some(figures: Figures) -> Markup | None:
-    return table(figures) if figures.rows else None
+    return stacked(figures) if figures.rows else None
 
 
-def shown_sides(documents: Documents | None) -> list[Sides]:
+def striped(sides: Sequence[Sides]) -> list[tuple[str, Markup]]:
     """All documents first, then each source, where there are several."""
-    if documents is None:
-        return []
-    return [documents.sides[-1], *(documents.sides[:-1] if len(documents.sides) > 2 else [])]
+    return [(one.source or "all", stripes(one)) for one in (sides[-1], *(sides[:-1] if len(sides) > 2 else []))]
 
 
 def stripes(one: Sides) -> Markup:
@@ -89,18 +85,14 @@ def stripes(one: Sides) -> Markup:
     return row_bar([Piece(count / whole, look) for count, (look, _) in zip(counts, STRIPES, strict=True)])
 
 
-def funnel_lines(found: Comparison) -> list[Line]:
+def funnel(found: Comparison) -> Markup:
+    """With a bar of documents for each run."""
     levels = [level for level in found.funnel if level.source is None]
     widest = max((value for level in levels for value in (level.a, level.b) if value is not None), default=0) or 1
-    return [line(level, widest) for level in levels]
-
-
-def line(level: Level, widest: int) -> Line:
-    both = (level.a, level.b)
-    bars = tuple(
-        None if value is None else row_bar([Piece(value / widest, look)])
-        for value, look in zip(both, ("series-3", "series-2"), strict=True)
-    )
-    only = "" if None not in both else "only in A" if level.b is None else "only in B"
-    difference = "" if level.a is None or level.b is None else tables.signed(level.b - level.a)
-    return Line(level.stage, (bars[0], bars[1]), (as_number(level.a), as_number(level.b)), difference, only)
+    bars = [
+        Markup("").join(
+            row_bar([Piece(value / widest, look)]) for value, look in ((level.a, "series-3"), (level.b, "series-2")) if value is not None
+        )
+        for level in levels
+    ]
+    return stacked(*tables.funnel(found), bars)

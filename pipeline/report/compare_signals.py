@@ -1,5 +1,7 @@
 """Medians of the signals of two runs: of all documents that were measured, and of those that each run kept.
 
+Measured are the documents that came to the leg which measured the signal, also those that its rules and later stages dropped: later legs
+hold copies of signals, of what is left.
 Exact up to `SAMPLE` documents; beyond, those of the smallest uids, which are hashes: the same documents in both runs, a fair sample of each.
 """
 
@@ -17,11 +19,14 @@ import pyarrow.parquet as pq
 
 from pipeline.history import legs_of
 from pipeline.inspect import Folder, Run
+from pipeline.words import as_short
 from stages.documents import BASE, PAGE
 
 SAMPLE = 100_000
 TOP = 1 << 64
 BATCH = 1 << 16
+
+Values = tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]  # of a signal, and which of those documents were kept
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,8 @@ class Medians:
 
     measured: float
     kept: float | None  # none of its documents was kept
-    documents: int
+    documents: int  # that were measured
+    documents_kept: int
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,16 @@ class Signal:
 
     @property
     def same(self) -> bool:
-        return self.a is not None and self.b is not None and (self.a.measured, self.a.kept) == (self.b.measured, self.b.kept)
+        """To the digits that are shown."""
+        return self.a is not None and self.b is not None and digits(self.a) == digits(self.b)
+
+
+def digits(medians: Medians) -> tuple[str, str]:
+    return as_median(medians.measured), as_median(medians.kept)
+
+
+def as_median(value: float | None) -> str:
+    return "–" if value is None else as_short(value).replace("-", "−")
 
 
 def sampled_below(documents: int) -> int:
@@ -51,33 +66,51 @@ def sampled_below(documents: int) -> int:
     return TOP if documents <= SAMPLE else TOP * SAMPLE // documents
 
 
-def signals(folders: tuple[Folder, Folder], runs: tuple[Run, Run], kept: tuple[Any, Any], limit: int) -> list[Signal]:
-    found = [medians(folder, run, its, limit) for folder, run, its in zip(folders, runs, kept, strict=True)]
+def signals(
+    folders: tuple[Folder, Folder],
+    runs: tuple[Run, Run],
+    records: tuple[Mapping[str, Any], Mapping[str, Any]],
+    kept: tuple[Any, Any],
+    limit: int,
+) -> list[Signal]:
+    """`records` are both run.json; `kept` the uids below `limit` that each run kept, in order."""
+    found = [medians(*one, limit) for one in zip(folders, runs, records, kept, strict=True)]
     return [Signal(name, found[0].get(name), found[1].get(name)) for name in dict.fromkeys([*found[0], *found[1]])]
 
 
-def medians(folder: Folder, run: Run, kept: npt.NDArray[np.uint64], limit: int) -> dict[str, Medians]:
-    """By signal, of each part as the last leg measured it. `kept` are the uids below `limit` that the run kept, in order."""
-    found: dict[str, dict[str, tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]]] = {}
+def medians(folder: Folder, run: Run, record: Mapping[str, Any], kept: npt.NDArray[np.uint64], limit: int) -> dict[str, Medians]:
+    """By signal: of each source, as the last leg that measures it left it, or where none does, as it was read."""
+    adds = {str(entry["name"]): set(entry.get("adds") or []) for entry in record.get("stages") or []}
+    found: dict[str, dict[str, list[Values]]] = {}
     for leg in legs_of(folder, run):
-        for part in leg["parts"]:
-            for path in (part["files"][name] for name in ("documents", "signals") if name in part["files"]):
-                if folder.has(path):
-                    for name, values, stays in measured(folder, path, kept, limit):
-                        found.setdefault(name, {})[part["key"]] = (values, stays)
-    joined = {name: [np.concatenate(of_parts) for of_parts in zip(*parts.values(), strict=True)] for name, parts in found.items()}
-    return {name: its for name, (values, stays) in joined.items() if (its := median_of(values, stays)).documents}
+        added = {name for stage in leg["stages"] for name in adds.get(stage, ())}
+        for name, by_source in values_of(folder, leg, kept, limit).items():
+            known = found.setdefault(name, {})
+            known |= {source: values for source, values in by_source.items() if name in added or source not in known}
+    return {
+        name: its for name, by_source in found.items() if (its := median_of([one for each in by_source.values() for one in each])).documents
+    }
 
 
-def median_of(values: npt.NDArray[np.float64], stays: npt.NDArray[np.bool_]) -> Medians:
+def values_of(folder: Folder, leg: Mapping[str, Any], kept: npt.NDArray[np.uint64], limit: int) -> dict[str, dict[str, list[Values]]]:
+    """What the files of a leg hold of each signal, by source."""
+    found: dict[str, dict[str, list[Values]]] = {}
+    for part in leg["parts"]:
+        for path in (part["files"][name] for name in ("documents", "signals") if name in part["files"]):
+            if folder.has(path):
+                for name, values in measured(folder, path, kept, limit):
+                    found.setdefault(name, {}).setdefault(str(part["source"]), []).append(values)
+    return found
+
+
+def median_of(parts: list[Values]) -> Medians:
+    values, stays = (np.concatenate(its) for its in zip(*parts, strict=True))
     if not len(values):
-        return Medians(0.0, None, 0)
-    return Medians(float(np.median(values)), float(np.median(values[stays])) if stays.any() else None, len(values))
+        return Medians(0.0, None, 0, 0)
+    return Medians(float(np.median(values)), float(np.median(values[stays])) if stays.any() else None, len(values), int(stays.sum()))
 
 
-def measured(
-    folder: Folder, path: str, kept: npt.NDArray[np.uint64], limit: int
-) -> Iterator[tuple[str, npt.NDArray[np.float64], npt.NDArray[np.bool_]]]:
+def measured(folder: Folder, path: str, kept: npt.NDArray[np.uint64], limit: int) -> Iterator[tuple[str, Values]]:
     """Signals of one file with their values, and which of those documents were kept."""
     with folder.fs.open(folder.full(path), "rb") as file:
         parquet = pq.ParquetFile(file, pre_buffer=False)
@@ -96,7 +129,7 @@ def measured(
                 pieces[name].append((numbers[there], stays[there]))
         for name, its in pieces.items():
             if its:
-                yield name, np.concatenate([values for values, _ in its]), np.concatenate([stays for _, stays in its])
+                yield name, (np.concatenate([values for values, _ in its]), np.concatenate([stays for _, stays in its]))
 
 
 def among(uid: npt.NDArray[np.uint64], kept: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:

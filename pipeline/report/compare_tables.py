@@ -7,11 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pipeline.figures import Figures
-from pipeline.report.compare import Comparison, Sides, Way
+from pipeline.report.compare import Comparison
+from pipeline.report.compare_counts import Level
 from pipeline.report.compare_recipes import Difference, StagePair
-from pipeline.words import as_amount, as_bytes, as_energy, as_money, as_number, as_seconds, as_share, as_short, as_tokens
+from pipeline.report.compare_sides import Documents, Sides, Way
+from pipeline.report.compare_signals import as_median
+from pipeline.words import as_amount, as_bytes, as_energy, as_money, as_number, as_seconds, as_share, as_tokens
 
 LONG = 6  # entries of a list that are shown as they are
+Group = tuple[str, int]  # columns of a table under one name
 
 
 def totals(found: Comparison) -> Figures:
@@ -20,6 +24,7 @@ def totals(found: Comparison) -> Figures:
     rows = [
         counted("records read", a.records, b.records),
         counted("documents", a.documents, b.documents),
+        *reached_mix(found),
         counted("documents kept", a.kept, b.kept),
     ]
     rows.append(("kept of documents", as_share(a.kept, a.documents), as_share(b.kept, b.documents), ""))
@@ -44,6 +49,16 @@ def totals(found: Comparison) -> Figures:
         )
     note = "A run that went on where it had stopped has the time of its last command; that of workers counts all."
     return Figures("Totals", ("total", "A", "B", "difference"), rows, note=note)
+
+
+def reached_mix(found: Comparison) -> list[tuple[str, str, str, str]]:
+    """What was left when the mix drew; unknown where a run kept but a share of its rejects."""
+    its = found.documents
+    if its is None or its.share < 1 or not its.before_mix:
+        return []
+    whole = its.sides[-1]
+    name = "documents before the mix" + (", of those both read" if whole.missing_a or whole.missing_b else "")
+    return [counted(name, whole.both_kept + whole.only_a, whole.both_kept + whole.only_b)]
 
 
 def settings(pair: StagePair) -> Figures:
@@ -75,28 +90,109 @@ def listed(value: str | None) -> list[Any] | None:
     return found if isinstance(found, list) else None
 
 
-def sides(every: Sequence[Sides]) -> Figures:
+def headline(found: Documents) -> str:
+    """How many changed sides, in words."""
+    whole = found.sides[-1]
+    if not found.before_mix:
+        return (
+            f"{documents(whole.changed)} changed sides: {as_number(whole.only_a)} {are(whole.only_a)} kept in A and dropped in B, "
+            f"{as_number(whole.only_b)} the other way round. {as_number(whole.both_kept)} {are(whole.both_kept)} kept in both."
+        )
+    return (
+        f"{documents(whole.changed)} changed sides before the mix: {as_number(whole.only_b)} {was(whole.only_b)} dropped in A only, "
+        f"{as_number(whole.only_a)} in B only. {as_number(whole.both_kept)} came to the mix in both."
+    )
+
+
+def draw_line(found: Documents) -> str:
+    """What the draws alone changed, in words; and what both come to."""
+    its, end = found.drawn[-1], found.end
+    return (
+        f"Of the {documents(its.both_kept + its.changed + its.both_gone)} that came to the mix in both runs, {as_number(its.only_a)} "
+        f"{are(its.only_a)} kept in A only, {as_number(its.only_b)} in B only, {as_number(its.both_kept)} in both. "
+        f"At the end, of all: {as_number(end.only_a)} kept in A only, {as_number(end.only_b)} in B only, {as_number(end.both_kept)} in both."
+    )
+
+
+def documents(count: int) -> str:
+    return f"{as_number(count)} document{'' if count == 1 else 's'}"
+
+
+def are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def was(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
+def sides(found: Documents) -> Figures:
     """By source; all of them last."""
-    shown = every if len(every) > 2 else every[-1:]
-    rows = [
-        (one.source or "all", *map(as_number, (one.both_kept, one.only_a, one.only_b, one.both_gone, one.missing_b, one.missing_a)))
-        for one in shown
-    ]
+    title = "Documents by what both runs did with them" + (", before the mix" if found.before_mix else "")
     head = ("source", "kept in both", "kept in A only", "kept in B only", "dropped in both", "read by A only", "read by B only")
-    return Figures("Documents by what both runs did with them", head, rows)
+    return Figures(title, head, [(*counted_sides(one), *map(as_number, (one.missing_b, one.missing_a))) for one in several(found.sides)])
+
+
+def drawn(found: Documents) -> Figures:
+    head = ("source", "kept in both", "kept in A only", "kept in B only", "left out by both")
+    return Figures("Documents that came to the mix in both runs", head, [counted_sides(one) for one in several(found.drawn)])
+
+
+def several(every: Sequence[Sides]) -> Sequence[Sides]:
+    return every if len(every) > 2 else every[-1:]
+
+
+def counted_sides(one: Sides) -> tuple[str, ...]:
+    return (one.source or "all", *map(as_number, (one.both_kept, one.only_a, one.only_b, one.both_gone)))
 
 
 def ways(title: str, found: Sequence[Way]) -> Figures:
     return Figures(title, ("in A", "in B", "documents"), [(way.a, way.b, as_number(way.documents)) for way in found], words=2)
 
 
-def funnel(found: Comparison) -> Figures:
+def funnel(found: Comparison) -> tuple[Figures, list[Group]]:
+    """All sources together: documents, text and tokens left after each stage."""
+    rows = []
+    for level in (level for level in found.funnel if level.source is None):
+        a, b = level.volume_a, level.volume_b
+        only = "" if None not in (level.a, level.b) else f" ({'only in A' if level.b is None else 'only in B'})"
+        rows.append(
+            (
+                f"{level.stage}{only}",
+                *numbers(level.a, level.b),
+                *measured("", a.text_bytes, b.text_bytes, as_bytes)[1:],
+                *(as_tokens(its.tokens, its.counted) for its in (a, b)),
+                percent(a.tokens, b.tokens),
+            )
+        )
+    known = [True, *(any(one is not None for level in found.funnel for one in its(level)) for its in (texts, tokens))]
+    groups = [group for group, there in zip((("documents", 3), ("text", 3), ("tokens", 3)), known, strict=True) if there]
+    columns = [0, *(at for k, there in enumerate(known) if there for at in range(1 + 3 * k, 4 + 3 * k))]
+    head = ("after", *("A", "B", "change") * 3)
+    note = (
+        "~: estimated from the text, at the bytes that a token turned out to hold."
+        if any("~" in cell for row in rows for cell in row)
+        else ""
+    )
+    title = "Left after each stage, all sources together"
+    return Figures(title, tuple(head[at] for at in columns), [tuple(row[at] for at in columns) for row in rows], note=note), groups
+
+
+def texts(level: Level) -> tuple[int | None, int | None]:
+    return level.volume_a.text_bytes, level.volume_b.text_bytes
+
+
+def tokens(level: Level) -> tuple[int | None, int | None]:
+    return level.volume_a.tokens, level.volume_b.tokens
+
+
+def funnel_by_source(found: Comparison) -> tuple[Figures, list[Group]]:
     rows = [
         (level.stage, level.source or "all", *numbers(level.a, level.b), *numbers(level.gone_a, level.gone_b))
         for level in found.funnel
     ]  # fmt: skip
-    head = ("after", "source", "left in A", "left in B", "difference", "gone in A", "gone in B", "difference")
-    return Figures("Documents left after each stage, by source", head, rows, words=2)
+    head = ("after", "source", *("A", "B", "change") * 2)
+    return Figures("Documents left after each stage and gone there, by source", head, rows, words=2), [("left", 3), ("gone", 3)]
 
 
 def reasons(found: Comparison) -> Figures:
@@ -105,25 +201,28 @@ def reasons(found: Comparison) -> Figures:
 
 
 def medians(found: Comparison) -> Figures:
-    """Only signals that are not the same in both."""
-    rows = [
-        (
-            one.name,
-            *(as_median(its.measured if its else None) for its in (one.a, one.b)),
-            *(as_median(its.kept if its else None) for its in (one.a, one.b)),
-        )
-        for one in sorted(found.signals, key=lambda one: one.a is None or one.b is None)  # those of one run last
-        if not one.same
-    ]
+    """Only signals that are not the same in both, to the digits that are shown."""
+    rows = []
+    for one in sorted(found.signals, key=lambda one: one.a is None or one.b is None):  # those of one run last
+        if not one.same:
+            measured = [as_median_of(its.measured, its.documents) if its else "–" for its in (one.a, one.b)]
+            kept = [as_median_of(its.kept, its.documents_kept) if its else "–" for its in (one.a, one.b)]
+            rows.append((one.name, *measured, *kept))
     same = sum(one.same for one in found.signals)
-    note = f"{same} more signals have the same medians in both." if same else ""
+    note = "Measured: of all documents that came to the stage which measures, also those dropped later; kept: of those left at the end."
     if found.signals_of is not None:
         note += f" Medians of a sample of {as_number(found.signals_of)} documents, the same in both runs as far as both read them."
+    if same:
+        note += f" {same} more signal{' has' if same == 1 else 's have'} the same medians in both, to the digits shown."
     head = ("signal", "measured, A", "measured, B", "kept, A", "kept, B")
-    return Figures("Medians of signals, of all documents measured and of those kept", head, rows, note=note.strip())
+    return Figures("Medians of signals, and of how many documents", head, rows, note=note)
 
 
-def costs(found: Comparison) -> Figures:
+def as_median_of(value: float | None, documents: int) -> str:
+    return "–" if value is None else f"{as_median(value)} of {as_number(documents)}"
+
+
+def costs(found: Comparison) -> tuple[Figures, list[Group]]:
     priced = any(cost is not None for one in found.costs for cost in one.cost)
     rows = [
         (
@@ -137,9 +236,15 @@ def costs(found: Comparison) -> Figures:
         )
         for one in found.costs
     ]
-    head: tuple[str, ...] = ("stage", "time A", "time B", "more", "docs/s A", "docs/s B", "out A", "out B", "memory A", "memory B")
-    head += ("cost A", "cost B") if priced else ()
-    return Figures("Time of workers, speed, bytes handed on and peak memory", head, rows)
+    groups = [("time", 3), ("docs/s", 2), ("out", 2), ("memory", 2), *([(f"cost{currency(found)}", 2)] if priced else [])]
+    head = ("stage", "A", "B", "change", *("A", "B") * (len(groups) - 1))
+    return Figures("Time of workers, speed, bytes handed on and peak memory", head, rows), groups
+
+
+def currency(found: Comparison) -> str:
+    """Where both have one, or the other has none."""
+    known = {one.totals.currency for one in found.overviews} - {None}
+    return f", {known.pop()}" if len(known) == 1 else ""
 
 
 def counted(name: str, a: int, b: int) -> tuple[str, str, str, str]:
@@ -169,7 +274,3 @@ def percent(a: float | None, b: float | None) -> str:
 
 def pair(values: tuple[Any, Any], words: Callable[[Any], str]) -> tuple[str, str]:
     return words(values[0]), words(values[1])
-
-
-def as_median(value: float | None) -> str:
-    return "–" if value is None else as_short(value).replace("-", "−")

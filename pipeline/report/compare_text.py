@@ -12,7 +12,7 @@ from pipeline.figures import Figures
 from pipeline.inspect import grid
 from pipeline.report import compare_tables as tables
 from pipeline.report.compare import Comparison
-from pipeline.words import as_number, one_line
+from pipeline.words import one_line
 
 ROWS = 12  # of a table; compare.html has all
 
@@ -28,11 +28,10 @@ def render(found: Comparison) -> RenderableType:
     parts += [Text(f"take care: {one_line(line)}", style="bold yellow") for line in found.unlike]
     parts += [Text(), shown(tables.totals(found)), Text(), *recipes(found)]
     if found.documents is not None:
-        whole = found.documents.sides[-1]
-        line = f"{as_number(whole.changed)} documents changed sides: {as_number(whole.only_a)} are kept in A only, {as_number(whole.only_b)} in B only"
-        parts += [Text(), Text(line, style="bold"), Text(), shown(tables.sides(found.documents.sides))]
-        if found.documents.ways:
-            parts += [Text(), shown(tables.ways("What became of them", found.documents.ways))]
+        its = found.documents
+        parts += [Text(), Text(tables.headline(its), style="bold"), Text(), shown(tables.sides(its))]
+        parts += [Text(), shown(tables.ways("What became of them", its.ways))] if its.ways else []
+        parts += [Text(), Text(tables.draw_line(its)), Text(), shown(tables.drawn(its))] if its.drawn else []
     for figures in (tables.reasons(found), tables.medians(found)):
         parts += [Text(), shown(figures)] if figures.rows else []
     return Group(*parts)

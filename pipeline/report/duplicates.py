@@ -52,8 +52,8 @@ def chances(bands: Mapping[str, Any]) -> Markup:
 
 
 CURVE = """\
-<table class="bars"><caption>{{ bands }} bands of {{ rows }} rows: the chance that two documents are compared, by their similarity.
-From {{ threshold }} on one of them goes. Every pair is checked before.</caption>
+<table class="bars"><caption>How likely two documents are to be held against each other, by how alike they are. Of each document {{ bands }} short fingerprints
+are made, {{ rows }} hashes long ({{ bands }} bands of {{ rows }} rows); two documents that have one of them in common are compared, and if they are at least {{ threshold }} alike, one goes.</caption>
 <thead><tr><th scope="col">similarity</th><th scope="col" class="n">chance</th><td></td></tr></thead>
 <tbody>{% for similarity, chance, width in rows_of_curve %}
 <tr><th scope="row">{{ similarity }}</th><td class="n">{{ chance }}</td>

@@ -3,34 +3,48 @@
 (() => {
   const given = document.getElementById("what-if-data");
   if (!given) return;
-  const { legs } = JSON.parse(given.textContent);
+  const { legs, where } = JSON.parse(given.textContent);
   const panel = document.getElementById("answer");
   const number = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
-  const OUT_OF_REACH = 255;
+  const phone = window.matchMedia("(max-width: 40rem)");
+  const OUT_OF_REACH = 255, PLACES = 10000, LARGEST = 5;
 
   const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const sum = (values) => values.reduce((all, value) => all + value, 0);
   const edgeOf = (leg, cut, at) => leg.signals[cut.signal].edges[at];
   const goes = (cut, bin, at) => bin !== OUT_OF_REACH && (cut.side === "low" ? bin <= at : bin > at);
+  const taken = (cut, counts, at) => sum(counts.filter((_, bin) => goes(cut, bin, at)));
   const shown = (value) => (Number.isInteger(value) ? number.format(value) : String(value));
-  const signed = (value) => (value > 0 ? "+" : value < 0 ? "\u2212" : "\u00b1") + number.format(Math.abs(value));
-  const percent = (part, whole) => (whole ? (100 * part / whole).toFixed(1) + "%" : "\u2013");
+  const signed = (value) => (value > 0 ? "+" : value < 0 ? "\u2212" : "") + number.format(Math.abs(value));
+  const percent = (part, whole) => {
+    const share = 100 * part / whole;
+    return !whole ? "\u2013" : share > 0 && share < 0.05 ? "<0.1%" : share >= 99.95 && share < 100 ? ">99.9%" : share.toFixed(1) + "%";
+  };
+  // Three digits of what is estimated, with a sign before them; all digits of what is counted.
+  const rough = (value) => { const unit = 10 ** Math.max(0, Math.floor(Math.log10(Math.abs(value) || 1)) - 2); return Math.round(value / unit) * unit; };
+  const amount = (leg, value) => (leg.tokens ? "~" + number.format(rough(value)) : number.format(Math.round(value)));
+  const change = (leg, value) => (leg.tokens ? "~" + signed(rough(value)) : signed(Math.round(value)));
 
   for (const leg of legs) {
     leg.position = leg.cuts.map((cut) => cut.at);
     leg.gone = bytesOf(leg.sample.gone);
     leg.bins = leg.sample.bins.map(bytesOf);
     leg.group = leg.sample.groups.flatMap((rows, group) => Array(rows).fill(group));
+    leg.called = leg.tokens ? "tokens" : leg.weight;
+    if (leg.tokens) { // what documents weigh, as tokens
+      leg.tokens.forEach((each, group) => {
+        leg.stay[group][1] *= each;
+        for (const cut of leg.cuts) { cut.free[group][1] *= each; cut.weights[group] = cut.weights[group].map((weight) => weight * each); }
+      });
+      leg.sample.weights = leg.sample.weights.map((weight, row) => weight * leg.tokens[leg.group[row]]);
+    }
   }
 
   // One threshold moved: exact, from counts of what all else keeps.
   function exact(leg, k) {
     const cut = leg.cuts[k];
     return leg.sources.map((_, group) => {
-      const side = (counts) => {
-        let sum = 0;
-        counts.forEach((count, bin) => { if (!goes(cut, bin, leg.position[k])) sum += count; });
-        return sum;
-      };
+      const side = (counts) => sum(counts.filter((_, bin) => !goes(cut, bin, leg.position[k])));
       return {
         documents: cut.free[group][0] + side(cut.documents[group]), documentsError: 0,
         weight: cut.free[group][1] + side(cut.weights[group]), weightError: 0,
@@ -85,7 +99,7 @@
       return "- " + stage + ": {" + pairs.join(", ") + "}";
     });
   }
-  const tuneLine = (leg) => ["gristmill tune OUT"]
+  const tuneLine = (leg) => ["gristmill tune " + where]
     .concat(movedOf(leg).map((k) => leg.cuts[k].stage + "." + leg.cuts[k].field + "=" + edgeOf(leg, leg.cuts[k], leg.position[k]))).join(" ");
 
   const element = (name, text, look) => {
@@ -95,95 +109,167 @@
     return made;
   };
 
+  // A table of numbers. Rows are lists: the name, then [words, look, plain number].
+  function tableOf(look, caption, heads, rows) {
+    const table = element("table", undefined, look), top = element("thead"), line = element("tr"), body = element("tbody");
+    table.append(element("caption", caption, "unseen"));
+    heads.forEach((name, column) => {
+      const cell = element(name === "" ? "td" : "th", name, column ? "n" : "");
+      if (name) cell.scope = "col";
+      line.append(cell);
+    });
+    for (const [name, ...cells] of rows) {
+      const row = element("tr"), label = element("th", name);
+      label.scope = "row";
+      row.append(label);
+      for (const [text, its, then] of cells) {
+        const cell = element("td", text, its);
+        if (then !== undefined) cell.dataset.then = String(Math.round(then));
+        row.append(cell);
+      }
+      body.append(row);
+    }
+    top.append(line);
+    table.append(top, body);
+    return table;
+  }
+
+  const folded = (title, open, ...parts) => {
+    const made = element("details", undefined, "fold");
+    made.append(element("summary", title), ...parts);
+    made.open = open;
+    return made;
+  };
+  let restOpen = !phone.matches, moreOpen = false;
+
   function render(leg) {
     const moved = movedOf(leg);
     panel.hidden = moved.length === 0;
     panel.replaceChildren();
     if (panel.hidden) return;
-    const sums = answerOf(leg), weighed = leg.weight !== null;
-    panel.append(element("h3", "What if"));
-    const how = moved.length === 1 ? "One threshold moved: counted on all documents."
-      : moved.length + " thresholds moved: estimated from " + number.format(leg.group.length) + " documents; \u00b1 is one standard error.";
-    panel.append(element("p", how, "soft"));
-    const table = element("table"), head = element("tr"), body = element("tbody");
-    for (const name of ["source", "documents now", "then", "", ...(weighed ? [leg.weight + " now", "then", ""] : [])]) {
-      const cell = element(name === "" ? "td" : "th", name, name === "source" ? "" : "n");
-      if (name) cell.scope = "col";
-      head.append(cell);
-    }
-    const row = (name, now, its) => {
-      const line = element("tr"), label = element("th", name);
-      label.scope = "row";
-      line.append(label);
-      const part = (before, after, error) => {
-        line.append(element("td", number.format(before), "n"));
-        const then = element("td", number.format(Math.round(after)) + (error ? " \u00b1 " + number.format(Math.ceil(error)) : ""), "n");
-        then.dataset.then = String(Math.round(after));
-        line.append(then, element("td", signed(Math.round(after - before)), "n soft"));
-      };
-      part(now[0], its.documents, its.documentsError);
-      if (weighed) part(now[1], its.weight, its.weightError);
-      body.append(line);
-    };
-    leg.sources.forEach((name, group) => row(name, leg.stay[group], sums[group]));
-    if (leg.sources.length > 1) {
-      const add = (pick) => sums.reduce((sum, its) => sum + pick(its), 0), now = (at) => leg.stay.reduce((sum, its) => sum + its[at], 0);
-      row("all", [now(0), now(1)], {
-        documents: add((its) => its.documents), documentsError: Math.sqrt(add((its) => its.documentsError ** 2)),
-        weight: add((its) => its.weight), weightError: Math.sqrt(add((its) => its.weightError ** 2)),
-      });
-    }
-    const top = element("thead"), scroll = element("div", undefined, "scroll");
-    top.append(head);
-    table.append(top, body);
-    scroll.append(table);
-    scroll.tabIndex = 0;
-    scroll.setAttribute("role", "region");
-    scroll.setAttribute("aria-label", "What would stay");
-    panel.append(scroll);
-    const lines = element("pre", recipeLines(leg).join("\n") + "\n\n# to see which documents: " + tuneLine(leg));
+    const answer = answerOf(leg), weighed = leg.weight !== null;
+    const count = (before, after, error) => [
+      [number.format(before), "n"],
+      [number.format(Math.round(after)) + (error ? " \u00b1 " + number.format(Math.ceil(error)) : ""), "n", after],
+      [signed(Math.round(after - before)), "n soft"],
+    ];
+    const weigh = (before, after, error) => [
+      [amount(leg, before), "n"],
+      [amount(leg, after) + (error ? " \u00b1 " + number.format(rough(Math.ceil(error))) : ""), "n", after],
+      [change(leg, after - before), "n soft"],
+    ];
+    const all = (pick) => sum(answer.map(pick)), now = (at) => sum(leg.stay.map((its) => its[at]));
+    const wide = (pick) => Math.sqrt(sum(answer.map((its) => pick(its) ** 2)));
+    const totals = [["documents", ...count(now(0), all((its) => its.documents), wide((its) => its.documentsError))]];
+    if (weighed) totals.push([leg.called, ...weigh(now(1), all((its) => its.weight), wide((its) => its.weightError))]);
+
+    const rows = sum(leg.sample.groups), whole = sum(leg.sample.sizes);
+    const how = moved.length === 1 ? "One threshold moved, all documents counted."
+      : rows === whole ? moved.length + " thresholds moved, all " + number.format(whole) + " documents counted."
+      : moved.length + " thresholds moved, estimated from " + number.format(rows) + " of " + number.format(whole) + " documents; \u00b1 is one standard error.";
+    const about = [how, leg.until, leg.tokens ? "Tokens are estimated." : ""].filter(Boolean).join(" ");
     const reset = element("button", "Put back");
     reset.type = "button";
     reset.addEventListener("click", () => {
       leg.cuts.forEach((cut, k) => { leg.position[k] = cut.at; });
-      document.querySelectorAll("input[data-cut]").forEach((input) => { if (legs[input.dataset.leg] === leg) { input.value = leg.cuts[input.dataset.cut].at; show(input); } });
+      sliders.filter((its) => its.leg === leg).forEach(show);
       render(leg);
     });
-    panel.append(element("p", "For the recipe:", "soft"), lines, reset);
+    const top = element("div", undefined, "top");
+    top.append(element("h3", "What if"), reset);
+    panel.append(top, tableOf("total", "What would stay", ["", "now", "then", "change"], totals));
+
+    const parts = [element("pre", recipeLines(leg).join("\n") + "\n\n# to see which documents: " + tuneLine(leg))];
+    if (leg.sources.length > 1) {
+      const order = leg.sources.map((_, group) => group);
+      const moves = answer.map((its, group) => Math.abs(its.documents - leg.stay[group][0]));
+      order.sort((one, other) => moves[other] - moves[one] || one - other);
+      const lines = order.map((group) => [leg.sources[group],
+        ...count(leg.stay[group][0], answer[group].documents, answer[group].documentsError),
+        ...(weighed ? weigh(leg.stay[group][1], answer[group].weight, answer[group].weightError) : [])]);
+      const heads = ["source", "documents now", "then", "change", ...(weighed ? [leg.called + " now", "then", "change"] : [])];
+      const scrolled = (table) => {
+        const made = element("div", undefined, "scroll");
+        made.append(table);
+        made.tabIndex = 0;
+        made.setAttribute("role", "region");
+        made.setAttribute("aria-label", table.caption.textContent);
+        return made;
+      };
+      parts.push(scrolled(tableOf("sources", "Sources that change most", heads, lines.slice(0, LARGEST))));
+      if (lines.length > LARGEST) {
+        const more = folded((lines.length - LARGEST) + " more", moreOpen, scrolled(tableOf("sources", "The other sources", heads, lines.slice(LARGEST))));
+        more.addEventListener("toggle", () => { moreOpen = more.open; });
+        parts.push(more);
+      }
+    }
+    const rest = folded(leg.sources.length > 1 ? "For the recipe, and by source" : "For the recipe", restOpen, ...parts);
+    rest.addEventListener("toggle", () => { restOpen = rest.open; });
+    panel.append(rest, element("p", about, "soft note"));
   }
 
-  // The slider's own line: its number, the line in the drawing and what is cut off.
-  function show(input) {
-    const leg = legs[input.dataset.leg], k = Number(input.dataset.cut), cut = leg.cuts[k], at = leg.position[k];
-    const signal = leg.signals[cut.signal], value = signal.edges[at], place = signal.places[at];
-    const slider = input.closest(".slider"), figure = input.closest("figure");
-    slider.querySelector("output").textContent = shown(value);
-    const sums = at === cut.at ? null : exact(leg, k);
-    const now = leg.stay.reduce((sum, its) => sum + its[0], 0);
-    const then = sums === null ? now : sums.reduce((sum, its) => sum + its.documents, 0);
-    slider.querySelector(".moved").textContent = sums === null ? ""
-      : "alone: " + number.format(then) + " stay (" + percent(then, leg.reach.reduce((sum, its) => sum + its[0], 0)) + "), " + signed(then - now);
-    input.setAttribute("aria-valuetext", shown(value) + (sums === null ? "" : ", " + number.format(then) + " documents stay"));
-    const order = [...figure.querySelectorAll("input[data-cut]")].indexOf(input), line = figure.querySelector(`[data-threshold="${order}"]`);
-    const x = (100 * place).toFixed(2) + "%", rule = line.querySelector("line"), label = line.querySelector("text");
+  // All that hangs on a slider: its number, its line in the drawing, what is cut off, and what is said of it.
+  function show(its) {
+    const { leg, k, cut } = its, at = leg.position[k], signal = leg.signals[cut.signal], value = signal.edges[at], place = signal.places[at];
+    const reach = sum(leg.reach.map(([documents]) => documents)), now = sum(leg.stay.map(([documents]) => documents));
+    const takes = taken(cut, cut.reached, at), alone = sum(cut.documents.map((counts) => taken(cut, counts, at)));
+    const then = sum(exact(leg, k).map(({ documents }) => documents));
+    its.range.value = Math.round(PLACES * place);
+    its.typed.value = value;
+    its.says.textContent = "takes " + (cut.side === "low" ? "below " : "above ") + shown(value) + ": " + number.format(takes)
+      + " (" + percent(takes, reach) + "), " + number.format(alone) + " of them alone";
+    its.moved.textContent = at === cut.at ? "" : "moved alone: " + number.format(then) + " stay (" + percent(then, reach) + "), " + signed(then - now);
+    its.range.setAttribute("aria-valuetext", shown(value) + (at === cut.at ? "" : ", " + number.format(then) + " documents stay"));
+    const x = (100 * place).toFixed(2) + "%", rule = its.line.querySelector("line"), label = its.line.querySelector("text");
     rule.setAttribute("x1", x); rule.setAttribute("x2", x); label.setAttribute("x", x);
     label.setAttribute("text-anchor", place < 0.12 ? "start" : place > 0.88 ? "end" : "middle");
     label.textContent = (cut.side === "low" ? "\u2265 " : "\u2264 ") + shown(value);
-    const shade = figure.querySelector(`[data-cut="${order}"]:not(input)`);
-    shade.setAttribute("x", cut.side === "low" ? 0 : 1000 * place);
-    shade.setAttribute("width", cut.side === "low" ? 1000 * place : 1000 - 1000 * place);
+    its.shade.setAttribute("x", cut.side === "low" ? 0 : 1000 * place);
+    its.shade.setAttribute("width", cut.side === "low" ? 1000 * place : 1000 - 1000 * place);
   }
 
-  document.querySelectorAll("input[data-cut]").forEach((input) => {
-    input.value = legs[input.dataset.leg].cuts[input.dataset.cut].at; // a browser may remember where it was
-    input.disabled = false;
-    input.addEventListener("input", () => {
-      const leg = legs[input.dataset.leg];
-      leg.position[input.dataset.cut] = Number(input.value);
-      show(input);
-      render(leg);
-    });
+  const sliders = [...document.querySelectorAll("input[data-cut]")].map((range) => {
+    const leg = legs[range.dataset.leg], k = Number(range.dataset.cut), box = range.closest(".slider"), figure = box.closest("figure");
+    const order = [...figure.querySelectorAll(".slider")].indexOf(box);
+    return {
+      leg, k, cut: leg.cuts[k], range, typed: box.querySelector("[type=number]"), says: box.querySelector(".says"),
+      moved: box.querySelector(".moved"), line: figure.querySelector(`[data-threshold="${order}"]`), shade: figure.querySelector(`rect[data-cut="${order}"]`),
+    };
   });
+  const nearest = (values, wanted) => values.reduce((best, value, at) => (Math.abs(value - wanted) < Math.abs(values[best] - wanted) ? at : best), 0);
+  const KEYS = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10, Home: -Infinity, End: Infinity };
+
+  for (const its of sliders) {
+    const { leg, k, range, typed } = its, { edges, places } = leg.signals[its.cut.signal];
+    let dragged = false;
+    const moveTo = (at) => {
+      leg.position[k] = Math.max(0, Math.min(edges.length - 1, at));
+      show(its);
+      render(leg);
+    };
+    range.value = Math.round(PLACES * places[its.cut.at]); // a browser may remember where it was
+    typed.value = edges[its.cut.at];
+    range.disabled = typed.disabled = false;
+    range.addEventListener("pointerdown", () => { dragged = true; });
+    for (const end of ["pointerup", "pointercancel"]) window.addEventListener(end, () => { dragged = false; });
+    range.addEventListener("input", () => {
+      const wanted = Number(range.value) / PLACES, at = nearest(places, wanted), before = leg.position[k];
+      // A step by other means than a pointer goes to the next stop, however far that is.
+      moveTo(at === before && !dragged ? before + Math.sign(wanted - places[before]) : at);
+    });
+    const step = (event, keys) => {
+      if (!(event.key in keys) || event.altKey || event.ctrlKey || event.metaKey) return;
+      event.preventDefault();
+      moveTo(leg.position[k] + keys[event.key]);
+    };
+    range.addEventListener("keydown", (event) => step(event, KEYS));
+    typed.addEventListener("keydown", (event) => step(event, { ArrowDown: -1, ArrowUp: 1 }));
+    typed.addEventListener("change", () => {
+      const wanted = typed.value === "" ? NaN : Number(typed.value);
+      moveTo(Number.isNaN(wanted) ? leg.position[k] : nearest(edges, wanted));
+      if (!Number.isNaN(wanted) && edges[leg.position[k]] !== wanted) its.moved.textContent = shown(wanted) + " was not counted, the nearest is " + shown(edges[leg.position[k]]) + ". " + its.moved.textContent;
+    });
+  }
 
   // A link to something folded opens it; print opens stages and what is short in them, for as long as it lasts.
   const open = (target) => { for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true; };

@@ -7,6 +7,7 @@ All markup is made by `fragment`, a jinja2 template in which every value is esca
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -30,6 +31,8 @@ class Section:
     topic: str = ""  # a key of `TOPICS`
 
 
+LEAST_FULL = 0.05  # of a whole: what a full bar stands for at least
+
 TOPICS = {  # in the order of the page: title, and what it is about
     "languages": ("Languages", "What the language model says of the documents that came to the rules, and how many of each stay."),
     "duplicates": ("Duplicates", "How large clusters of equal and near-equal documents are, and pairs with their differences marked."),
@@ -47,7 +50,7 @@ SectionMaker = Callable[[Mapping[str, Any], Mapping[str, Any]], Section | None]
 
 @dataclass(frozen=True)
 class Bar:
-    """A line of a bar chart: its length is `share` of the longest, from 0 to 1."""
+    """A line of a bar chart: its length is `share` of the longest that could be, from 0 to 1."""
 
     label: str
     value: int
@@ -69,13 +72,19 @@ def fragment(template: str, values: Mapping[str, Any]) -> Markup:
 
 def bars(caption: str, head: str, rows: Sequence[tuple[str, int]], whole: int, of: str = "documents") -> Markup:
     """A table of counts with a bar beside each, and its share of a whole."""
-    longest = max((value for _, value in rows), default=0) or 1
+    longest = longest_of([value for _, value in rows], whole)
     lines = [Bar(label, value, value / longest, as_share(value, whole)) for label, value in rows]
-    return fragment(BARS, {"caption": caption, "head": head, "rows": lines, "of": of})
+    short = bool(rows) and longest > max(value for _, value in rows)
+    return fragment(BARS, {"caption": caption, "head": head, "rows": lines, "of": of, "full": as_share(longest, whole) if short else ""})
+
+
+def longest_of(values: Sequence[float], whole: float) -> float:
+    """What a full bar stands for: the longest, but never less than a twentieth of the whole, so that next to nothing looks like it."""
+    return max(max(values, default=0), whole * LEAST_FULL) or 1
 
 
 BARS = """\
-<table class="bars"><caption>{{ caption }}</caption>
+<table class="bars"><caption>{{ caption }}{% if full %}; a full bar would be {{ full }}{% endif %}</caption>
 <thead><tr><th scope="col">{{ head }}</th><th scope="col" class="n">{{ of }}</th><th scope="col" class="n">share</th><td></td></tr></thead>
 <tbody>{% for row in rows %}
 <tr><th scope="row" dir="auto">{{ row.label }}</th><td class="n">{{ row.value | number }}</td><td class="n">{{ row.of_all }}</td>
@@ -101,6 +110,8 @@ def environment() -> Environment:
         "tokens": as_tokens,
         "money": as_amount,
         "moment": moment,
+        "ticked": ticked,
+        "breakable": breakable,
     }
     made.tests |= {"web": is_web}
     made.globals |= {"share": as_share, "rate": as_rate}
@@ -109,6 +120,21 @@ def environment() -> Environment:
 
 def harmless(value: object) -> object:
     return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def ticked(text: str) -> Markup:
+    """A sentence in which `names` stand as code; all else of it is escaped."""
+    parts = plain(text).split("`")
+    if len(parts) % 2 == 0:  # a tick that nothing closes
+        return Markup.escape(plain(text))
+    return Markup("").join(Markup("<code>{}</code>").format(part) if k % 2 else Markup.escape(part) for k, part in enumerate(parts))
+
+
+def breakable(name: str) -> Markup:
+    """A long name that may go to the next line behind a dot or an underscore."""
+    return Markup("").join(
+        Markup("{}<wbr>").format(part) if part in "._" else Markup.escape(part) for part in re.split("([._])", plain(name)) if part
+    )
 
 
 def is_web(url: object) -> bool:
@@ -157,10 +183,12 @@ def extraction(entry: Mapping[str, Any], report: Mapping[str, Any]) -> Section |
 
 PAGES = """\
 {% for page in pages %}
-<p>{% if page.url is web %}<a href="{{ page.url }}" rel="noreferrer">{{ page.url }}</a>{% else %}{{ page.url }}{% endif %}
-<span class="soft">{{ page.uid }}</span></p>
+<article class="page">
+<p class="mono soft">{{ page.uid }}</p>
+<p class="mono">{% if page.url is web %}<a href="{{ page.url }}" rel="noreferrer">{{ page.url }}</a>{% else %}{{ page.url }}{% endif %}</p>
 <div class="beside">
-<div><h4>Extracted <span class="soft">{{ page.extracted_characters | number }} characters</span></h4><pre dir="auto" tabindex="0" role="group" aria-label="Extracted text">{{ page.extracted }}</pre></div>
-<div><h4>Visible <span class="soft">{{ page.visible_characters | number }} characters</span></h4><pre dir="auto" tabindex="0" role="group" aria-label="Visible text">{{ page.visible }}</pre></div>
+<div><h5>Extracted <span class="soft">{{ page.extracted_characters | number }} characters</span></h5><pre dir="auto" tabindex="0" role="group" aria-label="Extracted text">{{ page.extracted }}</pre></div>
+<div><h5>Visible <span class="soft">{{ page.visible_characters | number }} characters</span></h5><pre dir="auto" tabindex="0" role="group" aria-label="Visible text">{{ page.visible }}</pre></div>
 </div>
+</article>
 {% endfor %}"""

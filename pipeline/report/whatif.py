@@ -8,22 +8,27 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
+from pipeline.inspect import Run, StageCount
 from pipeline.report.charts import Histogram, Piece, Threshold, histogram, round_step, row_bar
-from pipeline.report.sections import Section, fragment
-from pipeline.survey.edges import DRAWN
-from pipeline.words import as_number, as_share
+from pipeline.report.sections import Section, fragment, longest_of
+from pipeline.survey.look import OTHERS
+from pipeline.volume import Left, Volume
+from pipeline.words import as_number, as_share, as_short
 
 BARS = 56
 TICKS = 5
 Survey = Mapping[str, Any]
 PARTS_OF_DATA = ("leg", "weight", "sources", "reach", "stay", "rules", "sample")
-PARTS_OF_CUT = ("stage", "field", "signal", "side", "value", "at", "free", "documents", "weights")
+PARTS_OF_CUT = ("stage", "field", "signal", "side", "value", "at", "free", "documents", "weights", "reached")
+PLACES = 10_000  # of a slider, which lies on the scale of its histogram
+NAMED = 4  # rules that a leg is called by; of more, the first and the last
 
 
 def signal_sections(entry: Mapping[str, Any], surveys: Sequence[Survey]) -> list[Section]:
@@ -43,17 +48,46 @@ def signal_sections(entry: Mapping[str, Any], surveys: Sequence[Survey]) -> list
         plain = [signal for signal in its["signals"] if signal in added and signal not in cut]
         governed = sorted(added & cut)
         if plain or governed:
-            charts = Markup("").join(histogram(drawn(signal, its["signals"][signal], [], "")) for signal in plain)
+            flat = [(signal, in_words(its["signals"][signal])) for signal in plain if is_flat(its["signals"][signal])]
+            drawings = [drawn(signal, its["signals"][signal], [], "") for signal in plain if not is_flat(its["signals"][signal])]
             rules = [(signal, sorted({c["stage"] for c in its["cuts"] if c["signal"] == signal})) for signal in governed]
-            return [Section("Signals", fragment(SIGNALS, {"charts": charts, "rules": rules, "plain": len(plain)}))]
+            charts = Markup("").join(map(histogram, drawings))
+            return [Section("Signals", fragment(SIGNALS, {"charts": charts, "rules": rules, "plain": len(plain), "flat": flat}))]
     return []
+
+
+def is_flat(found: Mapping[str, Any]) -> bool:
+    """Do all documents lie in one bar?"""
+    return sum(1 for count in found["counts"] if count) < 2
+
+
+def in_words(found: Mapping[str, Any]) -> str:
+    values = number(found["low"]) if found["low"] == found["high"] else f"{as_short(found['low'])} to {as_short(found['high'])}"
+    return f"all {as_number(sum(found['counts']))} documents: {values}"
 
 
 SIGNALS = """\
 {% if rules %}<p>Measured here and cut by rules: {% for signal, stages in rules %}<code>{{ signal }}</code> ({{ stages | join(', ') }}){{ '; ' if not loop.last }}{% endfor %}.</p>{% endif %}
 {% if plain %}<details class="fold"{{ ' open' if plain <= 8 }}><summary>{{ plain }} signal{{ 's' if plain > 1 }} that no threshold cuts</summary>
-<div class="histograms small">{{ charts }}</div></details>{% endif %}
+{% if charts %}<div class="histograms small">{{ charts }}</div>{% endif %}
+{% if flat %}<dl class="settings flat">{% for name, words in flat %}<dt class="mono">{{ name | breakable }}</dt><dd>{{ words }}</dd>{% endfor %}</dl>{% endif %}
+</details>{% endif %}
 """
+
+HOW_DRAWN = Markup(
+    '<p class="soft note">Heights of bars are square roots of numbers of documents, so that the few are seen beside the many; '
+    'behind a <span class="mono">//</span> on the axis the scale is a coarser one. The tables below have the counts.</p>'
+)
+
+
+def explained(sections: Sequence[Section], seen: set[str]) -> list[Section]:
+    """How histograms are drawn, said where the first of their kind stand."""
+    found = []
+    for section in sections:
+        first = section.title in ("Thresholds", "Signals") and section.title not in seen and "<figure" in section.html
+        found.append(replace(section, html=HOW_DRAWN + section.html) if first else section)
+        seen |= {section.title} if first else set()
+    return found
 
 
 def thresholds_of(stage: str, number: int, survey: Survey) -> Markup:
@@ -63,17 +97,15 @@ def thresholds_of(stage: str, number: int, survey: Survey) -> Markup:
     for signal in dict.fromkeys(cut["signal"] for _, cut in its):
         mine = [(k, cut) for k, cut in its if cut["signal"] == signal]
         found = survey["signals"][signal]
-        sliders = fragment(
-            SLIDERS, {"leg": number, "sliders": [(k, slider(cut, found, survey)) for k, cut in mine], "last": len(found["edges"]) - 1}
-        )
+        sliders = fragment(SLIDERS, {"leg": number, "places": PLACES, "sliders": [(k, slider(cut, found, survey)) for k, cut in mine]})
         charts.append(histogram(drawn(signal, found, [cut for _, cut in mine], f"{number}-{mine[0][0]}", sliders)))
     return fragment('<div class="histograms">{{ charts }}</div>', {"charts": Markup("").join(charts)})
 
 
 def slider(cut: Mapping[str, Any], found: Mapping[str, Any], survey: Survey) -> dict[str, Any]:
-    alone = alone_of(cut)
     whole = sum(documents for documents, _ in survey["reach"])
-    return {**cut, "shown": number(cut["value"]), "alone": alone, "whole": whole}
+    place = round(PLACES * found["places"][cut["at"]])
+    return {**cut, "shown": number(cut["value"]), "alone": alone_of(cut), "whole": whole, "place": place}
 
 
 def alone_of(cut: Mapping[str, Any]) -> int:
@@ -84,10 +116,11 @@ def alone_of(cut: Mapping[str, Any]) -> int:
 
 SLIDERS = """\
 {% for k, cut in sliders %}
-<div class="slider"><label for="cut-{{ leg }}-{{ k }}"><code>{{ cut.field }}</code> <span class="soft">takes {{ 'below' if cut.side == 'low' else 'above' }} {{ cut.shown }}:
-{{ cut.takes | number }} ({{ share(cut.takes, cut.whole) }}), {{ cut.alone | number }} of them alone</span></label>
-<input type="range" id="cut-{{ leg }}-{{ k }}" data-leg="{{ leg }}" data-cut="{{ k }}" min="0" max="{{ last }}" step="1" value="{{ cut.at }}" aria-valuetext="{{ cut.shown }}" disabled>
-<output for="cut-{{ leg }}-{{ k }}">{{ cut.shown }}</output><span class="moved"></span></div>
+<div class="slider">
+<input type="range" id="cut-{{ leg }}-{{ k }}" data-leg="{{ leg }}" data-cut="{{ k }}" min="0" max="{{ places }}" step="1" value="{{ cut.place }}" aria-valuetext="{{ cut.shown }}" disabled>
+<label for="cut-{{ leg }}-{{ k }}"><code>{{ cut.field }}</code> <span class="soft says">takes {{ 'below' if cut.side == 'low' else 'above' }} {{ cut.shown }}: {{ cut.takes | number }} ({{ share(cut.takes, cut.whole) }}), {{ cut.alone | number }} of them alone</span></label>
+<input type="number" step="any" value="{{ '%.15g' % cut.value }}" aria-label="{{ cut.stage }}.{{ cut.field }}, as a number" disabled>
+<span class="moved"></span></div>
 {% endfor %}
 """
 
@@ -97,8 +130,7 @@ def drawn(
 ) -> Histogram:
     """A signal as bars; neighbouring steps make one bar where they are many."""
     edges, counts, places = found["edges"], found["counts"], [0.0, *found["places"], 1.0]
-    each = -(-len(counts) // BARS)
-    starts = [*range(0, len(counts), each), len(counts)]
+    starts = [*bar_starts(places), len(counts)]
     bars = [sum(counts[a:b]) for a, b in pairwise(starts)]
     marks = [
         Threshold(cut["side"], cut["value"], found["places"][cut["at"]], f"{'≥' if cut['side'] == 'low' else '≤'} {number(cut['value'])}")
@@ -110,31 +142,46 @@ def drawn(
         edges=[edges[max(0, a - 1)] for a in starts[:-1]],
         places=[places[a] for a in starts],
         counts=bars,
-        ticks=ticks_of(edges, found["places"]),
+        ticks=ticks_of(found),
         thresholds=marks,
         identity=identity,
+        knee=found["knee"],
         below=below if below is not None else Markup(""),
     )
+
+
+def bar_starts(places: Sequence[float]) -> list[int]:
+    """The steps at which bars begin, so that bars are about equally wide, however the steps lie."""
+    starts = [0]
+    for at, place in enumerate(places[:-1]):
+        if at and place - places[starts[-1]] >= 0.9 / BARS:
+            starts.append(at)
+    return starts
 
 
 def number(value: float) -> str:
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"
 
 
-def ticks_of(edges: Sequence[float], places: Sequence[float]) -> list[tuple[float, str]]:
+CLEAR = 0.13  # of the width between two labels, so that they stand apart on a phone
+
+
+def ticks_of(found: Mapping[str, Any]) -> list[tuple[float, str]]:
     """Round numbers, evenly apart where most documents lie, and the end of the tail; powers of ten where a signal spans decades."""
-    middle = edges[min(len(edges) - 1, int(np.searchsorted(places, 0.5)))]
-    spread = max(1e-12, edges[-1] - edges[0])
-    if edges[0] >= 0 and len(edges) > 8 and middle - edges[0] < 0.1 * spread and edges[-1] >= 300 and places[-1] - places[-2] > 0.004:
-        wanted = [10.0**k for k in range(-3, 13)]
+    edges, places = found["edges"], found["places"]
+    if found["decades"]:
+        wanted = [10.0**k for k in range(-12, 13)]
+        few = edges[0] <= 0 or edges[-1] / edges[0] < 2000
+        wanted += [factor * power for power in wanted for factor in (3, 2, 5)] if few else []
     else:
-        knee = edges[min(len(edges) - 1, int(np.searchsorted(places, DRAWN - 0.01)))]
+        knee = edges[-1] if found["knee"] is None else float(np.interp(found["knee"], places, edges))
         step = round_step(max(knee - edges[0], 1e-12) / TICKS)
+        step = max(step, 1.0) if all(float(edge).is_integer() for edge in edges) else step
         wanted = [step * k for k in range(math.ceil(edges[0] / step - 1e-9), math.floor(knee / step + 1e-9) + 1)]
     chosen: dict[float, str] = {}
     for value in [v for v in wanted if edges[0] <= v <= edges[-1]] + [edges[-1]]:
         place = float(np.interp(value, edges, places))
-        if all(abs(place - other) > 0.09 for other in chosen):
+        if all(abs(place - other) > CLEAR for other in chosen):
             chosen[place] = tick(value)
     return sorted(chosen.items())
 
@@ -147,20 +194,59 @@ def tick(value: float) -> str:
     return f"{value + 0.0:.4g}"
 
 
-def effects(surveys: Sequence[Survey]) -> list[dict[str, Any]]:
+def effects(surveys: Sequence[Survey], run: Run) -> list[dict[str, Any]]:
     """Each leg's thresholds by how much they alone take."""
     found = []
     for index, its in enumerate(surveys):
         whole = sum(documents for documents, _ in its["reach"])
         rows = [{**cut, "k": k, "shown": number(cut["value"]), "alone": alone_of(cut)} for k, cut in enumerate(its["cuts"])]
         rows.sort(key=lambda row: (-row["alone"], -row["takes"], row["k"]))
-        most = max((row["takes"] for row in rows), default=0) or 1
+        most = longest_of([row["takes"] for row in rows], whole)
         for row in rows:
             row["bar"] = row_bar([Piece(row["alone"] / most, "gone-shape"), Piece((row["takes"] - row["alone"]) / most, "lost-shape")])
-        found.append(
-            {"leg": its["leg"], "index": index, "whole": whole, "stay": sum(documents for documents, _ in its["stay"]), "rows": rows}
-        )
+        stay = sum(documents for documents, _ in its["stay"])
+        found.append({"called": called(its, run), "index": index, "whole": whole, "stay": stay, "rows": rows})
     return [one for one in found if one["rows"]]
+
+
+def called(survey: Survey, run: Run) -> str:
+    """A leg by its rules, and by how many sources come to them: its own name is that of one of them."""
+    rules, last = list(survey["rules"]), last_stage(survey, run)
+    names = ", ".join(rules) if len(rules) <= NAMED else f"{rules[0]} to {rules[-1]}, {len(rules)} rules"
+    sources = len(last.sources) if last is not None else 0
+    return f"{names}, of {sources} sources" if sources > 1 else names
+
+
+def last_stage(survey: Survey, run: Run) -> StageCount | None:
+    """The last of its rules, as the run counted it."""
+    name = list(survey["rules"])[-1] if survey["rules"] else ""
+    return next((stage for stage in run.stages if stage.name == name), None)
+
+
+def until(survey: Survey, run: Run) -> str:
+    """Up to where the answer counts: what later stages take is not in it."""
+    last = last_stage(survey, run)
+    if last is None:
+        return ""
+    later = [stage.name for stage in run.stages[run.stages.index(last) + 1 :] if stage.count.lost]
+    some = ", ".join(later[:3]) + (f" and {len(later) - 3} more" if len(later) > 3 else "")
+    return f"Counted after {last.name}" + (f", before {some}." if later else ".")
+
+
+def tokens_a_unit(survey: Survey, run: Run, lefts: Sequence[Left]) -> list[float] | None:
+    """For each group of sources the tokens that stand for a unit of what documents are weighed by, as the funnel estimates them; None where it does not."""
+    last = last_stage(survey, run)
+    left = next((left for left in lefts if last is not None and left.stage == last.name), None)
+    if last is None or left is None or survey["weight"] in (None, "tokens"):
+        return None
+    here = {source: left.by_source.get(source, Volume()) for source in [*last.sources, *survey["sources"]]}
+    others = [its for source, its in here.items() if source not in survey["sources"]]
+    groups = [Volume.of_all(others).tokens if name == OTHERS else here[name].tokens for name in survey["sources"]]
+    known = [(tokens, weight) for tokens, (_, weight) in zip(groups, survey["stay"], strict=True) if tokens is not None and weight]
+    if not known:
+        return None
+    usual = sum(tokens for tokens, _ in known) / sum(weight for _, weight in known)  # of a source of which nothing is left to tell
+    return [tokens / weight if tokens is not None and weight else usual for tokens, (_, weight) in zip(groups, survey["stay"], strict=True)]
 
 
 def languages(surveys: Sequence[Survey]) -> Section | None:
@@ -173,7 +259,7 @@ def languages(surveys: Sequence[Survey]) -> Section | None:
     given = its["languages"] + ([[f"{more[0]} more", *more[1:]]] if more[0] else [])
     whole = sum(came for _, came, _ in given)
     rows = [
-        (name, as_number(came), as_share(came, whole), as_number(left), as_share(left, came),
+        (name, [("came", as_number(came)), ("share", as_share(came, whole)), ("stay", as_number(left)), ("of them", as_share(left, came))],
          row_bar([Piece(left / most, "kept-shape"), Piece((came - left) / most, "lost-shape")]))
         for name, came, left in given
     ]  # fmt: skip
@@ -181,15 +267,15 @@ def languages(surveys: Sequence[Survey]) -> Section | None:
 
 
 LANGUAGES = """\
-<table class="bars"><caption>Documents that came to the rules, by language, and those that all rules of that leg keep</caption>
+<table class="stack"><caption>Documents that came to the rules, by language, and those that all rules of that leg keep</caption>
 <thead><tr><th scope="col">language</th><th scope="col" class="n">came</th><th scope="col" class="n">share</th><th scope="col" class="n">stay</th><th scope="col" class="n">of them</th><td></td></tr></thead>
-<tbody>{% for name, came, share_came, left, share_left, bar in rows %}
-<tr><th scope="row">{{ name }}</th><td class="n">{{ came }}</td><td class="n">{{ share_came }}</td><td class="n">{{ left }}</td><td class="n">{{ share_left }}</td><td class="track">{{ bar }}</td></tr>
+<tbody>{% for name, cells, bar in rows %}
+<tr><th scope="row">{{ name }}</th>{% for head, cell in cells %}<td class="n" data-head="{{ head }}">{{ cell }}</td>{% endfor %}<td class="track">{{ bar }}</td></tr>
 {% endfor %}</tbody></table>
 """
 
 
-def data_of(surveys: Sequence[Survey]) -> Markup:
+def data_of(surveys: Sequence[Survey], run: Run, lefts: Sequence[Left], where: str) -> Markup:
     """What the script needs, as JSON that cannot end the element it stands in."""
     legs = [
         {name: its[name] for name in PARTS_OF_DATA}
@@ -198,8 +284,10 @@ def data_of(surveys: Sequence[Survey]) -> Markup:
             "signals": {
                 cut["signal"]: {"edges": s["edges"], "places": s["places"]} for cut in its["cuts"] for s in [its["signals"][cut["signal"]]]
             },
+            "until": until(its, run),
+            "tokens": tokens_a_unit(its, run, lefts),
         }
         for its in surveys
     ]
-    text = json.dumps({"legs": legs}, separators=(",", ":"))  # ASCII: U+2028 and all others are escaped
+    text = json.dumps({"where": where, "legs": legs}, separators=(",", ":"))  # ASCII: U+2028 and all others are escaped
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))

@@ -38,6 +38,7 @@ LANGUAGES = 60
 OUT_OF_REACH = 255  # a bin that no slider comes to
 WEIGHTS = ("tokens", "words")  # what documents are weighed by: the first that is there
 LANGUAGE = "language"
+VERSION = 2  # of what survey.json holds
 
 
 @dataclass
@@ -48,8 +49,9 @@ class Found:
     stay: Array
     free: list[Array]  # by cut: kept by all else and out of its reach
     bins: list[Array]  # by cut: kept by all else and within its reach, by bin
-    takes: Array  # by cut: documents beyond it, whatever else takes them
+    reached: list[Array]  # by cut: within its reach, whatever else takes them, by bin
     histograms: dict[str, Array]
+    spans: dict[str, tuple[float, float]] = field(default_factory=dict)  # by signal: the lowest and the highest
     languages: dict[str, Array] = field(default_factory=dict)
     odd: set[int] = field(default_factory=set)  # rules that thresholds do not explain
 
@@ -61,19 +63,25 @@ class Found:
         histograms = {name: np.zeros(len(edges) + 1, np.int64) for name, edges in asked.edges.items()}
         two = (groups, 2)
         free = [np.zeros(two, np.int64) for _ in cuts]
-        return cls(np.zeros(two, np.int64), np.zeros(two, np.int64), free, bins, np.zeros(len(cuts), np.int64), histograms)
+        reached = [np.zeros(len(asked.edges[cut.signal]) + 1, np.int64) for cut in cuts]
+        return cls(np.zeros(two, np.int64), np.zeros(two, np.int64), free, bins, reached, histograms)
 
     def add(self, other: Found) -> None:
         self.reach += other.reach
         self.stay += other.stay
-        self.takes += other.takes
-        for mine, its in zip([*self.free, *self.bins], [*other.free, *other.bins], strict=True):
+        for mine, its in zip([*self.free, *self.bins, *self.reached], [*other.free, *other.bins, *other.reached], strict=True):
             mine += its
         for name, counts in other.histograms.items():
             self.histograms[name] += counts
+        for name, (low, high) in other.spans.items():
+            self.spanned(name, low, high)
         for name, counts in other.languages.items():
             self.languages[name] = self.languages.get(name, np.zeros(2, np.int64)) + counts
         self.odd |= other.odd
+
+    def spanned(self, name: str, low: float, high: float) -> None:
+        before = self.spans.get(name, (low, high))
+        self.spans[name] = (min(low, before[0]), max(high, before[1]))
 
 
 def survey_legs(store: Store) -> None:
@@ -167,26 +175,28 @@ def look(store: Store, asked: Asked, part: Part) -> Found:
         found.reach[group] += (len(batch), weights.sum())
         found.stay[group] += (stays.sum(), weights[stays].sum())
         for k, (reached, taken, bins) in enumerate(zip(apart.touched, apart.beyond, apart.bins, strict=True)):
-            found.takes[k] += taken.sum()
             else_kept = against == taken
             free, held = else_kept & ~reached, else_kept & reached
             found.free[k][group] += (free.sum(), weights[free].sum())
             length = found.bins[k].shape[2]
+            found.reached[k] += np.bincount(bins[reached], minlength=length)
             found.bins[k][group, 0] += np.bincount(bins[held], minlength=length)
             found.bins[k][group, 1] += np.bincount(bins[held], weights[held], length).astype(np.int64)
         for name, counts in found.histograms.items():
-            counts += np.bincount(binned(apart.columns.get(name), batch, name, asked.edges[name]), minlength=len(counts))
+            values = seen_of(apart.columns.get(name), batch, name)
+            if len(values):
+                counts += np.bincount(np.searchsorted(asked.edges[name], values, side="right"), minlength=len(counts))
+                found.spanned(name, float(values.min()), float(values.max()))
         if LANGUAGE in batch.schema.names:
             count_languages(found, batch.column(LANGUAGE), stays)
     return found
 
 
-def binned(seen: pa.Array | None, batch: pa.RecordBatch, name: str, edges: Array) -> Array:
-    """The bar of each document, as a rule saw the signal where one did."""
+def seen_of(seen: pa.Array | None, batch: pa.RecordBatch, name: str) -> Array:
+    """The signal of each document that has it, as a rule saw it where one did."""
     if seen is None and name not in batch.schema.names:
-        return np.zeros(0, np.int64)
-    bars: Array = np.searchsorted(edges, finite(batch.column(name) if seen is None else seen), side="right")
-    return bars
+        return np.zeros(0, np.float64)
+    return finite(batch.column(name) if seen is None else seen)
 
 
 def weights_of(batch: pa.RecordBatch, weight: str | None) -> Array:
@@ -219,7 +229,7 @@ def told(
     recipe = {d.rule.called: recipe_lines(d, rule) for d, rule in zip(asked.rules, rules, strict=True)}
     lines = []
     for k, cut in enumerate(cuts):
-        edges = asked.edges[cut.signal].tolist()
+        at = asked.edges[cut.signal].tolist().index(cut.value)
         lines.append(
             {
                 "stage": cut.stage,
@@ -228,8 +238,9 @@ def told(
                 "side": cut.side,
                 "at_goes": cut.at_goes,
                 "value": cut.value,
-                "at": edges.index(cut.value),
-                "takes": int(found.takes[k]),
+                "at": at,
+                "takes": int((found.reached[k][: at + 1] if cut.side == "low" else found.reached[k][at + 1 :]).sum()),
+                "reached": found.reached[k].tolist(),
                 "free": found.free[k].tolist(),
                 "documents": found.bins[k][:, 0].tolist(),
                 "weights": found.bins[k][:, 1].tolist(),
@@ -238,6 +249,7 @@ def told(
     apart = Apart.of(asked, drawn.batch)
     languages = sorted(found.languages.items(), key=lambda item: (-item[1][0], item[0]))
     return {
+        "version": VERSION,
         "leg": leg,
         "weight": asked.weight,
         "sources": sources,
@@ -265,13 +277,19 @@ def recipe_lines(deciding: Deciding, rule: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def signal_told(asked: Asked, found: Found, name: str) -> dict[str, Any]:
-    edges = asked.edges[name].tolist()
+    edges, decades = asked.edges[name].tolist(), name in asked.decades
     cuts = [cut for its in asked.cuts for cut in its if cut.signal == name]
     knee = max([knee_of(edges), *(cut.value for cut in cuts)])
+    places = [round(p, 4) for p in places_of(edges, decades, knee)]
+    low, high = found.spans.get(name, (edges[0], edges[-1]))
     return {
         "edges": edges,
         "counts": found.histograms[name].tolist(),
-        "places": [round(p, 4) for p in places_of(edges, name in asked.decades, knee)],
+        "places": places,
+        "decades": decades,
+        "knee": None if decades or knee >= edges[-1] else places[edges.index(knee)],  # where the scale of the drawing jumps
+        "low": low,
+        "high": high,
     }
 
 

@@ -46,6 +46,8 @@ class Extract(Rewrite):
             extract(b"<title>a</title><p>a b c</p>")
 
     def rewrite(self, batch: pa.RecordBatch) -> Applied:
+        absent = [name for name in PAGE.names if name not in batch.schema.names]  # a source of texts has no pages
+        batch = with_columns(batch, {name: pa.nulls(len(batch), PAGE.field(name).type) for name in absent})
         columns = Signals(batch)
         texts: list[str | None] = columns.column("text").to_pylist()
         metas: list[str | None] = columns.column("meta").to_pylist()

@@ -134,7 +134,7 @@ class Tables(HTMLParser):
             self.tables.append((self.stage or self.sections[-1], "", []))
         elif tag == "tr":
             self.tables[-1][2].append([])
-        elif tag in ("td", "th", "caption") or (tag == "strong" and self.summary):
+        elif tag in ("td", "th", "caption") or (tag == "h3" and self.summary):
             self.text = []
 
     def handle_endtag(self, tag: str) -> None:
@@ -147,9 +147,9 @@ class Tables(HTMLParser):
         elif tag == "caption":
             where, _, rows = self.tables[-1]
             self.tables[-1] = (where, text, rows)
-        elif tag == "strong" and self.summary:
+        elif tag == "h3" and self.summary:
             self.stage, self.summary = text, False
-        if tag in ("td", "th", "caption", "strong"):
+        if tag in ("td", "th", "caption", "h3"):
             self.text = None
 
     def handle_data(self, data: str) -> None:

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from pipeline.cli import app
 from pipeline.inspect import Folder
-from pipeline.report.ablation import build_page, forests, look, page_of
+from pipeline.report.ablation import beside, build_page, forests, look, page_of
 from pipeline.report.ablation_curves import LOSS, ON_THE_WAY, POINTS, Metrics, curve_of, metrics_of, top_of
 from pipeline.report.build import build_report
 from pipeline.report.charts_lines import Curve, Curves, Estimate, Forest, forest, lines
@@ -74,6 +74,66 @@ def test_one_seed_says_that_nothing_can_be_said(example: tuple[Path, dict[str, A
     one["jobs"] = [job for job in one["jobs"] if job["seed"] == 0]
     html = page_of(one, {})
     assert html.count('class="verdict failed"') == 3 and "Differences to the control" not in html and "only one seed" in html
+
+
+def reported(name: str, difference: float, half: float, better: str = "lower", domain: str | None = None) -> dict[str, Any]:
+    return {
+        "set": name, "role": "reported", "domain": domain, "task": name, "difference": difference, "low": difference - half, "high": difference + half,
+        "relative": {"difference": difference / 2, "low": None, "high": None}, "better": better, "unit": "bits per byte", "p": 0.5, "by_seed": {},
+        "seeds_error": 0.01, "items_error": 0.01, "detectable": 0.02,
+    }  # fmt: skip
+
+
+def test_a_loss_beside_a_verdict_is_named_in_its_box(example: tuple[Path, dict[str, Any]]) -> None:
+    """Of reported sets whose interval holds no zero, losses first; the word of the verdict stays."""
+    _, record = example
+    told = copy.deepcopy(record)
+    sets = [
+        reported("gain", -0.1, 0.02),
+        reported("loss", 0.161, 0.03),
+        reported("unsure", 0.161, 0.2),
+        reported("score", -0.3, 0.1, "higher"),
+    ]
+    told["arms"][0]["differences"] += [*sets, reported("part", 0.9, 0.1, domain="a part")]
+    assert [what.partition(",")[0] for _, what in beside(told["arms"][0])] == ["worse on loss", "worse on score", "better on gain"]
+    box = page_of(told, {}).split("<article")[1].split("</article>")[0]
+    assert 'class="verdict adopt"' in box and "▼ beside it: worse on loss, +0.1610 bits per byte (+8.05%)" in Page(box).text
+    assert "better on gain, −0.1000" in box and "unsure" not in box and "part" not in box and 'class="beside-it"' not in page_of(record, {})
+
+
+def test_the_head_counts_verdicts_in_a_sentence(example: tuple[Path, dict[str, Any]]) -> None:
+    _, record = example
+    assert "1 arm to adopt, 1 to reject, 1 failed" in page_of(record, {})
+
+
+def test_curves_that_are_missing_are_missed(example: tuple[Path, dict[str, Any]]) -> None:
+    out, record = example
+    page = page_of(record, {})
+    assert (
+        'href="#curves"' in page
+        and 'id="curves"' in page
+        and "There is nothing to draw: no metrics.jsonl" in page
+        and "<polyline" not in page
+    )
+    metrics = {str(job["folder"]): metrics_of(Folder.open(str(out)), str(job["metrics"])) for job in record["jobs"]}
+    assert "no metrics.jsonl" not in page_of(record, metrics)
+    del metrics[next(str(job["folder"]) for job in record["jobs"] if job["arm"] == "noise" and job["seed"] == 2)]
+    page = page_of(record, metrics)
+    assert "Without 1 of 15 runs, in whose folders lies no metrics.jsonl with losses: noise (seed 2)." in page and "<polyline" in page
+
+
+def test_paper_shows_what_is_folded_and_a_phone_all_columns(example: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    page = tmp_path / "ablation.html"
+    page.write_text(build_page(str(example[0])), encoding="utf-8")
+    with opened(page, 390) as found:
+        folded = found.page.locator("details:not([open]) table").first
+        assert not folded.is_visible()
+        found.page.evaluate("for (const fold of document.querySelectorAll('.fold')) fold.open = true")
+        wide = "[...document.querySelectorAll('.stacked .scroll')].filter(its => its.scrollWidth > its.clientWidth).length"
+        assert found.page.evaluate(wide) == 0 and found.page.locator(".stacked td.n").count() > 50
+        found.page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = false")
+        found.page.emulate_media(media="print")
+        assert folded.bounding_box()["height"] > 50
 
 
 def test_a_base_that_failed_and_arms_that_were_not_run(example: tuple[Path, dict[str, Any]]) -> None:

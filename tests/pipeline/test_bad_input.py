@@ -51,7 +51,7 @@ def permissions(tmp_path: Path) -> None:
 
 
 def test_a_recipe_that_is_not_there(gristmill: Gristmill, tmp_path: Path) -> None:
-    gristmill("run", tmp_path / "recipe.yaml").one_line(2, "recipe.yaml: no such recipe")
+    gristmill("run", tmp_path / "recipe.yaml").one_line(2, "recipe.yaml: no such file")
     gristmill("run", tmp_path).one_line(2, str(tmp_path), "cannot be read")
 
 
@@ -60,8 +60,8 @@ def test_a_recipe_that_is_not_there(gristmill: Gristmill, tmp_path: Path) -> Non
     [
         ("name: [1, 2\nsources: {\n", 2, "not valid YAML"),
         ("name: a\n\tb: c\n", 2, "not valid YAML"),
-        ("", 1, "the recipe is empty"),
-        ("# nothing but a comment\n", 1, "the recipe is empty"),
+        ("", 1, "the file is empty"),
+        ("# nothing but a comment\n", 1, "the file is empty"),
         ("just words\n", 1, "a recipe is a mapping"),
         ("name: a\nname: b\n", 2, "name stands here a second time"),
         ("name: tiny\n", 1, "at least one source was expected"),
@@ -320,7 +320,7 @@ def garbage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_file_of_noise_is_counted_and_the_rest_goes_on(garbage: Path) -> None:
     crawl = entry(garbage / "out", "crawl")
     assert crawl["kept"] == 0 and crawl["quarantined"] >= 1 and crawl["docs_in"] == crawl["quarantined"]
-    assert any("damaged records" in alarm for alarm in run_json(garbage / "out")["alarms"])
+    assert any("damaged record" in alarm for alarm in run_json(garbage / "out")["alarms"])
     assert written(garbage / "out") == texts(3)
 
 
@@ -384,7 +384,7 @@ def run_with_boom(folder: Path, deed: str, documents: list[str], mark: str = "MA
 def test_one_document_that_breaks_a_stage_is_put_aside_and_the_others_go_on(tmp_path: Path, deed: str, error: str) -> None:
     said = run_with_boom(tmp_path, deed, texts(5, mark_at=2))
     assert said.code == 0, said.err
-    assert "boom quarantined 1 documents of docs" in said.out
+    assert "boom quarantined 1 document of docs" in said.out
     boom = entry(tmp_path / "out", "boom")
     assert (boom["docs_in"], boom["kept"], boom["quarantined"]) == (5, 4, 1)
     assert [(r["reason"], r["detail"], r["text"]) for r in rejected(tmp_path / "out", "boom")] == [("quarantined", error, texts(5, 2)[2])]

@@ -102,6 +102,12 @@ def test_a_document_has_its_history_its_signals_and_its_texts(asker: Asker) -> N
     gone = shown(asker.get(asker.uid_of("short.example")).text)
     assert "dropped by gopher_quality: too_few_words" in gone and "Too few words." in gone and "words 9" in gone
     kept = asker.get(asker.uid_of("ja.example"))
+    assert "words 9 &lt; 10" in asker.get(asker.uid_of("short.example")).text and "min_words" in gone and "Every reason" not in gone
+    assert re.search(
+        r'<tr class="beyond"><th scope="row">words</th><td dir="auto">9 <span class="limit">&lt; 10</span>',
+        asker.get(asker.uid_of("short.example")).text,
+    )
+    assert "one of the records in a.warc.gz (read whole)" in gone
     assert "粉屋は良いものを" in kept.text and "exact_dedup kept" in shown(kept.text) and "lies in write/" in shown(kept.text)
     [cluster] = [link for link in (asker.uid_of("one.example"), asker.uid_of("two.example")) if "dropped by" in asker.get(link).text]
     assert "exact_dedup found 2 that are the same" in shown(asker.get(cluster).text)
@@ -113,10 +119,47 @@ def test_one_box_finds_a_uid_an_address_or_words(asker: Asker) -> None:
     assert asker.get(f"/find?q={int(uid, 16)}").headers["location"] == f"/document/{uid}"
     assert asker.get("/find?q=https://ru.example/").headers["location"] == "/documents?url=https%3A%2F%2Fru.example%2F"
     assert asker.get("/find?q=%22a+mill%22+b").headers["location"] == "/documents?words=%22a+mill%22+b"
+    assert asker.get("/find?q=ru.example").headers["location"] == "/documents?url=ru.example"
+    assert asker.get("/find?q=ru.example/a?b=1").headers["location"] == "/documents?url=ru.example%2Fa%3Fb%3D1"
+    for words in ("e.g.", "3.14", "miller", "the.end is", "a." * 200 + "1"):
+        assert asker.get(f"/find?q={quote(words)}").headers["location"].startswith("/documents?words=")
+    urls = asker.get("/documents?url=ru.example").text
+    assert urls.count("<li class=") == 1 and 'href="/documents?words=ru.example">' in urls
+    assert 'href="/documents?url=ru.example">' in asker.get("/documents?words=ru.example").text
     assert asker.get("/find?q=//evil.example").headers["location"] == "/documents?words=%2F%2Fevil.example"
     assert asker.get(f"/document/{uid}").text == asker.get(f"/document/{uid}?part=9999").text.replace("part=9999&amp;", "")
     for wrong in ("0" * 16, "f" * 16):
         assert asker.get(f"/document/{wrong}").status == 404
+
+
+def test_a_search_shows_what_it_found_where_it_stands(asker: Asker) -> None:
+    text = asker.get("/documents?words=%22says+of+everything%22+MILLER&url=one.example").text
+    assert "<mark>says of everything</mark>" in text and "The <mark>miller</mark> keeps" in text
+    [escaped] = re.findall(r'<p class="beginning around".*?</p>', asker.get("/documents?words=%3Cscript%3Ealert(").text)
+    assert "<mark>&lt;script&gt;alert(</mark>&#39;planted&#39;)&lt;/script&gt;" in escaped and "<script" not in escaped
+    assert "<mark>" not in asker.get("/documents").text
+
+
+def test_a_list_of_rejects_says_what_each_was_beyond(asker: Asker) -> None:
+    for target in ("/rejects?stage=gopher_quality", "/documents?stage=gopher_quality"):
+        text = asker.get(target).text
+        assert text.count("<li class=") == text.count('<p class="detail" dir="auto"><strong>words 9 &lt; 10</strong>') == 1, target
+
+
+def test_words_are_marked_on_the_page_of_a_document(asker: Asker) -> None:
+    [link] = asker.links("/documents?words=MILLER+%22those+who%22&url=one.example", "^/document/")
+    assert link.endswith("&words=MILLER+%22those+who%22#match")
+    text = asker.get(link.split("#")[0]).text
+    assert text.count('<mark id="match">miller</mark>') == 1 and text.count("<mark>miller</mark>") > 3 and "<mark>those who</mark>" in text
+    assert "<mark" not in asker.get(link.split("&")[0]).text
+
+
+def test_a_match_deep_in_a_long_text_is_gone_to(asker: Asker) -> None:
+    number = LONG // 96 // 9 - 5
+    [link] = asker.links(f"/documents?words=%22{number}+The+miller%22", "^/document/")
+    page = asker.get(link.split("#")[0])
+    assert f'<mark id="match">{number} The miller</mark>' in page.text and len(page.body) < 100_000
+    assert re.search(r"characters [\d,]{9,} to", shown(page.text)) and "words=" in asker.links(link.split("#")[0], "from=0")[0]
 
 
 def test_a_document_of_10_mb_comes_in_parts(asker: Asker) -> None:

@@ -177,3 +177,24 @@ def test_pages_fit_and_have_no_serious_fault(browser: Any, server: Server, width
             assert [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")] == [], target
     watched.is_clean()
     context.close()
+
+
+def test_on_a_phone_the_history_comes_first_and_nothing_is_off_screen(browser: Any, server: Server) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 800})
+    watched = Watched(context.new_page(), server)
+    asker = Asker(server)
+    [link] = asker.links("/documents?words=%22those+who%22&url=long.example", "^/document/")
+    page = watched.open(link.split("#")[0])
+    tops = [page.locator(f"#{name}").bounding_box()["y"] for name in ("fate", "text", "signals")]
+    assert tops == sorted(tops) and tops[0] < 800
+    page = watched.open("/") and watched.open(link)
+    assert 0 < page.locator("#match").bounding_box()["y"] < 800 and page.evaluate("scrollY") > 0
+    page = watched.open("/")
+    rows = page.locator(".stages tbody tr")
+    for row in rows.all():
+        cells = [cell.bounding_box() for cell in row.locator("th:visible, td:visible").all()]
+        assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in cells)
+        assert row.bounding_box()["height"] < 90
+    assert rows.count() > 5 and page.locator(".stages .why a:visible").count() >= 3
+    watched.is_clean()
+    context.close()

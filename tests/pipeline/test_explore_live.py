@@ -85,8 +85,12 @@ def test_a_run_that_goes_on_shows_how_far_it_is(tmp_path: Path) -> None:
         assert (
             live["words"]["volume"] == "100.0 kB/s"
             and live["words"]["left"].startswith("90.")
-            and live["words"]["left"].endswith("then 1 more")
+            and live["words"]["left"].endswith(" s for what is at work; 1 of 2 have not begun")
         )
+        assert "last news</dt>" in page and re.fullmatch(r"[\d.]+ m?s ago|<1 ms ago|0.00 s ago", live["words"]["news"]), live["words"][
+            "news"
+        ]
+        assert live["nodes"][0]["stages"] == "extract" and live["nodes"][1]["stages"] == "" and "with extract" in page
         assert live["dashboard"] == "http://127.0.0.1:8787/status" and 'href="http://127.0.0.1:8787/status"' in page
         assert [node["share"] for node in live["nodes"]] == [25.0, 0.0] and live["nodes"][0]["parts"] == "1 of 4 parts"
         assert live["stages"][1] == {"docs_in": "10", "kept": "8", "lost": "1", "quarantined": "1", "gone": "20.0%"}
@@ -111,7 +115,33 @@ def test_how_a_run_ended_is_said(tmp_path: Path, change: dict[str, Any], state: 
     with served(leave(tmp_path, me(**change))) as server:
         reply = Asker(server).get("/")
         assert reply.status == 200 and words in reply.text and "javascript:" not in reply.text
+        assert ("time left</dt>" in reply.text) == ("documents now</dt>" in reply.text) == (state == "running")
         assert live_of(str(tmp_path))["state"] == state and ("/script.js" in reply.text) == (state == "running")
+
+
+def test_nobody_knows_the_time_left_before_a_part_is_done(tmp_path: Path) -> None:
+    facts = me()
+    facts["nodes"][0] |= {"done": 0}
+    assert shown(facts, True, facts["updated"])["words"]["left"] == "not known yet"
+    facts["nodes"] = [facts["nodes"][0] | {"done": 2}]
+    assert shown(facts, True, facts["updated"])["words"]["left"].endswith(" s")
+
+
+def test_a_run_that_broke_off_shows_its_own_record(tmp_path: Path, whole: Path) -> None:
+    """What run.json says is more than what was told on the way; of a run that was killed it says nothing."""
+    out = Path(shutil.copytree(whole, tmp_path / "out"))
+    record = json.loads((out / "run.json").read_text())
+    failed = record | {"status": "failed", "error": f"no space {HOSTILE}", "stages": record["stages"][:2]}
+    (out / "run.json").write_text(json.dumps(failed))
+    for facts in (None, me(state="failed", message=f"no space {HOSTILE}")):
+        if facts is not None:
+            leave(out, facts)
+        page = ask_all(out)["/"].text
+        assert "no space &lt;script&gt;" in page and ">failed</span>" in page and re.search(r'data-cell="docs_in">23<', page), facts
+    (out / "run.json").write_text(json.dumps({"name": "small", "status": "running", "recipe": record["recipe"]}))
+    page = ask_all(leave(out, me(born=1.0)))["/"].text
+    assert "stopped without a word" in page and re.search(r'data-cell="docs_in">10<', page) and ">stopped</span>" in page
+    assert "broke off" in page and 'data-cell="state">running' not in page
 
 
 def ask_all(out: Path) -> dict[str, Reply]:

@@ -10,7 +10,7 @@ import pytest
 from outfolder import FIRST, LANGUAGE, OTHER, QUARANTINED, SAME, SCRIPT_URL, SHORT, UIDS, WEB_URL, make
 from rich.console import Console, RenderableType
 
-from pipeline.history import Span, Written, history, parse_uid, render_history
+from pipeline.history import Span, Written, history, is_cluster, parse_uid, render_history, signal_text, span_text
 from pipeline.inspect import NotFound, as_json, render_stage, stage_view
 from pipeline.overview import overview, render
 from pipeline.overview import plain as plain_overview
@@ -90,6 +90,7 @@ def test_a_document_that_was_kept_has_its_whole_way_told(out: str) -> None:
     assert story.written == [Written("write", "write/extract-0.parquet", 0)]
     text = shown(render_history(story))
     assert "[bold]markup[/bold]" in text and "write/extract-0.parquet" in text
+    assert "one of the records in crawl-0.warc.gz (read from byte 0 to 5,000)" in text
 
 
 def test_rows_in_the_sink_are_counted_past_those_that_went(out: str) -> None:
@@ -150,3 +151,10 @@ def test_words_and_numbers() -> None:
         "2 h 30 min",
         "–",
     ]
+
+
+def test_signals_and_places_are_said_for_people() -> None:
+    assert signal_text(0.5003000497817993) == "0.5003" and signal_text(1234567.89) == "1.23457e+06" and signal_text(12345678) == "12345678"
+    assert span_text(Span("a", "x.warc.gz", 0, None, True)) == "one of the records in x.warc.gz (read whole)"
+    assert span_text(Span("a", "x.warc.gz", 5, None, False)) == "perhaps one of the records in x.warc.gz (read from byte 5 to its end)"
+    assert is_cluster("minhash_cluster", 5) and not is_cluster("minhash_cluster_size", 5)

@@ -13,12 +13,12 @@ from typing import Any
 
 import fsspec
 import pytest
-from outfolder import WEB_URL, entries, make, run
+from outfolder import WEB_URL, counts, entries, entry, make, run
 
 from pipeline.inspect import NotFound
-from pipeline.report import Section, build_report, fragment
+from pipeline.report import Section, bars, build_report, fragment
 from pipeline.report.build import page_of
-from pipeline.report.sections import is_web, moment
+from pipeline.report.sections import breakable, is_web, moment, ticked
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
@@ -112,7 +112,7 @@ def test_a_stage_can_add_its_own_section(tmp_path: Path) -> None:
         return Section("Clusters <b>", fragment("<p>{{ name }} {{ n }}</p>", {"name": "<i>", "n": len(report["samples"])}))
 
     text = build_report(str(make(tmp_path)), {"exact_dedup": clusters})
-    assert text.count("<h3>Clusters &lt;b&gt;</h3><p>&lt;i&gt; 1</p>") == 1
+    assert text.count("<h4>Clusters &lt;b&gt;</h4><p>&lt;i&gt; 1</p>") == 1
 
 
 def test_a_run_that_failed_before_it_did_anything_has_a_page() -> None:
@@ -122,10 +122,51 @@ def test_a_run_that_failed_before_it_did_anything_has_a_page() -> None:
     assert Page(page_of(json.loads(json.dumps(started)), {})).text.count("not_found") == 2
 
 
+def test_what_went_wrong_comes_first_with_the_stages_so_far() -> None:
+    error = "extract: <b>no space</b> left\non the device"
+    html = page_of(run(entries()[:4]) | {"status": "failed", "error": error, "seconds": None, "finished": None}, {})
+    text = Page(html).text
+    assert html.index('id="failure"') < html.index('id="alarms"') < html.index('id="overview"') and '<a href="#failure">' in html
+    assert "The run failed extract: <b>no space</b> left\non the device" in text and "<b>no" not in html
+    assert '<span class="status wrong">failed</span>' in html and html.count('class="stage"') == 4
+    assert "The run was interrupted" in page_of({"name": "x", "status": "interrupted", "error": "by hand", "stages": []}, {})
+    going = page_of(run(entries()[:1]) | {"status": "running"}, {})
+    assert '<span class="status">running</span>' in going and 'id="failure"' not in going
+
+
+def test_many_sources_are_one_line_that_unfolds() -> None:
+    readers = [entry(f"source {k}", "read", "", {f"source {k}": counts(10 + k, {"not_found": 1})}) for k in range(40)]
+    html = page_of(run([*readers, *entries()[2:]]), {})
+    page = Page(html)
+    links = [attributes["href"] for attributes in page.all("a")]
+    nav = re.findall(r'<li><a href="#(stage-[^"]*)">', html)
+    assert nav == ["stage-readers", *(f"stage-{40 + k}" for k in range(5))] and links.count("#stage-7") == 1
+    whole, lost = sum(10 + k for k in range(40)), 40
+    assert f"40 sources read {whole:,} {whole - lost:,} {lost} 0" in page.text and "Each of the 40 sources" in page.text
+    assert html.index('id="stage-readers"') < html.index('id="stage-0"') < html.index('id="stage-39"') < html.index('id="stage-40"')
+    assert re.search(r'<details class="stage"[^>]*>\s*<summary><h4>source 39</h4>', html) and "<summary><h3>extract</h3>" in html
+    assert "stage-readers" not in page_of(run(entries()), {})
+
+
+def test_names_between_ticks_are_code_and_all_else_is_text() -> None:
+    assert ticked("Fills `text`, <b> and `a<b`.") == "Fills <code>text</code>, &lt;b&gt; and <code>a&lt;b</code>."
+    assert ticked("one ` alone <i>") == "one ` alone &lt;i&gt;"
+    assert breakable("a_b.<c>") == "a_<wbr>b.<wbr>&lt;c&gt;"
+
+
+def test_a_bar_of_next_to_nothing_does_not_look_full() -> None:
+    assert 'width="2.00%"' in bars("Dropped", "reason", [("a", 1)], 1000) and "a full bar would be 5.0%" in bars(
+        "Dropped", "reason", [("a", 1)], 1000
+    )
+    many = bars("Dropped", "reason", [("a", 400), ("b", 100)], 1000)
+    assert 'width="100.00%"' in many and 'width="25.00%"' in many and "full bar" not in many
+
+
 def test_a_folder_anywhere(tmp_path: Path) -> None:
     memory = fsspec.filesystem("memory")
     memory.put(str(make(tmp_path)), "/report-test", recursive=True)
-    assert build_report("memory://report-test") == build_report(str(tmp_path))
+    there, here = build_report("memory://report-test"), build_report(str(tmp_path))
+    assert there.replace('"memory://report-test"', "FOLDER") == here.replace(json.dumps(str(tmp_path)), "FOLDER") and "FOLDER" not in here
     with pytest.raises(NotFound, match=r"is .*nothing the output folder of a run"):
         build_report(str(tmp_path / "nothing"))
 

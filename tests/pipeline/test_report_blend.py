@@ -134,7 +134,7 @@ def test_the_report_shows_what_a_real_run_told(out: Path) -> None:
     assert [row[:2] for row in shown.rows("Tasks that do not tell sources apart")] == [["luck", "dropped"]]
     order = told(out, "order")["order"]
     for its in order["curricula"]:
-        assert its["promise"] in shown.text and its["advice"] in shown.text and f"{its['correlation']:.4f} of place" in shown.text
+        assert its["promise"] in shown.text and its["advice"] in shown.text and f"{its['correlation']:.4f} by design" in shown.text
     packing = told(out, "pack")["packing"]
     assert [row[:6] for row in shown.rows("Rows")] == [
         [f"{its['row_length']}", "best_fit", f"{its['rows']:,}", as_percent(its["fill"]), f"{its['padding']:,}", f"{its['cut']:,}"]

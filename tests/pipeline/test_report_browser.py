@@ -25,7 +25,12 @@ CHROMIUM = next(
     None,
 )
 AXE = next(
-    (path for path in (os.environ.get("GRISTMILL_AXE", ""), "node_modules/axe-core/axe.min.js") if path and Path(path).exists()), None
+    (
+        path
+        for path in (os.environ.get("GRISTMILL_AXE", ""), os.environ.get("AXE_CORE", ""), "node_modules/axe-core/axe.min.js")
+        if path and Path(path).exists()
+    ),
+    None,
 )
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install gristmill[dev])")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium at /usr/bin/chromium; set CHROMIUM to one")
@@ -57,18 +62,39 @@ class Opened:
         self.page.on("request", lambda request: self.wrong.append(request.url) if not request.url.startswith(("file:", "data:")) else None)
         self.page.goto((out / "report.html").as_uri())
 
-    def move(self, leg: int, k: int, at: int) -> None:
+    def move(self, leg: int, k: int, place: float) -> None:
+        """The slider, to a place on the scale of its histogram."""
         self.page.locator(f"#cut-{leg}-{k}").evaluate(
-            "(e, at) => { e.value = at; e.dispatchEvent(new Event('input', {bubbles: true})); }", at
+            "(e, at) => { e.dispatchEvent(new Event('pointerdown')); e.value = at; e.dispatchEvent(new Event('input', {bubbles: true})); }",
+            round(10_000 * place),
         )
 
+    def type(self, leg: int, k: int, value: object) -> str:
+        """A number into the field beside the slider; what stands there then."""
+        field = self.page.locator(f".slider:has(#cut-{leg}-{k}) [type=number]")
+        field.evaluate("(e, value) => { e.value = value; e.dispatchEvent(new Event('change', {bubbles: true})); }", str(value))
+        return str(field.input_value())
+
+    def says(self, leg: int, k: int) -> str:
+        return str(self.page.locator(f".slider:has(#cut-{leg}-{k}) .says").text_content())
+
+    def totals(self) -> dict[str, int]:
+        """The panel's first table: documents and words that would stay."""
+        return {
+            row.locator("th").inner_text(): int(row.locator("[data-then]").get_attribute("data-then"))
+            for row in self.page.locator("#answer .total tbody tr").all()
+        }
+
     def then(self) -> dict[str, list[int]]:
-        """The panel's table: for each source what would stay, documents and words."""
-        rows = self.page.locator("#answer tbody tr").all()
+        """For each source what would stay, documents and words."""
         return {
             row.locator("th").inner_text(): [int(cell.get_attribute("data-then")) for cell in row.locator("[data-then]").all()]
-            for row in rows
+            for row in self.page.locator("#answer .sources tbody tr").all()
         }
+
+
+def place_of(survey: dict[str, Any], k: int, at: int) -> float:
+    return float(survey["signals"][survey["cuts"][k]["signal"]]["places"][at])
 
 
 @pytest.fixture
@@ -96,18 +122,20 @@ def test_a_slider_says_what_tune_says(opened: Opened, out: Path) -> None:
     for k in range(0, len(survey["cuts"]), 5):
         cut, edges = survey["cuts"][k], surveyed.edges(survey, survey["cuts"][k])
         at = next(at for at in range(len(edges) // 3, len(edges)) if at != cut["at"] and edges[at] >= 0)
-        opened.move(0, k, at)
+        opened.move(0, k, place_of(survey, k, at))
         value = int(edges[at]) if edges[at].is_integer() else edges[at]
         answer = tune(str(out), [f"{cut['stage']}.{cut['field']}={value}"])
         shown = opened.then()
-        assert {name: its[0] for name, its in shown.items() if name != "all"} == {name: its.after for name, its in answer.sources.items()}
-        assert shown["all"][0] == answer.total.after and {n: its for n, its in shown.items() if n != "all"} == surveyed.exact(survey, k, at)
+        assert {name: its[0] for name, its in shown.items()} == {name: its.after for name, its in answer.sources.items()}
+        assert opened.totals()["documents"] == answer.total.after and shown == surveyed.exact(survey, k, at)
+        taken = sum(cut["reached"][: at + 1] if cut["side"] == "low" else cut["reached"][at + 1 :])
+        assert opened.says(0, k).startswith(f"takes {'below' if cut['side'] == 'low' else 'above'} {value:,}: {taken:,} (")
         lines = opened.page.locator("#answer pre").inner_text()
         last = cut["field"].rpartition(".")[2]
         assert (
             lines.startswith(f"- {cut['stage']}: {{")
             and f"{last}" in lines
-            and f"gristmill tune OUT {cut['stage']}.{cut['field']}={value}" in lines
+            and f"gristmill tune {out} {cut['stage']}.{cut['field']}={value}" in lines
         )
         opened.page.locator("#answer button").click()
         assert opened.page.locator("#answer").is_hidden()
@@ -121,11 +149,12 @@ def test_several_sliders_agree_with_tune_where_the_sample_is_all(opened: Opened,
         k = place[stage, field]
         edges = surveyed.edges(survey, survey["cuts"][k])
         at = min(range(len(edges)), key=lambda at: abs(edges[at] - wanted))
-        opened.move(0, k, at)
+        opened.move(0, k, place_of(survey, k, at))
         settings.append(f"{stage}.{field}={edges[at]:g}")
     answer = tune(str(out), settings)
-    assert opened.then()["all"][0] == answer.total.after != answer.total.before
-    assert "estimated from 400 documents" in opened.page.locator("#answer").inner_text()
+    assert opened.totals()["documents"] == answer.total.after != answer.total.before
+    words = opened.page.locator("#answer").inner_text()
+    assert "2 thresholds moved, all 400 documents counted. Counted after dolma_gopher." in words and "±" not in words
 
 
 def test_a_sample_that_is_not_all_is_off_by_no_more_than_its_error_allows(
@@ -141,10 +170,11 @@ def test_a_sample_that_is_not_all_is_off_by_no_more_than_its_error_allows(
         if cut["field"] in ("min_words", "min_mean_word_length"):
             edges = surveyed.edges(survey, cut)
             at = min(range(len(edges)), key=lambda at: abs(edges[at] - {"min_words": 60, "min_mean_word_length": 3.5}[cut["field"]]))
-            found.move(0, k, at)
+            found.move(0, k, place_of(survey, k, at))
             settings.append(f"{cut['stage']}.{cut['field']}={edges[at]:g}")
-    answer, cells = tune(str(out), settings), found.page.locator("#answer tbody tr").last.locator("td").all_inner_texts()
+    answer, cells = tune(str(out), settings), found.page.locator("#answer .total tbody tr").first.locator("td").all_inner_texts()
     then, _, error = cells[1].partition(" ± ")
+    assert "estimated from 150 of 400 documents" in found.page.locator("#answer").inner_text()
     assert sum(survey["sample"]["groups"]) == 150 and 0 < int(error) < 60
     assert abs(int(then) - answer.total.after) <= 4 * int(error) and answer.total.after != answer.total.before
     found.context.close()
@@ -158,14 +188,64 @@ def test_the_keyboard_moves_a_slider_and_the_skip_link_comes_first(opened: Opene
     slider.focus()
     before = slider.get_attribute("aria-valuetext")
     opened.page.keyboard.press("ArrowRight")
-    assert slider.get_attribute("aria-valuetext") != before and opened.page.locator("#answer").is_visible()
+    after = slider.get_attribute("aria-valuetext")
+    assert after != before and opened.page.locator("#answer").is_visible()
+    slider.evaluate(
+        "e => { e.value = Number(e.value) + 1; e.dispatchEvent(new Event('input', {bubbles: true})); }"
+    )  # as a screen reader does
+    assert slider.get_attribute("aria-valuetext") not in (before, after)
+    slider.evaluate("e => { e.value = Number(e.value) + 1; e.dispatchEvent(new Event('input', {bubbles: true})); }")
+    opened.page.keyboard.press("Home")
+    assert int(slider.input_value()) < 300
+
+
+def test_the_readme_s_own_number_can_be_typed_and_what_is_not_counted_goes_to_the_nearest(opened: Opened, out: Path) -> None:
+    k = next(k for k, cut in enumerate(surveyed.survey_of(out)["cuts"]) if (cut["stage"], cut["field"]) == ("gopher_quality", "min_words"))
+    assert opened.type(0, k, 80) == "80" and opened.totals()["documents"] == tune(str(out), ["gopher_quality.min_words=80"]).total.after
+    assert opened.says(0, k).startswith("takes below 80: ")
+    moved = opened.page.locator(f".slider:has(#cut-0-{k}) .moved")
+    assert opened.type(0, k, 80.4) == "80" and "80.4 was not counted, the nearest is 80" in moved.text_content()
+    assert opened.type(0, k, "") != "" and "not counted" not in moved.text_content()
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_the_thumb_stands_under_the_line_of_its_threshold(browser: Any, out: Path, width: int) -> None:
+    found = Opened(browser, out, width)
+    found.page.evaluate("document.querySelectorAll('details').forEach(its => { its.open = true; })")
+    for k, value in ((0, 0.5), (14, 80)):
+        found.type(0, k, value)
+        thumb, line = found.page.evaluate(
+            """k => {
+              const box = document.querySelector(`.slider:has(#cut-0-${k})`), range = box.querySelector('[type=range]'), at = range.getBoundingClientRect();
+              const figure = box.closest('figure'), order = [...figure.querySelectorAll('.slider')].indexOf(box);
+              const line = figure.querySelector(`[data-threshold="${order}"] line`).getBoundingClientRect();
+              return [at.left + 8 + (at.width - 16) * range.value / range.max, line.left + line.width / 2];
+            }""",
+            k,
+        )
+        assert abs(thumb - line) < 1, (k, thumb, line)
+    found.context.close()
+    assert found.wrong == []
+
+
+def test_on_a_phone_no_table_hides_a_column_and_the_panel_leaves_most_of_the_screen(browser: Any, out: Path) -> None:
+    found = Opened(browser, out, 390)
+    found.page.evaluate("document.querySelectorAll('details').forEach(its => { its.open = true; })")
+    hidden = "[...document.querySelectorAll('.scroll')].filter(its => its.scrollWidth > its.clientWidth + 1).map(its => its.ariaLabel)"
+    assert found.page.evaluate(hidden) == [] and found.page.locator("table.stack").count() > 5
+    found.type(0, 14, 80)
+    panel = found.page.locator("#answer")
+    assert panel.bounding_box()["height"] < 300 and panel.locator("pre").is_hidden() and panel.locator(".total").is_visible()
+    assert panel.evaluate("its => its.scrollWidth <= its.clientWidth")
+    found.context.close()
+    assert found.wrong == []
 
 
 @pytest.mark.parametrize("width", [320, 390, 820, 1440])
 def test_nothing_is_wider_than_the_screen(browser: Any, out: Path, width: int) -> None:
     found = Opened(browser, out, width)
     found.page.evaluate("document.querySelectorAll('details').forEach(its => { its.open = true; })")
-    found.move(0, 0, 0)
+    found.move(0, 0, 0.02)
     assert found.page.evaluate("document.documentElement.scrollWidth") <= width
     found.context.close()
     assert found.wrong == []
@@ -176,7 +256,7 @@ def test_nothing_is_wider_than_the_screen(browser: Any, out: Path, width: int) -
 def test_axe_finds_no_fault(browser: Any, out: Path, scheme: str) -> None:
     found = Opened(browser, out, bypass_csp=True, color_scheme=scheme)
     found.page.evaluate("document.querySelectorAll('details').forEach(its => { its.open = true; })")
-    found.move(0, 0, 0)
+    found.move(0, 0, 0.02)
     found.page.evaluate(Path(str(AXE)).read_text("utf-8"))
     faults = found.page.evaluate("axe.run()")["violations"]
     found.context.close()

@@ -17,12 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runs import go
 
+from pipeline.inspect import Run
+from pipeline.report.whatif import bar_starts, drawn, in_words, is_flat, tokens_a_unit, until
 from pipeline.store import Store
 from pipeline.survey import sample
 from pipeline.survey.cuts import Cut, find_cuts, with_value
 from pipeline.survey.edges import MOST, edges_of, places_of
 from pipeline.survey.look import survey as survey_again
 from pipeline.tune import tune
+from pipeline.volume import Left, Volume
 from stages import DolmaGopher, GopherQuality, KeepLanguages
 from stages.stage import Range, Rule, Signals, Verdict
 
@@ -206,6 +209,63 @@ def test_edges_are_few_and_ordered_and_hold_the_thresholds(values: list[float], 
     assert 1 <= len(edges) <= MOST and edges == sorted(set(edges)) and set(thresholds) <= set(edges)
     places = places_of(edges, decades)
     assert all(0 <= a <= b <= 1 for a, b in pairwise(places))
+
+
+@pytest.mark.parametrize(("low", "high"), [(2, 16_000), (12, 100_000), (0, 3_000_000)])
+def test_counts_stop_at_the_numbers_that_people_write(low: int, high: int) -> None:
+    values = np.geomspace(max(low, 1), high, 1000).round()
+    edges, decades = edges_of(values, [50.0, 37.0], True)
+    assert decades and {37.0, 40.0, 50.0, 60.0, 80.0, 90.0, 100.0, 120.0, 150.0, 200.0, 250.0, 300.0, 500.0, 1000.0} <= set(edges)
+    assert all(edge == float(f"{edge:.2g}") for edge in edges if edge >= 100)
+
+
+def test_shares_stop_at_whole_hundredths_and_no_step_of_the_tail_is_finer() -> None:
+    chance = np.random.default_rng(0)
+    for top in (0.3, 0.304, 0.66, 1.0, 1.00003):
+        edges, decades = edges_of(np.append(chance.beta(1, 20, 500) * top, top), [0.125], False)
+        assert not decades and 0.125 in edges
+        assert {round(k / 100, 2) for k in range(19)} <= set(edges)
+        assert all(abs(200 * edge - round(200 * edge)) < 1e-9 for edge in edges if edge > 0.2), top
+
+
+def test_what_a_threshold_takes_anywhere_is_a_recount_of_what_is_within_its_reach(out: Path, survey: dict[str, Any]) -> None:
+    words = np.concatenate([np.array(pq.read_table(out / part["documents"]["path"])["words"]) for part in rules(out)["parts"]])
+    cut = next(cut for cut in survey["cuts"] if (cut["stage"], cut["field"]) == ("gopher_quality", "min_words"))
+    edges = surveyed.edges(survey, cut)
+    for at in range(0, len(edges), 7):
+        assert sum(cut["reached"][: at + 1]) == (words < edges[at]).sum()
+    for cut in survey["cuts"]:
+        at = cut["at"] + 1
+        assert cut["takes"] == sum(cut["reached"][:at] if cut["side"] == "low" else cut["reached"][at:])
+        assert (np.sum(cut["documents"], axis=0) <= cut["reached"]).all()
+    assert survey["signals"]["words"]["low"] == words.min() and survey["signals"]["words"]["high"] == words.max()
+
+
+def test_bars_are_about_equally_wide_however_steps_lie(survey: dict[str, Any]) -> None:
+    for signal, found in survey["signals"].items():
+        bars = drawn(signal, found, [], "")
+        assert sum(bars.counts) == 400 and len(bars.places) == len(bars.counts) + 1
+    places = [0.0, 0.02, *(0.02 + 0.001 * k for k in range(1, 400)), 0.5, 0.7, 1.0]
+    starts = bar_starts(places)
+    wide = [places[b] - places[a] for a, b in pairwise(starts)]
+    assert max(wide[1:-3]) < 1.3 * min(wide[1:-3]) and len(starts) < 40
+
+
+def test_a_signal_that_is_the_same_in_all_documents_is_words() -> None:
+    flat = {"counts": [0, 1555], "low": 0.0, "high": 0.0}
+    assert is_flat(flat) and in_words(flat) == "all 1,555 documents: 0"
+    assert in_words(flat | {"high": 0.25}) == "all 1,555 documents: 0 to 0.25" and not is_flat(flat | {"counts": [1, 2]})
+
+
+def test_words_are_told_as_the_tokens_that_the_funnel_estimates(out: Path, survey: dict[str, Any]) -> None:
+    run = Run.of(json.loads((out / "run.json").read_text()))
+    last = next(stage for stage in run.stages if stage.name == "dolma_gopher")
+    assert until(survey, run) == "Counted after dolma_gopher."
+    tales, rhymes = ([weight for _, weight in survey["stay"]][survey["sources"].index(name)] for name in ("tales", "rhymes"))
+    lefts = [Left(last.name, {"tales": Volume(1, 3 * tales), "rhymes": Volume(1, 2 * rhymes)})]
+    assert tokens_a_unit(survey, run, lefts) == [{"tales": 3.0, "rhymes": 2.0}[name] for name in survey["sources"]]
+    assert tokens_a_unit(survey, run, [Left(last.name, {"tales": Volume(1, 3 * tales), "rhymes": Volume()})]) == [3.0, 3.0]
+    assert tokens_a_unit(survey, run, [Left(last.name, {})]) is None and tokens_a_unit(survey | {"weight": "tokens"}, run, lefts) is None
 
 
 def test_a_probe_changes_one_field_and_leaves_the_rule_as_it_was() -> None:

@@ -69,6 +69,15 @@ def test_tokens_are_counted_from_the_tokenizer_on_and_estimated_before_it() -> N
     assert [left.whole.tokens for left in volumes(ENTRIES, {})] == [None] * 5
 
 
+def test_a_source_of_which_nothing_is_left_has_no_tokens_and_hides_none() -> None:
+    stages = [*ENTRIES[:3], entry("rule", "rule", web=(8, 6, 600), books=(4, 0, 0)), entry("tokenize", "global", web=(6, 6, 600))]
+    found = {
+        left.stage: left
+        for left in volumes(stages, {"tokenize": {"bytes_per_token_by_source": {"web": {"tokens": 200, "bytes_per_token": 3.0}}}})
+    }
+    assert (found["rule"].whole, found["tokenize"].whole) == (Volume(600, 200), Volume(600, 200, True))
+
+
 @pytest.mark.parametrize(("by", "tokens"), [("source", 500), ("bucket", None)])
 def test_a_mix_of_sources_says_what_it_drew_and_one_of_buckets_waits_for_packing(by: str, tokens: int | None) -> None:
     mixed = {"mix": {"by": [by], "sources": [{"source": "web"}, {"source": "books"}], "drawn": [{"drawn": 100}, {"drawn": 400}]}}

@@ -1,0 +1,173 @@
+"""The tables of ablation.html: differences, what was measured, cost, epochs, runs and sets; and how its numbers are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipeline.figures import Figures
+from pipeline.report.ablation_curves import Metrics
+from pipeline.words import as_bytes, as_number, as_seconds
+
+CONTROL = "control"  # the name of its jobs
+REPEATS = 4  # epochs, above which data is worth less (Muennighoff et al. 2023)
+JOULES_PER_KWH = 3.6e6
+
+Record = Mapping[str, Any]
+
+
+def jobs_of(record: Record) -> list[Mapping[str, Any]]:
+    return [*([record["base"]] if record.get("base") else []), *(record.get("jobs") or [])]
+
+
+def in_order(record: Record, order: Sequence[str]) -> list[Mapping[str, Any]]:
+    arms = {str(arm["name"]): arm for arm in record.get("arms") or []}
+    return [arms[name] for name in order]
+
+
+def differences(record: Record, order: Sequence[str]) -> Figures:
+    rows = [
+        (
+            str(arm["name"]), str(one["task"]), str(one["role"]), signed(one["difference"]), span(one["low"], one["high"]),
+            relatively(one).strip(" ()") or "–", chance(one["p"]), plain(one["seeds_error"]), plain(one["items_error"]), plain(one["detectable"]),
+        )
+        for arm in in_order(record, order)
+        for one in arm.get("differences") or []
+    ]  # fmt: skip
+    head = ("arm", "measure", "role", "difference", "interval", "relative", "p", "error, seeds", "error, items", "detectable")
+    note = "Errors are standard errors: of what seeds vary and of what items vary. Detectable is the smallest true difference found in 80% of cases."
+    return Figures("All differences, arm less control", head, rows, words=3, note=note)
+
+
+def measures(record: Record) -> Figures:
+    rows = [
+        (str(one["task"]), str(one["role"]), f"{one['unit']}, {one['better']} is better", plain(one["control"]["mean"]), as_number(one["items"]),
+         as_number(one["clusters"]))
+        for one in record["measures"]
+    ]  # fmt: skip
+    return Figures("What was measured", ("measure", "role", "unit", "control", "items", "clusters"), rows, words=3)
+
+
+def costs(record: Record, metrics: Mapping[str, Metrics], order: Sequence[str]) -> Figures:
+    by_arm: dict[str, list[Mapping[str, Any]]] = {}
+    for job in jobs_of(record):
+        by_arm.setdefault(str(job["arm"]), []).append(job)
+    names = [name for name in dict.fromkeys(("base", CONTROL, *order)) if name in by_arm]
+    rows = [(name, *cost(by_arm[name], metrics)) for name in names]
+    rows.append(("all", *cost(jobs_of(record), metrics)))
+    head = ("arm", "runs", "hours", "measuring", "tokens", "tokens/s", "peak memory", "energy", "CO2")
+    return Figures(
+        "What it took",
+        head,
+        rows,
+        note="Tokens without padding; hours of training, and beside them those of measuring. A run that failed counts as none.",
+    )
+
+
+def cost(jobs: Sequence[Mapping[str, Any]], metrics: Mapping[str, Metrics]) -> tuple[str, ...]:
+    done = [job for job in jobs if job["status"] == "done"]
+    seconds, measuring, tokens = (sum(job[key] or 0 for job in done) for key in ("seconds", "seconds_measuring", "tokens"))
+    joules = [job["joules"] for job in done]
+    grams = [metrics[str(job["folder"])].grams if str(job["folder"]) in metrics else None for job in done]
+    memory = max((job["peak_memory"] for job in done if job["peak_memory"]), default=None)
+    return (
+        f"{len(done)} of {len(jobs)}",
+        hours(seconds),
+        hours(measuring),
+        as_number(tokens),
+        as_number(tokens / seconds) if seconds else "–",
+        as_bytes(memory),
+        energy(sum(joules) if joules and None not in joules else None),
+        weight(sum(g for g in grams if g is not None) if grams and None not in grams else None),
+    )
+
+
+def hours(seconds: float) -> str:
+    return f"{seconds / 3600:,.3f}" if seconds < 36000 else f"{seconds / 3600:,.1f}"
+
+
+def energy(joules: float | None) -> str:
+    if joules is None:
+        return "not measured"
+    kwh = joules / JOULES_PER_KWH
+    return f"{kwh:,.3f} kWh" if kwh < 100 else f"{kwh:,.0f} kWh"
+
+
+def weight(grams: float | None) -> str:
+    return "not stated" if grams is None else f"{grams:,.1f} g" if grams < 1000 else f"{grams / 1000:,.2f} kg"
+
+
+def epochs(record: Record, order: Sequence[str]) -> Figures:
+    rows = [
+        (name, set_, share(part), "–" if times is None else f"{times:,.2f}", "▲ above 4" if times is not None and times > REPEATS else "")
+        for name, set_, part, times in epochs_of(record, order)
+    ]
+    return Figures("How often each arm goes through each set", ("arm", "set", "of its tokens", "epochs", "note"), rows, words=2)
+
+
+def epochs_of(record: Record, order: Sequence[str]) -> list[tuple[str, str, float, float | None]]:
+    arms = [(CONTROL, record.get("control") or {}), *((str(arm["name"]), arm) for arm in in_order(record, order))]
+    return [
+        (name, str(set_), float(part), (arm.get("epochs") or {}).get(set_))
+        for name, arm in arms
+        for set_, part in (arm.get("weights") or {}).items()
+    ]
+
+
+def repeated(record: Record) -> int:
+    order = [str(arm["name"]) for arm in record.get("arms") or []]
+    return len({name for name, _, _, times in epochs_of(record, order) if times is not None and times > REPEATS})
+
+
+def jobs(record: Record) -> Figures:
+    rows = [
+        (str(job["arm"]), str(job["seed"]), str(job["status"]), plain(job["loss"]), as_number(job["updates"]), as_number(job["tokens"]),
+         as_seconds(job["seconds"]), energy(job["joules"]), str(job["device"] or "–"))
+        for job in jobs_of(record)
+    ]  # fmt: skip
+    return Figures("Every run", ("arm", "seed", "state", "loss", "updates", "tokens", "time", "energy", "device"), rows, words=3)
+
+
+def sets(record: Record) -> Figures:
+    rows = [
+        (
+            str(name),
+            str(one["folder"]),
+            "–" if one["share"] is None else share(one["share"]),
+            as_number(one["rows"]),
+            as_number(one["tokens"]),
+        )
+        for name, one in (record.get("sets") or {}).items()
+    ]
+    return Figures("Sets of token shards", ("set", "folder", "taken", "rows", "tokens"), rows, words=2)
+
+
+# --- numbers in words ------------------------------------------------------------------------------------------------
+
+
+def relatively(found: Mapping[str, Any]) -> str:
+    return f" ({percent(found['relative']['difference'])})" if found.get("relative") else ""
+
+
+def signed(value: float | None) -> str:
+    return "–" if value is None else f"{value:+.4f}".replace("-", "−")
+
+
+def plain(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}".replace("-", "−")
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:+.2f}%".replace("-", "−")
+
+
+def share(part: float) -> str:
+    return f"{100 * part:.4g}%"
+
+
+def span(low: float | None, high: float | None) -> str:
+    return " to ".join("unbounded" if end is None else signed(end) for end in (low, high))
+
+
+def chance(value: float | None) -> str:
+    return "–" if value is None else "<0.0001" if value < 0.0001 else f"{value:.4f}"

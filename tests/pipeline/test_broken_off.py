@@ -1,0 +1,156 @@
+"""A run that fails, is interrupted or is killed says so in its folder, with what there is so far; and nothing it says steers a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import go, lines, save
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pipeline.errors import RecipeError, RunFailed
+from pipeline.overview import overview
+from pipeline.progress_file import PATH
+from pipeline.so_far import record_in
+
+RECIPE = """
+name: brittle
+sources: {notes: {jsonl: {path: notes.jsonl}}}
+stages:
+  - gopher_quality: {min_words: MIN, min_stop_words: 0, min_alphabetic_word_share: 0, min_mean_word_length: 0}
+  - exact_dedup
+  - tokenize: {vocab_size: 300}
+  - pack: {row_length: 64}
+"""
+BREAKS = """
+from stages.stage import Rule, Verdict
+
+class Break(Rule):
+    "Breaks on everything."
+    needs = ("words",)
+
+    def verdict(self, signals):
+        raise ValueError("\\x1b]0;pwned\\x07 \\x1b[2J")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    lines(tmp_path / "notes.jsonl", [f"A note of number {n} that has some words in it." for n in range(40)])
+    return tmp_path
+
+
+def recipe(folder: Path, least: int) -> Path:
+    return save(folder / "brittle.yaml", RECIPE.replace("MIN", str(least)))
+
+
+def run_json(out: Path) -> dict[str, Any]:
+    return dict(json.loads((out / "run.json").read_text()))
+
+
+def gristmill(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pipeline.cli", *words], capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"}
+    )
+
+
+def test_a_failed_run_says_why_and_shows_what_there_is(folder: Path) -> None:
+    said = gristmill("run", str(recipe(folder, 1000)), "--out", str(folder / "out"), "--workers", "1")
+    assert said.returncode == 1
+    assert "alarm  gopher_quality dropped 100% of notes" in said.stderr and said.stderr.rstrip().endswith("no document is left to pack")
+    record = run_json(folder / "out")
+    assert record["status"] == "failed" and "no document is left to pack" in record["error"]
+    counts = {its["name"]: (its["docs_in"], its["kept"]) for its in record["stages"]}
+    assert counts["notes"] == (40, 40) and counts["gopher_quality"] == (40, 0) and "pack" not in counts
+    page = (folder / "out/report.html").read_text()
+    assert "no document is left to pack" in page and "too_few_words" in page
+    seen = CliRunner().invoke(app, ["inspect", str(folder / "out")]).output
+    assert "failed" in seen and "no document is left to pack" in seen and "too_few_words" in seen
+    assert gristmill("inspect", str(folder / "out"), "gopher_quality").returncode == 0
+
+
+def test_a_run_that_fails_over_one_that_was_done_is_not_done(folder: Path) -> None:
+    go(recipe(folder, 2), folder / "out")
+    assert run_json(folder / "out")["status"] == "done"
+    with pytest.raises(RunFailed, match="no document is left"):
+        go(recipe(folder, 1000), folder / "out")
+    record = run_json(folder / "out")
+    assert record["status"] == "failed" and record["recipe"]["stages"][0]["gopher_quality"]["min_words"] == 1000
+    assert "no document is left" in (folder / "out/report.html").read_text()
+    summary, anew = go(recipe(folder, 2), folder / "out")
+    assert (
+        run_json(folder / "out")["status"] == "done" and run_json(folder / "out")["error"] is None and summary.worked == sum(anew.values())
+    )
+
+
+def test_a_wrong_recipe_changes_nothing_of_a_run_that_was_done(folder: Path) -> None:
+    go(recipe(folder, 2), folder / "out")
+    before = (folder / "out/run.json").read_bytes()
+    lines(folder / "notes.jsonl", [])
+    (folder / "notes.jsonl").unlink()
+    with pytest.raises(RecipeError):
+        go(recipe(folder, 2), folder / "out")
+    assert (folder / "out/run.json").read_bytes() == before
+
+
+def test_an_interrupted_run_is_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipeline.run._Run.work_global", stop)
+    with pytest.raises(KeyboardInterrupt):
+        go(recipe(folder, 2), folder / "out")
+    record = run_json(folder / "out")
+    assert (record["status"], record["error"]) == ("interrupted", None)
+    assert {its["name"] for its in record["stages"]} == {"notes", "text_signals", "gopher_quality"}
+
+
+def test_a_killed_run_is_told_from_what_it_had_noted(folder: Path) -> None:
+    """kill -9 leaves run.json as it was when work began, and the file of its progress."""
+    out = folder / "out"
+    (out / "logs").mkdir(parents=True)
+    save(out / "run.json", json.dumps({"name": "brittle", "status": "running", "recipe": {"name": "brittle"}}))
+    count = {"docs_in": 10, "kept": 8, "dropped": {"too_few_words": 2}, "quarantined": 0, "seconds": 1.0, "bytes_in": 5, "bytes_out": 4}
+    live = {
+        "state": "running",
+        "message": None,
+        "process": 2**22 + 1,
+        "born": 1.0,
+        "host": os.uname().nodename,
+        "started": 5.0,
+        "updated": 9.0,
+    }
+    live |= {"name": "brittle", "nodes": [{"name": "notes", "kind": "leg", "source": "notes", "stages": ["gopher_quality"]}]}
+    save(
+        out / PATH,
+        json.dumps(live | {"stages": {"notes": {"notes": {**count, "kept": 10, "dropped": {}}}, "gopher_quality": {"notes": count}}}),
+    )
+    seen = overview(str(out))
+    assert (seen.run.status, seen.totals.records, seen.totals.kept, seen.run.seconds) == ("interrupted", 10, 8, 4.0)
+    assert "too_few_words" in CliRunner().invoke(app, ["inspect", str(out)]).output
+    save(out / "run.json", json.dumps({"name": "brittle", "status": "done", "stages": [], "seconds": 1.0}))
+    from pipeline.inspect import Folder
+
+    assert record_in(Folder.open(str(out)))["status"] == "done"  # what a run says of its end stands over what it noted on the way
+
+
+def test_what_breaks_a_run_does_not_steer_the_terminal(folder: Path) -> None:
+    rows = [{"text": f"Note number {n} of some words.", "url": "http://a/\x1b]0;pwned\x07\x1b[2J"} for n in range(40)]
+    save(folder / "notes.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    save(folder / "mine.py", BREAKS)
+    text = "name: esc\nsources: {notes: {jsonl: {path: notes.jsonl}}}\nstages:\n  - mine.py:Break\n  - write\n"
+    said = gristmill("run", str(save(folder / "esc.yaml", text)), "--out", str(folder / "out"), "--workers", "1")
+    assert said.returncode == 1 and "pwned" in said.stderr
+    assert not {"\x1b", "\x07"} & set(said.stderr + said.stdout)
+
+
+def test_every_door_to_the_terminal_takes_controls_out() -> None:
+    """rich's own `escape` leaves them in: nobody but `screen` may use it."""
+    users = [path.name for path in Path("pipeline").rglob("*.py") if "from rich.markup" in path.read_text()]
+    assert users == ["screen.py"]
