@@ -23,7 +23,7 @@
   // Three digits of what is estimated, with a sign before them; all digits of what is counted.
   const rough = (value) => { const unit = 10 ** Math.max(0, Math.floor(Math.log10(Math.abs(value) || 1)) - 2); return Math.round(value / unit) * unit; };
   const amount = (leg, value) => (leg.tokens ? "~" + number.format(rough(value)) : number.format(Math.round(value)));
-  const change = (leg, value) => (leg.tokens ? "~" + signed(rough(value)) : signed(Math.round(value)));
+  const change = (leg, value) => (leg.tokens ? signed(rough(value)) : signed(Math.round(value)));
 
   for (const leg of legs) {
     leg.position = leg.cuts.map((cut) => cut.at);
