@@ -153,12 +153,18 @@ def connected(scheduler: str) -> Iterator[Any]:
 
 
 def _stopped(client: Any, futures: list[Any]) -> None:
-    """Takes back what has not begun, and starts the workers anew that are in the middle of a job: a thread cannot be stopped."""
-    with contextlib.suppress(Exception):  # no nanny, or the scheduler is gone: locks keep others out of the folders
-        keys = {future.key for future in futures}
-        busy = [address for address, held in client.processing().items() if keys & set(held)]
+    """Takes back what has not begun, and ends the workers that are in the middle of a job, for a thread cannot be stopped: their nannies start
+    others. (Asked to restart a worker, Dask starts the other and often leaves the process of the first at its work.)"""
+    with contextlib.suppress(Exception):  # the scheduler is gone, say: locks keep others out of the folders
+        keys, there = {future.key for future in futures}, client.scheduler_info(n_workers=-1)["workers"]
+        busy = [address for address, held in client.processing().items() if keys & set(held) and there[address].get("nanny")]
         client.cancel(futures, force=True)
-        client.restart_workers(busy, timeout="30s", raise_for_error=False)
+        if busy:
+            client.run(_end, workers=busy, wait=False)
+
+
+async def _end() -> None:  # a coroutine, for nobody can wait for its answer
+    os._exit(1)
 
 
 def _arrived(path: Path) -> bool:

@@ -72,7 +72,7 @@ def test_a_part_that_was_deleted_is_made_again_and_no_other(tmp_path: Path) -> N
     go(recipe, out)
     first = tree(out)
     sorted((out / "write").glob("*.parquet"))[0].unlink()
-    assert why(recipe, out)["sample"] == "input changed, files are missing"
+    assert why(recipe, out)["sample"] == "its files are gone (cleaned?)"
     _, anew = go(recipe, out)
     assert dict(anew) == {("sample", "leg"): 1}
     assert tree(out) == first and set(why(recipe, out).values()) == {"up to date"}
