@@ -31,6 +31,7 @@ from torch import Tensor
 
 from kernels.gpu import adamw, cross_entropy, plain, rms_norm, rotary, swiglu
 from trainer import fused  # noqa: F401  # has the operators
+from trainer.gated_mlp import in_one
 from trainer.linear_cross_entropy import linear_cross_entropy
 
 OPS = torch.ops.gristmill
@@ -126,6 +127,43 @@ def rotations(sizes: Sizes) -> None:
 def gates(sizes: Sizes) -> None:
     M = sizes.mlp * DTYPE.itemsize
     measured("swiglu", lambda tokens: [drawn(tokens, 2 * sizes.mlp).requires_grad_()], sizes, (3 * M, 5 * M), OPS.swiglu, plain.swiglu, {})
+
+
+def gated_layer(sizes: Sizes) -> None:
+    """gate_up, SwiGLU and down with their way back: as one operator (by QuACK on Hopper, elsewhere plain), our SwiGLU between cuBLAS's products, and what is compiled."""
+    C, M, T = sizes.hidden, sizes.mlp, sizes.tokens
+
+    def made(tokens: int) -> list[Any]:
+        return [
+            drawn(tokens, C).requires_grad_(),
+            (drawn(2 * M, C, seed=1) * C**-0.5).requires_grad_(),
+            (drawn(C, M, seed=2) * M**-0.5).requires_grad_(),
+        ]
+
+    def apart(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+        product: Tensor = OPS.swiglu(x @ gate_up.t()) @ down.t()
+        return product
+
+    def torchs(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+        return plain.swiglu(x @ gate_up.t()) @ down.t()
+
+    def one(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+        answer: Tensor = OPS.gated_mlp(x, gate_up, down)[0]
+        return answer
+
+    inputs = made(T)
+    slopes = [torch.randn_like(out) for out in outputs_of(one, inputs)]
+    peers = {"cuBLAS and our SwiGLU": apart, "torch.compile": compiled(torchs)}
+    others = {name: lambda s=step: both_ways(s, inputs, slopes) for name, step in peers.items()}
+    shape = {"tokens": T, "hidden": C, "inner": M, "by": "quack" if in_one(torch.device(DEVICE)) else "torch"}
+    compare("gated_mlp, forward and backward", shape, 18 * T * C * M, "teraflops", lambda: both_ways(one, inputs, slopes), others)
+    inputs = made(sizes.exact)
+    slopes = [torch.randn_like(out) for out in outputs_of(one, inputs)]
+    exact = both_ways(torchs, [x.detach().double().requires_grad_() for x in inputs], [slope.double() for slope in slopes])
+    errors = {
+        n: [off(*pair) for pair in zip(both_ways(s, inputs, slopes), exact, strict=True)] for n, s in (("ours", one), ("apart", apart))
+    }
+    say("gated_mlp, errors of the output and gradients", {"tokens": sizes.exact}, errors=errors)
 
 
 def targets_of(rows: int, vocabulary: int) -> Tensor:
@@ -271,7 +309,7 @@ def settings(sizes: Sizes) -> None:
 
 
 SECTIONS: dict[str, Callable[[Sizes], None]] = {
-    "ceilings": ceilings, "rms_norm": norms, "rotary": rotations, "swiglu": gates, "cross_entropy": row_losses,
+    "ceilings": ceilings, "rms_norm": norms, "rotary": rotations, "swiglu": gates, "gated_mlp": gated_layer, "cross_entropy": row_losses,
     "linear_cross_entropy": heads, "adamw": optimiser, "attention": attention_wide, "attention_64": attention_narrow,
 }  # fmt: skip
 

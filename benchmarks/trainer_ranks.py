@@ -30,6 +30,7 @@ from trainer_work import reason, scratch, tidy
 
 from trainer import checkpoint
 from trainer.attention import fastest
+from trainer.gated_mlp import in_one
 from trainer.memory import memory_of
 from trainer.optim import AdamW
 from trainer.packed import Packed, packed_documents
@@ -230,7 +231,9 @@ class Bench:
             torch.cuda.reset_peak_memory_stats()
         next(updates)
         next(updates)
-        predicted = memory_of(stepper.model.shape, self.tokens, zero=way.zero, recompute=way.recompute, ranks=self.ranks.count)
+        predicted = memory_of(
+            stepper.model.shape, self.tokens, zero=way.zero, recompute=way.recompute, ranks=self.ranks.count, in_one=in_one(self.device)
+        )  # fmt: skip
         measured = torch.cuda.max_memory_allocated() if self.device.type == "cuda" else 0
         most = self.largest(measured)
         self.say(

@@ -26,7 +26,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from trainer import fused
+from trainer import fused, gated_mlp
 from trainer.attention import Attend, attend, attend_flash4, fastest
 from trainer.model import Decoder
 from trainer.optim import AdamW
@@ -34,7 +34,7 @@ from trainer.packed import Packed, packed_documents
 from trainer.shapes import Shape, shape_named
 from trainer.stepper import stepper_of
 
-_for_kernels = fused._for_kernels
+_for_kernels, _for_products = fused._for_kernels, gated_mlp._for_products
 
 MEAN_LENGTH = {4096: 900, 1024: 500}
 VOCABULARY = 50_304
@@ -109,11 +109,13 @@ def decoder_on(device: torch.device, shape: Shape, attention: Attend, seed: int 
 
 
 class Ours:
-    """`parts`: flash4 or varlen (attention), fp8 (linear maps), inductor (what torch.compile makes of norms, rotary and SwiGLU in place of our kernels)."""
+    """`parts`: flash4 or varlen (attention), fp8 (linear maps), inductor (what torch.compile makes of norms, rotary and SwiGLU in place of our kernels), apart (SwiGLU
+    beside the products, not in them)."""
 
     def __init__(self, shape: Shape, device: torch.device, parts: set[str], recompute: Any = "none") -> None:
         torch._dynamo.reset()
         fused._for_kernels = (lambda x: False) if "inductor" in parts else _for_kernels
+        gated_mlp._for_products = (lambda x, gate_up: False) if {"inductor", "apart"} & parts else _for_products
         attention = attend_flash4 if "flash4" in parts else attend if "varlen" in parts else fastest(device)
         model = decoder_on(device, shape, attention)
         if "fp8" in parts:

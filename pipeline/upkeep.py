@@ -27,6 +27,7 @@ OPTIONAL = {
     "huggingface_hub": ("hf:// addresses", "gristmill[cluster]"),
     "dask_jobqueue": ("--cluster slurm.yaml", "gristmill[cluster]"),
     "torch": ("neural judges and training", "gristmill[gpu]"),
+    "flash_attn": ("the fastest training on Hopper GPUs", "gristmill[hopper]"),
     "vllm": ("scoring by a language model", "gristmill[llm]"),
 }
 

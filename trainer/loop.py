@@ -21,6 +21,7 @@ from trainer.averaging import average_last
 from trainer.batch_search import TooLarge, largest_step, predicted_step, usual_on_cpu
 from trainer.checkpoint import CheckpointError
 from trainer.feed import Feed, Read
+from trainer.gated_mlp import in_one
 from trainer.guard import UnsoundRun, Watch, poison
 from trainer.memory import memory_of
 from trainer.model import Decoder
@@ -187,6 +188,7 @@ class Run:
             passes=rows // some,
             offload=training.offload,
             muon=type(training.optimizer).__name__ == "Muon",
+            in_one=training.precision == "bf16" and training.linears == "bf16" and training.tensor == 1 and in_one(self.device),
         ).peak
 
     # Onwards

@@ -13,6 +13,7 @@ those that a rank holds: of the layers' matrices 1 / N, of all else the whole.
 What a block keeps of a token, x, with the operators of `trainer.fused` (they keep their inputs and a number or two):
 
     none         w (4 C + 2 Q + 2 K + 3 M) + 4 (H + 2)    both norms' inputs and answers, queries, keys, values, attention's answer, gate and up, their product
+                                                          (2 M where `trainer.gated_mlp` is one operator: it makes the product anew)
     selective    w (3 C + 2 Q + 2 K + 2 M) + 4 H          the residual stream, q k v, attention's answer, `out`, gate and up, `down`; and one block's `none`
     full         w 2 C                                    the residual stream and what the block before adds to it; and one block's `none`
 
@@ -70,8 +71,10 @@ def memory_of(
     passes: int = 1,
     offload: bool = False,
     muon: bool = False,
+    in_one: bool = False,
 ) -> Memory:
-    """`ranks` see tokens of their own, `tensor` share each layer; `tokens` of one pass of one rank, `passes` of an update."""
+    """`ranks` see tokens of their own, `tensor` share each layer; `tokens` of one pass of one rank, `passes` of an update; `in_one` as `gated_mlp.in_one`
+    says, of layers that are neither fp8 nor cut."""
     wide = 4 if precision == "float32" else 2
     held = 4 if precision == "fp16" else wide
     matrices, vectors = matrix_numbers(shape) // tensor, 2 * shape.hidden
@@ -96,9 +99,9 @@ def memory_of(
     masters = 0 if offload else masters
     logits = min(tokens, LOGIT_ROWS) * shape.vocabulary * wide
     head = (4 * shape.head_size + 3 * wide * shape.hidden) * tokens + logits + 4 * shape.vocabulary * shape.hidden
-    activations = tokens * shape.layers * kept_of_token(shape, wide, recompute, tensor)
+    activations = tokens * shape.layers * kept_of_token(shape, wide, recompute, tensor, in_one)
     if recompute != "none":
-        activations += tokens * kept_of_token(shape, wide, "none", tensor)
+        activations += tokens * kept_of_token(shape, wide, "none", tensor, in_one)
     return Memory(weights, masters, gradients, optimizer, activations, head, passes > 1)
 
 
@@ -107,7 +110,7 @@ def matrix_numbers(shape: Shape) -> int:
     return shape.hidden * (shape.head_size * (2 * shape.heads + 2 * shape.kv_heads) + 3 * shape.mlp)
 
 
-def kept_of_token(shape: Shape, wide: int, recompute: Recompute, tensor: int = 1) -> int:
+def kept_of_token(shape: Shape, wide: int, recompute: Recompute, tensor: int = 1, in_one: bool = False) -> int:
     """Bytes that one block keeps of one token between its forward and its backward pass."""
     C, M, H = shape.hidden, shape.mlp // tensor, shape.heads // tensor
     Q, K = H * shape.head_size, shape.kv_heads // tensor * shape.head_size
@@ -115,4 +118,4 @@ def kept_of_token(shape: Shape, wide: int, recompute: Recompute, tensor: int = 1
         return wide * 2 * C
     if recompute == "selective":
         return wide * (3 * C + 2 * Q + 2 * K + 2 * M) + 4 * H
-    return wide * (4 * C + 2 * Q + 2 * K + 3 * M) + 4 * (H + 2)
+    return wide * (4 * C + 2 * Q + 2 * K + (2 if in_one else 3) * M) + 4 * (H + 2)

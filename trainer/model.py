@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainer.attention import CAUSAL, Attend, Window, attend
-from trainer.fused import add_rms_norm, rms_norm, rotary_qkv, swiglu
+from trainer.fused import add_rms_norm, rms_norm, rotary_qkv
+from trainer.gated_mlp import gated_mlp
 from trainer.linear_cross_entropy import linear_cross_entropy, linear_losses
 from trainer.packed import Packed
 from trainer.shapes import RopeScaling, Shape
@@ -57,7 +58,7 @@ class Block(nn.Module):
         """The residual stream, and what this block's end wants to add to it: the next norm does so in the same pass over memory."""
         x_TC, normed_TC = self.attention_norm.of_sum(x_TC, change_TC)
         x_TC, normed_TC = self.mlp_norm.of_sum(x_TC, self.out(self.attended(self.qkv(normed_TC), rotation, cuts, longest)))
-        return x_TC, self.down(swiglu(self.gate_up(normed_TC)))
+        return x_TC, gated_mlp(normed_TC, self.gate_up, self.down)
 
     def attended(self, qkv: Tensor, rotation: Rotation, cuts: Tensor, longest: int) -> Tensor:
         q_THD, k_TKD, v_TKD = rotary_qkv(qkv, *rotation, None, self.heads, self.kv_heads, self.head_size)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from trainer import fused
+from trainer import fused, gated_mlp
 from trainer.attention import attend_flash4
 from trainer.memory import kept_of_token, memory_of
 from trainer.model import Decoder, rotation_of
@@ -22,10 +22,12 @@ T = 1024
 SHAPE = Shape(1000, 256, 4, 8, 2, 768)
 
 
+@pytest.mark.parametrize("in_one", [False, True])
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-def test_blocks_keep_what_was_said(monkeypatch: pytest.MonkeyPatch, recompute: Recompute) -> None:
+def test_blocks_keep_what_was_said(monkeypatch: pytest.MonkeyPatch, recompute: Recompute, in_one: bool) -> None:
     """With the operators of a GPU, on tensors that have a size and no numbers."""
     monkeypatch.setattr(fused, "_for_kernels", lambda x: True)
+    monkeypatch.setattr(gated_mlp, "_for_products", lambda x, gate_up: in_one)
     with FakeTensorMode() as pretended:
         torch.set_default_dtype(torch.bfloat16)
         try:
@@ -39,7 +41,7 @@ def test_blocks_keep_what_was_said(monkeypatch: pytest.MonkeyPatch, recompute: R
         change = None
         for block in model.blocks:
             x, change = recomputed(MethodType(type(block).forward, block), recompute)(x, change, rotation, cuts, T)
-        unsaid = alive(pretended, others) - T * SHAPE.layers * kept_of_token(SHAPE, 2, recompute)
+        unsaid = alive(pretended, others) - T * SHAPE.layers * kept_of_token(SHAPE, 2, recompute, in_one=in_one)
         assert abs(unsaid) <= 2 * T * SHAPE.hidden  # one hidden state: what leaves the last block is the head's
 
 
