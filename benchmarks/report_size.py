@@ -25,7 +25,7 @@ from pipeline.decide import run_decide
 from pipeline.parts import new_part
 from pipeline.report.build import build_report
 from pipeline.run import write_if_changed
-from pipeline.samples import samples_of
+from pipeline.samples import legs_with_rules, samples_of
 from pipeline.store import Store
 from pipeline.survey.look import survey_legs
 from pipeline.writing import write_table
@@ -95,9 +95,10 @@ def make_run(store: Store, documents: int, sources: int, seed: int) -> None:
         entry(name, "read", "Rows of Parquet files.", {}, {name: Count(docs_in=n, kept=n, seconds=n / 5e4, bytes_in=900 * n)})
         for name, n in read.items()
     ]
+    legs = legs_with_rules(store)
     entries += [entry(r.called, "rule", (type(r).__doc__ or "").split("\n")[0], r.model_dump(mode="json"), totals[r.called]) for r in rules]
     for its in entries:
-        write_if_changed(store, f"stages/{its['name']}/report.json", its | {"samples": samples_of(store, its["name"])})
+        write_if_changed(store, f"stages/{its['name']}/report.json", its | {"samples": samples_of(store, its["name"], legs)})
     run = {
         "name": "a million documents",
         "status": "done",

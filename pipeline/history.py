@@ -20,6 +20,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from pipeline.inspect import Folder, NotFound, Run, cell, grid
+from pipeline.parts import TOP
 from pipeline.why import Held, why_it_went
 from pipeline.words import as_hex, one_line, plain
 from stages.documents import BASE, PAGE, uid_of
@@ -117,7 +118,7 @@ def parse_uid(text: str) -> int:
         uid = int(text, 16) if text.lower().startswith("0x") or len(text) == 16 else int(text)
     except ValueError:
         uid = -1
-    if not 0 <= uid < 1 << 64:
+    if not 0 <= uid < TOP:
         raise NotFound(f"{one_line(text)!r} is no uid; write its 16 hex digits, or a decimal number below 2**64")
     return uid
 

@@ -83,11 +83,10 @@ def overview(out: str) -> Overview:
     return overview_of(found, reports_of(folder, found))
 
 
-def reports_of(folder: Folder, found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What global stages told, by name, for they alone count tokens; a run that failed has less of it."""
-    paths = {
-        str(entry["name"]): f"stages/{entry['name']}/report.json" for entry in found.get("stages") or [] if entry.get("kind") == "global"
-    }
+def reports_of(folder: Folder, found: Mapping[str, Any], kind: str | None = "global") -> dict[str, dict[str, Any]]:
+    """What stages told, by name: of this kind (global ones alone count tokens), or all; a run that failed has less of it."""
+    entries = [entry for entry in found.get("stages") or [] if kind is None or entry.get("kind") == kind]
+    paths = {str(entry["name"]): f"stages/{entry['name']}/report.json" for entry in entries}
     return {name: folder.json(path) for name, path in paths.items() if folder.has(path)}
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.parts import TOP
 from pipeline.store import Store
 from pipeline.writing import PartWriter
 from stages.documents import Reading
@@ -72,7 +73,7 @@ class Rejects:
         rows = pa.table(
             {"uid": batch.column("uid"), "url": batch.column("url"), "text": batch.column("text"), "reason": reasons, "detail": details}
         )
-        if self.keep_below < 1 << 64:  # uids are hashes already: a share of them is a fair sample, the same on every run
+        if self.keep_below < TOP:  # uids are hashes already: a share of them is a fair sample, the same on every run
             rows = rows.filter(pc.less(rows.column("uid"), pa.scalar(self.keep_below, pa.uint64())))
         if not self.text:
             rows = rows.set_column(2, "text", pa.nulls(len(rows), pa.string()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import time
 from dataclasses import dataclass, field, replace
@@ -148,10 +147,12 @@ class _Run:
 
     def break_off(self, error: BaseException) -> None:
         """The record and report of what is there, for a run that ends before its end; why it did is said by whoever catches the error."""
-        with contextlib.suppress(OSError):  # a full disk, say, which may be the error itself
+        try:
             status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
             record = self.record(status, None if status == "interrupted" else f"{error}" or type(error).__name__)
             self.write_reports(record, {})
+        except Exception as also:  # a full disk, say, which may be the error itself: that one is to be heard
+            self.face.note(f"no report of what there is: {f'{also}' or type(also).__name__}")
 
     def prepare(self) -> None:
         """What stages like to have done once on a machine, before many workers do it at once."""
@@ -326,12 +327,13 @@ class _Run:
 
     def write_reports(self, record: dict[str, Any], pages: dict[str, list[dict[str, Any]]]) -> None:
         from pipeline.report.build import build_report
-        from pipeline.samples import samples_of
+        from pipeline.samples import legs_with_rules, samples_of
         from pipeline.token_sets import card_of
 
+        legs = legs_with_rules(self.store)
         for entry in record["stages"]:
             steady: dict[str, Any] = without_times(entry)
-            steady |= {"samples": samples_of(self.store, entry["name"])}
+            steady |= {"samples": samples_of(self.store, entry["name"], legs)}
             steady |= self.told.get(entry["name"], {})
             if entry["name"] in pages:
                 steady |= {"pages": pages[entry["name"]]}

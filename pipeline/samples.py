@@ -3,6 +3,9 @@ detail, the detail says in numbers what the document was beyond."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -19,7 +22,29 @@ NAMED = 4  # signals beyond their thresholds as well
 Sample = dict[str, Any]
 
 
-def samples_of(store: Store, stage: str) -> dict[str, list[Sample]]:
+@dataclass(frozen=True)
+class Leg:
+    """Rules that decide by stored signals, and the parts that have them."""
+
+    rules: list[Deciding]
+    parts: list[dict[str, Any]]
+
+    def has(self, stage: str) -> bool:
+        return any(deciding.rule.called == stage for deciding in self.rules)
+
+
+def legs_with_rules(store: Store) -> list[Leg]:
+    legs = []
+    for path in sorted(path for path in store.files("legs") if path.endswith("/rules.json")):
+        told = store.read_json(path)
+        with suppress(*CANNOT_ASK):
+            legs.append(
+                Leg([Deciding.of(rule) for rule in told["rules"]], [part for part in told["parts"] if part["documents"] is not None])
+            )
+    return legs
+
+
+def samples_of(store: Store, stage: str, legs: Sequence[Leg]) -> dict[str, list[Sample]]:
     """Reason -> rejected documents, with the beginning of their texts."""
     found: dict[str, list[Sample]] = {}
     by_part: dict[str, list[Sample]] = {}
@@ -46,25 +71,16 @@ def samples_of(store: Store, stage: str) -> dict[str, list[Sample]]:
                         "text": (row["text"] or "")[:CHARACTERS],
                     }
                     by_part.setdefault(path.rsplit("/", 1)[-1].split(".")[0], []).append(found[row["reason"]][place])
-    give_numbers(store, stage, by_part)
+    give_numbers(store, stage, [leg for leg in legs if leg.has(stage)] if by_part else [], by_part)
     return dict(sorted(found.items()))
 
 
-def give_numbers(store: Store, stage: str, by_part: dict[str, list[Sample]]) -> None:
+def give_numbers(store: Store, stage: str, legs: Sequence[Leg], by_part: dict[str, list[Sample]]) -> None:
     """Details of what a rule took by stored signals."""
-    if not by_part:
-        return
-    for path in sorted(path for path in store.files("legs") if path.endswith("/rules.json")):
-        leg = store.read_json(path)
-        try:
-            rules = [Deciding.of(rule) for rule in leg["rules"]]
-        except CANNOT_ASK:
-            continue
-        if stage not in [d.rule.called for d in rules]:
-            continue
-        for part in (part for part in leg["parts"] if part["documents"] is not None):
+    for leg in legs:
+        for part in leg.parts:
             mine = {int(sample["uid"], 16): sample for sample in by_part.get(part["key"], []) if sample["uid"] is not None}
-            for uid, said in asked_by_uid(store.open, rules, part, list(mine)):
+            for uid, said in asked_by_uid(store.open, leg.rules, part, list(mine)):
                 detail = detail_of(stage, said)
                 if detail is not None:
                     mine[uid]["detail"] = detail

@@ -50,7 +50,7 @@ def examine() -> Table:
     table.add_row("memory", f"{memory.available / 1e9:,.1f} GB free of {memory.total / 1e9:,.1f} GB")
     disk = shutil.disk_usage(Path.cwd())
     table.add_row("disk here", f"{disk.free / 1e9:,.1f} GB free")
-    table.add_row("gpus", ", ".join(gpus_here()) or "none that the driver names (nvidia-smi)")
+    table.add_row("gpus", ", ".join(gpu_names()) or "none that the driver names (nvidia-smi)")
     table.add_row("stages", ", ".join(registry.built_in()))
     table.add_row("stages of other packages", ", ".join(registry.installed()) or "none")
     for module, (what, extra) in OPTIONAL.items():
@@ -59,8 +59,8 @@ def examine() -> Table:
     return table
 
 
-def gpus_here() -> list[str]:
-    """Names of the GPUs, from the driver, for torch takes seconds to ask."""
+def gpu_names() -> list[str]:
+    """From the driver, for torch takes seconds to ask."""
     try:
         said = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):

@@ -130,10 +130,6 @@ class Training(Settings):
         """As many whole updates as come nearest, at least one: all runs of a plan have the same."""
         return max(1, round(tokens / (self.rows_per_update * row_length)))
 
-    def tokens(self, tokens: int, row_length: int) -> int:
-        """What that comes to, padding counted."""
-        return self.updates(tokens, row_length) * self.rows_per_update * row_length
-
 
 class Base(Settings):
     """What all runs begin with: a model that is there (`model`), or one trained here (all the rest)."""

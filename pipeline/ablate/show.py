@@ -18,6 +18,7 @@ from rich.table import Table
 from pipeline.ablate.jobs import Job
 from pipeline.ablate.work import Result
 from pipeline.screen import escape
+from pipeline.words import as_energy
 
 TAIL = 4096  # bytes of metrics.jsonl that are looked at
 COLOURS = {"adopt": "green", "reject": "red", "inconclusive": "yellow"}
@@ -186,7 +187,7 @@ def others(record: dict[str, Any]) -> Table:
 
 def cost_line(record: dict[str, Any]) -> str:
     cost = record["cost"]
-    joules = "energy not measured" if cost["joules"] is None else f"{cost['joules'] / 3.6e6:,.3f} kWh"
+    joules = "energy not measured" if cost["joules"] is None else as_energy(cost["joules"])
     return f"{cost['jobs']} jobs, {cost['tokens']:,} tokens, {cost['seconds'] / 3600:,.2f} hours of training, {joules}"
 
 

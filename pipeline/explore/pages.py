@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 
 from pipeline.explore.document import PIECE, Found, Piece, Version
 from pipeline.explore.matches import marked
@@ -21,9 +21,9 @@ from pipeline.explore.shelf import Shelf
 from pipeline.history import span_text
 from pipeline.inspect import by_size
 from pipeline.overview import overview_of, reports_of
-from pipeline.report.sections import harmless, is_web, moment
+from pipeline.report.sections import environment as as_in_reports
 from pipeline.why import apart
-from pipeline.words import as_bytes, as_hex, as_number, as_seconds, as_share, as_tokens, one_line
+from pipeline.words import as_hex, one_line
 
 HERE = Path(__file__).parent
 PALETTE = HERE.parent / "report" / "style.css"
@@ -32,25 +32,8 @@ LONGEST_SIGNAL = 240  # characters of a signal's value
 
 @cache
 def environment() -> Environment:
-    made = Environment(
-        autoescape=True,
-        undefined=StrictUndefined,
-        loader=FileSystemLoader(HERE / "templates"),
-        finalize=harmless,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters |= {
-        "number": as_number,
-        "seconds": as_seconds,
-        "bytes": as_bytes,
-        "tokens": as_tokens,
-        "moment": moment,
-        "one_line": one_line,
-        "marked": marked,
-    }
-    made.tests |= {"web": is_web}
-    made.globals |= {"share": as_share}
+    made = as_in_reports(HERE / "templates")
+    made.filters |= {"one_line": one_line, "marked": marked}
     return made
 
 

@@ -7,11 +7,10 @@ from typing import Any
 
 from pipeline.figures import Figures
 from pipeline.report.ablation_curves import Metrics
-from pipeline.words import as_bytes, as_number, as_seconds
+from pipeline.words import as_bytes, as_energy, as_number, as_seconds
 
 CONTROL = "control"  # the name of its jobs
 REPEATS = 4  # epochs, above which data is worth less (Muennighoff et al. 2023)
-JOULES_PER_KWH = 3.6e6
 
 Record = Mapping[str, Any]
 
@@ -87,10 +86,7 @@ def hours(seconds: float) -> str:
 
 
 def energy(joules: float | None) -> str:
-    if joules is None:
-        return "not measured"
-    kwh = joules / JOULES_PER_KWH
-    return f"{kwh:,.3f} kWh" if kwh < 100 else f"{kwh:,.0f} kWh"
+    return "not measured" if joules is None else as_energy(joules)
 
 
 def weight(grams: float | None) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from markupsafe import Markup
 
 from pipeline.inspect import Count, Folder, Run, Sample, StageCount, by_size
+from pipeline.overview import reports_of
 from pipeline.report.ablation_section import ablations
 from pipeline.report.funnel import Funnel, funnel
 from pipeline.report.makers import MAKERS
@@ -71,9 +72,8 @@ def build_report(out: str, makers: Mapping[str, SectionMaker] = MAKERS) -> str:
     """The text of report.html for an output folder; the caller writes it."""
     folder = Folder.open(out)
     run = record_in(folder)
-    paths = {str(entry["name"]): f"stages/{entry['name']}/report.json" for entry in run.get("stages") or []}
     surveys = [folder.json(path) for name in folder.names("legs") if folder.has(path := f"legs/{name}/survey.json")]
-    reports = {name: folder.json(path) for name, path in paths.items() if folder.has(path)}
+    reports = reports_of(folder, run, kind=None)
     surveys = [its for its in surveys if its and its.get("version") == VERSION]  # of an older run: its page has no sliders
     return page_of(run, reports, makers, in_order(run, surveys), ablations(folder), shlex.quote(plain(out)))
 

@@ -17,12 +17,14 @@ import numpy as np
 
 from pipeline.inspect import Folder, NotFound, Run
 from pipeline.overview import Overview, overview_of, reports_of
+from pipeline.parts import TOP
 from pipeline.report import compare_recipes as recipes
 from pipeline.report.compare_counts import Cost, Level, Reason, costs, levels, reasons
-from pipeline.report.compare_fates import TOP, CannotJoin, Draw, Fate, Joined, files_of, joined
+from pipeline.report.compare_fates import CannotJoin, Draw, Fate, Joined, files_of, joined
 from pipeline.report.compare_recipes import Difference, StagePair
 from pipeline.report.compare_sides import Documents, documents_of
 from pipeline.report.compare_signals import Signal, as_plain, sampled_below, signals
+from pipeline.so_far import record_in
 from pipeline.words import as_number
 
 
@@ -47,7 +49,7 @@ class Comparison:
 
 def compare(a: str, b: str) -> Comparison:
     folders = (Folder.open(a), Folder.open(b))
-    found = (folders[0].json("run.json"), folders[1].json("run.json"))
+    found = (record_in(folders[0]), record_in(folders[1]))
     seen = (overview_of(found[0], reports_of(folders[0], found[0])), overview_of(found[1], reports_of(folders[1], found[1])))
     runs = (seen[0].run, seen[1].run)
     unlike = [*same_folder(folders), *caveats(runs, found), *changed_files(folders)]

@@ -22,12 +22,12 @@ import pyarrow.parquet as pq
 
 from pipeline.history import legs_of
 from pipeline.inspect import Folder, Run
+from pipeline.parts import TOP
 
 PILE = 1 << 20  # documents in a pile
 BATCH = 1 << 18  # rows read at once; uids and reasons only
 RECORD = np.dtype([("uid", "<u8"), ("fate", "<u4"), ("source", "<u4")])
 KEPT, ABSENT = 0, 1  # codes of fates that are no drop
-TOP = 1 << 64
 SAMPLES = 4  # documents shown of each way to change sides
 
 

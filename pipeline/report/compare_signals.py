@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 
 from pipeline.history import legs_of
 from pipeline.inspect import Folder, Run
+from pipeline.parts import TOP
 from pipeline.words import as_short
 from stages.documents import BASE, PAGE
 
 SAMPLE = 100_000
-TOP = 1 << 64
 BATCH = 1 << 16
 
 Values = tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]  # of a signal, and which of those documents were kept

@@ -12,10 +12,10 @@ from pipeline.report.compare_counts import Level
 from pipeline.report.compare_recipes import Difference, StagePair
 from pipeline.report.compare_sides import Documents, Sides, Way
 from pipeline.report.compare_signals import as_median
+from pipeline.report.stacked import Group
 from pipeline.words import as_amount, as_bytes, as_energy, as_money, as_number, as_seconds, as_share, as_tokens
 
 LONG = 6  # entries of a list that are shown as they are
-Group = tuple[str, int]  # columns of a table under one name
 
 
 def totals(found: Comparison) -> Figures:

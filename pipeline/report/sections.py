@@ -93,12 +93,12 @@ BARS = """\
 
 
 @cache
-def environment() -> Environment:
+def environment(templates: Path = Path(__file__).parent) -> Environment:
     """Every value is escaped, and loses its control characters before that; a name that is not there is an error."""
     made = Environment(
         autoescape=True,
         undefined=StrictUndefined,
-        loader=FileSystemLoader(Path(__file__).parent),
+        loader=FileSystemLoader(templates),
         finalize=harmless,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -16,14 +16,13 @@ import numpy as np
 from markupsafe import Markup
 
 from pipeline.inspect import Run, StageCount
-from pipeline.report.charts import Histogram, Piece, Threshold, histogram, round_step, row_bar
+from pipeline.report.charts import TICKS, Histogram, Piece, Threshold, histogram, round_step, row_bar
 from pipeline.report.sections import Section, fragment, longest_of
 from pipeline.survey.look import OTHERS
 from pipeline.volume import Left, Volume
 from pipeline.words import as_number, as_share, as_short
 
 BARS = 56
-TICKS = 5
 Survey = Mapping[str, Any]
 PARTS_OF_DATA = ("leg", "weight", "sources", "reach", "stay", "rules", "sample")
 PARTS_OF_CUT = ("stage", "field", "signal", "side", "value", "at", "free", "documents", "weights", "reached")

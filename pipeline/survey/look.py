@@ -3,7 +3,7 @@
 What a rule does is taken apart as: a document goes if something that no threshold governs takes it (`fixed`), or if it lies beyond one of the thresholds
 that can take it (`within reach`). That this gives the rule's own verdict is checked on every document; a rule of which it does not hold stays whole.
 So the count of a moved threshold is exact: of the documents that all else keeps, those that it can take and that lie on the near side of it stay.
-Measured: 9 s of wall clock a million documents on two busy cores with 31 thresholds (benchmarks/report_size.py).
+Measured: 4.4 s a million documents on two cores, 9 s beside other work, with 31 thresholds (benchmarks/report_size.py).
 Signals only, no text but of what is shown.
 """
 

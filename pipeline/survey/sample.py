@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from kernels.splitmix import mixed_all
 from pipeline.decide import Deciding
 from pipeline.parts import ROW, Part, read_part
 from pipeline.store import Store
@@ -55,10 +56,7 @@ def draw(store: Store, parts: Sequence[Part], columns: Sequence[str], groups: Ma
 
 def mixed(uids: Array) -> Array:
     """A hash of a hash, so that the sample is not the one that the stage `sample` or a mix takes (splitmix64)."""
-    values = uids.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+    return mixed_all(uids.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15))
 
 
 def uids_of(store: Store, part: Part) -> Array:

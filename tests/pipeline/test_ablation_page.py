@@ -24,6 +24,7 @@ from pipeline.report.ablation import beside, build_page, forests, look, page_of
 from pipeline.report.ablation_curves import LOSS, ON_THE_WAY, POINTS, Metrics, curve_of, metrics_of, top_of
 from pipeline.report.build import build_report
 from pipeline.report.charts_lines import Curve, Curves, Estimate, Forest, forest, lines
+from pipeline.words import as_energy
 
 HOSTILE = "<script>alert('x')</script>\x1b[31m\u202e{{ 7*7 }}\"'</style>"
 
@@ -54,7 +55,7 @@ def test_verdicts_stand_first_in_words(example: tuple[Path, dict[str, Any]]) -> 
     assert f"−{abs(target['difference']):.4f} bits per byte" in html and f"−{abs(target['low']):.4f} to −{abs(target['high']):.4f}" in html
     text = Page(html).text
     assert "out of GPU memory" in text and "torn, seeds 0, 1, 2, 3, 4" in text and "▲ 4 runs go through a set more than 4 times" in text
-    assert text.count("▲ above 4") == 7 and f"{record['cost']['joules'] / 3.6e6:.3f} kWh" in text and text.count("not stated") >= 4
+    assert text.count("▲ above 4") == 7 and as_energy(record["cost"]["joules"]) in text and text.count("not stated") >= 4
 
 
 def test_two_seeds_and_no_meter(tmp_path: Path) -> None:
