@@ -17,7 +17,7 @@ import pyarrow as pa
 from kernels.columns import text_column
 from kernels.forest import keepers, neighbours
 from kernels.minhash import band_hashes, bands_for
-from kernels.nominate import PASSED_ON, pairs_in_buckets
+from kernels.nominate import pairs_in_buckets, siblings
 from kernels.tokens import jaccard_of_pairs, shingle_sets
 
 Array = np.ndarray[Any, Any]
@@ -83,10 +83,7 @@ def _near(texts: pa.Array, labels_N: Array, stays_under: int, alike: Alike, fate
 def _alike_pairs(texts: pa.Array, keys_NB: Array, alike: Alike) -> tuple[Array, Array, Array]:
     """Places of texts that share a band and are alike, the earlier first, each pair once, with their similarity."""
     count, bands = keys_NB.shape
-    sibling_NB = np.empty(keys_NB.shape, np.uint32)
-    sibling_NB[:, :-1] = keys_NB[:, 1:] & 0xFFFFFFFF | PASSED_ON
-    sibling_NB[:, -1] = keys_NB[:, 0] & 0xFFFFFFFE
-    key, sibling, row = keys_NB.reshape(-1), sibling_NB.reshape(-1), np.repeat(np.arange(count, dtype=np.uint64), bands)
+    key, sibling, row = keys_NB.reshape(-1), siblings(keys_NB).reshape(-1), np.repeat(np.arange(count, dtype=np.uint64), bands)
     order = np.lexsort((row, sibling, key))
     key, sibling, row = key[order], sibling[order], row[order]
     met = np.zeros(len(key) + 1, np.bool_)

@@ -2,7 +2,8 @@
 
 Of a large bucket (a template, a page that was copied a hundred thousand times) each is compared with the first of the bucket, with the first of those
 that agree in the next band too, and with the `NEXT` after it in that order. Pairs that a bucket leaves out meet in other bands, or over a
-third (`kernels.forest.proposals`). A pair that agrees in the next band is left to that: so copies of one text are named once, not once a band.
+third (`kernels.forest.proposals`). Copies, which agree in all bands, are left to the last one: they are named once, not once a band. A pair that agrees
+in some is named in each of them, for the next may be a large bucket that leaves it out.
 """
 
 from __future__ import annotations
@@ -12,12 +13,23 @@ from typing import Any
 import numpy as np
 
 from kernels.compiled import helper, kernel
+from kernels.splitmix import mixed_all
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 SMALL = 8  # up to so many members all are compared
 NEXT = 4
-PASSED_ON = 1  # the bit of `sibling` that says that there is a next band
+PASSED_ON = 1  # the bit of a sibling that says that there is a next band
+NEXT_BAND = 12  # of a sibling, the bits from this one on are those of its next band; between them and the lowest, those of all its bands
+
+
+def siblings(keys_NB: Array) -> Array:
+    """What stands beside each band of each document: bits of its next band, so that those that agree there stand together, and of all, which tell copies."""
+    following = np.roll(keys_NB, -1, axis=1) << np.uint64(NEXT_BAND) & np.uint64(0xFFFFFFFF)
+    copies = mixed_all(keys_NB.sum(axis=1, dtype=np.uint64)) % np.uint64(1 << (NEXT_BAND - 1)) << np.uint64(1)
+    found = (following | copies[:, None]).astype(np.uint32)
+    found[:, :-1] |= PASSED_ON
+    return found
 
 
 def passed_on(a: int, b: int) -> bool:
@@ -47,7 +59,7 @@ def _pairs(key, sibling, uid, left, right):  # type: ignore[no-untyped-def]
             if uid[i] < uid[leader]:
                 leader = i
         for i in range(start, end):
-            if sibling[i] != sibling[branch]:
+            if sibling[i] >> NEXT_BAND != sibling[branch] >> NEXT_BAND:
                 branch = i
             for j in range(i + 1, end if small else min(end, i + 1 + NEXT)):
                 count = _put(i, j, sibling, uid, left, right, count)
@@ -75,7 +87,7 @@ def pairs_in_buckets_plain(rows: list[tuple[int, int, int]]) -> set[tuple[int, i
     for place, (key, sibling, uid) in enumerate(rows):
         bucket = [i for i, row in enumerate(rows) if row[0] == key]
         leader = min(bucket, key=lambda i: (rows[i][2], i))
-        branch = min(i for i in bucket if rows[i][1] == sibling)
+        branch = min(i for i in bucket if rows[i][1] >> NEXT_BAND == sibling >> NEXT_BAND)
         others = bucket if len(bucket) <= SMALL else [leader, branch, *range(place + 1, min(bucket[-1] + 1, place + 1 + NEXT))]
         found |= {(min(place, o), max(place, o)) for o in others if rows[o][2] != uid and not passed_on(rows[o][1], sibling)}
     return found

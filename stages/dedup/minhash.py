@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 
 from kernels.columns import text_column
 from kernels.minhash import band_hashes, bands_for, chance_of_meeting, signatures
-from kernels.nominate import PASSED_ON, pairs_in_buckets, pairs_with_saved
+from kernels.nominate import pairs_in_buckets, pairs_with_saved, siblings
 from kernels.tokens import jaccard_of_pairs, shingle_sets
 from stages.dedup.near import NO_CLUSTER, SAVED, NearDuplicates, Sketches, each_pair_once, edges_of, rows_of
 from stages.flow import Dataset, Flow, Rows
@@ -27,7 +27,7 @@ from stages.stage import PLACEMENT, CannotRun
 Array = np.ndarray[Any, np.dtype[Any]]
 
 SKETCH = 256  # places of the signature that an index keeps of a document
-INDEX_FORMAT = 1
+INDEX_FORMAT = 2
 MOST_SHINGLES = (
     1 << 16
 )  # of a longer document the smallest so many hashes: a similarity is then off by 0.002 (standard deviation), and memory is bounded
@@ -124,19 +124,15 @@ class MinHashDedup(NearDuplicates):
         return reduce(flow.both, found)
 
     def sign(self, docs: pa.Table) -> pa.Table:
-        """A row for each band of each document that has words; `sibling` tells of its next band, `kernels.nominate` what for."""
+        """A row for each band of each document that has words; what `sibling` is for says `kernels.nominate`."""
         bands, rows = self.shape
         keys, shingles = band_hashes(
             text_column(docs["text"]), width=self.ngram, bands=bands, rows=rows, seed=self.seed, places=self.hashes
         )
         keys = keys[shingles > 0]
         uid = docs["uid"].to_numpy()[shingles > 0]
-        sibling = np.empty(keys.shape, np.uint32)
-        sibling[:, :-1] = keys[:, 1:] & 0xFFFFFFFF | PASSED_ON
-        sibling[:, -1] = keys[:, 0] & 0xFFFFFFFE
-        return pa.table(
-            {"key": pa.array(keys.reshape(-1)), "uid": pa.array(np.repeat(uid, bands)), "sibling": pa.array(sibling.reshape(-1))}
-        )
+        sibling = siblings(keys).reshape(-1)
+        return pa.table({"key": pa.array(keys.reshape(-1)), "uid": pa.array(np.repeat(uid, bands)), "sibling": pa.array(sibling)})
 
     def nominate(self, rows: pa.Table) -> pa.Table:
         """Pairs of documents that share a band."""

@@ -5,7 +5,7 @@ The road, as rounds of a flow. Only hashes are shuffled; what a check needs is r
     pairs     = nominated                         a pair of documents that share a band, sent to the home of the first
     edges     = fetched, then compared            the first one's sketch goes to the home of the second and is compared there
     forest    = a tree of spanning forests        clusters, bounded by the number of duplicates
-    missing   = pairs alike over a third          two that would both stay, each like one that goes: compared too, until there is none
+    missing   = pairs alike over a third          two that would both stay, each like one that goes: compared too, round by round
     losers    = each cluster walked by policy     who is like one that stays goes, and its detail names that one
 
 So a chain a-b-c in which a and c are not alike keeps both ends, and every document that goes has a survivor that it was compared with.
@@ -74,7 +74,7 @@ class NearDuplicates(WithPolicy):
         spanning_forest(*(end.astype(np.uint64) for end in edge))
 
     def settled(self, docs: Dataset, flow: Flow, edges: Rows) -> Rows:
-        """Edges with their clusters, and all that should be compared still."""
+        """Edges with their clusters, and what should be compared still, in up to ROUNDS."""
         edges = flow.meet(self.labelled, edges, flow.tree(self.forest, edges, by="member"), by="key")
         for _ in range(ROUNDS):
             missing = flow.exchange(self.missing, edges)
@@ -249,7 +249,9 @@ class NearDuplicates(WithPolicy):
             names = {name: name.removeprefix(f"{side}_") for name in edges.column_names if name.startswith(f"{side}_")}
             sides.append(edges.select([side, "cluster", *names]).rename_columns(["uid", "cluster", *names.values()]))
         members = pa.concat_tables([sides[0], sides[1].select(sides[0].column_names)])
-        members = members.take(pa.array(np.unique(members["uid"].to_numpy(), return_index=True)[1]))
+        uid = members["uid"].to_numpy()
+        order = np.lexsort((members["home"].to_numpy() != SAVED, uid))  # a document that an index has as well is the one in the index
+        members = members.take(pa.array(order[begins_run(uid[order])]))
         members = members.append_column("new", pc.not_equal(members["home"], pa.scalar(SAVED, pa.uint64())).cast(pa.uint8()))
         members = members.take(pc.sort_indices(members, sort_keys=[("cluster", "ascending"), ("new", "ascending"), *self.order()]))
         uid = members["uid"].to_numpy()
@@ -285,7 +287,7 @@ def similarity_to(keeper: Array, lists: tuple[Array, Array, Array]) -> pa.Array:
     node = np.repeat(np.arange(len(keeper)), np.diff(first))
     found = np.zeros(len(keeper))
     mine = other == keeper[node]
-    found[node[mine]] = weight[mine]
+    np.maximum.at(found, node[mine], weight[mine])  # twice where an index has the keeper as well: compared, and estimated
     thousandths = np.floor(found * 1000 + 1e-9).astype(np.int64)  # rounded down: what is not the same never reads 1.000
     digits = pc.utf8_lpad(pa.array(thousandths % 1000).cast(pa.string()), 3, "0")
     return pc.binary_join_element_wise(pa.array(thousandths // 1000).cast(pa.string()), digits, ".")

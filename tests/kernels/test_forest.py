@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.forest import keepers, keepers_plain, neighbours, proposals, spanning_forest, spanning_forest_plain
-from kernels.nominate import NEXT, SMALL, pairs_in_buckets, pairs_in_buckets_plain, pairs_with_saved, pairs_with_saved_plain
+from kernels.nominate import (
+    NEXT,
+    NEXT_BAND,
+    SMALL,
+    pairs_in_buckets,
+    pairs_in_buckets_plain,
+    pairs_with_saved,
+    pairs_with_saved_plain,
+    siblings,
+)
 
 NAMES = st.integers(0, 2**64 - 1) | st.integers(0, 12)
 EDGES = st.lists(st.tuples(NAMES, NAMES), max_size=40)
@@ -77,7 +86,10 @@ def test_what_is_proposed_was_never_compared_and_both_stay(edges: list[tuple[int
     assert len(pairs) == sum(min(most, sum(w[1] == n for w in wanted)) for n in range(10))
 
 
-ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.integers(0, 30)), max_size=60).map(sorted)
+SIBLINGS = st.builds(
+    lambda band, copies, more: band << NEXT_BAND | copies << 1 | more, st.integers(0, 2), st.integers(0, 2), st.integers(0, 1)
+)
+ROWS = st.lists(st.tuples(st.integers(0, 2), SIBLINGS, st.integers(0, 30)), max_size=60).map(sorted)
 
 
 @given(ROWS)
@@ -95,6 +107,25 @@ def test_work_in_a_giant_bucket_is_bounded_and_joins_it() -> None:
     assert SMALL * count < len(left) * 2 <= 2 * (NEXT + 2) * count
     assert not spanning_forest(left.astype(np.uint64), right.astype(np.uint64))[1].any()
     assert len(pairs_in_buckets(key, np.ones(count, np.uint32), uid)[0]) == 0, "they meet in the next band"
+
+
+def test_those_of_a_large_bucket_that_agree_in_the_next_band_too_are_compared_there() -> None:
+    groups = np.repeat(np.arange(100, dtype=np.uint64), 5)
+    keys = np.stack([np.zeros(500, np.uint64), groups * np.uint64(0x9E3779B97F4A7C15), np.arange(500, dtype=np.uint64)], axis=1)
+    sibling = siblings(keys)[:, 0]
+    order = np.argsort(sibling, kind="stable")
+    left, right = pairs_in_buckets(keys[order, 0], sibling[order], np.arange(1, 501, dtype=np.uint64)[order])
+    inside = groups[order[left]] == groups[order[right]]
+    assert inside.sum() == 100 * 10 and len(left) < 500 * (NEXT + 2)
+
+
+def test_siblings_tell_copies_from_those_that_agree_in_some_bands() -> None:
+    keys = np.array([[1, 2, 3], [1, 2, 3], [1, 2, 4], [5, 2, 3]], np.uint64)
+    found = siblings(keys)
+    assert (found[0] == found[1]).all() and (found & 1).tolist() == [[1, 1, 0]] * 4
+    assert found[0, 0] >> NEXT_BAND == found[2, 0] >> NEXT_BAND and found[0, 0] != found[2, 0]
+    assert found[0, 2] >> NEXT_BAND == found[2, 2] >> NEXT_BAND != found[3, 2] >> NEXT_BAND
+    assert siblings(keys[:0]).shape == (0, 3)
 
 
 @given(ROWS, st.integers(0, 2**60))

@@ -246,6 +246,22 @@ def test_a_later_run_against_a_saved_index() -> None:
             assert not set(flow.named["uid"].to_pylist()) & set(first["uid"].to_pylist()), "saved documents are not of this run"
 
 
+@pytest.mark.parametrize(("saved", "fresh"), [(10, 20), (20, 10)])
+def test_a_document_that_the_index_has_as_well_stays_and_what_is_like_it_goes(saved: int, fresh: int) -> None:
+    """Whatever the policy and the order of rows: it is there twice then, once as new and once as saved."""
+    old = " ".join(prose(random.Random(9), 200))
+    docs = table([old, old + " and then some more words than it had"], uid=[saved, fresh])
+    flow = Scattered(1)
+    MinHashDedup(save_index="index").run(flow.parts(docs.slice(0, 1)), flow)
+    found = set()
+    for seed in range(12):
+        flow.random.seed(seed)
+        MinHashDedup(against=["index"], prefer=["longest"]).run(flow.parts(docs), flow)
+        assert set(flow.gone) == {fresh}
+        found.add(flow.gone[fresh]["detail"])
+    assert len(found) == 1 and next(iter(found)).endswith(f" like {saved:016x}")
+
+
 def test_an_index_made_otherwise_is_refused() -> None:
     flow = Scattered(1)
     docs = table([" ".join(prose(random.Random(8), 50))])
