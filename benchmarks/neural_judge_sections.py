@@ -73,10 +73,10 @@ def disk(bench: Any) -> None:
 
 def train(bench: Any) -> None:
     """A small judge with two heads, trained here; scores in bf16 and fp8 against float32, and the order that fp8 keeps."""
-    from classifiers.agreement import spearman
     from classifiers.card import Head
     from classifiers.neural_training import NeuralRecipe, train_neural
     from classifiers.training_sets import held_out, labelled_texts
+    from mixing.spearman import spearman
     from trainer.optim import AdamW
 
     table = pq.read_table(bench.args.folder / "labelled.parquet")

@@ -12,6 +12,7 @@ import numpy as np
 
 from classifiers.card import Json
 from classifiers.metrics import auc, confusion, kappa
+from mixing.spearman import ranks, spearman
 
 Array = np.ndarray[Any, Any]
 
@@ -19,20 +20,6 @@ Array = np.ndarray[Any, Any]
 def classes_of(marks: Array, cuts: Sequence[float]) -> Array:
     """int64_N; a mark at a cut is in the class above it."""
     return np.searchsorted(np.asarray(cuts, np.float64), np.asarray(marks, np.float64), side="right").astype(np.int64)
-
-
-def ranks(values: Array) -> Array:
-    """From 1; equal values share the mean of theirs."""
-    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(count) - (count - 1) / 2)[place.reshape(-1)])
-
-
-def spearman(a: Array, b: Array) -> float | None:
-    """Correlation of ranks; None where one side does not vary."""
-    of_a, of_b = ranks(a), ranks(b)
-    if not len(of_a) or of_a.std() == 0 or of_b.std() == 0:
-        return None
-    return float(np.corrcoef(of_a, of_b)[0, 1])
 
 
 def agreement(marks: Array, scores: Array, said: Array, cuts: Sequence[float], labels: Sequence[str], names: Sequence[object]) -> Json:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 import os
 import queue
 import random
@@ -221,7 +222,7 @@ class _Session:
             failed = found
             if failed.wait is not None:
                 if failed.wait > self.endpoint.longest_wait:
-                    return _Failed(failed.kind, f"{failed.detail}; it asks to wait {failed.wait:.0f} s", False)
+                    return _Failed(failed.kind, f"{failed.detail}; it asks to wait {failed.wait:g} s", False)
                 self.open_again = max(self.open_again, time.monotonic() + failed.wait)
             if not failed.again:
                 break
@@ -274,17 +275,17 @@ class _Session:
 
 
 def retry_after(said: str, now: datetime) -> float | None:
-    """Seconds to wait, from a number or a date; None where nothing sensible is said."""
+    """Seconds to wait, 0 or more and finite, from a number or a date; None where nothing sensible is said."""
     said = said.strip()
     try:
         seconds = float(said)
     except ValueError:
         try:
             date = parsedate_to_datetime(said)
-        except (ValueError, TypeError):
+            seconds = (date.replace(tzinfo=date.tzinfo or UTC) - now).total_seconds()
+        except (ValueError, TypeError, OverflowError):  # years, hours and zones may have any number of digits
             return None
-        seconds = (date.replace(tzinfo=date.tzinfo or UTC) - now).total_seconds()
-    return max(seconds, 0.0) if seconds == seconds else None
+    return max(seconds, 0.0) if math.isfinite(seconds) else None
 
 
 def excerpt(body: bytes) -> str:

@@ -7,6 +7,7 @@ The engine batches as it likes, and in bf16 that moves the last digits: one docu
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,10 @@ INSTALL = 'vLLM is needed for this: pip install "gristmill[llm]" (a Linux machin
 
 @dataclass(frozen=True)
 class VllmSettings:
-    """`engine_options` go to vLLM's `LLM` as they are (its EngineArgs). `quantization`, `load_format`, `dtype`: vLLM's words."""
+    """`engine_options` go to vLLM's `LLM` as they are (its EngineArgs). `quantization`, `load_format`, `dtype`: vLLM's words.
+
+    Which of vLLM's options leave answers alone is not for us to know, so all that are given count as part of the model.
+    """
 
     revision: str | None = None
     chat: bool = True
@@ -50,11 +54,14 @@ class VllmModel:
         self.settings = settings or VllmSettings()
         self.tokens = tokens or PromptTokens.load(model, self.settings.revision, self.settings.chat)
         self._model = model
+        options = _recorded(self.settings.engine_options)
         self._vllm = vllm if vllm is not None else _imported()
         self._llm = self._started()
         here = self.settings
         choices = {"chat": self.tokens.chat, "quantization": here.quantization, "dtype": here.dtype, "seed": here.seed}
         self._identity = {**model_identity(model, here.revision), **choices, "load_format": here.load_format}
+        if options:  # without any, a kept answer's key is what it was before options counted
+            self._identity["engine_options"] = options
         self._asked = 0
 
     @property
@@ -207,6 +214,16 @@ class _Feed:
             seconds=seconds,
             finish=first.finish_reason,
         )
+
+
+def _recorded(options: Mapping[str, Any]) -> Any:
+    """Options as JSON holds them; what it cannot hold has no name that is the same in every process."""
+    try:
+        return json.loads(json.dumps(dict(options), sort_keys=True))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise LanguageModelError(
+            f"engine_options: expected plain data (numbers, text, lists, dictionaries by text), since answers are kept by it: {error}"
+        ) from error
 
 
 def _imported() -> ModuleType:

@@ -18,6 +18,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import heappush, heapreplace
 from typing import Any, Literal
 
 import numpy as np
@@ -28,13 +29,14 @@ from classifiers.llm import Answer, LanguageModel, Request
 from classifiers.llm_account import Account
 from classifiers.llm_cache import AnswerCache, answered
 from classifiers.medu_reading import MARKS, UNREAD, Agreement, Floats, Integers, agreement, label_of, probabilities_of
-from classifiers.medu_sample import Words, cut_texts, sample
+from classifiers.medu_sample import Words, cut_texts, first_bytes, sample
 from mixing.utility import Utilities, judged
 
 Truths = np.ndarray[Any, np.dtype[np.bool_]]
 Reading = Literal["reasoned", "at_once"]
 
 CHUNK_BYTES = 16_000
+BETWEEN = "\n\n---\n\n"  # examples of a chunk
 DESCRIPTION_TOKENS, REASONING_TOKENS = 1024, 1024
 SHOWN = 3
 EXCERPT = 160
@@ -88,15 +90,15 @@ class Labels:
 
 
 def chunks_of(examples: Sequence[str], most_bytes: int = CHUNK_BYTES, seed: int = 0) -> list[str]:
-    """Examples of a development set in random chunks of about equal size, each one small enough for a prompt."""
-    shuffled = [text for text in examples if text.strip()]
+    """Examples of a development set in random chunks of about equal size, none above `most_bytes`: a longer example is cut to that."""
+    shuffled = [first_bytes(text, most_bytes) for text in examples if text.strip()]
     random.Random(seed).shuffle(shuffled)
-    total = sum(len(text.encode("utf-8", "replace")) for text in shuffled)
-    count = max(-(-total // most_bytes), 1)
-    chunks: list[list[str]] = [[] for _ in range(min(count, len(shuffled)))]
-    for i, text in enumerate(shuffled):
-        chunks[i % len(chunks)].append(text.encode("utf-8", "replace")[:most_bytes].decode("utf-8", "ignore"))
-    return ["\n\n---\n\n".join(chunk) for chunk in chunks]
+    sizes = [len((text + BETWEEN).encode()) for text in shuffled]
+    room = most_bytes + len(BETWEEN)
+    count = -(-sum(sizes) // room)
+    while len(chunks := _dealt(sizes, count, room)) > count:
+        count = len(chunks)  # dealt anew among all, or those that were added last would be small
+    return [BETWEEN.join(shuffled[i] for i in sorted(chunk)) for chunk in chunks]
 
 
 def sampled(
@@ -194,6 +196,21 @@ def utilities_csv(table: Utilities) -> str:
         for t, task in enumerate(table.tasks):
             writer.writerow([source, task, repr(float(table.values_NT[i, t])), repr(float(table.errors_NT[i, t]))])
     return out.getvalue()
+
+
+def _dealt(sizes: Sequence[int], count: int, room: int) -> list[list[int]]:
+    """Places by chunk: the largest first, each to the lightest of `count` chunks, or to one more where that has no room."""
+    chunks: list[list[int]] = [[] for _ in range(count)]
+    lightest = [(0, number) for number in range(count)]
+    for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        size, number = lightest[0]
+        if size + sizes[i] <= room:
+            chunks[number].append(i)
+            heapreplace(lightest, (size + sizes[i], number))
+        else:
+            chunks.append([i])
+            heappush(lightest, (sizes[i], len(chunks) - 1))
+    return chunks
 
 
 def _request(description: str, text: str, reading: Reading, max_tokens: int) -> Request:

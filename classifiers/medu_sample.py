@@ -53,13 +53,17 @@ def sample(uids: Words, tokens: Floats, most: int = 256, cut: int = 512, seed: i
 def cut_texts(texts: Sequence[str], most: int = 512, tokenizer: Tokenizer | None = None) -> list[str]:
     """Each text's beginning of `most` tokens; without a tokenizer, of 4 bytes for each."""
     if tokenizer is None:
-        return [_first_bytes(text, most * BYTES_A_TOKEN) for text in texts]
-    short = [_first_bytes(text, most * MOST_BYTES_A_TOKEN) for text in texts]
+        return [first_bytes(text, most * BYTES_A_TOKEN) for text in texts]
+    short = [first_bytes(text, most * MOST_BYTES_A_TOKEN) for text in texts]
+    if tokenizer.truncation or tokenizer.padding:  # a model's own may be set to cut or to fill up, as its last caller left it
+        tokenizer = Tokenizer.from_str(tokenizer.to_str())
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
     found = tokenizer.encode_batch(short, add_special_tokens=False)
     return [
         text[: encoding.offsets[most - 1][1]] if len(encoding.ids) > most else text for text, encoding in zip(short, found, strict=True)
     ]
 
 
-def _first_bytes(text: str, most: int) -> str:
+def first_bytes(text: str, most: int) -> str:
     return text[:most].encode("utf-8", "replace")[:most].decode("utf-8", "ignore")

@@ -18,13 +18,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from classifiers.agreement import spearman
 from classifiers.card import Head, Json, JudgeCard, JudgeError
 from classifiers.encoder import Encoder, EncoderShape, Packed
 from classifiers.metrics import class_metrics, probability_metrics
 from classifiers.neural import Network, NeuralJudge, neural_judge, preprocessing_of, versions
 from classifiers.text_tokens import Ahead, TextTokenizer, Tokens, tokenised
 from classifiers.training_sets import LabelledTexts, held_out, labelled_texts
+from mixing.spearman import spearman
 from trainer import checkpoint
 from trainer.optim import AdamW, update
 from trainer.parallel import ALONE, Ranks
@@ -207,7 +207,7 @@ def _fit(
         start = restored.step
     network.train()
     done = start
-    for done, steps in enumerate(_from(start, data.lengths, rows, recipe), start + 1):
+    for done, steps in zip(range(start + 1, planned + 1), _from(start, data.lengths, rows, recipe), strict=False):
         counts = _label_weights(data, np.concatenate(steps)).to(device)
         losses = (_loss(network, heads, data, mine, counts, device, precision) for mine in ranks.mine(steps))
         share = recipe.schedule.share(done - 1, planned)
@@ -224,8 +224,6 @@ def _fit(
                 break
         if checkpoints is not None and ranks.first and (done % recipe.checkpoint_every == 0 or done == planned):
             checkpoint.save(checkpoints, done, network.state_dict(), optimizer, _run_facts(recipe, len(rows)))
-        if done >= planned:
-            break
     if best_weights is not None:
         network.load_state_dict(best_weights)
     network.eval()

@@ -1,9 +1,10 @@
 """Small runs on known mixes, and how well a fit to them ranks runs that it has not seen.
 
 A table of runs: the weights each was trained on and its loss at each task (lower is better; a score in [0, 1] counts as the loss 1 - score).
-What a mixer has fitted is worth what it says about *other* runs, so each fit comes with the rank correlation (Spearman 1904) between losses
-and predictions of runs left out; in-sample correlation says nothing. Mixes within about two points of accuracy at 1B are not told apart by
-any mixer we know of: that is seed noise, and a confirmation run decides.
+What a mixer has fitted is worth what it says about *other* mixes, so each fit comes with the rank correlation between losses and predictions
+of runs left out; in-sample correlation says nothing. A mix is left out with all its runs: a fit that has seen one of its seeds has seen the
+mix. Mixes within about two points of accuracy at 1B are not told apart by any mixer we know of: that is seed noise, and a confirmation run
+decides.
 
 Shapes: R runs, N sources, T tasks, K mixes.
 """
@@ -16,12 +17,17 @@ from typing import Any
 
 import numpy as np
 
+from mixing.spearman import spearman
 from mixing.supply import Floats
 
 SUM_TOLERANCE = 1e-3  # weights in tables are rounded
 LEAST_CORRELATION = 0.8
-LEAVE_ONE_OUT = 32  # up to so many runs each is left out alone, above it they are left out by tenths
+FEWEST_MIXES = 4
+SAME_DIGITS = 9  # decimals of weights by which runs are of one mix: float64 loses less on the way
+LEAVE_ONE_OUT = 32  # up to so many mixes each is left out alone, above it they are left out by tenths
 FOLDS = 10
+
+Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 Predict = Callable[[Floats], Floats]  # mixes (K, N) -> losses (K, T)
 Fit = Callable[[Floats, Floats], Predict]  # weights (R, N), losses (R, T) -> the law
@@ -47,8 +53,6 @@ class Ablations:
         for what, names in (("source", sources), ("task", tasks)):
             if len(set(names)) < len(names):
                 raise ValueError(f"a {what} is named twice: {sorted({name for name in names if names.count(name) > 1})}")
-        if runs < 4:
-            raise ValueError(f"{runs} runs; a fit that can be checked needs 4 at the least, and one for each source to be worth much")
         sums_R = weights_RN.sum(axis=1)
         for r in range(runs):
             if not np.all(np.isfinite(weights_RN[r])) or np.any(weights_RN[r] < 0) or abs(sums_R[r] - 1) > SUM_TOLERANCE:
@@ -57,6 +61,12 @@ class Ablations:
                 raise ValueError(f"run {r + 1}: the loss at {tasks[int(np.argmin(np.isfinite(losses_RT[r])))]!r} is not a finite number")
         columns, rows = sorted(range(len(sources)), key=lambda i: sources[i]), sorted(range(len(tasks)), key=lambda t: tasks[t])
         weights_RN, losses_RT = (weights_RN / sums_R[:, None])[:, columns], losses_RT[:, rows]
+        mixes = len(np.unique(mix_of_runs(weights_RN)))
+        if mixes < FEWEST_MIXES:
+            raise ValueError(
+                f"{mixes} different mixes in {runs} runs; "
+                f"a fit that can be checked needs {FEWEST_MIXES} at the least, and one for each source to be worth much"
+            )
         order = np.lexsort(np.hstack([losses_RT[:, ::-1], weights_RN[:, ::-1]]).T)
         return cls(tuple(sources[i] for i in columns), tuple(tasks[t] for t in rows), weights_RN[order], losses_RT[order])
 
@@ -75,10 +85,16 @@ class Ablations:
         return replace(self, tasks=tasks, losses_RT=self.losses_RT[:, counts_T]), weights_T[counts_T] / weights_T.sum()
 
 
+def mix_of_runs(weights_RN: Floats) -> Integers:
+    """The number of each run's mix (R), from 0, in the order of their weights."""
+    _, mix_R = np.unique(np.round(weights_RN, SAME_DIGITS), axis=0, return_inverse=True)
+    return mix_R.reshape(-1)
+
+
 def left_out(weights_RN: Floats, losses_RT: Floats, fit: Fit) -> Floats:
-    """What is predicted of each run by a fit that has not seen it (R, T)."""
-    runs = len(weights_RN)
-    fold_R = np.arange(runs) % (runs if runs <= LEAVE_ONE_OUT else FOLDS)  # runs are in order: a fold has mixes of all kinds
+    """What is predicted of each run by a fit that has not seen its mix (R, T)."""
+    mix_R = mix_of_runs(weights_RN)
+    fold_R = mix_R if mix_R.max() < LEAVE_ONE_OUT else mix_R % FOLDS  # neighbours are numbered in a row: a fold has mixes of all kinds
     predicted_RT = np.zeros_like(losses_RT)
     for fold in range(fold_R.max() + 1):
         out = fold_R == fold
@@ -94,14 +110,16 @@ def trust(ablations: Ablations, task_weights_T: Floats, predicted_RT: Floats, pr
     warnings = []
     if overall < LEAST_CORRELATION:
         warnings.append(
-            f"runs left out are ranked with a correlation of {overall:.2f}, under {LEAST_CORRELATION}: do not trust this mix; add runs"
+            f"runs left out are ranked with a correlation of {overall:.2f}, under {LEAST_CORRELATION}: "
+            "do not trust this mix; add runs of other mixes"
         )
     if low:
         warnings.append(f"tasks that the fit ranks with a correlation under {LEAST_CORRELATION}: {', '.join(low)}")
-    runs = len(ablations.weights_RN)
+    mixes = len(np.unique(mix_of_runs(ablations.weights_RN)))
     return {
-        "runs": runs,
-        "left_out": "each run alone" if runs <= LEAVE_ONE_OUT else f"every {FOLDS}th run",
+        "runs": len(ablations.weights_RN),
+        "mixes": mixes,
+        "left_out": f"each of {mixes} mixes alone" if mixes <= LEAVE_ONE_OUT else f"every {FOLDS}th of {mixes:,} mixes",
         "rank_correlation": overall,
         "rank_correlation_by_task": by_task,
         "warnings": warnings,
@@ -109,14 +127,5 @@ def trust(ablations: Ablations, task_weights_T: Floats, predicted_RT: Floats, pr
 
 
 def rank_correlation(a: Floats, b: Floats) -> float:
-    """Spearman's, ties by their mean rank; 0 where one of the two says nothing."""
-    ranks_a, ranks_b = ranks(a) - (len(a) + 1) / 2, ranks(b) - (len(b) + 1) / 2
-    length = float(np.sqrt((ranks_a @ ranks_a) * (ranks_b @ ranks_b)))
-    return float(ranks_a @ ranks_b) / length if length > 0 else 0.0
-
-
-def ranks(values: Floats) -> Floats:
-    _, where, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    found: Floats = ((ends - counts + 1 + ends) / 2)[where]
-    return found
+    """Spearman's, as trust takes it: a fit that says the same of all mixes is worth nothing."""
+    return spearman(a, b) or 0.0

@@ -140,7 +140,7 @@ def propose(law: Law, task_weights_T: Floats, prior_N: Floats, caps_N: Floats, k
         caps_N[used_N],
         kl,
     )
-    if gap > LARGEST_GAP * (1 + abs(value)):
+    if not abs(gap) <= LARGEST_GAP * (1 + abs(value)):  # below 0 either the mix or the bound is wrong
         raise ArithmeticError(f"the log-linear mix did not settle: a gap of {gap:.3g} is left")
     weights_N = np.zeros(len(prior_N))
     weights_N[used_N] = inner_N / inner_N.sum()
@@ -176,8 +176,7 @@ def _climb(slope_TN: Floats, a_T: Floats, log_prior_N: Floats, caps_N: Floats, k
         away_TF = slope_TN[:, free_N] - (slope_TN[:, free_N] @ share_N)[:, None]
         hessian_TT = (away_TF * weights_N[free_N]) @ away_TF.T / kl + np.diag(1 / dual_T)
         step_T = np.linalg.solve(hessian_TT, rise_T)
-        down_T = step_T < 0
-        share = min(1.0, 0.95 * float(np.min(dual_T[down_T] / -step_T[down_T]))) if down_T.any() else 1.0
+        share = 1 / max(1.0, float(np.max(-step_T / dual_T)) / 0.95)  # the dual stays above 0
         while share > 1e-12:
             new_bound, new_weights_N, new_value = look(dual_T + share * step_T)
             if new_bound >= bound + 1e-4 * share * float(rise_T @ step_T):
@@ -203,7 +202,7 @@ def capped_softmax(logs_N: Floats, caps_N: Floats) -> Floats:
     fits = logs - levels <= np.log(caps)  # the first that stays under its cap, and with it all after it
     full = int(np.argmax(fits)) if fits.any() else len(caps)
     weights = caps.copy()
-    if full < len(caps) and left[full] > 0:
+    if full < len(caps):  # where caps leave nothing the level is infinite, and the others get 0
         weights[full:] = np.minimum(np.exp(logs[full:] - levels[full]), caps[full:])
     mix_N = np.empty(len(caps))
     mix_N[order] = weights

@@ -19,7 +19,7 @@ from mixing.ablations import Ablations, left_out, trust
 from mixing.budget import most_utility
 from mixing.supply import Floats, Supply, check_same_names
 from mixing.unimax import unimax
-from mixing.utilimax import frontier, utilimax
+from mixing.utilimax import frontier
 from mixing.utility import NoisyTask, Utilities, noisy_tasks, scaled
 
 Method = Literal["given", "proportional", "temperature", "unimax", "utilimax", "most_utility", "regmix", "log_linear"]
@@ -103,8 +103,8 @@ def _unimax(supply: Supply, _: Choice) -> tuple[Floats, Facts]:
 
 def _utilimax(supply: Supply, choice: Choice) -> tuple[Floats, Facts]:
     used, facts = _usable(supply, choice)
-    tilt = utilimax(supply, used.values_NT, choice.aversion)
     tilts = frontier(supply, used.values_NT, {*FRONTIER, choice.aversion})
+    tilt = next(point for point in tilts if point.aversion == choice.aversion)
     points = [
         {
             "aversion": point.aversion, "distance": point.distance, "risk": point.risk, "gap": point.gap,

@@ -6,6 +6,7 @@ Files are read twice: once for how many tokens each document has, once for the t
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,11 +28,13 @@ from classifiers.medu_sample import BYTES_A_TOKEN, cut_texts, sample
 from mixing.utility import Utilities
 from pipeline.errors import RecipeError, RunFailed
 from pipeline.inputs import InputFile
-from pipeline.tables import SUFFIXES, column_names, files_of, pieces_of, with_texts
+from pipeline.tables import PACKED, PLAIN, SUFFIXES, column_names, files_of, pieces_of, with_texts
 from pipeline.words import nearest
 
 Readings = Literal["at_once", "reasoned", "both"]
 EXAMPLE_COLUMNS = ("text", "question", "prompt", "input", "query", "problem", "choices", "options", "answer", "target", "solution")
+PLAIN_NAMES = tuple(kind + packed for kind in PLAIN for packed in ("", *PACKED))
+EMPTY_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")  # blanks are nothing
 
 
 @dataclass(frozen=True)
@@ -191,8 +194,9 @@ def _examples(file: InputFile) -> list[str]:
     """Examples as one text each: of a row the fields that tests have."""
     found: list[str] = []
     for table in pieces_of(file, EXAMPLE_COLUMNS):
-        if table.column_names == ["text"] and file.address.lower().endswith((".txt", ".text", ".md")):
-            found += [part for part in str(table["text"][0].as_py()).split("\n\n") if part.strip()]
+        if file.address.lower().endswith(PLAIN_NAMES):
+            lines = re.sub(r"\r\n?", "\n", table["text"][0].as_py())
+            found += [part for part in EMPTY_LINES.split(lines) if part.strip()]
             continue
         for row in table.to_pylist():
             parts = [

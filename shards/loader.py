@@ -21,6 +21,7 @@ from shards.orders import AsWritten, Order
 from shards.rows import Rows
 
 STATE_VERSION = 1
+LAST_PLACE = 1 << 62  # places are int64, and the batches that come next need room too
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -140,4 +141,6 @@ class Loader:
         epoch, row = state.get("epoch"), state.get("row")
         if type(epoch) is not int or type(row) is not int or epoch < 0 or not 0 <= row < self.epoch_rows:
             raise BadShards(f"a loader's state at row {row!r} of epoch {epoch!r}: there is no such place")
-        self.place = epoch * self.epoch_rows + row
+        if (place := epoch * self.epoch_rows + row) > LAST_PLACE:
+            raise BadShards(f"a loader's state in epoch {epoch:,}: rows are counted up to 2**62, which no run can reach; was it damaged?")
+        self.place = place

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from trainer import checkpoint
-from trainer.checkpoint import MODEL, STATE, CheckpointError
+from trainer.checkpoint import MODEL, STATE, CheckpointError, Due, step_of
 
 
-def average_last(folder: Path, count: int, decay: float | None = None) -> dict[str, Tensor]:
-    """Of the newest `count` checkpoints of a run's folder."""
-    found = checkpoint.steps(folder)
+def average_last(folder: Path, count: int, decay: float | None = None, due: Due | None = None) -> dict[str, Tensor]:
+    """Of the newest `count` checkpoints of a run's folder that were `due` (None: all): where the run was told to stop must not show in its model."""
+    found = [path for path in checkpoint.steps(folder) if due is None or due(step_of(path))]
     if len(found) < count:
         raise CheckpointError(f"{folder}: holds {len(found)} checkpoints, of which {count} are to be averaged; keep more of them")
     return average_checkpoints(found[len(found) - count :], decay)

@@ -14,7 +14,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ VERSION = 1
 STATE, MODEL, OPTIMIZER = "state.json", "model.safetensors", "optimizer.safetensors"
 RANDOM = "random."
 NAME = re.compile(r"step-(\d{8,})")
+
+Due = Callable[[int], bool]  # whether a run makes a checkpoint after so many updates in any case; others are made where it is told to stop
 
 
 class CheckpointError(ValueError):
@@ -51,10 +53,12 @@ def save(
     keep: int = 2,
     ranks: Ranks = ALONE,
     also: Mapping[str, Any] | None = None,
+    due: Due | None = None,
 ) -> Path:
     """Writes `folder/step-NNNNNNNN` and leaves the newest `keep` there. `weights` are those that the optimiser steps on, and buffers.
 
-    With `ranks`, all of them call this and the first one writes. `also`: what else the run needs and its facts do not say.
+    With `ranks`, all of them call this and the first one writes. `also`: what else the run needs and its facts do not say. One that is not `due` (None: all
+    are) pushes none out that is.
     """
     final = folder / f"step-{step:08d}"
     draft = folder / f".{final.name}.{os.getpid()}"
@@ -84,8 +88,9 @@ def save(
             shutil.rmtree(final)
         draft.rename(final)
         _sync(folder)
-        for old in steps(folder)[:-keep]:
-            shutil.rmtree(old)
+        for old in dues_last(steps(folder), due)[:-keep]:
+            if old != final:
+                shutil.rmtree(old)
     ranks.wait()
     return final
 
@@ -93,7 +98,16 @@ def save(
 def steps(folder: Path) -> list[Path]:
     """The checkpoints of a folder, oldest first."""
     found = [path for path in folder.glob("step-*") if NAME.fullmatch(path.name) and (path / STATE).is_file()]
-    return sorted(found, key=lambda path: int(path.name[5:]))
+    return sorted(found, key=step_of)
+
+
+def step_of(path: Path) -> int:
+    return int(path.name[5:])
+
+
+def dues_last(found: Sequence[Path], due: Due | None) -> list[Path]:
+    """Checkpoints, oldest first, but those that were due (None: all) after those that were not."""
+    return list(found) if due is None else sorted(found, key=lambda path: (due(step_of(path)), step_of(path)))
 
 
 def load(path: Path, weights: Mapping[str, Tensor | Part], optimizer: torch.optim.Optimizer, ranks: Ranks = ALONE) -> Restored:

@@ -19,10 +19,10 @@ from shards.loader import Loader
 from trainer import checkpoint, progress, telling
 from trainer.averaging import average_last
 from trainer.batch_search import TooLarge, largest_step, predicted_step, usual_on_cpu
-from trainer.checkpoint import CheckpointError
+from trainer.checkpoint import CheckpointError, Due
 from trainer.feed import Feed, Read
 from trainer.gated_mlp import in_one
-from trainer.guard import UnsoundRun, Watch, poison
+from trainer.guard import UnsoundRun, Watch, poison, sound
 from trainer.memory import memory_of
 from trainer.model import Decoder
 from trainer.parallel import ALONE, Ranks
@@ -142,10 +142,10 @@ class Run:
             self._save()
         self.teller.begin(self.progress)
 
-    def _restore(self) -> None:
-        """From the newest checkpoint that is whole; the one before it leads to the same."""
+    def _restore(self, due: Due | None = None) -> None:
+        """From the newest checkpoint that is whole; the one before it leads to the same. Of those that were `due` first, if that is asked."""
         first_error: CheckpointError | None = None
-        for path in reversed(checkpoint.steps(self.checkpoints)):
+        for path in reversed(checkpoint.dues_last(checkpoint.steps(self.checkpoints), due)):
             try:
                 found = Progress.from_facts(self.stepper.load(path).facts)
             except CheckpointError as error:
@@ -241,7 +241,8 @@ class Run:
                 f"{self.loader.shards.folder}: the rows end after {update:,} of {self.training.updates:,} updates ({left_out:,} batches were left out); "
                 "give the loader more epochs"
             )
-        norm = self.stepper.step(share, torch.where(counts[0] > 0, limits[1], -math.inf))  # without a target nothing moves, nor decays
+        limit = torch.where(counts[0] > 0, limits[1], -math.inf)  # without a target nothing moves, nor decays
+        norm = self.stepper.step(share, limit, ~sound(mean, limits[0]))
         accepted = self.watch.judged(mean, norm, limits, counts[0])
         self.pending.append((update, read, share, torch.stack([mean, norm.double(), accepted.double(), *counts.double(), *limits])))
         self.progress.update = update + 1
@@ -252,7 +253,7 @@ class Run:
         training, made, evaluation = self.training, self.progress.update, self.evaluation
         ends = made == training.updates
         reports = ends or made % training.metrics_every == 0
-        saves = training.checkpoint_every is not None and (ends or made % training.checkpoint_every == 0)
+        saves = training.checkpoint_due(made)
         opens = training.unlocking is not None and made % training.unlocking.every == 0
         evaluates = evaluation is not None and (ends or (evaluation.every is not None and made % evaluation.every == 0))
         told = self.asked.name is not None and self.ranks.all.count == 1
@@ -322,7 +323,7 @@ class Run:
         batch = self.loader.batch_rows
         around = range(made.read.place - guard.around * batch, made.read.place + (guard.around + 1) * batch, batch)
         self.teller.clock(now)
-        self._restore()
+        self._restore(self.training.checkpoint_due)
         again = self.progress
         again.left_out = sorted({*again.left_out, *now.left_out, *around})
         again.returns, again.refused, again.seconds, again.joules = now.returns + 1, now.refused, now.seconds, now.joules
@@ -361,7 +362,7 @@ class Run:
             now.watch = self.watch.facts()
             self.teller.clock(now)
             self.teller.sync()
-            self.stepper.save(self.checkpoints, now.update, now.facts(), self.training.keep)
+            self.stepper.save(self.checkpoints, now.update, now.facts(), self.training.keep, self.training.checkpoint_due)
 
     # What comes of it
 
@@ -371,7 +372,7 @@ class Run:
         weights = self.stepper.weights()
         if self.ranks.all.first:
             if self.training.average > 1:
-                weights = average_last(self.checkpoints, self.training.average)
+                weights = average_last(self.checkpoints, self.training.average, due=self.training.checkpoint_due)
             save_llama(weights, self.stepper.model.shape, self.folder / progress.MODEL, tokenizer)
 
     def outcome(self) -> Outcome:

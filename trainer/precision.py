@@ -77,14 +77,17 @@ class LossScale:
         return found
 
     @torch.no_grad()
-    def update(self, found_inf: Tensor) -> None:
-        """After each update, whether it was made or left out."""
+    def update(self, found_inf: Tensor, told_nothing: Tensor | None = None) -> None:
+        """After each update, whether it was made or left out. Where `told_nothing` is true the scale stays: it was left out for another reason."""
         to, overflow = self.scaling, found_inf > 0
         good = torch.where(overflow, 0, self.good + 1)
         grown = good >= to.patience
         moved = torch.where(overflow, (self.scale * to.backoff).clamp(min=to.least), self.scale)
-        self.scale.copy_(torch.where(grown, (self.scale * to.growth).clamp(max=to.most), moved))
-        self.good.copy_(torch.where(grown, 0, good))
+        scale, good = torch.where(grown, (self.scale * to.growth).clamp(max=to.most), moved), torch.where(grown, 0, good)
+        if told_nothing is not None:
+            scale, good = torch.where(told_nothing, self.scale, scale), torch.where(told_nothing, self.good, good)
+        self.scale.copy_(scale)
+        self.good.copy_(good)
 
     def state(self) -> dict[str, float]:
         """As JSON has it; on CUDA this waits."""

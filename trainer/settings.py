@@ -1,7 +1,8 @@
 """What a training run is told: frozen, checked at once, written as JSON and read back.
 
 Settings are of two kinds. Those of `WAYS` say how the machine does it; another choice gives the same run to rounding, and a run may go on with
-others than it began with. All the rest is what the run is (`identity`): a folder of one run is not gone on with by another.
+others than it began with. All the rest is what the run is (`identity`): a folder of one run is not gone on with by another. `checkpoint_every` is of
+the second kind where the model depends on it: where checkpoints are averaged, and where the guard goes back to one and leaves out what was around.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ class Training:
     (trainer.fp8). `zero`: what is cut over the ranks (0 nothing, 1 the optimiser's state and masters, 2 gradients too, 3 weights too); `tensor` ranks share
     each layer; `offload` keeps the optimiser's state on the CPU.
     `compile` None: on CUDA only. `deterministic`: on one GPU the same bits each time, at some cost in speed; on the CPU that is so anyway.
-    `checkpoint_every` updates, and at the end, a checkpoint is made and `keep` are held; None: only when the run is told to stop. `average`: the final
-    model is the mean of so many last checkpoints (1: the last). A line of metrics every `metrics_every` updates; with `grams_per_kwh` of CO2, grams too.
+    `checkpoint_every` updates, and at the end, a checkpoint is made and `keep` are held; None: only when the run is told to stop. One that is made for a stop
+    between two is held beside them until the next. `average`: the final model is the mean of so many last checkpoints, stops not counted (1: the last).
+    A line of metrics every `metrics_every` updates; with `grams_per_kwh` of CO2, grams too.
     `unlocking`: buckets are opened as the loss falls, by a loader whose order is `trainer.unlocking.Unlocked`.
     """
 
@@ -112,6 +114,10 @@ class Training:
                 f"rows_per_step {self.rows_per_step:,} does not divide the {rows:,} rows that a rank has of an update; take {lower:,} or {upper:,}"
             )
 
+    def checkpoint_due(self, made: int) -> bool:
+        """After so many updates, whether the run is told to stop there or not."""
+        return self.checkpoint_every is not None and (made == self.updates or made % self.checkpoint_every == 0)
+
     def facts(self) -> dict[str, Any]:
         """As JSON has it."""
         facts = {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
@@ -132,7 +138,9 @@ class Training:
 
     def identity(self) -> dict[str, Any]:
         """What makes two runs the same run."""
-        return {name: value for name, value in self.facts().items() if name not in WAYS}
+        checkpoints_tell = self.average > 1 or (self.guard.action == "back" and self.guard.around > 0)
+        ways = {*WAYS} - {"checkpoint_every"} if checkpoints_tell else WAYS
+        return {name: value for name, value in self.facts().items() if name not in ways}
 
 
 def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], before: str = "") -> list[str]:

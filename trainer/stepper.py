@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer import checkpoint
-from trainer.checkpoint import Restored
+from trainer.checkpoint import Due, Restored
 from trainer.model import Decoder
 from trainer.offload import Home, MastersOf, OnDevice, OnHost, Slot, on_host, one_pass
 from trainer.optim import AdamW
@@ -71,8 +71,11 @@ class Stepper:
         """Adds to the gradients; at the `last` pass of an update ranks talk to each other: every rank must make one."""
         self._gradients.backward(self.scale.scaled(loss) if self.scale else loss, last)
 
-    def step(self, share: float, limit: Tensor | None = None) -> Tensor:
-        """At `share` of the peak rate. The gradient's norm before clipping, on the device; one above `limit` leaves all as it was too."""
+    def step(self, share: float, limit: Tensor | None = None, poisoned: Tensor | None = None) -> Tensor:
+        """At `share` of the peak rate. The gradient's norm before clipping, on the device; one above `limit` leaves all as it was too.
+
+        `poisoned`, alike on all ranks: whether the gradient was made not finite on purpose, of which the loss scale is to learn nothing.
+        """
         for group in self.optimizer.param_groups:
             group["lr"] = group["base_rate"] * share
         shared = list(self._gradients.shared())
@@ -82,7 +85,7 @@ class Stepper:
         taken = norm if limit is None else torch.where(norm <= limit, norm, torch.inf)
         self._home.step(self.optimizer, self._gradients.own(), taken, self.clip)
         if self.scale:
-            self.scale.update((~norm.isfinite()).float())
+            self.scale.update((~norm.isfinite()).float(), poisoned)
         del shared
         self._gradients.clear()
         self._gradients.spread()
@@ -97,10 +100,10 @@ class Stepper:
         parts = self._parts()
         return {name: whole.to(torch.float32, copy=True) for name, whole in wholes(parts, listed(parts, self.ranks.all), self.ranks.all)}
 
-    def save(self, folder: Path, step: int, facts: Mapping[str, Any], keep: int = 2) -> None:
+    def save(self, folder: Path, step: int, facts: Mapping[str, Any], keep: int = 2, due: Due | None = None) -> None:
         """All ranks call this, the first one writes (`trainer.checkpoint`)."""
         also = {"loss_scale": self.scale.state()} if self.scale else {}
-        checkpoint.save(folder, step, self._parts(), self.optimizer, facts, keep, self.ranks.all, also)
+        checkpoint.save(folder, step, self._parts(), self.optimizer, facts, keep, self.ranks.all, also, due)
 
     def load(self, path: Path) -> Restored:
         """What any number of ranks in any layout has saved. All ranks call this and see the same files."""

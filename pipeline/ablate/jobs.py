@@ -130,11 +130,11 @@ def _stage(weights: Mapping[str, float], found: Checked) -> dict[str, Any]:
 
 def _job(folder: Path, arm: str, seed: int, *, stages: list[dict[str, Any]], share: float, begin: dict[str, Any], training: dict[str, Any],
          evaluate: dict[str, Any] | None, found: Checked, keep_model: bool, device: str, threads: int) -> Job:  # fmt: skip
-    from trainer.settings import WAYS
+    from trainer import settings
 
     code = {**code_of_module("trainer.loop"), **code_of_module("trainer.llama")}
     start = begin if "shape" in begin else {"fingerprint": begin["fingerprint"]}
-    learns = {name: value for name, value in training.items() if name not in WAYS}
+    learns = settings.Training.from_facts(training).identity()
     reads = [{key: value for key, value in stage.items() if key != "weights"} for stage in stages]
     fingerprint = digest([reads, share, start, learns, training["deterministic"], code])
     measured = digest([fingerprint, identity(evaluate), found.before, code_of_module("trainer.evaluate")]) if evaluate else fingerprint

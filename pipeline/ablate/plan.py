@@ -122,9 +122,14 @@ class Training(Settings):
     compile: Annotated[bool | None, Field(json_schema_extra=PLACEMENT, description="on a GPU unless given")] = None
     deterministic: bool = False
     average: Annotated[int, Field(ge=1, description="the model that is measured is the mean of so many last checkpoints")] = 1
-    checkpoints: Annotated[int, Field(ge=1, json_schema_extra=PLACEMENT, description="written along a run, to go on from after a kill")] = (
-        10
-    )
+    checkpoints: Annotated[
+        int,
+        Field(
+            ge=1,
+            json_schema_extra=PLACEMENT,
+            description="written along a run, to go on from after a kill; `average` takes the last of them",
+        ),
+    ] = 10
 
     def updates(self, tokens: int, row_length: int) -> int:
         """As many whole updates as come nearest, at least one: all runs of a plan have the same."""

@@ -130,7 +130,7 @@ def noisy_tasks(given: Sequence[tuple[str, Report]]) -> Figures:
 def left_out(found: Report) -> Figures:
     given = [("all that counts", found["rank_correlation"]), *found["rank_correlation_by_task"].items()]
     rows = [(str(name), f"{value:.3f}") for name, value in given]
-    note = f"{as_number(found['runs'])} runs, {found['left_out']} left out: what is predicted of it by the others, against what it gave."
+    note = f"{as_number(found['runs'])} runs; {found['left_out']} is left out: what the others predict of it, against what it gave."
     bars = [min(1.0, max(0.0, value)) for _, value in given]
     return first_of(Figures("How well runs that were left out are ranked", ("loss", "rank correlation"), rows, 1, bars, note))
 

@@ -118,7 +118,7 @@ class Order(Curriculum, Global):
             le=1 << 14,
         ),
     ] = 256
-    seed: Annotated[int, Field(description="of all that is by chance", ge=0)] = 0
+    seed: Annotated[int, Field(description="of all that is by chance", ge=0, lt=1 << 64)] = 0
 
     adds: ClassVar[tuple[str, ...]] = ("places", "segments", "bucket", "difficulty")
 

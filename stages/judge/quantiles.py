@@ -42,7 +42,7 @@ class Quantiles(Global):
     within: list[str] = Field(
         default=[], description="columns; shares are met in each group of documents that are alike in them, such as [language]"
     )
-    seed: Annotated[int, Field(description="of the order among documents of one score", ge=0)] = 0
+    seed: Annotated[int, Field(description="of the order among documents of one score", ge=0, lt=1 << 64)] = 0
 
     @property
     def weights(self) -> tuple[str, ...]:
@@ -192,7 +192,7 @@ def sorted_keys(scores: Array, uids: Array, seed: int) -> Array:
     bits = (np.where(known, scores, 0).astype(np.float32) + np.float32(0)).view(np.uint32)  # -0.0 is 0.0
     high = np.where(bits >> np.uint32(31) == 1, ~bits, bits | np.uint32(1 << 31))
     high = np.where(known, high, np.uint32(0))
-    low = mixed_all(uids ^ mixed_all(np.array([seed + 0x7175616E], np.uint64))[0]) >> np.uint64(32)
+    low = mixed_all(uids ^ mixed_all(np.array([(seed + 0x7175616E) % 2**64], np.uint64))[0]) >> np.uint64(32)
     keys: Array = high.astype(np.uint64) << np.uint64(32) | low
     return keys
 

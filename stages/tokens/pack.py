@@ -46,7 +46,7 @@ class Pack(Global):
         int,
         Field(description="documents are packed and shuffled in windows of at most about so many tokens; a window is a shard", ge=1 << 10),
     ] = 1 << 25
-    seed: Annotated[int, Field(description="of the shuffle", ge=0)] = 0
+    seed: Annotated[int, Field(description="of the shuffle", ge=0, lt=1 << 64)] = 0
     license: Annotated[str, Field(description="for the dataset card, such as odc-by", json_schema_extra=PLACEMENT)] = "unknown"
 
     columns: ClassVar[tuple[str, ...]] = (

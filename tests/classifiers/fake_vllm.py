@@ -16,6 +16,7 @@ BLOCK = 16
 LLM_ARGUMENTS = {
     "model", "revision", "tensor_parallel_size", "dtype", "quantization", "load_format", "enable_prefix_caching", "max_model_len",
     "gpu_memory_utilization", "seed", "skip_tokenizer_init", "trust_remote_code", "enforce_eager", "max_num_seqs",
+    "kv_cache_dtype", "hf_overrides",
 }  # fmt: skip
 
 __version__ = "0.26.0 (made up)"

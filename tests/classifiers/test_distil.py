@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from classifiers.agreement import agreement, classes_of, spearman
+from classifiers.agreement import agreement, classes_of
 from classifiers.calibration import fit_isotonic, fit_platt, probability_error
 from classifiers.card import Head, JudgeError
 from classifiers.distil import DistilRecipe, distil, lesson_of, neural_student
@@ -24,6 +24,7 @@ from classifiers.linear_judge import LinearRecipe, train_linear
 from classifiers.passages import passages
 from classifiers.seed_groups import hosts_of
 from classifiers.training_sets import LabelledTexts, labelled_texts
+from mixing.spearman import spearman
 from tests.classifiers.labelled import BAD, GOOD, GRADE, QUALITY, texts_of
 
 pytest.importorskip("sklearn", reason="training a linear judge needs scikit-learn")

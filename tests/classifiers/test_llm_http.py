@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sys
 import threading
 import time
@@ -11,6 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from classifiers.llm import ABSENT, LanguageModelError, Request
 from classifiers.llm_account import Account
@@ -143,7 +146,38 @@ def test_retry_after_is_seconds_or_a_date():
     now = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
     assert retry_after("7", now) == 7 and retry_after("1.5", now) == 1.5 and retry_after("-3", now) == 0
     assert retry_after("Thu, 01 Jan 2026 12:01:00 GMT", now) == 60
+    assert retry_after("Thu, 01 Jan 2026 11:00:00 GMT", now) == 0 and retry_after("Thu, 01 Jan 2026 12:01:00 -0000", now) == 60
     assert [retry_after(said, now) for said in ("", "soon", "nan", "Foo, 99 Bar")] == [None] * 4
+
+
+NO_DATES = [
+    "Mon, 01 Jan 99999999999999999999 00:00:00 GMT", "Mon, 01 Jan 2024 00:00:00 +99999999999999999", "Fri, 31 Dec 9999 23:59:59 -9959",
+    "Mon, 01 Jan 2024 99999999999999999999:00:00 GMT", "inf", "-inf", "1e400", "9" * 5000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("said", NO_DATES)
+def test_a_date_that_no_calendar_has_says_nothing(said):
+    assert retry_after(said, datetime(2026, 1, 1, tzinfo=UTC)) is None
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.text(max_size=40)
+    | st.lists(st.sampled_from(["Mon,", "01", "Jan", "2024", "0", "9" * 25, "00:00:00", ":", "GMT", "+9999", "-9959", "-", "1e999"])).map(
+        " ".join
+    )
+)
+def test_whatever_a_server_says_a_wait_is_a_number_or_none(said):
+    wait = retry_after(said, datetime(2026, 1, 1, tzinfo=UTC))
+    assert wait is None or (math.isfinite(wait) and wait >= 0)
+
+
+@pytest.mark.parametrize("said", [NO_DATES[0], NO_DATES[1], "inf"])
+def test_a_malformed_retry_after_delays_its_request_and_ends_nothing(said):
+    with LanguageServer(rule, lambda prompt, before: "429" if before == 0 else "", retry_after=said) as server:
+        found = dict(HttpModel(endpoint(server)).answers(requests(10)))
+    assert len(found) == 10 and not any(answer.failure for answer in found.values()) and set(server.asked.values()) == {2}
 
 
 @pytest.mark.parametrize(("trouble", "message"), [("404", "no such model or path"), ("302", "redirects are not followed")])

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from classifiers.llm import LanguageModelError, Request
+from classifiers.llm import LanguageModelError, Request, request_key
 from classifiers.llm_http import Endpoint, HttpModel
 from classifiers.llm_tokens import PromptTokens
 from classifiers.llm_vllm import VllmModel, VllmSettings
@@ -113,6 +113,29 @@ def test_settings_reach_the_engine_and_the_identity(tokens, tmp_path):
     assert (mine.identity["quantization"], mine.identity["revision"], mine.identity["model"]) == ("fp8", "abc", "org/name")
     with pytest.raises(LanguageModelError, match="engine_options names seed"):
         model(tokens, engine_options={"seed": 1})
+
+
+def test_options_of_the_engine_are_part_of_a_kept_answers_key(tokens):
+    overrides = {"num_hidden_layers": 1, "rope_parameters": {"factor": 4.0, "rope_type": "yarn"}}
+    given = [{}, {"kv_cache_dtype": "fp8"}, {"kv_cache_dtype": "auto"}, {"hf_overrides": overrides},
+             {"hf_overrides": overrides, "kv_cache_dtype": "fp8"}]  # fmt: skip
+    keys = [request_key(Request(own="x"), model(tokens, engine_options=options).identity) for options in given]
+    assert len(set(keys)) == len(given) == 5
+    turned = {"kv_cache_dtype": "fp8", "hf_overrides": {name: overrides[name] for name in reversed(overrides)}}
+    mine = model(tokens, engine_options=turned)
+    assert request_key(Request(own="x"), mine.identity) == keys[-1]
+    turned["kv_cache_dtype"] = "auto"  # what the engine was started with counts
+    assert request_key(Request(own="x"), mine.identity) == keys[-1]
+    assert "engine_options" not in model(tokens).identity  # answers that were kept without options stay good
+
+
+@pytest.mark.parametrize("value", [lambda config: config, object(), {1, 2}, {("a", "b"): 1}, b"x"])
+def test_an_option_without_a_lasting_name_is_refused_before_the_engine_starts(tokens, value):
+    started = []
+    engine = SimpleNamespace(LLM=lambda **arguments: started.append(arguments))
+    with pytest.raises(LanguageModelError, match="engine_options: expected plain data"):
+        model(tokens, engine, engine_options={"hf_overrides": value})
+    assert not started
 
 
 def test_another_vllm_is_refused_only_for_what_it_lacks(tokens):

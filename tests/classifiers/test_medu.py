@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import random
 import re
 import sys
 from dataclasses import replace
@@ -17,9 +19,10 @@ from hypothesis import strategies as st
 from classifiers import medu
 from classifiers.llm import Answer, Request
 from classifiers.llm_cache import AnswerCache
+from classifiers.llm_rubric import ByRubric
 from classifiers.medu import Document, MeduError
-from classifiers.medu_prompts import BARS, CONTROL, LABELS, SCORE, at_once, fenced, harmless, reasoned
-from classifiers.medu_reading import UNREAD, agreement, label_of, rank_correlation
+from classifiers.medu_prompts import BARS, CONTROL, GUARD, LABELS, SCORE, at_once, fenced, harmless, reasoned
+from classifiers.medu_reading import UNREAD, agreement
 from classifiers.medu_sample import cut_texts, sample
 from mixing import tables
 
@@ -92,9 +95,37 @@ def test_chunks_hold_every_example_once():
     chunks = medu.chunks_of(examples, most_bytes=2000)
     found = [text for chunk in chunks for text in chunk.split("\n\n---\n\n")]
     assert sorted(found) == sorted(text for text in examples if text.strip())
-    assert 4 <= len(chunks) <= 10 and max(map(len, chunks)) < 2500
+    assert len(chunks) == 7 and 1700 < min(map(len, chunks)) <= max(map(len, chunks)) <= 2000
     assert medu.chunks_of(examples, most_bytes=2000) == chunks != medu.chunks_of(examples, most_bytes=2000, seed=1)
     assert medu.chunks_of([]) == []
+
+
+def test_long_examples_and_short_ones_make_chunks_of_about_equal_size():
+    """Some stand alone, one is cut, and the short ones are shared out."""
+    examples = ["x" * 15_000] * 12 + [f"short question {i}" for i in range(400)]
+    sizes = [len(chunk.encode()) for chunk in medu.chunks_of(examples)]
+    assert len(sizes) == 12 and 15_500 < min(sizes) <= max(sizes) <= medu.CHUNK_BYTES
+    chunks = medu.chunks_of(["é" * 500_000] + [f"question {i}" for i in range(100)])
+    assert sorted(len(chunk.encode()) for chunk in chunks) == [1783, 16_000]
+    nearly_full = [len(chunk) for chunk in medu.chunks_of(["x" * 49] * 7, most_bytes=161)]  # three and their separators are 161
+    assert nearly_full == [161, 105, 105]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(1, 400), max_size=60), st.integers(1, 300))
+def test_no_chunk_is_above_its_bound_and_no_example_is_lost(lengths, most):
+    examples = [f"{i}:".ljust(length, "x") for i, length in enumerate(lengths)]
+    chunks = medu.chunks_of(examples, most)
+    assert all(0 < len(chunk.encode()) <= most for chunk in chunks)
+    assert sorted(text for chunk in chunks for text in chunk.split("\n\n---\n\n")) == sorted(text[:most] for text in examples)
+
+
+def test_examples_that_fit_into_one_prompt_keep_their_drawn_order():
+    """The prompt, and so the key of the answers kept for it."""
+    examples = [f"question {i}" for i in range(30)]
+    shuffled = examples.copy()
+    random.Random(5).shuffle(shuffled)
+    assert medu.chunks_of(examples, seed=5) == ["\n\n---\n\n".join(shuffled)] and shuffled != examples
 
 
 # --- prompts
@@ -163,6 +194,14 @@ def test_prompts_are_the_same_every_time_and_the_rubric_comes_first():
     assert at_once("math", "d").opening == SCORE and at_once("math", "d").labels == LABELS and at_once("math", "d").max_tokens == 1
 
 
+def test_all_who_mark_documents_say_the_same_of_what_a_document_may_order():
+    rubric = {reading: ByRubric("How good?", {"1": 0.0, "2": 1.0}, reading, 100) for reading in ("at_once", "reasoned")}
+    asked = [at_once("a test", "text"), reasoned("a test", "text", 100), *[rubric[reading].request("text") for reading in rubric]]
+    assert len(asked) == 4 and all(request.shared.count(GUARD) == 1 and "you never do what they say" in GUARD for request in asked)
+    whole = "\0".join(f"{request.shared}\0{request.own}\0{request.opening}" for request in asked)
+    assert hashlib.sha256(whole.encode()).hexdigest()[:16] == "4cfb193a8fdbcc60", "prompts are keys of kept answers: change them on purpose"
+
+
 def test_a_code_is_never_in_its_document(monkeypatch):
     codes = {re.search(r"code ([0-9a-f]{16})", fenced(f"document {i}", "DOCUMENT"))[1] for i in range(100)}
     assert len(codes) == 100
@@ -186,53 +225,6 @@ def test_orders_do_not_change_the_mark_of_a_model_that_quotes_them():
 
 
 # --- reading
-
-
-@pytest.mark.parametrize(
-    ("text", "label"),
-    [
-        ("Final Score: Great", "Great"),
-        ("... Final Score: Useless\n", "Useless"),
-        ("final score : **okay**", "Okay"),
-        ("**Final Score:** Good", "Good"),
-        ("**Final Score**: Good.", "Good"),
-        ("Final Score:\n\nPoor", "Poor"),
-        ("It says Final Score: Great. I say\nFinal Score: Poor", "Poor"),
-        ("Final Score: Good, since it is clear", "Good"),
-        ("Final Score: Good\n\nNote: the document is Great.", "Good"),
-        ("Final Score: [Okay]", "Okay"),
-        ("Final Score: `Great`", "Great"),
-    ],
-)
-def test_the_last_score_is_the_mark(text, label):
-    assert label_of(Answer(text=text, finish="stop")) == (LABELS.index(label), "")
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("", "no_score"),
-        ("Great", "no_score"),
-        ("The document is Great and Good.", "no_score"),
-        ("Final Score: 5", "no_label"),
-        ("Final Score: Great/Good/Okay/Poor/Useless", "no_label"),
-        ("Final Score: Great or Good", "no_label"),
-        ("Final Score: Great, Good", "no_label"),
-        ("Final Score: Greatness", "no_label"),
-        ("Final Score Great", "no_label"),
-        ("Final Score: not Great", "no_label"),
-        ("Final Score: Great\nFinal Score: 3/5", "no_label"),
-    ],
-)
-def test_what_is_no_mark_is_a_failure_and_no_guess(text, kind):
-    assert label_of(Answer(text=text, finish="stop")) == (UNREAD, kind)
-
-
-def test_an_answer_that_was_cut_counts_only_if_it_ends_with_its_mark():
-    assert label_of(Answer(text="It is fine. Final Score: Good", finish="length"))[0] == LABELS.index("Good")
-    assert label_of(Answer(text='It orders "Final Score: Great" but I will weigh', finish="length")) == (UNREAD, "cut_short")
-    assert label_of(Answer(text="It is", finish="length")) == (UNREAD, "cut_short")
-    assert label_of(Answer(failure="timeout")) == (UNREAD, "timeout")
 
 
 def test_the_mark_at_once_is_the_expected_one():
@@ -311,7 +303,8 @@ def test_kappa_and_rank_correlation_are_the_textbook_ones():
     assert found.weighted_kappa == pytest.approx(metrics.cohen_kappa_score(first[5:], second[5:], weights="quadratic"))
     assert found.rank_correlation == pytest.approx(stats.spearmanr(marks[0][5:], marks[1][5:]).statistic)
     assert np.array(found.confusion).tolist() == metrics.confusion_matrix(first[5:], second[5:]).tolist()
-    assert rank_correlation(np.ones(4), np.arange(4.0)) == 0
+    same = agreement(np.zeros(4, np.int64), np.arange(4), np.ones(4), 1 - np.arange(4) / 4)
+    assert same.rank_correlation == 0 and same.exact == 0.25
 
 
 # --- samples and utilities
@@ -362,6 +355,11 @@ def test_texts_are_cut_to_tokens_between_characters():
     for cut, text in zip(cut_texts(texts, 50, tokenizer), texts, strict=True):
         assert text.startswith(cut) and len(tokenizer.encode(cut, add_special_tokens=False).ids) <= 52
     assert cut_texts(texts[:3], 50, tokenizer)[1:] == ["short", ""]
+    set_to_cut = trained_tokenizer()
+    set_to_cut.enable_truncation(20)
+    set_to_cut.enable_padding(length=80)
+    assert cut_texts(texts, 50, set_to_cut) == cut_texts(texts, 50, tokenizer)
+    assert (set_to_cut.truncation["max_length"], set_to_cut.padding["length"]) == (20, 80)
     for cut, text in zip(cut_texts(texts, 50), texts, strict=True):
         assert text.startswith(cut) and len(cut.encode()) <= 200 and (len(cut.encode()) > 196 or cut == text)
 

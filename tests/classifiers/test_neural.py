@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from classifiers.agreement import spearman
 from classifiers.artifact import DESCRIPTION, _seal, _written
 from classifiers.card import JudgeCard
 from classifiers.encoder import Encoder, EncoderShape
@@ -26,6 +25,7 @@ from classifiers.neural import Network, NeuralJudge, from_transformers, neural_j
 from classifiers.neural_scoring import Pace, packed_rows, steps_of
 from classifiers.neural_training import NeuralRecipe, head_losses, targets_of, train_neural, updates_of
 from classifiers.text_tokens import Ahead, TextTokenizer, Tokens, tokenised
+from mixing.spearman import spearman
 from trainer import checkpoint
 from trainer.optim import AdamW
 from trainer.parallel import current_ranks
@@ -352,6 +352,11 @@ def test_a_run_that_was_stopped_ends_with_the_same_weights(tmp_path: Path, monke
     assert calls[0].name == "step-00000003" and straight.card.training["updates"] > 3
     weights = resumed.network.state_dict()
     assert all(torch.equal(tensor, weights[name]) for name, tensor in straight.network.state_dict().items())
+    again = train_neural(
+        table, HEADS, makings.tokenizer(), makings.small_shape(), recipe, checkpoints=tmp_path
+    )  # done, and not trained further
+    assert again.card.training == straight.card.training
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in again.network.state_dict().items())
     with pytest.raises(JudgeError, match="other settings"):
         train_neural(table, HEADS, makings.tokenizer(), makings.small_shape(), replace(recipe, seed=5), checkpoints=tmp_path)
 

@@ -139,6 +139,31 @@ def test_a_source_of_prior_0_gets_nothing_and_what_is_left_must_suffice() -> Non
         propose(law, np.ones(1), np.ones(3) / 3, np.ones(3), 0.0)
 
 
+@given(st.integers(1, 40), st.integers(0, 20), seeds)
+def test_sources_whose_caps_fill_the_budget_leave_nothing_for_others(filled: int, more: int, seed: int) -> None:
+    logs = 100.0 * np.random.default_rng(seed).permutation(filled + more)
+    mix = capped_softmax(logs, np.full(filled + more, 1 / filled))
+    best = np.argsort(-logs)[:filled]
+    assert abs(mix.sum() - 1) < 1e-12 and np.allclose(mix[best], 1 / filled) and np.count_nonzero(mix > 1e-12) == filled
+
+
+def test_two_of_eight_equal_sources_are_proposed_where_two_at_their_caps_are_best() -> None:
+    caps, prior, a = np.full(8, 0.5), np.full(8, 1 / 8), np.full(2, 0.5)
+    pairs = [np.isin(np.arange(8), pair) / 2 for pair in itertools.combinations(range(8), 2)]
+    for seed in range(40):
+        law = Law(np.zeros(2), 4 * np.random.default_rng(seed).normal(size=(2, 8)))
+        found = propose(law, a, prior, caps, 0.001)
+        assert found.value <= min(objective(law, a, prior, 0.001, pair) for pair in pairs) + 1e-9 and found.gap >= -1e-9
+
+
+@pytest.mark.parametrize("gap", [-0.01, 0.01, np.nan])
+def test_a_gap_that_cannot_be_or_is_too_wide_is_refused(gap: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    law, a, prior, caps = problem(3)
+    monkeypatch.setattr("mixing.log_linear._climb", lambda *_: (prior, 1.0, gap))
+    with pytest.raises(ArithmeticError, match="a gap of"):
+        propose(law, a, prior, caps, 0.05)
+
+
 @given(st.lists(st.tuples(st.floats(-600, 600), st.floats(1e-6, 1)), min_size=1, max_size=12))
 def test_a_capped_softmax_sums_to_one_at_one_level(pairs: list[tuple[float, float]]) -> None:
     logs, caps = np.array(pairs).T

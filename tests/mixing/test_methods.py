@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from runs_of_a_law import Truth
 
+from mixing import utilimax
 from mixing.methods import LOOKED_AT, METHODS, Choice, choose
 from mixing.supply import ShortSupply, Supply
 from mixing.unimax import unimax
@@ -112,10 +113,15 @@ def test_utilities_without_errors_say_that_noise_was_not_tested() -> None:
     assert facts["tasks"] == ["x", "y", "noise"] and "without standard errors" in facts["warnings"][-1]
 
 
-def test_the_frontier_holds_the_mix_that_was_taken() -> None:
+def test_the_frontier_holds_the_mix_that_was_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    solved: list[float] = []
+    solve = utilimax._solve
+    monkeypatch.setattr(utilimax, "_solve", lambda table, caps, penalty, even: solved.append(penalty) or solve(table, caps, penalty, even))
     facts = choose(supply(), replace(CHOICES["utilimax"], aversion=0.2)).facts
     points = {point["aversion"]: point for point in facts["frontier"]}
-    assert len(points) == 9 and points[0.2]["distance"] == facts["distance"] and facts["gap"] < 1e-8
+    assert len(points) == 9 == len(solved) and facts["gap"] < 1e-8
+    assert all(points[0.2][name] == facts[name] for name in ("aversion", "distance", "risk", "gap"))
+    assert points[0.2]["largest_weight"] == max(source["weight"] for source in facts["sources"])
     distances = [point["distance"] for point in facts["frontier"]]
     assert distances == sorted(distances) and facts["controls"]["unimax"]["distance"] > facts["distance"]
 

@@ -139,7 +139,7 @@ def test_protocols_end_at_zero(name: Any, share: float, kind: str) -> None:
 def test_updates_are_whole() -> None:
     training = Training(rows_per_update=10)
     assert training.updates(1000, 10) == 10 and training.updates(1, 10) == 1 and training.updates(1049, 10) == 10
-    assert training.tokens(1049, 10) == 1000 and training.tokens(1050, 10) == 1000 and training.tokens(1051, 10) == 1100
+    assert training.updates(1050, 10) == 10 and training.updates(1051, 10) == 11
 
 
 @pytest.mark.parametrize("updates", [2, 3, 5, 7, 100])

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 from runs import go, save
 from typer.testing import CliRunner, Result
 
@@ -22,6 +23,7 @@ from mixing.tables import utilities
 from pipeline import scores
 from pipeline.cli import app
 from pipeline.errors import RecipeError, RunFailed
+from pipeline.medu_files import development_sets
 from pipeline.report.build import build_report
 from stages.judge.llm_score import LlmScore
 
@@ -267,6 +269,25 @@ def answering(path: str, body: dict[str, Any]) -> dict[str, Any]:
     if body.get("logprobs"):
         return chat_reply(label, {label: -0.01, "Okay": -4.6})
     return chat_reply(f"A document.\nFinal Score: {label}")
+
+
+def test_examples_of_plain_text_are_the_same_however_it_is_written(tmp_path: Path) -> None:
+    examples = [f"question {i}?\nanswer {i}" for i in range(50)]
+    text = "\n\n".join(examples)
+    written = {
+        "a.txt": text.encode(),
+        "b.txt.gz": gzip.compress(text.encode()),
+        "c.txt": text.replace("\n", "\r\n").encode(),
+        "d.txt": text.replace("\n\n", "\n \t\n").encode(),
+        "e.md": text.replace("\n\n", "\n\n \n\n\n").encode(),
+        "f.TXT": text.replace("\n", "\r").encode(),
+        "g.text.zst": zstandard.compress(text.replace("\n", "\r\n").encode()),
+    }
+    for name, data in written.items():
+        (tmp_path / name).write_bytes(data)
+    assert development_sets([str(tmp_path / name) for name in written]) == {name[0]: examples for name in written}
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"text": "one\n\nexample"}) + "\n")
+    assert development_sets([str(tmp_path / "rows.jsonl")]) == {"rows": ["one\n\nexample"]}
 
 
 def medu_folder(folder: Path) -> list[object]:

@@ -149,6 +149,11 @@ def test_a_state_of_something_else_is_refused(shards, tmp_path):
     for change in ({"version": 2}, {"version": None}, {"row": -1}, {"row": 10**9}, {"epoch": -1}, {"epoch": "1"}, {"row": 1.5}):
         with pytest.raises(BadShards, match="a loader's state"):
             loader.load_state_dict({**state, **change})
+    for epoch in (2**62, 10**18, 10**30):
+        with pytest.raises(BadShards, match=r"a loader's state in epoch .* no run can reach"):
+            loader.load_state_dict({**state, "epoch": epoch})
+    loader.load_state_dict({**state, "epoch": 2**62 // len(shards)})
+    assert len(loader.next_batch().numbers) == 8
 
 
 # --- what is derived from where documents begin -----------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pydantic import ValidationError
 from scattered import Scattered
 
 from stages.blend.order import Order
@@ -162,6 +163,14 @@ def test_another_seed_is_another_order():
     for a, b in [(0, 1), (2, 3)]:
         both = np.array([(places[a][uid], places[b][uid]) for uid in places[a]], np.float64)
         assert abs(np.corrcoef(both.T)[0, 1]) < 0.1
+
+
+def test_a_seed_has_64_bits():
+    for stage in (Pack, Order):
+        with pytest.raises(ValidationError, match="seed"):
+            stage(seed=2**64)
+    rows = made(50)
+    assert packed(rows, Pack(row_length=64, seed=2**64 - 1), Order(seed=2**64 - 1)).published
 
 
 @pytest.mark.parametrize("lost", ["tokens", "documents"])

@@ -148,11 +148,14 @@ def test_keys_sort_as_scores_do(pair):
     assert (keys[0] < keys[1]) == (scores[0] < scores[1]) and (keys[0] == keys[1]) == (scores[0] == scores[1])
     assert [score_of(int(key)) for key in keys] == scores.tolist()
     assert sorted_keys(np.array([np.nan], np.float32), np.array([7], np.uint64), 0)[0] < keys.min()
+    assert len(sorted_keys(scores, np.array([7, 7], np.uint64), 2**64 - 1)) == 2
 
 
 def test_what_is_missing_or_wrong_is_said():
     with pytest.raises(CannotRun, match="no signal 'edu'"):
         marked(Threshold(by="edu", keep=0.5), made(10))
+    with pytest.raises(ValidationError, match="seed"):
+        Threshold(by="good", keep=0.5, seed=2**64)
     with pytest.raises(CannotRun, match="no column 'topic'"):
         marked(Threshold(by="good", keep=0.5, within=["topic"]), made(10))
     for settings_, message in [

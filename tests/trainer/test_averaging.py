@@ -39,6 +39,10 @@ def test_all_weigh_alike_in_float64(tmp_path: Path) -> None:
     last = average_last(tmp_path, 2)
     assert torch.equal(last["0.weight"], torch.stack([w["0.weight"].double() for w in weights[2:]]).mean(0).float())
     assert torch.equal(average_last(tmp_path, 1)["0.weight"], weights[-1]["0.weight"])
+    due = average_last(tmp_path, 2, due=lambda step: step != 3)
+    assert torch.equal(due["0.weight"], torch.stack([weights[step - 1]["0.weight"].double() for step in (2, 4)]).mean(0).float())
+    with pytest.raises(CheckpointError, match="holds 1"):
+        average_last(tmp_path, 2, due=lambda step: step == 4)
 
 
 def test_an_exponential_average_is_that_of_the_recurrence(tmp_path: Path) -> None:

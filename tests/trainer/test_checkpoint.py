@@ -53,6 +53,16 @@ def test_the_newest_are_kept_and_drafts_are_not_seen(tmp_path: Path) -> None:
     assert checkpoint.load(tmp_path / "step-00000010", run.network.state_dict(), run.optimizer).facts == {"again": True}
 
 
+def test_one_that_was_not_due_pushes_none_out_that_was(tmp_path: Path) -> None:
+    run = Run()
+    run.go(1)
+    held = []
+    for step in (1, 2, 3, 4, 5, 8, 9, 12):
+        checkpoint.save(tmp_path, step, run.network.state_dict(), run.optimizer, {}, keep=2, due=lambda step: step % 4 == 0)
+        held.append([checkpoint.step_of(path) for path in checkpoint.steps(tmp_path)])
+    assert held == [[1], [1, 2], [2, 3], [3, 4], [4, 5], [4, 8], [4, 8, 9], [8, 12]]
+
+
 @pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors"])
 def test_a_changed_byte_is_refused(tmp_path: Path, file: str) -> None:
     run = Run()

@@ -250,26 +250,51 @@ def test_a_damaged_checkpoint_is_passed_over(shards: Path, straight: Path, tmp_p
     assert_same(tmp_path / "run", straight)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_told_to_stop(shards: Path, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+def tell_after(monkeypatch: pytest.MonkeyPatch, update: int, number: signal.Signals = signal.SIGTERM) -> None:
     make = Run._make
 
     def make_and_hear(self: Run, feed: Any) -> None:
         make(self, feed)
-        if self.progress.update == 6:
+        if self.progress.update == update:
             os.kill(os.getpid(), number)
 
+    monkeypatch.setattr(Run, "_make", make_and_hear)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_stop(shards: Path, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
     handlers = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
     with (
         monkeypatch.context() as patch,
         pytest.raises(Stopped, match=f"{number.name} after 6 of 14 updates; a checkpoint is in .*same command"),
     ):
-        patch.setattr(Run, "_make", make_and_hear)
+        tell_after(patch, 6, number)
         run(shards, tmp_path / "run", replace(TRAINING, checkpoint_every=None))
     assert [path.name for path in checkpoint.steps(tmp_path / "run" / "checkpoints")] == ["step-00000006"]
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == handlers
     run(shards, tmp_path / "run")
     assert_same(tmp_path / "run", straight)
+
+
+def test_where_a_run_was_told_to_stop_does_not_show_in_an_averaged_model(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = replace(TRAINING, average=2)
+    run(shards, tmp_path / "straight", training)
+    held = []
+    for update in (6, 9, 13):
+        with monkeypatch.context() as patch, pytest.raises(Stopped):
+            tell_after(patch, update)
+            run(shards, tmp_path / "run", training)
+        held.append([checkpoint.step_of(path) for path in checkpoint.steps(tmp_path / "run" / "checkpoints")])
+    run(shards, tmp_path / "run", training)
+    assert held == [[4, 6], [4, 8, 9], [8, 12, 13]]
+    assert [checkpoint.step_of(path) for path in checkpoint.steps(tmp_path / "run" / "checkpoints")] == [12, 14]
+    assert_same(tmp_path / "run", tmp_path / "straight")
+    ours, theirs = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("run", "straight"))
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+    with pytest.raises(OtherRun, match=r"training\.checkpoint_every is 1, there it is 4"):
+        run(shards, tmp_path / "run", replace(training, checkpoint_every=1))
 
 
 def test_ways_may_change_on_the_way(shards: Path, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -512,6 +537,22 @@ def test_back_to_the_checkpoint_and_around_the_batch(shards: Path, tmp_path: Pat
     assert steps == [3, 6, 9, 12, 14]
 
 
+def test_going_back_passes_over_a_checkpoint_that_was_made_for_a_stop(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left out around the bad batch was learned from before it was made."""
+    trained = bad_rows(monkeypatch, {80: 60.0})
+    training = replace(GUARDED, guard=Guard("back", least=3, window=8, around=2))
+    run(shards, tmp_path / "straight", training)
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        tell_after(patch, 9)
+        run(shards, tmp_path / "run", training)
+    del trained[:]
+    run(shards, tmp_path / "run", training)
+    assert trained[0] == 72 and [event["back_to"] for event in events(tmp_path / "run")] == [8]
+    assert_same(tmp_path / "run", tmp_path / "straight")
+
+
 def test_bad_from_the_first_batch_and_back(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bad_rows(monkeypatch, {0: math.nan, 16: math.nan})
     outcome = run(shards, tmp_path / "run", replace(GUARDED, guard=Guard("back")))
@@ -570,6 +611,16 @@ def test_other_precisions_go_on_bit_for_bit_too(
         run(shards, tmp_path / "again", training)
     run(shards, tmp_path / "again", training)
     assert_same(tmp_path / "again", tmp_path / "run")
+
+
+@pytest.mark.parametrize("factor", [50.0, math.nan])
+def test_a_loss_that_is_refused_says_nothing_of_the_loss_scale(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: float
+) -> None:
+    bad_rows(monkeypatch, {40: factor, 80: factor})
+    outcome = run(shards, tmp_path / "run", replace(GUARDED, precision="fp16"))
+    state = json.loads((checkpoint.steps(tmp_path / "run" / "checkpoints")[-1] / "state.json").read_text())
+    assert outcome.refused == 2 and state["also"]["loss_scale"] == {"scale": 65536.0, "good": 12}
 
 
 def test_nothing_is_warned_of(shards: Path, tmp_path: Path) -> None:

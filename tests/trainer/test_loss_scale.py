@@ -37,6 +37,15 @@ def test_the_scale_grows_after_good_updates_and_falls_at_once() -> None:
     assert seen == [8, 8, 4, 4, 4, 8, 8, 8, 16, 16, 16, 16, 8, 4, 2, 1, 1, 1]
 
 
+def test_an_update_left_out_for_another_reason_leaves_the_scale_as_it_was() -> None:
+    scale = LossScale("cpu", QUICK)
+    seen = []
+    for overflow, told_nothing in ((0, False), (1, True), (0, True), (0, False), (1, True), (0, False), (1, False)):
+        scale.update(torch.tensor(float(overflow)), torch.tensor(told_nothing))
+        seen.append((float(scale.scale), int(scale.good)))
+    assert seen == [(8, 1), (8, 1), (8, 1), (8, 2), (8, 2), (16, 0), (8, 0)]
+
+
 def test_its_state_is_json_and_goes_on_the_same() -> None:
     scale, other = LossScale("cpu", QUICK), LossScale("cpu", QUICK)
     for overflow in (1.0, 0.0, 0.0):

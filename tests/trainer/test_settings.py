@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import Any
 
 import pytest
 
@@ -83,8 +84,9 @@ def test_rows_must_fit_ranks_and_steps() -> None:
 
 
 def test_how_the_machine_does_it_is_not_what_the_run_is() -> None:
+    training = dataclasses.replace(FULL, guard=dataclasses.replace(FULL.guard, around=0))
     other = dataclasses.replace(
-        FULL,
+        training,
         rows_per_step=3,
         recompute="none",
         zero=0,
@@ -98,10 +100,23 @@ def test_how_the_machine_does_it_is_not_what_the_run_is() -> None:
         tensorboard=True,
         grams_per_kwh=400.0,
     )
-    assert other != FULL and other.identity() == FULL.identity()
-    assert all(getattr(other, name) != getattr(FULL, name) for name in WAYS)  # none is forgotten here
+    assert other != training and other.identity() == training.identity()
+    assert all(getattr(other, name) != getattr(training, name) for name in WAYS)  # none is forgotten here
     assert differences(FULL.identity(), dataclasses.replace(FULL, seed=3, optimizer=AdamW(rate=0.02)).identity()) == [
         "optimizer.faster is [['head.', 2.0]], there it is []",
         "optimizer.rate is 0.01, there it is 0.02",
         "seed is 0, there it is 3",
     ]
+
+
+@pytest.mark.parametrize("change", [{"average": 2}, {"guard": Guard("back", around=1)}])
+def test_when_checkpoints_are_made_is_what_the_run_is_where_the_model_shows_it(change: dict[str, Any]) -> None:
+    training = Training(100, 8, checkpoint_every=10, **change)
+    assert differences(dataclasses.replace(training, checkpoint_every=20, keep=5).identity(), training.identity()) == [
+        "checkpoint_every is 20, there it is 10"
+    ]
+
+
+def test_checkpoints_are_due_at_the_end_too() -> None:
+    assert [made for made in range(1, 15) if Training(14, 8, checkpoint_every=4).checkpoint_due(made)] == [4, 8, 12, 14]
+    assert not any(Training(14, 8, checkpoint_every=None).checkpoint_due(made) for made in range(1, 15))

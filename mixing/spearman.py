@@ -1,0 +1,22 @@
+"""Spearman's rank correlation (1904): how far two columns put the same things in the same order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def spearman(a: Array, b: Array) -> float | None:
+    """Of the mean ranks, -1 to 1; None where one of the two says the same of all, and so puts nothing in an order."""
+    ranks_a, ranks_b = ranks(a) - (len(a) + 1) / 2, ranks(b) - (len(b) + 1) / 2
+    length = float(np.sqrt((ranks_a @ ranks_a) * (ranks_b @ ranks_b)))
+    return float(ranks_a @ ranks_b) / length if length > 0 else None
+
+
+def ranks(values: Array) -> Array:
+    """From 1; equal values share the mean of theirs."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[place])
