@@ -1,4 +1,5 @@
-"""What a run is loud about: stages that took more than they say they would, documents that broke a stage, sources that are damaged or empty."""
+"""What a run is loud about: stages that took more than they say they would, documents that broke a stage, sources that are
+damaged or empty, and which of their files are the cause."""
 
 from __future__ import annotations
 
@@ -15,7 +16,11 @@ def alarms(plan: Plan, account: Account, ended: bool) -> list[str]:
             continue
         read = account.total(name)
         if read.quarantined:
-            found.append(f"{name}: {read.quarantined:,} damaged record{'s' if read.quarantined > 1 else ''} in its files")
+            where = read.faults.of_damage()
+            found.append(
+                f"{name}: {read.quarantined:,} damaged record{'s' if read.quarantined > 1 else ''} in its files{where and ': '}{where}"
+            )
+        found += [f"{name}: {remark}" for remark in read.faults.of_remarks()]
         if read.kept == 0:
             found.append(f"{name} gave no documents")
     return found

@@ -40,8 +40,9 @@ Scheduler = Annotated[
     ),
 ]
 Cluster = Annotated[str | None, typer.Option("--cluster", help="YAML that describes a cluster for dask-jobqueue")]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="only so many documents of each source, with an estimate for the whole")]
-Sample = Annotated[str | None, typer.Option("--sample", help="only such a share of the input, such as 1%, with an estimate for the whole")]
+ASIDE = "into OUT-sample, with an estimate for the whole"
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help=f"only so many documents of each source, {ASIDE}")]
+Sample = Annotated[str | None, typer.Option("--sample", help=f"only such a share of the input, such as 1%, {ASIDE}")]
 Strict = Annotated[bool, typer.Option("--strict", help="alarms are errors (exit code 3)")]
 
 
@@ -77,7 +78,7 @@ def run_command(
     from pipeline import recipe as recipes
     from pipeline.cluster import Where
     from pipeline.estimate import estimate, share_of
-    from pipeline.leg_tasks import Portion
+    from pipeline.portion import Portion
     from pipeline.progress import face_for, final_table
     from pipeline.run import run
 

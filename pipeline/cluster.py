@@ -74,6 +74,7 @@ def connected(where: Where, recipe: Path) -> Iterator[Any]:
         "distributed.core",
         "distributed.comm",
         "tornado.application",
+        "asyncio",  # a worker that is stopped while it starts
     ):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     with dask.config.set(settings), contextlib.ExitStack() as stack:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.errors import NotConserved
+from pipeline.faults import Faults
 
 
 @dataclass
@@ -21,6 +22,7 @@ class Count:
     bytes_in: int = 0
     bytes_out: int = 0
     text_bytes: int = 0  # UTF-8 of the texts that stay; before extraction there are none
+    faults: Faults = field(default_factory=Faults)  # of a reader's files: for alarms, and no part of the record
 
     def add(self, other: Count) -> None:
         self.docs_in += other.docs_in
@@ -31,6 +33,7 @@ class Count:
         self.bytes_in += other.bytes_in
         self.bytes_out += other.bytes_out
         self.text_bytes += other.text_bytes
+        self.faults.add(other.faults)
 
     def plain(self) -> dict[str, Any]:
         return {
@@ -46,7 +49,7 @@ class Count:
 
     @classmethod
     def from_plain(cls, data: dict[str, Any]) -> Count:
-        return cls(**{**data, "dropped": Counter(data["dropped"])})
+        return cls(**{**data, "dropped": Counter(data["dropped"]), "faults": Faults.from_plain(data.get("faults", {}))})
 
     def check(self, what: str) -> None:
         """in = kept + dropped + quarantined, or the run stops."""

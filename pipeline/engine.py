@@ -34,6 +34,8 @@ class Watcher(Protocol):
 
     def connected(self, dashboard: str | None, workers: int) -> None: ...
 
+    def stopping(self) -> None: ...
+
     def note(self, message: str) -> None: ...
 
 
@@ -56,6 +58,7 @@ class Engine:
         self.where = where
         self.watcher = watcher
         self.worked = 0
+        self.start_seconds = 0.0  # until workers were ready
         self._along: list[Task] = []
         self._stack = contextlib.ExitStack()
         self._client: Any = None
@@ -65,6 +68,8 @@ class Engine:
 
     def __exit__(self, *error: Any) -> None:
         self.journal.flush()
+        if isinstance(error[1], KeyboardInterrupt) and self._client is not None:
+            self.watcher.stopping()
         self._stack.close()
 
     @property
@@ -78,8 +83,9 @@ class Engine:
                     self._client.wait_for_workers(1, timeout=600)
                 if ready is not None:
                     ready.result()
-            if self.before_workers is None and time.monotonic() - start > SLOW_START:
-                self.watcher.note(f"workers were ready after {time.monotonic() - start:.0f} s; the next run finds kernels and tables made")
+            self.start_seconds = time.monotonic() - start
+            if self.before_workers is None and self.start_seconds > SLOW_START:
+                self.watcher.note(f"workers were ready after {self.start_seconds:.0f} s; the next run finds kernels and tables made")
             self.watcher.connected(getattr(self._client, "dashboard_link", None), self.slots)
         return self._client
 
@@ -87,6 +93,15 @@ class Engine:
     def slots(self) -> int:
         """How many tasks the workers can do at once."""
         return max(1, len(self._client.nthreads())) if self._client is not None else self.where.count
+
+    @property
+    def limit(self) -> str:
+        """What to look at where workers die: the limit of their memory, if somebody gave one."""
+        return (
+            ""
+            if self.where.memory == "auto"
+            else f"; its limit of {self.where.memory} (--memory, or `memory` in the recipe) may be too low"
+        )
 
     def has_gpus(self) -> bool:
         """Does any worker say that it has one? Where none does, stages find what there is, or say what is missing."""
@@ -157,10 +172,9 @@ class Engine:
             error = future.exception() if future.status == "error" else None
             if isinstance(error, KilledWorker):
                 if careful:
-                    raise RunFailed(f"{group[0]['node']}: part {group[0]['key']} killed its worker again and again")
-                self.watcher.note(
-                    f"a worker died over {group[0]['node']}, {group[0]['key']}{f' and {len(group) - 1} more' if len(group) > 1 else ''}; trying again with care"
-                )
+                    raise RunFailed(f"{group[0]['node']}: part {group[0]['key']} killed its worker again and again{self.limit}")
+                more = f" and {len(group) - 1} more" if len(group) > 1 else ""
+                self.watcher.note(f"a worker died over {group[0]['node']}, {group[0]['key']}{more}; trying again with care")
                 groups.extendleft(([task], True) for task in reversed(group))
             elif error is not None:
                 raise RunFailed(f"{group[0]['node']}: {type(error).__name__}: {error}") from error

@@ -33,12 +33,13 @@ class NotConserved(GristmillError):
 
 def in_words(error: OSError, where: str | None = None) -> str:
     """What the system said, with what to do about it; `where` serves if the error names no file."""
-    named = error.filename or where
+    bare = isinstance(error, FileNotFoundError) and error.errno is None  # as pyarrow and fsspec raise it: with the path alone
+    named = (str(error) if bare else error.filename) or where
     at = f"{named}: " if named else ""
     if error.errno == errno.ENOSPC:
         return f"{at}the disk is full; make room and run the same command again: what is finished is kept"
     if error.errno == errno.EDQUOT:
         return f"{at}the disk quota is used up; make room and run the same command again"
-    if error.errno == errno.ENOENT and "/legs/" in at:
+    if (bare or error.errno == errno.ENOENT) and "/legs/" in at:
         return f"{at}this file of the run is gone, as `gristmill clean --legs` removes them; the run's recipe makes them again"
-    return f"{at}{error.strerror or error}"
+    return f"{at}{'No such file or directory' if bare else error.strerror or error}"

@@ -20,6 +20,9 @@ def share_of(text: str) -> float:
     return share
 
 
+USUAL_START = 3.0  # seconds until workers are ready; whatever it took above them was for kernels, which are compiled once
+
+
 @dataclass(frozen=True)
 class Estimate:
     """Time, disk, memory and money for the whole."""
@@ -45,13 +48,15 @@ class Estimate:
 
 
 def estimate(record: dict[str, Any], workers: int) -> Estimate:
-    """Scale a partial run up by the bytes it read. Start-up is not scaled: only the seconds of the stages are."""
+    """Scale a partial run up by the bytes it read. Start-up is not scaled: only the seconds of the stages are. What was compiled on the way
+    will not be again."""
     readers = [e for e in record["stages"] if e["kind"] == "read"]
     read, whole = sum(e["bytes_in"] for e in readers), sum(i["bytes"] for i in record["inputs"].values())
     share = min(1.0, read / whole) if whole and read else 1.0
     last = record["stages"][-1]
     price = record.get("cost")
-    fixed = max(0.0, record["seconds"] - sum(e["seconds"] for e in record["stages"]) / workers)
+    compiling = max(0.0, record["start"]["seconds"] - USUAL_START)
+    fixed = max(0.0, record["seconds"] - compiling - sum(e["seconds"] for e in record["stages"]) / workers)
     return Estimate(
         share,
         round(sum(e["kept"] for e in readers) / share),

@@ -71,6 +71,7 @@ class Cluster:
     kept: str
     size: int
     dropped: list[str]
+    kept_url: str | None = None
 
 
 @dataclass(frozen=True)
@@ -221,7 +222,7 @@ def follow(folder: Folder, run: Run, legs: list[dict[str, Any]], uid: int, key: 
             rows[leg["leg"], part["key"]] = rows[home, part["key"]] = row
             pass_through(folder, run, leg, part, row, story)
             if part.get("from"):  # a global stage
-                story.clusters += cluster_of(folder, leg, story)
+                story.clusters += cluster_of(folder, legs, leg, story)
             break
     for stage, reject in rejected(folder, run, pads.field("uid") == pa.scalar(uid, pa.uint64()), key):
         if not story.passages:
@@ -313,7 +314,7 @@ def written(folder: Folder, run: Run, leg: Mapping[str, Any], part: Mapping[str,
             yield Written(sink, file, int(found[0]))
 
 
-def cluster_of(folder: Folder, leg: Mapping[str, Any], story: Story) -> list[Cluster]:
+def cluster_of(folder: Folder, legs: list[dict[str, Any]], leg: Mapping[str, Any], story: Story) -> list[Cluster]:
     """The documents that went with this one, where a detail names the one that stayed by its uid in hex."""
     last = story.verdicts[-1]
     named = [word.strip(".,;:()[]") for word in (last.detail or "").split()]
@@ -329,7 +330,20 @@ def cluster_of(folder: Folder, leg: Mapping[str, Any], story: Story) -> list[Clu
         for row in folder.rows(part["files"]["verdicts"], ["uid", "reason"], naming):
             dropped.append(f"{row['uid']:016x}")
             reason = row["reason"]
-    return [Cluster(leg["leg"], reason, kept, len(dropped) + 1, sorted(dropped)[:SHOWN])] if dropped else []
+    if not dropped:
+        return []
+    url = story.url if kept == story.uid else url_of(folder, legs, leg, int(kept, 16))
+    return [Cluster(leg["leg"], reason, kept, len(dropped) + 1, sorted(dropped)[:SHOWN], url)]
+
+
+def url_of(folder: Folder, legs: list[dict[str, Any]], leg: Mapping[str, Any], uid: int) -> str | None:
+    """The url of a document beside which a global stage laid something."""
+    homes = {(part.get("from"), part["key"]) for part in leg["parts"]}
+    for part in (part for home in legs for part in home["parts"] if (home["leg"], part["key"]) in homes):
+        if "documents" in part["files"]:
+            for row in folder.rows(part["files"]["documents"], ["url"], pads.field("uid") == pa.scalar(uid, pa.uint64()), 1):
+                return None if row.get("url") is None else str(row["url"])
+    return None
 
 
 def is_hex(word: str) -> bool:
@@ -353,7 +367,8 @@ def render_history(story: Story) -> RenderableType:
     for cluster in story.clusters:
         more = f" and {cluster.size - 1 - len(cluster.dropped):,} more" if cluster.size - 1 > len(cluster.dropped) else ""
         parts += [Text(), Text(f"Cluster of {cluster.size:,} ({one_line(cluster.stage)}: {one_line(cluster.reason)})", style="bold")]
-        parts += [Text(f"kept {cluster.kept}; dropped {', '.join(cluster.dropped)}{more}")]
+        url = f" ({one_line(cluster.kept_url)})" if cluster.kept_url else ""
+        parts += [Text(f"kept {cluster.kept}{url}; dropped {', '.join(cluster.dropped)}{more}")]
     if story.written:
         rows = ((one.stage, one.file, "?" if one.row is None else one.row) for one in story.written)
         parts += [Text(), grid("Written to", ("stage", "file", "row"), rows, 3)]
@@ -378,4 +393,6 @@ def passage_row(passage: Passage) -> Sequence[object]:
 
 
 def signal_text(value: object) -> str:
+    if isinstance(value, bytes):  # packed numbers, such as the ids of tokens
+        return f"{len(value):,} bytes"
     return f"{value:.6g}" if isinstance(value, float) else json.dumps(value, default=str)

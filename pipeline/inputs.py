@@ -1,5 +1,6 @@
 """The input files of a source: found, identified by content, split where they are large, grouped where they are small.
 
+Files of a run are no inputs of the next: what lies in a run's folder counts only where a path leads into that folder by name.
 Groups are cut where the hash of a path says so, not by counting: one file more changes the group it falls into and no other.
 """
 
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import glob as globbing
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -76,7 +77,12 @@ def files_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) ->
         if any(c in path for c in "*?[") and not fs.exists(path):
             root = _fixed_part(path)
             found = fs.glob(path, detail=True)
-            chosen = {name: facts for name, facts in found.items() if facts["type"] != "directory"}
+            named = named_by_glob(path)
+            matching = {name: facts for name, facts in found.items() if facts["type"] != "directory"}
+            runs = runs_above(matching, root, fs.exists)
+            chosen = {name: facts for name, facts in matching.items() if name not in runs or named & set(_steps_below(runs[name], name))}
+            if matching and not chosen:
+                raise RecipeError(f"{who}: {address}: only files of runs match ({min(runs.values())}); name the folder in it that is meant")
             if not chosen:
                 raise RecipeError(f"{who}: {address}: nothing matches" + ("" if fs.exists(root) else f" (there is no folder {root})"))
         elif fs.isdir(path):
@@ -84,7 +90,17 @@ def files_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) ->
             if "file" in fs.protocol and not _readable(root):
                 raise RecipeError(f"{who}: {address}: the folder may not be read (permission denied)")
             found = fs.find(path, detail=True)
-            chosen = {name: facts for name, facts in found.items() if not suffixes or name.lower().endswith(suffixes)}
+            if is_run(root, found.__contains__):
+                raise RecipeError(
+                    f"{who}: {address}: this is the folder of a run; name the folder in it that is meant, such as {address.rstrip('/')}/write"
+                )
+            matching = {name: facts for name, facts in found.items() if not suffixes or name.lower().endswith(suffixes)}
+            runs = runs_above(matching, root, found.__contains__)
+            chosen = {name: facts for name, facts in matching.items() if name not in runs}
+            if matching and not chosen:
+                raise RecipeError(
+                    f"{who}: {address}: the folder has files of runs alone ({min(runs.values())}); name the folder in it that is meant"
+                )
             if not chosen:
                 raise RecipeError(
                     f"{who}: {address}: the folder has no file that ends in {', '.join(suffixes)}"
@@ -110,6 +126,36 @@ def files_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) ->
     ]
 
 
+def runs_above(names: Iterable[str], root: str, exists: Callable[[str], bool]) -> dict[str, str]:
+    """Of the files that lie in the folder of a run below `root`: that folder."""
+    run_at: dict[str, str] = {root: ""}
+
+    def run_of(folder: str) -> str:
+        above = folder.rpartition("/")[0]
+        if folder not in run_at:
+            run_at[folder] = (run_of(above) if above != folder else "") or (folder if is_run(folder, exists) else "")
+        return run_at[folder]
+
+    found = {name: run_of(name.rpartition("/")[0]) for name in names}
+    return {name: run for name, run in found.items() if run}
+
+
+def is_run(folder: str, exists: Callable[[str], bool]) -> bool:
+    """Has a run left its records in a folder?"""
+    return exists(f"{folder}/run.json") and exists(f"{folder}/{REMEMBERED}")
+
+
+def named_by_glob(path: str) -> set[str]:
+    """The folders that a glob names in full behind its first wildcard."""
+    steps = path.split("/")[:-1]
+    first = next((i for i, step in enumerate(steps) if globbing.has_magic(step)), len(steps))
+    return {step for step in steps[first:] if step and not globbing.has_magic(step)}
+
+
+def _steps_below(folder: str, name: str) -> list[str]:
+    return name[len(folder) :].split("/")[1:-1]
+
+
 def _readable(folder: str) -> bool:
     import os
 
@@ -127,7 +173,9 @@ def _fixed_part(path: str) -> str:
 
 
 def with_contents(files: list[InputFile], store: Store, who: str, remember: bool = True) -> list[InputFile]:
-    """The files with the hash of their contents. A hash is remembered while size and stamp stay; object stores' etags serve as they are."""
+    """The files with the hash of their contents, less what the run itself has written. A hash is remembered while size and stamp stay; object
+    stores' etags serve as they are."""
+    files = not_in(store, files, who)
     remembered: dict[str, list[Any]] = store.read_json(REMEMBERED) or {}
 
     def hashed(file: InputFile) -> InputFile:
@@ -146,6 +194,21 @@ def with_contents(files: list[InputFile], store: Store, who: str, remember: bool
     if remember and any(remembered.get(a) != facts for a, facts in fresh.items()):
         store.write(REMEMBERED, json.dumps(remembered | fresh).encode())
     return done
+
+
+def not_in(store: Store, files: list[InputFile], who: str) -> list[InputFile]:
+    """The files outside the folder of the run that is to read them: else each run would read what the one before it wrote."""
+    own = f"{store.root}/"
+    outside = [file for file in files if not without_protocol(file.address).startswith(own)]
+    if files and not outside:
+        raise RecipeError(
+            f"sources.{who}: {files[0].address} is of the run in {store.address} itself; choose another --out, or other inputs"
+        )
+    return outside
+
+
+def without_protocol(address: str) -> str:
+    return address.partition("://")[2] or address
 
 
 def _content_hash(file: InputFile, who: str) -> str:

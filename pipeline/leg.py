@@ -25,11 +25,13 @@ import pyarrow.parquet as pq
 from pipeline import registry
 from pipeline.counts import Count, check_chain
 from pipeline.errors import RunFailed
+from pipeline.faults import Faults
 from pipeline.inputs import open_input
 from pipeline.parts import ROW, new_part, read_part, text_length, with_text_lengths
 from pipeline.rejects import Rejects
 from pipeline.slowest import Slowest
 from pipeline.store import Store
+from pipeline.words import one_line
 from pipeline.writing import PartWriter, part_writers, write_table
 from stages.documents import rebatch
 from stages.stage import CannotRun, Map, NoSuchSignal, Origin, Reader, Rewrite, Sink, Verdict, with_columns
@@ -64,6 +66,7 @@ class _Grinding:
         self.source: str = task["source"]
         self.stages = [cast(Map, registry.build(spec)) for spec in task["stages"]]
         self.counts = {name: Count() for name in ([self.source] if task["reader"] else []) + [s.called for s in self.stages]}
+        self.faults = Faults()
         self.log: list[str] = []
         self.file_name = file_name = f"{task['key']}.{task['task'][:8]}"
         self.rejects = Rejects(self.store, file_name, self.source, task["rejects"], writers)
@@ -91,6 +94,8 @@ class _Grinding:
                 files[f"sink/{name}"] = facts
         files |= self.rejects.close()
         counts = {name: count.plain() for name, count in self.counts.items()}
+        if self.faults.by_file:
+            counts[self.source]["faults"] = self.faults.plain()
         arrived = None if self.task["part"] is None else int(self.task["part"]["kept"])
         written = self.documents.rows if self.task["documents"] and not self.task["beside"] else None
         check_chain(counts, list(self.counts), arrived, written, f"{self.task['leg']}, part {self.task['key']}")
@@ -155,6 +160,8 @@ class _Grinding:
                     count.bytes_out += documents.nbytes
                     count.text_bytes += text_length(documents)
                     self.log += [f"{self.source}: {d}" for d in reading.damaged]
+                    self.log += [one_line(f"{self.source}: {origin.path}: {remark}") for remark in reading.remarks]
+                    self.faults.note(origin, reading)
                     self.rejects.unread(self.source, reading)
                     count.seconds += time.perf_counter() - start
                     yield from rebatch([documents], self.task["batch_bytes"])

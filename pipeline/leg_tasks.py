@@ -3,74 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, cast
-
-import xxhash
+from typing import Any
 
 from pipeline import fingerprint
 from pipeline.errors import RecipeError
-from pipeline.inputs import InputFile, Span, contents_of, cut_into_parts, find_files, key_of, with_contents
+from pipeline.inputs import contents_of, key_of
 from pipeline.leg import Task
 from pipeline.measures import measured_again, seen_by, texts_kept
 from pipeline.parts import Part, identity
 from pipeline.plan import Leg
-from pipeline.recipe import Parts, Recipe, Source
+from pipeline.portion import Inputs
+from pipeline.recipe import Recipe
 from pipeline.store import Store
-from stages.stage import Reader
-
-SAMPLE_PART_BYTES = 8 << 20
-
-
-@dataclass(frozen=True)
-class Portion:
-    """How much of the inputs to take: all of them, unless one is trying things out."""
-
-    documents: int | None = None  # at most so many of each source
-    share: float | None = None  # or about this share of its bytes
-
-    @property
-    def whole(self) -> bool:
-        return self.documents is None and self.share is None
-
-    def parts(self, parts: Parts) -> Parts:
-        return parts if self.whole else parts.model_copy(update={"max_bytes": min(parts.max_bytes, SAMPLE_PART_BYTES), "files": 1})
-
-    def choose(self, source: str, cut: list[list[Span]], workers: int) -> list[tuple[list[Span], int | None]]:
-        """Spans to read and how many documents of each at most; chosen by hash, so that it is a fair sample."""
-        if self.whole:
-            return [(spans, None) for spans in cut]
-        by_hash = sorted(cut, key=lambda spans: xxhash.xxh3_64_intdigest(key_of(source, spans).encode()))
-        if self.share is not None:
-            return [(spans, None) for spans in by_hash[: max(1, round(self.share * len(by_hash)))]]
-        assert self.documents is not None
-        few = by_hash[: max(1, min(2 * workers, self.documents, len(by_hash)))]
-        each, more = divmod(self.documents, len(few))
-        return [(spans, each + (i < more)) for i, spans in enumerate(few) if each + (i < more)]
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """The files of a source, found once, and how they are cut."""
-
-    source: Source
-    files: tuple[InputFile, ...]
-    parts: tuple[tuple[list[Span], int | None], ...]
-
-    @property
-    def bytes(self) -> int:
-        return sum(f.size for f in self.files)
-
-
-def find_inputs(recipe: Recipe, store: Store, portion: Portion, workers: int, remember: bool = True) -> dict[str, Inputs]:
-    """The inputs of every source; RecipeError where a path leads nowhere. `remember` False leaves the run's folder as it is."""
-    found = {}
-    for source in recipe.sources:
-        files = with_contents(find_files(source, Path(recipe.path).resolve().parent), store, source.name, remember)
-        cut = list(cut_into_parts(files, cast(Reader, source.reader.stage), portion.parts(recipe.head.parts), source.name))
-        found[source.name] = Inputs(source, tuple(files), tuple(portion.choose(source.name, cut, workers)))
-    return found
 
 
 def tasks_of_leg(leg: Leg, recipe: Recipe, store: Store, inputs: dict[str, Inputs], upstream: Iterable[Part]) -> list[Task]:
@@ -129,6 +73,11 @@ def tasks_of_leg(leg: Leg, recipe: Recipe, store: Store, inputs: dict[str, Input
     if len(set(keys)) != len(keys):
         raise RecipeError(f"{leg.name}: two parts have the same name; give the sources names of their own")
     return sorted(tasks, key=lambda t: str(t["key"]))
+
+
+def documents_of(task: Task) -> str:
+    """The name under which the journal knows how many documents the part of a leg's task gave, whether its files are there or not."""
+    return fingerprint.digest(["documents", task["task"]])
 
 
 def tasks_of_rules(leg: Leg, recipe: Recipe, store: Store, parts: Iterable[Part]) -> list[Task]:

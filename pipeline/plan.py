@@ -15,6 +15,7 @@ from pipeline import fingerprint
 from pipeline.errors import RecipeError
 from pipeline.measures import decides_on_the_spot, measured_again, pieces, seen_by, texts_kept, with_measures
 from pipeline.recipe import Recipe, Source, Step
+from pipeline.text_first import check_pages_become_text
 from stages.stage import Annotate, Global, Rule, Sink, Stage
 
 
@@ -115,7 +116,8 @@ class Plan:
 
 
 def make_plan(recipe: Recipe) -> Plan:
-    recipe = with_measures(recipe)
+    written, recipe = recipe, with_measures(recipe)
+    check_pages_become_text(recipe, written)
     steps = recipe.steps
     names = [step.called for step in steps]
     joins = {source.name: names.index(source.join) if source.join else 0 for source in recipe.sources}

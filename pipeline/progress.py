@@ -20,10 +20,11 @@ from pipeline.words import plain
 
 
 class Tally:
-    """Documents, bytes and drops of the work done in this run."""
+    """What has been done in this run: documents read, documents and bytes worked on, which count once for each leg, and drops."""
 
     def __init__(self) -> None:
         self.start = time.monotonic()
+        self.read = 0
         self.documents = 0
         self.bytes = 0
         self.drops: Counter[str] = Counter()
@@ -31,7 +32,9 @@ class Tally:
     def add(self, task: Task, result: Result) -> None:
         by_stage = list(result.get("counts", {}).items())
         if task["kind"] == "leg" and by_stage:
-            self.documents += int(by_stage[0][1]["docs_in"])
+            documents = int(by_stage[0][1]["docs_in"])
+            self.read += documents if task["reader"] else 0
+            self.documents += documents
             self.bytes += int(task["cost"])
         if task["kind"] in ("leg", "decide"):
             for stage, count in by_stage:
@@ -48,7 +51,7 @@ class Tally:
 
     def rates(self) -> str:
         seconds = max(1e-6, time.monotonic() - self.start)
-        return f"{self.documents:,} documents, {self.documents / seconds:,.0f}/s, {self.bytes / seconds / 1e6:,.1f} MB/s"
+        return f"{self.read:,} documents read; at work {self.documents / seconds:,.0f} documents/s, {self.bytes / seconds / 1e6:,.1f} MB/s"
 
 
 class Quiet:
@@ -61,6 +64,8 @@ class Quiet:
     def finished(self, task: Task, result: Result, anew: bool) -> None: ...
 
     def connected(self, dashboard: str | None, workers: int) -> None: ...
+
+    def stopping(self) -> None: ...
 
     def note(self, message: str) -> None:
         print(plain(message), file=sys.stderr, flush=True)
@@ -88,6 +93,9 @@ class Events(Quiet):
 
     def connected(self, dashboard: str | None, workers: int) -> None:
         self.say("connected", dashboard=dashboard, workers=workers)
+
+    def stopping(self) -> None:
+        self.say("stopping")
 
     def note(self, message: str) -> None:
         self.say("note", message=message)
@@ -120,7 +128,10 @@ class LiveView(Quiet):
         return Group(self.progress, f"{self.tally.rates()}    [dim]{escape(self.where)}[/dim]", drops)
 
     def begins(self, node: Node, parts: int) -> None:
-        self.bars[node.name] = self.progress.add_task(escape(node.name), total=parts)
+        if node.name in self.bars:  # its parts had too few documents: these are more
+            self.progress.update(self.bars[node.name], total=parts)
+        else:
+            self.bars[node.name] = self.progress.add_task(escape(node.name), total=parts)
 
     def ends(self, node: Node) -> None:
         bar = self.bars[node.name]
@@ -142,6 +153,9 @@ class LiveView(Quiet):
 
     def connected(self, dashboard: str | None, workers: int) -> None:
         self.where = f"{workers} workers" + (f", {dashboard}" if dashboard else "")
+
+    def stopping(self) -> None:
+        self.note("stopping the workers")
 
     def note(self, message: str) -> None:
         self.console.print(plain(message), markup=False, style="yellow")

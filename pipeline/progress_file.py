@@ -43,6 +43,8 @@ class Face(Protocol):
 
     def connected(self, dashboard: str | None, workers: int) -> None: ...
 
+    def stopping(self) -> None: ...
+
     def note(self, message: str) -> None: ...
 
 
@@ -75,7 +77,8 @@ class OnRecord:
 
     def begins(self, node: Node, parts: int) -> None:
         with self._telling():
-            self._nodes[node.name] |= {"state": "running", "parts": parts, "began": time.time()}
+            node_ = self._nodes[node.name]
+            node_ |= {"state": "running", "parts": parts, "began": node_["began"] or time.time()}
         self.face.begins(node, parts)
 
     def ends(self, node: Node) -> None:
@@ -93,6 +96,9 @@ class OnRecord:
             self._facts |= {"dashboard": dashboard, "workers": workers}
         self.at_work.set()
         self.face.connected(dashboard, workers)
+
+    def stopping(self) -> None:
+        self.face.stopping()
 
     def note(self, message: str) -> None:
         with self._telling():

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import os
 import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import Field
 
 from pipeline import registry
-from pipeline.errors import RecipeError
 from pipeline.fingerprint import names_files
 from pipeline.yaml_lines import Place
-from pipeline.yaml_settings import YamlFile, beside
-from stages.stage import PLACEMENT, Reader, Settings, Stage
+from pipeline.yaml_settings import YamlFile, beside, listed, nearest
+from stages.stage import PLACEMENT, CannotRun, Reader, Settings, Stage
+
+if TYPE_CHECKING:
+    from stages.blend.mix import Mix
+    from stages.tokens.tokenize import Tokenize
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 A_NAME = "letters, digits, '-', '_' and '.', at most 100 and the first a letter or digit,"
@@ -155,49 +158,77 @@ class _Reader(YamlFile):
             return ()
         if not isinstance(data, list):
             raise self.wrong(place, "a list of stages was expected")
-        steps = tuple(self.step(item, (*place, i)) for i, item in enumerate(data))
-        for i, step in enumerate(steps):
-            if isinstance(step.stage, Reader):
-                raise self.wrong((*place, i), f"{step.called} reads files; it belongs under sources")
-        return steps
+        return tuple(step for i, item in enumerate(data) for step in self.noted(self.working_step, item, (*place, i)))
 
-    def source(self, name: str, data: Any) -> Source:
+    def working_step(self, item: Any, place: Place) -> Step:
+        step = self.step(item, place)
+        if isinstance(step.stage, Reader):
+            raise self.wrong(place, f"{step.called} reads files; it belongs under sources")
+        return step
+
+    def elsewhere(self, kind: type[Settings], field: str) -> list[str]:
+        if not issubclass(kind, Stage):
+            return []
+        alike = [(name, other) for name, other in registry.built_in().items() if issubclass(other, Reader) == issubclass(kind, Reader)]
+        return [name for name, other in alike if field in other.model_fields]
+
+    def source(self, name: Any, data: Any) -> list[Source]:
+        """One, or none where the reader is wrong, which is noted."""
         place: Place = ("sources", name)
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise self.wrong(place, f"{A_NAME} were expected in a source's name")
         if not isinstance(data, dict):
             raise self.wrong(place, "a reader was expected, such as `warc: {path: crawl/*.warc.gz}`")
         readers = [key for key in data if key not in ("stages", "join")]
         if len(readers) != 1:
             raise self.wrong(place, f"one reader was expected, not {', '.join(map(str, readers)) or 'none'}")
-        step = self.step({readers[0]: data[readers[0]]}, place)
-        if not isinstance(step.stage, Reader):
-            raise self.wrong((*place, readers[0]), f"{readers[0]} does not read files")
+        reader = self.noted(self.reader, readers[0], data[readers[0]], place)
+        steps = self.list_of_steps(data.get("stages"), (*place, "stages"))
         join = data.get("join")
         if join is not None and not isinstance(join, str):
             raise self.wrong((*place, "join"), "the name of a stage was expected")
-        return Source(name, step, self.list_of_steps(data.get("stages"), (*place, "stages")), join, self.lines[place])
+        return [Source(name, step, steps, join, self.lines[place]) for step in reader]
+
+    def reader(self, address: Any, settings: Any, place: Place) -> Step:
+        step = self.step({address: settings}, place)
+        if not isinstance(step.stage, Reader):
+            raise self.wrong((*place, address), f"{address} does not read files")
+        return step
 
     def recipe(self) -> Recipe:
         if not isinstance(self.data, dict):
             raise self.wrong((), "a recipe is a mapping with name, sources and stages")
+        heads = self.noted(self.head)
+        sources = tuple(self.sources())
+        steps = tuple(step for found in self.noted(self.list_of_steps, self.data.get("stages"), ("stages",)) for step in found)
+        self.say_all()
+        self.check_names(sources, steps)
+        self.say_all()
+        for i, step in enumerate(steps):
+            place = ("stages", i, step.address)
+            if step.address == "mix":
+                self.check_mix(cast("Mix", step.stage), sources, [s.called for s in steps], place)
+            if step.address == "tokenize":
+                self.check_tokenizer(cast("Tokenize", step.stage), place)
+        self.say_all()
+        return Recipe(self.path, heads[0], sources, steps)
+
+    def head(self) -> RecipeHead:
+        """The fields that are not stages."""
         rest = {k: v for k, v in self.data.items() if k not in ("sources", "stages")}
-        fields = [*RecipeHead.model_fields, "sources", "stages"]
-        for key in rest:
-            if key not in RecipeHead.model_fields:
-                near = difflib.get_close_matches(str(key), fields, n=1, cutoff=0.5)
-                raise self.wrong((key,), f"no such field; {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(fields)}")
-        head: RecipeHead = self.settings(RecipeHead, rest, ())
+        head: RecipeHead = self.settings(RecipeHead, rest, (), also=("sources", "stages"))
         if not NAME.fullmatch(head.name):
             raise self.wrong(("name",), f"{A_NAME} were expected, not {head.name!r}")
-        sources_data = self.data.get("sources")
-        if not isinstance(sources_data, dict) or not sources_data:
-            raise self.wrong(("sources",), "at least one source was expected, such as `crawl: {warc: {path: crawl/*.warc.gz}}`")
-        for name in sources_data:
-            if not isinstance(name, str) or not NAME.fullmatch(name):
-                raise self.wrong(("sources", name), f"{A_NAME} were expected in a source's name")
-        sources = tuple(self.source(name, data) for name, data in sources_data.items())
-        steps = self.list_of_steps(self.data.get("stages"), ("stages",))
-        self.check_names(sources, steps)
-        return Recipe(self.path, head, sources, steps)
+        return head
+
+    def sources(self) -> Iterator[Source]:
+        data = self.data.get("sources")
+        if isinstance(data, dict) and data:
+            for name in data:
+                for found in self.noted(self.source, name, data[name]):
+                    yield from found
+        elif "sources" in self.data or not self.complaints:  # else it may be what was misspelt
+            self.complain(("sources",), "at least one source was expected, such as `crawl: {warc: {path: crawl/*.warc.gz}}`")
 
     def check_names(self, sources: tuple[Source, ...], steps: tuple[Step, ...]) -> None:
         """Every source and stage leaves a folder and a report of its own, so no two may share a name."""
@@ -208,22 +239,54 @@ class _Reader(YamlFile):
             + [(x.called, x.line) for x in steps]
         ):
             if name in seen:
-                raise RecipeError(
+                self.complaints.append(
                     f"{self.path}:{line}: {name} is the name of something on line {seen[name]} already; give one of them a name of its own (`name: other_{name}`)"
                 )
-            seen[name] = line
+            seen.setdefault(name, line)
         names = [step.called for step in steps]
         for source in sources:
             if source.join is not None and source.join not in names:
-                near = difflib.get_close_matches(source.join, names, n=1)
-                raise self.wrong(
+                near = nearest(source.join, names)
+                self.complain(
                     ("sources", source.name, "join"),
                     f"no shared stage is called {source.join}; {f'did you mean {near[0]}?' if near else 'there are ' + (', '.join(names) or 'none')}",
                 )
 
+    def check_mix(self, mix: Mix, sources: tuple[Source, ...], steps: list[str], place: Place) -> None:
+        """A mix by source must speak of the sources that come to it and of no others: it is asked after all the work before it."""
+        if mix.by != ["source"]:
+            return
+        here = [s.name for s in sources if s.join is None or steps.index(s.join) <= steps.index(mix.called)]
+        choice = mix.choice()
+        told: dict[str, Collection[str] | None] = {
+            "weights": choice.weights,
+            "prior": choice.prior,
+            "max_epochs": mix.max_epochs if isinstance(mix.max_epochs, dict) else None,
+            "utilities_file": None if choice.utilities is None else choice.utilities.sources,
+            "ablations_file": None if choice.ablations is None else choice.ablations.sources,
+        }
+        for setting, names in told.items():
+            meant: set[str] = set()
+            for name in names or ():
+                if name not in here:
+                    near = nearest(name, here)
+                    meant |= {*near}
+                    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(here) or 'none'}"
+                    self.complain((*place, setting, name), f"no such source comes here; {hint}")
+            lacking = [name for name in here if names is not None and name not in {*names, *meant}]
+            if lacking:
+                zero = " (0 leaves a source out)" if setting == "weights" else ""
+                self.complain((*place, setting), f"says nothing of {listed(lacking)}{zero}")
+
+    def check_tokenizer(self, tokenize: Tokenize, place: Place) -> None:
+        try:
+            tokenize.check()
+        except (CannotRun, OSError) as error:
+            self.complain(place, str(error))
+
 
 def load(path: str | os.PathLike[str]) -> Recipe:
-    """A checked recipe from a YAML file; RecipeError says where it is wrong."""
+    """A checked recipe from a YAML file; RecipeError says all that is wrong, and where."""
     return _Reader(Path(path)).recipe()
 
 

@@ -58,7 +58,7 @@ def find(name: str, folder: Path | None = None) -> type[Stage]:
             raise LookupError(f"entry point {name!r} is no stage")
         return found
     near = difflib.get_close_matches(name, [*names(), *installed()], n=1)
-    raise LookupError(f"no such stage{f'; did you mean {near[0]}?' if near else ''}")
+    raise LookupError(f"no such stage {name!r}; {f'did you mean {near[0]}?' if near else '`gristmill doctor` lists all there are'}")
 
 
 @cache

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import time
+from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol, cast
@@ -16,25 +16,25 @@ from pipeline.engine import Engine, Watcher
 from pipeline.errors import NotConserved, RecipeError, RunFailed
 from pipeline.flow import DaskFlow
 from pipeline.flow_verdicts import untouched
-from pipeline.journal import Journal, files_of
+from pipeline.interrupts import one_is_enough
+from pipeline.journal import Journal
 from pipeline.leg import Result, Task
-from pipeline.leg_tasks import Inputs, Portion, find_inputs, global_task, tasks_of_leg, tasks_of_rules
+from pipeline.leg_tasks import documents_of, global_task, tasks_of_leg, tasks_of_rules
 from pipeline.parts import Documents, Part
 from pipeline.plan import GlobalNode, Leg, Node, Plan, make_plan
+from pipeline.portion import Inputs, Portion, find_inputs
 from pipeline.progress_file import OnRecord, on_record
 from pipeline.recipe import Recipe, Step
 from pipeline.record import record_of, without_times
 from pipeline.scores import scores_of, signals_of
 from pipeline.side_by_side import task_of_pages
 from pipeline.slowest import Slowest
+from pipeline.stale import stale_files
 from pipeline.store import Store, one_run_at_a_time
-from stages.stage import CannotRun, Global, Sink, Stage
+from stages.stage import CannotRun, Global, Stage
 from trainer.energy import Machine
 
 SLOW_PREPARATION = 3.0  # seconds worth a word
-
-OF_A_SET = re.compile(r"shards/([a-z0-9_]+/)?(\d+/(shard-\d{5}\.[0-9a-f]{8}\.arrow|index\.json|tokenizer/tokenizer\.json)|README\.md)$")
-OF_A_PART = re.compile(r"-[0-9a-f]{12}\.[0-9a-f]{8}(\.documents|\.verdicts|\.signals|\.quarantined)?\.parquet$|-[0-9a-f]{16}\.arrow$")
 
 
 class Face(Watcher, Protocol):
@@ -59,7 +59,7 @@ def run(recipe: Recipe, out: str, where: Where, face: Face, portion: Portion | N
     """Carry a recipe out; what is finished already is not done again."""
     store = Store(out)
     store.make_root()
-    with one_run_at_a_time(store):
+    with one_is_enough(), one_run_at_a_time(store):
         check_folder(recipe, store)
         store.remove_temporary()
         try:
@@ -81,10 +81,13 @@ def is_done(store: Store) -> bool:
 def check_folder(recipe: Recipe, store: Store) -> None:
     """A folder belongs to the recipe of one name; another version of that recipe is welcome."""
     record = store.read_json("run.json")
-    if record is not None and record.get("name") != recipe.name:
+    ours = isinstance(record, dict) and isinstance(record.get("name"), str)
+    if ours and record["name"] != recipe.name:
         raise RecipeError(
-            f"{store.address}: this folder holds a run of the recipe named {record.get('name')}, not {recipe.name}; choose another --out, or remove it"
+            f"{store.address}: this folder holds a run of the recipe named {record['name']}, not {recipe.name}; choose another --out, or remove it"
         )
+    if record is not None and not ours:
+        raise RecipeError(f"{store.address}: this folder holds files that are no run of ours (its run.json is not); choose an empty one")
     if record is None and any(not p.startswith((".lock", "logs/", "journal/")) for p in store.files("")) and not store.exists("journal"):
         raise RecipeError(f"{store.address}: this folder holds files that are no run of ours; choose an empty one")
 
@@ -99,7 +102,7 @@ class _Run:
         self.where = replace(where, gpus=any(thing.stage.gpu for _, thing in self.plan.stage_order() if isinstance(thing, Step)))
         self.began = time.time()
         self.meter = Machine.here()
-        self.inputs: dict[str, Inputs] = find_inputs(recipe, store, portion, where.count)
+        self.inputs: dict[str, Inputs] = find_inputs(recipe, store, portion)
         self.account = Account()
         self.slowest = Slowest()
         self.documents: dict[str, Documents] = {}
@@ -108,6 +111,8 @@ class _Run:
         self.heard: dict[str, dict[str, Any]] = {}  # by global stage: what it and those before it said
         self.mine: set[str] = set()  # files that belong to this version of the run
         self.log: list[str] = []
+        self.start_seconds = 0.0
+        self.at_work: dict[str, Task] = {}  # of the wave at hand, those whose results are not taken yet
         self.pages: dict[str, list[Task]] = {}  # for each stage that extracts, the look at a few of its pages
         self.scored: dict[str, tuple[Stage, list[Part]]] = {}  # stages that score or cut by scores, and the documents they had
 
@@ -123,12 +128,15 @@ class _Run:
                 for wave in self.plan.waves():
                     self.work(wave, engine)
                 engine.finish_along()
+            self.start_seconds = engine.start_seconds
         except BaseException as error:
             if engine.worked or not isinstance(error, RecipeError):
-                self.break_off(error)
+                self.break_off(error, journal)
             raise
         self.store.remove_temporary()  # of workers that were killed
-        self.clear_stale(journal)  # even if nothing was worked on: an input that is gone leaves outputs and no work
+        self.store.remove(
+            stale_files(self.store, self.plan, journal, self.mine)
+        )  # even if nothing was worked on: an input that is gone leaves outputs and no work
         record = self.record()
         before = self.store.read_json("run.json")
         if engine.worked or before.get("status") != "done" or without_times(before) != without_times(record):
@@ -145,9 +153,10 @@ class _Run:
         """What the folder says of itself from here on is of this run, and no more of one before it."""
         self.store.write_json("run.json", {"name": self.recipe.name, "status": "running", "recipe": self.recipe.resolved()})
 
-    def break_off(self, error: BaseException) -> None:
+    def break_off(self, error: BaseException, journal: Journal) -> None:
         """The record and report of what is there, for a run that ends before its end; why it did is said by whoever catches the error."""
         try:
+            self.taken([task for task in self.at_work.values() if task["task"] in journal.done], journal.done)
             status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
             record = self.record(status, None if status == "interrupted" else f"{error}" or type(error).__name__)
             self.write_reports(record, {})
@@ -170,13 +179,10 @@ class _Run:
             self.work_global(wave[0], engine)
             return
         legs = [n for n in wave if isinstance(n, Leg)]
-        tasks = {leg.name: tasks_of_leg(leg, self.recipe, self.store, self.inputs, self.fed(leg)) for leg in legs}
-        for leg in legs:
-            self.face.begins(leg, len(tasks[leg.name]))
-        results = engine.run(t for leg in legs for t in tasks[leg.name])
+        tasks, results = self.work_legs(legs, engine)
         worked = {leg.name: self.taken(tasks[leg.name], results) if tasks[leg.name] else self.fed(leg) for leg in legs}
         rules = {leg.name: tasks_of_rules(leg, self.recipe, self.store, worked[leg.name]) for leg in legs}
-        results = engine.run(t for leg in legs for t in rules[leg.name])
+        results = self.results(engine, rules)
         for leg in legs:
             decided = {p["key"]: p for p in self.taken(rules[leg.name], results)}
             parts = [decided.get(p["key"], p) for p in worked[leg.name]]
@@ -185,6 +191,45 @@ class _Run:
             self.look_at_pages(leg, parts, engine)
             for step in leg.works:
                 self.look_at_scores(step.called, step.stage, worked[leg.name])
+
+    def work_legs(self, legs: list[Leg], engine: Engine) -> tuple[dict[str, list[Task]], dict[str, Result]]:
+        """The work of legs, and what came of it. Where some documents of a source are asked for and its parts have too few, more are read."""
+        tasks: dict[str, list[Task]] = {}
+        results: dict[str, Result] = {}
+        ever: dict[str, set[str]] = {leg.name: set() for leg in legs}  # those that gave way to others are done too
+        left = legs
+        while left:
+            for leg in left:
+                tasks[leg.name] = tasks_of_leg(leg, self.recipe, self.store, self.inputs, self.fed(leg))
+                ever[leg.name].update(task["task"] for task in tasks[leg.name])
+                self.face.begins(leg, len(ever[leg.name]))
+            counted = [t["task"] for its in tasks.values() for t in its if documents_of(t) in engine.journal.done]
+            results |= self.results(engine, tasks, {*results, *counted})
+            left = [
+                leg for leg in legs if leg.source is not None and self.takes_more(leg.source.name, tasks[leg.name], results, engine.journal)
+            ]
+        return tasks, results | self.results(engine, tasks, results)
+
+    def takes_more(self, source: str, tasks: list[Task], results: dict[str, Result], journal: Journal) -> bool:
+        """Have the parts of a source given fewer documents than are asked for, and are there more? How many they gave stays known when those
+        files are not used, so that the same command finds the same parts again without reading."""
+        given = {}
+        for task in tasks:
+            result = results.get(task["task"])
+            given[task["key"]] = journal.done[documents_of(task)]["documents"] if result is None else result["counts"][source]["kept"]
+        more = self.inputs[source].topped_up(self.portion.documents, given)
+        if more is None:
+            return False
+        for task in tasks:
+            if documents_of(task) not in journal.done:
+                journal.add(documents_of(task), {"documents": given[task["key"]]})
+        self.inputs[source] = more
+        return True
+
+    def results(self, engine: Engine, tasks: dict[str, list[Task]], known: Container[str] = ()) -> dict[str, Result]:
+        """Of the tasks of some legs, less those that are known."""
+        self.at_work = {task["task"]: task for its in tasks.values() for task in its}
+        return engine.run(task for name, task in self.at_work.items() if name not in known)
 
     def look_at_scores(self, called: str, stage: Stage, parts: list[Part]) -> None:
         """Note the documents whose scores the report shows: those that were scored, or that are to be cut by score; rules come after."""
@@ -214,6 +259,7 @@ class _Run:
         """The parts that tasks made, their files and counts noted."""
         for task in tasks:
             result = results[task["task"]]
+            self.at_work.pop(task["task"], None)
             self.account.add(task["source"], result["counts"], result["peak_memory"])
             self.slowest.add(result.get("slowest", {}))
             self.log += result["log"]
@@ -289,35 +335,13 @@ class _Run:
         write_if_changed(self.store, f"legs/{node.name}/manifest.json", manifest)
         self.face.ends(node)
 
-    def clear_stale(self, journal: Journal) -> None:
-        """Remove what earlier versions of this run wrote and this one does not use: files that the journal knows to be ours, and, where a run
-        was killed before it could note them, files that bear the name of a part in folders of ours."""
-        present = self.store.files("")
-        folders = (
-            "legs/",
-            "stages/",
-            "flow/",
-            *(f"{x.called}/" for _, x in self.plan.stage_order() if isinstance(x, Step) and isinstance(x.stage, Sink)),
-        )
-        stale = {path for result in journal.done.values() for path, _ in files_of(result)} - self.mine
-        stale |= {path for path in present if path.startswith(folders) and OF_A_PART.search(path)} - self.mine
-        stale |= {path for path in present if OF_A_SET.match(path)} - self.mine
-        names = {n.name for n in self.plan.nodes} | {name for name, _ in self.plan.stage_order()}
-        stale |= {
-            p
-            for p in present
-            if p.endswith(("/manifest.json", "/rules.json", "/survey.json", "/report.json"))
-            and p.startswith(("legs/", "stages/"))
-            and p.split("/")[1] not in names
-        }
-        self.store.remove(sorted(stale))
-
     def record(self, status: str = "done", error: str | None = None) -> dict[str, Any]:
         """run.json."""
         facts: dict[str, Any] = {
             "started": datetime.fromtimestamp(self.began, UTC).isoformat(timespec="seconds"),
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(time.time() - self.began, 3),
+            "start": {"seconds": round(self.start_seconds, 3)},  # until workers were ready, kernels that had to be compiled among it
             "joules": self.meter.joules(),  # of the driver's machine; null: no meter
             "disk_bytes": sum(size for path, size in self.store.files("").items() if path in self.mine),
             "inputs": {name: {"files": len(i.files), "bytes": i.bytes} for name, i in self.inputs.items()},

@@ -118,8 +118,11 @@ class Store:
                     file.flush()
                     os.fsync(file.fileno())
                 temporary.replace(full)
-            except BaseException:
-                temporary.unlink(missing_ok=True)
+            except BaseException as error:
+                with contextlib.suppress(OSError):
+                    temporary.unlink()
+                if isinstance(error, OSError) and error.filename == str(temporary):
+                    raise OSError(error.errno, error.strerror, full) from error
                 raise
             return
         file = self.fs.open(full, "wb")

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from pipeline import registry
 from pipeline.errors import RecipeError
+from pipeline.inputs import is_run, runs_above
 from pipeline.screen import escape
 from pipeline.store import Store, one_run_at_a_time
 from stages.stage import Reader
@@ -93,11 +94,17 @@ def start_recipe(folder: Path, recipe: Path) -> str:
         raise RecipeError(f"{recipe}: is there already; give another name with --recipe")
     if not folder.is_dir():
         raise RecipeError(f"{folder}: no such folder")
+    if is_run(str(folder), lambda path: Path(path).exists()):
+        raise RecipeError(
+            f"{folder}: this is the folder of a run; give the folder of its inputs, or a folder in it, such as {folder / 'write'}"
+        )
     readers = [kind for kind in registry.built_in().values() if issubclass(kind, Reader)]
     endings: Counter[str] = Counter()
     found: Counter[str] = Counter()
-    for path in folder.rglob("*"):
-        if path.is_file():
+    files = {str(path): path for path in folder.resolve().rglob("*") if path.is_file()}
+    of_runs = runs_above(files, str(folder.resolve()), files.__contains__)
+    for address, path in files.items():
+        if address not in of_runs:
             # the longest ending that a reader knows decides: pages.warc.gz is a crawl, not a compressed text
             known = [(suffix, r.recipe_name()) for r in readers for suffix in r.suffixes if path.name.lower().endswith(suffix)]
             if known:
@@ -105,7 +112,10 @@ def start_recipe(folder: Path, recipe: Path) -> str:
                 found[name] += 1
                 endings[suffix] += 1
     if not found:
-        raise RecipeError(f"{folder}: no file that a reader knows; there are {', '.join(sorted({s for r in readers for s in r.suffixes}))}")
+        beside = " beside what runs have left" if of_runs else ""
+        raise RecipeError(
+            f"{folder}: no file that a reader knows{beside}; there are {', '.join(sorted({s for r in readers for s in r.suffixes}))}"
+        )
     shown = folder.resolve()
     names = {name: ("crawl" if len(found) == 1 else f"{name}_files") for name in found}
     sources = "\n".join(f'  {names[name]}:\n    {name}: {{path: "{shown}"}}' for name in sorted(found))

@@ -9,9 +9,10 @@ from rich.table import Table
 
 from pipeline import fingerprint
 from pipeline.journal import Journal
-from pipeline.leg_tasks import Portion, find_inputs, global_task, tasks_of_leg, tasks_of_rules
+from pipeline.leg_tasks import global_task, tasks_of_leg, tasks_of_rules
 from pipeline.parts import Part
 from pipeline.plan import GlobalNode, Leg, make_plan
+from pipeline.portion import Portion, find_inputs
 from pipeline.recipe import Recipe
 from pipeline.screen import escape
 from pipeline.store import Store
@@ -38,7 +39,7 @@ def foresee(recipe: Recipe, out: str) -> list[Foreseen]:
     """Every node of the plan, held against the journal."""
     store = Store(out)
     plan = make_plan(recipe)
-    inputs = find_inputs(recipe, store, Portion(), 1, remember=False)
+    inputs = find_inputs(recipe, store, Portion(), remember=False)
     journal = Journal(store)
     gone = journal.check(store.files(""))
     known: dict[str, list[Part] | None] = {}
@@ -81,19 +82,26 @@ def foresee(recipe: Recipe, out: str) -> list[Foreseen]:
         undecided = sum(r is None for r in decided.values())
         old = {p["key"] for p in before["parts"]} if before else set()
         new = sum(t["key"] not in old for t in tasks)
+        parts = len(tasks or rules)
+        fresh = parts - (waiting or undecided)
         if not waiting and not undecided:
             why = "up to date"
         elif not waiting and before and not new:
             why = "its rules changed: decided anew, on stored signals"
         else:
             changed_input = "its files are gone (cleaned?)" if gone else "input changed"
-            why = changed or ("never run" if not before else f"{new} new parts" if new else changed_input)
-        parts = len(tasks or rules)
-        fresh = parts - (waiting or undecided)
+            why = changed or (
+                not_run(fresh, parts) if not before else f"{new:,} new part{'s' if new > 1 else ''}" if new else changed_input
+            )
         seen.append(Foreseen(node.name, "leg", stages(node), list(node.feeds) or [f"files of {node.name}"], print_, parts, fresh, why))
         by_key = {key: r["part"] for key, r in decided.items() if r is not None}
         known[node.name] = None if waiting or undecided else [by_key.get(p["key"], p) for p in worked]
     return seen
+
+
+def not_run(done: int, parts: int) -> str:
+    """Of a leg that has never come to its end."""
+    return f"begun: {done:,} of {parts:,} parts done" if done else "never run"
 
 
 def kind(node: Any) -> str:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import difflib
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import ValidationError
 
 from pipeline.errors import RecipeError
 from pipeline.yaml_lines import Place, load_with_lines
 from stages.stage import Settings
+
+Made = TypeVar("Made")
+CLOSE = 0.8  # how alike a misspelt name is to the one that was meant; what is less alike is only a guess
 
 
 class YamlFile:
@@ -22,6 +25,7 @@ class YamlFile:
         self.path = path
         self.folder = path.resolve().parent
         self.data, self.lines = load_with_lines(path)
+        self.complaints: list[str] = []
 
     def wrong(self, place: Place, what: str) -> RecipeError:
         at = place
@@ -29,8 +33,28 @@ class YamlFile:
             at = at[:-1]
         return RecipeError(f"{self.path}:{self.lines[at]}: {dotted(place)}{': ' if place else ''}{what}")
 
-    def settings(self, kind: type[Settings], data: Any, place: Place) -> Any:
-        """A settings model from its data; the complaints are raised with line, field and the nearest valid name."""
+    def noted(self, make: Callable[..., Made], *of: Any) -> list[Made]:
+        """What is made, alone in a list; an empty one where it is wrong, and the complaint is kept until `say_all`."""
+        try:
+            return [make(*of)]
+        except RecipeError as error:
+            self.complaints.append(str(error))
+            return []
+
+    def say_all(self) -> None:
+        """Whatever is wrong so far, at once, so that a file is mended in one go."""
+        if self.complaints:
+            raise RecipeError("\n".join(self.complaints))
+
+    def complain(self, place: Place, what: str) -> None:
+        self.complaints.append(str(self.wrong(place, what)))
+
+    def elsewhere(self, kind: type[Settings], field: str) -> list[str]:
+        """What else has a field of this name, which may have been taken for one of `kind`."""
+        return []
+
+    def settings(self, kind: type[Settings], data: Any, place: Place, also: Sequence[str] = ()) -> Any:
+        """A settings model from its data; the complaints are raised with line, field and the nearest valid name (`also`: of others that may stand here)."""
         if data is None:
             data = {}
         if not isinstance(data, dict):
@@ -43,10 +67,15 @@ class YamlFile:
             for complaint in sorted(error.errors(include_url=False), key=lambda c: c["type"] == "missing"):
                 where = (*place, *complaint["loc"])
                 if complaint["type"] == "extra_forbidden":
-                    known = fields_at(kind, complaint["loc"][:-1])
-                    near = nearest(str(complaint["loc"][-1]), known)
-                    guessed |= {(*complaint["loc"][:-1], name) for name in near}
-                    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+                    inside, name = complaint["loc"][:-1], str(complaint["loc"][-1])
+                    known = [*fields_at(kind, inside), *(() if inside else also)]
+                    near = nearest(name, known)
+                    others = [] if inside or nearest(name, known, CLOSE) else self.elsewhere(kind, name)
+                    if others:
+                        hint = f"{name} is a field of {listed(others)}; here there are {', '.join(known)}"
+                    else:
+                        guessed |= {(*inside, field) for field in near}
+                        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
                     lines.append(str(self.wrong(where, f"no such field; {hint}")))
                 elif complaint["type"] == "missing":
                     if complaint["loc"] not in guessed:  # misspelt, and said so already
@@ -72,8 +101,14 @@ def fields_at(kind: type[Settings], steps: Sequence[str | int]) -> list[str]:
     return [*models[0].model_fields] if models else [*kind.model_fields]
 
 
-def nearest(name: str, known: Iterable[str]) -> list[str]:
-    return difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+def nearest(name: str, known: Iterable[str], alike: float = 0.6) -> list[str]:
+    return difflib.get_close_matches(name, list(known), n=1, cutoff=alike)
+
+
+def listed(names: Sequence[str], most: int = 4) -> str:
+    """Names in a sentence: a, b and c."""
+    shown = [*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])]
+    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
 
 
 def beside(value: Any, folder: Path) -> Any:

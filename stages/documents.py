@@ -16,6 +16,7 @@ import xxhash
 
 BATCH_BYTES = 32 << 20
 BATCH_ROWS = 8192
+EMPTY = "the file is empty"
 
 BASE = pa.schema(
     [
@@ -48,6 +49,8 @@ class Damage:
     records: int = 1
 
     def __str__(self) -> str:
+        if self.start == self.end:  # a file without a byte
+            return f"{self.path}: {self.what}"
         return f"{self.path}: record at byte {self.start:,} is damaged ({self.what}); reading goes on at byte {self.end:,}"
 
 
@@ -65,13 +68,15 @@ class Reading:
     """What a reader hands over: documents, and an account of every record that did not become one.
 
     Conservation: records read = documents + all counts in `skipped` + all `records` in `damaged`.
-    `skips` names some of those in `skipped` one by one; it is never longer than the counts.
+    `skips` names some of those in `skipped` one by one; it is never longer than the counts. `remarks` are for people: what is wrong with the
+    file and no record's doing.
     """
 
     documents: pa.RecordBatch
     skipped: dict[str, int] = field(default_factory=dict)
     skips: list[Skipped] = field(default_factory=list)
     damaged: list[Damage] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -87,6 +92,7 @@ class Collector:
     _skipped: dict[str, int] = field(default_factory=dict)
     _skips: list[Skipped] = field(default_factory=list)
     _damaged: list[Damage] = field(default_factory=list)
+    _remarks: list[str] = field(default_factory=list)
 
     def skip(self, reason: str, url: str | None = None, detail: str | None = None) -> None:
         """Count a record that is no document; with its url it is also put on record by name (a request record is not)."""
@@ -96,6 +102,9 @@ class Collector:
 
     def damage(self, start: int, end: int, what: str, records: int = 1) -> None:
         self._damaged.append(Damage(self.path, start, end, what, records))
+
+    def remark(self, what: str) -> None:
+        self._remarks.append(what)
 
     def add(
         self,
@@ -125,14 +134,14 @@ class Collector:
 
     @property
     def full(self) -> bool:
-        return self._bytes >= self.batch_bytes or len(self._rows) + len(self._skips) >= BATCH_ROWS
+        return self._bytes >= self.batch_bytes or len(self._rows) + len(self._skips) + len(self._damaged) >= BATCH_ROWS
 
     def take(self) -> Reading:
         """Everything gathered so far; the collector is empty afterwards."""
         schema = page_schema() if self.pages else BASE
         columns = [column_of([row[f.name] for row in self._rows], f.type) for f in schema]
-        reading = Reading(pa.RecordBatch.from_arrays(columns, schema=schema), self._skipped, self._skips, self._damaged)
-        self._rows, self._bytes, self._skipped, self._skips, self._damaged = [], 0, {}, [], []
+        reading = Reading(pa.RecordBatch.from_arrays(columns, schema=schema), self._skipped, self._skips, self._damaged, self._remarks)
+        self._rows, self._bytes, self._skipped, self._skips, self._damaged, self._remarks = [], 0, {}, [], [], []
         return reading
 
 

@@ -265,7 +265,10 @@ class Origin:
 class Reader(Stage):
     """Turns one span of a file into batches of documents. Opening files is the engine's work."""
 
-    path: Annotated[str | list[str], Field(description="a file, a folder or a glob; local or any fsspec address (s3://, gs://, hf://)")]
+    path: Annotated[
+        str | list[str],
+        Field(description="a file, a folder (less what runs have left in it) or a glob; local or any fsspec address (s3://, gs://, hf://)"),
+    ]
     suffixes: ClassVar[tuple[str, ...]] = ()  # what is taken from a folder
     pages: ClassVar[bool] = False  # are its documents pages that still need extraction?
 

@@ -1,4 +1,7 @@
-"""Documents from Arrow IPC, as files (Feather 2) or as streams (what Hugging Face datasets keep). A file is one span."""
+"""Documents from Arrow IPC, as files (Feather 2) or as streams (what Hugging Face datasets keep). A file is one span.
+
+A file without a byte is damage: either format has a schema at least.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,10 @@ from typing import BinaryIO, ClassVar
 
 import pyarrow as pa
 
-from stages.documents import BATCH_ROWS, Collector, Reading
+from stages.documents import BATCH_ROWS, EMPTY, Collector, Reading
 from stages.read.parquet import first_line
 from stages.read.rows import RowReader
-from stages.read.tables import reading_of
+from stages.read.tables import reading_of, why_no_text
 from stages.stage import Origin
 
 MAGIC = b"ARROW1"
@@ -23,6 +26,8 @@ class Arrow(RowReader):
 
     def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]:
         account = Collector(origin.source, origin.path)
+        if not origin.size:
+            account.damage(0, 0, EMPTY)
         found = batches(file) if origin.size else iter(())
         group = 0
         while True:
@@ -33,6 +38,9 @@ class Arrow(RowReader):
                 break
             if batch is None:
                 break
+            if group == 0 and (remark := why_no_text(batch.schema, self)) is not None:
+                account.remark(remark)
+                yield account.take()
             batch = batch.select([name for name in self.columns(batch.schema.names) if batch.schema.names.count(name) == 1])
             for first in range(0, batch.num_rows, BATCH_ROWS):
                 yield reading_of(batch.slice(first, BATCH_ROWS), group, first, self, origin)

@@ -2,7 +2,8 @@
 
 A plain file is cut at any byte: a line belongs to the span in which it begins. A compressed file is one span, and places in it
 count decompressed bytes. A line that is no JSON object is damage to that line alone; when the compressed stream itself breaks,
-the lines before stay and the rest is one stretch of damage, in bytes of the file.
+the lines before stay and the rest is one stretch of damage, in bytes of the file. A file that holds another format, packed or not,
+is damaged as a whole, for its lines would be thousands of damages that do not say so.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import json
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, ClassVar
 
-from stages.documents import Collector, Reading
-from stages.read.members import CHUNK, ENDS, Codec, Damaged, Window, codec_for
-from stages.read.rows import RowReader, add_row
+from stages.documents import EMPTY, Collector, Reading
+from stages.read.members import CHUNK, ENDS, PROBE, Codec, Damaged, Window, codec_for
+from stages.read.rows import RowReader, add_row, no_text_among
 from stages.stage import Origin
+
+OTHERS = ((b"WARC/", "WARC", "warc"), (b"filedesc:", "ARC", "warc"), (b"PAR1", "Parquet", "parquet"), (b"ARROW1", "Arrow", "arrow"))
 
 
 class Jsonl(RowReader):
@@ -41,6 +44,14 @@ class Jsonl(RowReader):
         window = Window(file)
         codec = codec_for(window, origin.path)
         paths = self.paths()
+        whole = EMPTY if codec is not None and origin.size == 0 else other_format(window, codec)
+        if whole is not None:
+            if origin.start == 0:
+                collector.damage(0, origin.size, whole)
+            yield collector.take()
+            return
+        if origin.size == 0:
+            collector.remark(EMPTY)
         if codec is None:
             end = origin.size if origin.end is None else min(origin.end, origin.size)
             found = lines(plain_chunks(window, max(origin.start - 1, 0)), max(origin.start - 1, 0), self.max_record_bytes)
@@ -49,6 +60,7 @@ class Jsonl(RowReader):
         else:
             end = -1
             found = lines(unpacked_chunks(codec, window, origin.size, collector), 0, self.max_record_bytes)
+        texts, others = 0, None  # rows with text, and the fields of the first that has not even a place for one
         for place, line in found:
             if 0 <= end <= place:
                 break
@@ -56,11 +68,15 @@ class Jsonl(RowReader):
                 collector.skip("too_large")
             elif (row := self.row_of(line, place, collector)) is not None:
                 try:
-                    add_row(row, place, self, paths, collector)
+                    texts += add_row(row, place, self, paths, collector)
+                    if not texts and others is None and not any(path.partition(".")[0] in row or path in row for path in paths["text"]):
+                        others = list(row)
                 except RecursionError:
                     collector.damage(place, place + len(line), "nested too deeply")
             if collector.full:
                 yield collector.take()
+        if others is not None and not texts:
+            collector.remark(no_text_among(paths["text"], others))
         yield collector.take()
 
     def row_of(self, line: bytes, place: int, collector: Collector) -> dict[str, object] | None:
@@ -77,6 +93,17 @@ class Jsonl(RowReader):
             return row
         collector.damage(place, place + len(line), f"no JSON object but {type(row).__name__}")
         return None
+
+
+def other_format(window: Window, codec: Codec | None) -> str | None:
+    """What to say of a file that begins as one of another format does."""
+    try:
+        head = window.exact(0, PROBE) if codec is None else codec.open(window, 0).chunk(PROBE)
+    except Damaged:
+        return None
+    return next(
+        (f"it holds {name} and no JSON lines; read it with `{reader}`" for mark, name, reader in OTHERS if head.startswith(mark)), None
+    )
 
 
 Chunks = Callable[[], bytes]

@@ -1,6 +1,7 @@
 """Documents from Parquet. A span's numbers are the format's own: row groups, the first and the one after the last.
 
-A row group that cannot be read is damage to its rows; the others are read. A footer that cannot be read is damage to the file.
+A row group that cannot be read is damage to its rows; the others are read. A footer that cannot be read is damage to the file,
+and so is a file without a byte.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from typing import Any, BinaryIO, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stages.documents import BATCH_BYTES, BATCH_ROWS, Collector, Reading
+from stages.documents import BATCH_BYTES, BATCH_ROWS, EMPTY, Collector, Reading
 from stages.read.rows import RowReader
-from stages.read.tables import reading_of
+from stages.read.tables import reading_of, why_no_text
 from stages.stage import Origin
 
 
@@ -39,12 +40,19 @@ class Parquet(RowReader):
 
     def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]:
         account = Collector(origin.source, origin.path)
+        table = None
         try:
-            table = pq.ParquetFile(file) if origin.size else None
+            if origin.size:
+                table = pq.ParquetFile(file)
+            else:
+                account.damage(0, 0, EMPTY)
         except (pa.ArrowException, OSError) as error:
             account.damage(0, origin.size, f"Parquet: {first_line(error)}")
-            table = None
         if table is not None:
+            remark = why_no_text(table.schema_arrow, self) if table.metadata.num_rows else None
+            if remark is not None:
+                account.remark(remark)
+                yield account.take()
             last = table.num_row_groups if origin.end is None else min(origin.end, table.num_row_groups)
             for group in range(origin.start, last):
                 yield from self.read_group(table, group, origin, account)

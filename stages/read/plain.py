@@ -7,7 +7,7 @@ from typing import Annotated, BinaryIO, ClassVar
 
 from pydantic import Field
 
-from stages.documents import Collector, Reading
+from stages.documents import EMPTY, Collector, Reading
 from stages.read.charset import decode_text
 from stages.read.warc import MAX_RECORD
 from stages.stage import Origin, Reader
@@ -27,4 +27,6 @@ class Plain(Reader):
             collector.skip("too_large", origin.path, f"{origin.size} bytes")
         elif data:
             collector.add(0, text=decode_text(data, self.charset), id=origin.path)
+        else:
+            collector.remark(EMPTY)
         yield collector.take()

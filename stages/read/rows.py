@@ -6,7 +6,7 @@ before its layout's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -18,6 +18,7 @@ from stages.stage import Reader
 
 Layout = Literal["auto", "plain", "datatrove", "dolma", "fineweb"]
 Paths = tuple[str, ...]
+SHOWN_NAMES, LONGEST_NAME = 6, 40  # of fields, where a person is told what there is
 
 # For each document field the paths to look in; the first that holds a value counts.
 LAYOUTS: dict[str, dict[str, Paths]] = {
@@ -57,22 +58,25 @@ class RowReader(Reader):
         return [name for name in names if name in mapped or any(path in names and path == name for path in self.keep)]
 
 
-def add_row(row: Mapping[str, Any], place: str | int, reader: RowReader, paths: dict[str, Paths], collector: Collector) -> None:
-    """Make a document of a row, or skip it."""
+def add_row(row: Mapping[str, Any], place: str | int, reader: RowReader, paths: dict[str, Paths], collector: Collector) -> bool:
+    """Make a document of a row, or skip it; says whether it has text."""
     rest = dict(row)
     text = taken(rest, paths["text"])
     url = string_of(taken(rest, paths["url"]))
     if isinstance(text, bytes):
         text = decode_text(text)
     if not isinstance(text, str):
-        return collector.skip("no_text", mended(url))
+        collector.skip("no_text", mended(url))
+        return False
     if len(text) > reader.max_record_bytes:
-        return collector.skip("too_large", mended(url), f"{len(text)} characters")
+        collector.skip("too_large", mended(url), f"{len(text)} characters")
+        return True
     id, date = string_of(taken(rest, paths["id"])), string_of(taken(rest, paths["date"]))
     if reader.keep is not None:
         rest = {name: value for name, value in rest.items() if name in reader.keep}
     meta = {name: value for name, value in rest.items() if value is not None and value != {}}
     collector.add(place, text=text, id=id, url=url, date=date, meta=meta)
+    return True
 
 
 def taken(rest: dict[str, Any], paths: Paths) -> Any:
@@ -89,6 +93,13 @@ def taken(rest: dict[str, Any], paths: Paths) -> Any:
                 rest[head] = copy
                 return value
     return None
+
+
+def no_text_among(paths: Paths, names: Sequence[str]) -> str:
+    """What to tell whoever wrote the recipe where fields have other names than the text's."""
+    others = ", ".join(mended(name[:LONGEST_NAME]) or "" for name in names[:SHOWN_NAMES]) or "nothing"
+    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    return f"it has none of {', '.join(paths)}; it has {others}{more}: name the text's field with `text:`"
 
 
 def string_of(value: Any) -> str | None:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from stages.documents import BASE, Collector, Reading, as_json, column_of, uid_of
 from stages.read.charset import decode_text
-from stages.read.rows import RowReader, mended, string_of
+from stages.read.rows import RowReader, mended, no_text_among, string_of
 from stages.stage import Origin
 
 
@@ -45,6 +45,30 @@ def reading_of(batch: pa.RecordBatch, group: int, first_row: int, reader: RowRea
     }
     reading.documents = pa.RecordBatch.from_arrays([values[f.name] for f in BASE], schema=BASE)
     return reading
+
+
+def why_no_text(schema: pa.Schema, reader: RowReader) -> str | None:
+    """What to tell whoever wrote the recipe where no row of a table can have text; None where rows may."""
+    paths = reader.paths()["text"]
+    for path in paths:
+        names = [path] if path in schema.names else path.split(".")
+        if reaches(schema, names):
+            kind = type_at(schema, names)
+            return None if holds_text(kind) else f"its column {path} is {kind} and no text; name the text's column with `text:`"
+    return no_text_among(paths, schema.names)
+
+
+def type_at(schema: pa.Schema, names: list[str]) -> pa.DataType:
+    kind = schema.field(names[0]).type
+    for name in names[1:]:
+        kind = kind.field(name).type
+    return kind
+
+
+def holds_text(kind: pa.DataType) -> bool:
+    """Can a column of this type hold what `as_text` takes for text?"""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return is_binary(kind) or pa.types.is_string(kind) or is_string(kind)
 
 
 def field(batch: pa.RecordBatch, paths: tuple[str, ...]) -> tuple[str | None, pa.Array | None]:

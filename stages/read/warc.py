@@ -17,7 +17,7 @@ from typing import Annotated, BinaryIO, ClassVar
 
 from pydantic import Field
 
-from stages.documents import Collector, Reading
+from stages.documents import EMPTY, Collector, Reading
 from stages.read.charset import charset_in
 from stages.read.members import Codec, Damaged, Window, codec_for, next_start, only_zeros
 from stages.read.payload import TooLarge, decoded_payload, kind_of, not_html, response_of
@@ -39,6 +39,8 @@ class Archive(Reader):
 
     def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]:
         collector = Collector(origin.source, origin.path, pages=self.pages)
+        if origin.size == 0:
+            collector.damage(0, 0, EMPTY)
         window = Window(file)
         codec = codec_for(window, origin.path)
         end = origin.size if origin.end is None else min(origin.end, origin.size)

@@ -21,7 +21,7 @@ from stages.stage import Global
 from stages.tokens.encoding import Encoded, Encoder, encoder_of
 from stages.tokens.tally import GROUPS, Checked, added_up, facts_of, rows_of
 from stages.tokens.training import LEAST, SPECIALS, trained
-from stages.tokens.vocabulary import Ids, Vocabulary, demanded, given, ids_of, seems_a_path, tokenizer_from
+from stages.tokens.vocabulary import Ids, Vocabulary, check, demanded, given, ids_of, seems_a_path, tokenizer_from
 
 Array = np.ndarray[Any, Any]
 
@@ -81,6 +81,11 @@ class Tokenize(Global):
         if seems_a_path(self.tokenizer) and not Path(self.tokenizer).expanduser().exists():
             raise ValueError(f"tokenizer: there is no file or folder {self.tokenizer}")
         return self
+
+    def check(self) -> None:
+        """Before any work: CannotRun where the tokenizer is not there, or lacks what is asked of it. Nothing is fetched."""
+        if self.tokenizer != TRAIN:
+            check(self.tokenizer, self.revision, self.named(), self.around)
 
     def named(self) -> dict[str, str | None]:
         """Special tokens by what they are for, as the recipe, or the default of a trained tokenizer, names them."""

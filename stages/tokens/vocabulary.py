@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -137,6 +141,20 @@ def given(name: str, revision: str | None, wanted: dict[str, str | None]) -> Voc
     return Vocabulary(called, text, {role: wanted.get(role) or said.get(role) for role in ROLES})
 
 
+def check(name: str, revision: str | None, wanted: dict[str, str | None], roles: tuple[str, ...]) -> None:
+    """What can be known of a tokenizer before any work, with nothing fetched or converted: CannotRun where it will not do."""
+    path = Path(name).expanduser()
+    if path.is_dir() and not (path / FILE).is_file() and _is_older_format(path) and find_spec("transformers") is not None:
+        return
+    if path.exists() or seems_a_path(name):
+        vocabulary = given(name, revision, wanted)
+        demanded(vocabulary, tokenizer_from(vocabulary.tokenizer_text, vocabulary.name), roles)
+    elif not _is_cached(name, revision):
+        refusal = _refusal_of_hub(name, revision)
+        if refusal is not None:
+            raise _not_there(name, refusal)
+
+
 def _read(path: Path) -> str:
     try:
         return path.read_bytes().decode()
@@ -147,36 +165,106 @@ def _read(path: Path) -> str:
 def _of_folder(folder: Path) -> str:
     if (folder / FILE).is_file():
         return _read(folder / FILE)
-    if any((folder / name).is_file() for name in NEEDS_TRANSFORMERS):
+    if _is_older_format(folder):
         return _converted(str(folder), None)
     raise CannotRun(f"tokenizer: {folder} holds no {FILE}, nor one of {', '.join(NEEDS_TRANSFORMERS)}")
 
 
+def _is_older_format(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in NEEDS_TRANSFORMERS)
+
+
 def _of_hub(name: str, revision: str | None) -> tuple[str, Path]:
-    """The text of a tokenizer on the hub, and the folder in which what goes with it lies now."""
+    """The text of a tokenizer on the hub, and the folder in which what goes with it lies now. What was fetched before serves where the hub refuses."""
     from huggingface_hub import hf_hub_download  # comes with tokenizers
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    refusal = _refusal_of_hub(name, revision)
+
     def fetched(file: str) -> Path | None:
         try:
-            return Path(hf_hub_download(name, file, revision=revision))
+            return Path(hf_hub_download(name, file, revision=revision, local_files_only=refusal is not None))
         except LocalEntryNotFoundError as error:
             if file != FILE:
                 return None
-            raise CannotRun(
-                f"tokenizer: {name} is neither a file nor a folder here, and the Hugging Face hub cannot be reached; download it, and give its folder"
-            ) from error
+            raise _not_there(name, refusal or _unreachable(name, error)) from error
         except EntryNotFoundError:
             return None
         except (HfHubHTTPError, HFValidationError) as error:
-            raise CannotRun(
-                f"tokenizer: {name} is neither a file nor a folder here, and the hub says: {str(error).splitlines()[0]}"
-            ) from error
+            raise _not_there(name, f"the hub says: {_first_line(error)}") from error
 
-    found = fetched(FILE)
-    beside = [path for path in map(fetched, SAYS_SPECIALS) if path is not None]
+    with _hub_kept_quiet():
+        found = fetched(FILE)
+        beside = [path for path in map(fetched, SAYS_SPECIALS) if path is not None]
     folder = (found or beside[0]).parent if found or beside else Path(FILE)
     return (_read(found) if found is not None else _converted(name, revision)), folder
+
+
+def _refusal_of_hub(name: str, revision: str | None) -> str | None:
+    """Why a tokenizer cannot be had from the hub; None if it can. One question without a second try: a download by the package goes on trying for half a minute."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.errors import (
+        EntryNotFoundError,
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    try:
+        with _hub_kept_quiet():
+            get_hf_file_metadata(hf_hub_url(name, FILE, revision=revision))
+    except EntryNotFoundError:
+        return None  # an older format, perhaps
+    except GatedRepoError:
+        return "on the Hugging Face hub it is gated: accept its terms there, and log in with `hf auth login`"
+    except RepositoryNotFoundError:
+        return "the Hugging Face hub has none of this name, or a private one (`hf auth login`)"
+    except RevisionNotFoundError:
+        return f"the Hugging Face hub has no revision {revision} of it"
+    except (HfHubHTTPError, HFValidationError) as error:
+        return f"the hub says: {_first_line(error)}"
+    except Exception as error:  # of the package that sends its requests, which is another with each of its versions
+        return _unreachable(name, error)
+    return None
+
+
+def _is_cached(name: str, revision: str | None) -> bool:
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        return isinstance(try_to_load_from_cache(name, FILE, revision=revision), str)
+    except HFValidationError:
+        return False
+
+
+def _unreachable(name: str, error: Exception) -> str:
+    return (
+        f"the Hugging Face hub cannot be reached ({_first_line(error)}); fetch it where there is a network "
+        f"(`hf download {name}`) and give its folder, or bring that cache here (HF_HOME)"
+    )
+
+
+def _not_there(name: str, why: str) -> CannotRun:
+    return CannotRun(f"tokenizer: {name} is neither a file nor a folder here, and {why}")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@contextmanager
+def _hub_kept_quiet() -> Iterator[None]:
+    """What it would log of each try is said once, by us."""
+    logger = logging.getLogger("huggingface_hub")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _converted(name: str, revision: str | None) -> str:

@@ -81,7 +81,7 @@ def test_a_recipe_of_bytes(gristmill: Gristmill, tmp_path: Path) -> None:
     for data in (
         b"\xff\xfe\x00",
         b"name: a\x00b\n",
-        b"a: !!python/object:os.system {}\n",
+        b"name: !!python/object:os.system {}\n",
         b"a: &x [*x]\n",
         b"a: 2026-13-45\n",
         b"? {a: 1}\n: 2\n",
@@ -94,7 +94,7 @@ def test_a_recipe_of_bytes(gristmill: Gristmill, tmp_path: Path) -> None:
     ("stages", "line", "says"),
     [
         ("\n  - exact_dedup\n  - sample: {rte: 0.5}", 7, "stages[1].sample.rte: no such field; did you mean rate?"),
-        ("\n  - exact_dedpu", 6, "stages[0]: no such stage; did you mean exact_dedup?"),
+        ("\n  - exact_dedpu", 6, "stages[0]: no such stage 'exact_dedpu'; did you mean exact_dedup?"),
         ("\n  - write\n  - sample: {rate: much}", 7, "stages[1].sample.rate: Input should be a valid number"),
         ("\n  - sample: 3", 6, "settings were expected"),
         ("write", 5, "stages: a list of stages was expected"),
@@ -170,6 +170,14 @@ def test_a_folder_of_another_run(gristmill: Gristmill, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("text", ['{"scripts": {}}', "[1, 2]"])
+def test_a_folder_whose_run_json_is_someone_elses(gristmill: Gristmill, tmp_path: Path, text: str) -> None:
+    jsonl(tmp_path / "docs.jsonl", texts(2))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "run.json").write_text(text)
+    gristmill("run", recipe(tmp_path), "--out", tmp_path / "out").one_line(2, "files that are no run of ours", "choose an empty one")
+
+
 def test_a_folder_with_files_of_someone_else(gristmill: Gristmill, tmp_path: Path) -> None:
     jsonl(tmp_path / "docs.jsonl", texts(2))
     (tmp_path / "out").mkdir()
@@ -222,7 +230,9 @@ def test_a_disk_that_fills_up_and_is_made_larger(tmp_path: Path) -> None:
     file = recipe(tmp_path, path="docs", more="parts: {files: 1}\n")
     out = tmp_path / "disk" / "out"
     with small_disk(tmp_path / "disk", "2m") as grow:
-        outside("run", file, "--out", out, "--workers", 1).one_line(1, str(out), "the disk is full", "run the same command again")
+        said = outside("run", file, "--out", out, "--workers", 1)
+        last = said.err.strip().splitlines()[-1]  # after what there is so far
+        assert said.code == 1 and all(part in last for part in (str(out), "the disk is full", "run the same command again")), said.err
         assert left_over(out) == []
         grow("64m")
         said = outside("run", file, "--out", out, "--workers", 1)
@@ -309,7 +319,8 @@ def garbage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "noise.warc.gz").write_bytes(noise(1, 20_000).encode())
     jsonl(folder / "docs.jsonl", texts(3))
     file = recipe(
-        folder, "name: tiny\nsources:\n  crawl: {warc: {path: noise.warc.gz}}\n  docs: {jsonl: {path: docs.jsonl}}\nstages: [write]\n"
+        folder,
+        "name: tiny\nsources:\n  crawl: {warc: {path: noise.warc.gz}, stages: [extract]}\n  docs: {jsonl: {path: docs.jsonl}}\nstages: [write]\n",
     )
     said = outside("run", file, "--out", folder / "out", "--workers", 1)
     assert said.code == 0, said.err
@@ -320,7 +331,7 @@ def garbage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_file_of_noise_is_counted_and_the_rest_goes_on(garbage: Path) -> None:
     crawl = entry(garbage / "out", "crawl")
     assert crawl["kept"] == 0 and crawl["quarantined"] >= 1 and crawl["docs_in"] == crawl["quarantined"]
-    assert any("damaged record" in alarm for alarm in run_json(garbage / "out")["alarms"])
+    assert any("damaged record in its files: noise.warc.gz (the whole file: " in alarm for alarm in run_json(garbage / "out")["alarms"])
     assert written(garbage / "out") == texts(3)
 
 
@@ -418,8 +429,17 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path: Path) -> None:
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=30)
     Said(process.returncode, out, err).one_line(130, "interrupted", f"gristmill run {file} --out {tmp_path / 'out'}", "goes on")
-    assert not run_json(tmp_path / "out").get("stages")
+    record = run_json(tmp_path / "out")
+    kept = record["stages"][0]["kept"] if record["stages"] else 0
+    assert record["status"] == "interrupted" and kept <= len(list((tmp_path / "out" / "write").glob("*.parquet"))) < 12
     again = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
     assert len(re.findall(r'"event": "finished".*"anew": false', again.stderr)) >= 1
     assert written(tmp_path / "out") == sorted(f"document {i} MARK" for i in range(12))
+
+
+def test_a_file_that_cannot_be_written_is_named_and_not_the_one_that_was_to_become_it(tmp_path: Path) -> None:
+    name = f"{'x' * 250}.html"  # as long as names may be, but for what a temporary file adds
+    with pytest.raises(OSError) as error, Store(str(tmp_path)).commit(name):
+        pass
+    assert error.value.filename == str(tmp_path / name)

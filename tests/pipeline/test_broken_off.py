@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from here import interrupted_after, work_here
 from runs import go, lines, save
 from typer.testing import CliRunner
 
+from pipeline import recipe as recipes
 from pipeline.cli import app
+from pipeline.cluster import Where
+from pipeline.engine import Engine
 from pipeline.errors import RecipeError, RunFailed
+from pipeline.interrupts import one_is_enough
+from pipeline.journal import Journal
 from pipeline.overview import overview
+from pipeline.progress import Quiet
 from pipeline.progress_file import PATH
+from pipeline.run import run
 from pipeline.so_far import record_in
+from pipeline.store import Store
+from pipeline.whatif import foresee
 
 RECIPE = """
 name: brittle
@@ -154,3 +165,61 @@ def test_every_door_to_the_terminal_takes_controls_out() -> None:
     """rich's own `escape` leaves them in: nobody but `screen` may use it."""
     users = [path.name for path in Path("pipeline").rglob("*.py") if "from rich.markup" in path.read_text()]
     assert users == ["screen.py"]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "counts", "said"),
+    [
+        (2, {"notes": (20, 20), "text_signals": (20, 20)}, "begun: 2 of 4 parts done"),
+        (5, {"notes": (40, 40), "text_signals": (40, 40), "gopher_quality": (10, 10)}, "begun: 1 of 4 parts done"),
+        (0, {}, "never run"),
+    ],
+)
+def test_what_was_done_of_a_leg_that_was_interrupted_is_on_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tasks: int, counts: dict[str, tuple[int, int]], said: str
+) -> None:
+    for file in range(4):
+        lines(tmp_path / f"in/{file}.jsonl", [f"A note of number {n} of file {file} that has some words in it." for n in range(10)])
+    text = RECIPE.replace("MIN", "2").replace("notes.jsonl", "in").replace("name: brittle", "name: brittle\nparts: {files: 1}")
+    asked, out = recipes.load(save(tmp_path / "brittle.yaml", text)), tmp_path / "out"
+    monkeypatch.setattr(Engine, "_work", interrupted_after(tasks))
+    with pytest.raises(KeyboardInterrupt):
+        run(asked, str(out), Where(1), Quiet())
+    record = run_json(out)
+    assert record["status"] == "interrupted"
+    assert {its["name"]: (its["docs_in"], its["kept"]) for its in record["stages"]} == counts
+    assert [seen.why for seen in foresee(asked, str(out)) if seen.name == "notes"] == [said]
+    monkeypatch.setattr(Engine, "_work", work_here)
+    ended = run(asked, str(out), Where(1), Quiet())
+    assert ended.record["status"] == "done" and ended.record["stages"][0]["kept"] == 40
+
+
+def test_a_second_ctrl_c_does_not_break_off_what_the_first_began(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def page(*_: object) -> str:
+        signal.raise_signal(signal.SIGINT)
+        return "a page"
+
+    monkeypatch.setattr(Engine, "_work", interrupted_after(1))
+    monkeypatch.setattr("pipeline.report.build.build_report", page)
+    with pytest.raises(KeyboardInterrupt):
+        go(recipe(folder, 2), folder / "out")
+    assert run_json(folder / "out")["status"] == "interrupted" and (folder / "out/report.html").read_text() == "a page"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_is_left_to_whoever_handles_it_already() -> None:
+    def mine(*_: object) -> None: ...
+
+    before = signal.signal(signal.SIGINT, mine)
+    try:
+        with one_is_enough():
+            assert signal.getsignal(signal.SIGINT) is mine
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_workers_that_die_name_a_limit_that_was_given(tmp_path: Path) -> None:
+    def limit(memory: str) -> str:
+        return Engine(Journal(Store(str(tmp_path))), Where(1, memory), Quiet(), tmp_path / "r.yaml").limit
+
+    assert "100MB" in limit("100MB") and "--memory" in limit("100MB") and limit("auto") == ""

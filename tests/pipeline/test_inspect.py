@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -93,6 +95,21 @@ def test_a_document_that_was_kept_has_its_whole_way_told(out: str) -> None:
     assert "one of the records in crawl-0.warc.gz (read from byte 0 to 5,000)" in text
 
 
+def test_a_duplicate_names_the_url_of_the_one_that_stayed(out: str) -> None:
+    story = history(out, SAME[1])
+    assert [(cluster.kept, cluster.kept_url) for cluster in story.clusters] == [(f"{FIRST:016x}", WEB_URL)] and story.url != WEB_URL
+    assert f"kept {FIRST:016x} ({WEB_URL})" in shown(render_history(story))
+
+
+@pytest.mark.parametrize("whom", [["--url", WEB_URL], ["--uid", f"{FIRST:016x}"]])
+def test_a_document_that_was_cleaned_away_says_how_it_comes_back(tmp_path: Path, whom: list[str]) -> None:
+    folder = make(tmp_path / "out")
+    for path in folder.glob("legs/*/*.parquet"):
+        path.unlink()
+    said = subprocess.run([sys.executable, "-m", "pipeline.cli", "inspect", str(folder), *whom], capture_output=True, text=True)
+    assert said.returncode == 1 and "gristmill clean --legs" in said.stderr and "documents.parquet" in said.stderr, said.stderr
+
+
 def test_rows_in_the_sink_are_counted_past_those_that_went(out: str) -> None:
     assert history(out, UIDS["extract-0"][3]).written == [Written("write", "write/extract-0.parquet", 1)]
     assert history(out, UIDS["extract-2"][3]).written == [Written("write", "write/extract-2.parquet", 1)]
@@ -155,6 +172,7 @@ def test_words_and_numbers() -> None:
 
 def test_signals_and_places_are_said_for_people() -> None:
     assert signal_text(0.5003000497817993) == "0.5003" and signal_text(1234567.89) == "1.23457e+06" and signal_text(12345678) == "12345678"
+    assert signal_text(bytes(9582)) == "9,582 bytes" and signal_text(None) == "null" and signal_text([1, 2]) == "[1, 2]"
     assert span_text(Span("a", "x.warc.gz", 0, None, True)) == "one of the records in x.warc.gz (read whole)"
     assert span_text(Span("a", "x.warc.gz", 5, None, False)) == "perhaps one of the records in x.warc.gz (read from byte 5 to its end)"
     assert is_cluster("minhash_cluster", 5) and not is_cluster("minhash_cluster_size", 5)

@@ -39,7 +39,7 @@ def test_a_second_run_does_nothing_and_a_new_file_only_its_share(tmp_path: Path)
     assert {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file() and p.name != ".lock"} == before
 
     lines(tmp_path / "in" / "g.jsonl", ["shared 1 words", "a new text", "another"])
-    assert why(recipe, out)["a"] == "1 new parts"
+    assert why(recipe, out)["a"] == "1 new part"
     _, anew = go(recipe, out)
     assert anew["a", "leg"] == 1
     assert anew["exact_dedup", "map"] == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import random
 import subprocess
@@ -418,23 +419,99 @@ def test_a_hub_id_is_fetched_with_what_says_its_specials(tmp_path, monkeypatch):
     folder = Path(written(tmp_path, TRAINED, eos_token="<|endoftext|>"))
     asked = []
 
-    def hf_hub_download(name: str, file: str, revision: str | None = None) -> str:
-        asked.append((name, file, revision))
+    def hf_hub_download(name: str, file: str, revision: str | None, local_files_only: bool) -> str:
+        asked.append((name, file, revision, local_files_only))
         if not (folder / file).exists():
             raise EntryNotFoundError(file)
         return str(folder / file)
 
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", lambda url: None)
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", hf_hub_download)
     rows, flow = run(Tokenize(tokenizer="mills/bpe", revision="abc"), documents(["mill"]))
     assert len(rows) == 1 and flow.told["tokenizer"]["name"] == "mills/bpe" and flow.told["tokenizer"]["eos_id"] == 0
-    assert asked[0] == ("mills/bpe", "tokenizer.json", "abc")
+    assert asked[0] == ("mills/bpe", "tokenizer.json", "abc", False)
 
-    def unreachable(name: str, file: str, revision: str | None = None) -> str:
+    def unreachable(name: str, file: str, revision: str | None, local_files_only: bool) -> str:
         raise LocalEntryNotFoundError(file)
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", unreachable)
     with pytest.raises(CannotRun, match="neither a file nor a folder here, and the Hugging Face hub cannot be reached"):
         run(Tokenize(tokenizer="mills/bpe"), documents(["mill"]))
+
+
+def hub_that(monkeypatch, refusal: Exception | None) -> None:
+    """The hub's answer to whether it has a file; None: it has."""
+    import huggingface_hub
+
+    def asked(url: str) -> None:
+        logging.getLogger("huggingface_hub.utils").warning("trying again")
+        if refusal is not None:
+            raise refusal
+
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", asked)
+
+
+def hub_error(name: str) -> Exception:
+    import huggingface_hub.errors
+
+    kind = getattr(huggingface_hub.errors, name)
+    return kind.__new__(kind)  # each version of the package wants another response
+
+
+@pytest.mark.parametrize(
+    ("refusal", "says"),
+    [
+        (ConnectionError("no way there\nat all"), r"cannot be reached \(no way there\); fetch it .*`hf download mills/bpe`.*HF_HOME"),
+        ("RepositoryNotFoundError", "none of this name, or a private one"),
+        ("GatedRepoError", "gated: accept its terms there, and log in"),
+        ("RevisionNotFoundError", "no revision abc of it"),
+    ],
+)
+def test_before_any_work_the_hub_is_asked_once_and_its_no_is_put_in_words(monkeypatch, tmp_path, caplog, refusal, says):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    stage = Tokenize(tokenizer="mills/bpe", revision="abc")
+    hub_that(monkeypatch, hub_error(refusal) if isinstance(refusal, str) else refusal)
+    for deed in (stage.check, lambda: run(stage, documents(["mill"]))):
+        with pytest.raises(CannotRun, match=f"neither a file nor a folder here, and .*{says}"):
+            deed()
+    assert not caplog.records
+    hub_that(monkeypatch, None)
+    stage.check()
+
+
+def test_a_hub_id_that_was_fetched_before_needs_no_network(monkeypatch, tmp_path):
+    kept = tmp_path / "models--mills--bpe"
+    Path(written(kept / "snapshots" / ("ab" * 20), TRAINED, eos_token="<|endoftext|>"))
+    (kept / "refs").mkdir()
+    (kept / "refs" / "main").write_text("ab" * 20)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    hub_that(monkeypatch, ConnectionError("no way there"))
+    stage = Tokenize(tokenizer="mills/bpe")
+    stage.check()
+    rows, flow = run(stage, documents(["mill"]))
+    assert len(rows) == 1 and flow.told["tokenizer"]["name"] == "mills/bpe" and flow.told["tokenizer"]["eos_id"] == 0
+
+
+def test_a_tokenizer_on_disk_is_looked_at_before_any_work(tmp_path, monkeypatch):
+    folder = written(tmp_path / "a", TRAINED)
+    with pytest.raises(CannotRun, match="does not say which token ends a text"):
+        Tokenize(tokenizer=folder).check()
+    Tokenize(tokenizer=folder, eos=False).check()
+    Tokenize().check()
+    (tmp_path / "a" / "tokenizer.json").write_text("{}")
+    with pytest.raises(CannotRun, match="no tokenizer that the package"):
+        Tokenize(tokenizer=folder).check()
+    older = tmp_path / "older"
+    older.mkdir()
+    with pytest.raises(CannotRun, match=r"holds no tokenizer\.json"):
+        Tokenize(tokenizer=str(older)).check()
+    (older / "vocab.txt").write_text("a")
+    monkeypatch.setattr("stages.tokens.vocabulary.find_spec", lambda name: object())
+    Tokenize(tokenizer=str(older)).check()  # transformers will make one of it
+    monkeypatch.setattr("stages.tokens.vocabulary.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(CannotRun, match="pip install transformers sentencepiece protobuf"):
+        Tokenize(tokenizer=str(older)).check()
 
 
 def test_old_formats_come_through_transformers(tmp_path):

@@ -71,7 +71,42 @@ def test_a_truncated_stream_keeps_what_came_before():
     rows, _, damaged = read(data[: len(data) // 2], "a.jsonl.gz")
     assert 1000 < len(rows) < 5000 and len(damaged) == 1 and damaged[0].end == len(data) // 2
     assert read(b"noise" * 100, "a.jsonl.gz")[2][0].start == 0
-    assert read(b"", "a.jsonl.gz") == ([], {}, []) == read(b"")
+    assert [str(d) for d in read(b"", "a.jsonl.gz")[2]] == ["a.jsonl.gz: the file is empty"]
+
+
+def remarks(data: bytes, path: str = "a.jsonl", **chosen) -> list[str]:
+    readings = Jsonl(path="x", **chosen).read(io.BytesIO(data), Origin("s", path, len(data)))
+    return [remark for reading in readings for remark in reading.remarks]
+
+
+def test_an_empty_file_is_worth_a_remark():
+    assert read(b"") == ([], {}, []) and remarks(b"") == ["the file is empty"]
+    assert remarks(DATA) == [] == remarks(b"\n")
+
+
+def test_rows_whose_text_has_another_name_are_worth_a_remark():
+    rows = b'{"body": "a", "no": 1}\n{"no": 2}\n'
+    assert remarks(rows) == ["it has none of text, content, raw_content; it has body, no: name the text's field with `text:`"]
+    assert remarks(rows + LINES[0]) == [] == remarks(LINES[0] + b"\n" + rows) == remarks(rows, text="body")
+    assert remarks(b'{"text": null}\n') == [] and read(b'{"text": null}\n')[1] == {"no_text": 1}  # the field is there
+    assert (
+        remarks(b'{"\\ud800": 1}')[0].count("?") == 1 and "and 94 more" in remarks(json.dumps({str(n): n for n in range(100)}).encode())[0]
+    )
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.ZstdCompressor().compress])
+@pytest.mark.parametrize(("head", "reader"), [(b"WARC/1.0\r\n", "warc"), (b"PAR1\x15\x04", "parquet"), (b"ARROW1\0\0", "arrow")])
+def test_a_file_of_another_format_is_one_damage_that_names_its_reader(pack, head, reader):
+    data = pack(head + b"line\n" * 5000)
+    rows, skipped, damaged = read(data, cut=1000)
+    assert (rows, skipped) == ([], {}) and [(d.start, d.end, d.records) for d in damaged] == [(0, len(data), 1)]
+    assert damaged[0].what.endswith(f"and no JSON lines; read it with `{reader}`")
+
+
+def test_damage_is_handed_on_as_it_gathers():
+    data = b"no json\n" * 20_000
+    readings = list(Jsonl(path="x").read(io.BytesIO(data), Origin("s", "a", len(data))))
+    assert sum(len(r.damaged) for r in readings) == 20_000 and max(len(r.damaged) for r in readings) <= 8192
 
 
 @pytest.mark.parametrize("layout", ["auto", "own"])

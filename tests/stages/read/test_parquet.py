@@ -76,9 +76,33 @@ def test_a_damaged_row_group_costs_its_rows_and_no_others():
 
 
 def test_nothing_and_noise():
-    assert read(b"") == ([], {}, [], [])
+    for reader in (Parquet(path="x"), Arrow(path="x")):
+        assert [(str(d), d.records) for d in read(b"", reader=reader)[3]] == [("a: the file is empty", 1)]
     assert [(d.start, d.end) for d in read(b"noise" * 50)[3]] == [(0, 250)]
     assert read(parquet(table().slice(0, 0)))[0] == []
+
+
+def remarks(data: pa.Table, **chosen) -> list[list[str]]:
+    """Of the table as Parquet, and as Arrow."""
+    arrow = io.BytesIO()
+    with pa.ipc.new_file(arrow, data.schema) as writer:
+        writer.write_table(data)
+    found = []
+    for reader, file in ((Parquet(path="x", **chosen), parquet(data)), (Arrow(path="x", **chosen), arrow.getvalue())):
+        readings = list(reader.read(io.BytesIO(file), Origin("s", "a", len(file))))
+        assert sum(len(r.documents) + sum(r.skipped.values()) for r in readings) == len(data)
+        found.append([remark for reading in readings for remark in reading.remarks])
+    return found
+
+
+def test_a_table_that_cannot_have_text_is_worth_a_remark():
+    strange = pa.table({"body": ["a"] * 3, "id": [1, 2, 3], "inner": [{"text": 1}] * 3})
+    assert (
+        remarks(strange) == [["it has none of text, content, raw_content; it has body, id, inner: name the text's field with `text:`"]] * 2
+    )
+    assert remarks(strange, keep=["id"]) == remarks(strange)
+    assert remarks(strange, text="inner.text") == [["its column inner.text is int64 and no text; name the text's column with `text:`"]] * 2
+    assert remarks(strange, text="body") == remarks(table()) == remarks(table().slice(0, 0)) == remarks(strange.slice(0, 0)) == [[], []]
 
 
 def test_text_that_is_not_utf8_is_mended():
@@ -100,4 +124,3 @@ def test_arrow_files_and_streams(new):
     assert rows == read(parquet(table()))[0] and (skipped, damaged) == ({"no_text": 10}, [])
     cut = read(out.getvalue()[: len(out.getvalue()) * 2 // 3], reader=Arrow(path="x"))
     assert len(cut[3]) == 1 and len(cut[0]) < 90
-    assert read(b"", reader=Arrow(path="x")) == ([], {}, [], [])

@@ -18,5 +18,5 @@ def test_a_file_is_a_document():
 
 
 def test_empty_and_large_files():
-    assert (len(read(b"").documents), read(b"").skipped) == (0, {})
+    assert (len(read(b"").documents), read(b"").skipped, read(b"").damaged, read(b"").remarks) == (0, {}, [], ["the file is empty"])
     assert (len(read(b"aaaa", max_record_bytes=3).documents), read(b"aaaa", max_record_bytes=3).skipped) == (0, {"too_large": 1})

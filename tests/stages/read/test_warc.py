@@ -150,7 +150,8 @@ def test_a_wrong_length_in_a_plain_file_costs_one_record(wrong):
 
 
 def test_nothing_and_noise():
-    assert read(b"") == ([], {}, [], [])
+    for reader in (READER, Wet(path="x")):
+        assert [str(d) for d in read(b"", reader=reader)[3]] == ["a.warc.gz: the file is empty"]
     noise = random.Random(1).randbytes(50_000)
     for path in ("n.warc", "n.warc.gz", "n.warc.zst"):
         rows, skipped, _, damaged = read(noise, path)

@@ -1,0 +1,103 @@
+"""How much of its inputs a run takes: all, some documents of each source (`--limit`), or a share of its bytes (`--sample`).
+
+What is taken hangs on the inputs alone, never on the workers. Parts are taken in the order of a hash, which makes them a fair sample.
+How many documents a part has is known once it is read: where the first parts had too few, more are taken (`Inputs.topped_up`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import xxhash
+
+from pipeline.inputs import InputFile, Span, cut_into_parts, find_files, key_of, with_contents
+from pipeline.recipe import Parts, Recipe, Source
+from pipeline.store import Store
+from stages.stage import Reader
+
+LARGEST_PART, SMALLEST_PART = 8 << 20, 64 << 10  # bytes, of a run on a part of its inputs
+FIRST_PARTS = 16  # from which documents are taken to begin with
+PIECES = 8  # of which a share of a source is made, where its files can be cut so small
+
+Chosen = tuple[list[Span], int | None]  # what a part reads, and how many documents of it at most
+
+
+@dataclass(frozen=True)
+class Portion:
+    """How much of the inputs to take: all of them, unless one is trying things out."""
+
+    documents: int | None = None  # at most so many of each source
+    share: float | None = None  # or about this share of its bytes
+
+    @property
+    def whole(self) -> bool:
+        return self.documents is None and self.share is None
+
+    def parts(self, parts: Parts, size: int) -> Parts:
+        """How a source of `size` bytes is cut: small where a part of it is to be tried."""
+        if self.whole:
+            return parts
+        piece = LARGEST_PART if self.share is None else max(SMALLEST_PART, min(LARGEST_PART, int(self.share * size / PIECES)))
+        return parts.model_copy(update={"max_bytes": min(parts.max_bytes, piece), "files": 1})
+
+    def of(self, source: Source, files: list[InputFile], cut: list[list[Span]]) -> Inputs:
+        """The inputs of a source, of its files and how they are cut."""
+        if self.whole:
+            return Inputs(source, tuple(files), tuple((spans, None) for spans in cut))
+        by_hash = sorted(cut, key=lambda spans: xxhash.xxh3_64_intdigest(key_of(source.name, spans).encode()))
+        if self.share is not None:
+            return Inputs(source, tuple(files), tuple((spans, None) for spans in by_hash[: max(1, round(self.share * len(by_hash)))]))
+        assert self.documents is not None
+        few = min(FIRST_PARTS, self.documents, len(by_hash))
+        return Inputs(source, tuple(files), tuple(shared_out(self.documents, by_hash[:few])), tuple(by_hash[few:]))
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The files of a source, found once, how they are cut, and what is left of them."""
+
+    source: Source
+    files: tuple[InputFile, ...]
+    parts: tuple[Chosen, ...]
+    waiting: tuple[list[Span], ...] = ()  # parts to turn to where those have too few documents
+
+    @property
+    def bytes(self) -> int:
+        return sum(f.size for f in self.files)
+
+    def topped_up(self, wanted: int | None, given: Mapping[str, int]) -> Inputs | None:
+        """More parts, or more of some, where these have given fewer documents than are wanted; None where that is all. Those are never more
+        than wanted: each part is asked for its share of what is missing."""
+        missing = 0 if wanted is None else wanted - sum(given.values())
+        if missing <= 0:
+            return None
+        if self.waiting:
+            each = max(1, sum(given.values()) // max(1, len(given)))
+            few = min(len(self.waiting), -(-missing // each))
+            return replace(self, parts=(*self.parts, *shared_out(missing, self.waiting[:few])), waiting=self.waiting[few:])
+        parts: list[Chosen] = []
+        for spans, limit in self.parts:  # the fewest that may have enough, for they are read again
+            is_cut_off = limit is not None and given[key_of(self.source.name, spans)] >= limit
+            more = min(missing, limit) if is_cut_off and limit is not None else 0
+            parts.append((spans, None if limit is None else limit + more))
+            missing -= more
+        return replace(self, parts=tuple(parts)) if tuple(parts) != self.parts else None
+
+
+def shared_out(documents: int, parts: tuple[list[Span], ...] | list[list[Span]]) -> list[Chosen]:
+    """As many of each part; a part of which none would be read is not among them."""
+    each, more = divmod(documents, max(1, len(parts)))
+    return [(spans, each + (i < more)) for i, spans in enumerate(parts) if each + (i < more)]
+
+
+def find_inputs(recipe: Recipe, store: Store, portion: Portion, remember: bool = True) -> dict[str, Inputs]:
+    """The inputs of every source; RecipeError where a path leads nowhere. `remember` False leaves the run's folder as it is."""
+    found = {}
+    for source in recipe.sources:
+        files = with_contents(find_files(source, Path(recipe.path).resolve().parent), store, source.name, remember)
+        parts = portion.parts(recipe.head.parts, sum(file.size for file in files))
+        found[source.name] = portion.of(source, files, list(cut_into_parts(files, cast(Reader, source.reader.stage), parts, source.name)))
+    return found

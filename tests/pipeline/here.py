@@ -1,0 +1,33 @@
+"""Tasks done in the test's own process, one after the other: quick, and stopped wherever a test likes."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+from pipeline.engine import Engine
+from pipeline.leg import Result, Task
+from pipeline.work import run_tasks
+
+Work = Callable[[Engine, list[Task], dict[str, Result]], None]
+
+
+def work_here(engine: Engine, left: list[Task], results: dict[str, Result]) -> None:
+    """In place of `Engine._work`."""
+    for task in left:
+        results[task["task"]] = run_tasks([task])[0]
+        engine.accept(task, results[task["task"]])
+        engine.worked += 1
+        engine.watcher.finished(task, results[task["task"]], anew=True)
+
+
+def interrupted_after(tasks: int) -> Work:
+    """The same, until Ctrl-C comes after so many tasks of the run."""
+
+    def work(engine: Engine, left: list[Task], results: dict[str, Result]) -> None:
+        for task in left:
+            if engine.worked == tasks:
+                signal.raise_signal(signal.SIGINT)
+            work_here(engine, [task], results)
+
+    return work

@@ -1,0 +1,46 @@
+"""What a run says of itself while it goes on, and of the whole after a part of it."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from here import work_here
+from rich.console import Console
+from runs import lines, save
+
+from pipeline import recipe as recipes
+from pipeline.cluster import Where
+from pipeline.engine import Engine
+from pipeline.estimate import estimate
+from pipeline.progress import Events, LiveView
+from pipeline.run import run
+
+
+def test_a_document_is_read_once_however_many_legs_it_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Engine, "_work", work_here)
+    for file in range(3):
+        lines(tmp_path / f"in/{file}.jsonl", [f"document {n} of file {file}" for n in range(7)])
+    text = "name: a\nsources: {a: {jsonl: {path: in}}}\nstages: [exact_dedup, text_signals, {sample: {rate: 1.0}}, write]\n"
+    view = LiveView(Console(file=io.StringIO()))
+    run(recipes.load(save(tmp_path / "a.yaml", text)), str(tmp_path / "out"), Where(1), view)
+    assert (view.tally.read, view.tally.documents) == (21, 42) and view.tally.rates().startswith("21 documents read;")
+
+
+def test_workers_that_are_stopped_are_told_of_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = io.StringIO()
+    LiveView(Console(file=screen)).stopping()
+    Events().stopping()
+    assert screen.getvalue() == "stopping the workers\n" and capsys.readouterr().err == '{"event": "stopping"}\n'
+
+
+def record(seconds: float, start: float) -> dict[str, Any]:
+    read = {"kind": "read", "bytes_in": 10, "seconds": 4.0, "kept": 5, "peak_memory": 1}
+    return {"stages": [read], "inputs": {"a": {"bytes": 100}}, "seconds": seconds, "start": {"seconds": start}}
+
+
+def test_the_whole_is_not_told_to_compile_again() -> None:
+    assert estimate(record(5.0, 2.0), workers=2).seconds == pytest.approx(3.0 + 20.0)
+    assert estimate(record(45.0, 43.0), workers=2).seconds == pytest.approx(3.0 + 20.0)

@@ -1,0 +1,130 @@
+"""All that is wrong with a recipe is said at once and before any work, with the line, what was written, and what may have been meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from runs import save
+
+from pipeline import recipe as recipes
+from pipeline.errors import RecipeError
+
+SOURCES = "name: mistakes\nsources:\n  crawl: {jsonl: {path: a}}\n  books: {jsonl: {path: b}, join: late}\nstages:\n  - exact_dedup\n"
+
+
+def complaints(folder: Path, text: str) -> list[str]:
+    """Of a recipe, each with its line and without its file."""
+    path = save(folder / "recipe.yaml", text)
+    with pytest.raises(RecipeError) as error:
+        recipes.load(path)
+    return [line.removeprefix(f"{path}:") for line in str(error.value).splitlines()]
+
+
+def mixed(mix: str) -> str:
+    return f"{SOURCES}  - tokenize\n  - sample: {{name: late, rate: 1}}\n  - mix: {mix}\n"
+
+
+def test_all_mistakes_are_told_at_once(tmp_path):
+    text = """name: mistakes
+workres: 2
+sources:
+  crawl:
+    wrac: {path: a}
+    stages: [extrat]
+  books: {jsonl: {pth: b}}
+stages:
+  - gopher_quality: {min_word: 3}
+  - exact_dedup
+  - {write: , sample: }
+  - parquet: {path: a}
+"""
+    assert complaints(tmp_path, text) == [
+        "2: workres: no such field; did you mean workers?",
+        "5: sources.crawl.wrac: no such stage 'wrac'; did you mean warc?",
+        "6: sources.crawl.stages[0]: no such stage 'extrat'; did you mean extract?",
+        "7: sources.books.jsonl.pth: no such field; did you mean path?",
+        "9: stages[0].gopher_quality.min_word: no such field; did you mean min_words?",
+        "11: stages[2]: a stage was expected (`name` or `name: {settings}`), not {'write': None, 'sample': None}",
+        "12: stages[3]: parquet reads files; it belongs under sources",
+    ]
+
+
+def test_names_that_are_taken_and_joins_that_lead_nowhere_are_told_at_once(tmp_path):
+    text = SOURCES.replace("join: late", "join: exact_dedpu") + "  - exact_dedup\n  - sample: {name: crawl, rate: 1}\n"
+    said = complaints(tmp_path, text)
+    assert [line[: line.index(" is")] for line in said[:2]] == ["7: exact_dedup", "8: crawl"]
+    assert said[2:] == ["4: sources.books.join: no shared stage is called exact_dedpu; did you mean exact_dedup?"]
+
+
+def test_a_misspelt_head_is_not_taken_for_a_missing_one(tmp_path):
+    said = complaints(tmp_path, SOURCES.replace("name: mistakes", "nmae: mistakes").replace("sources:", "sorces:"))
+    assert said == ["1: nmae: no such field; did you mean name?", "2: sorces: no such field; did you mean sources?"]
+
+
+def test_a_stage_that_nothing_is_like_is_named(tmp_path):
+    assert complaints(tmp_path, SOURCES.replace("exact_dedup", "qqq").replace(", join: late", "")) == [
+        "6: stages[0]: no such stage 'qqq'; `gristmill doctor` lists all there are"
+    ]
+
+
+def test_a_field_of_other_stages_is_said_to_be_theirs(tmp_path):
+    text = SOURCES.replace(", join: late", "") + "  - gopher_quality: {threshold: 0.8}\n  - sample: {thresh: 1, rate: 1}\n"
+    theirs, nobodys = complaints(tmp_path, text)
+    start = (
+        "7: stages[1].gopher_quality.threshold: no such field; threshold is a field of bloom_dedup and minhash_dedup; here there are name, "
+    )
+    assert theirs.startswith(start) and "min_words" in theirs and "did you mean" not in theirs
+    assert nobodys == "8: stages[2].sample.thresh: no such field; there are name, rate, seed"
+
+
+def test_a_readers_field_is_not_looked_for_in_stages_that_work(tmp_path):
+    [said] = complaints(tmp_path, SOURCES.replace("{jsonl: {path: a}}", "{warc: {path: a, text: body}}").replace(", join: late", ""))
+    assert "no such field; text is a field of arrow, jsonl and parquet; here there are name, path" in said
+
+
+@pytest.mark.parametrize(
+    ("mix", "says"),
+    [
+        (
+            "{method: given, weights: {crwl: 1, news: 2}}",
+            [
+                "weights.crwl: no such source comes here; did you mean crawl?",
+                "weights.news: no such source comes here; there are crawl, books",
+                "weights: says nothing of books (0 leaves a source out)",
+            ],
+        ),
+        ("{max_epochs: {crawl: 2, boks: 2}}", ["max_epochs.boks: no such source comes here; did you mean books?"]),
+        (
+            "{method: utilimax, utilities_file: u.csv}",
+            ["utilities_file.bokes: no such source comes here; did you mean books?"],
+        ),
+    ],
+)
+def test_a_mix_of_sources_that_are_not_there_is_told_before_any_work(tmp_path, mix, says):
+    save(tmp_path / "u.csv", "source,science\ncrawl,0.5\nbokes,0.6\n")
+    assert complaints(tmp_path, mixed(mix)) == [f"9: stages[3].mix.{one}" for one in says]
+
+
+def test_a_mix_speaks_of_the_sources_that_join_before_it(tmp_path):
+    late = "{method: given, weights: {crawl: 1, books: 2}}\n  - sample: {name: later, rate: 1}\n"
+    [said] = complaints(tmp_path, mixed(late).replace("join: late", "join: later"))
+    assert said == "9: stages[3].mix.weights.books: no such source comes here; there are crawl"
+    right = [mixed("{method: given, weights: {crawl: 1, books: 0}}"), mixed("{by: [language], method: given, weights: {en: 1}}")]
+    assert [len(recipes.load(save(tmp_path / "right.yaml", text)).sources) for text in right] == [2, 2]
+
+
+def test_a_tokenizer_that_is_not_there_is_told_before_any_work(tmp_path, monkeypatch):
+    def no_way(url: str) -> None:
+        raise ConnectionError("no way there")
+
+    monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", no_way)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "ours").mkdir()
+    text = SOURCES.replace(", join: late", "") + "  - tokenize: {tokenizer: nosuch/thing}\n"
+    [said] = complaints(tmp_path, text)
+    assert said.startswith(
+        "7: stages[1].tokenize: tokenizer: nosuch/thing is neither a file nor a folder here, and the Hugging Face hub cannot be"
+    )
+    [said] = complaints(tmp_path, text.replace("nosuch/thing", f"{tmp_path}/ours"))
+    assert said.startswith(f"7: stages[1].tokenize: tokenizer: {tmp_path}/ours holds no tokenizer.json")
