@@ -22,7 +22,7 @@ TWO_LABELS = [
     "Good, if not quite as much as a Great one",
 ]  # fmt: skip
 TWO_NUMBERS = [
-    "4 – 5", "4 — 5", "4–5", "4 - 5", "4 to 5", "4, 5", "4 / 5", "4 / 10", "4–6", "4 out of 10", "**4** (of 5)", "4 (or 3)", "4 → 5",
+    "4 / 5 or 3", "4/5/6", "4/5.5", "3 of 4", "4 – 5", "4 — 5", "4–5", "4 - 5", "4 to 5", "4, 5", "4 / 10", "4–6", "4 out of 10", "4 (or 3)", "4 → 5",
 ]  # fmt: skip
 
 
@@ -77,6 +77,14 @@ def test_an_answer_that_was_cut_counts_only_if_it_ends_with_its_mark():
 def test_two_marks_on_a_line_are_no_mark(labels_and_said):
     labels, said = labels_and_said
     assert last_score(Answer(f"Final Score: {said}", finish="stop"), labels) == ("", "no_label")
+
+
+@pytest.mark.parametrize(
+    "said", ["4/5", "4 / 5", "**4**/5", "4 out of 5", "**4** (of 5)", "4 of 5, for it is clear", "4 / 5\n5 would be too much"]
+)
+def test_a_share_of_the_largest_number_is_that_number(said):
+    assert last_score(Answer(f"Final Score: {said}", finish="stop"), FIVE) == ("4", "")
+    assert last_score(Answer(f"Final Score: {said}", finish="stop"), ("0", "1", "2", "3", "4")) == ("", "no_label")
 
 
 @pytest.mark.parametrize(
