@@ -44,7 +44,7 @@ def inspect(
     except ValueError as error:  # a file of the run that is torn
         raise RunFailed(str(error)) from error
     if as_json:
-        print(json.dumps(data, default=str))
+        print(inspecting.as_json(data))
     else:
         console().print(shown)
 

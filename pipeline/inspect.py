@@ -6,7 +6,6 @@ Crawled text is hostile: nothing of it reaches a terminal before `plain` took it
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from rich.text import Text
 
 from pipeline.figures import Block, Facts, Plane, Warnings, told_of
 from pipeline.so_far import record_in
-from pipeline.words import as_bytes, as_hex, as_number, as_seconds, as_share, nearest, one_line, plain
+from pipeline.words import as_bytes, as_hex, as_number, as_seconds, as_share, for_machines, nearest, one_line, plain
 
 SHOWN_OF_PAGE = 800  # characters of a page in a terminal
 SLOW_SHOWN = 5
@@ -285,9 +284,9 @@ def samples_of(folder: Folder, stage: str, reason: str, ready: Mapping[str, Any]
     return rejected if len(rejected) > len(samples) else samples
 
 
-def as_json(view: Any) -> str:
-    """A view for `--json`. Every control character is escaped, so that it is safe to print too."""
-    return json.dumps(dataclasses.asdict(view), indent=2, default=str).replace("\x7f", "\\u007f")
+def as_json(data: object) -> str:
+    """For `--json`. Every control character is escaped, so that it is safe to print too."""
+    return json.dumps(data, default=for_machines).replace("\x7f", "\\u007f")
 
 
 # --- terminal --------------------------------------------------------------------------------------------------------

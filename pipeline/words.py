@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import difflib
 import re
 from collections.abc import Sequence
@@ -15,6 +16,11 @@ UNPRINTABLE = re.compile(
 def plain(text: str) -> str:
     """Text that cannot steer a terminal or a page: control characters become visible ones, lines and tabs stay."""
     return UNPRINTABLE.sub(lambda found: chr(0x2400 + ord(found[0])) if ord(found[0]) < 0x20 else "\ufffd", text.replace("\r\n", "\n"))
+
+
+def for_machines(value: object) -> str:
+    """What JSON has no kind for: bytes in base64 (packed numbers, such as the ids of tokens), all else as it is said."""
+    return base64.b64encode(value).decode("ascii") if isinstance(value, bytes) else str(value)
 
 
 def one_line(text: str) -> str:

@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from pipeline.words import for_machines
+
 PAGE_POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; frame-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -57,7 +59,7 @@ def page(text: str, status: int = 200) -> Answer:
 
 
 def json_answer(data: Any) -> Answer:
-    return Answer(200, as_bytes(json.dumps(data, default=str)), "application/json; charset=utf-8", "default-src 'none'; sandbox")
+    return Answer(200, as_bytes(json.dumps(data, default=for_machines)), "application/json; charset=utf-8", "default-src 'none'; sandbox")
 
 
 def elsewhere(address: str, cookie: str | None = None) -> Answer:

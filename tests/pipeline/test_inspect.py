@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> str:
 def shown(view: RenderableType) -> str:
     file = io.StringIO()
     Console(file=file, width=200, force_terminal=False).print(view)
+    assert as_json({"ids": b"\x01\x02", "n": 1, "odd": "\x7f"}) == '{"ids": "AQI=", "n": 1, "odd": "\\u007f"}'
     assert "\x1b" not in file.getvalue() and "\u202e" not in file.getvalue()
     return file.getvalue()
 
@@ -60,7 +62,7 @@ def test_more_samples_come_from_the_rejects(out: str) -> None:
     assert {sample.uid for sample in view.samples} == {f"{uid:016x}" for uid in LANGUAGE} and len(view.samples) == 2
     assert len(stage_view(out, "language", limit=1).samples) == 1
     assert "[bold]markup[/bold]" in shown(render_stage(view))
-    assert "\x1b" not in as_json(view) and len(json.loads(as_json(view))["samples"]) == 2
+    assert "\x1b" not in as_json(asdict(view)) and len(json.loads(as_json(asdict(view)))["samples"]) == 2
     assert [sample.uid for sample in stage_view(out, "extract", "quarantined").samples] == [f"{QUARANTINED:016x}"]
 
 
@@ -128,7 +130,7 @@ def test_a_document_that_went_says_where_and_why(out: str, uid: int, outcome: st
     story = history(out, str(uid))
     assert story.outcome == outcome and story.written == [] and len({passage.leg for passage in story.passages}) == legs
     assert len([said for said in story.verdicts if said.verdict != "kept"]) == 1
-    assert json.loads(as_json(story))["uid"] == f"{uid:016x}" and shown(render_history(story))
+    assert json.loads(as_json(asdict(story)))["uid"] == f"{uid:016x}" and shown(render_history(story))
 
 
 def test_every_document_has_a_story(out: str) -> None:
