@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """MinHash beside datasketch and rensa: speed from a column of text, and what each finds of edited copies. One JSON line a result.
 
-    python benchmarks/minhash.py [speed] [edits] [planted] [--data ../shared/data] [--rivals PYTHON] [--times N]
+    python benchmarks/minhash.py [speed] [edits] [planted] [families] [--data ../shared/data] [--rivals PYTHON] [--times N]
 
 `speed`: an Arrow column of texts to signatures of 128 places, seconds of processor time, one core; the rivals get the column as a list of Python strings and make
 word 5-grams with `text.lower().split()`. Then the same with the shingles given to all. `edits`: texts of 60 to 5,000 words, each with an edited copy, at threshold 0.8: which pairs each finds
 of those whose real Jaccard is at least 0.8, and how many below it; all get the same shingles. `planted`: pairs planted in news articles, judged by the exact Jaccard of all pairs.
+`families`: 5,000 pairs that share one template: how many the stage compares, where every bucket of the template is large; and the same pairs with a template of their own each.
 PYTHON has datasketch and rensa; without it only ours is shown.
 """
 
@@ -32,6 +33,7 @@ from kernels.columns import TextColumn, text_column
 from kernels.minhash import band_hashes, bands_for, signatures, signatures_of_shingles
 from kernels.tokens import jaccard_of_pairs, shingle_column, shingle_sets
 from kernels.tokens_plain import tokens_plain
+from stages import MinHashDedup
 
 WIDTH, PLACES, THRESHOLD = 5, 128, 0.8
 SEED = 0
@@ -265,16 +267,46 @@ def planted(data: Path) -> None:
             )
 
 
+FAMILIES = ((300, 100, 38), (330, 60, 28), (340, 50, 38))  # words of the template, of a pair's own text, and of these changed in the second
+
+
+def families(pairs: int = 5000) -> None:
+    stage, chance = MinHashDedup(threshold=THRESHOLD), np.random.default_rng(3)
+    words = np.array(["".join(chr(97 + letter) for letter in row) for row in chance.integers(0, 26, (20_000, 6))])
+
+    def drawn(count: int) -> list[str]:
+        return words[chance.integers(0, len(words), count)].tolist()
+
+    for template, own, changed in FAMILIES:
+        for alone in (False, True):
+            shared, texts = drawn(template), []
+            for _ in range(pairs):
+                head, text = drawn(template) if alone else shared, drawn(own)
+                texts += [" ".join(head + text), " ".join(head + text[:-changed] + drawn(changed))]
+            uid = chance.permutation(np.arange(1, len(texts) + 1, dtype=np.uint64))
+            rows = stage.sign(pa.table({"uid": uid, "text": texts}))
+            found = stage.nominate(rows.append_column("home", rows["uid"]))
+            named = set(zip(found["left"].to_pylist(), found["right"].to_pylist(), strict=True))
+            hit = sum((min(a, b), max(a, b)) in named for a, b in zip(uid[::2].tolist(), uid[1::2].tolist(), strict=True))
+            some = stage.sketches(pa.chunked_array([[texts[0], texts[1], texts[2]]]))
+            pair, others = stage.similarities(some, np.array([0, 0]), np.array([1, 2])).round(3).tolist()
+            show(
+                "pairs compared, each of a template of its own" if alone else "pairs compared, all of one template",
+                {"pairs": pairs, "threshold": THRESHOLD, "jaccard_of_one": pair, "of_others": others},
+                share=round(hit / pairs, 4), pairs_named=len(named), rows=len(found),
+            )  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=["speed", "edits", "planted", []], help="all, if none is named")
+    parser.add_argument("parts", nargs="*", choices=["speed", "edits", "planted", "families", []], help="all, if none is named")
     parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[2] / "shared" / "data")
     parser.add_argument("--rivals", help="a Python that has datasketch and rensa")
     parser.add_argument("--times", type=int, default=3)
     arguments = parser.parse_args()
-    if not arguments.data.exists():
+    parts = arguments.parts or ["speed", "edits", "planted", "families"]
+    if parts != ["families"] and not arguments.data.exists():
         sys.exit(f"{arguments.data} is not there: name the folder that holds prose.parquet with --data")
-    parts = arguments.parts or ["speed", "edits", "planted"]
     pa.set_cpu_count(1)
     if "speed" in parts:
         pages = pq.read_table(arguments.data / "rule_verdicts.parquet", filters=[("kind", "=", "main")])["text"].combine_chunks()
@@ -284,6 +316,8 @@ def main() -> None:
         edits(arguments.data, arguments.rivals)
     if "planted" in parts:
         planted(arguments.data)
+    if "families" in parts:
+        families()
 
 
 if __name__ == "__main__":

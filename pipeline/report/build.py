@@ -119,7 +119,6 @@ def page_of(
         "effects": effects(surveys, run),
         "anchors": {page.stage.name: page.anchor for page in pages},
         "data": data_of(surveys, run, volumes(found.get("stages") or [], reports), where),
-        "style": Markup((HERE / "style.css").read_text("utf-8")),
         "script": Markup(script),
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         "costs": costs(found, run),
