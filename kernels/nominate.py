@@ -65,7 +65,7 @@ def _pairs(key, sibling, uid, left, right):  # type: ignore[no-untyped-def]
                 count = _put(i, j, sibling, uid, left, right, count)
             if not small and abs(i - leader) > NEXT:
                 count = _put(i, leader, sibling, uid, left, right, count)
-            if not small and i - branch > NEXT and branch != leader:
+            if not small and i - branch > NEXT and branch != leader and i != leader:  # the branch has named the leader
                 count = _put(i, branch, sibling, uid, left, right, count)
         start = end
     return count

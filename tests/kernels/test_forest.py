@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kernels.forest import keepers, keepers_plain, neighbours, proposals, spanning_forest, spanning_forest_plain
@@ -93,6 +93,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 2), SIBLINGS, st.integers(0, 30)), max_
 
 
 @given(ROWS)
+@example([*((0, 0, uid) for uid in range(1, 7)), *((0, 2, uid) for uid in (0, 7, 8, 9))])  # the leader stands far from its branch
 def test_pairs_of_buckets(rows: list[tuple[int, int, int]]) -> None:
     key, sibling, uid = (np.array([r[i] for r in rows], kind) for i, kind in enumerate((np.uint64, np.uint32, np.uint64)))
     left, right = pairs_in_buckets(key, sibling, uid)

@@ -109,7 +109,7 @@ def test_processes_share_a_folder_of_answers_and_write_files_of_their_own(tmp_pa
 @pytest.mark.parametrize(
     ("text", "mark"),
     [
-        ("Final Score: 2", 1.0), ("**Final Score:** `1`", 0.5), ("final score: 0.", 0.0), ("Final Score: 1 or 2", None), ("Final Score: 1/2", None),
+        ("Final Score: 2", 1.0), ("**Final Score:** `1`", 0.5), ("final score: 0.", 0.0), ("Final Score: 1 or 2", None), ("Final Score: 1/2", 0.5), ("Final Score: 1/3", None),
         ("Final Score: 1.5", None), ("Final Score: 2-ish", None), ("Final Score: 12", None), ("No score", None), ("Final Score: 2\nFinal Score: none", None),
     ],
 )  # fmt: skip
