@@ -3,8 +3,8 @@
 
     torchrun --standalone --nproc-per-node 2 benchmarks/trainer_ranks.py [--only smoke,scaling,memory] [--zero 0,1,2] [--ways none/0,full/3] [--tokens 32768] [--tiny]
 
-On two H200s: smoke about 60 s, scaling about 150 s, memory about 200 s (--seconds ends it earlier: ways that come too late are named and left out). Smoke: losses of a small
-decoder in each layout beside those of one rank over the same documents, and a checkpoint of zero 3 that one rank goes on from. Scaling: the shape 1.3b in bf16, compiled, packed
+On two H200s: smoke about 80 s, scaling about 150 s, memory about 200 s (--seconds ends it earlier: ways that come too late are named and left out). Smoke: losses of a small
+decoder in each layout beside those of one rank over the same documents, in float32 too, and a checkpoint of zero 3 that one rank goes on from. Scaling: the shape 1.3b in bf16, compiled, packed
 rows of 4,096, the same tokens a rank; one GPU is measured in the same run, the others waiting. Memory: the most that was allocated in the second and third update beside
 `trainer.memory`. Without torchrun, memory alone makes sense. A rank that fails alone ends the run after --silence seconds.
 """
@@ -95,10 +95,10 @@ class Bench:
     # Smoke
 
     def smoke(self) -> None:
-        self.begins("smoke", 60)
+        self.begins("smoke", 80)
         shape = TINY if self.args.tiny else shape_named("10m", 4096, context=2048)
         alone: dict[str, Any] = {}
-        for precision in ("bf16", "fp16"):
+        for precision in ("float32", "bf16", "fp16"):
             found: dict[str, list[float]] = {}
             self.tried("smoke", lambda p=precision, f=found: f.update(self._alone(shape, p)), alone=True, precision=precision)
             alone[precision] = self.ranks.gathered(found)[0]
@@ -108,6 +108,13 @@ class Bench:
             Way(zero=3, offload=True),
             Way(precision="fp16"),
         ]
+        exact = [{"zero": zero} for zero in (0, 1, 2, 3)] + [
+            {"tensor": 2},
+            {"zero": 2, "offload": True},
+            {"zero": 1, "tensor": 2},
+            {"zero": 3, "recompute": "full"},
+        ]
+        ways += [Way(precision="float32", **layout) for layout in exact]  # bf16's roundings grow with every update, these do not
         for way in [*ways, Way(zero=3, precision="fp16"), Way(zero=1, tensor=2), Way(zero=2, recompute="full")]:
             if self.ranks.count % way.tensor == 0:
                 self.tried("smoke", lambda w=way: self._beside(shape, w, alone[w.precision]), way=way.facts())

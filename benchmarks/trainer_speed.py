@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Training speed on one GPU beside plain transformers with torch.compile and fused AdamW, same shape, same run; and where our time goes.
 
-    python benchmarks/trainer_speed.py [--only ceiling,ours,transformers,profile] [--shapes 1.3b,124m] [--steps 32768,65536] [--tiny]
+    python benchmarks/trainer_speed.py [--only ceiling,ours,transformers,profile] [--shapes 1.3b,124m] [--steps 32768,65536] [--passes 4] [--tiny]
 
 Prints one JSON line a result. Ours trains packed rows of documents (log-normal lengths of the stated mean, end to end, each sees only itself) with bf16 weights, float32 masters
-and clipping; transformers trains full causal rows of the same length, bf16 weights alone, which is the most that a user gets for nothing. Weights and tokens are random.
+and clipping; transformers trains full causal rows of the same length, bf16 weights alone, which is the most that a user gets for nothing. `--passes`: so many steps to an update of the optimiser, ours and theirs; rates are of tokens, whatever the update. Weights and tokens are random.
 """
 
 from __future__ import annotations
@@ -137,13 +137,14 @@ def ours(args: argparse.Namespace, device: torch.device, name: str, row: int, to
     trained = Ours(shape, device, set(engine.split("+")))
     batches = batches_on(device, tokens, row, mean, range(4))
     turn = iter(range(1 << 30))
-    median, spread = seconds_each(lambda: trained.step([batches[next(turn) % 4]]), device)
+    median, spread = seconds_each(lambda: trained.step([batches[next(turn) % 4] for _ in range(args.passes)]), device)
+    median /= args.passes
     memory = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None
     lengths = np.concatenate([np.diff(batch.cuts.cpu().numpy()) for batch in batches]).astype(np.float64)
     matmul = 6 * (shape.parameters - (0 if shape.tied else shape.vocabulary * shape.hidden)) * tokens
     attended = 6 * 2 * shape.layers * shape.heads * shape.head_size * (lengths * (lengths + 1) / 2).sum() / 4
     say(
-        "ours", shape=name, row=row, mean_length=float(lengths.mean()), engine=engine, tokens=tokens, tokens_per_second=round(tokens / median), spread=round(spread, 3),
+        "ours", shape=name, row=row, mean_length=float(lengths.mean()), engine=engine, tokens=tokens, passes=args.passes, tokens_per_second=round(tokens / median), spread=round(spread, 3),
         tflops=round((matmul + attended) / median / TFLOPS, 1), gib=memory and round(memory, 1),
     )  # fmt: skip
     if args.profile:
@@ -166,12 +167,22 @@ def transformers(args: argparse.Namespace, device: torch.device, name: str, row:
     ids = torch.randint(0, VOCABULARY, (batch, row), device=device)
 
     def step() -> None:
-        compiled(input_ids=ids, labels=ids).loss.backward()
+        for _ in range(args.passes):
+            (compiled(input_ids=ids, labels=ids).loss / args.passes).backward()
         optimizer.step()
         optimizer.zero_grad()
 
     median, spread = seconds_each(step, device)
-    say("transformers", shape=name, row=row, batch=batch, tokens_per_second=round(batch * row / median), spread=round(spread, 3))
+    median /= args.passes
+    say(
+        "transformers",
+        shape=name,
+        row=row,
+        batch=batch,
+        passes=args.passes,
+        tokens_per_second=round(batch * row / median),
+        spread=round(spread, 3),
+    )
 
 
 def ceiling(args: argparse.Namespace, device: torch.device) -> None:
@@ -219,6 +230,7 @@ def main() -> None:
     parser.add_argument("--only", default="ceiling,ours,transformers")
     parser.add_argument("--shapes", default="1.3b:4096,124m:1024")
     parser.add_argument("--steps", default="32768,65536")
+    parser.add_argument("--passes", type=int, default=1)
     parser.add_argument("--engines", default="fastest")
     parser.add_argument("--full", action="store_true", help="full rows too")
     parser.add_argument("--profile", action="store_true")

@@ -3,13 +3,43 @@
 import os
 from pathlib import Path
 
-from hypothesis import settings
+import pytest
+from hypothesis import is_hypothesis_test, settings
 
 if not Path("/proc/driver/nvidia/gpus").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # must be there when triton is imported, whoever does it first
 
 os.environ.pop("COLUMNS", None)  # what a terminal's width is said to be; tests read whole lines
 
-# A kernel's first call compiles it; that says nothing of the example.
-settings.register_profile("project", deadline=None)
+# A kernel's first call compiles it; that says nothing of the example. The same examples in every run, so that a change is red for what it does;
+# new ones are looked for by `pytest --soak 20`.
+settings.register_profile("project", deadline=None, derandomize=True)
+settings.register_profile("soak", deadline=None, derandomize=False)
 settings.load_profile("project")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--soak", type=int, default=0, metavar="TIMES", help="only the tests of properties, with so many times their examples, new ones each time")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--soak"):
+        settings.load_profile("soak")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    times = config.getoption("--soak")
+    if not times:
+        return
+    soaked, others = [], []
+    for item in items:
+        test = getattr(item, "obj", None)
+        if test is None or not is_hypothesis_test(test):
+            others.append(item)
+            continue
+        body = getattr(test, "__func__", test)
+        own = getattr(body, "_hypothesis_internal_use_settings", settings.default)
+        body._hypothesis_internal_use_settings = settings(own, max_examples=own.max_examples * times, derandomize=False)
+        soaked.append(item)
+    config.hook.pytest_deselected(items=others)
+    items[:] = soaked
