@@ -18,7 +18,7 @@ from kernels.bare import kernel
 from kernels.columns import TextColumn
 from kernels.entities import decode_entities, decode_entities_plain, names
 from kernels.mojibake import behaviours, byte_of, repair_mojibake, repair_mojibake_plain
-from kernels.normal_form import Form, find_unnormal, normal_form
+from kernels.normal_form import Form, find_unnormal, in_normal_form, normal_form
 from kernels.unicode import Table, properties, script
 
 ROUNDS = 16  # a text that hides one repair in another more deeply than that is left half repaired, not worked on for ever
@@ -138,7 +138,7 @@ def _normalised(column: TextColumn, wanted: Table, form: Form) -> TextColumn:
     if not wanted.any():
         return column
     texts = [column.data[a:b].tobytes() for a, b in pairwise(column.offsets)]
-    texts = [unicodedata.normalize(form, t.decode()).encode() if w else t for t, w in zip(texts, wanted, strict=True)]
+    texts = [in_normal_form(t.decode(), form).encode() if w else t for t, w in zip(texts, wanted, strict=True)]
     ends = np.cumsum([0, *map(len, texts)]).astype(np.int64)
     return _column(np.frombuffer(b"".join(texts), np.uint8), ends)
 

@@ -25,6 +25,7 @@ from kernels.compiled import helper, kernel
 
 ODD_HOST, HAD_WWW = 1, 2  # bits of `marks`
 FOLDED_POINTS = 0x10000
+LONGEST_HOST = 253  # characters; what the domain name system can hold at all
 
 
 class Urls(NamedTuple):
@@ -271,7 +272,12 @@ def _canonical(data, starts, ends, text, places, marks):  # type: ignore[no-unty
 
 
 def punycode(host: str) -> str:
-    """A Unicode host as its `xn--` form: lower case, NFKC, each label encoded (RFC 3492). As UTS 46 without a list of exceptions."""
+    """A Unicode host as its `xn--` form: lower case, NFKC, each label encoded (RFC 3492). As UTS 46 without a list of exceptions.
+
+    One that no name server could hold stays as it is: Python takes more than the square of a label's length (4,000 letters 6.5 s).
+    """
+    if len(host) > LONGEST_HOST:
+        return host
     host = unicodedata.normalize("NFKC", host.lower()).replace("。", ".")
     return ".".join(label if label.isascii() else "xn--" + label.encode("punycode").decode() for label in host.split("."))
 

@@ -7,6 +7,7 @@ struct: sources know different things, and a type guessed from the first file fa
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -160,7 +161,20 @@ def column_of(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def as_json(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+    """An object as JSON that anything reads: NaN and infinities, which Python would write though JSON has none, are null."""
+    try:
+        return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str, allow_nan=False)
+    except ValueError:
+        return json.dumps(finite(value), ensure_ascii=False, sort_keys=True, default=str)
+
+
+def finite(value: Any) -> Any:
+    """The same with null for every number that is none."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: finite(inner) for name, inner in value.items()}
+    return [finite(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def rebatch(batches: Iterable[pa.RecordBatch], batch_bytes: int = BATCH_BYTES, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:

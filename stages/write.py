@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import pyarrow as pa
 from pydantic import Field
@@ -26,7 +26,7 @@ COLUMNS = pa.schema(
         pa.field("meta", pa.string()),
     ]
 )
-OF_DUMP = ("dump", "file_path")
+OURS = {"token_count": "tokens"}  # what a stage of ours calls it
 
 
 class Write(Sink):
@@ -48,9 +48,13 @@ class Write(Sink):
 
 
 def known(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    index = batch.schema.get_field_index(field.name)
+    names = [name for name in (field.name, OURS.get(field.name)) if name in batch.schema.names]
+    index = batch.schema.get_field_index(names[0]) if names else -1
     return batch.column(index).cast(field.type) if index >= 0 else pa.nulls(len(batch), field.type)
 
 
-def from_meta(batch: pa.RecordBatch, key: str) -> list[Any]:
-    return [json.loads(meta).get(key) if meta else None for meta in batch.column(batch.schema.get_field_index("meta")).to_pylist()]
+def from_meta(batch: pa.RecordBatch, key: str) -> list[str | None]:
+    """What a source has under this key, as text: one that had a number there is no fault."""
+    metas = batch.column(batch.schema.get_field_index("meta")).to_pylist()
+    found = [json.loads(meta).get(key) if meta else None for meta in metas]
+    return [value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in found]

@@ -5,7 +5,6 @@ The 128 bits are trusted without a look at the texts: among 10**11 documents the
 
 from __future__ import annotations
 
-import unicodedata
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -13,6 +12,7 @@ import pyarrow as pa
 import xxhash
 from pydantic import Field
 
+from kernels.normal_form import in_normal_form
 from stages.dedup.policy import PREFER, WithPolicy
 from stages.dedup.survivors import members
 from stages.flow import Dataset, Flow
@@ -61,5 +61,5 @@ def normalised(text: str) -> str:
     """Text as far as it matters for being the same. Folding case can undo NFC, so NFC comes again after it."""
     if text.isascii():
         return " ".join(text.lower().split())
-    folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
+    folded = in_normal_form(in_normal_form(text, "NFC").casefold(), "NFC")
     return " ".join(folded.split())

@@ -13,7 +13,7 @@ import re
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 from kernels.block_features import KNOWN
 from kernels.html_names import HEAD_BASE, HEAD_HTML, HEAD_JSON, HEAD_LINK, HEAD_META, HEAD_TIME, HEAD_TITLE
@@ -276,7 +276,9 @@ def dated(value: Any) -> str | None:
 
 def long_text(value: Any) -> str | None:
     """A text of any length, its tags left out as they stand in JSON-LD."""
-    return " ".join(TAG.sub(" ", html.unescape(value)).split()) or None if isinstance(value, str) else None
+    if not isinstance(value, str):
+        return None
+    return " ".join(TAG.sub(" ", html.unescape(value)).split()).encode("utf-8", "replace").decode() or None
 
 
 def text_in(value: Any) -> str | None:
@@ -304,12 +306,12 @@ def first(*values: str | None) -> str | None:
 
 
 def absolute(link: str | None, *bases: str | None) -> str | None:
-    """A link as seen from the page; a broken one (`http://[`) is none."""
+    """A link as seen from the page; a broken one (`http://[`) is none, nor is what leads to no page (`javascript:`)."""
     if not link:
         return None
     try:
         for base in bases:
             link = urljoin(base or "", link.strip())
+        return link if link and urlsplit(link).scheme in ("", "http", "https") else None
     except ValueError:
         return None
-    return link or None

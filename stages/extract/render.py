@@ -6,6 +6,7 @@ and tables; characters that mean something there (`*`, `_`) are left as they are
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -21,7 +22,8 @@ LI, OL, TR, TD, TH, TABLE, DT, DD, BLOCKQUOTE = (
 HEADINGS = {TAGS.index(f"h{level}"): level for level in range(1, 7)}
 PREFORMATTED = frozenset(TAGS.index(name) for name in ["pre", "listing", "xmp", "plaintext"])
 SHAPING = frozenset([LI, TR, TD, TH, TABLE, DT, DD, BLOCKQUOTE, *HEADINGS, *PREFORMATTED])
-DEEPEST_LIST = 16  # lists that lie deeper are shown as deep as this
+DEEPEST_LIST = DEEPEST_QUOTE = 16  # lists and quotes that lie deeper are shown as deep as this
+BACKTICKS = re.compile("`{3,}")
 
 
 class Place(NamedTuple):
@@ -106,7 +108,7 @@ def _inside(place: Place, tag: int, element: int) -> Place:
     if tag in PREFORMATTED:
         return place._replace(code=element)
     if tag == BLOCKQUOTE:
-        return place._replace(quotes=place.quotes + 1)
+        return place._replace(quotes=min(place.quotes + 1, DEEPEST_QUOTE))
     return place._replace(term=tag)
 
 
@@ -181,9 +183,7 @@ def _shaped(text: str, place: Place, form: Form) -> str:
     if place.code >= 0:
         if form == "text":
             return text
-        fence = "```"
-        while fence in text:
-            fence += "`"
+        fence = "`" * max(3, 1 + max((len(run) for run in BACKTICKS.findall(text)), default=0))
         return f"{fence}\n{text}\n{fence}"
     if form == "markdown" and place.heading:
         return "#" * place.heading + " " + text.replace("\n", " ")

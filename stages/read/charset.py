@@ -1,4 +1,4 @@
-"""Which characters bytes stand for: a byte order mark, the HTTP header, the page's meta tag, detection, in that order.
+"""Which characters bytes stand for: a byte order mark, the HTTP header, the page's meta tag or XML declaration, detection, in that order.
 
 Labels are read as browsers read them (the WHATWG table, through resiliparse): `latin1` means windows-1252. Nothing here raises:
 what cannot be decoded becomes U+FFFD.
@@ -11,8 +11,10 @@ import re
 from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
 
 BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
+COMMENT = re.compile(rb"<!--(?:-?>|.*?(?:-->|\Z))", re.DOTALL)
 META_BYTES = 4096  # the standard says 1,024; pages with long heads put it later, and browsers still find it
 META = re.compile(rb"<meta\b[^>]{0,400}?charset\s*=\s*[\"']?\s*([a-z0-9_:.-]{2,40})", re.IGNORECASE)
+XML = re.compile(rb"<\?xml\b[^>]{0,200}?\bencoding\s*=\s*[\"']\s*([a-z0-9_:.-]{2,40})", re.IGNORECASE)
 HTTP = re.compile(r"charset\s*=\s*[\"']?\s*([a-z0-9_:.-]{2,40})", re.IGNORECASE)
 
 # Where Python's codec of that name knows fewer characters than the one that browsers use.
@@ -26,6 +28,8 @@ WIDER = {
     "ascii": "cp1252",
     "iso8859-1": "cp1252",
 }
+# Python's names for what uchardet finds and that no label stands for.
+NO_LABELS = ("cp949", "mac-cyrillic")
 
 
 def charset_in(content_type: str | None) -> str | None:
@@ -63,7 +67,7 @@ def declared(data: bytes, label: str | None) -> str | None:
 
 
 def declared_in_page(data: bytes) -> str | None:
-    found = META.search(data[:META_BYTES])
+    found = META.search(COMMENT.sub(b"", data[:META_BYTES])) or XML.match(data)
     codec = codec_of(found[1].decode("ascii")) if found else None
     return "utf-8" if codec and codec.startswith("utf-16") else codec  # a tag that can be read byte by byte is not UTF-16
 
@@ -77,7 +81,8 @@ def detected(data: bytes) -> str:
             pass
         else:
             return "utf-8"
-    return codec_of(detect_encoding(data)) or "utf-8"
+    found = detect_encoding(data, html5_compatible=False)
+    return found if found in NO_LABELS else codec_of(found) or "utf-8"
 
 
 def codec_of(label: str | None) -> str | None:

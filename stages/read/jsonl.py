@@ -2,22 +2,21 @@
 
 A plain file is cut at any byte: a line belongs to the span in which it begins. A compressed file is one span, and places in it
 count decompressed bytes. A line that is no JSON object is damage to that line alone; when the compressed stream itself breaks,
-the lines before stay and the rest is one stretch of damage, in bytes of the file. A file that holds another format, packed or not,
+the lines before stay and the rest is one stretch of damage, in bytes of the file. A file that holds another format, packed or not, or a JSON array,
 is damaged as a whole, for its lines would be thousands of damages that do not say so.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import BinaryIO, ClassVar
 
 from stages.documents import EMPTY, Collector, Reading
-from stages.read.members import CHUNK, ENDS, PROBE, Codec, Damaged, Window, codec_for
+from stages.read.members import Chunks, Codec, Damaged, Unpacked, Window, codec_for, plain_chunks
+from stages.read.other_formats import NO_ROWS, OTHERS, other_format
 from stages.read.rows import RowReader, add_row, no_text_among
 from stages.stage import Origin
-
-OTHERS = ((b"WARC/", "WARC", "warc"), (b"filedesc:", "ARC", "warc"), (b"PAR1", "Parquet", "parquet"), (b"ARROW1", "Arrow", "arrow"))
 
 
 class Jsonl(RowReader):
@@ -44,7 +43,7 @@ class Jsonl(RowReader):
         window = Window(file)
         codec = codec_for(window, origin.path)
         paths = self.paths()
-        whole = EMPTY if codec is not None and origin.size == 0 else other_format(window, codec)
+        whole = EMPTY if codec is not None and origin.size == 0 else other_format(window, codec, "JSON lines", OTHERS + NO_ROWS)
         if whole is not None:
             if origin.start == 0:
                 collector.damage(0, origin.size, whole)
@@ -95,50 +94,16 @@ class Jsonl(RowReader):
         return None
 
 
-def other_format(window: Window, codec: Codec | None) -> str | None:
-    """What to say of a file that begins as one of another format does."""
-    try:
-        head = window.exact(0, PROBE) if codec is None else codec.open(window, 0).chunk(PROBE)
-    except Damaged:
-        return None
-    return next(
-        (f"it holds {name} and no JSON lines; read it with `{reader}`" for mark, name, reader in OTHERS if head.startswith(mark)), None
-    )
-
-
-Chunks = Callable[[], bytes]
-
-
-def plain_chunks(window: Window, at: int) -> Chunks:
-    def chunk() -> bytes:
-        nonlocal at
-        data = bytes(window.piece(at, CHUNK))
-        at += len(data)
-        return data
-
-    return chunk
-
-
 def unpacked_chunks(codec: Codec, window: Window, size: int, collector: Collector) -> Chunks:
     """Chunks of all members one after the other; damage is noted and ends them, less the line that it cut."""
-    member = codec.open(window, 0)
-    over = size == 0
+    unpacked = Unpacked(codec, window, size)
 
     def chunk() -> bytes:
-        nonlocal member, over
-        while not over:
-            try:
-                data = member.chunk()
-            except Damaged as damage:
-                over = True
-                collector.damage(member.end, size, str(damage).replace(ENDS, "the file ends inside its compressed stream"))
-                raise
-            if data:
-                return data
-            over = member.end >= size or not window.exact(member.end, 4).strip(b"\0")  # zeros: padding
-            if not over:
-                member = codec.open(window, member.end)
-        return b""
+        try:
+            return unpacked.chunk()
+        except Damaged as damage:
+            collector.damage(unpacked.at, size, str(damage))
+            raise
 
     return chunk
 

@@ -27,6 +27,7 @@ ENDS = "the file ends inside this record"
 NOTHING = "no record begins here"
 
 Begins = Callable[[bytes], bool]
+Chunks = Callable[[], bytes]
 
 
 class Damaged(Exception):
@@ -185,6 +186,47 @@ def codec_for(window: Window, path: str) -> Codec | None:
     if head.startswith((b"WARC/", b"filedesc", b"{")):
         return None
     return Gzip() if path.endswith(".gz") else Zstd(window) if path.endswith((".zst", ".zstd")) else None
+
+
+def plain_chunks(window: Window, at: int) -> Chunks:
+    """Pieces of a file as it is, from a position on."""
+
+    def chunk() -> bytes:
+        nonlocal at
+        data = bytes(window.piece(at, CHUNK))
+        at += len(data)
+        return data
+
+    return chunk
+
+
+class Unpacked:
+    """The inflated bytes of all members of a file, one after the other, without the zeros that pad its end."""
+
+    def __init__(self, codec: Codec, window: Window, size: int) -> None:
+        self._codec, self._window, self._size = codec, window, size
+        self._member = codec.open(window, 0)
+        self._over = size == 0
+
+    @property
+    def at(self) -> int:
+        """How far the file has been read."""
+        return self._member.end
+
+    def chunk(self) -> bytes:
+        """The next bytes, none after the last; raises Damaged, once."""
+        while not self._over:
+            try:
+                data = self._member.chunk()
+            except Damaged as damage:
+                self._over = True
+                raise Damaged(str(damage).replace(ENDS, "the file ends inside its compressed stream")) from damage
+            if data:
+                return data
+            self._over = self.at >= self._size or not self._window.exact(self.at, 4).strip(b"\0")  # zeros: padding
+            if not self._over:
+                self._member = self._codec.open(self._window, self.at)
+        return b""
 
 
 def verified(codec: Codec, window: Window, at: int, begins: Begins) -> bool:

@@ -15,12 +15,15 @@ from isal import igzip_lib, isal_zlib
 from stages.read.records import fields_of
 
 STATUS = re.compile(rb"HTTP/\d+(?:\.\d+)?[ \t]+(\d{3})[ \t]*([^\r\n]*)", re.IGNORECASE)
+HEADER_END = re.compile(rb"\n\r?\n")
 CHUNK_LINE = re.compile(rb"[ \t]*([0-9a-fA-F]{1,15})[ \t]*(?:;[^\r\n]{0,1000})?\r?\n")
+BINARY = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
+TYPE = re.compile(r"[\s\"']*([\w.+*-]{1,100}/[\w.+*-]{1,100})", re.ASCII)
 HTML_TYPES = ("text/html", "application/xhtml+xml")
 # Types under which servers send pages too: then the first bytes decide.
 VAGUE_TYPES = ("", "application/octet-stream", "application/xml", "text/xml", "unknown/unknown", "*/*", "html", "text")
 LOOKS_LIKE_HTML = re.compile(
-    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]{0,200}>\s*)?(?:<!--.{0,2000}?-->\s*)*"
+    rb"(?:\xef\xbb\xbf)?\s*+(?:<\?xml[^>]{0,200}>\s*+)?(?:(?><!--.{0,2000}?-->)\s*+)*+"  # a comment ends once: else all ways to end many are tried
     rb"<(?:!doctype\s+html|html|head|body|title|meta|script|div|table|h1|p)\b",
     re.IGNORECASE | re.DOTALL,
 )
@@ -30,11 +33,16 @@ SURELY_NOT = (
     (b"GIF8", "image/gif"),
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"PK\x03\x04", "application/zip"),
+    (b"\x1f\x8b\x08", "application/gzip"),
 )
 
 
 class TooLarge(Exception):
     """A payload that is larger, decoded, than a record may be."""
+
+
+class Undecodable(Exception):
+    """A payload whose content encoding, which the message names, cannot be undone, and that is no text as it is."""
 
 
 @dataclass(slots=True)
@@ -49,14 +57,16 @@ def response_of(body: bytes) -> Response:
     status = STATUS.match(body)
     if status is None:
         return Response(None, body[:40].decode("latin-1"), {}, b"")
-    end = body.find(b"\r\n\r\n")
-    bare = body.find(b"\n\n", 0, end if end >= 0 else len(body))
-    end, gap = (bare, 2) if bare >= 0 else (end, 4) if end >= 0 else (len(body), 0)
-    return Response(int(status[1]), status[2].decode("latin-1").strip(), fields_of(body[:end]), body[end + gap :])
+    gap = HEADER_END.search(body)
+    end, start = gap.span() if gap else (len(body), len(body))
+    return Response(int(status[1]), status[2].decode("latin-1").strip(), fields_of(body[:end]), body[start:])
 
 
 def kind_of(content_type: bytes | None) -> str:
-    return (content_type or b"").decode("latin-1").split(";")[0].strip().lower()
+    """The type that a header names, of one that is badly written too: `text/html charset=utf-8`, `text/html, text/html`."""
+    said = (content_type or b"").decode("latin-1").lower()
+    found = TYPE.match(said)
+    return found[1] if found else said.split(";")[0].strip()
 
 
 def not_html(kind: str, payload: bytes) -> str | None:
@@ -69,13 +79,15 @@ def not_html(kind: str, payload: bytes) -> str | None:
 
 
 def decoded_payload(response: Response, limit: int) -> bytes:
-    """The payload as the server meant it; raises TooLarge."""
+    """The payload as the server meant it; raises TooLarge and Undecodable."""
     payload = response.payload
     fields = response.fields
     if b"chunked" in fields.get(b"transfer-encoding", b"").lower():
         payload = unchunked(payload)
     for encoding in reversed(fields.get(b"content-encoding", b"").lower().split(b",")):
-        payload = unencoded(payload, encoding.strip(), limit)
+        packed, payload = payload, unencoded(payload, encoding.strip(), limit)
+        if payload is packed and encoding.strip() not in (b"", b"identity") and no_text(payload):
+            raise Undecodable(encoding.strip().decode("latin-1"))
         if len(payload) > limit:
             raise TooLarge
     return payload
@@ -107,7 +119,30 @@ def unencoded(data: bytes, encoding: bytes, limit: int) -> bytes:
             with zstandard.ZstdDecompressor().stream_reader(data) as reader:
                 return bytes(reader.read(limit + 1))
         if encoding == b"br" and not LOOKS_LIKE_HTML.match(data):
-            return bytes(pa.CompressedInputStream(pa.BufferReader(data), "brotli").read(limit + 1)) or data
+            return unbrotlied(data, limit) or data
     except (igzip_lib.IsalError, zstandard.ZstdError, OSError):  # type: ignore[misc]  # its stub calls the class a value
         return data
     return data
+
+
+def unbrotlied(data: bytes, limit: int) -> bytes:
+    """What brotli packed, at most one byte more than `limit`; of a stream that breaks off, what comes before; nothing if it is none."""
+    whole = b""
+    for step in (limit + 1, 1 << 12, 1):  # a read that meets the break gives nothing, so that the last ones are short
+        stream, parts, held = pa.CompressedInputStream(pa.BufferReader(data), "brotli"), [whole], len(whole)
+        try:
+            stream.read(held)
+            while held <= limit and (part := stream.read(min(step, limit + 1 - held))):
+                parts.append(part)
+                held += len(part)
+            return b"".join(parts)
+        except OSError:
+            whole = b"".join(parts)
+            if not no_text(data):  # a page that is not packed may begin as a stream does
+                return b""
+    return whole
+
+
+def no_text(data: bytes) -> bool:
+    """Does it hold bytes that the WHATWG calls binary (MIME sniffing, section 4), and no mark of UTF-16 before them?"""
+    return not data.startswith((b"\xff\xfe", b"\xfe\xff")) and BINARY.search(data, 0, 1 << 10) is not None

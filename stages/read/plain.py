@@ -1,4 +1,7 @@
-"""Documents from text files in a folder, one document a file."""
+"""Documents from text files in a folder, one document a file: plain, gzip or zstd.
+
+A compressed file that breaks off is damage as a whole, for half a text is no document; so is a file of another format.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +12,48 @@ from pydantic import Field
 
 from stages.documents import EMPTY, Collector, Reading
 from stages.read.charset import decode_text
+from stages.read.members import Codec, Damaged, Unpacked, Window, codec_for, plain_chunks
+from stages.read.other_formats import other_format
 from stages.read.warc import MAX_RECORD
 from stages.stage import Origin, Reader
 
 
 class Plain(Reader):
-    """Text files, one document a file; its id is its path below the source."""
+    """Text files, one document a file; its id is its path below the source. .gz and .zst are unpacked."""
 
     charset: Annotated[str | None, Field(description="their encoding; absent: a byte order mark, else UTF-8, else detected")] = None
-    max_record_bytes: Annotated[int, Field(description="larger files are skipped", gt=0)] = MAX_RECORD
-    suffixes: ClassVar[tuple[str, ...]] = (".txt", ".text", ".md")
+    max_record_bytes: Annotated[int, Field(description="larger files are skipped, unpacked size", gt=0)] = MAX_RECORD
+    suffixes: ClassVar[tuple[str, ...]] = (".txt", ".text", ".md", ".txt.gz", ".text.gz", ".md.gz", ".txt.zst", ".text.zst", ".md.zst")
 
     def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]:
         collector = Collector(origin.source, origin.path)
-        data = file.read(self.max_record_bytes + 1)
+        window = Window(file)
+        codec = codec_for(window, origin.path)
+        wrong = EMPTY if codec is not None and origin.size == 0 else other_format(window, codec, "text")
+        if wrong is not None:
+            collector.damage(0, origin.size, wrong)
+        else:
+            self.add_file(window, codec, origin, collector)
+        yield collector.take()
+
+    def add_file(self, window: Window, codec: Codec | None, origin: Origin, collector: Collector) -> None:
+        try:
+            data = contents(window, codec, origin.size, self.max_record_bytes)
+        except Damaged as damage:
+            return collector.damage(0, origin.size, str(damage))
         if len(data) > self.max_record_bytes:
             collector.skip("too_large", origin.path, f"{origin.size} bytes")
         elif data:
             collector.add(0, text=decode_text(data, self.charset), id=origin.path)
         else:
             collector.remark(EMPTY)
-        yield collector.take()
+
+
+def contents(window: Window, codec: Codec | None, size: int, limit: int) -> bytes:
+    """All that a file holds; of more than `limit` bytes, more than `limit`."""
+    chunk = plain_chunks(window, 0) if codec is None else Unpacked(codec, window, size).chunk
+    parts, held = [], 0
+    while held <= limit and (data := chunk()):
+        parts.append(data)
+        held += len(data)
+    return b"".join(parts)

@@ -17,9 +17,10 @@ ARC_LINE = re.compile(rb"([a-zA-Z][a-zA-Z0-9+.-]{1,30}:[^\n]{0,7000}) (\d{8}|\d{
 # After damage a header is taken for one only with a WARC-Type near its start: pages write "WARC/1.0" too.
 AGAIN = re.compile(
     rb"(?<=\n)(?:WARC/[01]\.\d+\r?\n(?:[^\r\n]{1,8000}\r?\n){0,12}?WARC-Type:"
-    rb"|[a-z][a-z0-9+.-]{1,30}:/?/?[^\s]{0,7000} [0-9a-fA-F.:]{2,45} \d{14} [^\n]{0,1000}?\d+[ \t]*\r?\n)",
+    rb"|[a-z][a-z0-9+.-]{1,30}:/?/?[^\s]{0,7000} [0-9a-fA-F.:]{2,45} \d{14} (?:[^\n]{0,1000}[^\n\d])?\d{1,18}+[ \t]*+\r?\n)",
     re.IGNORECASE,
 )
+FOLD = re.compile(rb"\r?\n[ \t]+")
 BLANK = b"\r\n"
 WRONG_LENGTH = "its Content-Length is wrong"
 
@@ -193,8 +194,8 @@ def header(inflow: Inflow) -> dict[bytes, bytes] | str:
 
 
 def fields_of(block: bytes) -> dict[bytes, bytes]:
-    """Fields of a header, first lines and lines without a colon left out; of repeated ones the first counts."""
-    lines = block.split(b"\n")
+    """Fields of a header, first lines and lines without a colon left out; of repeated ones the first counts. Folded lines are one."""
+    lines = (FOLD.sub(b" ", block) if b"\n " in block or b"\n\t" in block else block).split(b"\n")
     lines.reverse()
     fields = {}
     for line in lines[:-1]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,16 +13,18 @@ from stages.read.charset import decode_text
 from stages.read.rows import RowReader, mended, no_text_among, string_of
 from stages.stage import Origin
 
+NO_VALUE = (ValueError, OverflowError, KeyError)  # what pyarrow raises where Python has no such value: text, time, time zone
+
 
 def reading_of(batch: pa.RecordBatch, group: int, first_row: int, reader: RowReader, origin: Origin) -> Reading:
     """The rows of a batch as documents; `first_row` is its first row's number in the group."""
     batch = pa.RecordBatch.from_arrays([sound(column) for column in batch.columns], names=batch.schema.names)
-    found = {name: field(batch, paths) for name, paths in reader.paths().items()}
-    texts = as_text(found["text"][1], batch.num_rows)
+    found = {name: places(batch, paths) for name, paths in reader.paths().items()}
+    texts = first_of(text_columns(found["text"].columns), batch.num_rows)
     lengths = pc.fill_null(pc.binary_length(texts), -1).to_numpy(zero_copy_only=False)
     large, missing = lengths > reader.max_record_bytes, lengths < 0
     kept = pa.array(~(large | missing))
-    urls = strings(found["url"][1], batch.num_rows)
+    urls, ids, dates = (first_of([strings(column) for column in found[name].columns], batch.num_rows) for name in ("url", "id", "date"))
 
     account = Collector(origin.source, origin.path)
     for row in np.flatnonzero(large | missing).tolist():
@@ -37,11 +39,11 @@ def reading_of(batch: pa.RecordBatch, group: int, first_row: int, reader: RowRea
     values = {
         "uid": pa.array([uid_of(origin.source, origin.path, f"{group}:{first_row + row}") for row in rows], pa.uint64()),
         "source": pa.DictionaryArray.from_arrays(pa.array([0] * len(rows), pa.int32()), pa.array([origin.source], pa.string())),
-        "id": strings(found["id"][1], batch.num_rows).filter(kept),
+        "id": ids.filter(kept),
         "url": urls.filter(kept),
-        "date": strings(found["date"][1], batch.num_rows).filter(kept),
+        "date": dates.filter(kept),
         "text": texts.filter(kept),
-        "meta": metas(batch.filter(kept), [path for path, _ in found.values() if path], reader.keep),
+        "meta": metas(batch, [place for place in found.values() if place.paths], reader.keep).filter(kept),
     }
     reading.documents = pa.RecordBatch.from_arrays([values[f.name] for f in BASE], schema=BASE)
     return reading
@@ -50,12 +52,16 @@ def reading_of(batch: pa.RecordBatch, group: int, first_row: int, reader: RowRea
 def why_no_text(schema: pa.Schema, reader: RowReader) -> str | None:
     """What to tell whoever wrote the recipe where no row of a table can have text; None where rows may."""
     paths = reader.paths()["text"]
-    for path in paths:
-        names = [path] if path in schema.names else path.split(".")
-        if reaches(schema, names):
-            kind = type_at(schema, names)
-            return None if holds_text(kind) else f"its column {path} is {kind} and no text; name the text's column with `text:`"
-    return no_text_among(paths, schema.names)
+    apart = {path: [path] if path in schema.names else path.split(".") for path in paths}
+    kinds = {path: type_at(schema, names) for path, names in apart.items() if reaches(schema, names)}
+    if not kinds:
+        return no_text_among(paths, schema.names)
+    path = next(
+        (path for path, kind in kinds.items() if not pa.types.is_null(kind)), next(iter(kinds))
+    )  # nulls leave it to the next, as in a row
+    if holds_text(kinds[path]):
+        return None
+    return f"its column {path} is {kinds[path]} and no text; name the text's column with `text:`"
 
 
 def type_at(schema: pa.Schema, names: list[str]) -> pa.DataType:
@@ -71,14 +77,32 @@ def holds_text(kind: pa.DataType) -> bool:
     return is_binary(kind) or pa.types.is_string(kind) or is_string(kind)
 
 
-def field(batch: pa.RecordBatch, paths: tuple[str, ...]) -> tuple[str | None, pa.Array | None]:
-    """The first of the paths that the batch has, and its column."""
+class Places(NamedTuple):
+    """Where a field of the documents may stand in a row, first choice first."""
+
+    paths: list[str]
+    columns: list[pa.Array]
+
+    def taken(self) -> list[str]:
+        """For each row the path whose value counts: the first that holds one."""
+        return [self.paths[place] for place in np.argmax([column.is_valid() for column in self.columns], axis=0).tolist()]
+
+
+def places(batch: pa.RecordBatch, paths: tuple[str, ...]) -> Places:
+    """Those of the paths that the batch has, with their columns."""
+    found = Places([], [])
     for path in paths:
         names = [path] if path in batch.schema.names else path.split(".")
         if reaches(batch.schema, names):
             column = batch.column(names[0])
-            return path, pc.struct_field(column, names[1:]) if names[1:] else column
-    return None, None
+            found.paths.append(path)
+            found.columns.append(sound(pc.struct_field(column, names[1:])) if names[1:] else column)
+    return found
+
+
+def first_of(columns: list[pa.Array], rows: int) -> pa.Array:
+    """For each row the first value that is one."""
+    return pc.coalesce(*columns) if columns else pa.nulls(rows, pa.string())
 
 
 def reaches(schema: pa.Schema, names: list[str]) -> bool:
@@ -94,6 +118,8 @@ def reaches(schema: pa.Schema, names: list[str]) -> bool:
 
 def sound(column: pa.Array) -> pa.Array:
     """A column of strings with what is not UTF-8 replaced; Parquet's writers do not all check."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     if not (pa.types.is_string(column.type) or is_string(column.type)):
         return column
     try:
@@ -103,25 +129,54 @@ def sound(column: pa.Array) -> pa.Array:
     return column.cast(pa.string()) if pa.types.is_string_view(column.type) else column  # views cannot be filtered in every pyarrow
 
 
-def as_text(column: pa.Array | None, rows: int) -> pa.Array:
+def text_columns(columns: list[pa.Array]) -> list[pa.Array]:
+    """As text, up to the first that is none: it is what its rows have for text, and so they have none."""
+    none = next((n for n, column in enumerate(columns) if not holds_text(column.type) and not pa.types.is_null(column.type)), len(columns))
+    return [as_text(column) for column in columns[: none + 1]]
+
+
+def as_text(column: pa.Array) -> pa.Array:
     """Text as strings; bytes are decoded, what is neither counts as missing."""
-    if column is None:
-        return pa.nulls(rows, pa.string())
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
     if is_binary(column.type):
         return pa.array([None if value is None else decode_text(value) for value in column.to_pylist()], pa.string())
     if pa.types.is_string(column.type):
         return column
-    return column.cast(pa.string()) if is_string(column.type) else pa.nulls(rows, pa.string())
+    return column.cast(pa.string()) if is_string(column.type) else pa.nulls(len(column), pa.string())
 
 
-def strings(column: pa.Array | None, rows: int) -> pa.Array:
-    if column is None:
-        return pa.nulls(rows, pa.string())
+def strings(column: pa.Array) -> pa.Array:
     if pa.types.is_string(column.type):
         return column
-    return column_of([string_of(value) for value in column.to_pylist()], pa.string())
+    return column_of([string_of(value) for value in values_of(column)], pa.string())
+
+
+def values_of(column: pa.Array) -> list[Any]:
+    """The values of a column for Python; of those that it cannot hold, as texts that are no UTF-8 and times past its years, a text."""
+    try:
+        return list(column.to_pylist())
+    except NO_VALUE:
+        return [value_of(scalar) for scalar in column]
+
+
+def value_of(scalar: pa.Scalar) -> Any:
+    try:
+        return scalar.as_py()
+    except NO_VALUE:
+        kind = scalar.type
+    if pa.types.is_struct(kind):
+        return {kind.field(index).name: value_of(scalar[index]) for index in range(kind.num_fields)}
+    if pa.types.is_map(kind):
+        return [[value_of(key), value_of(value)] for key, value in zip(scalar.values.field(0), scalar.values.field(1), strict=True)]
+    if pa.types.is_nested(kind):
+        return [value_of(value) for value in scalar.values]
+    if pa.types.is_dictionary(kind):
+        return value_of(scalar.value)
+    if pa.types.is_string(kind) or is_string(kind):
+        return scalar.as_buffer().to_pybytes().decode("utf-8", "replace")
+    try:
+        return pc.cast(scalar, pa.string()).as_py()
+    except pa.ArrowInvalid:  # a time in a zone that nobody knows
+        return str(scalar.value)
 
 
 def is_binary(kind: pa.DataType) -> bool:
@@ -134,16 +189,19 @@ def is_string(kind: pa.DataType) -> bool:
     return any(test(kind) for test in (pa.types.is_large_string, pa.types.is_string_view))
 
 
-def metas(batch: pa.RecordBatch, mapped: list[str], keep: list[str] | None) -> pa.Array:
+def metas(batch: pa.RecordBatch, mapped: list[Places], keep: list[str] | None) -> pa.Array:
     """The rest of each row as JSON; values that are missing are left out, and so is an object that is empty."""
-    names = [n for n in batch.schema.names if n not in mapped and batch.schema.names.count(n) == 1 and (keep is None or n in keep)]
-    inner = [path.split(".") for path in mapped if path not in batch.schema.names]
-    columns = [batch.column(name).to_pylist() for name in names]
+    given = batch.schema.names
+    whole = {place.paths[0] for place in mapped if len(place.paths) == 1 and place.paths[0] in given}  # columns that are no row's rest
+    names = [n for n in given if n not in whole and given.count(n) == 1 and (keep is None or n in keep)]
+    apart = {path: [path] if path in given else path.split(".") for place in mapped for path in place.paths if path not in whole}
+    taken = [place.taken() for place in mapped if place.paths[0] not in whole]
+    columns = [values_of(batch.column(name)) for name in names]
     rows: list[str | None] = []
-    for values in zip(*columns, strict=True):
+    for number, values in enumerate(zip(*columns, strict=True)):
         row = dict(zip(names, values, strict=True))
-        for path in inner:
-            remove(row, path)
+        for paths in taken:
+            remove(row, apart[paths[number]])
         row = {name: value for name, value in row.items() if value is not None and value != {}}
         rows.append(as_json(row) if row else None)
     return column_of(rows if names else [None] * batch.num_rows, pa.string())

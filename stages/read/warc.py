@@ -20,7 +20,7 @@ from pydantic import Field
 from stages.documents import EMPTY, Collector, Reading
 from stages.read.charset import charset_in
 from stages.read.members import Codec, Damaged, Window, codec_for, next_start, only_zeros
-from stages.read.payload import TooLarge, decoded_payload, kind_of, not_html, response_of
+from stages.read.payload import TooLarge, Undecodable, decoded_payload, kind_of, not_html, response_of
 from stages.read.records import Broken, FileInflow, Inflow, Record, begins, records
 from stages.stage import Origin, Reader
 
@@ -128,6 +128,8 @@ class Warc(Archive):
                 payload = decoded_payload(response, self.max_record_bytes)
             except TooLarge:
                 return collector.skip("too_large", url, f"over {self.max_record_bytes} bytes when decoded")
+            except Undecodable as encoding:
+                return collector.skip("undecodable", url, f"its content encoding {encoding} cannot be undone")
         elif fields[b"warc-type"].lower() == b"response" and fields.get(b"content-type", b"").lower().startswith(b"application/http"):
             return collector.skip("not_http", url, body[:40].decode("latin-1"))
         else:

@@ -71,7 +71,7 @@ class KeepLanguages(Rule):
         return [table.get(language, self.at_least) for language in self.languages]
 
     def verdict(self, signals: Signals) -> Verdict:
-        found = signals.column("language")
+        found = pc.fill_null(signals.column("language").cast(pa.string()), "unknown")
         which = pc.fill_null(pc.index_in(found, value_set=pa.array(self.languages, pa.string())), -1).to_numpy(zero_copy_only=False)
         unknown = pc.equal(found, "unknown").to_numpy(zero_copy_only=False)
         low = signals.language_score < np.array([*self.lowest(), 0.0], np.float32)[which]

@@ -19,6 +19,7 @@ from kernels.columns import text_column
 from kernels.phrases import Trie, count_phrases, lower_case, phrase_within, trie
 from kernels.unicode import properties
 from stages.stage import Annotate, Rule, Signals, Verdict
+from stages.text.stop_words import plain_name
 
 # Common parts of harmless words in scripts without spaces; each would drop more than a tenth of its language (C4's own exceptions).
 ALLOWED = ("sm", "グロ", "女の子", "性")
@@ -28,7 +29,7 @@ class BadWords(Annotate):
     """Count the places of a document where a word or phrase of a list stands: `bad_words`.
 
     Whole words in any case; what lies between the words of a phrase does not matter, so that `two words` is found in "Two-words". In scripts
-    without spaces a phrase is found anywhere. A document in a language without a list has none.
+    without spaces a phrase is found anywhere. A list named `en` is for `eng_Latn` too; a document in a language without a list has none.
     """
 
     words_path: Annotated[
@@ -72,8 +73,9 @@ class BadWords(Annotate):
             languages = [found or self.default_language for found in Signals(batch).column("language").to_pylist()]
         rows: dict[Path, list[int]] = {}
         for row, language in enumerate(languages):
-            if language in files:
-                rows.setdefault(files[language], []).append(row)
+            file = files.get(language) or files.get(plain_name(language))
+            if file is not None:
+                rows.setdefault(file, []).append(row)
         return {file: np.array(found, np.int64) for file, found in sorted(rows.items())}
 
 

@@ -13,7 +13,7 @@ from kernels import characters as c
 from kernels.columns import text_column
 from kernels.entities import decode_entities_plain
 from kernels.mojibake import repair_mojibake_plain
-from kernels.normal_form import find_unnormal, normal_form
+from kernels.normal_form import LONG_RUN, find_unnormal, in_normal_form, long_runs, normal_form
 from kernels.repair import Steps, repair, repair_plain
 
 ALL = c.ENTITIES | c.MOJIBAKE | c.CONTROLS | c.ZERO_WIDTH | c.WHITESPACE
@@ -75,6 +75,30 @@ def test_nothing_is_left_that_a_step_removes(text):
     kinds = [int(c.kinds()[ord(character)]) for character in done]
     assert not any(kind & (c.CONTROL | c.BREAK | c.SPACE | c.HIDDEN) for kind in kinds)
     assert unicodedata.is_normalized("NFC", done) and done == done.strip(" \t\n") and "\n\n\n" not in done and " \n" not in done
+
+
+MARKS = "\u0301\u0323\u0344\u0345\u0f71\u0f73\u0f74\uff9e\u05ae\u3099\u0e38"
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["", "a", "é", "ệ", "ﾊ", "각", "\u200d"]), st.text(MARKS, max_size=4), st.sampled_from([1, 40])),
+        max_size=3,
+    ),
+    st.sampled_from(["NFC", "NFKC"]),
+)
+def test_long_runs_of_marks_come_out_as_python_has_them(parts, form):
+    text = "".join(base + marks * times for base, marks, times in parts)
+    assert in_normal_form(text, form) == unicodedata.normalize(form, text)
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFKC"])
+def test_no_run_of_marks_costs_the_square_of_its_length(form):
+    endless = "a" + "\u0301\u0323" * 50_000
+    assert in_normal_form(endless, form) == "\u1ea1" + "\u0323" * 49_999 + "\u0301" * 50_000
+    for mark in MARKS:  # each of them is taken for one where the form takes it apart into marks
+        alone = [unicodedata.combining(part) for part in unicodedata.normalize({"NFC": "NFD", "NFKC": "NFKD"}[form], mark)]
+        assert all(alone) == (long_runs(form).fullmatch(mark * LONG_RUN) is not None)
 
 
 @given(st.lists(texts, max_size=5), st.sampled_from(["NFC", "NFKC"]))

@@ -54,6 +54,8 @@ def test_one_form(url, expected):
 def test_hosts_that_need_more_than_bytes():
     assert odd_host_mended("bücher.de/ä") == "xn--bcher-kva.de/ä" == odd_host_mended("BÜCHER.de/ä")
     assert odd_host_mended("пример。рф") == "xn--e1afmkfd.xn--p1ai"
+    endless = "".join(map(chr, range(0x4E00, 0x4E00 + 20_000)))  # as crawled text may have it; nobody waits for its punycode
+    assert odd_host_mended(f"{endless}.de/ä") == f"{endless}.de/ä"
     assert odd_host_mended("[2001:DB8:0::1]:80/x") == "[2001:db8::1]/x" and address("2001:db8::1") == "[2001:db8::1]"
     assert odd_host_mended("a:b:c/x") == "a:b:c/x" and address("::g") is None
 

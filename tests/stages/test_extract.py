@@ -116,6 +116,19 @@ def test_a_broken_canonical_link_is_none():
     assert absolute(" b ", "http://a.org/x/") == "http://a.org/x/b"
 
 
+@pytest.mark.parametrize("engine", ["gristmill", "resiliparse"])
+@pytest.mark.parametrize("link", ["javascript:alert(1)", "data:text/html,x", "mailto:a@b.example", " JavaScript:x"])
+def test_a_canonical_link_that_leads_to_no_page_is_none(engine, link):
+    page = f"<head><link rel=canonical href='{link}'></head><body><p>Some words</p>"
+    assert extract(page, "http://a.example/", engine).canonical is None
+    assert extract(page.replace(link, "x?y"), "http://a.example/", engine).canonical == "http://a.example/x?y"
+
+
+def test_the_text_of_a_head_can_be_written():
+    said = '{"@type": "Article", "articleBody": "' + "broken \\ud800 off " * 30 + '"}'
+    assert extract(f'<script type="application/ld+json">{said}</script><p>hi').text.encode().startswith(b"broken ? off")
+
+
 def test_a_missing_engine_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "trafilatura", None)
     with pytest.raises(ImportError, match=r"pip install gristmill\[trafilatura\]"):

@@ -51,6 +51,13 @@ def test_a_row_of_which_one_cell_was_chosen_is_a_line():
     assert rendered("<table><tr><td>a<td>b<tr><td>c<td>d</table>", "text", without={"b", "d"}) == "a\nc"
 
 
+def test_deep_quotes_and_long_fences_are_bounded():
+    deep = rendered("<blockquote>a" * 3000, "markdown").splitlines()
+    assert len(deep) == 5999 and max(map(len, deep)) == len("> " * 16 + "a")
+    fence = rendered(f"<pre>{'`' * 300_000}</pre>", "markdown").split("\n")[0]
+    assert fence == "`" * 300_001
+
+
 pieces = st.sampled_from(
     [
         "<p>",

@@ -40,6 +40,17 @@ def test_a_dump_has_a_name_and_file_paths():
     assert written["dump"].to_pylist() == ["CC-MAIN"] * 2 and written["file_path"].to_pylist() == ["s3://x", None]
 
 
+def test_tokens_are_the_token_count():
+    assert Write().table(with_columns(documents(), {"tokens": pa.array([7, None], pa.int32())}))["token_count"].to_pylist() == [7, None]
+
+
+def test_a_file_path_of_any_kind_is_a_text():
+    collector = Collector("rows", "a.jsonl")
+    collector.add(0, text="one", meta={"file_path": 7})
+    collector.add(1, text="two", meta={"file_path": {"a": "é"}})
+    assert Write(dump="x").table(collector.take().documents)["file_path"].to_pylist() == ["7", '{"a": "é"}']
+
+
 def test_signals_follow_in_order_of_name_unless_refused():
     batch = with_columns(documents(), {"words": pa.array([1, 1]), "lines": pa.array([1, 1])})
     assert Write().table(batch).schema.names == [*ALWAYS, "lines", "words"]

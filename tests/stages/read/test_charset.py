@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from stages.read.charset import charset_in, charset_of, decode_html, decode_text
 
 JAPANESE = "日本語の文章です。これは試験のための長い文です。"
+KOREAN = "서울특별시는 대한민국의 수도이자 최대 도시이다. 한강을 끼고 있으며 많은 사람들이 살고 있다."
 RUSSIAN = "Это обычный русский текст, в котором достаточно слов для определения кодировки."
 
 
@@ -33,6 +34,15 @@ def test_meta_tags():
     assert decode_html(page.encode("cp1251"), None) == page
     assert decode_html('<meta charset="utf-16">é'.encode(), None).endswith("é")
     assert decode_text(b"\xff\xfe" + "hi".encode("utf-16-le")) == "hi"
+    for comment in (b"<!-- <meta charset=koi8-r> -->", b"<!-->", b"<!--->", b""):
+        assert charset_of(comment + b"<meta charset=windows-1251>", None) == "cp1251"
+    assert charset_of(b"<?xml version=\"1.0\" encoding='ISO-8859-2'?><html>", None) == "iso8859-2"
+    assert charset_of(b'<?xml version="1.0" encoding="ISO-8859-2"?><meta charset="koi8-r">', None) == "koi8-r"
+
+
+@pytest.mark.parametrize("codec", ["euc_kr", "cp949"])
+def test_korean_is_detected_though_no_label_is_named_as_the_detector_names_it(codec):
+    assert decode_html(KOREAN.encode(codec), None) == decode_text(KOREAN.encode(codec)) == KOREAN
 
 
 @given(

@@ -1,8 +1,10 @@
 """What is promised of JSON lines: any cut gives the same, and a bad line costs that line."""
 
+import bz2
 import gzip
 import io
 import json
+import lzma
 
 import pytest
 import zstandard
@@ -101,6 +103,31 @@ def test_a_file_of_another_format_is_one_damage_that_names_its_reader(pack, head
     rows, skipped, damaged = read(data, cut=1000)
     assert (rows, skipped) == ([], {}) and [(d.start, d.end, d.records) for d in damaged] == [(0, len(data), 1)]
     assert damaged[0].what.endswith(f"and no JSON lines; read it with `{reader}`")
+
+
+@pytest.mark.parametrize(
+    ("pack", "name"), [(bz2.compress, "bzip2"), (lzma.compress, "xz"), (lambda data: gzip.compress(gzip.compress(data)), "packed twice")]
+)
+def test_a_file_packed_in_another_way_is_one_damage_that_says_so(pack, name):
+    rows, _, damaged = read(pack(DATA), "a.jsonl.gz")
+    assert rows == [] and len(damaged) == 1 and name in damaged[0].what and "pack it as gzip or zstd" in damaged[0].what
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [(json.dumps([{"text": "a"}] * 3, indent=1).encode(), "a JSON array"), (DATA.decode().encode("utf-16"), "UTF-16")],
+    ids=["array", "utf-16"],
+)
+def test_a_file_of_no_lines_of_json_is_one_damage_that_says_so(data, name):
+    for pack in (bytes, gzip.compress):
+        rows, _, damaged = read(pack(data), cut=20)
+        assert rows == [] and [d.what.split(";")[0] for d in damaged] == [f"it holds {name} and no JSON lines"]
+    assert len(read(b"[1]\n[{]\n" + DATA)[0]) == 40  # bad lines, each by itself
+
+
+def test_numbers_that_json_has_not_are_null():
+    rows = read(b'{"text": "a", "score": NaN, "far": [1e999, -Infinity, 1.5]}')[0]
+    assert rows[0]["meta"] == '{"far": [null, null, 1.5], "score": null}'
 
 
 def test_damage_is_handed_on_as_it_gathers():

@@ -10,6 +10,7 @@ import pytest
 
 from stages.documents import BASE, uid_of
 from stages.read.arrow import Arrow
+from stages.read.jsonl import Jsonl
 from stages.read.parquet import Parquet
 from stages.stage import Origin
 
@@ -108,6 +109,77 @@ def test_a_table_that_cannot_have_text_is_worth_a_remark():
 def test_text_that_is_not_utf8_is_mended():
     bad = pa.array([b"ok", b"\xff bad"], pa.binary()).view(pa.string())
     assert [row["text"] for row in read(parquet(pa.table({"text": bad})))[0]] == ["ok", "\ufffd bad"]
+
+
+def both(data: pa.Table, **chosen) -> list[dict]:
+    """Its rows from Parquet, which are those from Arrow."""
+    arrow = io.BytesIO()
+    with pa.ipc.new_file(arrow, data.schema) as writer:
+        writer.write_table(data)
+    rows = read(parquet(data), reader=Parquet(path="x", **chosen))[0]
+    assert rows == read(arrow.getvalue(), reader=Arrow(path="x", **chosen))[0]
+    return rows
+
+
+def test_what_python_cannot_hold_is_a_text():
+    bad = pa.array([b"ok", b"\xff bad"], pa.binary()).view(pa.string())
+    inner = pa.StructArray.from_arrays([bad, bad], ["url", "x"])
+    times = pa.array([1, 1 << 62]).cast(pa.timestamp("us"))
+    strange = pa.table({
+        "text": ["a", "b"], "metadata": inner, "tags": pa.ListArray.from_arrays([0, 1, 2], bad), "date": times,
+        "map": pa.MapArray.from_arrays([0, 1, 2], pa.array(["k", "k"]), bad), "zone": times.cast(pa.timestamp("us", "No/Where")),
+    })  # fmt: skip
+    first, second = both(strange)
+    assert (first["url"], second["url"], first["date"], second["text"]) == ("ok", "\ufffd bad", "1970-01-01T00:00:00.000001", "b")
+    assert json.loads(second["meta"]) == {
+        "map": [["k", "\ufffd bad"]],
+        "metadata": {"x": "\ufffd bad"},
+        "tags": ["\ufffd bad"],
+        "zone": str(1 << 62),
+    }
+    assert str(1 << 62) in second["date"]
+    assert [row["text"] for row in both(strange, text="metadata.x")] == ["ok", "\ufffd bad"]
+
+
+def test_views_inside_others_and_dictionaries_from_arrow():
+    views = pa.array(["u:0", None, "u:2"], pa.string_view())
+    data = pa.table({
+        "text": pa.array(["a", None, "c"]).dictionary_encode(), "metadata": pa.StructArray.from_arrays([views, views], ["url", "x"]),
+        "list": pa.ListArray.from_arrays([0, 1, 2, 3], views),
+    })  # fmt: skip
+    out = io.BytesIO()
+    with pa.ipc.new_file(out, data.schema) as writer:
+        writer.write_table(data)
+    rows, skipped, _, _ = read(out.getvalue(), reader=Arrow(path="x"))
+    assert [(row["text"], row["url"]) for row in rows] == [("a", "u:0"), ("c", "u:2")] and skipped == {"no_text": 1}
+    assert json.loads(rows[1]["meta"]) == {"list": ["u:2"], "metadata": {"x": "u:2"}}
+
+
+def test_the_first_place_that_holds_a_value_counts_in_each_row():
+    rows = [
+        {"text": "a", "content": "b", "url": None, "metadata": {"url": "u:1", "x": 1}, "doc_id": 7},
+        {"text": None, "content": "c", "url": "u:2", "metadata": {"url": "u:3", "x": None}, "doc_id": 8},
+        {"text": None, "content": None, "url": None, "metadata": None, "doc_id": None},
+    ]
+    for chosen in ({}, {"keep": ["content", "metadata"]}):
+        lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        expected = [
+            row for r in Jsonl(path="x", **chosen).read(io.BytesIO(lines), Origin("s", "a", len(lines))) for row in r.documents.to_pylist()
+        ]
+        found = both(pa.Table.from_pylist(rows), **chosen)
+        names = ("text", "id", "url")
+        assert [[row[name] for name in names] for row in found] == [[row[name] for name in names] for row in expected] and len(found) == 2
+        assert [row["text"] for row in found] == ["a", "c"] and json.loads(found[0]["meta"]) == json.loads(expected[0]["meta"])
+        assert json.loads(found[0]["meta"]) == {"content": "b", "metadata": {"x": 1}}
+    assert remarks(pa.table({"text": pa.nulls(1), "content": ["a"]})) == [[], []]
+    for text, kind in ((pa.nulls(1), "null"), (pa.array([1]), "int64")):
+        odd = pa.table({"text": text, "id": [1]} | ({"content": ["a"]} if kind == "int64" else {}))
+        assert remarks(odd) == [[f"its column text is {kind} and no text; name the text's column with `text:`"]] * 2 and both(odd) == []
+
+
+def test_numbers_that_json_has_not_are_null():
+    (row,) = both(pa.table({"text": ["a"], "score": [float("nan")], "more": [[1.0, float("inf")]]}))
+    assert row["meta"] == '{"more": [1.0, null], "score": null}'
 
 
 def test_only_what_is_kept_goes_into_meta():

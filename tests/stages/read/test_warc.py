@@ -2,9 +2,12 @@
 
 import gzip
 import io
+import json
 import random
+import zlib
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import zstandard
 from fastwarc.warc import ArchiveIterator, WarcRecordType
@@ -59,12 +62,12 @@ def urls(rows) -> list[str]:
 
 def hostile() -> bytes:
     """Good records with broken ones between, in the manner of shared/checks/crawl.py."""
-    members = [gzip.compress(p) for p in PAGES]
+    members = [gzip.compress(p, mtime=0) for p in PAGES]
     for bad in (3, 4, 8):
         middle = len(members[bad]) // 2
         members[bad] = members[bad][:middle] + b"\xff" * 64 + members[bad][middle + 64 :]
     members[6] = b"\0" * 20 + members[6][20:]  # not even a magic number is left
-    return b"".join(members) + gzip.compress(page("u:gone", b"gone", "404 Not Found")) + gzip.compress(PAGES[0])[:200]
+    return b"".join(members) + gzip.compress(page("u:gone", b"gone", "404 Not Found"), mtime=0) + gzip.compress(PAGES[0], mtime=0)[:200]
 
 
 def test_good_records_survive_damaged_neighbours():
@@ -72,7 +75,7 @@ def test_good_records_survive_damaged_neighbours():
     rows, skipped, skips, damaged = read(data)
     assert urls(rows) == [u for n, u in enumerate(URLS) if n not in (3, 4, 6, 8)]
     assert skipped == {"http_status": 1} and skips[0].detail == "404 Not Found"
-    starts = [data.find(gzip.compress(PAGES[n])[:40]) for n in (3, 4, 8)]
+    starts = [data.find(gzip.compress(PAGES[n], mtime=0)[:40]) for n in (3, 4, 8)]
     assert [d.start for d in damaged][:2] == starts[:2]
     assert len(damaged) == 5 and damaged[-1].what == "the file ends inside this record" and damaged[-1].end == len(data)
     assert damaged[0].end == damaged[1].start
@@ -206,6 +209,53 @@ def test_every_reason_to_skip():
             "too_large": 2,
         }
         assert {s.url: s.detail for s in skips if s.reason == "redirect"} == {"u:301": "u:there"} and damaged == []
+
+
+PROSE = b"<html>" + b"".join(b"<p>A page of many words, number %d.</p>" % n for n in range(3000))
+BROTLI = bytes(pa.compress(PROSE, codec="brotli", asbytes=True))
+
+
+def test_a_payload_whose_encoding_breaks_off_is_a_page_as_far_as_it_goes():
+    for packed in (BROTLI, BROTLI + b"\r\n", BROTLI[: len(BROTLI) // 2]):
+        ((row,), skipped, _, _) = read(page("u:br", packed, headers="Content-Type: text/html\r\nContent-Encoding: br"), "b.warc")
+        assert PROSE.startswith(row["html"]) and len(row["html"]) > 40_000 and skipped == {}
+        assert (row["html"] == PROSE) == (len(packed) >= len(BROTLI))
+
+
+@pytest.mark.parametrize("encoding", ["br", "gzip", "deflate"])
+def test_a_payload_whose_encoding_cannot_be_undone_is_no_page(encoding):
+    packed = {"br": BROTLI, "gzip": gzip.compress(PROSE), "deflate": zlib.compress(PROSE)}[encoding]
+    damaged = packed[:12] + b"\xff" * 64 + packed[76:]
+    rows, skipped, skips, _ = read(page("u:x", damaged, headers=f"Content-Type: text/html\r\nContent-Encoding: {encoding}"), "d.warc")
+    assert (rows, skipped) == ([], {"undecodable": 1}) and skips[0].detail == f"its content encoding {encoding} cannot be undone"
+    for text in (b"Read me. " * 200, b"Zoo opens. " * 200, "\ufeffwide".encode("utf-16")):  # the first two begin as brotli may
+        said = page("u:x", text, headers=f"Content-Type: text/html\r\nContent-Encoding: {encoding}, identity")
+        assert [row["html"] for row in read(said, "t.warc")[0]] == [text]
+    assert read(page("u:x", gzip.compress(PROSE)), "g.warc")[2][0].detail == "application/gzip"  # and nobody had said so
+
+
+def test_many_comments_before_a_page_of_no_type_take_no_time():
+    rows, skipped, _, _ = read(
+        page("u:x", b"<!---->" * 500 + b"<p>x", headers="A: b") + page("u:y", b"<!---->" * 500, headers="A: b"), "c.warc"
+    )
+    assert urls(rows) == ["u:x"] and skipped == {"not_html": 1}
+
+
+@pytest.mark.parametrize(
+    "said", ["text/html charset=utf-8", "TEXT/HTML,text/html", ' "text/html"', "text/html:charset=utf-8", "html", "Text/Html ;x"]
+)
+def test_a_type_that_is_badly_written_is_that_type(said):
+    ((row,), skipped, _, _) = read(page("u:x", b"<html>x", headers=f"Content-Type: {said}"), "t.warc")
+    assert json.loads(row["meta"])["content_type"] in ("text/html", "html") and skipped == {}
+    assert read(page("u:x", b"<html>x", headers="Content-Type: text/htmlx; a=text/html"), "t.warc")[2][0].detail == "text/htmlx"
+
+
+def test_headers_as_old_servers_write_them():
+    lines = "Content-Type: text/html;\r\n  charset=Shift_JIS\r\nX: y\n\tz"
+    for end in ("\r\n\r\n", "\n\n", "\n\r\n", "\r\n\n"):
+        body = f"HTTP/1.0 200 OK\r\n{lines}{end}".encode() + b"<p>a\r\n\r\n<p>b"
+        (row,) = read(record("u:old", body), "o.warc")[0]
+        assert (row["html"], row["charset"]) == (b"<p>a\r\n\r\n<p>b", "shift_jis")
 
 
 def test_truncated_records_are_kept_unless_a_recipe_says_otherwise():

@@ -28,6 +28,13 @@ def test_one_threshold():
     assert reasons(KeepLanguages(languages=["de", "en"], at_least=0)) == [None, None, other, other, None, "unknown_language", None]
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_no_language_is_an_unknown_one(kind):
+    rows = pa.record_batch({"language": pa.array(["en", None]).cast(kind), "language_score": pa.array([0.9, None], pa.float32())})
+    verdict = KeepLanguages(languages=["en"]).verdict(Signals(rows))
+    assert [verdict.reason(row) for row in range(2)] == [None, "unknown_language"]
+
+
 def test_the_detail_is_the_language_found():
     verdict = KeepLanguages(languages=["en"]).verdict(Signals(TABLE))
     assert verdict.details == {1: "en", 2: "fr", 3: "fr", 4: "de"}

@@ -39,6 +39,12 @@ def test_each_language_has_its_list(folder):
     assert counts(texts, folder) == [1, 1, 0, 1, 1]
 
 
+def test_a_list_is_for_its_language_however_a_model_names_it(folder):
+    assert counts(["bad böse"] * 5, folder, ["eng_Latn", "deu_Latn", "fra_Latn", "EN-us", "unknown"]) == [1, 1, 0, 1, 0]
+    (folder / "eng_Latn").write_text("fine\n", "utf-8")  # a name of its own goes before
+    assert counts(["bad", "bad"], folder, ["eng_Latn", "en"]) == [0, 1]
+
+
 def test_the_rule(folder):
     table = pa.table({"text": ["fine", "bad", "bad bad"]})
     measured = BadWords(words_path=str(folder / "en"))(table)
