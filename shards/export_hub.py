@@ -10,12 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shards.card import Facts, Packing, configs, dataset_card, with_configs
+from shards.export_rows import ExportError
 from shards.index import NAME
 from shards.reader import ShardSet
+from shards.verify import changed_tokenizer
 
 CARD = "README.md"
 TOKENIZER = "tokenizer"
-LEVELS = 3  # folders that are searched upwards for the card and the tokenizer: rows, shards, run
+SHARDS = "shards"  # the folder of a run in which the sets lie
+LEVELS = 3  # folders among which it is sought: rows, a `pack` of another name, shards
 
 
 def facts_of(shards: ShardSet, path: str) -> Facts:
@@ -65,11 +68,14 @@ def write_hub(folder: Path, shards: ShardSet, copied: Callable[[int], None]) -> 
     (folder / CARD).write_text(text, encoding="utf-8")
     tokenizer = _above(shards.folder, TOKENIZER)
     if tokenizer:
+        if changed := changed_tokenizer(tokenizer / "tokenizer.json", shards.meta.tokenizer_hash):
+            raise ExportError(f"{tokenizer / 'tokenizer.json'}: {changed}")
         shutil.copytree(tokenizer, folder / TOKENIZER)
     return len(shards)
 
 
 def _above(folder: Path, name: str) -> Path | None:
-    """The nearest file or folder of that name, from the shards' folder up to that of the run."""
-    places = [folder.resolve(), *folder.resolve().parents][:LEVELS]
-    return next((place / name for place in places if (place / name).exists()), None)
+    """The nearest file or folder of that name, from the shards' folder up to that of the run. Above shards that were moved lies what is not theirs."""
+    places = [folder.resolve(), *folder.resolve().parents]
+    run = next((level + 1 for level, place in enumerate(places[:LEVELS]) if level and place.name == SHARDS), 0)
+    return next((place / name for place in places[: run + 1] if (place / name).exists()), None)

@@ -5,6 +5,7 @@ A checksum that holds says that a file is as it was written; the rest says that 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
@@ -20,6 +21,7 @@ from shards.reader import ShardSet, open_shards
 from shards.rows import Rows
 
 READ = 1 << 23  # bytes at a time
+TOKENIZER = "tokenizer/tokenizer.json"  # of a set that carries its own
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -84,11 +86,21 @@ def set_faults(shards: ShardSet, tokens: Array) -> list[Fault]:
         for (name, expected), found in zip(shards.index.sources.items(), tokens.tolist(), strict=True)
         if expected != found
     ]
+    if changed := changed_tokenizer(shards.folder / TOKENIZER, shards.meta.tokenizer_hash):
+        faults.append(Fault(TOKENIZER, None, changed))
     listed = {entry.path for entry in shards.index.shards}
     found_files = sorted(path.relative_to(shards.folder).as_posix() for path in shards.folder.rglob("*.arrow"))
     return faults + [
         Fault(path, None, "lies among the shards, but the index does not list it") for path in found_files if path not in listed
     ]
+
+
+def changed_tokenizer(file: Path, expected: str) -> str | None:
+    """What is wrong with the tokenizer that lies beside shards, if one does."""
+    if not file.is_file():
+        return None
+    found = hashlib.sha256(file.read_bytes()).hexdigest()
+    return None if found == expected else f"sha256 {found}, the shards were made with {expected}: it is another tokenizer, or was changed"
 
 
 def _checksum(path: Path) -> str:

@@ -7,15 +7,16 @@ fraction is by hash. No pass reads texts, and no list of all documents is ever h
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from mixing import draw, tables
 from mixing.methods import LOOKED_AT, Choice, Method, choose
@@ -28,7 +29,12 @@ from stages.stage import CannotRun, Global
 
 Array = np.ndarray[Any, Any]
 Table = TypeVar("Table")
+Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 BITS = 12  # of the hash, by which tokens are summed: the documents at the cut are one in 4,096
+NUMBERS_OF = {  # settings that have a default, and the methods that look at them
+    "aversion": ("utilimax",), "noise": ("utilimax", "most_utility"), "scale": ("utilimax", "most_utility"),
+    "regressor": ("regmix",), "candidates": ("regmix",), "best": ("regmix",), "kl": ("log_linear",),
+}  # fmt: skip
 PROXY = 0x70726F7879  # added to the seed: which documents a proxy run keeps says nothing about which it draws
 
 
@@ -41,34 +47,48 @@ class Mix(Global):
 
     by: list[str] = Field(default=["source"], description="columns that tell sources apart: source, language, a topic, a bucket of quality")
     method: Annotated[Method, Field(description="where weights come from (docs/mixing.md)")] = "proportional"
-    budget: Annotated[float | None, Field(description="tokens of training; null: as many as there are", gt=0)] = None
+    budget: Annotated[float | None, Field(description="tokens of training; null: as many as there are", gt=0, allow_inf_nan=False)] = None
     max_epochs: Annotated[float | dict[str, float], Field(description="how often a token may be seen; for all sources, or for each")] = 4.0
-    weights: Annotated[dict[str, float] | None, Field(description="of `given`: a number for each source, of any scale")] = None
+    weights: Annotated[dict[str, Number] | None, Field(description="of `given`: a number for each source, of any scale")] = None
     temperature: Annotated[float | None, Field(description="of `temperature`: 1 is proportional, above 1 small sources gain", gt=0)] = None
     utilities_file: Annotated[
         str | None, Field(description="of `utilimax` and `most_utility`: a CSV of sources x tasks with standard errors")
     ] = None
-    aversion: Annotated[float, Field(description="of `utilimax`: to risk; 0 trusts the utilities, much of it is unimax", ge=0)] = 1.0
+    aversion: Annotated[
+        float, Field(description="of `utilimax`: to risk; 0 trusts the utilities, much of it is unimax", ge=0, allow_inf_nan=False)
+    ] = 1.0
     noise: Annotated[Literal["drop", "flag"], Field(description="what happens to tasks that do not tell sources apart")] = "drop"
     scale: Annotated[Literal["worst_to_best", "as_given"], Field(description="of utilities, task by task")] = "worst_to_best"
     ablations_file: Annotated[str | None, Field(description="of `regmix` and `log_linear`: a CSV of runs, their weights and losses")] = None
-    task_weights: Annotated[dict[str, float] | None, Field(description="what each task counts; all alike unless given")] = None
+    task_weights: Annotated[dict[str, Number] | None, Field(description="what each task counts; all alike unless given")] = None
     regressor: Annotated[Literal["trees", "ridge"], Field(description="of `regmix`")] = "trees"
     candidates: Annotated[int, Field(description="of `regmix`: mixes that are looked at", ge=1)] = 100_000
     best: Annotated[int, Field(description="of `regmix`: the mean of so many of the best", ge=1)] = 100
-    kl: Annotated[float, Field(description="of `log_linear`: what distance from the prior costs", gt=0)] = 0.05
-    prior: Annotated[dict[str, float] | None, Field(description="of `log_linear`: the shares of tokens unless given")] = None
+    kl: Annotated[float, Field(description="of `log_linear`: what distance from the prior costs", gt=0, allow_inf_nan=False)] = 0.05
+    prior: Annotated[dict[str, Number] | None, Field(description="of `log_linear`: the shares of tokens unless given")] = None
     stands_for: Annotated[
         float | None,
         Field(
             description="the budget of the large run that this one is a proxy of: sources are thinned so that they repeat as they will there",
             gt=0,
+            allow_inf_nan=False,
         ),
     ] = None
     seed: Annotated[int, Field(description="of the draw", ge=0)] = 0
 
     adds: ClassVar[tuple[str, ...]] = ("copies",)
     expect_drops: ClassVar[float] = 1.0
+
+    @field_validator("max_epochs")
+    @classmethod
+    def _epochs_can_be(cls, given: float | dict[str, float]) -> float | dict[str, float]:
+        caps = given if isinstance(given, dict) else {"": given}
+        for name, cap in caps.items():
+            if not (math.isfinite(cap) and cap >= 0):
+                raise ValueError(f"{cap:g} epochs{f' of {name!r}' if name else ''}; a finite number, 0 or more, was expected")
+        if not any(caps.values()):
+            raise ValueError("0 epochs leave nothing to train on")
+        return given
 
     @model_validator(mode="after")
     def _method_has_its_numbers(self) -> Self:
@@ -80,10 +100,22 @@ class Mix(Global):
                 raise ValueError(f"the method {self.method} needs {setting}")
             if name not in needed + allowed and given is not None:
                 raise ValueError(f"the method {self.method} does not look at {setting}")
+        for name in ("weights", "task_weights", "prior"):
+            if (numbers := getattr(self, name)) is not None and not any(numbers.values()):
+                raise ValueError(f"{name}: one number at least must be above 0")
+        if self.best > self.candidates:
+            raise ValueError(f"best is {self.best} of {self.candidates} candidates; there must be as many")
+        for name, methods in NUMBERS_OF.items():
+            if self.method not in methods and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"the method {self.method} does not look at {name}")
         for name, path in files.items():
             if path is not None and not Path(path).is_file():
                 raise ValueError(f"{name}_file: there is no file {path}")
-        self.choice()  # reads the files: a wrong line is said before any work
+        choice = self.choice()  # reads the files: a wrong line is said before any work
+        for tasks in [table.tasks for table in (choice.utilities, choice.ablations) if table is not None]:
+            unknown = sorted(set(self.task_weights or ()) - set(tasks))
+            if unknown:
+                raise ValueError(f"task_weights: no task {', '.join(map(repr, unknown))}; there are {', '.join(map(repr, tasks))}")
         if self.method == "regmix" and self.regressor == "trees" and importlib.util.find_spec("sklearn") is None:
             raise ValueError("regressor trees needs scikit-learn: pip install 'gristmill[train]', or take regressor: ridge")
         if not self.by:
@@ -107,7 +139,8 @@ class Mix(Global):
         sums = flow.gather(flow.tree(self.summed, flow.map(self.counted, docs, columns=first, by="key"), by="key"))
         if not len(sums):
             raise CannotRun("no document is left to mix")
-        names = sorted(pc.unique(sums["group"]).to_pylist())
+        found = {*pc.unique(sums["group"]).to_pylist()}
+        names = sorted(found | self.without_documents(found))
         there_N, table_GB = totals_of(sums, names)
         bits = min(BITS, draw.bits_for(len(names)))
         table_GB = table_GB.reshape(len(names), 1 << bits, -1).sum(axis=2)
@@ -131,13 +164,19 @@ class Mix(Global):
         return flow.mark(self.drawn, docs, columns=self.read, beside=pa.table({"group": names, **asdict(cuts)}))
 
     def chosen(self, tokens: dict[str, float], wanted: float, partial: bool) -> tuple[ChosenMix, float]:
-        """The mix and its budget. Of a part of the input (`--limit`) the budget is lowered until there is enough of every source."""
-        budget = wanted
+        """The mix and its budget. Of a part of the input (`--limit`) sources of which it has nothing are left out, and the budget is lowered until there is
+        enough of every other."""
+        budget, choice = wanted, self.choice()
+        empty = [name for name, number in (choice.weights or {}).items() if number and tokens.get(name) == 0] if partial else []
+        if empty and choice.weights is not None:
+            choice = replace(choice, weights={name: number * (name not in empty) for name, number in choice.weights.items()})
         while True:
             scale = budget / wanted
             supply = Supply.of(tokens, self.stands_for * scale if self.stands_for else budget, self.max_epochs)
             try:
-                return choose(supply, self.choice()), budget
+                mix = choose(supply, choice)
+                said = [f"of a part of the input: no document of {', '.join(map(repr, empty))} is in it"] if empty else []
+                return replace(mix, facts={**mix.facts, "warnings": mix.facts["warnings"] + said}), budget
             except ShortSupply:
                 if not partial or budget < 1:
                     raise
@@ -149,6 +188,15 @@ class Mix(Global):
             raise CannotRun(
                 f"thinned for the proxy, {', '.join(map(repr, lost))} keep no document at all: raise the budget, or lower stands_for"
             )
+
+    def without_documents(self, found: set[str]) -> set[str]:
+        """Sources that settings speak of and that have no document left: they are there, with no tokens. Not where a setting says nothing of a source that has
+        documents: there a name may be mistyped."""
+        choice, caps = self.choice(), self.max_epochs
+        tables = [table.sources for table in (choice.utilities, choice.ablations) if table is not None]
+        numbers = [setting for setting in (choice.weights, choice.prior, caps if isinstance(caps, dict) else None) if setting is not None]
+        told = [{*names} for names in [*tables, *numbers]]
+        return set().union(*told) - found if all(found <= names for names in told) else set()
 
     def choice(self) -> Choice:
         return Choice(
@@ -170,7 +218,10 @@ class Mix(Global):
         )
 
     def table(self, path: str | None, read: Callable[[str, str], Table]) -> Table | None:
-        return None if path is None else read(Path(path).read_text(encoding="utf-8"), path)
+        try:
+            return None if path is None else read(Path(path).read_text(encoding="utf-8"), path)
+        except UnicodeDecodeError:
+            raise ValueError(f"{path}: no text in UTF-8; save the table as CSV in UTF-8") from None
 
     def groups(self, docs: pa.Table) -> pa.Array:
         """What tells sources apart, as one text."""

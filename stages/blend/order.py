@@ -47,6 +47,12 @@ EDGES = "(edges)"
 TIES = np.uint64(0xD1B54A32D192ED03)  # a second chance, which says nothing about the first
 
 
+NUMBERS_OF = {  # settings, and the schedules that look at them
+    "stages": ("stages", "steps"), "passes": ("interleaved",), "share": ("warm_up", "anneal"), "best": ("anneal",),
+    "power": ("pacing",), "start": ("pacing", "steps"), "until": ("pacing", "steps"),
+}  # fmt: skip
+
+
 class Curriculum(Settings):
     """A schedule, and the signal whose ranks it goes by."""
 
@@ -75,6 +81,11 @@ class Curriculum(Settings):
     def _goes_by_something(self) -> Self:
         if self.schedule != "random" and self.by is None:
             raise ValueError(f"{self.schedule} goes by a signal: name it with `by`, such as by: mtld")
+        for name, schedules in NUMBERS_OF.items():
+            if self.schedule not in schedules and getattr(self, name) != Curriculum.model_fields[name].default:
+                raise ValueError(f"the schedule {self.schedule} does not look at {name}, which is of {' and '.join(schedules)}")
+        if self.by is None and self.descending is not None:
+            raise ValueError("descending turns round what `by` names, and it names nothing")
         self.scheduled()
         return self
 
@@ -138,7 +149,8 @@ class Order(Curriculum, Global):
             sample = found if len(found) else NO_SAMPLE
         edges = self.edges(docs.rows)
         curves = self.curves(sample)
-        self.check_sources(curves, docs.rows)
+        if not flow.partial:
+            self.check_sources(curves, docs.rows)
         flow.tell("order", self.account(sample, curves, edges))
         return flow.mark(self.placed, docs, columns=self.read, beside=table_of(curves, edges))
 

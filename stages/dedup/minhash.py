@@ -75,6 +75,11 @@ class MinHashDedup(NearDuplicates):
             raise ValueError(f"{self.bands} bands of {self.rows} rows need {self.bands * self.rows} hashes; there are {self.hashes}")
         if not self.within and not self.against:
             raise ValueError("nothing to compare with: `within` is false and `against` names no index")
+        if self.save_index is not None and self.save_index.rstrip("/") in {address.rstrip("/") for address in self.against}:
+            raise ValueError(
+                f"save_index would put this run's documents in the place of those in {self.save_index}, which `against` names: take another folder, and name "
+                "both in the next run"
+            )
         if self.bands is None:
             bands_for(self.threshold, self.hashes, self.recall)
         return self
@@ -115,10 +120,10 @@ class MinHashDedup(NearDuplicates):
             self.nominate(rows.append_column("home", rows["uid"]))
 
     def alike(self, docs: Dataset, flow: Flow) -> Rows:
+        indexes = [[load_index(flow, f"{address}/{part}", self.index_facts) for part in ("bands", "sketches")] for address in self.against]
         bands = flow.map(self.sign, docs, columns=("uid", "text"), by="key", fan=self.shape[0])
         found = [self.compared(flow.exchange(self.nominate, bands, fan=1 / self.shape[0]), docs, flow, by="left")] if self.within else []
-        for address in self.against:
-            saved, sketches = (load_index(flow, f"{address}/{part}", self.index_facts) for part in ("bands", "sketches"))
+        for saved, sketches in indexes:
             pairs = flow.exchange(self.nominate_saved, flow.both(bands, saved), by="right", fan=1 / self.shape[0])
             found.append(flow.join(self.compare_saved, flow.meet(self.with_sketch, pairs, sketches), docs, columns=self.read, by="left"))
         return reduce(flow.both, found)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
+from stages.blend.groups import numbers_of
 from stages.flow import Flow, Rows
 from stages.stage import Global
 
@@ -41,9 +42,13 @@ class WithPolicy(Global):
         return self
 
     @property
+    def wants(self) -> tuple[str, ...]:
+        return (self.best,) if self.best else ()
+
+    @property
     def read(self) -> tuple[str, ...]:
         """The columns of documents that the stage needs."""
-        return (*self.columns, self.best) if self.best else self.columns
+        return tuple(dict.fromkeys((*self.columns, *self.wants)))
 
     def standing(self, docs: pa.Table) -> Standing:
         found: Standing = {}
@@ -55,7 +60,7 @@ class WithPolicy(Global):
         if "earliest" in self.prefer:
             found["date"] = pc.if_else(pc.equal(docs["date"], ""), pa.scalar(None, pa.string()), docs["date"])
         if self.best:
-            found["best"] = docs[self.best].cast(pa.float64())
+            found["best"] = numbers_of(docs, self.best)
         return found
 
     def tell_clusters(self, losers: Rows, flow: Flow) -> Rows:

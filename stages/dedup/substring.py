@@ -9,12 +9,12 @@ More in docs/repeats.md; figures in benchmarks/substring.py.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from kernels.anchors import anchors, stretches, twice_at_most
 from kernels.columns import text_array, text_column
@@ -46,6 +46,12 @@ class SubstringDedup(Global):
     adds: ClassVar[tuple[str, ...]] = ("repeated_tokens",)
     expect_drops: ClassVar[float] = 0.9
     rewrites: ClassVar[bool] = True
+
+    @model_validator(mode="after")
+    def _first_occurrences_stay(self) -> Self:
+        if self.keep == "first" and self.min_left > self.tokens:
+            raise ValueError(f"min_left {self.min_left} is above tokens {self.tokens}: a document with the occurrence that stays could go")
+        return self
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         fan = max(1, docs.text_bytes // BYTES_A_ROW // max(1, docs.rows))

@@ -6,10 +6,12 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field, field_validator
 
 from kernels.columns import text_column
 from kernels.url_keys import names_of, url_keys
+from kernels.urls import Urls
 from stages.dedup.policy import WithPolicy
 from stages.dedup.survivors import members
 from stages.flow import Dataset, Flow
@@ -33,7 +35,8 @@ class UrlDedup(WithPolicy):
 
     Two urls are the same if they differ only in scheme, `www.`, user, the case of the host, a default port, needless percent signs, the
     fragment (unless it begins with `!` or `/`), one slash at the end of the path, the order of query parameters, or parameters that only
-    track. Which document stays: by `prefer`, then by uid. Documents without url are no duplicates of each other and pass.
+    track. Which document stays: by `prefer`, then by uid. Documents without url are no duplicates of each other and pass; so do those whose url names no
+    page, such as `N/A` or `about:blank` (there is neither `//` in it nor a dot in its host).
     All members of a cluster of two or more get `url_cluster_size`; other documents have null there.
     """
 
@@ -64,8 +67,16 @@ class UrlDedup(WithPolicy):
         urls = mended_urls(data, offsets[:-1], offsets[1:])
         high, low = url_keys(urls, names_of(self.ignored + self.more_ignored))
         rows = {"key": pa.array(high), "low": pa.array(low), "uid": docs["uid"], **self.standing(docs)}
-        return pa.table(rows).filter(pa.array(urls.ends > urls.starts))
+        return pa.table(rows).filter(pa.array((urls.ends > urls.starts) & names_a_page(docs["url"], urls)))
 
     def losers(self, rows: pa.Table) -> pa.Table:
         """Of rows whose like is all here: the members of clusters, the survivor without a reason, the others with one."""
         return members(rows, self.order(), "url_duplicate", "same url as", self.cluster_size)
+
+
+def names_a_page(given: pa.ChunkedArray, urls: Urls) -> Array:
+    """What stands for a url that nobody knows is the same in many documents, which have nothing else in common."""
+    dots = np.append(0, np.cumsum(urls.text == ord(".")))
+    slashes = pc.fill_null(pc.match_substring(given, "//"), False).to_numpy()
+    named: Array = slashes | (dots[urls.hosts] > dots[urls.starts])
+    return named

@@ -188,4 +188,5 @@ def _may_cut(tokenizer: Tokenizer) -> bool:
     """Is it enough to look at the pre-tokenizer? Not where added tokens swallow the space beside them, or go across one."""
     plain = [token for token in tokenizer.get_added_tokens_decoder().values() if not token.special]
     loose = any(token.lstrip or token.rstrip or _ACROSS.search(token.content) for token in plain)
-    return tokenizer.pre_tokenizer is not None and not loose
+    counts = '"type":"FixedLength"' in tokenizer.to_str().replace(" ", "")  # from the beginning of the text on
+    return tokenizer.pre_tokenizer is not None and not loose and not counts

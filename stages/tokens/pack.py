@@ -7,13 +7,13 @@ workers or parts. What the order calls a segment is never packed together with a
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from kernels.pack import LONGEST_ROW, Packed, best_fit, concatenate, fewest_rows, one_each
 from kernels.splitmix import mixed_all
@@ -60,6 +60,15 @@ class Pack(Global):
         if not lengths or len(set(lengths)) < len(lengths) or not all(16 <= length <= LONGEST_ROW for length in lengths):
             raise ValueError(f"rows of {value} tokens: lengths from 16 to {LONGEST_ROW:,}, each once")
         return value
+
+    @model_validator(mode="after")
+    def _windows_fill_rows(self) -> Self:
+        if self.window_tokens < max(self.lengths):
+            raise ValueError(
+                f"window_tokens {self.window_tokens:,} is less than a row of {max(self.lengths):,}: rows never hold documents of two windows, so most of "
+                "each would be padding"
+            )
+        return self
 
     @property
     def wants(self) -> tuple[str, ...]:

@@ -128,7 +128,7 @@ def seems_a_path(name: str) -> bool:
 
 def given(name: str, revision: str | None, wanted: dict[str, str | None]) -> Vocabulary:
     """The tokenizer of a file, a folder or a hub id. `wanted` names tokens that the recipe sets itself."""
-    path = Path(name).expanduser()
+    path = _place(name)
     if path.is_file():
         text, folder, called = _read(path), path.parent, path.parent.resolve().name if path.name == FILE else path.stem
     elif path.is_dir():
@@ -143,7 +143,7 @@ def given(name: str, revision: str | None, wanted: dict[str, str | None]) -> Voc
 
 def check(name: str, revision: str | None, wanted: dict[str, str | None], roles: tuple[str, ...]) -> None:
     """What can be known of a tokenizer before any work, with nothing fetched or converted: CannotRun where it will not do."""
-    path = Path(name).expanduser()
+    path = _place(name)
     if path.is_dir() and not (path / FILE).is_file() and _is_older_format(path) and find_spec("transformers") is not None:
         return
     if path.exists() or seems_a_path(name):
@@ -153,6 +153,12 @@ def check(name: str, revision: str | None, wanted: dict[str, str | None], roles:
         refusal = _refusal_of_hub(name, revision)
         if refusal is not None:
             raise _not_there(name, refusal)
+
+
+def _place(name: str) -> Path:
+    """A file of an older format stands for its folder, where what goes with it lies."""
+    path = Path(name).expanduser()
+    return path.parent if path.name in NEEDS_TRANSFORMERS and path.is_file() else path
 
 
 def _read(path: Path) -> str:

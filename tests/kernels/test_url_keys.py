@@ -14,7 +14,27 @@ from kernels.urls import canonical_plain, canonical_urls
 
 PATTERNS = ("utm_*", "FBclid", "ref")
 PIECE = st.sampled_from(
-    ["http://", "a.com", "/", "?", "&", "=", "#", "!", "utm_x=1", "utm", "fbclid=2", "FBCLIDS=2", "b", "ref", "c=%7E", "\u00e9"]
+    [
+        "http://",
+        "a.com",
+        "/",
+        "?",
+        "&",
+        "=",
+        "#",
+        "!",
+        "utm_x=1",
+        "utm",
+        "fbclid=2",
+        "FBCLIDS=2",
+        "b",
+        "ref",
+        "c=%7E",
+        "\u00e9",
+        ";",
+        ";ref=1",
+        ";b",
+    ]
 )
 URLS = st.lists(st.one_of(st.lists(PIECE, max_size=10).map("".join), st.text(max_size=20)), max_size=8)
 
@@ -61,6 +81,12 @@ def test_keys_are_the_same_only_where_what_counts_is(urls):
         ("http://a.com/b?c/", "http://a.com/b?c", False),
         ("http://a.com/?x=1&x=1", "http://a.com/?x=1", False),
         ("http://a.com/?utm=1", "http://a.com/", False),
+        ("http://a.com/b;ref=1?x=1", "http://a.com/b;REF=22?x=1", True),
+        ("http://a.com/b;ref=1/c;utm_x/", "http://a.com/b/c", True),
+        ("http://a.com/b/;ref=1;d=2", "http://a.com/b/;d=2", True),
+        ("http://a.com/b;d=1", "http://a.com/b;d=2", False),
+        ("http://a.com/b;d=1", "http://a.com/b", False),
+        ("http://a.com/bref=1", "http://a.com/b", False),
     ],
 )
 def test_pages(url, other, same):

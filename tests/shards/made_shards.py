@@ -32,8 +32,8 @@ class Made(NamedTuple):
     packed: list[Packed]  # of each shard
 
 
-def meta_of(row_length: int, vocab_size: int, eos: int | None = EOS) -> ShardMeta:
-    return ShardMeta("a tokenizer", "0f", vocab_size, row_length, 0, None, eos, "best_fit", 7, "abc")
+def meta_of(row_length: int, vocab_size: int, eos: int | None = EOS, tokenizer_hash: str = "0f") -> ShardMeta:
+    return ShardMeta("a tokenizer", tokenizer_hash, vocab_size, row_length, 0, None, eos, "best_fit", 7, "abc")
 
 
 def make_shards(
@@ -43,10 +43,11 @@ def make_shards(
     vocab_size: int = 1000,
     eos: int | None = EOS,
     copies: int = 1,
+    tokenizer_hash: str = "0f",
     pack: Callable[[Any, int], Packed] = lambda lengths, row_length: best_fit(lengths, row_length, np.array([0, len(lengths)])),
 ) -> Made:
     """One shard for each list of lengths of documents, every document as often as `copies` says."""
-    meta = meta_of(row_length, vocab_size, eos)
+    meta = meta_of(row_length, vocab_size, eos, tokenizer_hash)
     random = np.random.default_rng(sum(map(sum, lengths)) + row_length)
     folder.mkdir(parents=True, exist_ok=True)
     entries, documents, layouts = [], [], []

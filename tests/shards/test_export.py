@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -90,8 +91,11 @@ def test_shards_without_end_of_text_ask_for_one(tmp_path: Path) -> None:
 
 
 def test_a_hub_folder_holds_the_same_shards_and_a_card_that_names_them(tmp_path: Path) -> None:
-    made = make_shards(tmp_path / "run" / "shards" / "8", LENGTHS, 8)
+    made = make_shards(tmp_path / "run" / "shards" / "8", LENGTHS, 8, tokenizer_hash=hashlib.sha256(b"{}").hexdigest())
     (tmp_path / "run" / "tokenizer").mkdir()
+    (tmp_path / "run" / "tokenizer" / "tokenizer.json").write_text("{ }")
+    with pytest.raises(ExportError, match="another tokenizer, or was changed"):
+        export(made.folder, "hf", tmp_path / "hub")
     (tmp_path / "run" / "tokenizer" / "tokenizer.json").write_text("{}")
     export(made.folder, "hf", tmp_path / "hub")
     for path in made.folder.iterdir():
@@ -102,6 +106,15 @@ def test_a_hub_folder_holds_the_same_shards_and_a_card_that_names_them(tmp_path:
     front = yaml.safe_load(card.split("---\n")[1])
     assert front["configs"] == [{"config_name": "8", "data_files": [{"split": "train", "path": "8/*.arrow"}], "default": True}]
     assert "a tokenizer" in card
+
+
+def test_what_lies_above_shards_that_were_moved_is_not_theirs(tmp_path: Path) -> None:
+    made = make_shards(tmp_path / "home" / "mine" / "8", LENGTHS, 8)
+    for folder in ("home", "home/mine"):
+        (tmp_path / folder / "README.md").write_text("# A diary")
+    (tmp_path / "home" / "tokenizer").mkdir()
+    export(made.folder, "hf", tmp_path / "hub")
+    assert "A diary" not in (tmp_path / "hub" / "README.md").read_text(encoding="utf-8") and not (tmp_path / "hub" / "tokenizer").exists()
 
 
 def test_the_card_of_a_hub_folder_says_how_to_load_it(

@@ -51,6 +51,14 @@ def test_a_missing_shard(tmp_path) -> None:
     assert any("index.json: source 'web' has" in fault for fault in faults_of(made.folder))
 
 
+def test_a_tokenizer_that_is_another_or_was_changed(tmp_path) -> None:
+    made = small_set(tmp_path)
+    (tmp_path / "tokenizer").mkdir()
+    (tmp_path / "tokenizer" / "tokenizer.json").write_text("{}")
+    (fault,) = faults_of(made.folder)
+    assert fault.startswith("tokenizer/tokenizer.json: sha256 44136fa3") and "another tokenizer, or was changed" in fault
+
+
 def test_a_shard_cut_off(tmp_path) -> None:
     small_set(tmp_path)
     path = tmp_path / "shard-00001.arrow"

@@ -16,6 +16,7 @@ from scattered import Scattered, members_plain
 
 from stages.dedup.exact import ExactDedup
 from stages.dedup.survivors import hexadecimal
+from stages.stage import CannotRun
 
 SCHEMA = pa.schema([("uid", pa.uint64()), ("source", pa.dictionary(pa.int32(), pa.string())), ("date", pa.string()), ("text", pa.string())])
 
@@ -86,6 +87,18 @@ def test_each_policy(prefer, survivor):
     rows = [row(1, "mill"), row(2, "mill   ", date="2024"), row(3, "mill", date="2023"), row(4, "mill", "good")]
     found = fates(ExactDedup(prefer=prefer, sources=["good"] if prefer == ["source"] else []), rows)
     assert [uid for uid, fate in found.items() if fate[0] is None] == [survivor] and len(found) == 4
+
+
+def test_the_highest_signal_stays_and_what_is_no_number_is_said():
+    rows = [row(uid, "mill") for uid in range(4)]
+    table = pa.Table.from_pylist(rows, schema=SCHEMA).append_column("score", pa.array([None, 0.5, 2.0, float("nan")]))
+    stage = ExactDedup(prefer=["best"], best="score")
+    assert stage.wants == ("score",) and ExactDedup().wants == ()
+    flow = Scattered(0)
+    stage.run(flow.parts(table), flow)
+    assert sorted(flow.gone) == [0, 1, 3]
+    with pytest.raises(CannotRun, match="'text' is of type string, and a number is needed"):
+        ExactDedup(prefer=["best"], best="text").run(Scattered(0).parts(table), Scattered(0))
 
 
 def test_settings_without_effect_are_refused():

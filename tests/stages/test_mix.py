@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from typing import Any
@@ -151,6 +152,26 @@ def test_of_a_part_of_the_input_the_budget_is_lowered_and_said():
     assert 3 < max(epochs.values()) <= 4.001
 
 
+def test_a_source_of_which_no_document_is_left_is_one_without_tokens(tmp_path):
+    """Its name stands in the recipe, which asks for one of every source."""
+    rows = made(500)
+    for weights in ({"web": 2, "code": 1, "books": 1, "notes": 0}, {"web": 1, "code": 1, "books": 1, "notes": 1}):
+        flow = Scattered(0)
+        flow.partial = weights["notes"] > 0
+        mix = Mix(method="given", weights=weights, max_epochs={"web": 4, "code": 9, "books": 9, "notes": 2}, budget=90_000)
+        mix.run(flow.parts(pa.Table.from_pylist(rows, schema=SCHEMA)), flow)
+        told = flow.told["mix"]
+        assert [(source["source"], source["tokens"], source["weight"]) for source in told["sources"]][2] == ("notes", 0, 0)
+        assert told["warnings"] == (["of a part of the input: no document of 'notes' is in it"] if flow.partial else [])
+        assert sum(source["drawn"] for source in told["drawn"]) == pytest.approx(90_000, abs=3000)
+    with pytest.raises(CannotRun, match=r"'notes' runs short by 22,500 tokens.*it has no tokens"):
+        mixed(rows, Mix(method="given", weights=weights, budget=90_000))
+    path = tmp_path / "utilities.csv"
+    path.write_text("source,science\nbooks,0.8\ncode,0.3\nweb,0.4\nnotes,0.9\n")
+    _, flow = mixed(rows, Mix(method="most_utility", utilities_file=str(path), budget=90_000))
+    assert [source["weight"] for source in flow.told["mix"]["sources"]] == [1, 0, 0, 0]
+
+
 def test_values_with_slashes_are_sources_of_their_own():
     rows = [
         row | {"source": source, "language": language}
@@ -183,6 +204,27 @@ def test_wrong_settings_are_explained():
         ({"weights": {"web": 1.0}}, "does not look at weights"),
         ({"stands_for": 10.0}, "give `budget`"),
         ({"by": []}, "at least one column"),
+        ({"budget": math.inf}, "finite"),
+        ({"max_epochs": -1}, "-1 epochs; a finite number"),
+        ({"max_epochs": {"web": math.nan}}, "nan epochs of 'web'"),
+        ({"max_epochs": 0}, "nothing to train on"),
+        ({"method": "given", "weights": {"web": -1.0, "code": 1.0}}, "greater than or equal to 0"),
+        ({"method": "given", "weights": {"web": math.nan}}, "finite"),
+        ({"method": "given", "weights": {"web": 0.0}}, "weights: one number at least must be above 0"),
+        ({"method": "given", "weights": {"web": 1.0}, "kl": 0.1}, "given does not look at kl"),
+        ({"method": "unimax", "aversion": 0.3}, "unimax does not look at aversion"),
     ]:
         with pytest.raises(ValidationError, match=message):
             Mix(**settings)
+
+
+def test_numbers_that_do_not_go_with_a_table_are_said_before_any_work(tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text("weight:web,weight:code,loss:science\n" + "".join(f"{w},{1 - w},{w}\n" for w in (0, 0.25, 0.5, 1)))
+    with pytest.raises(ValidationError, match="task_weights: no task 'sciense'; there are 'science'"):
+        Mix(method="log_linear", ablations_file=str(path), task_weights={"sciense": 1.0})
+    (tmp_path / "excel.csv").write_text("weight:web,loss:science\n1,2\n", encoding="utf-16")
+    with pytest.raises(ValidationError, match=r"excel\.csv: no text in UTF-8"):
+        Mix(method="log_linear", ablations_file=str(tmp_path / "excel.csv"))
+    with pytest.raises(ValidationError, match="best is 7 of 6 candidates"):
+        Mix(method="regmix", regressor="ridge", ablations_file=str(path), best=7, candidates=6)

@@ -151,7 +151,25 @@ def test_copies_have_places_of_their_own():
 def test_wrong_settings_are_explained():
     with pytest.raises(ValidationError, match="goes by a signal"):
         Order(schedule="ascending")
+    for settings, message in [
+        ({"by": "hard", "schedule": "warm_up", "stages": 8}, "warm_up does not look at stages, which is of stages and steps"),
+        ({"by": "hard", "share": 0.3}, "random does not look at share"),
+        ({"sources": {"web": {"by": "hard", "schedule": "stages", "passes": 4}}}, "stages does not look at passes"),
+        ({"descending": True}, "descending turns round what `by` names"),
+    ]:
+        with pytest.raises(ValidationError, match=message):
+            Order(**settings)
     with pytest.raises(ValidationError, match="run out"):
         Order(by="hard", schedule="pacing", power=0.2, start=0.0, until=1.0)
     with pytest.raises(CannotRun, match="no column 'topic'"):
         ordered(made(10), Order(by="hard", schedule="ascending", within=["topic"]))
+
+
+def test_a_part_of_the_input_may_lack_a_source_that_has_a_curriculum():
+    order = Order(sources={"notes": Curriculum(by="hard", schedule="ascending")})
+    with pytest.raises(CannotRun, match="'notes' has a curriculum, and no document is of it"):
+        ordered(made(50), order)
+    flow = Scattered(0)
+    flow.partial = True
+    order.run(flow.parts(pa.Table.from_pylist(made(50), schema=SCHEMA)), flow)
+    assert len(flow.named) == 50

@@ -211,3 +211,5 @@ def test_what_is_missing_is_said():
         Pack().run(flow.parts(pa.Table.from_pylist(made(3), schema=SCHEMA)), flow)
     with pytest.raises(ValueError, match="lengths from 16"):
         Pack(row_length=[2048, 2048])
+    with pytest.raises(ValueError, match="window_tokens 4,096 is less than a row of 8,192"):
+        Pack(row_length=[512, 8192], window_tokens=4096)

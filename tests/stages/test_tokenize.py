@@ -268,6 +268,16 @@ def test_a_tokenizer_whose_tokens_reach_over_spaces_is_not_cut():
     assert Encoder(TRAINED).cuts
 
 
+def test_a_tokenizer_that_counts_characters_from_the_beginning_is_not_cut(monkeypatch):
+    monkeypatch.setattr(encoding, "PIECE", 100)
+    tokenizer = Tokenizer.from_str(TRAINED)
+    bytes_of = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.FixedLength(8), bytes_of])
+    text = "".join(mill_texts(20))
+    encoder = Encoder(tokenizer.to_str())
+    assert encoder.encode(column([text])).ids.tolist() == encoder.tokenizer.encode(text, add_special_tokens=False).ids
+
+
 @pytest.mark.parametrize("unit", ["the mill and the stone ", "a", " ", "\n", "-", "7", "水車", "水車。", "<|endoftext|>", "e\u0301"])
 def test_a_line_of_megabytes_is_no_trouble(unit):
     text = unit * (2_000_000 // len(unit.encode()))
@@ -408,8 +418,9 @@ def test_errors_say_what_to_do(tmp_path):
 def test_old_formats_ask_for_transformers(tmp_path, monkeypatch):
     (tmp_path / "tokenizer.model").write_bytes(b"\x0a")
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(CannotRun, match="pip install transformers sentencepiece protobuf"):
-        run(Tokenize(tokenizer=str(tmp_path)), documents(["mill"]))
+    for named in (tmp_path, tmp_path / "tokenizer.model"):  # a file of the format stands for its folder
+        with pytest.raises(CannotRun, match="pip install transformers sentencepiece protobuf"):
+            run(Tokenize(tokenizer=str(named)), documents(["mill"]))
 
 
 def test_a_hub_id_is_fetched_with_what_says_its_specials(tmp_path, monkeypatch):

@@ -70,6 +70,16 @@ def test_documents_without_url_are_no_duplicates():
     assert fates(UrlDedup(), [row(uid, url) for uid, url in enumerate([None, None, "", "", " ", "http://", "https://"])], SCHEMA) == {}
 
 
+@pytest.mark.parametrize("said", ["N/A", "null", "nan", "-", "#", "unknown", "about:blank", "javascript:void(0)"])
+def test_what_names_no_page_is_no_url(said):
+    assert fates(UrlDedup(), [row(1, said), row(2, said), row(3, said.upper())], SCHEMA) == {}
+
+
+@pytest.mark.parametrize("url", ["http://localhost/a", "//intranet", "file:///c/a.txt", "example.com", "10.0.0.1:80/x", "doi:10.1000/7"])
+def test_what_names_a_page_shortly_is_a_url(url):
+    assert sorted(fates(UrlDedup(), [row(1, url), row(2, url)], SCHEMA)) == [1, 2]
+
+
 def test_hosts_of_other_scripts_and_addresses_meet_their_encoded_form():
     rows = [
         row(1, "http://b\u00fccher.de/"),
