@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from classifiers.llm import LanguageModelError
-from classifiers.llm_cache import AnswerCache, _entry
+from classifiers.llm_cache import AnswerCache, FileIsTaken, _entry
 
 MOST_FILES = 1024
 
@@ -25,7 +25,7 @@ class AnswerFolder(AnswerCache):
         for number in range(MOST_FILES):
             try:
                 return super().__init__(self.folder / f"answers-{number:04d}.jsonl")
-            except LanguageModelError:  # another process has it
+            except FileIsTaken:
                 continue
         raise LanguageModelError(f"{self.folder}: {MOST_FILES:,} processes are writing answers here already")
 

@@ -22,6 +22,10 @@ from classifiers.llm_account import Account
 FIELDS = {field.name for field in fields(Answer)} - {"failure", "detail"}
 
 
+class FileIsTaken(LanguageModelError):
+    """Another process writes it."""
+
+
 class AnswerCache:
     """Use it in a `with`: the lock goes when it is closed."""
 
@@ -33,9 +37,14 @@ class AnswerCache:
         self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._file)
+            raise FileIsTaken(f"{self.path}: another process is writing to this file of answers") from error
         except OSError as error:
             os.close(self._file)
-            raise LanguageModelError(f"{self.path}: another process is writing to this file of answers") from error
+            raise LanguageModelError(
+                f"{self.path}: this file system knows no locks ({error.strerror}); keep answers on another one"
+            ) from error
         self._load()
 
     def __enter__(self) -> AnswerCache:

@@ -35,6 +35,10 @@ from classifiers.llm_tokens import PromptTokens
 PASSING = (408, 409, 425, 429)
 HOPELESS = {401: "the key is missing or wrong", 403: "the key may not do this", 404: "no such model or path", 405: "no such path"}
 MOST_DETAIL = 300
+OURS = frozenset(  # of a request's body: what we write into it, or what would make a reply of another shape
+    ("model", "messages", "prompt", "temperature", "max_tokens", "logprobs", "top_logprobs", "logprob_token_ids",
+     "return_tokens_as_token_ids", "stream", "n", "best_of", "echo")
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class Endpoint:
 
     `form`: `chat`; `completions` (bare text: base models, and `opening` counts); `tokens` (token ids made here by the model's own
     tokenizer, exact label probabilities: for vLLM's server from 0.26 on). `revision` is the user's word for which weights answer: the
-    address is no part of an answer's identity. `body` goes into every request as it is ({"seed": 1}).
+    address is no part of an answer's identity. `body` goes into every request as it is ({"seed": 1}); what requests say themselves (OURS) is refused there.
     """
 
     url: str
@@ -63,6 +67,9 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         Address.of(self.url)
+        ours = sorted(OURS & set(self.body))
+        if ours:
+            raise ValueError(f"body names {', '.join(ours)}, which our own settings and requests say already")
         if self.connections < 1 or self.attempts < 1 or min(self.timeout, self.first_pause, self.longest_pause) <= 0:
             raise ValueError("connections, attempts, timeout and pauses must be above 0")
 
@@ -80,6 +87,7 @@ class HttpModel:
         self.endpoint = endpoint
         self._form: Form = form_of(endpoint.form, endpoint.model, endpoint.top_logprobs, dict(endpoint.body), tokens)
         self._address = Address.of(endpoint.url)
+        self._tokens = {"tokens": tokens.fingerprint} if tokens is not None and endpoint.form == "tokens" else {}
 
     @property
     def name(self) -> str:
@@ -94,6 +102,7 @@ class HttpModel:
             "form": here.form,
             "body": dict(here.body),
             "top_logprobs": here.top_logprobs,
+            **self._tokens,  # made here, whatever the server's tokenizer is
         }
 
     def answers(self, requests: Sequence[Request]) -> Iterator[tuple[int, Answer]]:
@@ -139,7 +148,10 @@ class _Session:
         self.arrived = arrived
         self.requests = requests
         self.places = iter(range(len(requests)))
-        self.headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "gristmill"}
+        self.headers = {
+            "Content-Type": "application/json", "Accept": "application/json", "User-Agent": "gristmill",
+            "Accept-Encoding": "identity",  # without a word any encoding would do
+        }  # fmt: skip
         if key:
             self.headers["Authorization"] = f"Bearer {key}"
         self.tls = ssl.create_default_context() if address.secure else None
@@ -254,6 +266,11 @@ class _Session:
 
     def _judged(self, reply: Reply) -> dict[str, Any] | _Failed:
         status, wait = reply.status, retry_after(reply.headers.get("retry-after", ""), datetime.now(UTC))
+        encoding = reply.headers.get("content-encoding", "").strip().lower()
+        if status == 200 and encoding not in ("", "identity"):
+            raise LanguageModelError(
+                f"{self.endpoint.url} compresses its replies ({encoding[:20]!r}) though it is asked not to; is a proxy between?"
+            )
         if status == 200:
             try:
                 said = json.loads(reply.body)

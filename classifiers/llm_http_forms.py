@@ -10,6 +10,11 @@ from classifiers.llm import ABSENT, Answer, LanguageModelError, Request
 from classifiers.llm_tokens import PromptTokens
 
 CHAT_TOP, COMPLETIONS_TOP = 20, 5  # the most that OpenAI's API gives
+GIVEN_UP = {
+    "content_filter": "filtered",
+    "abort": "aborted",
+    "error": "aborted",
+}  # finish_reason of an answer without its end, and its failure
 TOKEN_NAME = "token_id:{}"  # vLLM's, where it is asked for ids in the place of texts
 
 
@@ -132,6 +137,8 @@ def by_text(likely: Mapping[str, float], labels: Sequence[str]) -> tuple[float, 
     A label of which no token is listed is less likely than all that are, and gets `ABSENT`. A token that begins several labels says
     nothing of either; where such tokens weigh more than the others there is no answer.
     """
+    if any(math.isnan(value) for value in likely.values()):
+        raise NoAnswer("no_labels", "a log-probability that is no number")
     mass = [0.0] * len(labels)
     unclear = 0.0
     for token, value in likely.items():
@@ -148,8 +155,11 @@ def by_text(likely: Mapping[str, float], labels: Sequence[str]) -> tuple[float, 
 
 
 def _answer(text: Any, choice: Any, replies: Sequence[Mapping[str, Any]], logprobs: tuple[float, ...] | None = None) -> Answer:
+    finish = str(choice.get("finish_reason") or "") if isinstance(choice, dict) else ""
+    if finish in GIVEN_UP:
+        raise NoAnswer(GIVEN_UP[finish], f"the server ended the answer before its end (finish_reason {finish})")
     if not isinstance(text, str):
-        raise NoAnswer("no_text", "a reply without text")
+        raise NoAnswer("no_text", "a reply without text" + (f" (finish_reason {finish[:40]})" if finish else ""))
     if logprobs is not None and not all(math.isfinite(value) for value in logprobs):
         raise NoAnswer("no_labels", "a log-probability that is no number")
     spent = [reply["usage"] for reply in replies if isinstance(reply.get("usage"), dict)]
@@ -160,7 +170,7 @@ def _answer(text: Any, choice: Any, replies: Sequence[Mapping[str, Any]], logpro
         prompt_tokens=sum(_count(usage, "prompt_tokens") for usage in spent),
         completion_tokens=sum(_count(usage, "completion_tokens") for usage in spent),
         cached_tokens=sum(_count(detail, "cached_tokens") for detail in details),
-        finish=str(choice.get("finish_reason") or ""),
+        finish=finish,
     )
 
 

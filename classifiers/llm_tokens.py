@@ -6,8 +6,10 @@ frame alone is read for control tokens; everything else is encoded with them as 
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -16,6 +18,14 @@ from classifiers.llm import LanguageModelError, Request
 from classifiers.llm_labels import LabelTree, label_tree
 
 MESSAGE = "\ue000message\ue001"  # stands for the message while the chat template is rendered
+SAME_DAY = (  # for templates that write today's date (Llama 3.2, Mistral): answers do not hang on the day, and this one is Llama's where none is known
+    "{%- macro strftime_now(format) -%}{{ format"
+    + "".join(
+        f" | replace('%{letter}', '{said}')"
+        for letter, said in {"d": "26", "b": "Jul", "B": "July", "m": "07", "Y": "2024", "y": "24", "A": "Friday", "a": "Fri"}.items()
+    )
+    + " }}{%- endmacro %}"
+)
 KEPT_PREFIXES = 64
 
 
@@ -46,6 +56,12 @@ class PromptTokens:
         except ImportError as error:
             raise LanguageModelError('tokenizers of models are read with transformers: pip install "gristmill[gpu]"') from error
         return PromptTokens(AutoTokenizer.from_pretrained(model, revision=revision, trust_remote_code=False), chat)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of all that turns a request into token ids: the tokenizer and the frame."""
+        told = json.dumps([self._plain.to_str(), self._head, self._tail, sorted(self._control.items())])
+        return hashlib.sha256(told.encode()).hexdigest()
 
     def prompts(self, requests: Sequence[Request]) -> list[list[int]]:
         owns = self.plain([request.own for request in requests])
@@ -99,7 +115,11 @@ class PromptTokens:
             return ([self.tokenizer.bos_token_id] if begins else []), []
         if not self.tokenizer.chat_template:
             raise LanguageModelError("the tokenizer has no chat template: a base model? Ask it without chat")
-        rendered = self.tokenizer.apply_chat_template([{"role": "user", "content": MESSAGE}], tokenize=False, add_generation_prompt=True)
+        template = self.tokenizer.get_chat_template()
+        template = SAME_DAY + template if "strftime_now" in template else template
+        rendered = self.tokenizer.apply_chat_template(
+            [{"role": "user", "content": MESSAGE}], chat_template=template, tokenize=False, add_generation_prompt=True
+        )  # fmt: skip
         head, found, tail = rendered.partition(MESSAGE)
         if not found or MESSAGE in tail:
             raise LanguageModelError("the chat template does not hold the message once, as it is")

@@ -58,7 +58,10 @@ class VllmModel:
         self._vllm = vllm if vllm is not None else _imported()
         self._llm = self._started()
         here = self.settings
-        choices = {"chat": self.tokens.chat, "quantization": here.quantization, "dtype": here.dtype, "seed": here.seed}
+        choices = {
+            "chat": self.tokens.chat, "quantization": here.quantization, "dtype": here.dtype, "seed": here.seed,
+            "longest_prompt": here.longest_prompt,  # it cuts answers, and some models (longrope) choose their positions by it
+        }  # fmt: skip
         self._identity = {**model_identity(model, here.revision), **choices, "load_format": here.load_format}
         if options:  # without any, a kept answer's key is what it was before options counted
             self._identity["engine_options"] = options

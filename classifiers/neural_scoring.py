@@ -24,7 +24,8 @@ Answer = Callable[[Packed], Tensor]
 
 @dataclass(frozen=True)
 class Pace:
-    """`step_tokens`: of a step; `window_steps`: as many steps' texts are sorted by length together; `under_way`: steps sent ahead of their results.
+    """`step_tokens`: of a step; `window_steps`: as many steps' texts are sorted by length together, at the beginning fewer; `under_way`: steps sent ahead
+    of their results.
 
     `compiled`: full steps go through torch.compile, which takes some 20 s before the first; a step at least `filled` full is filled up to
     `step_tokens`, so that it has the one shape that is compiled.
@@ -48,16 +49,19 @@ class Step(NamedTuple):
 
 
 def steps_of(tokens: Iterable[Tokens], pace: Pace) -> Iterator[Step]:
-    """All texts, in windows; what does not fill the last step of a window waits for the next."""
+    """All texts, in windows; what does not fill the last step of a window waits for the next. The first windows are of 1, 2, 4... steps, so that the
+    device does not wait for the texts of all."""
     window: list[Tokens] = []
     rows: list[Array] = []
     gathered = seen = 0
+    window_steps = 1
     for piece in tokens:
         window.append(piece)
         rows.append(np.arange(seen, seen + len(piece.lengths)))
         seen += len(piece.lengths)
         gathered += len(piece.ids)
-        if gathered >= pace.window_steps * pace.step_tokens:
+        if gathered >= window_steps * pace.step_tokens:
+            window_steps = min(2 * window_steps, pace.window_steps)
             whole, places = _joined(window), np.concatenate(rows)
             *full, last = packed_rows(whole.lengths, pace.step_tokens)
             starts = np.cumsum(whole.lengths) - whole.lengths

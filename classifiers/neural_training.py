@@ -7,6 +7,7 @@ was stopped goes on from its checkpoint to the same bits (on a CPU). Under `torc
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -109,6 +110,8 @@ def train_neural(
     targets = np.stack([targets_of(table[head.name], head) for head in heads], 1)
     outside = held_out(labelled, recipe.held_out, recipe.seed) if recipe.held_out else np.zeros(len(labelled), np.bool_)
     inside = ~outside
+    if not inside.any():
+        raise JudgeError(f"nothing is left for training: {len(labelled):,} texts have too few groups; name another group, share or seed")
     for head, column in zip(heads, targets.T, strict=True):
         if not np.isfinite(column[inside]).any():
             raise JudgeError(f"head {head.name}: no text to train on has a label")
@@ -117,8 +120,10 @@ def train_neural(
     network = Network(encoder, tuple(heads)).to(device)
     tokens = _tokenised(labelled, targets, tokenizer)
     ranks.share_weights(network)
-    fit = _fit(network, heads, tokens, inside, outside, recipe, torch.device(device), checkpoints, ranks, log)
-    training = {"fingerprint": labelled.fingerprint, "texts": int(inside.sum()), "held_out": int(outside.sum()), **fit}
+    learnt = _fingerprint(labelled, targets)
+    facts = {} if checkpoints is None else _run_facts(recipe, heads, tokenizer, trunk, learnt, inside)
+    fit = _fit(network, heads, tokens, inside, outside, recipe, facts, torch.device(device), checkpoints, ranks, log)
+    training = {"fingerprint": learnt, "texts": int(inside.sum()), "held_out": int(outside.sum()), **fit}
     training["labels"] = {head.name: int(np.isfinite(targets[inside, i]).sum()) for i, head in enumerate(heads)}
     training["settings"] = _json(asdict(recipe))
     card = JudgeCard("neural", tuple(heads), preprocessing_of(tokenizer.most), training=training, versions=versions())
@@ -186,6 +191,7 @@ def _fit(
     inside: Array,
     outside: Array,
     recipe: NeuralRecipe,
+    facts: Json,
     device: torch.device,
     checkpoints: Path | None,
     ranks: Ranks,
@@ -202,8 +208,8 @@ def _fit(
     best_weights: dict[str, Tensor] | None = None
     if checkpoints is not None and (saved := checkpoint.steps(checkpoints)):
         restored = checkpoint.load(saved[-1], weights, optimizer)
-        if restored.facts != _run_facts(recipe, len(rows)):
-            raise JudgeError(f"{saved[-1]}: of a run with other settings or texts; train into another folder")
+        if restored.facts != facts:
+            raise JudgeError(f"{saved[-1]}: of a run with other settings, heads, texts or labels; train into another folder")
         start = restored.step
     network.train()
     done = start
@@ -223,7 +229,7 @@ def _fit(
             if patient > recipe.patience:
                 break
         if checkpoints is not None and ranks.first and (done % recipe.checkpoint_every == 0 or done == planned):
-            checkpoint.save(checkpoints, done, network.state_dict(), optimizer, _run_facts(recipe, len(rows)))
+            checkpoint.save(checkpoints, done, network.state_dict(), optimizer, facts)
     if best_weights is not None:
         network.load_state_dict(best_weights)
     network.eval()
@@ -314,8 +320,25 @@ def _tokenised(labelled: LabelledTexts, targets: Array, tokenizer: TextTokenizer
     return LabelledTokens(np.concatenate([piece.ids for piece in pieces]), np.cumsum(lengths) - lengths, lengths, targets, weights)
 
 
-def _run_facts(recipe: NeuralRecipe, texts: int) -> Json:
-    return {"recipe": _json(asdict(recipe)), "texts": texts}
+def _fingerprint(labelled: LabelledTexts, targets: Array) -> str:
+    """SHA-256 of texts and weights, and of what each head is to learn."""
+    return hashlib.sha256(labelled.fingerprint.encode() + np.where(np.isfinite(targets), targets, np.float32("nan")).tobytes()).hexdigest()
+
+
+def _run_facts(
+    recipe: NeuralRecipe, heads: Sequence[Head], tokenizer: TextTokenizer, trunk: EncoderShape | Encoder, learnt: str, inside: Array
+) -> Json:
+    """What must be alike for a run to go on from a checkpoint. Of an encoder that was read its weights count too."""
+    weights = hashlib.sha256()
+    for tensor in () if isinstance(trunk, EncoderShape) else trunk.state_dict().values():
+        weights.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
+    return {
+        "recipe": _json(asdict(recipe)),
+        "heads": [_json(asdict(head)) for head in heads],
+        "trunk": [_json(asdict(trunk if isinstance(trunk, EncoderShape) else trunk.shape)), weights.hexdigest()],
+        "tokens": [tokenizer.most, hashlib.sha256(tokenizer.json.encode()).hexdigest()],
+        "texts": [int(inside.sum()), learnt, hashlib.sha256(inside.tobytes()).hexdigest()],
+    }
 
 
 def _json(facts: Json) -> Json:

@@ -29,6 +29,7 @@ Array = np.ndarray[Any, Any]
 
 CHARACTERS_A_TOKEN, LONGER = 6, 4
 MARGIN = 128
+FIRST_TEXTS, SHARE_OF_SEEN = 32, 16
 
 
 class Tokens(NamedTuple):
@@ -48,7 +49,7 @@ class Ahead:
 
     workers: int = 1
     processes: int = 0
-    texts: int = 512  # of a piece of work
+    texts: int = 512  # of a piece of work, at most
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def read_tokenizer(path: Path, most: int) -> TextTokenizer:
 
 def tokenised(batches: Iterable[pa.Array], tokenizer: TextTokenizer, ahead: Ahead) -> Iterator[Tokens]:
     """Of all texts in their order, in pieces of `ahead.texts` at most."""
-    pieces = (batch[start : start + ahead.texts] for batch in batches for start in range(0, len(batch), ahead.texts))
+    pieces = pieces_of(batches, ahead.texts)
     if ahead.processes and not current_process().daemon:
         # A slice would travel with the whole buffer that it lies in.
         yield from _through(
@@ -118,6 +119,17 @@ def tokenised(batches: Iterable[pa.Array], tokenizer: TextTokenizer, ahead: Ahea
             yield from _through(threads, tokenizer, pieces, ahead.workers)
     else:
         yield from map(tokenizer.tokens, pieces)
+
+
+def pieces_of(batches: Iterable[pa.Array], most: int) -> Iterator[pa.Array]:
+    """Small ones first, a sixteenth of what there was before them, so that the first tokens come soon; by whom they are tokenised changes nothing."""
+    seen = 0
+    for batch in batches:
+        start = 0
+        while start < len(batch):
+            piece = batch[start : start + min(most, max(FIRST_TEXTS, seen // SHARE_OF_SEEN))]
+            start, seen = start + len(piece), seen + len(piece)
+            yield piece
 
 
 def _through(executor: Executor, tokenizer: TextTokenizer, pieces: Iterable[pa.Array], workers: int) -> Iterator[Tokens]:

@@ -30,7 +30,10 @@ def train_and_measure(labelled: LabelledTexts, head: Head, train: Callable[[Labe
     for name, mask in (("training", ~outside), ("the held-out texts", outside)):
         if not mask.any():
             raise JudgeError(f"nothing is left for {name}: {len(labelled):,} texts have too few groups; name another group, share or seed")
-    judge = train(labelled.take(~outside))
+    inside = labelled.take(~outside)
+    for label in sorted(set(labelled.labels.to_pylist()) - set(inside.labels.to_pylist())) if head.labels else ():
+        raise JudgeError(f"every text with the label {label!r} is of a group that is held out; name another group, share or seed")
+    judge = train(inside)
     facts = judge.card
     measured = facts.metrics | {head.name: held_out_metrics(judge, head, labelled.take(outside))}
     training = facts.training | {"held_out": {"share": kept.share, "seed": kept.seed, "texts": int(outside.sum())}}

@@ -57,8 +57,12 @@ def train_judge(
     one_of("--device", device, DEVICES)
     if bool(table) == bool(good or bad) or bool(good) != bool(bad):
         raise RecipeError("give a table of labelled texts, or both --good FILES and --bad FILES" + labels_are_no_files(table, good))
-    for name, given, of in (("--preset", preset, "fasttext"), ("--tokenizer", tokenizer, "fasttext"), ("--encoder", encoder, "neural")):
-        if given is not None and kind != of:
+    for name, given, of in (
+        ("--preset", preset is not None, "fasttext"), ("--tokenizer", tokenizer is not None, "fasttext"), ("--threads", threads != 1, "fasttext"),
+        ("--encoder", encoder is not None, "neural"), ("--tokens", tokens != 512, "neural"), ("--device", device == "cuda", "neural"),
+        ("--epochs", epochs is not None, "fasttext or neural"),
+    ):  # fmt: skip
+        if given and kind not in of.split(" or "):
             raise RecipeError(f"{name} is for --kind {of}")
 
     from classifiers.card import JudgeError
@@ -115,6 +119,9 @@ def judge(
         from classifiers.judge import load_judge
 
         loaded = load_judge(folder, device_for(folder, device))
+    except (JudgeError, KeyError, FileNotFoundError, NotADirectoryError) as error:
+        raise RecipeError(said_of_judge(folder, error)) from error
+    try:
         if not texts:
             if sys.stdin.isatty():
                 console(stderr=True).print("a text from standard input, ended by Ctrl-D:")
@@ -129,8 +136,8 @@ def judge(
             files = files_of(texts, "texts")
             with counting("texts scored") as seen:
                 found = show_judge.of_files(loaded, score_files(loaded, files, text, out, show, seen), explain)
-    except (JudgeError, KeyError, FileNotFoundError, NotADirectoryError) as error:
-        raise RecipeError(said_of_judge(folder, error)) from error
+    except JudgeError as error:
+        raise RecipeError(str(error)) from error
     if as_json:
         print(json.dumps(found.plain()))
     else:
@@ -176,6 +183,8 @@ def medu(
     one_of("--reading", reading, READINGS)
     if (price_prompt is None) != (price_answer is None):
         raise RecipeError("give both prices, --price-prompt and --price-answer, or none")
+    if tensor_parallel > 1 and (endpoint or engine != "vllm"):
+        raise RecipeError("--tensor-parallel is for vllm in this process; a server has its own")
 
     from pathlib import Path
 

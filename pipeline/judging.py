@@ -198,7 +198,9 @@ def _lesson(table: pa.Table, columns: Columns, labels: pa.Array, head: Head) -> 
         if name not in table.column_names:
             raise RecipeError(f"--group: no column {name!r}{nearest(name, table.column_names)}")
     if columns.weight:
-        made[WEIGHT] = _one(table[columns.weight])
+        made[WEIGHT] = _cast(_one(table[columns.weight]), pa.float64(), f"--weight: {columns.weight}: weights are numbers")
+        if not (np.nan_to_num(made[WEIGHT].to_numpy(zero_copy_only=False), posinf=0.0) > 0).all():
+            raise RecipeError(f"--weight: {columns.weight}: has weights that are not above 0, or none at all")
     by = [name for name in columns.grouped_by if name in table.column_names]
     if by:
         made[GROUP] = _groups([_one(table[name]) for name in by], made[TEXT])
@@ -209,8 +211,9 @@ def _groups(columns: Sequence[pa.Array], texts: pa.Array) -> pa.Array:
     """The first that a row has; of an address its host. A row without any is a group by its text, so that equal texts are one."""
     found: list[str | None] = [None] * len(texts)
     for column in columns:
-        known = {value: _host(value) for value in column.unique().to_pylist()}
-        found = [known[value] if mine is None else mine for mine, value in zip(found, column.to_pylist(), strict=True)]
+        values = _cast(column, pa.string(), "--group: groups are texts or numbers")
+        known = {value: _host(value) for value in values.unique().to_pylist()}
+        found = [known[value] if mine is None else mine for mine, value in zip(found, values.to_pylist(), strict=True)]
     alone = (row for row, group in enumerate(found) if group is None)
     for row in alone:
         found[row] = f"text {hash_of(texts[row].as_py() or '')}"
@@ -235,8 +238,9 @@ def _head(labels: pa.Array, labelling: Labelling) -> tuple[pa.Array, Head]:
     """Labels as the head has them."""
     if pa.types.is_dictionary(labels.type):
         labels = labels.dictionary_decode()
-    if labels.null_count:
-        raise RecipeError(f"{labels.null_count:,} rows have no label; leave them out")
+    none = labels.null_count + (int(pc.sum(pc.is_nan(labels)).as_py() or 0) if pa.types.is_floating(labels.type) else 0)
+    if none:
+        raise RecipeError(f"{none:,} rows have no label; leave them out")
     if pa.types.is_floating(labels.type) and not labelling.good and not labelling.classes:
         return labels, _regression(labels, labelling)
     words = _as_words(labels)
@@ -284,7 +288,7 @@ def _regression(labels: pa.Array, labelling: Labelling) -> Head:
 def _as_words(labels: pa.Array) -> list[str]:
     if pa.types.is_floating(labels.type):
         return [f"{value:g}" for value in labels.to_pylist()]
-    return [str(word) for word in pc.cast(labels, pa.string()).to_pylist()]
+    return [str(word) for word in _cast(labels, pa.string(), "--label: labels are texts or numbers").to_pylist()]
 
 
 def _in_order(found: Counter[str]) -> tuple[str, ...] | None:
@@ -296,6 +300,13 @@ def _in_order(found: Counter[str]) -> tuple[str, ...] | None:
     if len(found) <= MOST_CLASSES and all(label.removeprefix("-").isdecimal() and label.isascii() for label in found):
         return tuple(sorted(found, key=int))
     return None
+
+
+def _cast(column: pa.Array, kind: pa.DataType, expected: str) -> pa.Array:
+    try:
+        return pc.cast(column, kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise RecipeError(f"{expected}, not {column.type} ({str(error).splitlines()[0]})") from error
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:

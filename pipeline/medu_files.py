@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from glob import glob
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,10 +32,12 @@ from pipeline.errors import RecipeError, RunFailed
 from pipeline.inputs import InputFile
 from pipeline.tables import PACKED, PLAIN, SUFFIXES, column_names, files_of, pieces_of, with_texts
 from pipeline.words import nearest
+from stages.blend.groups import NO_VALUE
 
 Readings = Literal["at_once", "reasoned", "both"]
 EXAMPLE_COLUMNS = ("text", "question", "prompt", "input", "query", "problem", "choices", "options", "answer", "target", "solution")
 PLAIN_NAMES = tuple(kind + packed for kind in PLAIN for packed in ("", *PACKED))
+FEWEST_DOCUMENTS = 2
 EMPTY_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")  # blanks are nothing
 
 
@@ -93,8 +97,8 @@ def documents_of(named: Sequence[str], how: Sampling) -> list[medu.Document]:
         mine = np.flatnonzero(which == number)
         drawn = sample(uids[mine], tokens[mine], how.most, how.cut, how.seed)
         taken |= {int(mine[row]): (source, float(weight)) for row, weight in zip(drawn.rows, drawn.weights, strict=True)}
-    if not taken:
-        raise RecipeError("documents: no document has any text")
+    drawn_of = Counter(source for source, _ in taken.values())
+    _check_enough({name: drawn_of[name] for name in dict.fromkeys([*(name for name, _ in streams if name), *names.tolist()])})
     documents = []
     start = 0
     for _, _, table in _pieces(streams, how):
@@ -104,6 +108,17 @@ def documents_of(named: Sequence[str], how: Sampling) -> list[medu.Document]:
             documents.append(medu.Document(taken[row][0], int(uids[row]), text, taken[row][1]))
         start += len(table)
     return sorted(documents, key=lambda document: (document.source, document.uid))
+
+
+def _check_enough(drawn: Mapping[str, int]) -> None:
+    """Before anything is asked: a source without documents has no utility, and one with a single document no error of it."""
+    few = [f"{name!r} has {count or 'none'}" for name, count in drawn.items() if count < FEWEST_DOCUMENTS]
+    if few:
+        raise RecipeError(
+            f"documents: at least {FEWEST_DOCUMENTS} with text are needed of every source, and {', '.join(few[:10])}"
+            + (f" ({len(few) - 10:,} more are so)" if len(few) > 10 else "")
+            + "; leave such sources out, or join them to others"
+        )
 
 
 def find(
@@ -141,8 +156,8 @@ def save(found: Findings, out: Path, model: str, prices: Prices | None) -> None:
     out.mkdir(parents=True, exist_ok=True)
     (out / "utilities.csv").write_text(medu.utilities_csv(found.utilities), encoding="utf-8")
     (out / "descriptions").mkdir(exist_ok=True)
-    for task, description in found.descriptions.items():
-        (out / "descriptions" / f"{_file_name(task)}.txt").write_text(description.text + "\n", encoding="utf-8")
+    for task, name in _file_names(list(found.descriptions)).items():
+        (out / "descriptions" / f"{name}.txt").write_text(found.descriptions[task].text + "\n", encoding="utf-8")
     pq.write_table(_marks(found), out / "marks.parquet")
     facts: dict[str, Any] = {
         "model": model,
@@ -182,12 +197,22 @@ class Watched:
 
 
 def _named(said: str) -> tuple[str, str]:
+    """A path that is there is one, whatever signs it holds: `lang=en/` of a partitioned table is no source called lang."""
     name, equals, path = said.partition("=")
-    return (name, path) if equals and "/" not in name else ("", said)
+    return (name, path) if equals and "/" not in name and not glob(said) else ("", said)  # noqa: PTH207  # a pattern of any shape
 
 
 def _file_name(task: str) -> str:
     return "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in task).lstrip(".") or "task"
+
+
+def _file_names(tasks: Sequence[str]) -> dict[str, str]:
+    """One each, also on systems that do not tell capitals: where two tasks would have one, both end with a hash of their own."""
+    plain = {task: _file_name(task) for task in tasks}
+    often = Counter(name.lower() for name in plain.values())
+    return {
+        task: name if often[name.lower()] == 1 else f"{name}-{xxhash.xxh3_64_hexdigest(task.encode())[:8]}" for task, name in plain.items()
+    }
 
 
 def _examples(file: InputFile) -> list[str]:
@@ -202,7 +227,7 @@ def _examples(file: InputFile) -> list[str]:
             parts = [
                 value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in row.values() if value is not None
             ]
-            found += ["\n".join(parts)] if parts else []
+            found += ["\n".join(parts)] if any(part.strip() for part in parts) else []
     if not found:
         raise RecipeError(
             f"--task: {file.address}: no examples; rows with one of {', '.join(EXAMPLE_COLUMNS)} were expected, or plain text"
@@ -242,7 +267,7 @@ def _counted(streams: Streams, how: Sampling) -> tuple[list[str], np.ndarray[Any
     for name, file, table in _pieces(streams, how):
         if not name and how.by not in table.column_names:
             raise RecipeError(f"{file.address}: no column {how.by!r} says which source a document is of; name one source a path: NAME=PATH")
-        sources += [name] * len(table) if name else [str(value) for value in table[how.by].to_pylist()]
+        sources += [name] * len(table) if name else [NO_VALUE if value is None else str(value) for value in table[how.by].to_pylist()]
         texts = table[how.text]
         if "uid" in table.column_names and pa.types.is_uint64(table["uid"].type) and not table["uid"].null_count:
             uids.append(table["uid"].to_numpy())
@@ -250,12 +275,20 @@ def _counted(streams: Streams, how: Sampling) -> tuple[list[str], np.ndarray[Any
             hashes = [xxhash.xxh3_64_intdigest((text or "").encode("utf-8", "replace")) for text in texts.to_pylist()]
             uids.append(np.array(hashes, np.uint64))
         sizes = pc.fill_null(pc.binary_length(texts), 0).to_numpy().astype(np.float64) / BYTES_A_TOKEN
-        if "tokens" in table.column_names and not table["tokens"].null_count:
-            sizes = np.where(sizes > 0, table["tokens"].to_numpy().astype(np.float64), 0.0)
+        if "tokens" in table.column_names and _is_a_count(table["tokens"]):
+            counted = table["tokens"].to_numpy().astype(np.float64)
+            if not (np.isfinite(counted) & (counted >= 0)).all():
+                raise RecipeError(f"{file.address}: the column tokens has numbers that count nothing (below 0, or not finite)")
+            sizes = np.where(sizes > 0, counted, 0.0)
         tokens.append(sizes)
     if not sources:
         raise RecipeError("documents: the files hold none")
     return sources, np.concatenate(uids).astype(np.uint64), np.concatenate(tokens)
+
+
+def _is_a_count(column: pa.ChunkedArray) -> bool:
+    """Elsewhere a column of this name may hold the tokens themselves."""
+    return (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)) and not column.null_count
 
 
 def _marks(found: Findings) -> pa.Table:

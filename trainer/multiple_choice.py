@@ -158,14 +158,10 @@ def answers(
     ranks: Ranks = ALONE,
 ) -> Answers:
     """All choices of all questions, packed together; `ranks` share the work, and all have the whole of it (`trainer.scoring.scored`)."""
-    pairs = [(question.context, choice) for question in questions for choice in question.choices]
-    whose = [question.id for question in questions for _ in question.choices]
-    encoded = encoded_pairs(
-        pairs, plain_tokenizer(tokenizer), before, row_length, lambda i: f"question {whose[i]!r}: choice {pairs[i][1]!r}"
-    )
+    encoded = encoded_questions(questions, tokenizer, row_length, before)
     log_probs = -pair_scores(model, encoded, device, step_tokens, ranks)[0]
     cuts = np.cumsum([len(question.choices) for question in questions])[:-1]
-    sizes = np.array([len(choice.encode()) for _, choice in pairs], np.int64)
+    sizes = np.array([len(choice.encode()) for question in questions for choice in question.choices], np.int64)
     tokens = np.array([pair.asked for pair in encoded], np.int64)
     return Answers(tuple(questions), *(tuple(np.split(array, cuts)) for array in (log_probs, sizes, tokens)))
 
@@ -178,6 +174,19 @@ class Pair(NamedTuple):
 
     tokens: Array
     asked: int
+
+
+def encoded_questions(questions: Sequence[Question], tokenizer: Tokenizer, row_length: int, before: int | None = None) -> list[Pair]:
+    """All choices of all questions; BadQuestions names one that cannot be asked."""
+    pairs = [(question.context, choice) for question in questions for choice in question.choices]
+    whose = [question.id for question in questions for _ in question.choices]
+    return encoded_pairs(
+        pairs, plain_tokenizer(tokenizer), before, row_length, lambda i: f"question {whose[i]!r}: choice {_shown(pairs[i][1])}"
+    )
+
+
+def _shown(choice: str) -> str:
+    return repr(choice if len(choice) <= 60 else choice[:57] + "...")
 
 
 def encoded_pairs(

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from trainer.model import Block
-from trainer.optim import AdamW, loop_of, parameter_groups
+from trainer.optim import AdamW, check_clip, loop_of, parameter_groups
 from trainer.precision import Masters
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -50,6 +50,7 @@ class Muon:
             raise ValueError(f"momentum {self.momentum}: between 0 and 1, 1 left out")
         if self.scale not in ("adamw", "spectral"):
             raise ValueError(f"scale {self.scale!r}: adamw or spectral")
+        check_clip(self.clip)
 
     def optimizer(self, model: nn.Module, masters: Masters | None = None) -> MuonOptimizer:
         """For the parameters of `model` that learn, or for their float32 masters."""

@@ -36,12 +36,21 @@ class AdamW:
     faster: tuple[tuple[str, float], ...] = ()
     loop: Loop | None = None
 
+    def __post_init__(self) -> None:
+        check_clip(self.clip)
+
     def optimizer(self, model: nn.Module, masters: Masters | None = None) -> torch.optim.AdamW:
         """For the parameters of `model` that learn, or for their float32 masters."""
         groups = parameter_groups(model, self, masters)
         ways = loop_of(self.loop, [p for group in groups for p in group["params"]])
         one_pass = masters is not None and self.loop is None and all(p.is_cuda for group in groups for p in group["params"])
         return (OnePassAdamW if one_pass else torch.optim.AdamW)(groups, lr=self.rate, betas=self.betas, eps=self.eps, **ways)
+
+
+def check_clip(most: float) -> None:
+    """Elsewhere 0 is for none; here it would leave nothing of any gradient."""
+    if not most > 0:
+        raise ValueError(f"clip {most!r}: a norm above 0 that gradients are scaled down to; math.inf clips nothing")
 
 
 def loop_of(loop: Loop | None, parameters: Sequence[Tensor]) -> dict[str, Any]:

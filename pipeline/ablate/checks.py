@@ -5,7 +5,7 @@ A fault of the control's sets, the base or the evaluation ends the run; one of a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,10 +81,14 @@ def checked(loaded: Loaded, out: Path, note: Callable[[str], None]) -> Checked:
     share = min(1.0, length.tokens / plan.stands_for) if plan.stands_for else 1.0
     sizes = {name: size_of(each, share) for name, each in shards.items() if not faults[name]}
     problems, epochs, warnings = {}, {}, []
+    known: dict[frozenset[tuple[str, float]], str] = {}
     for arm, mix in ((CONTROL, plan.control), *plan.arms.items()):
         broken = [f"sets.{name}: {faults[name]}" for name in mix if faults[name]]
         if broken:
             problems[arm] = "; ".join(broken)
+            continue
+        if (other := known.setdefault(_rows_of(mix, shards), arm)) != arm:
+            problems[arm] = f"its sets hold the rows of those of {other}, in the same shares, so that the runs of both would be the same"
             continue
         stages = stages_of(plan, arm, length)
         rare = [name for weights, _ in stages for name in too_small(shares_of_rows(weights, sizes))]
@@ -160,6 +164,14 @@ def _fault(shards: ShardSet, out: Path, note: Callable[[str], None]) -> str:
         return f"{shards.folder}: {faults[0]}{more}"
     write_facts(path, {**known, str(shards.folder): [shards.fingerprint, stamps]})
     return ""
+
+
+def _rows_of(mix: Mapping[str, float], shards: Mapping[str, ShardSet]) -> frozenset[tuple[str, float]]:
+    """What a mix reads, whatever its sets are called and wherever they lie."""
+    found: dict[str, float] = {}
+    for name, weight in mix.items():
+        found[shards[name].fingerprint] = found.get(shards[name].fingerprint, 0.0) + weight / sum(mix.values())
+    return frozenset((fingerprint, round(share, 9)) for fingerprint, share in found.items())
 
 
 def _before(shards: ShardSet) -> int | None:

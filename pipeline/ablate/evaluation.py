@@ -16,6 +16,7 @@ from pipeline.errors import RecipeError
 from pipeline.fingerprint import digest, file_hash, stamp
 from pipeline.inputs import InputFile, files_at
 from pipeline.tables import SUFFIXES, as_words, column_names, table_of, with_texts
+from stages.blend.groups import NO_VALUE
 
 LEAST_CLUSTERS = 20  # under so many, an interval over items rests on little
 ITEMS = pa.schema(
@@ -32,7 +33,7 @@ ITEMS = pa.schema(
 
 @dataclass(frozen=True)
 class Documents:
-    """In a fixed order. Without a column for it every document is a cluster of its own."""
+    """In a fixed order. Without a column for it, or a value there, a document is a cluster of its own."""
 
     texts: list[str]
     domains: list[str]
@@ -79,8 +80,9 @@ def documents_of(name: str, asked: Mapping[str, Any]) -> Documents:
             raise RecipeError(f"{who}: {files[0].address}: is empty; at least 2 documents are needed")
         raise RecipeError(f"{who}: no column {missing[0]!r} in {files[0].address}; there are {', '.join(there)}")
     texts = [text or "" for text in with_texts(table, asked["text"], who)[asked["text"]].to_pylist()]
-    domains = _words(table, asked["domain"]) or [name] * len(texts)
-    clusters = _words(table, asked["cluster"]) or [str(i) for i in range(len(texts))]
+    domains = [word or NO_VALUE for word in _words(table, asked["domain"])] or [name] * len(texts)
+    named = _words(table, asked["cluster"])
+    clusters = [word or f"{NO_VALUE} {i}" for i, word in enumerate(named)] or [str(i) for i in range(len(texts))]
     kept = [i for i, text in enumerate(texts) if text.strip()]
     if asked["most"] is not None and len(kept) > asked["most"]:
         kept = sorted(sorted(kept, key=lambda i: (xxhash.xxh3_64_intdigest(texts[i].encode("utf-8", "replace")), i))[: asked["most"]])

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+from tokenizers import Tokenizer
 
 from mixing.paired import effective, numbered
 from pipeline.ablate.checks import Checked, checked
@@ -27,7 +28,7 @@ from pipeline.ablate.work import ITEMS_FILE, Result, carry_out, finished
 from pipeline.ablate.workers import Crew, Team, Work
 from pipeline.errors import RecipeError, RunFailed
 from pipeline.store import Store, one_run_at_a_time
-from trainer.multiple_choice import BadQuestions, read_questions
+from trainer.multiple_choice import BadQuestions, encoded_questions, read_questions
 
 RECORD = "ablation.json"
 
@@ -39,7 +40,7 @@ class Prepared:
         self.loaded, self.out, self.crew = loaded, out, crew
         self.found: Checked = checked(loaded, out, note)
         self.evaluate = asked_of(loaded)
-        self.warnings = [*self.found.warnings, *_warnings(self.evaluate)]
+        self.warnings = [*self.found.warnings, *_warnings(self.evaluate, self.found)]
         self.base = base_job(loaded, self.found, out, crew.device, crew.threads)
         self.jobs = arm_jobs(
             loaded, self.found, out, self.evaluate, self.base["fingerprint"] if self.base else None, crew.device, crew.threads
@@ -87,7 +88,9 @@ def run(loaded: Loaded, out: Path, crew: Crew, face: Face, only: str | None = No
             ("utilities.csv", utilities_csv(loaded.plan, scores)),
             ("ablations.csv", ablations_csv(loaded.plan, scores, ready.found.length)),
         ):
-            if text is not None:
+            if text is None:
+                store.remove([name])  # of another plan, or of arms that there are no more
+            else:
                 store.write(name, text.encode())
     return record
 
@@ -170,7 +173,7 @@ def _record(ready: Prepared, results: dict[str, Result], scores: dict[tuple[str,
     return found_clean
 
 
-def _warnings(evaluate: dict[str, Any]) -> list[str]:
+def _warnings(evaluate: dict[str, Any], found: Checked) -> list[str]:
     """Every file of the evaluation is read once before anything is trained."""
     warnings = []
     for name, texts in evaluate["texts"].items():
@@ -191,7 +194,9 @@ def _warnings(evaluate: dict[str, Any]) -> list[str]:
             )
     for name, choices in evaluate["choices"].items():
         try:
-            read_questions(Path(choices["file"]))
+            encoded_questions(
+                read_questions(Path(choices["file"])), Tokenizer.from_file(str(found.tokenizer)), found.meta.row_length, found.before
+            )
         except BadQuestions as error:
             raise RecipeError(f"evaluate.choices.{name}: {error}") from error
     return warnings

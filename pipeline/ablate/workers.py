@@ -20,6 +20,7 @@ from typing import Any
 
 from pipeline.ablate.jobs import Job
 from pipeline.ablate.work import RESULT, Result, failure
+from pipeline.cores import cores_here
 from pipeline.errors import RecipeError, RunFailed
 from pipeline.gpus import RESOURCE, gpus_here, spread_over
 from pipeline.lifetime import end_with_parent
@@ -55,7 +56,7 @@ def crew_of(workers: int | None, scheduler: str | None = None) -> Crew:
         with connected(scheduler) as client:
             return _of_these(client.scheduler_info()["workers"], workers, scheduler)
     gpus = tuple(gpus_here())
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = cores_here()
     count = workers if workers is not None else len(gpus) or max(1, cores // THREADS)
     if gpus and count > len(gpus):
         count = len(gpus)  # two runs on one GPU take each other's memory

@@ -46,6 +46,12 @@ class BackEnd(Settings):
             raise ValueError("`model`: the name by which the endpoint knows it")
         if self.form == "tokens" and not self.endpoint:
             raise ValueError("`form: tokens` is for an endpoint; in this process prompts are token ids anyway")
+        if self.quantization and (self.endpoint or self.engine != "vllm"):
+            raise ValueError(
+                "`quantization` is for vllm in this process; a server has its own, and transformers takes what the checkpoint says"
+            )
+        if self.key_variable and not self.endpoint:
+            raise ValueError("`key_variable` is for an endpoint")
         return self
 
     @property

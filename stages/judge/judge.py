@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from stages.stage import Annotate, Rule, Signals, Verdict
+from stages.stage import Annotate, CannotRun, Rule, Signals, Verdict
 
 if TYPE_CHECKING:
     from classifiers.card import JudgeCard
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Judge(Annotate):
     """Score texts with a judge that `gristmill train-judge` saved; each of its heads is a signal.
 
-    A probability is that of the good label, of several classes it is the expected one, a regression is its value. The folder is looked through before the run: a judge that is not as it
-    was saved is refused.
+    A probability is that of the good label, of several classes it is the expected one, a regression is its value. A judge that is not as it was saved stops the run, and no
+    document is blamed for it.
     """
 
     judge_path: Annotated[str, Field(description="the judge's folder; what it holds counts, not where it lies")]
@@ -57,7 +57,11 @@ class Judge(Annotate):
             loaded(self.judge_path, "cpu")
 
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        scores = loaded(self.judge_path, on_device(self.device)).score(batch.column("text"))
+        try:
+            judge = loaded(self.judge_path, on_device(self.device))
+        except Exception as error:  # whatever keeps a judge from being loaded, no document is to be blamed
+            raise CannotRun(f"the judge cannot be loaded: {error}") from error
+        scores = judge.score(batch.column("text"))
         return {f"{self.prefix}{name}": pa.array(values) for name, values in scores.items()}
 
 

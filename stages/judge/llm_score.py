@@ -83,7 +83,8 @@ class LlmScore(BackEnd, Annotate):
 
         if self.rubric:
             return ByRubric(self.rubric, self.labels, self.reading, self.max_tokens)
-        return ByDescription(Path(self.description_file).read_text(encoding="utf-8"), self.reading, self.max_tokens)
+        description = Path(self.description_file).read_text(encoding="utf-8").removesuffix("\n")  # as `medu` asked by it
+        return ByDescription(description, self.reading, self.max_tokens)
 
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         from classifiers.llm import LanguageModelError
@@ -101,6 +102,8 @@ class LlmScore(BackEnd, Annotate):
             answers.update(answered(model, requests, Account(), cache))
         except LanguageModelError as error:
             raise CannotRun(str(error)) from error
+        except Exception as error:  # a document's fault is its answer's failure; for an engine or a full disk none is to be blamed
+            raise CannotRun(f"{type(error).__name__}: {error}") from error
         read = [asking.mark(answers[row]) for row in range(len(texts))]
         self.gate(batch, [kind for _, kind in read], [answers[row] for row in range(len(texts))])
         return {self.signal: pa.array([mark for mark, _ in read], pa.float32())}

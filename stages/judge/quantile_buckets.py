@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pydantic import Field, FiniteFloat, model_validator
 
 from stages.flow import Dataset, Flow
-from stages.judge.quantiles import Cut, Quantiles, score_of
+from stages.judge.quantiles import LOWEST_SCORE, Cut, Quantiles, score_of
 
 Array = np.ndarray[Any, Any]
 TIERS = {"low": 8, "medium_low": 12, "medium": 18, "medium_high": 19, "high": 20}  # as Nemotron-CC has them: buckets below
@@ -105,6 +105,7 @@ class QuantileBuckets(Quantiles):
             for cuts in told.filter(pc.equal(told["signal"], signal)).to_pylist():
                 mine = pc.equal(group, cuts["group"]).to_numpy(zero_copy_only=False)
                 found[row, mine] = np.searchsorted(np.array(cuts["cuts"], np.uint64), keys[mine], side="right")
+            found[row, keys < LOWEST_SCORE] = 0  # where many have none, cuts lie among them
         bucket = self.combined(found)
         names = list(self.named_tiers)
         tier = np.searchsorted(list(self.named_tiers.values()), bucket, side="right")

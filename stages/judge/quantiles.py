@@ -22,6 +22,7 @@ from stages.stage import Global
 
 Array = np.ndarray[Any, Any]
 DIGIT = 16
+LOWEST_SCORE = np.uint64(1 << 32)  # keys of documents without one lie below
 FEW = 200_000  # documents that are looked at one by one
 
 

@@ -11,7 +11,9 @@ from pydantic import Field
 
 from stages.blend.groups import numbers_of
 from stages.flow import Dataset, Flow
-from stages.judge.quantiles import Cut, Quantiles, score_of
+from stages.judge.quantiles import Cut, Quantiles, score_of, sorted_keys
+
+Array = np.ndarray[Any, Any]
 
 
 class Threshold(Quantiles):
@@ -31,17 +33,21 @@ class Threshold(Quantiles):
         return (self.by, *self.weights)
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
-        cuts = {name: found[0] for name, found in self.cuts(docs, flow, self.by, [self.keep if self.lowest else 1 - self.keep]).items()}
+        cuts = {name: found[0] for name, found in self.cuts(docs, flow, self.by, [1 - self.keep]).items()}
         flow.tell("thresholds", [self.account(name, cut) for name, cut in sorted(cuts.items())])
         table = pa.table(
             {"group": pa.array([*cuts], pa.string()), "cut": pa.array([min(c.key, (1 << 64) - 1) for c in cuts.values()], pa.uint64())}
         )
         return flow.mark(self.held, docs, columns=self.columns_for(self.by), beside=table)
 
+    def keys(self, docs: pa.Table, signal: str) -> Array:
+        """They rise with what is better: of the lowest turned round, so that documents without the signal are the worst there too."""
+        scores = numbers_of(docs, signal).to_numpy(zero_copy_only=False).astype(np.float32)
+        return sorted_keys(-scores if self.lowest else scores, docs["uid"].to_numpy(), self.seed)
+
     def held(self, docs: pa.Table, told: pa.Table) -> pa.Table:
         at = pc.index_in(self.groups(docs), value_set=told["group"].combine_chunks()).to_numpy()
-        above = self.keys(docs, self.by) >= told["cut"].to_numpy()[at]
-        goes = above if self.lowest else ~above
+        goes = self.keys(docs, self.by) < told["cut"].to_numpy()[at]
         return pa.table(
             {
                 "uid": docs["uid"],
@@ -55,12 +61,12 @@ class Threshold(Quantiles):
         )
 
     def account(self, group: str, cut: Cut) -> dict[str, Any]:
-        kept = cut.below if self.lowest else cut.total - cut.below
+        at = score_of(cut.key)
         return {
             "group": group,
             "signal": self.by,
-            "threshold": score_of(cut.key),
+            "threshold": 0.0 - at if self.lowest and at is not None else at,
             "asked": self.keep,
-            "kept": kept / cut.total,
+            "kept": (cut.total - cut.below) / cut.total,
             "of": cut.total,
         }

@@ -5,12 +5,14 @@ What it does to a request hangs on which prompt it is and on how often that prom
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -30,6 +32,7 @@ class LanguageServer:
         self.delivered: Counter[str] = Counter()
         self.names: dict[str, set[str]] = {}
         self.bodies: list[Reply] = []
+        self.headers: list[Message] = []
         self.most_at_once = self._now = 0
         self.lock = threading.Lock()
         server = self
@@ -74,6 +77,7 @@ class LanguageServer:
             self.asked[prompt] += 1
             self.names.setdefault(prompt, set()).add(http.headers["X-Request-Id"])
             self.bodies.append(body)
+            self.headers.append(http.headers)
             self._now += 1
             self.most_at_once = max(self.most_at_once, self._now)
         try:
@@ -109,6 +113,8 @@ def misbehave(http: BaseHTTPRequestHandler, trouble: str, whole: bytes, retry_af
         send(http, int(trouble), b'{"error": "slow down"}', [("Retry-After", retry_after)])
     elif trouble in ("500", "400", "404"):
         send(http, int(trouble), b'{"error": "so it is"}')
+    elif trouble == "gzip":
+        send(http, 200, gzip.compress(whole), [("Content-Encoding", "gzip")])
     elif trouble == "302":
         send(http, 302, b"", [("Location", "http://127.0.0.1:1/elsewhere")])
     elif trouble == "cut json":
@@ -120,13 +126,14 @@ def misbehave(http: BaseHTTPRequestHandler, trouble: str, whole: bytes, retry_af
     elif trouble == "no choices":
         send(http, 200, b'{"choices": []}')
     elif trouble == "hang":
-        time.sleep(3.0)
+        http.connection.settimeout(30)
+        http.connection.recv(1)  # until the client gives up
         hang_up(http)
     elif trouble == "disconnect":
         hang_up(http)
     elif trouble in ("cut body", "drip"):
         http.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(whole) + whole[:20])
-        for place in range(20, 80 if trouble == "drip" else 20):
+        for place in range(20, len(whole) - 1 if trouble == "drip" else 20):
             time.sleep(0.05)
             http.wfile.write(whole[place : place + 1])
         hang_up(http)

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from classifiers.artifact import DESCRIPTION, _seal, _written
 from classifiers.judge import GOLDEN_TEXTS, Head, Judge, JudgeCard, JudgeError, load_judge
 from classifiers.linear_judge import LinearRecipe, train_linear
+from stages.judge.judge import Judge as JudgeStage
+from stages.stage import CannotRun
 from tests.classifiers.labelled import QUALITY, two_kinds
 
 WEIGHTS = "weights.safetensors"
@@ -87,6 +89,14 @@ def test_a_changed_byte_of_the_weights_is_noticed(copy):
         (copy / WEIGHTS).write_bytes(changed)
         with pytest.raises(JudgeError, match=r"weights.safetensors is not the file that was saved: its SHA-256 is"):
             load_judge(copy)
+
+
+def test_a_judge_that_cannot_be_loaded_stops_its_stage_and_no_document_is_blamed(copy):
+    weights = copy / WEIGHTS
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    batch = pa.record_batch({"uid": pa.array([1], pa.uint64()), "text": pa.array(["a"])})
+    with pytest.raises(CannotRun, match=r"the judge cannot be loaded: .*is not the file that was saved"):
+        JudgeStage(judge_path=str(copy), device="cpu").annotate(batch)
 
 
 @pytest.mark.parametrize("name", [DESCRIPTION, WEIGHTS])

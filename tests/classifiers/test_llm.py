@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import math
 import os
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 
 from classifiers.llm import Answer, LanguageModelError, Request, model_fingerprint, model_identity, request_key
 from classifiers.llm_account import Account, Prices
+from classifiers.llm_answers import AnswerFolder
 from classifiers.llm_cache import AnswerCache, answered
 from classifiers.llm_labels import label_tree
 from classifiers.llm_tokens import PromptTokens
@@ -160,6 +163,17 @@ def test_a_base_model_gets_the_bare_text():
         PromptTokens(bare, chat=True)
 
 
+@pytest.mark.parametrize(("form", "said"), [("%d %b %Y", "26 Jul 2024"), ("%Y-%m-%d", "2024-07-26"), ("%B %d, %y", "July 26, 24")])
+def test_a_template_that_writes_the_date_asks_the_same_every_day(form, said):
+    pytest.importorskip("transformers")
+    tokenizer = chat_tokenizer()
+    tokenizer.chat_template = (
+        "{% if strftime_now is defined %}It is {{ strftime_now('" + form + "') }}. {% endif %}" + tokenizer.chat_template
+    )
+    ids = PromptTokens(tokenizer, chat=True).prompts([Request(own="a mat")])[0]
+    assert tokenizer.decode(ids) == f"It is {said}. <|im_start|>user\na mat<|im_end|>\n<|im_start|>assistant\n"
+
+
 def echo() -> RuleModel:
     return RuleModel(lambda request: Answer(text=request.own, prompt_tokens=10, completion_tokens=2, cached_tokens=4, finish="stop"))
 
@@ -227,6 +241,16 @@ def test_a_second_writer_is_told(tmp_path):
     with AnswerCache(tmp_path / "a"), pytest.raises(LanguageModelError, match="another process"):
         AnswerCache(tmp_path / "a")
     AnswerCache(tmp_path / "a").close()
+
+
+def test_a_file_system_without_locks_is_named_and_no_file_after_another_is_tried(tmp_path, monkeypatch):
+    def unknown(file: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", unknown)
+    with pytest.raises(LanguageModelError, match="knows no locks"):
+        AnswerFolder(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["answers-0000.jsonl"]
 
 
 KILLED = """

@@ -144,6 +144,6 @@ def test_a_long_answer_is_read_in_time_that_grows_with_its_length():
         "Final Score: Good" + " / (or " * 30_000,
         "Final Score:" + "\n" * 200_000,
     ]
-    start = time.perf_counter()
+    start = time.process_time()
     assert [last_score(Answer(text), LABELS)[0] for text in hostile] == ["", "Good", "Good", ""]
-    assert time.perf_counter() - start < 1.5
+    assert time.process_time() - start < 1.5

@@ -129,6 +129,11 @@ def test_options_of_the_engine_are_part_of_a_kept_answers_key(tokens):
     assert "engine_options" not in model(tokens).identity  # answers that were kept without options stay good
 
 
+def test_answers_of_another_cut_are_other_answers(tokens):
+    keys = [request_key(Request(own="x"), model(tokens, longest_prompt=longest).identity) for longest in (4096, 8192)]
+    assert keys[0] != keys[1] == request_key(Request(own="x"), model(tokens).identity)
+
+
 @pytest.mark.parametrize("value", [lambda config: config, object(), {1, 2}, {("a", "b"): 1}, b"x"])
 def test_an_option_without_a_lasting_name_is_refused_before_the_engine_starts(tokens, value):
     started = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from classifiers.judge import JudgeError, NotExplained, load_judge
 from classifiers.neural import Network, NeuralJudge, from_transformers, neural_judge, preprocessing_of
 from classifiers.neural_scoring import Pace, packed_rows, steps_of
 from classifiers.neural_training import NeuralRecipe, head_losses, targets_of, train_neural, updates_of
-from classifiers.text_tokens import Ahead, TextTokenizer, Tokens, tokenised
+from classifiers.text_tokens import Ahead, TextTokenizer, Tokens, pieces_of, tokenised
 from mixing.spearman import spearman
 from trainer import checkpoint
 from trainer.optim import AdamW
@@ -157,6 +158,27 @@ def test_steps_hold_every_token_in_its_place(lengths: list[int], windows: int, p
             seen[row] = step.tokens[start:stop].tolist()
             assert step.positions[start:stop].tolist() == list(range(stop - start)) and stop - start <= step.longest
     assert seen == {i: ids[ends[i] - n : ends[i]].tolist() for i, n in enumerate(lengths)}
+
+
+def test_the_first_step_waits_for_the_texts_of_one_step_alone() -> None:
+    taken: list[int] = []
+
+    def pieces() -> Iterator[Tokens]:
+        for i in range(100):
+            taken.append(i)
+            yield Tokens(np.zeros(32, np.int32), np.array([16, 16]))
+
+    begins = [len(taken) for _ in steps_of(pieces(), Pace(step_tokens=64, window_steps=8))]
+    assert begins[0] <= 4 and max(np.diff(begins)) == 14 and len(begins) == 50
+
+
+def test_pieces_of_work_begin_small_and_hold_every_text_once_whatever_the_batches() -> None:
+    texts = pa.array([str(i) for i in range(12_000)])
+    for batches in ([texts], [texts[:40], texts[40:41], texts[41:9000], texts[9000:]], [texts[:0]]):
+        pieces = list(pieces_of(batches, 512))
+        assert [text for piece in pieces for text in piece.to_pylist()] == [text for batch in batches for text in batch.to_pylist()]
+        if len(batches[0]) == 12_000:
+            assert len(pieces[0]) == 32 and max(map(len, pieces)) == 512 and len(pieces) < 100
 
 
 def test_a_long_text_is_cut_before_it_is_tokenised_and_the_ids_are_those_of_the_whole() -> None:
@@ -357,8 +379,17 @@ def test_a_run_that_was_stopped_ends_with_the_same_weights(tmp_path: Path, monke
     )  # done, and not trained further
     assert again.card.training == straight.card.training
     assert all(torch.equal(tensor, weights[name]) for name, tensor in again.network.state_dict().items())
-    with pytest.raises(JudgeError, match="other settings"):
-        train_neural(table, HEADS, makings.tokenizer(), makings.small_shape(), replace(recipe, seed=5), checkpoints=tmp_path)
+    turned = pa.array([{"good": "bad", "bad": "good"}.get(label) for label in table["quality"].to_pylist()])
+    other = table.set_column(table.column_names.index("quality"), "quality", turned)
+    for data, heads, tokens, trunk, settings_ in (
+        (table, HEADS, 64, makings.small_shape(), replace(recipe, seed=5)),
+        (other, HEADS, 64, makings.small_shape(), recipe),
+        (table, (replace(HEADS[0], labels=("good", "bad")), *HEADS[1:]), 64, makings.small_shape(), recipe),
+        (table, HEADS, 32, makings.small_shape(), recipe),
+        (table, HEADS, 64, Encoder(makings.small_shape()), recipe),
+    ):
+        with pytest.raises(JudgeError, match="of a run with other settings, heads, texts or labels"):
+            train_neural(data, heads, makings.tokenizer(tokens), trunk, settings_, checkpoints=tmp_path)
 
 
 def _rank(rank: int, folder: str) -> None:

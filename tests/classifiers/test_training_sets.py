@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from classifiers.judge import JudgeError
+from classifiers.training import HeldOut, train_and_measure
 from classifiers.training_sets import LabelledTexts, folds_of, held_out, labelled_texts
 from tests.classifiers.labelled import QUALITY, two_kinds
 
@@ -126,3 +127,14 @@ def test_labels_are_those_of_the_head():
 def test_whole_numbers_are_labels_and_null_texts_are_empty():
     labelled = labelled_texts(pa.table({"text": pa.array([None, "b"], pa.string_view()), "label": [0, 1]}))
     assert labelled.labels.to_pylist() == ["0", "1"] and labelled.texts.to_pylist() == ["", "b"]
+
+
+def test_a_label_of_which_all_texts_are_held_out_is_named():
+    hosts = ["one"] * 10 + [f"host{i}" for i in range(10)]
+    labelled = labelled_texts(
+        pa.table({"text": [f"text {i}" for i in range(20)], "label": ["bad"] * 10 + ["good"] * 10, "g": hosts}), group="g"
+    )
+    seeds = [seed for seed in range(20) if held_out(labelled, 0.5, seed)[:10].all()]
+    assert 0 < len(seeds) < 20
+    with pytest.raises(JudgeError, match="every text with the label 'bad' is of a group that is held out"):
+        train_and_measure(labelled, QUALITY, lambda texts: pytest.fail("nothing can be learned"), HeldOut(0.5, seeds[0]))

@@ -133,6 +133,6 @@ def test_neighbours_and_slices_do_not_matter(start):
 def test_time_and_memory_are_linear_in_anything():
     for text in ("a'" * 2_000_000, "word " * 1_000_000, " ".join(f"{i:x}" for i in range(700_000)), "日" * 1_000_000, "x" * 10_000_000):
         measured(text_column(pa.array([text[:20]])))
-        began = time.perf_counter()
+        began = time.process_time()
         measured(text_column(pa.array([text])))
-        assert time.perf_counter() - began < 5
+        assert time.process_time() - began < 5

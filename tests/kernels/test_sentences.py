@@ -68,6 +68,6 @@ def test_any_bytes_are_counted_within_bounds(data):
 def test_time_is_linear_in_anything():
     for text in ("." * 10_000_000, "!\n" * 3_000_000, "Mr." * 3_000_000, "a" * 10_000_000, "?)" * 4_000_000):
         counted([text[:10]])
-        began = time.perf_counter()
+        began = time.process_time()
         counted([text])
-        assert time.perf_counter() - began < 2
+        assert time.process_time() - began < 2

@@ -109,6 +109,6 @@ def test_any_bytes_are_read_within_bounds(data):
 def test_time_is_linear_in_anything():
     for word in ("a" * 10_000_000, "\u0301" * 4_000_000, "e" * 48 + "x" * 9_000_000):
         counted([word[:10]])
-        began = time.perf_counter()
+        began = time.process_time()
         counted([word])
-        assert time.perf_counter() - began < 2
+        assert time.process_time() - began < 2

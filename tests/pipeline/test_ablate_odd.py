@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,25 @@ def test_texts_that_hold_nothing_are_called_empty(tmp_path: Path, count: int) ->
         RecipeError, match=r"evaluate\.texts\.prose: .*prose\.parquet: is empty" if not count else "prose: 0 documents with text"
     ):
         go(plan)
+
+
+def test_a_question_that_cannot_be_asked_is_said_before_anything_is_trained(tmp_path: Path) -> None:
+    plan = make_plan(tmp_path)
+    questions = [{"id": str(i), "domain": "d", "context": "the cat", "choices": [" sees", " x" * 60], "answer": 0} for i in range(4)]
+    (tmp_path / "quiz.jsonl").write_text("".join(json.dumps(question) + "\n" for question in questions))
+    plan.write_text(plan.read_text().replace("  target: prose", "  choices: {quiz: {file: quiz.jsonl}}\n  target: prose"))
+    with pytest.raises(RecipeError, match=r"evaluate\.choices\.quiz: question '0': choice ' x .*\.\.\.' has 120 tokens, more than the 64"):
+        go(plan)
+    assert not (tmp_path / "out" / "base").exists()
+
+
+def test_documents_without_a_host_are_no_host_together(tmp_path: Path) -> None:
+    plan = make_plan(tmp_path)
+    hosts, kinds = [None] * 30 + ["", *[f"host{i}" for i in range(29)]], [None] * 20 + ["usual"] * 40
+    pq.write_table(pa.table({"text": tales(60, 3), "host": hosts, "kind": kinds}), tmp_path / "prose.parquet")
+    record = go(plan)
+    assert [(m["task"], m["clusters"]) for m in record["measures"]][:3] == [("prose", 60), ("prose/(none)", 20), ("prose/usual", 40)]
+    assert not any("prose" in warning for warning in record["warnings"])
 
 
 def test_a_target_of_one_cluster_is_refused(tmp_path: Path) -> None:
@@ -118,6 +138,24 @@ def test_an_arm_from_which_nothing_can_be_learned_fails(tmp_path: Path) -> None:
     make_set(tmp_path / "sets" / "clean", [""] * 600)  # documents of one token, that which ends them
     record = go(plan, carry_out)
     assert [arm["status"] for arm in record["arms"]] == ["failed", "done"] and "nothing was learned" in record["arms"][0]["error"]
+
+
+def test_sets_with_the_same_rows_under_other_names_are_one(tmp_path: Path) -> None:
+    plan = make_plan(tmp_path)
+    shutil.copytree(tmp_path / "sets" / "default", tmp_path / "sets" / "again")
+    plan.write_text(plan.read_text().replace("sets/clean", "sets/again"))
+    record = go(plan)
+    assert [(arm["name"], arm["status"]) for arm in record["arms"]] == [("clean", "failed"), ("noise", "done")]
+    assert "hold the rows of those of control, in the same shares" in record["arms"][0]["error"]
+
+
+def test_tables_for_mix_of_another_plan_do_not_stay(tmp_path: Path) -> None:
+    plan = make_plan(tmp_path)
+    go(plan)
+    assert (tmp_path / "out" / "utilities.csv").is_file() and not (tmp_path / "out" / "ablations.csv").exists()
+    plan.write_text(plan.read_text().replace("clean: clean", "clean: {clean: 0.5, noise: 0.5}"))
+    go(plan)
+    assert (tmp_path / "out" / "ablations.csv").is_file() and not (tmp_path / "out" / "utilities.csv").exists()
 
 
 def test_scores_that_are_no_numbers_fail_their_job() -> None:

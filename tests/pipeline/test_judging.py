@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import math
 import subprocess
 import sys
 from itertools import pairwise
@@ -23,7 +24,7 @@ from mixing.tables import utilities
 from pipeline import scores
 from pipeline.cli import app
 from pipeline.errors import RecipeError, RunFailed
-from pipeline.medu_files import development_sets
+from pipeline.medu_files import Sampling, _file_names, development_sets, documents_of
 from pipeline.report.build import build_report
 from stages.judge.llm_score import LlmScore
 
@@ -174,11 +175,19 @@ def test_a_neural_judge_on_an_encoder_of_yours(tmp_path: Path) -> None:
         (["t.jsonl", "--good", "good"], "is 'good' a label of the table? --good-label good"),
         (["--good", "t.jsonl"], "both --good FILES and --bad FILES"),
         (["t.jsonl", "--preset", "dclm"], "--preset is for --kind fasttext"),
+        (["t.jsonl", "--threads", "2"], "--threads is for --kind fasttext"),
+        (["t.jsonl", "--epochs", "2"], "--epochs is for --kind fasttext or neural"),
+        (["t.jsonl", "--kind", "fasttext", "--tokens", "256"], "--tokens is for --kind neural"),
         (["t.jsonl", "--kind", "fasttext", "--preset", "x"], "no preset 'x'"),
         (["t.jsonl", "--head", "Big Head"], "a name is lower-case letters"),
         (["t.jsonl", "--out", "full"], "already and not empty"),
         (["broken.jsonl"], "broken.jsonl:2: no JSON"),
         (["one.jsonl"], "every row has the label 'good'"),
+        (["odd.parquet", "--label", "grade", "--good-label", "1"], "2 rows have no label"),
+        (["odd.parquet", "--label", "lists"], "--label: labels are texts or numbers, not list"),
+        (["odd.parquet", "--label", "kind", "--group", "lists"], "--group: groups are texts or numbers, not list"),
+        (["odd.parquet", "--label", "kind", "--weight", "words"], "--weight: words: weights are numbers, not string"),
+        (["odd.parquet", "--label", "kind", "--weight", "grade"], "--weight: grade: has weights that are not above 0"),
         (["t.bin"], "its name ends in none of"),
     ],
 )
@@ -187,6 +196,8 @@ def test_what_is_wrong_with_a_table_is_said(words: list[str], said: str, tmp_pat
     rows = labelled_rows()
     as_lines(Path("t.jsonl"), rows)
     as_lines(Path("one.jsonl"), rows[:5])
+    odd = {"text": ["a", "b", "c", "d"], "kind": ["bad", "good"] * 2, "lists": [["a"]] * 4, "words": ["1", "2", "x", "3"]}
+    pq.write_table(pa.table(odd | {"grade": [1.0, 0.5, math.nan, math.nan]}), "odd.parquet")
     save(Path("broken.jsonl"), '{"text": "a", "label": "b"}\n{"text": \n')
     save(Path("t.bin"), "x")
     Path("full").mkdir()
@@ -319,7 +330,52 @@ def test_sources_get_utilities_that_mixers_read_and_nothing_is_asked_twice(tmp_p
     told = json.loads((tmp_path / "m/account.json").read_text())
     assert told["account"]["calls"] == 0 and told["account"]["kept"] > 0 and told["agreement"]["quiz"]["kappa"] == 1.0
     described = LlmScore(model="m", endpoint="http://localhost:1/v1", description_file=str(tmp_path / "m/descriptions/quiz.txt"))
-    assert "textbooks" in described.asking().request("x").shared
+    prompts = {body["messages"][0]["content"] for body in server.bodies}
+    request = described.asking().request("because of 1")
+    assert "textbooks" in request.shared and request.shared + request.own in prompts  # kept answers serve both
+
+
+def test_every_source_is_found_with_documents_or_the_run_does_not_begin(tmp_path: Path) -> None:
+    for name, count in (("full", 5), ("blank", 3), ("one", 1)):
+        as_lines(tmp_path / f"{name}.jsonl", [{"text": "" if name == "blank" else f"text {i}"} for i in range(count)])
+    named = [f"{name}={tmp_path / name}.jsonl" for name in ("full", "blank", "one")]
+    with pytest.raises(RecipeError, match="of every source, and 'blank' has none, 'one' has 1; leave such sources out"):
+        documents_of(named, Sampling())
+    pq.write_table(pa.table({"text": ["a", "b", "c", "d"], "source": [None, "web", None, "web"]}), tmp_path / "mixed.parquet")
+    assert [one.source for one in documents_of([str(tmp_path / "mixed.parquet")], Sampling())] == ["(none)"] * 2 + ["web"] * 2
+
+
+def test_a_column_of_tokens_counts_only_where_it_holds_counts(tmp_path: Path) -> None:
+    for name, tokens in {"lists": [[1, 2], [3]], "words": ["a", "b"], "none": pa.array([None, 1])}.items():
+        pq.write_table(pa.table({"text": ["abcd", "abcdefgh"], "tokens": tokens}), tmp_path / f"{name}.parquet")
+        assert sorted(one.weight for one in documents_of([f"s={tmp_path / name}.parquet"], Sampling())) == [1.0, 2.0]
+    pq.write_table(pa.table({"text": ["a", "b"], "tokens": [3, -1]}), tmp_path / "below.parquet")
+    with pytest.raises(RecipeError, match=r"below\.parquet: the column tokens has numbers that count nothing"):
+        documents_of([f"s={tmp_path / 'below.parquet'}"], Sampling())
+
+
+def test_a_folder_of_a_partitioned_table_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("lang=en", "de"):
+        Path(folder).mkdir()
+        as_lines(Path(folder, "a.jsonl"), [{"text": f"{folder} {i}", "source": "web"} for i in range(3)])
+    for named, source in (("lang=en", "web"), ("lang=en/*.jsonl", "web"), ("lang=de", "lang")):
+        assert {one.source for one in documents_of([named], Sampling())} == {source}
+
+
+def test_examples_of_nothing_are_none(tmp_path: Path) -> None:
+    as_lines(tmp_path / "t.jsonl", [{"question": "", "answer": " "}, {"question": "Why?", "answer": ""}])
+    assert development_sets([str(tmp_path / "t.jsonl")]) == {"t": ["Why?\n"]}
+    as_lines(tmp_path / "t.jsonl", [{"question": " "}])
+    with pytest.raises(RecipeError, match="no examples"):
+        development_sets([str(tmp_path / "t.jsonl")])
+
+
+def test_each_task_has_a_file_of_its_own() -> None:
+    tasks = ["quiz", "数学", "物理", "a b", "a_b", "Law", "law"]
+    names = _file_names(tasks)
+    assert names["quiz"] == "quiz" and len({name.lower() for name in names.values()}) == len(tasks)
+    assert all(name.isascii() and name.replace("_", "").replace("-", "").isalnum() for name in names.values())
 
 
 def test_a_run_that_failed_half_way_goes_on(tmp_path: Path) -> None:
@@ -344,6 +400,9 @@ def test_a_run_that_failed_half_way_goes_on(tmp_path: Path) -> None:
         ({"--price-prompt": "1"}, "both prices"),
         ({"--by": "origin"}, "no column 'origin' says which source a document is of"),
         ({"--engine": "magic"}, "--engine"),
+        ({"--endpoint": "http://localhost:1/v1", "--tensor-parallel": "2"}, "--tensor-parallel is for vllm in this process"),
+        ({"--engine": "transformers", "--quantization": "fp8"}, "`quantization` is for vllm in this process"),
+        ({"--key-variable": "KEY"}, "`key_variable` is for an endpoint"),
         ({"--task": "none.jsonl"}, "no such file"),
         ({"--text": "body"}, "no column 'body'"),
     ],

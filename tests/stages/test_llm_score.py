@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from pathlib import Path
@@ -187,3 +188,17 @@ def test_a_server_that_knows_no_such_model_stops_the_run_and_quarantines_nothing
         recipe = write_recipe(tmp_path, server, ["lens", "shop"], 0.5)
         with pytest.raises(RunFailed, match=r"llm_score: .*no such model"):
             run(recipes.load(recipe), str(tmp_path / "out"), Where(1), Quiet())
+
+
+def test_a_full_disk_or_a_model_that_is_not_there_is_no_documents_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with LanguageServer(by_word) as server:
+        monkeypatch.setattr("classifiers.llm_cache.os.write", full)
+        with pytest.raises(CannotRun, match="No space left on device"):
+            stage(server, cache_path=str(tmp_path)).annotate(table(["a lens"]))
+        monkeypatch.undo()
+    (tmp_path / "model").mkdir()
+    with pytest.raises(CannotRun):
+        LlmScore(model_path=str(tmp_path / "model"), engine="transformers", device="cpu", rubric="x").annotate(table(["a lens"]))

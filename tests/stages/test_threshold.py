@@ -72,6 +72,29 @@ def test_the_lowest_can_be_kept():
     assert max(row["other"] for row in found if row["reason"] is None) <= min(row["other"] for row in found if row["reason"])
 
 
+def test_documents_without_the_signal_are_the_worst_whichever_end_is_kept():
+    rows = [row | {"good": None if i < 500 else row["other"], "copies": 1} for i, row in enumerate(made(1000))]
+    for lowest in (False, True):
+        for keep, lacking in ((0.3, 0), (0.7, 200)):
+            found, flow = marked(Threshold(by="good", keep=keep, lowest=lowest), rows)
+            kept = [row["good"] for row in found if row["reason"] is None]
+            assert (len(kept), kept.count(None)) == (keep * 1000, lacking)
+            at = flow.told["thresholds"][0]["threshold"]
+            if lacking:
+                assert at is None
+            else:
+                gone = [row["good"] for row in found if row["reason"] and row["good"] is not None]
+                assert max(kept) <= at < min(gone) if lowest else max(gone) < at <= min(kept)
+            assert flow.told["thresholds"][0]["kept"] == pytest.approx(keep)
+
+
+def test_documents_without_a_signal_are_in_its_bucket_0_however_many_they_are():
+    rows = [row | {"good": None if i < 500 else row["other"], "copies": 1} for i, row in enumerate(made(1000))]
+    found, _ = marked(QuantileBuckets(by=["good"], buckets=10), rows)
+    assert {row["quality_bucket"] for row in found if row["good"] is None} == {0}
+    assert {row["quality_bucket"] for row in found if row["good"] is not None} == {5, 6, 7, 8, 9}
+
+
 def test_who_stays_does_not_hang_on_parts():
     rows = made(1500)
     stage = Threshold(by="good", keep=0.4, within=["language"])

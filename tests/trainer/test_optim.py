@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from trainer.muon import Muon
 from trainer.optim import AdamW, Loop, clipped, gradient_norm, parameter_groups, stepped, update
 from trainer.parallel import Ranks
 from trainer.precision import computing
@@ -132,3 +135,14 @@ def test_two_ranks_with_unequal_shares_make_the_update_of_one(tmp_path: Path) ->
         found = torch.load(tmp_path / f"{rank}.pt")
         assert float(found.pop("loss")) == pytest.approx(float(made.loss))
         assert all(torch.allclose(tensor, found[name], atol=1e-6) for name, tensor in network.state_dict().items())
+
+
+@pytest.mark.parametrize("kind", [AdamW, Muon])
+@pytest.mark.parametrize("clip", [0.0, -1.0, math.nan])
+def test_a_clip_that_would_leave_nothing_is_refused_and_infinity_clips_nothing(kind: Any, clip: float) -> None:
+    with pytest.raises(ValueError, match=r"clip .*: a norm above 0"):
+        kind(clip=clip)
+    weight = torch.nn.Parameter(torch.zeros(3))
+    weight.grad = torch.tensor([30.0, 40.0, 0.0])
+    assert kind(clip=math.inf).clip == math.inf and float(clipped([weight], math.inf)) == 50.0
+    assert weight.grad.tolist() == [30.0, 40.0, 0.0]
