@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from pipeline import cli_ablate, cli_explore, cli_judging, cli_report, template
-from pipeline.errors import Alarmed, GristmillError, RecipeError, RunFailed, in_words
+from pipeline.errors import Alarmed, GristmillError, RecipeError, RunFailed, in_words, of_storage
 from pipeline.screen import console, escape
 
 app = typer.Typer(
@@ -84,6 +84,11 @@ def run_command(
 
     if scheduler and cluster:
         raise RecipeError("--scheduler and --cluster exclude each other")
+    if (scheduler or cluster) and (workers or memory):
+        said = "a cluster file says how many `jobs` and with what memory" if cluster else "a scheduler has the workers that it has"
+        raise RecipeError(f"--workers and --memory are for workers of this machine; {said}")
+    if limit and sample:
+        raise RecipeError("--limit and --sample exclude each other")
     loaded = recipes.load(recipe)
     portion = Portion(limit, share_of(sample) if sample else None)
     folder = out_of(loaded, out) + ("" if portion.whole else "-sample")
@@ -183,7 +188,7 @@ def tune(
 @app.command()
 def clean(
     out: OutPath,
-    flow: Annotated[bool, typer.Option(help="what global stages passed between their rounds")] = True,
+    flow: Annotated[bool, typer.Option(help="what global stages passed between their rounds, which the next run then does again")] = True,
     legs: Annotated[bool, typer.Option(help="documents between legs too: a changed recipe then starts from the source")] = False,
     rejects: Annotated[bool, typer.Option(help="what was dropped")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would go")] = False,
@@ -315,7 +320,7 @@ def out_of(recipe: Any, out: str | None) -> str:
     folder = recipe.path.resolve().parent
     named = recipe.head.out
     if named:
-        return str(named) if "://" in named or Path(named).is_absolute() else str(folder / named)
+        return named if "://" in named else str(folder / Path(named).expanduser())
     return str(folder / "out" / recipe.name)
 
 
@@ -333,6 +338,11 @@ def main() -> None:
         sys.exit(141)
     except OSError as error:
         console(stderr=True).print(f"[red]{escape(in_words(error))}[/red]", soft_wrap=True)
+        sys.exit(1)
+    except Exception as error:
+        if not of_storage(error):
+            raise
+        console(stderr=True).print(f"[red]{escape(f'{error}' or type(error).__name__)}[/red]", soft_wrap=True)
         sys.exit(1)
     finally:
         template.end()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +13,10 @@ from typing import Any
 import yaml
 
 from pipeline import template
+from pipeline.cores import cores_here
 from pipeline.errors import RecipeError, RunFailed
 from pipeline.gpus import gpus_here, spread_over
+from pipeline.memory_limit import check_memory
 
 STARTS = 3
 
@@ -36,7 +38,16 @@ class Where:
 
     @property
     def count(self) -> int:
-        return self.workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else self.workers or os.cpu_count() or 1
+        return self.workers or cores_here()
+
+    def check(self) -> None:
+        """What can be seen to be wrong before anything is begun."""
+        if self.cluster:
+            settings_in(Path(self.cluster))
+        try:
+            check_memory(self.memory)
+        except ValueError as error:
+            raise RecipeError(f"--memory {self.memory}: {error}") from error
 
 
 @contextlib.contextmanager
@@ -72,6 +83,7 @@ def connected(where: Where, recipe: Path) -> Iterator[Any]:
         "distributed.worker",
         "distributed.scheduler",
         "distributed.core",
+        "distributed.client",
         "distributed.comm",
         "tornado.application",
         "asyncio",  # a worker that is stopped while it starts
@@ -142,38 +154,54 @@ class DashboardOnDemand:
                 connect(self.scheduler.http_application, self.scheduler.http_server, self.scheduler)
 
 
-def from_file(path: Path, recipe: Path) -> Any:
-    """A dask-jobqueue cluster from YAML: `type: slurm`, `jobs: 20`, and the settings of dask-jobqueue's class."""
+KINDS = {
+    "slurm": "SLURMCluster",
+    "pbs": "PBSCluster",
+    "sge": "SGECluster",
+    "lsf": "LSFCluster",
+    "oar": "OARCluster",
+    "htcondor": "HTCondorCluster",
+    "local": "",
+}
+
+
+def settings_in(path: Path) -> tuple[str, int, dict[str, Any]]:
+    """What a cluster file says: its type, the number of jobs, and what is the type's own."""
     try:
         settings = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RecipeError(f"{path}: no such cluster file") from None
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise RecipeError(f"{path}: cannot be read: {error}") from error
-    kinds = {
-        "slurm": "SLURMCluster",
-        "pbs": "PBSCluster",
-        "sge": "SGECluster",
-        "lsf": "LSFCluster",
-        "oar": "OARCluster",
-        "htcondor": "HTCondorCluster",
-        "local": "",
-    }
-    if not isinstance(settings, dict) or str(settings.get("type")) not in kinds:
-        raise RecipeError(f"{path}: `type` is missing or unknown; there are {', '.join(kinds)}")
+    if not isinstance(settings, dict) or str(settings.get("type")) not in KINDS:
+        raise RecipeError(f"{path}: `type` is missing or unknown; there are {', '.join(KINDS)}")
     kind, jobs = settings.pop("type"), settings.pop("jobs", 1)
     if not isinstance(jobs, int) or jobs < 1:
         raise RecipeError(f"{path}: jobs: a number above 0 was expected, not {jobs!r}")
     if kind == "local":
+        unknown = sorted(str(name) for name in settings if name != "memory")
+        if unknown:
+            raise RecipeError(f"{path}: {', '.join(unknown)}: no such setting of a local cluster; there are type, jobs, memory")
+        try:
+            check_memory(str(settings.get("memory", "auto")))
+        except ValueError as error:
+            raise RecipeError(f"{path}: memory: {error}") from error
+    elif importlib.util.find_spec("dask_jobqueue") is None:
+        raise RecipeError(f"{path}: {kind} needs dask-jobqueue: pip install 'gristmill[cluster]'")
+    return kind, jobs, settings
+
+
+def from_file(path: Path, recipe: Path) -> Any:
+    """A dask-jobqueue cluster from YAML: `type: slurm`, `jobs: 20`, and the settings of dask-jobqueue's class."""
+    kind, jobs, settings = settings_in(path)
+    if kind == "local":
         return local(Where(workers=jobs, memory=str(settings.get("memory", "auto"))), recipe)
+    import dask_jobqueue
+
     try:
-        import dask_jobqueue
-    except ImportError:
-        raise RecipeError(f"{path}: {kind} needs dask-jobqueue: pip install 'gristmill[cluster]'") from None
-    try:
-        cluster = getattr(dask_jobqueue, kinds[kind])(**settings)
+        cluster = getattr(dask_jobqueue, KINDS[kind])(**settings)
     except (TypeError, ValueError) as error:
-        raise RecipeError(f"{path}: {kinds[kind]} does not take these settings: {error}") from error
+        raise RecipeError(f"{path}: {KINDS[kind]} does not take these settings: {error}") from error
     cluster.scale(jobs=jobs)
     return cluster
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from pipeline.cluster import Where, connected
 from pipeline.errors import NotConserved, RunFailed
 from pipeline.gpus import RESOURCE
-from pipeline.journal import Journal
+from pipeline.journal import Journal, files_of
 from pipeline.leg import Result, Task
 from pipeline.work import run_tasks
 
@@ -60,6 +60,7 @@ class Engine:
         self.worked = 0
         self.start_seconds = 0.0  # until workers were ready
         self._along: list[Task] = []
+        self._shared = False  # do the workers of other machines write where we read?
         self._stack = contextlib.ExitStack()
         self._client: Any = None
 
@@ -79,8 +80,7 @@ class Engine:
             with ThreadPoolExecutor(1) as aside:  # processes take seconds to start; tasks wait for both
                 ready = aside.submit(self.before_workers) if self.before_workers is not None else None
                 self._client = self._stack.enter_context(connected(self.where, self.recipe))
-                if not self.where.scheduler:
-                    self._client.wait_for_workers(1, timeout=600)
+                self.wait_for_workers()
                 if ready is not None:
                     ready.result()
             self.start_seconds = time.monotonic() - start
@@ -88,6 +88,14 @@ class Engine:
                 self.watcher.note(f"workers were ready after {self.start_seconds:.0f} s; the next run finds kernels and tables made")
             self.watcher.connected(getattr(self._client, "dashboard_link", None), self.slots)
         return self._client
+
+    def wait_for_workers(self) -> None:
+        """The first one. Jobs of a cluster may stand in a queue for hours; nobody knows when a scheduler of others gets workers."""
+        elsewhere = self.where.scheduler or self.where.cluster
+        if elsewhere and not self._client.nthreads():
+            self.watcher.note(f"no worker is there yet at {elsewhere}; waiting for the first")
+        if not self.where.scheduler:
+            self._client.wait_for_workers(1, timeout=None if self.where.cluster else 600)
 
     @property
     def slots(self) -> int:
@@ -144,11 +152,22 @@ class Engine:
         return results
 
     def _work(self, tasks: list[Task], results: dict[str, Result]) -> None:
-        from distributed import KilledWorker, as_completed
-
         if self._client is None and self.before_work is not None:
             self.before_work()
         client = self.client
+        try:
+            self._send_and_take(client, tasks, results)
+        except OSError as error:
+            if error.errno is not None or client.status == "running":
+                raise
+            raise RunFailed(
+                f"the connection to the scheduler{f' at {self.where.scheduler}' if self.where.scheduler else ''} is lost ({error}); what is finished is kept"
+            ) from error
+
+    def _send_and_take(self, client: Any, tasks: list[Task], results: dict[str, Result]) -> None:
+        """Tasks to workers, a bounded number at a time, and what comes of them into the journal."""
+        from distributed import KilledWorker, as_completed
+
         groups = deque((group, False) for group in together(tasks, self.slots))
         flying: dict[Any, tuple[list[Task], bool]] = {}
         completed = as_completed()
@@ -197,7 +216,18 @@ class Engine:
                 self.journal.store.write("logs/trace.txt", result["trace"].encode("utf-8", "replace"))
                 result["failed"] += f" (where in the code: {self.journal.store.at('logs/trace.txt')})"
             raise (NotConserved if result.get("error") == "NotConserved" else RunFailed)(result["failed"])
+        self.look_for(result)
         self.journal.add(task["task"], result)
+
+    def look_for(self, result: Result) -> None:
+        """Is the first file that a worker of another machine says it has written really here?"""
+        store, files = self.journal.store, files_of(result)
+        if files and store.local and not self._shared and (self.where.scheduler or self.where.cluster):
+            self._shared = store.exists(files[0][0])
+            if not self._shared:
+                raise RunFailed(
+                    f"{store.at(files[0][0])}: a worker wrote this file, and it is not here: the output folder must lie under the same path for all workers (a shared file system, or s3://)"
+                )
 
 
 def together(tasks: list[Task], slots: int) -> list[list[Task]]:

@@ -31,6 +31,14 @@ class NotConserved(GristmillError):
     """Counts that do not add up: a fault of the mill or of a stage, never to be passed over."""
 
 
+STORAGE = {"botocore", "aiobotocore", "google", "gcsfs", "aiohttp", "huggingface_hub", "requests", "httpx", "httpx2"}
+
+
+def of_storage(error: BaseException) -> bool:
+    """Does a library behind s3://, gs:// or hf:// say so: no credentials, no way there? They have errors of their own."""
+    return type(error).__module__.partition(".")[0] in STORAGE
+
+
 def in_words(error: OSError, where: str | None = None) -> str:
     """What the system said, with what to do about it; `where` serves if the error names no file."""
     bare = isinstance(error, FileNotFoundError) and error.errno is None  # as pyarrow and fsspec raise it: with the path alone

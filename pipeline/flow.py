@@ -183,10 +183,11 @@ class DaskFlow:
         )  # last: an index counts once this is there
 
     def load(self, address: str) -> tuple[Rows, dict[str, Any]]:
-        saved = Store(address).read_json("index.json")
+        kept = Store(address)
+        saved = kept.read_json("index.json")
         if saved is None:
             raise RunFailed(f"{self.node}: {address} holds no saved index (there is no index.json)")
-        files = tuple({**file, "store": address} for file in saved["files"])
+        files = tuple({**file, "store": kept.anywhere} for file in saved["files"])
         return StoredRows(files, int(saved["buckets"]), saved["by"]), saved["facts"]
 
     def drop(self, docs: Dataset, losers: Rows) -> Dataset:
@@ -198,6 +199,12 @@ class DaskFlow:
                 f"{self.node}: a stage that writes texts anew says so (`rewrites: ClassVar[bool] = True`), or what was measured on the old ones would still count"
             )
         return self.ended("rewrite", function, rows, docs, {"rejects": self.rejects, "columns": list(columns)})
+
+    @property
+    def between_rounds(self) -> dict[str, dict[str, Any]]:
+        """Files of rows that one round left for another; without them a run that finds nothing changed has the rounds to do again."""
+        made = [facts for files in self.files for facts in files.values()]
+        return {facts["path"]: facts for facts in made if facts["path"].startswith("flow/") and "bytes" in facts}
 
     def ended(self, kind: str, function: JoinFunction | None, rows: Rows, docs: Dataset, given: dict[str, Any]) -> Dataset:
         """The last round: what it makes is documents again, and it is counted."""
@@ -294,7 +301,7 @@ class DaskFlow:
             "node": self.node,
             "key": key,
             "cost": cost,
-            "out": self.store.address,
+            "out": self.store.anywhere,
             "stage": self.step.spec,
             "method": method,
             "round": self.round,

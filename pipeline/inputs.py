@@ -17,7 +17,8 @@ from typing import Any, BinaryIO, cast
 import xxhash
 from fsspec.core import url_to_fs
 
-from pipeline.errors import RecipeError, RunFailed
+from pipeline.errors import RecipeError, RunFailed, of_storage
+from pipeline.listing import LOOP, Folders, may_hold
 from pipeline.recipe import Parts, Source
 from pipeline.store import Store
 from stages.stage import Reader
@@ -52,6 +53,10 @@ def find_files(source: Source, folder: Path) -> list[InputFile]:
     """Every file that a source names, in order of path; RecipeError where a path leads nowhere."""
     reader = cast(Reader, source.reader.stage)
     addresses = [reader.path] if isinstance(reader.path, str) else list(reader.path)
+    if not addresses or not all(addresses):
+        raise RecipeError(
+            f"sources.{source.name}: the path is empty; a file, a folder or a glob was expected (`.` for the recipe's own folder)"
+        )
     found: dict[str, InputFile] = {}
     for address in addresses:
         for file in files_at(address, folder, reader.suffixes, f"sources.{source.name}"):
@@ -73,12 +78,16 @@ def files_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) ->
     except (ValueError, ImportError) as error:  # a protocol that nobody knows, or one whose package is not installed
         raise RecipeError(f"{who}: {address}: {error}") from error
     path = str(path)
+    is_local = "file" in fs.protocol
     try:
         if any(c in path for c in "*?[") and not fs.exists(path):
             root = _fixed_part(path)
+            fs = Folders(root if "**" in path else None) if is_local else fs
             found = fs.glob(path, detail=True)
+            if is_local:
+                all_were_read([error for error in fs.unread if may_hold(str(error.filename), path)])
             named = named_by_glob(path)
-            matching = {name: facts for name, facts in found.items() if facts["type"] != "directory"}
+            matching = {name: facts for name, facts in found.items() if facts["type"] not in ("directory", LOOP)}
             runs = runs_above(matching, root, fs.exists)
             chosen = {name: facts for name, facts in matching.items() if name not in runs or named & set(_steps_below(runs[name], name))}
             if matching and not chosen:
@@ -87,14 +96,18 @@ def files_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) ->
                 raise RecipeError(f"{who}: {address}: nothing matches" + ("" if fs.exists(root) else f" (there is no folder {root})"))
         elif fs.isdir(path):
             root = path.rstrip("/")
-            if "file" in fs.protocol and not _readable(root):
+            if is_local and not _readable(root):
                 raise RecipeError(f"{who}: {address}: the folder may not be read (permission denied)")
+            fs = Folders(root) if is_local else fs
             found = fs.find(path, detail=True)
+            if is_local:
+                all_were_read(fs.unread)
             if is_run(root, found.__contains__):
                 raise RecipeError(
                     f"{who}: {address}: this is the folder of a run; name the folder in it that is meant, such as {address.rstrip('/')}/write"
                 )
-            matching = {name: facts for name, facts in found.items() if not suffixes or name.lower().endswith(suffixes)}
+            files = {name: facts for name, facts in found.items() if facts["type"] != LOOP}
+            matching = {name: facts for name, facts in files.items() if not suffixes or name.lower().endswith(suffixes)}
             runs = runs_above(matching, root, found.__contains__)
             chosen = {name: facts for name, facts in matching.items() if name not in runs}
             if matching and not chosen:
@@ -109,12 +122,16 @@ def files_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) ->
                 )
         elif fs.exists(path):
             root = str(PurePosixPath(path).parent)
-            chosen = {path: fs.info(path)}
+            chosen = {path: (Folders() if is_local else fs).info(path)}
         else:
             raise RecipeError(f"{who}: {address}: no such file or folder")
     except PermissionError as error:
         raise RecipeError(f"{who}: {address}: may not be read: {error}") from error
-    prefix = "" if "file" in fs.protocol else f"{fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]}://"
+    except Exception as error:
+        if not of_storage(error):
+            raise
+        raise RunFailed(f"{who}: {address}: cannot be reached: {error}") from error
+    prefix = "" if is_local else f"{fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]}://"
     return [
         InputFile(
             prefix + name,
@@ -124,6 +141,12 @@ def files_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) ->
         )
         for name, facts in sorted(chosen.items())
     ]
+
+
+def all_were_read(unread: list[OSError]) -> None:
+    """What lies in a folder that could not be looked into would be left out, and nobody would know."""
+    if unread:
+        raise unread[0]
 
 
 def runs_above(names: Iterable[str], root: str, exists: Callable[[str], bool]) -> dict[str, str]:
@@ -173,9 +196,7 @@ def _fixed_part(path: str) -> str:
 
 
 def with_contents(files: list[InputFile], store: Store, who: str, remember: bool = True) -> list[InputFile]:
-    """The files with the hash of their contents, less what the run itself has written. A hash is remembered while size and stamp stay; object
-    stores' etags serve as they are."""
-    files = not_in(store, files, who)
+    """The files with the hash of their contents. A hash is remembered while size and stamp stay; object stores' etags serve as they are."""
     remembered: dict[str, list[Any]] = store.read_json(REMEMBERED) or {}
 
     def hashed(file: InputFile) -> InputFile:
@@ -205,6 +226,21 @@ def not_in(store: Store, files: list[InputFile], who: str) -> list[InputFile]:
             f"sources.{who}: {files[0].address} is of the run in {store.address} itself; choose another --out, or other inputs"
         )
     return outside
+
+
+def changed_since(files: list[InputFile]) -> list[str]:
+    """Paths of the local files that are not as they were when they were found, below their source's root."""
+    here, changed = Folders(), []
+    for file in files:
+        if "://" not in file.address:
+            try:
+                facts = here.info(file.address)
+            except OSError:
+                changed.append(file.path)
+                continue
+            if (int(facts["size"]), str(facts["mtime"])) != (file.size, file.stamp):
+                changed.append(file.path)
+    return changed
 
 
 def without_protocol(address: str) -> str:

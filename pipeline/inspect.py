@@ -37,7 +37,10 @@ class NotFound(LookupError):
 
 def open_store(out: str) -> tuple[Any, str]:
     """The file system of an output folder and the folder's path in it."""
-    fs, root = fsspec.core.url_to_fs(out)
+    try:
+        fs, root = fsspec.core.url_to_fs(out)
+    except (ValueError, ImportError) as error:  # a protocol that nobody knows, or one whose package is not installed
+        raise NotFound(f"{out}: {error}") from error
     return fs, str(root).rstrip("/")
 
 

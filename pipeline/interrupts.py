@@ -1,4 +1,5 @@
-"""Ctrl-C: once is enough. A second one would break off the tidying up that the first began, and the run would end later for it."""
+"""Ctrl-C, and what else asks a run to end (SIGTERM of a cluster or container, SIGHUP of a terminal that closes): once is enough. A second
+one would break off the tidying up that the first began, and the run would end later for it."""
 
 from __future__ import annotations
 
@@ -8,21 +9,27 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+ASKING = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+
 
 @contextlib.contextmanager
 def one_is_enough() -> Iterator[None]:
-    """The first Ctrl-C in the block interrupts it, those that follow are not heard until the block has ended."""
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or before is not signal.default_int_handler:
-        yield  # whoever handles the signal in a way of his own goes on doing so
+    """The first such signal in the block interrupts it, those that follow are not heard until the block has ended."""
+    # whoever handles a signal in a way of his own, or has it ignored (nohup), goes on doing so
+    before = {number: usual for number, usual in ASKING.items() if signal.getsignal(number) is usual}
+    if threading.current_thread() is not threading.main_thread() or not before:
+        yield
         return
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    def interrupt(_: int, frame: FrameType | None) -> None:
+        for number in before:
+            signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, interrupt)
+    for number in before:
+        signal.signal(number, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, usual in before.items():
+            signal.signal(number, usual)

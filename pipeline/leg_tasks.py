@@ -24,7 +24,7 @@ def tasks_of_leg(leg: Leg, recipe: Recipe, store: Store, inputs: dict[str, Input
     common: dict[str, Any] = {
         "kind": "leg",
         "node": leg.name,
-        "out": store.address,
+        "out": store.anywhere,
         "leg": leg.name,
         "stages": [s.spec for s in leg.works],
         "documents": leg.documents,
@@ -88,7 +88,7 @@ def tasks_of_rules(leg: Leg, recipe: Recipe, store: Store, parts: Iterable[Part]
     for step in leg.decides:
         columns, texts = seen_by(leg.steps, leg.decides, step)
         rules.append({"stage": step.spec, "columns": columns, "texts": texts})
-    common = {"kind": "decide", "node": leg.name, "out": store.address, "leg": leg.name, "rules": rules}
+    common = {"kind": "decide", "node": leg.name, "out": store.anywhere, "leg": leg.name, "rules": rules}
     base = leg.fingerprint_of_rules(recipe)
     return [
         common
@@ -108,3 +108,9 @@ def tasks_of_rules(leg: Leg, recipe: Recipe, store: Store, parts: Iterable[Part]
 def global_task(stage_fingerprint: str, parts: Iterable[Part]) -> str:
     """The fingerprint of a global stage on its documents, under which the journal knows that it is done."""
     return fingerprint.digest(["global", stage_fingerprint, sorted(identity(p) for p in parts)])
+
+
+def begun_of(task: str) -> str:
+    """The name under which the journal knows that a global stage was begun on its documents; once it has ended, as long as what its rounds handed
+    on is there."""
+    return fingerprint.digest(["begun", task])

@@ -13,7 +13,8 @@ from typing import cast
 
 import xxhash
 
-from pipeline.inputs import InputFile, Span, cut_into_parts, find_files, key_of, with_contents
+from pipeline.faults import LONGEST_PATH, NAMED, few, shortened
+from pipeline.inputs import InputFile, Span, changed_since, cut_into_parts, find_files, key_of, not_in, with_contents
 from pipeline.recipe import Parts, Recipe, Source
 from pipeline.store import Store
 from stages.stage import Reader
@@ -68,6 +69,20 @@ class Inputs:
     def bytes(self) -> int:
         return sum(f.size for f in self.files)
 
+    @property
+    def read(self) -> list[InputFile]:
+        """The files of which parts are taken."""
+        return [*{span.file.path: span.file for spans, _ in self.parts for span in spans}.values()]
+
+    def with_contents(self, store: Store, remember: bool = True) -> Inputs:
+        """What is taken, with the hashes of its contents. Of a large crawl of which little is tried, the rest need not be read for that."""
+        unknown = [file for file in self.read if not file.content]
+        if not unknown:
+            return self
+        known = {file.path: file for file in with_contents(unknown, store, self.source.name, remember)}
+        parts = tuple(([replace(span, file=known.get(span.file.path, span.file)) for span in spans], limit) for spans, limit in self.parts)
+        return replace(self, parts=parts)
+
     def topped_up(self, wanted: int | None, given: Mapping[str, int]) -> Inputs | None:
         """More parts, or more of some, where these have given fewer documents than are wanted; None where that is all. Those are never more
         than wanted: each part is asked for its share of what is missing."""
@@ -97,7 +112,19 @@ def find_inputs(recipe: Recipe, store: Store, portion: Portion, remember: bool =
     """The inputs of every source; RecipeError where a path leads nowhere. `remember` False leaves the run's folder as it is."""
     found = {}
     for source in recipe.sources:
-        files = with_contents(find_files(source, Path(recipe.path).resolve().parent), store, source.name, remember)
+        files = not_in(store, find_files(source, Path(recipe.path).resolve().parent), source.name)
         parts = portion.parts(recipe.head.parts, sum(file.size for file in files))
-        found[source.name] = portion.of(source, files, list(cut_into_parts(files, cast(Reader, source.reader.stage), parts, source.name)))
+        cut = list(cut_into_parts(files, cast(Reader, source.reader.stage), parts, source.name))
+        found[source.name] = portion.of(source, files, cut).with_contents(store, remember)
+    return found
+
+
+def alarms_of_changes(inputs: Mapping[str, Inputs]) -> list[str]:
+    """One for each source whose files were written to while they were read: what came of them may be of neither version."""
+    found = []
+    for name, its in inputs.items():
+        changed = changed_since(its.read)
+        if changed:
+            shown = few([shortened(path, LONGEST_PATH) for path in changed[:NAMED]], len(changed))
+            found.append(f"{name}: {shown} changed while the run went on; the same command reads what is new")
     return found

@@ -1,4 +1,4 @@
-"""What a run shows while it goes: a live table on a terminal, few plain lines elsewhere, one JSON line an event with --json."""
+"""What a run shows while it goes: a live table on a terminal, a plain line a minute elsewhere, one JSON line an event with --json."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console, Group
@@ -17,6 +18,8 @@ from pipeline.leg import Result, Task
 from pipeline.plan import Node
 from pipeline.screen import escape
 from pipeline.words import plain
+
+EVERY = 60.0  # seconds between two lines of a log
 
 
 class Tally:
@@ -74,6 +77,37 @@ class Quiet:
         return self
 
     def __exit__(self, *error: Any) -> None: ...
+
+
+class Lines(Quiet):
+    """For a log: a line a minute on standard error, while parts are finished; a run that takes less is quiet."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self.now = now
+        self.said = now()
+        self.tally = Tally()
+        self.parts: dict[str, int] = {}
+        self.done: Counter[tuple[str, str]] = Counter()
+
+    def begins(self, node: Node, parts: int) -> None:
+        self.parts[node.name] = parts
+
+    def finished(self, task: Task, result: Result, anew: bool) -> None:
+        kind = task["kind"]
+        if kind == "pages":
+            return
+        self.done[task["node"], kind] += 1
+        if anew:
+            self.tally.add(task, result)
+        if anew and self.now() - self.said >= EVERY:
+            self.said = self.now()
+            if kind in ("leg", "decide"):
+                done = f"{self.done[task['node'], kind]:,} of {self.parts[task['node']]:,} parts" + (
+                    ", by its rules" if kind == "decide" else ""
+                )
+            else:
+                done = f"{kind}, round {task['round'] + 1}"
+            self.note(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {task['node']}: {done}; {self.tally.rates()}")
 
 
 class Events(Quiet):
@@ -165,7 +199,7 @@ def face_for(json_events: bool, console: Console) -> Quiet:
     """The face that suits where the output goes."""
     if json_events:
         return Events()
-    return LiveView(console) if console.is_terminal else Quiet()
+    return LiveView(console) if console.is_terminal else Lines()
 
 
 def final_table(record: dict[str, Any]) -> Table:

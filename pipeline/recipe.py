@@ -10,19 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from pipeline import registry
 from pipeline.fingerprint import names_files
+from pipeline.memory_limit import check_memory
 from pipeline.yaml_lines import Place
 from pipeline.yaml_settings import YamlFile, beside, listed, nearest
-from stages.stage import PLACEMENT, CannotRun, Reader, Settings, Stage
+from stages.stage import PLACEMENT, CannotRun, Reader, Settings, Sink, Stage
 
 if TYPE_CHECKING:
     from stages.blend.mix import Mix
     from stages.tokens.tokenize import Tokenize
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+FOLDERS = ("ablations", "flow", "journal", "legs", "logs", "shards", "stages")  # of a run, which what a stage writes must not fall into
 A_NAME = "letters, digits, '-', '_' and '.', at most 100 and the first a letter or digit,"
 
 
@@ -67,6 +69,19 @@ class RecipeHead(Settings):
     workers: Annotated[int | Literal["auto"], Field(json_schema_extra=PLACEMENT)] = "auto"
     memory: Annotated[str, Field(description="memory limit of a worker", json_schema_extra=PLACEMENT)] = "auto"
     prices: Annotated[Prices | None, Field(description="what work costs, for the report", json_schema_extra=PLACEMENT)] = None
+
+    @field_validator("workers")
+    @classmethod
+    def some_workers(cls, workers: int | str) -> int | str:
+        if isinstance(workers, int) and workers < 1:
+            raise ValueError(f"1 or more, or auto, was expected, not {workers}")
+        return workers
+
+    @field_validator("memory")
+    @classmethod
+    def a_size(cls, memory: str) -> str:
+        check_memory(memory)
+        return memory
 
 
 @dataclass(frozen=True)
@@ -243,6 +258,11 @@ class _Reader(YamlFile):
                     f"{self.path}:{line}: {name} is the name of something on line {seen[name]} already; give one of them a name of its own (`name: other_{name}`)"
                 )
             seen.setdefault(name, line)
+        for step in (*steps, *(x for s in sources for x in s.steps)):
+            if isinstance(step.stage, Sink) and step.called in FOLDERS:
+                self.complaints.append(
+                    f"{self.path}:{step.line}: {step.called} is a folder that each run has for itself; give another `name`"
+                )
         names = [step.called for step in steps]
         for source in sources:
             if source.join is not None and source.join not in names:

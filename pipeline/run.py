@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol, cast
@@ -19,10 +19,10 @@ from pipeline.flow_verdicts import untouched
 from pipeline.interrupts import one_is_enough
 from pipeline.journal import Journal
 from pipeline.leg import Result, Task
-from pipeline.leg_tasks import documents_of, global_task, tasks_of_leg, tasks_of_rules
+from pipeline.leg_tasks import begun_of, documents_of, global_task, tasks_of_leg, tasks_of_rules
 from pipeline.parts import Documents, Part
 from pipeline.plan import GlobalNode, Leg, Node, Plan, make_plan
-from pipeline.portion import Inputs, Portion, find_inputs
+from pipeline.portion import Inputs, Portion, alarms_of_changes, find_inputs
 from pipeline.progress_file import OnRecord, on_record
 from pipeline.recipe import Recipe, Step
 from pipeline.record import record_of, without_times
@@ -58,6 +58,7 @@ class Summary:
 def run(recipe: Recipe, out: str, where: Where, face: Face, portion: Portion | None = None) -> Summary:
     """Carry a recipe out; what is finished already is not done again."""
     store = Store(out)
+    where.check()
     store.make_root()
     with one_is_enough(), one_run_at_a_time(store):
         check_folder(recipe, store)
@@ -112,6 +113,7 @@ class _Run:
         self.mine: set[str] = set()  # files that belong to this version of the run
         self.log: list[str] = []
         self.start_seconds = 0.0
+        self.begun = False
         self.at_work: dict[str, Task] = {}  # of the wave at hand, those whose results are not taken yet
         self.pages: dict[str, list[Task]] = {}  # for each stage that extracts, the look at a few of its pages
         self.scored: dict[str, tuple[Stage, list[Part]]] = {}  # stages that score or cut by scores, and the documents they had
@@ -119,6 +121,7 @@ class _Run:
     def carry_out(self) -> Summary:
         journal = Journal(self.store)
         journal.check(self.store.files(""))
+        journal.gather()
         if self.store.read_json("run.json") is None:
             self.begin()
         prepare = None if self.where.forked else self.prepare  # workers that are forked have a template, which does it
@@ -130,14 +133,14 @@ class _Run:
                 engine.finish_along()
             self.start_seconds = engine.start_seconds
         except BaseException as error:
-            if engine.worked or not isinstance(error, RecipeError):
+            if self.begun or not isinstance(error, RecipeError):
                 self.break_off(error, journal)
             raise
         self.store.remove_temporary()  # of workers that were killed
         self.store.remove(
             stale_files(self.store, self.plan, journal, self.mine)
         )  # even if nothing was worked on: an input that is gone leaves outputs and no work
-        record = self.record()
+        record = self.record(alarms_of_inputs=alarms_of_changes(self.inputs) if engine.worked else ())
         before = self.store.read_json("run.json")
         if engine.worked or before.get("status") != "done" or without_times(before) != without_times(record):
             from pipeline.survey.look import survey_legs
@@ -151,6 +154,7 @@ class _Run:
 
     def begin(self) -> None:
         """What the folder says of itself from here on is of this run, and no more of one before it."""
+        self.begun = True
         self.store.write_json("run.json", {"name": self.recipe.name, "status": "running", "recipe": self.recipe.resolved()})
 
     def break_off(self, error: BaseException, journal: Journal) -> None:
@@ -223,7 +227,7 @@ class _Run:
         for task in tasks:
             if documents_of(task) not in journal.done:
                 journal.add(documents_of(task), {"documents": given[task["key"]]})
-        self.inputs[source] = more
+        self.inputs[source] = more.with_contents(self.store)
         return True
 
     def results(self, engine: Engine, tasks: dict[str, list[Task]], known: Container[str] = ()) -> dict[str, Result]:
@@ -271,6 +275,9 @@ class _Run:
         self.face.begins(node, len(docs.parts))
         self.look_at_scores(node.name, node.step.stage, list(docs.parts))
         print_ = node.fingerprint(self.recipe)
+        task = global_task(print_, docs.parts)
+        if not {task, begun_of(task)} & engine.journal.done.keys():
+            engine.journal.add(begun_of(task), {"ended": False})
         flow = DaskFlow(
             engine,
             self.store,
@@ -308,10 +315,11 @@ class _Run:
             )
         for task_files in flow.files:
             self.remember(task_files)
-        task = global_task(print_, docs.parts)
         beside = [f for p in after.parts for f in [*p["verdicts"], *p["signals"]]]
         if task not in engine.journal.done:  # for `plan`, which looks a global stage up without going through its rounds
             engine.journal.add(task, {"parts": list(after.parts), "files": {f["path"]: f for f in beside}})
+        if not engine.journal.done.get(begun_of(task), {}).get("ended"):
+            engine.journal.add(begun_of(task), {"ended": True, "files": flow.between_rounds})
         self.finish(node, list(after.parts), print_)
 
     def fed(self, node: Node) -> list[Part]:
@@ -335,7 +343,7 @@ class _Run:
         write_if_changed(self.store, f"legs/{node.name}/manifest.json", manifest)
         self.face.ends(node)
 
-    def record(self, status: str = "done", error: str | None = None) -> dict[str, Any]:
+    def record(self, status: str = "done", error: str | None = None, alarms_of_inputs: Sequence[str] = ()) -> dict[str, Any]:
         """run.json."""
         facts: dict[str, Any] = {
             "started": datetime.fromtimestamp(self.began, UTC).isoformat(timespec="seconds"),
@@ -345,7 +353,7 @@ class _Run:
             "joules": self.meter.joules(),  # of the driver's machine; null: no meter
             "disk_bytes": sum(size for path, size in self.store.files("").items() if path in self.mine),
             "inputs": {name: {"files": len(i.files), "bytes": i.bytes} for name, i in self.inputs.items()},
-            "alarms": alarms(self.plan, self.account, ended=status == "done"),
+            "alarms": [*alarms_of_inputs, *alarms(self.plan, self.account, ended=status == "done")],
         }
         return record_of(self.recipe, self.plan, self.account, self.slowest, self.where.count, {"status": status, "error": error, **facts})
 

@@ -40,7 +40,7 @@ def task_of_pages(leg: Leg, recipe: Recipe, store: Store, parts: list[Part], fil
         "node": leg.name,
         "key": part["key"],
         "cost": BEGINNING,
-        "out": store.address,
+        "out": store.anywhere,
         "reader": leg.source.reader.spec,
         "source": leg.source.name,
         "part": part,

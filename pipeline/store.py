@@ -17,7 +17,7 @@ import fsspec
 import xxhash
 from fsspec.core import url_to_fs
 
-from pipeline.errors import RecipeError, RunFailed
+from pipeline.errors import RecipeError, RunFailed, of_storage
 
 
 class HashingFile:
@@ -72,6 +72,11 @@ class Store:
         self.root = str(root).rstrip("/")
         self.local = "file" in (self.fs.protocol if isinstance(self.fs.protocol, tuple) else (self.fs.protocol,))
 
+    @property
+    def anywhere(self) -> str:
+        """The address for processes that work in other folders."""
+        return self.root if self.local else self.address
+
     def at(self, path: str) -> str:
         """The full path of a path below the root."""
         return f"{self.root}/{path}" if path else self.root
@@ -93,6 +98,10 @@ class Store:
                 raise PermissionError(errno.EACCES, "Permission denied")
         except OSError as error:
             raise RunFailed(f"{self.address}: the output folder cannot be written: {error.strerror or error}") from error
+        except Exception as error:
+            if not of_storage(error):
+                raise
+            raise RunFailed(f"{self.address}: cannot be reached: {error}") from error
 
     def files(self, folder: str) -> dict[str, int]:
         """Path below the root -> bytes, of every file under a folder; none if there is no such folder."""
@@ -198,11 +207,14 @@ def one_run_at_a_time(store: Store) -> Iterator[None]:
     with Path(store.at(".lock")).open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             lock.seek(0)
             raise RunFailed(
                 f"{store.address}: another run is at work here (process {lock.read().strip() or 'unknown'}); wait for it or stop it"
             ) from None
+        except OSError as error:  # a file system of a cluster that knows no locks is like an object store
+            if error.errno not in (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK):
+                raise
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()

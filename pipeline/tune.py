@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
-import os
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from pipeline.cores import cores_here
 from pipeline.decide import BROKE, KEPT, Deciding, outcome_of
 from pipeline.errors import RecipeError
 from pipeline.inspect import by_size, grid
@@ -116,7 +116,7 @@ def tune(out: str, settings: Sequence[str], samples: int = 5, threads: int | Non
     parts: list[Part] = [part for name in alike for part in legs[name]["parts"]]
     answer = Tuning(", ".join(alike), changes)
     found: list[_Found] = []
-    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+    with ThreadPoolExecutor(threads or cores_here()) as pool:
         for part, one in zip(parts, pool.map(lambda part: _ask(store, part, before, after, samples), parts), strict=True):
             answer.sources.setdefault(part["source"], Sides()).add(one.sides)
             answer.drops_before = dict(Counter(answer.drops_before) + one.before)

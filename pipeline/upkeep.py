@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import platform
 import shutil
 import subprocess
@@ -15,8 +14,10 @@ import psutil
 from rich.table import Table
 
 from pipeline import registry
+from pipeline.cores import cores_here
 from pipeline.errors import RecipeError
 from pipeline.inputs import is_run, runs_above
+from pipeline.listing import Folders
 from pipeline.screen import escape
 from pipeline.store import Store, one_run_at_a_time
 from stages.stage import Reader
@@ -46,7 +47,7 @@ def examine() -> Table:
     table = Table(title="doctor", title_justify="left", show_header=False)
     table.add_row("gristmill", version("gristmill"))
     table.add_row("python", f"{platform.python_version()} on {platform.platform()}")
-    table.add_row("cores", f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} usable")
+    table.add_row("cores", f"{cores_here()} usable")
     memory = psutil.virtual_memory()
     table.add_row("memory", f"{memory.available / 1e9:,.1f} GB free of {memory.total / 1e9:,.1f} GB")
     disk = shutil.disk_usage(Path.cwd())
@@ -101,9 +102,11 @@ def start_recipe(folder: Path, recipe: Path) -> str:
     readers = [kind for kind in registry.built_in().values() if issubclass(kind, Reader)]
     endings: Counter[str] = Counter()
     found: Counter[str] = Counter()
-    files = {str(path): path for path in folder.resolve().rglob("*") if path.is_file()}
-    of_runs = runs_above(files, str(folder.resolve()), files.__contains__)
-    for address, path in files.items():
+    root = str(folder.resolve())
+    files = {path for path, facts in Folders(root).find(root, detail=True).items() if facts["type"] == "file"}
+    of_runs = runs_above(files, root, files.__contains__)
+    for address in sorted(files):
+        path = Path(address)
         if address not in of_runs:
             # the longest ending that a reader knows decides: pages.warc.gz is a crawl, not a compressed text
             known = [(suffix, r.recipe_name()) for r in readers for suffix in r.suffixes if path.name.lower().endswith(suffix)]

@@ -9,13 +9,15 @@ from rich.table import Table
 
 from pipeline import fingerprint
 from pipeline.journal import Journal
-from pipeline.leg_tasks import global_task, tasks_of_leg, tasks_of_rules
+from pipeline.leg_tasks import begun_of, global_task, tasks_of_leg, tasks_of_rules
 from pipeline.parts import Part
 from pipeline.plan import GlobalNode, Leg, make_plan
 from pipeline.portion import Portion, find_inputs
 from pipeline.recipe import Recipe
 from pipeline.screen import escape
 from pipeline.store import Store
+
+GONE = "its files are gone (cleaned?)"
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def foresee(recipe: Recipe, out: str) -> list[Foreseen]:
     plan = make_plan(recipe)
     inputs = find_inputs(recipe, store, Portion(), remember=False)
     journal = Journal(store)
-    gone = journal.check(store.files(""))
+    journal.check(store.files(""))
     known: dict[str, list[Part] | None] = {}
     seen = []
     for node in plan.nodes:
@@ -68,9 +70,17 @@ def foresee(recipe: Recipe, out: str) -> list[Foreseen]:
             known[node.name] = None
             continue
         if isinstance(node, GlobalNode):
-            done = journal.done.get(global_task(print_, fed))
-            why = "up to date" if done else changed or ("its documents changed" if before else "never run")
-            seen.append(Foreseen(node.name, "global", stages(node), list(node.feeds), print_, len(fed), len(fed) if done else 0, why))
+            task = global_task(print_, fed)
+            done, begun = journal.done.get(task), journal.done.get(begun_of(task))
+            if done:
+                why = "up to date" if begun else "what its rounds handed on is gone (cleaned?): they are done again"
+            elif begun:
+                why = GONE if begun["ended"] else "begun, not finished"
+            else:
+                why = changed or (GONE if task in journal.gone else "its documents changed" if before else "never run")
+            seen.append(
+                Foreseen(node.name, "global", stages(node), list(node.feeds), print_, len(fed), len(fed) if done and begun else 0, why)
+            )
             known[node.name] = done["parts"] if done else None
             continue
         tasks = tasks_of_leg(node, recipe, store, inputs, fed)
@@ -89,7 +99,7 @@ def foresee(recipe: Recipe, out: str) -> list[Foreseen]:
         elif not waiting and before and not new:
             why = "its rules changed: decided anew, on stored signals"
         else:
-            changed_input = "its files are gone (cleaned?)" if gone else "input changed"
+            changed_input = GONE if any(t["task"] in journal.gone for t in [*tasks, *rules]) else "input changed"
             why = changed or (
                 not_run(fresh, parts) if not before else f"{new:,} new part{'s' if new > 1 else ''}" if new else changed_input
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import types
 from collections.abc import Callable, Iterable, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin
 
@@ -83,7 +84,10 @@ class YamlFile:
                 elif complaint["type"] == "value_error":  # a check of ours: its words say what is wrong
                     lines.append(str(self.wrong(where, complaint["msg"].removeprefix("Value error, "))))
                 else:
-                    lines.append(str(self.wrong(where, f"{complaint['msg']}, not {complaint.get('input')!r}")))
+                    given = complaint.get("input")
+                    quoted = complaint["type"] == "string_type" and isinstance(given, bool | int | float | date)
+                    hint = "; to YAML it is a word only in quotes" if quoted else ""
+                    lines.append(str(self.wrong(where, f"{complaint['msg']}, not {given!r}{hint}")))
             raise RecipeError("\n".join(lines)) from error
 
 

@@ -19,7 +19,13 @@ settings.load_profile("project")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--soak", type=int, default=0, metavar="TIMES", help="only the tests of properties, with so many times their examples, new ones each time")
+    parser.addoption(
+        "--soak",
+        type=int,
+        default=0,
+        metavar="TIMES",
+        help="only the tests of properties, with so many times their examples, new ones each time",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

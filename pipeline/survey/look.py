@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.cores import cores_here
 from pipeline.decide import Deciding
 from pipeline.parts import Part, columns_of, read_part
 from pipeline.store import Store
@@ -119,7 +119,7 @@ def survey(store: Store, leg: str, rules: Sequence[Mapping[str, Any]], parts: Se
     signals = [name for name in there if "@" not in name and name not in NOT_SIGNALS]
     numbers = numbers_of(store, parts[0])
     columns = [name for name in dict.fromkeys([*wanted, *signals]) if name in wanted or name in numbers]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(cores_here()) as pool:
         drawn = draw(store, parts, columns, groups, pool)
         if not len(drawn.batch):
             return None

@@ -21,13 +21,13 @@ def work_here(engine: Engine, left: list[Task], results: dict[str, Result]) -> N
         engine.watcher.finished(task, results[task["task"]], anew=True)
 
 
-def interrupted_after(tasks: int) -> Work:
-    """The same, until Ctrl-C comes after so many tasks of the run."""
+def interrupted_after(tasks: int, by: signal.Signals = signal.SIGINT) -> Work:
+    """The same, until Ctrl-C, or another signal, comes after so many tasks of the run."""
 
     def work(engine: Engine, left: list[Task], results: dict[str, Result]) -> None:
         for task in left:
             if engine.worked == tasks:
-                signal.raise_signal(signal.SIGINT)
+                signal.raise_signal(by)
             work_here(engine, [task], results)
 
     return work

@@ -282,6 +282,40 @@ def test_a_scheduler_and_a_cluster(gristmill: Gristmill, tmp_path: Path) -> None
     gristmill("run", recipe(tmp_path), "--scheduler", "tcp://x:1", "--cluster", "x.yaml").one_line(2, "exclude each other")
 
 
+def test_a_limit_and_a_sample(gristmill: Gristmill, tmp_path: Path) -> None:
+    gristmill("run", recipe(tmp_path), "--limit", "5", "--sample", "1%").one_line(2, "exclude each other")
+
+
+class NoCredentials(Exception):
+    """As s3:// says it: no OSError."""
+
+    __module__ = "botocore.exceptions"
+
+
+def test_a_store_that_cannot_be_reached(gristmill: Gristmill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise NoCredentials("Unable to locate credentials")
+
+    for method in ("isdir", "exists", "cat_file", "makedirs"):
+        monkeypatch.setattr(f"fsspec.implementations.memory.MemoryFileSystem.{method}", refuse)
+    said = "Unable to locate credentials"
+    gristmill("run", recipe(tmp_path, path="'memory://away/in'"), "--out", tmp_path / "o").one_line(
+        1, "sources.docs: memory://away/in: cannot be reached: ", said
+    )
+    jsonl(tmp_path / "docs.jsonl", texts(2))
+    gristmill("run", recipe(tmp_path), "--out", "memory://away/out").one_line(1, "memory://away/out: cannot be reached: ", said)
+    gristmill("inspect", "memory://away/out").one_line(1, said)
+    gristmill("inspect", "nosuch://away/out").one_line(2, "nosuch://away/out: Protocol not known")
+
+
+@pytest.mark.parametrize("elsewhere", [["--scheduler", "tcp://x:1"], ["--cluster", "x.yaml"]])
+@pytest.mark.parametrize("here", [["--workers", "2"], ["--memory", "4GB"]])
+def test_what_is_of_workers_here_is_refused_where_there_are_others(
+    gristmill: Gristmill, tmp_path: Path, elsewhere: list[str], here: list[str]
+) -> None:
+    gristmill("run", recipe(tmp_path), *elsewhere, *here).one_line(2, "--workers and --memory are for workers of this machine")
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -292,6 +326,8 @@ def test_a_scheduler_and_a_cluster(gristmill: Gristmill, tmp_path: Path) -> None
         ("a: [", "cannot be read"),
         ("type: local\njobs: many\n", "jobs"),
         ("type: local\njobs: 0\n", "jobs"),
+        ("type: local\njob: 4\n", "job: no such setting of a local cluster; there are type, jobs, memory"),
+        ("type: local\nmemory: 4\n", "no unit"),
     ],
 )
 def test_a_cluster_file_that_is_wrong(gristmill: Gristmill, tmp_path: Path, text: str | None, says: str) -> None:

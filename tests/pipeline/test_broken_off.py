@@ -28,6 +28,7 @@ from pipeline.progress_file import PATH
 from pipeline.run import run
 from pipeline.so_far import record_in
 from pipeline.store import Store
+from pipeline.upkeep import clean_up
 from pipeline.whatif import foresee
 
 RECIPE = """
@@ -205,6 +206,79 @@ def test_a_second_ctrl_c_does_not_break_off_what_the_first_began(folder: Path, m
         go(recipe(folder, 2), folder / "out")
     assert run_json(folder / "out")["status"] == "interrupted" and (folder / "out/report.html").read_text() == "a page"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_is_asked_to_end_does_so_as_after_ctrl_c(folder: Path, monkeypatch: pytest.MonkeyPatch, asked: signal.Signals) -> None:
+    """As clusters and containers ask, and a terminal that closes."""
+    monkeypatch.setattr(Engine, "_work", interrupted_after(1, asked))
+    with pytest.raises(KeyboardInterrupt):
+        go(recipe(folder, 2), folder / "out")
+    assert run_json(folder / "out")["status"] == "interrupted" and (folder / "out/report.html").exists()
+    assert signal.getsignal(asked) is signal.SIG_DFL
+
+
+def test_a_run_that_is_not_to_hear_a_terminal_close_does_not() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup has it
+    try:
+        with one_is_enough():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN and signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_global_stage_that_was_begun_is_said_to_be(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def why(least: int) -> dict[str, str]:
+        return {seen.name: seen.why for seen in foresee(recipes.load(recipe(folder, least)), str(out))}
+
+    out = folder / "out"
+    monkeypatch.setattr(Engine, "_work", interrupted_after(3))  # the leg, its rules, and the first round
+    with pytest.raises(KeyboardInterrupt):
+        go(recipe(folder, 2), out)
+    assert why(2)["exact_dedup"] == "begun, not finished"
+    monkeypatch.setattr(Engine, "_work", work_here)
+    go(recipe(folder, 2), out)
+    assert set(why(2).values()) == {"up to date"}
+    for path in (out / "legs/tokenize").glob("*.parquet"):
+        path.unlink()
+    assert why(2)["tokenize"] == "its files are gone (cleaned?)"
+    go(recipe(folder, 2), out)
+    clean_up(str(out), flow=True, legs=False, rejects=False, dry_run=False)
+    said = why(2)
+    assert (
+        said["notes"] == "up to date"
+        and said["exact_dedup"] == said["pack"] == "what its rounds handed on is gone (cleaned?): they are done again"
+    )
+    _, anew = go(recipe(folder, 2), out)
+    assert {node for node, _ in anew} == {"exact_dedup", "tokenize", "pack"} and set(why(2).values()) == {"up to date"}
+
+
+def test_files_that_an_earlier_version_left_behind_are_not_why_a_part_is_done_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Engine, "_work", work_here)
+    lines(folder / "notes.jsonl", [f"A note of {n} words {'and ' * n}." for n in range(40)])
+    go(recipe(folder, 20), folder / "out")
+    go(recipe(folder, 3), folder / "out")  # what the first recipe's rules said is gone now, and nobody asks for it
+    assert Journal(Store(str(folder / "out"))).check(Store(str(folder / "out")).files(""))
+    lines(folder / "notes.jsonl", [f"Another note of number {n} with some words in it." for n in range(40)])
+    seen = {its.name: its.why for its in foresee(recipes.load(recipe(folder, 3)), str(folder / "out"))}
+    assert seen["notes"] == "input changed"
+    lines(folder / "notes.jsonl", [f"A note of {n} words {'and ' * n}." for n in range(40)])
+    for path in (folder / "out/legs/notes").glob("*.parquet"):
+        path.unlink()
+    seen = {its.name: its.why for its in foresee(recipes.load(recipe(folder, 3)), str(folder / "out"))}
+    assert seen["notes"] == "its files are gone (cleaned?)"
+
+
+def test_a_wrong_argument_changes_nothing_of_a_run_that_was_done(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Engine, "_work", work_here)
+    go(recipe(folder, 2), folder / "out")
+    before = (folder / "out/run.json").read_bytes()
+    monkeypatch.undo()
+    asked = recipes.load(recipe(folder, 3))
+    for where in (Where(1, "4"), Where(1, "4XB"), Where(cluster=str(folder / "absent.yaml"))):
+        with pytest.raises(RecipeError):
+            run(asked, str(folder / "out"), where, Quiet())
+    assert (folder / "out/run.json").read_bytes() == before
 
 
 def test_ctrl_c_is_left_to_whoever_handles_it_already() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from pipeline import recipe as recipes
 from pipeline.cluster import Where
 from pipeline.engine import Engine
 from pipeline.estimate import estimate
-from pipeline.progress import Events, LiveView
+from pipeline.progress import Events, Lines, LiveView, face_for
 from pipeline.run import run
 
 
@@ -34,6 +35,26 @@ def test_workers_that_are_stopped_are_told_of_on_a_terminal(capsys: pytest.Captu
     LiveView(Console(file=screen)).stopping()
     Events().stopping()
     assert screen.getvalue() == "stopping the workers\n" and capsys.readouterr().err == '{"event": "stopping"}\n'
+
+
+def test_a_log_hears_of_a_long_run_once_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Engine, "_work", work_here)
+    for file in range(9):
+        lines(tmp_path / f"in/{file}.jsonl", [f"document {n} of file {file}" for n in range(7)])
+    text = "name: a\nparts: {files: 1}\nsources: {a: {jsonl: {path: in}}}\nstages: [exact_dedup, write]\n"
+    asked = recipes.load(save(tmp_path / "a.yaml", text))
+    clock = count(0, 20)
+    run(asked, str(tmp_path / "out"), Where(1), Lines(lambda: next(clock)))
+    said = [line.split(" ", 2)[2] for line in capsys.readouterr().err.splitlines()]
+    assert said[0].startswith("a: 3 of 9 parts; 21 documents read; at work ")
+    assert any(line.startswith("exact_dedup: map, round 1; 63 documents read") for line in said)
+    assert any(line.startswith("write: ") for line in said) and 6 <= len(said) <= 15
+    run(asked, str(tmp_path / "again"), Where(1), Lines(lambda: 0.0))
+    assert capsys.readouterr().err == ""
+    screen = Console(file=io.StringIO())
+    assert isinstance(face_for(False, screen), Lines) and isinstance(face_for(True, screen), Events)
 
 
 def record(seconds: float, start: float) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 from runs import save
 
 from pipeline import recipe as recipes
+from pipeline.cli import out_of
 from pipeline.errors import RecipeError
 
 SOURCES = "name: mistakes\nsources:\n  crawl: {jsonl: {path: a}}\n  books: {jsonl: {path: b}, join: late}\nstages:\n  - exact_dedup\n"
@@ -128,3 +129,33 @@ def test_a_tokenizer_that_is_not_there_is_told_before_any_work(tmp_path, monkeyp
     )
     [said] = complaints(tmp_path, text.replace("nosuch/thing", f"{tmp_path}/ours"))
     assert said.startswith(f"7: stages[1].tokenize: tokenizer: {tmp_path}/ours holds no tokenizer.json")
+
+
+def test_workers_and_memory_that_no_machine_can_give(tmp_path):
+    text = "name: mistakes\nworkers: WORKERS\nmemory: MEMORY\nsources:\n  crawl: {jsonl: {path: a}}\nstages: [write]\n"
+    for workers, memory in (("0", '"4"'), ("-3", "4 XB"), ("0", "1.5"), ("0", "100 kB")):
+        said = complaints(tmp_path, text.replace("WORKERS", workers).replace("MEMORY", memory))
+        assert said[0] == f"2: workers: 1 or more, or auto, was expected, not {workers}" and said[1].startswith("3: memory: ")
+    for memory in ("auto", "4GB", "1.5 GiB", '"0"', '"0.5"', "800m", "2TB"):
+        assert recipes.load(save(tmp_path / "recipe.yaml", text.replace("WORKERS", "1").replace("MEMORY", memory))).head.memory
+
+
+def test_a_folder_of_the_run_is_no_place_for_what_a_stage_writes(tmp_path):
+    assert complaints(tmp_path, SOURCES.replace(", join: late", "") + "  - write: {name: legs}\n") == [
+        "7: legs is a folder that each run has for itself; give another `name`"
+    ]
+
+
+def test_a_word_that_yaml_takes_for_something_else(tmp_path):
+    """Norwegian is `no`."""
+    text = "name: 2026\nsources:\n  crawl: {jsonl: {path: a}}\nstages:\n  - keep_languages: {languages: [no, en]}\n"
+    assert complaints(tmp_path, text) == [
+        "1: name: Input should be a valid string, not 2026; to YAML it is a word only in quotes",
+        "5: stages[0].keep_languages.languages[0]: Input should be a valid string, not False; to YAML it is a word only in quotes",
+    ]
+
+
+def test_a_home_in_a_recipe_is_that_of_its_user(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    asked = recipes.load(save(tmp_path / "recipe.yaml", SOURCES.replace(", join: late", "") + "out: ~/runs/a\n"))
+    assert out_of(asked, None) == str(tmp_path / "me/runs/a")
