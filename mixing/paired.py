@@ -114,8 +114,10 @@ class Errors:
         """p: 1 less the confidence of the interval that just reaches 0. Where nothing differs at all it is 1; below 1e-14 it is 1e-14."""
         if self.mean == 0 or math.isinf(self.error) or self.seeds < 2 or self.clusters < 2:
             return 1.0
-        if self.error == 0:
-            return 0.0
+        if (
+            self.error == 0
+        ):  # nothing varies, so nothing can be said of how it would: all clusters take one side by chance as often as coins do
+            return float(2.0 ** (1 - self.clusters))
         if self.items_error == 0 or self.seeds_error == 0:
             degrees = (self.seeds if self.items_error == 0 else self.clusters) - 1
             return 2 * t_above(abs(self.mean) / self.error, degrees)

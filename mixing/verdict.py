@@ -89,7 +89,10 @@ def verdict(
             "the target is better than with the control" + (", and the guard holds" if guard is not None else "; there is no guard"),
         )
     reasons, needed = [], []
-    if settled >= alpha:
+    if settled >= alpha and target.error == 0 and target.mean:
+        reasons.append(f"all of the {target.clusters:.0f} items or clusters differ alike, as chance makes them in {settled:.0%} of cases")
+        needed.append(None)
+    elif settled >= alpha:
         reasons.append(f"{_corrected(own, alpha)}the interval of the target holds 0")
         needed.append(_seeds(target, target.mean, _level(own, settled, confidence)))
     if guard is not None and excess is not None and not guarded:

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from mixing.paired import Errors
+from mixing.paired import Errors, errors, paired
 from mixing.power import detectable, power, seeds_needed
 from mixing.verdict import holm, over, relative, verdict
 
@@ -136,3 +136,10 @@ def test_a_guard_is_relative_to_the_control() -> None:
     assert relative(Errors(0.01, 0.002, 0.001, 5, 9), 2.0) == Errors(0.005, 0.001, 0.0005, 5, 9)
     with pytest.raises(ValueError):
         relative(sure(0.1), 0.0)
+
+
+def test_few_items_that_all_differ_alike_settle_nothing() -> None:
+    few, many = (errors(paired(np.ones((3, items)), np.zeros((3, items)), np.ones(items), np.arange(items))) for items in (4, 12))
+    found = verdict(few, "higher")
+    assert few.chance() == pytest.approx(2**-3) and found.word == "inconclusive" and found.seeds is None and "12% of cases" in found.why
+    assert verdict(many, "higher").word == "adopt"
