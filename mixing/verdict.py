@@ -126,6 +126,6 @@ def _inconclusive(reasons: list[str], needed: list[int | None], seeds: int) -> V
     if len(known) < len(needed):
         return Verdict(
             "inconclusive",
-            "; ".join(reasons) + "; no number of seeds would settle a difference as small as this: take more items, or let it be",
+            "; ".join(reasons) + "; more seeds alone would not settle it: take more items, or let it be",
         )
     return Verdict("inconclusive", "; ".join(reasons), max([seeds + 1, *known]))
