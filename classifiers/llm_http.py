@@ -36,7 +36,7 @@ PASSING = (408, 409, 425, 429)
 HOPELESS = {401: "the key is missing or wrong", 403: "the key may not do this", 404: "no such model or path", 405: "no such path"}
 MOST_DETAIL = 300
 OURS = frozenset(  # of a request's body: what we write into it, or what would make a reply of another shape
-    ("model", "messages", "prompt", "temperature", "max_tokens", "logprobs", "top_logprobs", "logprob_token_ids",
+    ("model", "messages", "prompt", "temperature", "max_tokens", "max_completion_tokens", "logprobs", "top_logprobs", "logprob_token_ids",
      "return_tokens_as_token_ids", "stream", "n", "best_of", "echo")
 )  # fmt: skip
 
@@ -45,14 +45,14 @@ OURS = frozenset(  # of a request's body: what we write into it, or what would m
 class Endpoint:
     """`url` ends before /chat/completions: https://api.example.com/v1.
 
-    `form`: `chat`; `completions` (bare text: base models, and `opening` counts); `tokens` (token ids made here by the model's own
+    `form`: `chat`; `thinking` (OpenAI's models that think first); `completions` (bare text: base models, and `opening` counts); `tokens` (token ids made here by the model's own
     tokenizer, exact label probabilities: for vLLM's server from 0.26 on). `revision` is the user's word for which weights answer: the
     address is no part of an answer's identity. `body` goes into every request as it is ({"seed": 1}); what requests say themselves (OURS) is refused there.
     """
 
     url: str
     model: str
-    form: Literal["chat", "completions", "tokens"] = "chat"
+    form: Literal["chat", "thinking", "completions", "tokens"] = "chat"
     key_variable: str = ""
     revision: str = ""
     connections: int = 64

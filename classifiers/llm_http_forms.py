@@ -39,6 +39,8 @@ def form_of(kind: str, model: str, top: int, extra: dict[str, Any], tokens: Prom
         if tokens is None:
             raise LanguageModelError("form `tokens` needs the model's tokenizer: PromptTokens.load(FOLDER OR HUB ID)")
         return TokenForm(model, extra, tokens)
+    if kind == "thinking":
+        return ThinkingForm(model, extra, 0)
     if kind == "completions":
         return TextForm(model, extra, top or COMPLETIONS_TOP)
     return ChatForm(model, extra, top or CHAT_TOP)
@@ -68,6 +70,17 @@ class ChatForm:
         except (KeyError, TypeError, IndexError, ValueError, AttributeError):
             raise NoAnswer("no_labels", "no log-probabilities in the reply: does this endpoint give any?") from None
         return _answer(text or "", choice, replies, by_text(likely, request.labels))
+
+
+class ThinkingForm(ChatForm):
+    """OpenAI's models that think before they answer take another name for the limit, which counts the thinking too, and neither temperature nor
+    label probabilities."""
+
+    def bodies(self, request: Request) -> list[dict[str, Any]]:
+        if request.labels:
+            raise LanguageModelError("form `thinking` gives no label probabilities; take the reading `reasoned`")
+        messages = [{"role": "user", "content": request.shared + request.own}]
+        return [{**self._fixed, "messages": messages, "max_completion_tokens": request.max_tokens}]
 
 
 class TextForm:

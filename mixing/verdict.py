@@ -88,7 +88,8 @@ def verdict(
             "adopt",
             "the target is better than with the control" + (", and the guard holds" if guard is not None else "; there is no guard"),
         )
-    reasons, needed = [], []
+    reasons: list[str] = []
+    needed: list[int | None] = []
     if settled >= alpha and target.error == 0 and target.mean:
         reasons.append(f"all of the {target.clusters:.0f} items or clusters differ alike, as chance makes them in {settled:.0%} of cases")
         needed.append(None)

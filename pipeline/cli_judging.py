@@ -156,7 +156,10 @@ def medu(
     model: Annotated[str, typer.Option("--model", help="a model's folder or hub id; of an endpoint, its name there")],
     endpoint: Annotated[str, typer.Option("--endpoint", help="a server in OpenAI's manner: http://host:port/v1", show_default=False)] = "",
     engine: Annotated[str, typer.Option("--engine", help="without an endpoint: vllm or transformers")] = "vllm",
-    form: Annotated[str, typer.Option("--form", help="chat; completions (base models); tokens (a vLLM server)")] = "chat",
+    form: Annotated[
+        str,
+        typer.Option("--form", help="chat; thinking (OpenAI's models that think first); completions (base models); tokens (a vLLM server)"),
+    ] = "chat",
     key_variable: Annotated[
         str, typer.Option("--key-variable", help="environment variable with the endpoint's key", show_default=False)
     ] = "",

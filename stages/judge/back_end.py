@@ -25,8 +25,11 @@ class BackEnd(Settings):
         "vllm"
     )
     form: Annotated[
-        Literal["chat", "completions", "tokens"],
-        Field(description="how it is asked: chat; bare text (base models); of an endpoint also token ids, for vLLM's server"),
+        Literal["chat", "thinking", "completions", "tokens"],
+        Field(
+            description="how it is asked: chat; bare text (base models); of an endpoint also token ids, for vLLM's server, and thinking, for OpenAI's models "
+            "that think first (max_tokens counts that too)"
+        ),
     ] = "chat"
     revision: Annotated[str, Field(description="a commit on the hub; of an endpoint, your word for which weights answer")] = ""
     quantization: Annotated[str, Field(description="vLLM's word for it, where the checkpoint does not say")] = ""
@@ -46,6 +49,8 @@ class BackEnd(Settings):
             raise ValueError("`model`: the name by which the endpoint knows it")
         if self.form == "tokens" and not self.endpoint:
             raise ValueError("`form: tokens` is for an endpoint; in this process prompts are token ids anyway")
+        if self.form == "thinking" and not self.endpoint:
+            raise ValueError("`form: thinking` is for an endpoint")
         if self.quantization and (self.endpoint or self.engine != "vllm"):
             raise ValueError(
                 "`quantization` is for vllm in this process; a server has its own, and transformers takes what the checkpoint says"

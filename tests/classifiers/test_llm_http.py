@@ -264,6 +264,16 @@ def test_one_token_is_asked_for_and_all_likely_ones_are_read():
     assert (text["max_tokens"], text["logprobs"], text["prompt"]) == (1, 5, "xFinal Score:")
 
 
+def test_models_that_think_first_are_asked_in_their_own_way():
+    with LanguageServer(rule) as server:
+        model = HttpModel(endpoint(server, form="thinking"))
+        said(model, requests(1))
+        with pytest.raises(LanguageModelError, match="take the reading `reasoned`"):
+            said(model, requests(1, labels=LABELS))
+    (body,) = server.bodies
+    assert body["max_completion_tokens"] == requests(1)[0].max_tokens and not {"temperature", "max_tokens", "logprobs"} & set(body)
+
+
 def test_tokens_count_for_the_label_they_begin():
     found = by_text({" Great": -1.0, "Great": -1.5, "Use": -2.0, "G": -3.0, "the": -0.5, "": -0.2, "Goodness": -0.7}, LABELS)
     assert found[0] == pytest.approx(-0.5259, abs=1e-4) and found[4] == pytest.approx(-2.0)
