@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from stages.blend.groups import numbers_of
+from stages.dedup.dates import moments
 from stages.flow import Flow, Rows
 from stages.stage import Global
 
-PREFER = "who stays: of the source named first in `sources`, of most characters, of the earliest date (none is last), of the highest signal `best`"
+PREFER = "who stays: of the source named first in `sources`, of most characters, of the earliest date (none, or one that cannot be read, is last), of the highest signal `best`"
 
 Standing = dict[str, pa.Array | pa.ChunkedArray]
 
@@ -58,7 +59,7 @@ class WithPolicy(Global):
         if "longest" in self.prefer:
             found["length"] = pc.utf8_length(docs["text"]).cast(pa.int64())
         if "earliest" in self.prefer:
-            found["date"] = pc.if_else(pc.equal(docs["date"], ""), pa.scalar(None, pa.string()), docs["date"])
+            found["date"] = moments(docs["date"])
         if self.best:
             found["best"] = numbers_of(docs, self.best)
         return found

@@ -1,0 +1,47 @@
+"""Dates as sources write them, as one number that can be compared: `2024-01-01T01:00:00+02:00` is before `2023-12-31T23:30:00Z`."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+WARC = "%Y-%m-%dT%H:%M:%SZ"  # what most are
+BEGINS = datetime(1970, 1, 1, tzinfo=UTC)
+PARTIAL = re.compile(r"(\d{4})(?:-(\d{1,2}))?")
+CAPTURE = re.compile(r"\d{14}")  # as ARC files and the Wayback Machine have them
+
+
+def moments(dates: pa.ChunkedArray | pa.Array) -> pa.Array | pa.ChunkedArray:
+    """Microseconds since 1970, UTC where no zone is named; null where there is no date that can be read: ISO 8601, mails', a year or a month, 14 digits."""
+    usual = pc.strptime(dates, WARC, "us", error_is_null=True).cast(pa.int64())
+    left = pc.and_(pc.is_null(usual), pc.greater(pc.fill_null(pc.utf8_length(dates), 0), 0))
+    if not pc.any(left).as_py():
+        return usual
+    read = {text: moment(text) for text in pc.unique(pc.drop_null(pc.filter(dates, left))).to_pylist()}
+    others = pa.array([read.get(text) for text in dates.to_pylist()], pa.int64())
+    return pc.coalesce(usual, others)
+
+
+def moment(text: str) -> int | None:
+    text = text.strip()
+    try:
+        found = _read(text)
+        since = (found if found.tzinfo else found.replace(tzinfo=UTC)) - BEGINS
+    except (ValueError, TypeError, OverflowError):  # years, hours and zones may have any number of digits
+        return None
+    return since // timedelta(microseconds=1)
+
+
+def _read(text: str) -> datetime:
+    if partial := PARTIAL.fullmatch(text):
+        return datetime(int(partial[1]), int(partial[2] or 1), 1)
+    if CAPTURE.fullmatch(text):
+        return datetime.strptime(text, "%Y%m%d%H%M%S")
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return parsedate_to_datetime(text)
