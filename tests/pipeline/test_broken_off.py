@@ -212,10 +212,14 @@ def test_a_second_ctrl_c_does_not_break_off_what_the_first_began(folder: Path, m
 def test_a_run_that_is_asked_to_end_does_so_as_after_ctrl_c(folder: Path, monkeypatch: pytest.MonkeyPatch, asked: signal.Signals) -> None:
     """As clusters and containers ask, and a terminal that closes."""
     monkeypatch.setattr(Engine, "_work", interrupted_after(1, asked))
-    with pytest.raises(KeyboardInterrupt):
-        go(recipe(folder, 2), folder / "out")
+    before = signal.signal(asked, signal.SIG_DFL)  # the tests themselves may run under nohup
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            go(recipe(folder, 2), folder / "out")
+        assert signal.getsignal(asked) is signal.SIG_DFL
+    finally:
+        signal.signal(asked, before)
     assert run_json(folder / "out")["status"] == "interrupted" and (folder / "out/report.html").exists()
-    assert signal.getsignal(asked) is signal.SIG_DFL
 
 
 def test_a_run_that_is_not_to_hear_a_terminal_close_does_not() -> None:
