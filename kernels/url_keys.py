@@ -104,30 +104,43 @@ def _behind_ignored(text, i, end, names, offsets, begins):  # type: ignore[no-un
     return stop if _ignores(text, i + 1, _until(text, i + 1, stop, _EQUALS), names, offsets, begins) else i
 
 
+@helper
+def _without_ignored(text, start, site, end, names, offsets, begins):  # type: ignore[no-untyped-def]
+    """Hashes of host and path, without the path's parameters that do not count and one slash at the end of what is left."""
+    size, last, i = site - start, np.uint8(0), site
+    while i < end:
+        behind = _behind_ignored(text, i, end, names, offsets, begins)
+        if behind == i:
+            last = text[i]
+            size += 1
+            behind += 1
+        i = behind
+    size -= last == _SLASH
+    a, b = np.uint64(size), np.uint64(0)
+    i = start
+    while size > 0:
+        behind = _behind_ignored(text, i, end, names, offsets, begins) if i >= site else i
+        if behind == i:
+            a, b = _high(a, text[i]), _low(b, text[i])
+            size -= 1
+            behind += 1
+        i = behind
+    return a, b
+
+
 @kernel
 def _keys(text, starts, sites, ends, names, name_offsets, begins, high, low):  # type: ignore[no-untyped-def]
     for row in range(len(starts)):
         start, site, end = starts[row], sites[row], ends[row]
         fragment = _until(text, site, end, _HASH)
         query = _until(text, site, fragment, _QUESTION)
-        size, last, i = site - start, np.uint8(0), site
-        while i < query:
-            behind = _behind_ignored(text, i, query, names, name_offsets, begins)
-            if behind == i:
-                last = text[i]
-                size += 1
-                behind += 1
-            i = behind
-        size -= last == _SLASH
-        a, b = np.uint64(size), np.uint64(0)
-        i = start
-        while size > 0:
-            behind = _behind_ignored(text, i, query, names, name_offsets, begins) if i >= site else i
-            if behind == i:
+        if _until(text, site, query, _SEMICOLON) == query:
+            path = query - 1 if query > site and text[query - 1] == _SLASH else query
+            a, b = np.uint64(path - start), np.uint64(0)
+            for i in range(start, path):
                 a, b = _high(a, text[i]), _low(b, text[i])
-                size -= 1
-                behind += 1
-            i = behind
+        else:
+            a, b = _without_ignored(text, start, site, query, names, name_offsets, begins)
         a_sum, b_sum = np.uint64(0), np.uint64(0)  # a sum: their order does not matter
         i = query + 1
         while i < fragment:

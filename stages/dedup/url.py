@@ -76,7 +76,9 @@ class UrlDedup(WithPolicy):
 
 def names_a_page(given: pa.ChunkedArray, urls: Urls) -> Array:
     """What stands for a url that nobody knows is the same in many documents, which have nothing else in common."""
-    dots = np.append(0, np.cumsum(urls.text == ord(".")))
-    slashes = pc.fill_null(pc.match_substring(given, "//"), False).to_numpy()
-    named: Array = slashes | (dots[urls.hosts] > dots[urls.starts])
+    dots = np.append(urls.text == ord("."), False)
+    hosts = np.stack([urls.starts, urls.hosts], 1).ravel()
+    named: Array = np.logical_or.reduceat(dots, hosts)[::2] & (urls.hosts > urls.starts) if len(urls) else np.zeros(0, np.bool_)
+    rest = np.flatnonzero(~named)
+    named[rest] = pc.fill_null(pc.match_substring(given.take(pa.array(rest)), "//"), False).to_numpy()
     return named
