@@ -20,7 +20,7 @@ from kernels.columns import Bytes, Offsets
 from kernels.compiled import kernel
 from kernels.html_compiled import inner
 from kernels.html_foreign import after_svg, formula, math_begins, math_said
-from kernels.html_names import HEAD_BASE, HEAD_HTML, HEAD_JSON, HEAD_LINK, HEAD_META, HEAD_TIME, HEAD_TITLE, TAGS
+from kernels.html_names import HEAD_BASE, HEAD_HTML, HEAD_JSON, HEAD_LINK, HEAD_LIST, HEAD_META, HEAD_TIME, HEAD_TITLE, TAGS
 from kernels.html_tables import (
     AS_IT_STANDS,
     ENDS_TAG_NAME,
@@ -55,6 +55,7 @@ from kernels.html_text import (
     W,
     find_byte,
     put_point,
+    put_power,
     write_text,
 )
 from kernels.html_tree import (
@@ -83,8 +84,8 @@ from kernels.html_tree import (
 
 Array = np.ndarray[Any, Any]
 
-META, LINK, BASE, TIME, SCRIPT, ANNOTATION, HTML, XMP, PLAINTEXT = (
-    np.int64(TAGS.index(name)) for name in ["meta", "link", "base", "time", "script", "annotation", "html", "xmp", "plaintext"]
+META, LINK, BASE, TIME, SCRIPT, ANNOTATION, HTML, XMP, PLAINTEXT, SUP, OL = (
+    np.int64(TAGS.index(name)) for name in ["meta", "link", "base", "time", "script", "annotation", "html", "xmp", "plaintext", "sup", "ol"]
 )
 JSON, TEX, MATH_TEX, DISPLAYED = (
     np.uint64(name_hash(kind)) for kind in (b"application/ld+json", b"application/x-tex", b"math/tex", b"display")
@@ -104,9 +105,7 @@ class Page(NamedTuple):
     element: Array  # int32[blocks]: the innermost element that holds all of it
     linked: Array  # int32[blocks]: characters of it inside <a href>
     characters: Array  # int32[blocks]: code points
-    head_kind: (
-        Bytes  # [heads] HEAD_TITLE and so on, for metadata: data[head_start:head_end] is the text of a title or of JSON-LD, or else a tag
-    )
+    head_kind: Bytes  # [heads] HEAD_TITLE and so on: data[head_start:head_end] is the text of a title or of JSON-LD, or else a tag; a HEAD_LIST for each <ol>
     head_start: Offsets
     head_end: Offsets
 
@@ -177,7 +176,12 @@ def one_token(data, i, n, state, stack, elements, heads, blocks, out, said, flat
         if is_source and media_type(data, said[KIND_FROM], said[KIND_TO], flat) == TEX:
             return math_said(data, after, n, state, stack, out, flat, kinds, references)
         note(state, heads, tag, i, after)
+        if tag == SUP and not state[SKIP] and not state[MATH_AT]:
+            put_power(data, after, n, state, out)
+            text_at(state, stack, state[DEPTH])
         start_tag(state, stack, elements, blocks, out, kinds, tag, value, said)
+        if tag == OL:  # only now is it known whether the list is shown, and so an element
+            note_as(state, heads, HEAD_LIST, i, after)
         if tag == SVG:
             return after if said[CLOSED] else after_svg(data, after, n, said, state, flat, hashes, kinds, words)
         if tag == MATH:

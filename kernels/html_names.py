@@ -74,7 +74,7 @@ INLINE = (
 )
 
 # `Page.head_kind`
-HEAD_TITLE, HEAD_META, HEAD_LINK, HEAD_JSON, HEAD_HTML, HEAD_BASE, HEAD_TIME = range(7)
+HEAD_TITLE, HEAD_META, HEAD_LINK, HEAD_JSON, HEAD_HTML, HEAD_BASE, HEAD_TIME, HEAD_LIST = range(8)
 
 # `Page.bits`
 HIDDEN = 1 << 0  # hidden, aria-hidden="true", display:none, visibility:hidden, a dialog that is not open

@@ -25,6 +25,8 @@ from kernels.html_plain_text import (
     LEAVES,
     NAME,
     PARTS_OF_TABLE,
+    POWER,
+    PRICE,
     RAW,
     SCOPE,
     SCRIPT,
@@ -35,6 +37,7 @@ from kernels.html_plain_text import (
     UNQUOTED,
     UNSEEN,
     WHITE,
+    WRAPPED,
     Open,
     Said,
     Writer,
@@ -103,7 +106,8 @@ class Builder(Writer):
         return begin
 
     def lines(self, raw: bytes) -> str:
-        return raw.decode().replace("\r\n", "\n")
+        text = raw.decode().replace("\r\n", "\n")
+        return text if self.keeps_space() else WRAPPED.sub("", text)
 
     def behind(self, what: bytes, at: int) -> int:
         found = self.data.find(what, at)
@@ -187,7 +191,11 @@ class Builder(Writer):
         }
         if tag in heads and not self.skip:
             self.heads.append((heads[tag], at, after))
+        if tag == "sup" and not self.skip and not self.math:
+            self.power(after)
         self.start_tag(tag, name, said)
+        if tag == "ol" and not self.skip:
+            self.heads.append((names.HEAD_LIST, at, after))
         if tag == "svg":
             return after if said.closed else self.after_svg(after)
         if tag == "math":
@@ -195,6 +203,13 @@ class Builder(Writer):
         elif tag in RAW:
             return self.raw_text(tag, after, said)
         return after
+
+    def power(self, at: int) -> None:
+        block = self.text
+        found = POWER.match(self.data, at)
+        if found and not block.gap and not block.blank() and block.characters[-1] in "0123456789":
+            cents = len(found[1]) == 2 and found[1].isdigit() and PRICE.search("".join(block.characters))
+            self.write(" " if found[2] else "." if cents else "^")
 
     def after_svg(self, at: int) -> int:
         depth, inside_html = 1, 0

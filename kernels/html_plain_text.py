@@ -36,6 +36,10 @@ BLOCK, SPECIAL, ENDS_P, FORMATTING, UNSEEN, BREAKS_OUT, INLINE, HEADINGS, RAW, S
 LEAVES = words_of(names.VOID) | RAW | {"svg"}
 SECTIONS = {"tbody", "thead", "tfoot"}
 PARTS_OF_TABLE = SECTIONS | {"td", "th", "tr", "caption", "colgroup", "col"}
+WIDE = "[\u3000-\u9fff\uff00-\uff7f]"
+WRAPPED = re.compile(f"(?<={WIDE})(?=[ \t\v\f]*[\r\n])[ \t\v\f\r\n]+(?={WIDE})")  # a line's end that is no space
+POWER = re.compile(rb"((?:-|\xe2\x88\x92)?[0-9]+)(</[\s\S]{4}[/&\xe2])?")
+PRICE = re.compile(r"[$£€][0-9,]{1,15}\Z")
 TABLE_SCOPE = {"html", "table", "template"}
 
 
@@ -128,7 +132,7 @@ class Writer:
         block = self.text
         linked = any(element.link for element in self.stack)
         for character in text:
-            if ord(character) in SPACES:
+            if ord(character) in SPACES and not (character == "\xa0" and self.misread_before()):
                 self.space(character)
             elif ord(character) not in DROPPED:
                 for each in block.gap + character:
@@ -138,6 +142,10 @@ class Writer:
                 holders = self.stack[:depth]
                 shared = [a for a, b in zip(block.holders, holders, strict=False) if a is b] if block.holders else holders
                 block.holders = shared
+
+    def misread_before(self) -> bool:
+        last = "" if self.text.gap else "".join(self.text.characters[-1:])
+        return last == "Ã" or "\x80" <= last <= "\x9f"
 
     def space(self, character: str) -> None:
         block = self.text

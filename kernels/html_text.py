@@ -2,7 +2,9 @@
 
 References follow the HTML standard: the longest name that fits, 106 of them also without a semicolon, numbers 128 to 159 as Windows-1252.
 All white space of Unicode is a space; controls, soft hyphens, zero-width spaces and marks of direction are left out (joiners stay: Persian,
-Hindi and emoji need them). No reference is shorter than 5/6 of the UTF-8 it stands for (`&nGt;` is the worst), which bounds the output.
+Hindi and emoji need them). U+0080 to U+009F stay, and a U+00A0 that follows one of them or `Ã`: they are bytes of a misread encoding, and
+without them it could not be read again. A line's end in the source between two letters of Han or kana is nothing, as in browsers. A power
+of a number keeps apart from it: `10<sup>6</sup>` is 10^6, `$9<sup>99</sup>` $9.99. No reference is shorter than 5/6 of the UTF-8 it stands for (`&nGt;` is the worst), which bounds the output.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ W, BEGIN, GAP, BLANK, SHOWN, CHARACTERS, LINKED, LINK_FROM, PRE = range(9)
 # block; SHOWN: one that `text_at` has not heard of; LINKED, LINK_FROM: characters in links that were closed, and where the open one began;
 # PRE: open elements that keep white space.
 GAP_SPACE, GAP_LINE = 1, 2
-BLANK_POINT, LINE_POINT, DOLLAR, AMPERSAND, LESS, SLASH = map(np.int64, (32, 10, 36, 38, 60, 47))
+BLANK_POINT, LINE_POINT, DOLLAR, AMPERSAND, LESS, SLASH, CARET, POINT = map(np.int64, (32, 10, 36, 38, 60, 47, 94, 46))
 NONE, ZERO = np.int64(-1), np.int64(0)
 TAG_OPENS, TAG_CLOSES = np.uint8(60), np.uint8(62)
 
@@ -100,7 +102,7 @@ def numeric_reference(data, i, end, references):
 @inner
 def is_space(point):
     return (
-        9 <= point <= 13 or point == 32 or point == 0x85 or point == 0xA0 or 0x2000 <= point <= 0x200A or 0x2028 <= point <= 0x2029
+        9 <= point <= 13 or point == 32 or point == 0xA0 or 0x2000 <= point <= 0x200A or 0x2028 <= point <= 0x2029
         or point == 0x202F or point == 0x205F or point == 0x3000
     )  # fmt: skip
 
@@ -109,7 +111,7 @@ def is_space(point):
 def is_dropped(point):
     """`DROPPED` of the tables; asked after `is_space`."""
     return (
-        point < 32 or 0x7F <= point < 0xA0 or point == 0xAD or point == 0x200B or 0x200E <= point <= 0x200F or 0x202A <= point <= 0x202E
+        point < 32 or point == 0x7F or point == 0xAD or point == 0x200B or 0x200E <= point <= 0x200F or 0x202A <= point <= 0x202E
         or 0x2060 <= point <= 0x2064 or 0x2066 <= point <= 0x2069 or point == 0xFEFF
     )  # fmt: skip
 
@@ -129,9 +131,18 @@ def put_space(state, out, point):
 
 
 @inner
+def misread_before(state, out):
+    """The last character is `Ã`, or one of U+0080 to U+009F: of UTF-8 that was read as Latin-1, and a U+00A0 behind it is a byte as well."""
+    w = state[W]
+    if state[GAP] or w < state[BEGIN] + 2:
+        return False
+    return (out[w - 2] == 0xC3 and out[w - 1] == 0x83) or (out[w - 2] == 0xC2 and out[w - 1] < 0xA0)
+
+
+@inner
 def put_point(state, out, point):
     """A code point as it is shown."""
-    if is_space(point):
+    if is_space(point) and not (point == 0xA0 and misread_before(state, out)):
         put_space(state, out, point)
         return
     if is_dropped(point):
@@ -166,8 +177,62 @@ def put_point(state, out, point):
 
 
 @inner
+def is_wide(data, i):
+    """A character of three bytes begins at i, and it is U+3000 to U+9FFF or a full-width form (`WIDE` of the plain twin)."""
+    return 0xE3 <= data[i] <= 0xE9 or (data[i] == 0xEF and 0xBC <= data[i + 1] <= 0xBD)
+
+
+@inner
+def is_wrap(data, first, after):
+    """White space between two wide characters that ends a line of the source."""
+    if not (is_wide(data, first - 3) and is_wide(data, after)):
+        return False
+    while first < after and data[first] != 10 and data[first] != 13:
+        first += 1
+    return first < after
+
+
+@inner
+def is_price(state, out):
+    """The number that was written last stands behind $, £ or €: two raised digits are its cents."""
+    i, begin = state[W] - 1, state[BEGIN]
+    while i > begin and state[W] - i < 16 and (48 <= out[i] <= 57 or out[i] == 44):
+        i -= 1
+    return (
+        out[i] == 36
+        or (i > begin and out[i - 1] == 0xC2 and out[i] == 0xA3)
+        or (i > begin + 1 and out[i - 2] == 0xE2 and out[i - 1] == 0x82 and out[i] == 0xAC)
+    )
+
+
+@inner
+def put_power(data, i, n, state, out):
+    """At the text of a <sup>: where it is a number and stands behind one, `^`; a space before the upper part of a fraction, a point before cents."""
+    if state[GAP] or state[BLANK] or not 48 <= out[state[W] - 1] <= 57:
+        return
+    j = i
+    if j < n and data[j] == 45:
+        j += 1
+    elif j + 2 < n and data[j] == 0xE2 and data[j + 1] == 0x88 and data[j + 2] == 0x92:
+        j += 3
+    digits = j
+    while j < n and 48 <= data[j] <= 57:
+        j += 1
+    if j == digits:
+        return
+    over = j + 6  # past </sup>
+    if (
+        over < n and data[j] == 60 and data[j + 1] == 47 and (data[over] == 47 or data[over] == 38 or data[over] == 0xE2)
+    ):  # / &frasl; U+2044
+        put_point(state, out, BLANK_POINT)
+    else:
+        put_point(state, out, POINT if j == i + 2 and digits == i and is_price(state, out) else CARET)
+
+
+@inner
 def write_text(data, i, end, row, state, out, flat, references):
     """Write what stands from i on, up to a tag or to `end`, and return where that was."""
+    begin = i
     while i < end:
         kind = flat[row + data[i]]
         if kind <= BEGINS:
@@ -203,10 +268,12 @@ def write_text(data, i, end, row, state, out, flat, references):
                 put_space(state, out, np.int64(data[i]))
                 i += 1
             else:
-                put_space(state, out, BLANK_POINT)
+                first = i
                 i += 1
                 while i < end and flat[row + data[i]] == SPACE:
                     i += 1
+                if i == end or data[i] < 0xE3 or first - begin < 3 or not is_wrap(data, first, i):
+                    put_space(state, out, BLANK_POINT)
         elif kind == TAG:
             break
         elif kind == REFERENCE:

@@ -44,7 +44,7 @@ def wide_letter(data, i, end):  # type: ignore[no-untyped-def]
 
 @helper
 def word_before(data, i, start):  # type: ignore[no-untyped-def]
-    """The last eight ASCII letters of the word before i, packed in lower case, and where it begins; up to four of ` :.()#` lie between."""
+    """The last eight ASCII letters of the word before i, packed in lower case, and where it begins; up to four of ` :.()#` or `：` lie between."""
     j = i
     while (
         j > start
@@ -52,6 +52,8 @@ def word_before(data, i, start):  # type: ignore[no-untyped-def]
         and (data[j - 1] == 32 or data[j - 1] == 58 or data[j - 1] == 46 or 40 <= data[j - 1] <= 41 or data[j - 1] == 35)
     ):
         j -= 1
+    if j == i and j - 3 >= start and data[j - 1] == 0x9A and data[j - 2] == 0xBC and data[j - 3] == 0xEF:
+        j -= 3
     packed, size = np.uint64(0), 0
     while j > start and size < 8 and letter(data[j - 1]):
         packed |= np.uint64(data[j - 1] | 32) << np.uint64(8 * size)
@@ -184,10 +186,13 @@ def _public4(value):  # type: ignore[no-untyped-def]
 
 @helper
 def _version_word(data, i, start):  # type: ignore[no-untyped-def]
-    """version, ver, v, release, build, firmware, driver, section, chapter (their last eight letters)."""
-    word, _ = word_before(data, i, start)
+    """version (fileversion too), ver, v, release, build, firmware, driver, section, chapter; `=` and quotes may lie between."""
+    j = i
+    while j > start and i - j < 4 and (data[j - 1] == 32 or data[j - 1] == 34 or data[j - 1] == 39 or data[j - 1] == 61):
+        j -= 1
+    word, _ = word_before(data, j, start)
     return (
-        word == np.uint64(0x76657273696F6E) or word == np.uint64(0x766572) or word == np.uint64(0x76) or word == np.uint64(0x72656C65617365)
+        word & np.uint64(0xFFFFFFFFFFFFFF) == np.uint64(0x76657273696F6E) or word == np.uint64(0x766572) or word == np.uint64(0x76) or word == np.uint64(0x72656C65617365)
         or word == np.uint64(0x6275696C64) or word == np.uint64(0x6669726D77617265) or word == np.uint64(0x647269766572)
         or word == np.uint64(0x73656374696F6E) or word == np.uint64(0x63686170746572) or word == np.uint64(0x76657273696F6E73)
     )  # fmt: skip

@@ -30,7 +30,7 @@ def _gap(data, i, end):  # type: ignore[no-untyped-def]
 
 @helper
 def _over_gap(data, i, end):  # type: ignore[no-untyped-def]
-    """Where the next digit is, past one separator, or up to three without dots and slashes; -1 where it is none."""
+    """Where the next digit is, past one separator, up to three without dots and slashes, or ` / `; -1 where it is none."""
     j, count, lone = i, 0, False
     while j < end and count < 3:
         size = _gap(data, j, end)
@@ -39,6 +39,7 @@ def _over_gap(data, i, end):  # type: ignore[no-untyped-def]
         lone |= 46 <= data[j] <= 47
         j += size
         count += 1
+    lone &= not (count == 3 and data[i] == 32 and data[i + 1] == 47 and data[i + 2] == 32)
     return j if count and (count == 1 or not lone) and j < end and digit(data[j]) else -1
 
 
@@ -206,7 +207,7 @@ def after_cue(data, i, start, end):  # type: ignore[no-untyped-def]
     word, before = word_before(data, i, start)
     if word == np.uint64(0x6E6F) or word == np.uint64(0x6E72) or word == np.uint64(0x6E756D626572):  # no, nr, number
         word, before = word_before(data, before, start)
-    if not _cue(word):
+    if not _cue(word) and not (word == 0 and _cue_of_another_script(data, before, start)):
         return -1
     total, stop, groups, first, last, longest_of_others = 0, -1, 0, 0, 0, 0
     j = i
@@ -227,6 +228,28 @@ def after_cue(data, i, start, end):  # type: ignore[no-untyped-def]
             stop = j
         j = _over_gap(data, j, end)
     return stop
+
+
+@helper
+def _cue_of_another_script(data, i, start):  # type: ignore[no-untyped-def]
+    """A word that ends at i: 電話 电话 手机 手機 携帯 传真 傳真 전화, Тел тел ТЕЛ моб as words of their own, телефон факс by their last letters."""
+    if i - 6 < start or data[i - 1] < 0x80:
+        return False
+    packed = np.uint64(0)
+    for j in range(i - 6, i):
+        packed = packed << np.uint64(8) | np.uint64(data[j])
+    if packed == np.uint64(0xD184D0BED0BD):
+        return i - 8 >= start and data[i - 8] == 0xD0 and data[i - 7] == 0xB5
+    if packed == np.uint64(0xD0B0D0BAD181):
+        return i - 8 >= start and data[i - 8] == 0xD1 and data[i - 7] == 0x84
+    short = packed == np.uint64(0xD182D0B5D0BB) or packed == np.uint64(0xD0A2D0B5D0BB) or packed == np.uint64(0xD0A2D095D09B)
+    if short or packed == np.uint64(0xD0BCD0BED0B1):
+        return i - 6 == start or data[i - 7] < 0x80
+    return (
+        packed == np.uint64(0xE99BBBE8A9B1) or packed == np.uint64(0xE794B5E8AF9D) or packed == np.uint64(0xE6898BE69CBA)
+        or packed == np.uint64(0xE6898BE6A99F) or packed == np.uint64(0xE690BAE5B8AF) or packed == np.uint64(0xE4BCA0E79C9F)
+        or packed == np.uint64(0xE582B3E79C9F) or packed == np.uint64(0xECA084ED9994)
+    )  # fmt: skip
 
 
 @helper

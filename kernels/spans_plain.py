@@ -16,6 +16,7 @@ CUES = {
     b"tel", b"phone", b"elephone", b"fax", b"mobile", b"mob", b"cell", b"call", b"whatsapp", b"ph", b"telefon", b"telefono", b"fono",
     b"handy", b"gsm", b"tlf",
 }  # fmt: skip
+CUE_OF_ANOTHER_SCRIPT = re.compile(r"(?:電話|电话|手机|手機|携帯|传真|傳真|전화|ефон|факс|(?<![\x80-\U0010ffff])(?:[Тт]ел|ТЕЛ|моб))\Z")
 # IANA special-purpose registries, February 2025, and multicast.
 RESERVED = [
     ipaddress.ip_network(net)
@@ -41,7 +42,7 @@ RESERVED = [
     ]
 ]
 SEPARATOR = rb"(?:[ ()-]|\xc2\xa0|\xe2\x80[\x90-\x93])"
-GAP = re.compile(rb"(?:[./]|" + SEPARATOR + rb"{1,3})(?=\d)")
+GAP = re.compile(rb"(?: / |[./]|" + SEPARATOR + rb"{1,3})(?=\d)")
 NOT_BEFORE = rb"(?<![A-Za-z0-9+,\-./_=#$&%])"
 NOT_AFTER = rb"(?:(?=[xX]\d)|(?![A-Za-z0-9_%@])(?![-./,:][A-Za-z0-9]))"
 KEYS = {
@@ -101,7 +102,7 @@ def _at(text: bytes, i: int, free: int, wanted: tuple[str, ...]) -> Span | None:
 
 
 def word_before(text: bytes, i: int) -> tuple[bytes, int]:
-    fill = re.search(rb"[ :.()#]{0,4}\Z", text[max(i - 4, 0) : i])
+    fill = re.search(rb"\xef\xbc\x9a\Z|[ :.()#]{0,4}\Z", text[max(i - 4, 0) : i])
     end = i - len(fill[0]) if fill else i
     word = re.search(rb"[A-Za-z]{0,8}\Z", text[max(end - 8, 0) : end])
     return (word[0].lower(), end - len(word[0])) if word else (b"", end)
@@ -141,9 +142,15 @@ def _email(text: bytes, at: int, free: int = 0) -> Span | None:
 def _ip4(text: bytes, i: int) -> Span | None:
     end = rb"(?![A-Za-z0-9_])(?![.-][A-Za-z0-9])"
     found = re.compile(rb"(?<![.\-_A-Za-z0-9])\d{1,3}(?:\.\d{1,3}){3}" + end).match(text, i)
-    if not found or sum(map(len, found[0].split(b"."))) < 7 or word_before(text, i)[0] in VERSIONS:
+    if not found or sum(map(len, found[0].split(b"."))) < 7 or _is_version(text, i):
         return None
     return (i, found.end(), "ip") if _public(found[0]) else None
+
+
+def _is_version(text: bytes, i: int) -> bool:
+    between = re.search(rb"[ \"'=]{0,4}\Z", text[max(i - 4, 0) : i])
+    word = word_before(text, i - len(between[0]) if between else i)[0]
+    return word in VERSIONS or word.endswith(b"version")
 
 
 def _ip6(text: bytes, colon: int, free: int) -> Span | None:
@@ -284,7 +291,8 @@ def _after_cue(text: bytes, i: int) -> int:
     if word in (b"no", b"nr", b"number"):
         word, before = word_before(text, before)
     sizes, stop = [], 0
-    for a, b in _groups(text, i) if word in CUES else []:
+    cued = word in CUES or (not word and CUE_OF_ANOTHER_SCRIPT.search(text[max(before - 16, 0) : before].decode("utf-8", "ignore")))
+    for a, b in _groups(text, i) if cued else []:
         sizes.append(b - a)
         if sum(sizes) > 12:
             break

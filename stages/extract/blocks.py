@@ -17,7 +17,7 @@ from kernels.block_text import CHARACTERS, FROM_JSON, FROM_META, FROM_TITLE, IN_
 from kernels.html import Page, segment
 from kernels.html_names import HEAD_JSON, HEAD_TITLE, TAGS
 from stages.extract.metadata import Head, long_text, main_thing, read_head
-from stages.extract.render import Form, render
+from stages.extract.render import Form, numbered, render
 from stages.read.charset import charset_of, decoded
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -115,7 +115,7 @@ def main_text(seen: Seen, model: BlockModel, form: Form) -> str:
         said = said_in_head(seen.head)
         if said and len(said) > characters:
             return said
-    return render(seen.page, kept, form)
+    return render(seen.page, kept, form, numbered(seen.data, seen.page))
 
 
 def said_in_head(head: Head) -> str | None:
@@ -145,7 +145,7 @@ def headings_of(seen: Seen) -> set[str]:
 
 
 def visible_text(seen: Seen) -> str:
-    return render(seen.page, np.ones(len(seen.page.element), np.bool_), "text")
+    return render(seen.page, np.ones(len(seen.page.element), np.bool_), "text", numbered(seen.data, seen.page))
 
 
 def shipped_model() -> BlockModel:

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from kernels.block_features import KNOWN
-from kernels.html_names import HEAD_BASE, HEAD_HTML, HEAD_JSON, HEAD_LINK, HEAD_META, HEAD_TIME, HEAD_TITLE
+from kernels.html_names import HEAD_BASE, HEAD_HTML, HEAD_JSON, HEAD_LINK, HEAD_LIST, HEAD_META, HEAD_TIME, HEAD_TITLE
 
 TAG_BYTES, JSON_BYTES = 16 << 10, 256 << 10  # of one span; longer tags are cut, longer JSON is not read
 MOST_TAGS, MOST_JSON, MOST_THINGS = 400, 8, 2000
@@ -39,8 +39,17 @@ AUTHORS = (
     "dcterms.creator",
     "parsely-author",
     "sailthru.author",
-    "twitter:data1",
 )
+# What twitter:label1 and label2 call the author whose name is in data1 or data2, where they do not say a price or how long it takes to read.
+WRITTEN_BY = (
+    "written by", "author", "by", "posted by", "verfasst von", "geschrieben von", "autor", "autora", "écrit par", "auteur", "escrito por",
+    "publicado por", "scritto da", "autore", "geschreven door", "napisane przez", "napisał", "napísal", "napsal", "skriven av",
+    "skrevet af", "skrevet av", "kirjoittanut", "írta", "szerző", "scris de", "написано автором", "автор", "yazan", "yazar", "كتب بواسطة",
+    "נכתב על ידי", "執筆者", "投稿者", "作者", "글쓴이", "ditulis oleh", "được viết bởi",
+)  # fmt: skip
+ONE_TAG_EACH = ("citation_author", "dc.creator", "dcterms.creator")  # papers name each of their authors in a tag of its own
+MOST_AUTHORS = 50
+NOBODY = ("undefined", "null", "none", "nan", "unknown", "n/a")
 DATES = (
     "article:published_time", "og:article:published_time", "datepublished", "article:published", "date", "dc.date.issued", "dc.date", "dcterms.created",
     "dcterms.date", "citation_publication_date", "citation_date", "publish-date", "publishdate", "pubdate", "parsely-pub-date", "sailthru.date",
@@ -70,6 +79,7 @@ class Head:
     """The head of one page, read once: meta tags by name, other elements, JSON-LD as bytes."""
 
     meta: dict[str, str] = field(default_factory=dict)
+    authors: dict[str, list[str]] = field(default_factory=dict)  # of the tags in ONE_TAG_EACH
     title: str | None = None
     language: str | None = None
     canonical: str | None = None
@@ -94,6 +104,8 @@ def read_head(data: bytes | memoryview, kinds: list[int], starts: list[int], end
     head = Head()
     tags = 0
     for kind, start, end in zip(kinds, starts, ends, strict=True):
+        if kind == HEAD_LIST:  # of the text, not of what the page says of itself
+            continue
         if kind == HEAD_JSON:
             if len(head.json) < MOST_JSON and end - start <= JSON_BYTES:
                 script = bytes(data[start:end])
@@ -145,6 +157,8 @@ def read_meta(head: Head, tag: bytes, start: int) -> None:
         if not name:
             continue
         head.meta.setdefault(name, content)
+        if name in ONE_TAG_EACH and (name not in head.authors or len(head.authors[name]) < MOST_AUTHORS):
+            head.authors.setdefault(name, []).append(content)
         if name.endswith(("description", ":title", "headline")):
             head.hints.append((start + content_at[0], start + content_at[1]))
         if name == "og:type":
@@ -179,7 +193,12 @@ def metadata(head: Head, url: str | None, headings: Container[str] = ()) -> Meta
     )  # fmt: skip
     return Metadata(
         title=without_site(title, head.meta.get("og:site_name"), headings),
-        author=first(names_in(thing.get("author")), *(person(head.meta.get(name)) for name in AUTHORS), names_in(thing.get("creator"))),
+        author=first(
+            names_in(found_by_id(head, thing.get("author"))),
+            *(all_of(head.authors[name]) if name in head.authors else person(head.meta.get(name)) for name in AUTHORS),
+            labelled_author(head),
+            names_in(found_by_id(head, thing.get("creator"))),
+        ),
         date=first(
             dated(thing.get("datePublished")),
             *(dated(head.meta.get(name)) for name in DATES),
@@ -253,6 +272,29 @@ def types_of(thing: dict[str, Any]) -> list[str]:
     return [name.rsplit("/", 1)[-1].lower() for name in (said if isinstance(said, list) else [said]) if isinstance(name, str)]
 
 
+def found_by_id(head: Head, value: Any) -> Any:
+    """An author, or several, of whom the thing says only the `@id`: those that another thing on the page describes."""
+    values = value[:20] if isinstance(value, list) else [value]
+    if not any(is_reference(one) for one in values):
+        return value
+    known: dict[str, dict[str, Any]] = {}
+    for script in head.json:
+        for thing in things(script):
+            if isinstance(thing.get("@id"), str) and "name" in thing:
+                known.setdefault(thing["@id"], thing)
+    return [known.get(one["@id"], one) if is_reference(one) else one for one in values]
+
+
+def is_reference(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("@id"), str) and "name" not in value
+
+
+def all_of(names: list[str]) -> str | None:
+    """Names of a paper's authors; "Last, First" among them are parted by semicolons."""
+    people = [name for name in dict.fromkeys(names) if person(name)]
+    return tidy(("; " if any("," in name for name in people) else ", ").join(people))
+
+
 def names_in(value: Any) -> str | None:
     """Names of people: a text, a thing with a name, or a list of those."""
     if isinstance(value, list):
@@ -264,9 +306,18 @@ def names_in(value: Any) -> str | None:
     return person(text_in(value))
 
 
+def labelled_author(head: Head) -> str | None:
+    for number in "12":
+        if (head.meta.get(f"twitter:label{number}") or "").casefold().rstrip(" :：") in WRITTEN_BY:
+            return person(head.meta.get(f"twitter:data{number}"))
+    return None
+
+
 def person(value: str | None) -> str | None:
-    """A name is no address of a profile."""
-    return value if value and not value.lower().startswith(("http://", "https://", "//", "@")) and len(value) <= 200 else None
+    """A name is no address of a profile and no number of one, nor what a program writes that had none."""
+    if not value or len(value) > 200 or value.lower().startswith(("http://", "https://", "//", "@")):
+        return None
+    return value if value.lower() not in NOBODY and any(map(str.isalpha, value)) else None
 
 
 def dated(value: Any) -> str | None:

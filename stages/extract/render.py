@@ -7,12 +7,13 @@ and tables; characters that mean something there (`*`, `_`) are left as they are
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from kernels.html import Page
-from kernels.html_names import TAGS
+from kernels.html_names import HEAD_LIST, TAGS
 
 Form = Literal["text", "markdown"]
 
@@ -23,6 +24,9 @@ HEADINGS = {TAGS.index(f"h{level}"): level for level in range(1, 7)}
 PREFORMATTED = frozenset(TAGS.index(name) for name in ["pre", "listing", "xmp", "plaintext"])
 SHAPING = frozenset([LI, TR, TD, TH, TABLE, DT, DD, BLOCKQUOTE, *HEADINGS, *PREFORMATTED])
 DEEPEST_LIST = DEEPEST_QUOTE = 16  # lists and quotes that lie deeper are shown as deep as this
+LONGEST_TAG = 4096
+ATTRIBUTE_START = re.compile(rb"(?i)[\s\"'/]start\s{0,9}=\s{0,9}[\"']?\s{0,9}([-+]?\d{1,9})(?!\d)")
+ATTRIBUTE_REVERSED = re.compile(rb"(?i)[\s\"'/]reversed[\s=>/]")
 BACKTICKS = re.compile("`{3,}")
 
 
@@ -39,6 +43,13 @@ class Place(NamedTuple):
     term: int = 0  # DT, DD, 0
 
 
+class Numbers(NamedTuple):
+    """How the items of a list are numbered."""
+
+    first: int = 1
+    step: int = 1
+
+
 class Unit(NamedTuple):
     """Blocks that are one thing: a paragraph, a heading, all of a code block, a table."""
 
@@ -46,11 +57,28 @@ class Unit(NamedTuple):
     place: Place
 
 
-def render(page: Page, chosen: np.ndarray[Any, np.dtype[np.bool_]], form: Form) -> str:
-    """The text of the chosen blocks."""
+def render(page: Page, chosen: np.ndarray[Any, np.dtype[np.bool_]], form: Form, numbers: Mapping[int, Numbers] | None = None) -> str:
+    """The text of the chosen blocks; `numbers` of lists that do not count from 1."""
     units = _units(page, np.flatnonzero(chosen).tolist(), form)
-    marked = _marked_items(page, units)
+    marked = _marked_items(page, units, numbers or {})
     return _joined(units, marked, form)
+
+
+def numbered(data: bytes, page: Page) -> dict[int, Numbers]:
+    """Of the <ol> that say `start` or `reversed`: what their items are called. `data` is the page's source."""
+    numbers: dict[int, Numbers] = {}
+    tags = np.flatnonzero(page.head_kind == HEAD_LIST)
+    if not len(tags):
+        return numbers
+    lists = np.flatnonzero(page.tag == OL)
+    items = np.bincount(page.parent[page.tag == LI], minlength=len(page.tag))
+    for tag, element in zip(tags.tolist(), lists.tolist(), strict=True):
+        source = data[page.head_start[tag] : min(page.head_end[tag], page.head_start[tag] + LONGEST_TAG)]
+        first, reverse = ATTRIBUTE_START.search(source), ATTRIBUTE_REVERSED.search(source)
+        if first or reverse:
+            unsaid = int(items[element]) if reverse else 1
+            numbers[element] = Numbers(int(first[1]) if first else unsaid, -1 if reverse else 1)
+    return numbers
 
 
 def _units(page: Page, blocks: list[int], form: Form) -> list[Unit]:
@@ -96,6 +124,8 @@ def _places(page: Page, elements: set[int]) -> dict[int, Place]:
 def _inside(place: Place, tag: int, element: int) -> Place:
     """In an element whose tag is one of SHAPING."""
     if tag == LI:
+        if place.code >= 0:  # lines of code, whose numbers are none of it
+            return place
         return place._replace(items=(*place.items[: DEEPEST_LIST - 1], element), term=0)
     if tag == TR:
         return place._replace(row=element, cell=-1)
@@ -141,19 +171,21 @@ def _table(texts: dict[int, dict[int, str]], rows: dict[int, list[int]], form: F
     return "\n".join([bars[0], "|" + " --- |" * len(lines[0]), *bars[1:]])
 
 
-def _marked_items(page: Page, units: list[Unit]) -> dict[int, str]:
+def _marked_items(page: Page, units: list[Unit], called: Mapping[int, Numbers]) -> dict[int, str]:
     """The marker of each list item. One that holds a heading is a card rather than an item, and has none."""
     cards = {item for unit in units if unit.place.heading for item in unit.place.items}
     items = {item for unit in units for item in unit.place.items} - cards
     if not items:
         return {}
     markers: dict[int, str] = {}
-    numbers: dict[int, int] = {}
+    next_of: dict[int, int] = {}
     for item in np.flatnonzero(page.tag == LI).tolist():
         parent = int(page.parent[item])
-        numbers[parent] = numbers.get(parent, 0) + 1
+        first, step = called.get(parent, Numbers())
+        number = next_of.get(parent, first)
+        next_of[parent] = number + step
         if item in items:
-            markers[item] = f"{numbers[parent]}. " if page.tag[parent] == OL else "- "
+            markers[item] = f"{number}. " if page.tag[parent] == OL else "- "
     return markers
 
 

@@ -56,13 +56,15 @@ class RuleByLanguage(Rule):
         own = {name: getattr(self, name) for name in self.fields()}
         table: dict[str | None, dict[str, float]] = {}
         for language, values in found.items():
+            if not isinstance(language, str):
+                raise ValueError(f"{path}: {language} is not the name of a language (quote `no`, which YAML reads as false)")
             if not isinstance(values, dict):
                 raise ValueError(f"{path}: {language}: expected fields of {self.recipe_name()} and their values, found {values!r}")
             try:
                 stage = type(self)(**{**own, **values})
             except ValueError as error:
                 raise ValueError(f"{path}: {language}: {error}") from None
-            table[str(language)] = {name: _number(getattr(stage, name)) for name in own}
+            table[language] = {name: _number(getattr(stage, name)) for name in own}
         return table
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from kernels import character_counts as c
 from kernels import line_shape as l
@@ -147,6 +147,18 @@ class TextSignals(Annotate):
                 raise ValueError(f"no signal {name!r}" + (f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(SIGNALS)}"))
         return only
 
+    @model_validator(mode="after")
+    def _knows_stop_words(self) -> TextSignals:
+        try:
+            known = stop_words_of(self.stop_words_file)
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise ValueError(f"stop_words_file: {self.stop_words_file} cannot be read ({error})") from error
+        if number_of(self.language, list(known)) == len(known):
+            raise ValueError(
+                f"language: no stop words for {self.language!r}, so that every text would have none; there are {', '.join(known)}"
+            )
+        return self
+
     def prepare(self) -> None:
         """Compile."""
         self.annotate(pa.record_batch({"text": pa.array(["A word. Another word."])}))
@@ -193,11 +205,13 @@ def stop_words_of(path: str | None) -> dict[str, list[str]]:
 @lru_cache(4)
 def _read_stop_words(path: str, _changed: int, _size: int) -> dict[str, tuple[str, ...]]:
     found = yaml.safe_load(Path(path).read_text("utf-8"))
+    if isinstance(found, dict) and not all(isinstance(language, str) for language in found):
+        raise ValueError(f"{path}: languages are named by text (quote `no`, which YAML reads as false)")
     if not isinstance(found, dict) or not all(
         isinstance(words, list) and all(isinstance(word, str) for word in words) for words in found.values()
     ):
         raise ValueError(f"{path}: stop words are a list of words for each language, as in `de: [der, die, und]`")
-    return {**STOP_WORDS, **{str(language): tuple(words) for language, words in found.items()}}
+    return {**STOP_WORDS, **{language: tuple(words) for language, words in found.items()}}
 
 
 def table_of(path: str | None) -> Array:

@@ -87,7 +87,8 @@ start = st.builds(
 )
 end = st.builds("</{}{}>".format, NAMES, st.sampled_from(["", "", " ", "/", " x=1"]))
 words = st.sampled_from(
-    ["word", " ", "  ", "\n", "\r\n", "\r", "\t", "a b", "\u00a0", "\u3000", "\u200b", "\u00ad", "\x00", "\x85", "\x0b", "é", "😀", "&",
+    ["1", "10<sup>", "$2<sup>99", "12</sup>/", "\u2212", "-3</SUP>&frasl;", "€1,0", "£", "語", "日\n 本", "ー\r", "！", "Ã", "\x80", "\x9f&nbsp;",
+     "word", " ", "  ", "\n", "\r\n", "\r", "\t", "a b", "\u00a0", "\u3000", "\u200b", "\u00ad", "\x00", "\x85", "\x0b", "é", "😀", "&",
     "&amp;", "&amp", "&notit;",
      "&nGt;", "&bne", "&bne;", "&#x80;", "&#0;", "&#55296", "&#1114112;", "&#", "&#x", "&#9;", "&#13;", "&#160;", "&shy;", "&unknown;",
      "&ThickSpace;",
@@ -279,6 +280,34 @@ def test_tags_of_metadata_are_found():
     kinds = [names.HEAD_HTML, names.HEAD_TITLE, names.HEAD_META, names.HEAD_LINK, names.HEAD_BASE, names.HEAD_TIME, names.HEAD_JSON]
     assert page.head_kind.tolist() == kinds
     assert page_of("<svg><title>a</title></svg><template><title>b</title></template>").head_kind.size == 0
+
+
+def test_each_list_with_numbers_has_its_tag():
+    source = "<p><span class=katex-html><ol start=3><li>a</span><ol class=x START=4></ol><template><ol></ol></template><ul><li><ol>"
+    page = page_of(source)
+    lists = np.flatnonzero(page.head_kind == names.HEAD_LIST)
+    assert [source[page.head_start[k] : page.head_end[k]] for k in lists][-2:] == ["<ol class=x START=4>", "<ol>"]
+    assert len(lists) == np.count_nonzero(page.tag == TAGS.index("ol"))
+
+
+def test_bytes_of_a_misread_encoding_stay_as_they_are():
+    assert shown("<p>we\u00e2\x80\x99re d\u00c3\u00a0 l\u00c3&nbsp; don\x92t wait\x85") == [
+        "we\u00e2\x80\x99re d\u00c3\u00a0 l\u00c3\u00a0 don\x92t wait\x85"
+    ]
+    assert shown("<p>caf\u00e9\u00a0! \u00c3\u00a0\u00a0x \x7f\u00ad") == ["caf\u00e9 ! \u00c3\u00a0 x"]
+
+
+def test_a_line_of_the_source_that_ends_between_han_or_kana_is_no_space():
+    assert shown("<p>日本\r\n  語。\n「か\nな」\nabc\n語 語\u3000\n語 한\n국 é\né") == ["日本語。「かな」 abc 語 語 語 한 국 é é"]
+    assert shown("<p>\n語\n<b>語</b>\n語\n</p><pre>語\n語</pre>") == ["語 語 語", "語\n語"]
+
+
+def test_raised_numbers_do_not_run_into_the_number_before_them():
+    assert shown(
+        "<p>10<sup>15</sup> 10<sup>-3</sup> 10<sup>−6</sup> 1<sup>st</sup> m<sup>2</sup> 7 <sup>8</sup>, 68<sup class=a>2</sup>"
+    ) == ["10^15 10^-3 10^−6 1st m2 7 8, 68^2"]
+    assert shown("<p>5<sup>1</sup>/<sub>2</sub> 1<sup>1</sup>&frasl;<sub>4</sub> <sup>1</sup>/<sub>2</sub>") == ["5 1/2 1 1⁄4 1/2"]
+    assert shown("<p>$1,549<sup>00</sup> £9<sup>99</sup> €9<sup>9</sup> ガ9<sup>99</sup> $") == ["$1,549.00 £9.99 €9^9 ガ9^99 $"]
 
 
 def test_a_reference_is_never_shorter_than_five_sixths_of_its_text():

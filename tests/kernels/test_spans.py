@@ -32,7 +32,7 @@ FOUND = {
     "ip": ["93.184.216.34", "100.128.10.1", "2600:1f18:2551:8900:abcd::1", "2a00:1450:4001:81b:0:0:0:200e"],
     "phone": [
         "+44 (0)20 7946 0958", "+1-212-555-0123", "(212) 555-0123", "212-555-0123", "1-800-555-0199", "01 23 45 67 89", "(030) 123 4567",
-        "+(65) 3158 0269", "(495) 123-45-67", "+49 30 123456",
+        "+(65) 3158 0269", "(495) 123-45-67", "+49 30 123456", "+49 (0) 30 / 123 456 78",
     ],
     "card": CARDS, "iban": IBANS, "key": KEYS,
 }  # fmt: skip
@@ -65,6 +65,14 @@ def test_near_misses_stay(text):
 
 def test_context_decides():
     assert found_in("Phone no.: 7946 0958") == [("7946 0958", "phone")] and found_in("order 7946 0958") == []
+    assert found_in("Tel. 030 / 123 45 67") == [("030 / 123 45 67", "phone")] and found_in("1920 / 1080 / 30") == []
+    for cue in ("TEL：", "Tel:", "電話：", "电话: ", "手机", "携帯：", "传真：", "전화: ", "Тел.: ", "тел. ", "Телефон: ", "факс "):
+        assert found_in(f"联系 {cue}03-1234-5678") == [("03-1234-5678", "phone")], cue
+    for word in ("отель ", "хотел ", "фон ", "话", "：", "手：", "价格："):
+        assert found_in(f"联系 {word}03-1234-5678") == [], word
+    for name in ("Version=", 'version = "', "FileVersion: ", "fileVersion('", "v "):
+        assert found_in(f"{name}12.10.100.12") == [], name
+    assert found_in('host = "93.184.216.34"') == [("93.184.216.34", "ip")]
     assert found_in("mailto:ann@a.org?x=1") == [("ann@a.org", "email")]
     assert found_in("邮箱ann@a.org欢迎") == [("ann@a.org", "email")]
     assert found_in("a@b.org-c@d.org") == [("a@b.org", "email"), ("c@d.org", "email")]
@@ -76,7 +84,7 @@ def test_context_decides():
 
 pieces = st.sampled_from(
     [text for texts in FOUND.values() for text in texts] + NEAR
-    + [*"@:+(_-AGJ0123456789./ )#\n", "a", "b", "@", "x1", "é", "中", "ж", " ", "–", "tel ", "no. ", "call", "version ", "git", "sk-", "::", "xn--"]
+    + [*"@:+(_-AGJ0123456789./ )#\n", "a", "b", "@", "x1", "é", "中", "ж", " ", "–", "tel ", "no. ", "call", "version ", "git", "sk-", "::", "xn--", " / ", "：", "电话", "тел", "ефон", "факс", "=", '"', "fileversion"]
 )  # fmt: skip
 texts = st.lists(pieces, max_size=8).map("".join)
 sentences = st.lists(st.sampled_from(sorted(FOUND)).flatmap(lambda kind: st.sampled_from(FOUND[kind])), max_size=4).map(" ".join)

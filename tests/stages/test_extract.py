@@ -13,6 +13,7 @@ from stages.documents import Collector
 from stages.extract import Extract, Extracted, extract
 from stages.extract.engine import absolute, trafilatura
 from stages.extract.nesting import nests_deeper
+from stages.text.repair import Repair
 
 BODY = "<p>" + "The mill grinds slowly but it grinds exceedingly fine. " * 5 + "</p>"
 PAGE = f"""<!doctype html><html lang="en-GB"><head><title> A  mill </title><meta name="author" content="Ann Miller">
@@ -145,3 +146,36 @@ def test_trafilatura():
     page = extract(PAGE, "http://a.org/x", engine="trafilatura")
     assert "exceedingly fine" in page.text and "Home" not in page.text and page.title == "A mill"
     assert extract(PAGE, "http://a.org/x", engine="trafilatura") == page, "earlier pages are not remembered"
+
+
+@pytest.mark.parametrize(
+    ("head", "author"),
+    [
+        ("<meta name=twitter:label1 content='Est. reading time'><meta name=twitter:data1 content='34 minutes'>", None),
+        ("<meta name=twitter:label1 content='Written by'><meta name=twitter:data1 content='Ann Miller'>", "Ann Miller"),
+        ("<meta name=twitter:label2 content='Verfasst von:'><meta name=twitter:data2 content='Ann Miller'>", "Ann Miller"),
+        ("<meta name=twitter:data1 content='$12'>", None),
+        ("<meta name=author content=undefined><meta name=dc.creator content='Ann Miller'>", "Ann Miller"),
+        ("<meta name=author content=262588213843476>", None),
+        ("<meta name=citation_author content='Ann Miller'><meta name=citation_author content='Bo Stone'>", "Ann Miller, Bo Stone"),
+        ("<meta name=DC.creator content='Miller, Ann'><meta name=DC.creator content='Stone, Bo'>", "Miller, Ann; Stone, Bo"),
+        (
+            '<script type="application/ld+json">{"@graph": [{"@type": "Article", "author": {"@id": "#ann"}}, {"@type": "Person", "@id": "#ann"},'
+            '{"@type": "Person", "@id": "#ann", "name": "Ann Miller"}]}</script><meta name=author content=mill-admin>',
+            "Ann Miller",
+        ),
+        (
+            '<script type="application/ld+json">{"@type": "Article", "author": [{"@id": "#a"}, {"name": "Bo Stone"}]}</script>',
+            "Bo Stone",
+        ),
+        ("<meta name=author content='宮沢賢治'>", "宮沢賢治"),
+    ],
+)
+def test_an_author_is_a_name(head, author):
+    assert extract(f"<head>{head}</head><p>A mill that turns.".encode()).author == author
+
+
+def test_what_repair_needs_comes_through_extraction():
+    page = "<p>" + "When youâ\x80\x99re opening a mill, the stone of voilÃ\xa0 matters. " * 9
+    text = pa.record_batch({"text": pa.array([extract(page).text])})
+    assert Repair().rewrite(text).batch["text"].to_pylist() == [("When you’re opening a mill, the stone of voilà matters. " * 9).strip()]

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.html import segment
-from stages.extract.render import render
+from stages.extract.render import numbered, render
 
 
 def rendered(source, form, without=()):
     page = segment(np.frombuffer(source.encode(), np.uint8))
     texts = [page.text[a:b].tobytes().decode() for a, b in zip(page.start[:-1], page.start[1:], strict=True)]
-    return render(page, np.array([text not in without for text in texts], np.bool_), form)
+    return render(page, np.array([text not in without for text in texts], np.bool_), form, numbered(source.encode(), page))
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,11 @@ def rendered(source, form, without=()):
         ("<h2>A<br>b</h2><p>c<p>d<br>e", "A\nb\n\nc\n\nd\ne", "## A b\n\nc\n\nd\ne"),
         ("<ul><li>a<li>b<ul><li>c</ul><li>d</ul>e", "- a\n- b\n  - c\n- d\n\ne", "- a\n- b\n  - c\n- d\n\ne"),
         ("<ol><li>a<li>b<p>c</ol>", "1. a\n2. b\n   c", "1. a\n2. b\n   c"),
+        ("<ol><li>a</ol><p>b</p><ol class=x START='2'><li>c<li>d</ol>", "1. a\n\nb\n\n2. c\n3. d", "1. a\n\nb\n\n2. c\n3. d"),
+        ("<ol start=9><li>a<br>b<li>c</ol>", "9. a\n   b\n10. c", "9. a\n   b\n10. c"),
+        ("<ol reversed><li>a<li hidden>b<li>c<ol><li>d</ol></ol>", "3. a\n2. b\n1. c\n   1. d", "3. a\n2. b\n1. c\n   1. d"),
+        ("<ol data-start=7 start=x><li>a</ol><ol start=99999999999><li>b</ol>", "1. a\n1. b", "1. a\n1. b"),
+        ("<pre><ol start=4><li>a<li>  b</ol></pre>", "a\n  b", "```\na\n  b\n```"),
         ("<ul><li><h3>a</h3><p>b<li><h3>c</h3></ul>", "a\n\nb\n\nc", "### a\n\nb\n\n### c"),
         ("<blockquote><p>a<p>b</blockquote>c", "a\n\nb\n\nc", "> a\n>\n> b\n\nc"),
         ("<pre>a\n  b</pre>c", "a\n  b\n\nc", "```\na\n  b\n```\n\nc"),
@@ -102,3 +107,8 @@ def test_every_chosen_block_is_there_in_order(pieces, form, random):
         if word[0] == "w"
     ]
     assert [word for word in render(page, chosen, form).split() if word[0] == "w"] == expected
+
+
+def test_many_lists_that_count_down_are_counted_once():
+    source = "<ol reversed><li>a<li>b</ol>" * 3000
+    assert rendered(source, "text").split() == ["2.", "a", "1.", "b"] * 3000

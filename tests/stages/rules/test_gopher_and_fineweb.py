@@ -104,6 +104,7 @@ def test_thresholds_by_language(tmp_path):
         ("de: 3", "expected fields"),
         ("- a", "expected a table"),
         ("de: {min_words: many}", "min_words"),
+        ("no: {min_words: 3}", "quote `no`"),
     ],
 )
 def test_a_wrong_table_says_what_is_wrong(tmp_path, content, message):

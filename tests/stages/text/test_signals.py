@@ -106,6 +106,22 @@ def test_stop_words_go_by_language(tmp_path):
     assert own.annotate(batch)["stop_words"].to_pylist() == [3, 3, 0, 0, 2]
 
 
+def test_stop_words_that_nobody_would_find_are_refused(tmp_path):
+    words = tmp_path / "words.yaml"
+    for content, message in [("no: [og, det]", "quote `no`"), ("de: og", "list of words"), ("a: [", "cannot be read")]:
+        words.write_text(content, "utf-8")
+        with pytest.raises(ValidationError, match=message):
+            TextSignals(stop_words_file=str(words))
+    with pytest.raises(ValidationError, match="No such file"):
+        TextSignals(stop_words_file=str(tmp_path / "absent.yaml"))
+    with pytest.raises(ValidationError, match=r"no stop words for 'english'.*there are en, "):
+        TextSignals(language="english")
+    words.write_text("'no': [xyz]\nyo: [ati, ni]\n", "utf-8")
+    batch = pa.record_batch({"text": ["xyz ati ni"] * 2, "language": ["no", None]})
+    own = TextSignals(stop_words_file=str(words), language="yo", only=("stop_words",))
+    assert own.annotate(batch)["stop_words"].to_pylist() == [1, 2]
+
+
 def test_an_unknown_signal_is_refused_with_the_nearest_name():
     with pytest.raises(ValidationError, match="did you mean 'mean_word_length'"):
         TextSignals(only=("mean_word_lenght",))
