@@ -58,6 +58,10 @@ class DistilRecipe:
             raise JudgeError(f"cuts {self.cuts} rise, and lie between {self.low:g} and {self.high:g}")
         if self.times < 1 or self.unsure < 0:
             raise JudgeError("times is 1 or more, unsure 0 or more")
+        if self.unsure and self.form != "hard":
+            raise JudgeError(f"unsure is for form 'hard' alone; form {self.form!r} learns from texts near a cut too, so leave it at 0")
+        if self.balance == "weights" and self.form == "repeated":
+            raise JudgeError("form 'repeated' is for students without weights: balance is 'none' or 'fewer' there, or take form 'soft'")
 
     def check(self, head: Head) -> None:
         if head.kind == "regression":

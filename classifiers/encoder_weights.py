@@ -1,6 +1,6 @@
 """Encoders from Hugging Face folders: config.json and safetensors, by the names of each family. Nothing is pickled, no code is run.
 
-BERT's token types are all 0 here: that row is added to the positions. RoBERTa's positions begin at 2: the first two rows are left out.
+BERT's token types are all 0 here: that row is added to the positions. RoBERTa's positions begin behind the number of its padding token, which is 1: the first two rows are left out.
 """
 
 from __future__ import annotations
@@ -153,7 +153,10 @@ def _modern_shape(config: Json, where: Path, sizes: dict[str, Any], positions: i
 
 
 def _skipped_positions(config: Json) -> int:
-    return 0 if config["model_type"] == "bert" else int(config.get("pad_token_id") or 1) + 1
+    if config["model_type"] == "bert":
+        return 0
+    padding = config.get("pad_token_id")
+    return (1 if padding is None else int(padding)) + 1  # a padding token of 0 is one too
 
 
 def _take(weights: dict[str, Tensor], used: set[str], name: str) -> Tensor:
@@ -188,7 +191,8 @@ def _bert(shape: EncoderShape, weights: dict[str, Tensor], used: set[str], confi
         **_layers(shape, weights, used, BERT, "encoder.layer."),
     }
     if shape.pooler == "tanh":
-        dense = "pooler.dense" if "pooler.dense.weight" in weights else "classifier.dense"
+        # many published RoBERTa classifiers still carry the pooler that they do not use
+        dense = "classifier.dense" if "classifier.dense.weight" in weights else "pooler.dense"
         own |= {f"pooler.dense.{kind}": _take(weights, used, f"{dense}.{kind}") for kind in ("weight", "bias")}
     return own
 

@@ -113,7 +113,8 @@ def iterate(
         raise JudgeError(f"{len(kept_out):,} held-out texts have too few groups for two halves: hold out more")
     texts = pool["text"].cast(pa.large_string()).fill_null("").combine_chunks()
     groups = _groups(pool, texts, start)
-    free = ~np.isin(groups, _names(kept_out))
+    names = set(_names(kept_out))  # numpy compares objects each with each
+    free = np.array([group not in names for group in groups.tolist()], np.bool_)
     training = start.take(~outside)
     judge = train(training)
     value = _figure(judge, head, gate, recipe)

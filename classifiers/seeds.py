@@ -34,6 +34,7 @@ Array = np.ndarray[Any, Any]
 
 FATES = {COPY: "copy", NEAR_COPY: "near_copy", UNDER_TWO: "under_two_labels", NEARLY_UNDER_TWO: "nearly_under_two_labels"}
 KEPT = ""
+OWN_COLUMNS = ("text", "label", "source", "row", "group", "held_out")  # of the set
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,12 @@ class SeedRecipe:
             raise JudgeError(f"ungrouped is 'source' or 'text', not {self.ungrouped!r}")
         if self.steps_of_length and self.balance is None:
             raise JudgeError("lengths are matched among labels that are balanced: set balance=() too")
+        if own := sorted({*(self.balance or ())} & {*OWN_COLUMNS}):
+            raise JudgeError(f"balance: the set has a column {own[0]!r} of its own; give yours another name")
+        if self.texts is not None and self.texts < len(labels):
+            raise JudgeError(f"texts {self.texts:,}: fewer than the {len(labels)} labels")
+        if self.steps_of_length < 0:
+            raise JudgeError(f"steps_of_length {self.steps_of_length}: 0 or more")
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -228,12 +235,14 @@ def _rows(tables: Mapping[str, pa.Table], recipe: SeedRecipe) -> _Rows:
 
 def _within_marks(marks: pa.ChunkedArray, source: Source) -> Array:
     """A text without a mark is in no source that asks for one."""
-    numbers = pa.types.is_floating(marks.type) or pa.types.is_integer(marks.type)
+    if pa.types.is_dictionary(marks.type):
+        marks = marks.cast(marks.type.value_type)
+    numbers = pa.types.is_floating(marks.type) or pa.types.is_integer(marks.type) or pa.types.is_decimal(marks.type)
     if numbers == bool(source.named):
         wanted = "names" if source.named else "numbers within bounds"
         raise JudgeError(f"source {source}: asks for {wanted}, and the column mark is of type {marks.type}")
     if source.named:
-        return np.asarray(pc.is_in(marks, value_set=pa.array(source.named, marks.type)).to_numpy())
+        return np.asarray(pc.is_in(marks.cast(pa.large_string()), value_set=pa.array(source.named, pa.large_string())).to_numpy())
     found = marks.cast(pa.float64()).fill_null(math.nan).to_numpy()
     return np.asarray((found >= source.at_least) & (found < source.below))
 

@@ -6,7 +6,7 @@ Olmix, arXiv 2602.12237, whose proposer and caps these are).
 a_t are the weights of tasks, in sum 1. The KL term keeps the mix near the prior (the token shares, unless another is given) where the law
 has little to say; Olmix takes 0.05 to 0.1.
 
-The fit: Huber's loss (1964), so that a run that went wrong bends nothing, by Levenberg-Marquardt from several floors exp(c) (the one
+The fit: Huber's loss (1964), so that a run that went wrong bends little, however far, by Levenberg-Marquardt from several floors exp(c) (the one
 parameter in which the problem is not nearly convex); they are the same for everybody, so nothing is random. A slight pull of each k
 towards its mean decides where runs are fewer than sources.
 
@@ -27,6 +27,7 @@ from mixing.supply import Floats
 
 FLOORS = (0.0, 0.5, 0.8, 0.95)  # of the least loss, where fits start
 HUBER = 0.3  # of the spread of a task's losses: beyond it a residual counts linearly
+FAR = 4.0  # spreads from the median: what lies beyond has no say in where fits start
 PULL = 1e-4
 STEPS = 200
 SMALL_GAP = 1e-10  # relative to 1 + the objective
@@ -67,9 +68,13 @@ def _fit_task(weights_RN: Floats, losses_R: Floats) -> tuple[float, Floats]:
         return 0.0, np.full(weights_RN.shape[1], float(np.log(losses_R.mean())))
     least, floor_found = np.inf, 0.0
     slope_N: Floats = np.zeros(weights_RN.shape[1])
+    middle = float(
+        np.median(losses_R)
+    )  # least squares give the start, and one run far away would lead them where Huber's loss finds no way back
+    usual_R = np.clip(losses_R, max(middle - FAR * spread, float(losses_R.min())), middle + FAR * spread)
     for share in FLOORS:
-        floor = share * float(losses_R.min())
-        start_P = np.append(_straight(weights_RN, np.log(losses_R - floor)), np.log(max(floor, 1e-3 * float(losses_R.min()))))
+        floor = share * float(usual_R.min())
+        start_P = np.append(_straight(weights_RN, np.log(usual_R - floor)), np.log(max(floor, 1e-3 * float(usual_R.min()))))
         value, at_P = _descend(weights_RN, losses_R, spread, start_P)
         if value < least * (1 - 1e-9):
             least, floor_found, slope_N = value, float(np.exp(at_P[-1])), at_P[:-1]

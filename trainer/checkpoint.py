@@ -85,14 +85,21 @@ def save(
             _sync(draft / name)
         _sync(draft)
         if final.exists():
-            shutil.rmtree(final)
+            _remove(final)
         draft.rename(final)
         _sync(folder)
         for old in dues_last(steps(folder), due)[:-keep]:
             if old != final:
-                shutil.rmtree(old)
+                _remove(old)
     ranks.wait()
     return final
+
+
+def _remove(path: Path) -> None:
+    """Under a name at first that nobody reads, and of which the next save takes away what is left if this one is killed."""
+    going = path.with_name(f".{path.name}.{os.getpid()}.old")
+    path.rename(going)
+    shutil.rmtree(going)
 
 
 def steps(folder: Path) -> list[Path]:

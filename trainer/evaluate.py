@@ -9,7 +9,8 @@ A text longer than `row_length` is read in windows of so many tokens, which move
 row_length - stride + 1 tokens before it (but for the beginning of the text). The default stride is half of row_length. With stride = row_length windows do not
 overlap, as in lm-evaluation-harness. The last window is moved back until it is full.
 
-A text of which the tokenizer leaves nothing has no bits and counts no bytes.
+A text of which the tokenizer leaves nothing has no bits and counts no bytes. What it changes or does not know is paid for as what became of it (one token
+for the unknown, say), while the bytes are the text's: between tokenizers compare those alone that lose nothing, as byte-level ones.
 """
 
 from __future__ import annotations

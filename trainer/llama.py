@@ -25,6 +25,7 @@ from trainer.llama_files import (
     TOKENIZER,
     TOKENIZER_FILES,
     Stored,
+    check_place,
     model_folder,
     opened,
     read_json,
@@ -93,6 +94,12 @@ def save_llama(
             _copy_tokenizer(tokenizer, draft)
 
     write_folder(Path(folder), write)
+
+
+def check_save(shape: Shape, folder: Path, tokenizer: Path | None = None) -> None:
+    """Refuses what `save_llama` would refuse after the training: a shape that no family has, no tokenizer there, a folder of something else."""
+    config_of(shape, "float32", *_specials(tokenizer))
+    check_place(Path(folder))
 
 
 def parts_of(shape: Shape) -> Iterator[Part]:

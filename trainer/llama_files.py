@@ -125,8 +125,7 @@ def _listed(folder: Path) -> dict[Path, set[str] | None]:
 
 def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
     """`write` fills a draft that takes the folder's place when all of it is on the disk. Only a folder like those written here is replaced."""
-    if folder.exists() and (not folder.is_dir() or not all(_ours(path.name) for path in folder.iterdir())):
-        raise LlamaError(f"{folder}: there is something else here already; a model is written into a new folder or over another model")
+    check_place(folder)
     draft, old = (folder.parent / f".{folder.name}.{os.getpid()}.{state}" for state in ("draft", "old"))
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
@@ -142,6 +141,12 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def check_place(folder: Path) -> None:
+    """Whether a model may be written there."""
+    if folder.exists() and (not folder.is_dir() or not all(_ours(path.name) for path in folder.iterdir())):
+        raise LlamaError(f"{folder}: there is something else here already; a model is written into a new folder or over another model")
 
 
 def _ours(name: str) -> bool:

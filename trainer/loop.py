@@ -61,6 +61,9 @@ class Evaluation:
     ask: Evaluate
     every: int | None
 
+    def __post_init__(self) -> None:
+        progress.check_every(self.every)
+
 
 def train(
     model: Decoder,
@@ -82,10 +85,12 @@ def train(
     """
     folder = Path(folder)
     progress.check(model.shape, loader, training, ranks)
+    evaluation = None if evaluate is None else Evaluation(evaluate, evaluate_every)
+    if problem := ranks.gathered(progress.unwritable(model.shape, folder, tokenizer) if save_model and ranks.first else None)[0]:
+        raise BadRun(problem)
     identity = progress.identity_of(model.shape, loader, training)
     if problem := ranks.gathered(progress.claim(folder, identity) if ranks.first else None)[0]:
         raise progress.OtherRun(problem)
-    evaluation = None if evaluate is None else Evaluation(evaluate, evaluate_every)
     with reproducible(training.deterministic), stop_asked() as asked:
         torch.manual_seed(training.seed)
         run = Run(stepper_for(model, training, device, ranks), loader, training, folder, asked, evaluation)
@@ -327,7 +332,8 @@ class Run:
         again = self.progress
         again.left_out = sorted({*again.left_out, *now.left_out, *around})
         again.returns, again.refused, again.seconds, again.joules = now.returns + 1, now.refused, now.seconds, now.joules
-        again.line_events = [*again.line_events, {**telling.refused(made), "back_to": again.update}]
+        untold = [*now.went_back[len(again.went_back) :], {**telling.refused(made), "back_to": again.update}]  # their lines are dropped
+        again.went_back, again.line_events = [*again.went_back, *untold], [*again.line_events, *untold]
         self.teller.begin(again)
         return True
 

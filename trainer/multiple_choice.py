@@ -13,6 +13,7 @@ A context that is too long loses its beginning. `before`, and what a first token
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import json
 import math
@@ -50,7 +51,7 @@ def read_questions(path: Path) -> list[Question]:
     """Empty lines are passed over."""
     found: list[Question] = []
     seen: dict[str, int] = {}
-    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+    for number, line in enumerate(path.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
         if not line.strip():
             continue
         where = f"{path}:{number}"

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from trainer.model import Block
-from trainer.optim import AdamW, check_clip, loop_of, parameter_groups
+from trainer.optim import AdamW, check_clip, check_numbers, loop_of, parameter_groups
 from trainer.precision import Masters
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -46,6 +46,7 @@ class Muon:
     adamw: AdamW = OF_THE_REST
 
     def __post_init__(self) -> None:
+        check_numbers(self, "rate", "weight_decay")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum {self.momentum}: between 0 and 1, 1 left out")
         if self.scale not in ("adamw", "spectral"):

@@ -7,9 +7,10 @@ A gradient that is not finite moves nothing, whatever the optimiser and the devi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +38,12 @@ class AdamW:
     loop: Loop | None = None
 
     def __post_init__(self) -> None:
+        check_numbers(self, "rate", "weight_decay", "eps")
         check_clip(self.clip)
+        if len(self.betas) != 2 or not all(isinstance(beta, int | float) and 0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas {self.betas!r}: two numbers between 0 and 1, 1 left out")
+        if self.loop not in (None, *get_args(Loop)):
+            raise ValueError(f"loop {self.loop!r}: there are {', '.join(get_args(Loop))}")
 
     def optimizer(self, model: nn.Module, masters: Masters | None = None) -> torch.optim.AdamW:
         """For the parameters of `model` that learn, or for their float32 masters."""
@@ -47,9 +53,17 @@ class AdamW:
         return (OnePassAdamW if one_pass else torch.optim.AdamW)(groups, lr=self.rate, betas=self.betas, eps=self.eps, **ways)
 
 
+def check_numbers(settings: Any, *names: str) -> None:
+    """Below 0 a rate climbs the loss; and a YAML reader takes 3e-4 for a text."""
+    for name in names:
+        value = getattr(settings, name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+            raise ValueError(f"{name} {value!r}: a number, 0 or more")
+
+
 def check_clip(most: float) -> None:
     """Elsewhere 0 is for none; here it would leave nothing of any gradient."""
-    if not most > 0:
+    if not isinstance(most, int | float) or not most > 0:
         raise ValueError(f"clip {most!r}: a norm above 0 that gradients are scaled down to; math.inf clips nothing")
 
 

@@ -37,7 +37,7 @@ class BadRun(ValueError):
 @dataclass
 class Progress:
     """`update` is how many were made, refused ones counted. `loader` is its state after what they read; `left_out` are places of batches that are passed over,
-    `log` what buckets were opened when, `line_...` what waits for the next line of metrics."""
+    `log` what buckets were opened when, `went_back` the events of all returns, `line_...` what waits for the next line of metrics."""
 
     update: int = 0
     tokens: int = 0
@@ -54,6 +54,7 @@ class Progress:
     watch: dict[str, Any] = field(default_factory=lambda: {"losses": [], "norms": []})
     log: list[dict[str, Any]] = field(default_factory=list)
     stage_losses: list[float] = field(default_factory=list)
+    went_back: list[dict[str, Any]] = field(default_factory=list)
     line_losses: list[float] = field(default_factory=list)
     line_events: list[dict[str, Any]] = field(default_factory=list)
 
@@ -103,6 +104,23 @@ def check_supply(loader: Loader, updates: int) -> None:
             f"{loader.shards.folder}: {loader.epochs} epochs hold {len(loader):,} more updates of {loader.batch_rows:,} rows, {updates:,} are still to come; "
             "give the loader more epochs, or None for no end"
         )
+
+
+def check_every(updates: int | None) -> None:
+    if updates is not None and (type(updates) is not int or updates < 1):
+        raise BadRun(f"evaluate_every {updates!r}: a whole number of updates above 0, or None for at the end alone")
+
+
+def unwritable(shape: Shape, folder: Path, tokenizer: Path | None) -> str | None:
+    """Why the model could not be written in the end, while there is nothing to lose yet."""
+    from trainer.llama import check_save
+    from trainer.llama_config import LlamaError
+
+    try:
+        check_save(shape, folder / MODEL, tokenizer)
+    except LlamaError as error:
+        return str(error)
+    return None
 
 
 def claim(folder: Path, identity: Mapping[str, Any]) -> str | None:

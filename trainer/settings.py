@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from trainer.guard import Guard
-from trainer.optim import AdamW
+from trainer.optim import AdamW, check_numbers
 from trainer.schedule import Schedule
 from trainer.unlocking import Unlocking
 
@@ -79,6 +79,15 @@ class Training:
         for name, kind in (("precision", Precision), ("recompute", Recompute), ("zero", Zero), ("linears", Linears)):
             if getattr(self, name) not in get_args(kind):
                 raise ValueError(f"{name} {getattr(self, name)!r}: there are {', '.join(map(str, get_args(kind)))}")
+        for name in ("offload", "deterministic", "tensorboard", "compile"):
+            told = getattr(self, name)
+            if not (isinstance(told, bool) or (told is None and name == "compile")):
+                raise ValueError(f"{name} {told!r}: True or False")
+        for name, made in (("schedule", Schedule), ("guard", Guard), ("unlocking", Unlocking)):
+            if not (isinstance(getattr(self, name), made) or (name == "unlocking" and self.unlocking is None)):
+                raise ValueError(f"{name} {getattr(self, name)!r}: its settings by name are expected")
+        if self.grams_per_kwh is not None:
+            check_numbers(self, "grams_per_kwh")
         if type(self.seed) is not int or not 0 <= self.seed < 1 << 63:
             raise ValueError(f"seed {self.seed!r}: a whole number between 0 and 2**63 - 1")
         if self.rows_per_step is not None and self.rows_per_step > self.rows_per_update:

@@ -120,7 +120,10 @@ class Teller:
         self._restart()
 
     def evaluated(self, update: int, found: dict[str, float]) -> None:
-        self._write({"step": update, **{f"evaluation.{name}": value for name, value in found.items()}})
+        """Numbers of numpy and torch too."""
+        self._write(
+            {"step": update, **{f"evaluation.{name}": value if type(value) is int else float(value) for name, value in found.items()}}
+        )
 
     def clock(self, now: Progress) -> None:
         """Adds the time and the joules since it was last asked."""

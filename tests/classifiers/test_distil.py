@@ -171,6 +171,19 @@ def test_a_recipe_that_cannot_be_is_refused(change):
         replace(FIVE, **change)
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"form": "repeated", "balance": "weights"}, "students without weights"),
+        ({"form": "soft", "unsure": 0.1}, "unsure is for form 'hard' alone"),
+        ({"form": "value", "unsure": 0.1}, "unsure is for form 'hard' alone"),
+    ],
+)
+def test_what_a_form_would_not_look_at_is_refused(change, reason):
+    with pytest.raises(JudgeError, match=reason):
+        replace(FIVE, **change)
+
+
 def test_a_mark_that_is_missing_everywhere_is_refused():
     with pytest.raises(JudgeError, match="no text has a mark"):
         distil(pa.table({"text": ["a"], "mark": pa.nulls(1, pa.float64())}), QUALITY, linear(QUALITY), FIVE, teacher="none")

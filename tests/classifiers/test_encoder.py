@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 from classifiers.card import JudgeError
 from classifiers.encoder import Encoder, EncoderShape, Packed
@@ -18,6 +19,11 @@ SIZES = {"vocab_size": 300, "hidden_size": 64, "intermediate_size": 96, "num_hid
 MODELS = {
     "bert": (transformers.BertConfig, transformers.BertModel, {"max_position_embeddings": 200}),
     "roberta": (transformers.RobertaConfig, transformers.RobertaModel, {"max_position_embeddings": 202, "type_vocab_size": 1}),
+    "roberta_whose_padding_is_token_0": (
+        transformers.RobertaConfig,
+        transformers.RobertaModel,
+        {"max_position_embeddings": 202, "type_vocab_size": 1, "pad_token_id": 0},
+    ),
     "modernbert": (
         transformers.ModernBertConfig,
         transformers.ModernBertModel,
@@ -126,6 +132,23 @@ def test_attention_by_length_sees_the_window_and_its_own_text_only(window: tuple
     weights = torch.einsum("qhd,khd->hqk", q, k.repeat_interleave(2, 1)) / 8**0.5
     expected = torch.einsum("hqk,khd->qhd", weights.masked_fill(~seen, -torch.inf).softmax(-1), v.repeat_interleave(2, 1))
     assert ours.shape == (18, 4, 8) and (ours - expected).abs().max() < 1e-5
+
+
+def test_a_classifier_of_roberta_does_not_read_a_pooler_that_lies_beside_it(tmp_path: Path) -> None:
+    config, _, more = MODELS["roberta"]
+    torch.manual_seed(3)
+    model = transformers.RobertaForSequenceClassification(config(**(SIZES | more))).eval()
+    model.save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    stray = {"roberta.pooler.dense.weight": torch.randn(64, 64), "roberta.pooler.dense.bias": torch.randn(64)}
+    save_file(load_file(file) | stray, file)
+    encoder, rest = read_encoder(tmp_path)
+    texts = some_texts(lengths=(5, 9))
+    with torch.no_grad():
+        pooled = encoder.eval()(packed(texts))
+        ours = pooled @ rest["classifier.out_proj.weight"].T + rest["classifier.out_proj.bias"]
+        theirs_too = torch.cat([model(torch.tensor([text])).logits for text in texts])
+    assert torch.allclose(ours, theirs_too, atol=1e-5)
 
 
 def test_pickled_weights_are_refused(tmp_path: Path) -> None:

@@ -260,9 +260,10 @@ def test_only_so_many_rows_are_looked_at():
     assert made.report["sources"]["pages as bad"]["dropped"]["not_drawn"] == 250 and made.report["labels"] == {"good": 50, "bad": 50}
 
 
-def test_marks_may_be_names():
+@pytest.mark.parametrize("kind", [pa.string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())], ids=str)
+def test_marks_may_be_names(kind):
     table = tables()["marked"]
-    names = pa.array([["Great", "Okay", "Useless"][i % 3] for i in range(300)])
+    names = pa.array([["Great", "Okay", "Useless"][i % 3] for i in range(300)]).cast(kind)
     table = table.set_column(table.column_names.index("mark"), "mark", names)
     made = training_set({"m": table}, SeedRecipe((Source("m", "good", named=("Great",)), Source("m", "bad", named=("Useless", "Poor")))))
     assert set(made.report["sources"]) == {"m as good (Great)", "m as bad (Useless, Poor)"}
@@ -292,6 +293,12 @@ def test_what_cannot_be_made_is_refused_with_the_reason(change, reason):
         (lambda: SeedRecipe((Source("a", "good"), Source("a", "good"), Source("a", "bad"))), "there twice"),
         (lambda: SeedRecipe((Source("a", "good"), Source("b", "bad")), stays_under="ugly"), "no source has the label"),
         (lambda: SeedRecipe((Source("a", "good"), Source("b", "bad")), balance=None, steps_of_length=1), "set balance"),
+        *(
+            (lambda name=name: SeedRecipe((Source("a", "good"), Source("b", "bad")), balance=(name,)), f"a column '{name}' of its own")
+            for name in ("group", "label", "source", "text", "row", "held_out")
+        ),
+        (lambda: SeedRecipe((Source("a", "good"), Source("b", "bad")), texts=1), "fewer than the 2 labels"),
+        (lambda: SeedRecipe((Source("a", "good"), Source("b", "bad")), steps_of_length=-1), "0 or more"),
         (lambda: Source("a", "good", 0.0), "above 0"),
         (lambda: Source("a", "good", at_least=3, below=3), "no mark is"),
         (lambda: Source("a", "good", at_least=3, named=("x",)), "not both"),

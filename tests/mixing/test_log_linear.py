@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs_of_a_law import Truth
 
+from mixing.ablations import rank_correlation
 from mixing.log_linear import Law, capped_softmax, fit_law, objective, propose
 from mixing.supply import Floats, Supply
 from mixing.unimax import unimax
@@ -38,6 +39,18 @@ def test_runs_that_went_wrong_bend_nothing() -> None:
     law = fit_law(truth.weights_RN, truth.losses_RT)
     mixes = np.random.default_rng(1).dirichlet(np.ones(5), 50)
     assert np.abs(law(mixes) - truth.losses(mixes)).max() < 0.12 * np.ptp(truth.losses(mixes))
+
+
+@pytest.mark.parametrize("times", [10, 1e4, 1e-4])
+def test_one_run_far_away_does_not_turn_the_law_round(times: float) -> None:
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        sources = int(random.integers(3, 8))
+        weights_RN, slope_N = random.dirichlet(np.ones(sources), 4 * sources), random.normal(0, 0.5, (sources, 1))
+        losses_RT = np.exp(weights_RN @ slope_N) + 0.5 + random.normal(0, 0.002, (4 * sources, 1))
+        losses_RT[random.integers(4 * sources)] *= times
+        others_KN = random.dirichlet(np.ones(sources), 200)
+        assert rank_correlation(fit_law(weights_RN, losses_RT)(others_KN)[:, 0], (others_KN @ slope_N)[:, 0]) > 0.9, seed
 
 
 def test_fewer_runs_than_sources_still_give_a_law() -> None:

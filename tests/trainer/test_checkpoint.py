@@ -53,6 +53,24 @@ def test_the_newest_are_kept_and_drafts_are_not_seen(tmp_path: Path) -> None:
     assert checkpoint.load(tmp_path / "step-00000010", run.network.state_dict(), run.optimizer).facts == {"again": True}
 
 
+def test_killed_while_an_old_one_is_removed_leaves_no_half_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run()
+    run.go(1)
+    for step in (1, 2):
+        checkpoint.save(tmp_path, step, run.network.state_dict(), run.optimizer, {}, keep=2)
+
+    def killed(path: Path, **_: object) -> None:
+        (path / "model.safetensors").unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(checkpoint.shutil, "rmtree", killed)
+        checkpoint.save(tmp_path, 3, run.network.state_dict(), run.optimizer, {}, keep=2)
+    assert [path.name for path in checkpoint.steps(tmp_path)] == ["step-00000002", "step-00000003"]
+    checkpoint.save(tmp_path, 4, run.network.state_dict(), run.optimizer, {}, keep=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000003", "step-00000004"]
+
+
 def test_one_that_was_not_due_pushes_none_out_that_was(tmp_path: Path) -> None:
     run = Run()
     run.go(1)

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -354,6 +355,9 @@ def test_a_folder_of_something_else_is_refused(shards: Path, tmp_path: Path) -> 
         ),
         (lambda s, f: run(s, f, loader=loader(s, epochs=1)), r"1 epochs hold \d+ more updates of 8 rows, 14 are still to come"),
         (lambda s, f: run(s, f, replace(TRAINING, unlocking=Unlocking())), "unlocking needs a loader whose order is Unlocked"),
+        (lambda s, f: run(s, f, tokenizer=f / "nothing"), r"a tokenizer is a file named tokenizer\.json"),
+        (lambda s, f: run(s, f, model=model(replace(SHAPE, windows=(2, 4)))), r"windows of several sizes \(2, 4\)"),
+        (lambda s, f: run(s, f, evaluate=lambda *_: {}, evaluate_every=0), "evaluate_every 0: a whole number of updates above 0"),
     ],
 )
 def test_what_does_not_go_together_is_refused_before_the_first_step(
@@ -362,6 +366,27 @@ def test_what_does_not_go_together_is_refused_before_the_first_step(
     monkeypatch.setattr(Run, "_make", lambda *_: pytest.fail("trained"))
     with pytest.raises(BadRun, match=message):
         change(shards, tmp_path / "run")
+
+
+def test_a_model_that_is_not_to_be_written_need_not_be_writable(shards: Path, tmp_path: Path) -> None:
+    windows = model(replace(SHAPE, windows=(2, 4)))
+    assert run(shards, tmp_path, replace(TRAINING, updates=1), model=windows, save_model=False).updates == 1
+
+
+def test_a_folder_in_which_the_model_has_no_place_is_refused_before_the_first_step(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(shards, tmp_path, replace(TRAINING, updates=1, checkpoint_every=None))
+    (tmp_path / "model" / "notes.txt").write_text("mine")
+    monkeypatch.setattr(Run, "_make", lambda *_: pytest.fail("trained"))
+    with pytest.raises(BadRun, match="there is something else here already"):
+        run(shards, tmp_path, replace(TRAINING, updates=1, checkpoint_every=None))
+
+
+@pytest.mark.parametrize("number", [torch.tensor(2.5), np.float32(2.5), 2.5])
+def test_an_evaluation_may_give_numbers_of_torch_and_numpy(shards: Path, tmp_path: Path, number: Any) -> None:
+    run(shards, tmp_path, replace(TRAINING, updates=1), evaluate=lambda *_: {"loss": number})
+    assert [line["evaluation.loss"] for line in read_metrics(tmp_path / "metrics.jsonl") if "evaluation.loss" in line] == [2.5]
 
 
 def test_an_empty_set_is_refused(tmp_path: Path) -> None:
@@ -535,6 +560,15 @@ def test_back_to_the_checkpoint_and_around_the_batch(shards: Path, tmp_path: Pat
     assert outcome.updates == 14 and outcome.refused == 1
     steps = [line["step"] for line in told(tmp_path / "run")]
     assert steps == [3, 6, 9, 12, 14]
+
+
+def test_every_return_is_told_though_the_lines_that_told_it_are_dropped(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad_rows(monkeypatch, {0: math.nan, 72: 60.0, 96: 60.0})
+    outcome = run(shards, tmp_path / "run", replace(GUARDED, guard=Guard("back", least=3, window=8), checkpoint_every=50))
+    found = [(event["place"], event["back_to"]) for event in events(tmp_path / "run")]
+    assert found == [(0, 0), (72, 0), (96, 0)] and outcome.refused == 3
 
 
 def test_going_back_passes_over_a_checkpoint_that_was_made_for_a_stop(

@@ -120,6 +120,12 @@ def test_a_file_of_questions_is_read(tmp_path: Path) -> None:
     assert found == [Question("1", "x", "c", (" a", " b"), 1), Question("2", "x", "猫", (" a", " b"), 1)]
 
 
+def test_a_file_of_questions_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = write(tmp_path / "q.jsonl", GOOD)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_questions(path) == [Question("1", "x", "c", (" a", " b"), 1)]
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
