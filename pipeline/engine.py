@@ -19,6 +19,7 @@ from pipeline.errors import NotConserved, RunFailed
 from pipeline.gpus import RESOURCE
 from pipeline.journal import Journal, files_of
 from pipeline.leg import Result, Task
+from pipeline.parts import resting_on
 from pipeline.work import run_tasks
 
 TOGETHER_BYTES = 32 << 20
@@ -143,7 +144,7 @@ class Engine:
             if known is None:
                 left.append(task)
             else:
-                results[task["task"]] = known
+                results[task["task"]] = resting_on(known, task)
                 self.watcher.finished(task, known, anew=False)
         if left:
             along, self._along = self._along, []

@@ -16,7 +16,7 @@ from pipeline import fingerprint
 from pipeline.counts import Account
 from pipeline.engine import Engine
 from pipeline.errors import RunFailed
-from pipeline.flow_rows import StoredRows, handed_over, keep_table, read_rows
+from pipeline.flow_rows import StoredRows, handed_over, keep_table, kept_at, read_rows
 from pipeline.leg import Result, Task
 from pipeline.parts import Documents, Part, bucket_of, buckets_for, identity
 from pipeline.recipe import Step
@@ -168,7 +168,7 @@ class DaskFlow:
         return self.counted(tasks, documents)
 
     def save(self, rows: Rows, address: str, facts: dict[str, Any]) -> None:
-        stored, kept = cast(StoredRows, rows), Store(address)
+        stored, kept = cast(StoredRows, rows), kept_at(address, self.step)
         kept.make_root()
         names = []
         for file in stored.files:
@@ -183,10 +183,10 @@ class DaskFlow:
         )  # last: an index counts once this is there
 
     def load(self, address: str) -> tuple[Rows, dict[str, Any]]:
-        kept = Store(address)
+        kept = kept_at(address, self.step)
         saved = kept.read_json("index.json")
         if saved is None:
-            raise RunFailed(f"{self.node}: {address} holds no saved index (there is no index.json)")
+            raise RunFailed(f"{self.node}: {kept.address} holds no saved index (there is no index.json)")
         files = tuple({**file, "store": kept.anywhere} for file in saved["files"])
         return StoredRows(files, int(saved["buckets"]), saved["by"]), saved["facts"]
 

@@ -11,14 +11,17 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 
 from pipeline.fingerprint import digest
 from pipeline.parts import bucket_of
+from pipeline.recipe import Step
 from pipeline.store import HashingFile, Store
+from stages.stage import Global
 
 FILES_IN_A_TASK = 64  # more are named in a file of their own, which every task of the round reads
 
@@ -129,3 +132,13 @@ def _cut(table: pa.Table, by: str | None, buckets: int) -> list[pa.RecordBatch]:
 def one_batch(table: pa.Table) -> pa.RecordBatch:
     batches = table.combine_chunks().to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def kept_at(address: str, step: Step) -> Store:
+    """Where rows are kept for other runs: an address, or a path that is the recipe's as its other paths are."""
+    return Store(address if "://" in address else str(step.folder.resolve() / Path(address).expanduser()))
+
+
+def kept_before(step: Step) -> list[str]:
+    """What tells the rows that a stage takes from earlier runs from others; nothing of a stage that takes none."""
+    return [digest(kept_at(address, step).read_json("index.json")) for address in cast(Global, step.stage).loads]

@@ -170,9 +170,10 @@ def with_url(folder: Folder, run: Run, legs: list[dict[str, Any]], url: str) -> 
     uids: dict[int, None] = {}
     for leg in legs:
         for part in leg["parts"]:
-            if "documents" in part["files"] and not parents(part):
-                rows = folder.rows(part["files"]["documents"], ["uid"], pads.field("url") == url)
-                uids |= dict.fromkeys(int(row["uid"]) for row in rows)
+            files = [part["files"]["documents"]] if "documents" in part["files"] else sinks_of(part)[:1]
+            for path in files if not parents(part) else []:
+                if {"uid", "url"} <= folder.columns(path):
+                    uids |= dict.fromkeys(int(row["uid"]) for row in folder.rows(path, ["uid"], pads.field("url") == url))
     if not uids:
         uids = dict.fromkeys(int(row["uid"]) for _, row in rejected(folder, run, pads.field("url") == url) if row["uid"] is not None)
     return list(uids)
@@ -234,10 +235,14 @@ def follow(folder: Folder, run: Run, legs: list[dict[str, Any]], uid: int, key: 
     return story
 
 
+def sinks_of(part: Mapping[str, Any]) -> list[str]:
+    """What sinks wrote of a part; a leg that only writes for others keeps its documents nowhere else."""
+    return [path for name, path in sorted(part["files"].items()) if name.startswith("sink/")]
+
+
 def row_of(folder: Folder, part: Mapping[str, Any], uid: int) -> int | None:
     """The row of a document in a part; a leg that only writes for others has it in what it wrote."""
-    written = [path for name, path in sorted(part["files"].items()) if name.startswith("sink/")]
-    path = next(iter([part["files"][n] for n in ("documents", "verdicts") if n in part["files"]] + written), None)
+    path = next(iter([part["files"][n] for n in ("documents", "verdicts") if n in part["files"]] + sinks_of(part)), None)
     if path is None:
         return None
     found = np.flatnonzero(folder.column(path, ["uid"]).column(0).to_numpy() == np.uint64(uid))
@@ -248,6 +253,11 @@ def pass_through(folder: Folder, run: Run, leg: Mapping[str, Any], part: Mapping
     """Add to a story what one part knows of the document in its row."""
     files = part["files"]
     document = folder.row(files["documents"], row) if "documents" in files else {}
+    if not story.passages and not files.keys() & {
+        "documents",
+        "verdicts",
+    }:  # what it wrote has the columns of those who read it, so that nothing there is a signal
+        document = {name: value for path in sinks_of(part)[:1] for name, value in folder.row(path, row).items() if name in NOT_SIGNALS}
     verdict = folder.row(files["verdicts"], row) if "verdicts" in files else {"kept": True}
     if document:
         text = document.get("text") or ""

@@ -73,7 +73,7 @@ class Folder:
             return dict(json.loads(self.fs.cat_file(self.full(path))))
         except FileNotFoundError as error:
             raise NotFound(f"{self.full(path)}: no such file; is {self.root} the output folder of a run?") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{self.full(path)}: not JSON ({error}); was it cut off, or written by another program?") from error
 
     def rows(self, path: str, columns: Sequence[str], where: pads.Expression, limit: int | None = None) -> list[dict[str, Any]]:
@@ -82,6 +82,10 @@ class Folder:
         scanner = dataset.scanner(columns=[name for name in columns if name in dataset.schema.names], filter=where)
         table = scanner.to_table() if limit is None else scanner.head(limit)
         return list(table.to_pylist())
+
+    def columns(self, path: str) -> set[str]:
+        with self.fs.open(self.full(path), "rb") as file:
+            return set(pq.read_schema(file).names)
 
     def column(self, path: str, columns: Sequence[str]) -> pa.Table:
         with self.fs.open(self.full(path), "rb") as file:

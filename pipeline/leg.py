@@ -29,6 +29,7 @@ from pipeline.faults import Faults
 from pipeline.inputs import open_input
 from pipeline.parts import ROW, new_part, read_part, text_length, with_text_lengths
 from pipeline.rejects import Rejects
+from pipeline.sink_columns import filled, from_text
 from pipeline.slowest import Slowest
 from pipeline.store import Store
 from pipeline.words import one_line
@@ -73,6 +74,7 @@ class _Grinding:
         self.documents = PartWriter(self.store, f"legs/{task['leg']}/{file_name}.documents.parquet")
         self.sinks = {s.called: PartWriter(self.store, f"{s.called}/{file_name}.parquet") for s in self.stages if isinstance(s, Sink)}
         writers += [self.documents, *self.sinks.values()]
+        self.columns = from_text(task["columns"]) if "columns" in task else None  # that sinks are shown of every part
         self.added = {name for s in self.stages for name in s.added}
         self.slowest = Slowest()
         self.text_bytes = 0
@@ -205,7 +207,7 @@ class _Grinding:
             count.bytes_out += batch.nbytes
             count.text_bytes += text_length(batch)
             if isinstance(stage, Sink):
-                self.sinks[stage.called].write(stage.table(batch))
+                self.sinks[stage.called].write(stage.table(batch if self.columns is None else filled(batch, self.columns)))
             count.seconds += time.perf_counter() - start
         self.rows_left += len(batch)
         self.text_bytes += text_length(batch)

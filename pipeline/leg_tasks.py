@@ -14,6 +14,7 @@ from pipeline.parts import Part, identity
 from pipeline.plan import Leg
 from pipeline.portion import Inputs
 from pipeline.recipe import Recipe
+from pipeline.sink_columns import as_text, columns_of_all, shows_signals
 from pipeline.store import Store
 
 
@@ -53,12 +54,17 @@ def tasks_of_leg(leg: Leg, recipe: Recipe, store: Store, inputs: dict[str, Input
                 }
             )
     else:
-        for part in upstream:
+        parts = list(upstream)
+        shown = []
+        if any(shows_signals(s.stage) for s in leg.works):
+            shown = [as_text(columns_of_all(store, parts))]
+            common |= {"columns": shown[0]}
+        for part in parts:
             origin = [{"from": part["leg"], "key": part["key"]}]
             tasks.append(
                 common
                 | {
-                    "task": fingerprint.digest([base, identity(part)]),
+                    "task": fingerprint.digest([base, identity(part), *shown]),
                     "key": part["key"],
                     "reader": None,
                     "source": part["source"],
@@ -105,9 +111,9 @@ def tasks_of_rules(leg: Leg, recipe: Recipe, store: Store, parts: Iterable[Part]
     ]
 
 
-def global_task(stage_fingerprint: str, parts: Iterable[Part]) -> str:
-    """The fingerprint of a global stage on its documents, under which the journal knows that it is done."""
-    return fingerprint.digest(["global", stage_fingerprint, sorted(identity(p) for p in parts)])
+def global_task(stage_fingerprint: str, parts: Iterable[Part], kept: list[str]) -> str:
+    """The fingerprint of a global stage on its documents and on what earlier runs have `kept` for it, under which the journal knows that it is done."""
+    return fingerprint.digest(["global", stage_fingerprint, sorted(identity(p) for p in parts), *kept])
 
 
 def begun_of(task: str) -> str:

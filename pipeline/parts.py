@@ -23,6 +23,7 @@ from stages.documents import BATCH_ROWS
 
 Part = dict[str, Any]
 TOP = 1 << 64
+BESIDE = ("verdicts", "signals")  # files that are laid beside the documents
 
 
 def home_of(key: str) -> int:
@@ -48,6 +49,28 @@ def identity(part: Part) -> str:
     """What a stage that reads the part depends on: contents, never where or when they were made."""
     sums = [(part["documents"] or {}).get("checksum"), [v["checksum"] for v in part["verdicts"]], [s["checksum"] for s in part["signals"]]]
     return digest([part["key"], part["source"], part["rows"], sums])
+
+
+def resting_on(result: dict[str, Any], task: dict[str, Any]) -> dict[str, Any]:
+    """What an earlier run made of the parts of a task, laid on the files that those parts have now: their contents are the same, but a stage before may
+    have been done anew since, and files are named by who made them."""
+    given = task.get("parts") or ([task["part"]] if task.get("part") else [])
+    name = next((name for name in ("part", "parts") if name in result), None)
+    if not given or name is None:
+        return result
+    beneath = {part["key"]: part for part in given}
+    own = {facts["path"] for facts in result["files"].values()}
+
+    def laid(part: Part) -> Part:
+        under = beneath[part["key"]]
+        if part["documents"] is None or part["documents"]["path"] in own:  # written anew, with nothing beneath
+            return part
+        if part["documents"] == under["documents"] and all(part[kind][: len(under[kind])] == under[kind] for kind in BESIDE):
+            return part
+        beside = {kind: [facts if facts["path"] in own else under[kind][i] for i, facts in enumerate(part[kind])] for kind in BESIDE}
+        return {**under, **beside, "kept": part["kept"], "text_bytes": part["text_bytes"]}
+
+    return {**result, name: laid(result[name]) if name == "part" else [laid(part) for part in result[name]]}
 
 
 @dataclass(frozen=True)

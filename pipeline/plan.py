@@ -15,6 +15,8 @@ from pipeline import fingerprint
 from pipeline.errors import RecipeError
 from pipeline.measures import decides_on_the_spot, measured_again, pieces, seen_by, texts_kept, with_measures
 from pipeline.recipe import Recipe, Source, Step
+from pipeline.sink_columns import shows_signals
+from pipeline.stage_order import in_one_order
 from pipeline.text_first import check_pages_become_text
 from stages.stage import Annotate, Global, Rule, Sink, Stage
 
@@ -103,11 +105,10 @@ class Plan:
 
     def stage_order(self) -> list[tuple[str, Any]]:
         """(name, step or source) of everything that leaves a report: readers first, then stages in the order in which documents meet them."""
-        order: dict[str, Any] = {s.name: s for s in self.recipe.sources}
-        for node in self.nodes:
-            for step in node.in_order_of_work if isinstance(node, Leg) else (node.step,):
-                order.setdefault(step.called, step)
-        return list(order.items())
+        legs = [node.in_order_of_work if isinstance(node, Leg) else (node.step,) for node in self.nodes]
+        steps = {step.called: step for leg in legs for step in leg}
+        sources: dict[str, Any] = {source.name: source for source in self.recipe.sources}
+        return list((sources | {name: steps[name] for name in in_one_order([[step.called for step in leg] for leg in legs])}).items())
 
     def to_prepare(self) -> list[Stage]:
         """Stages that have work which is worth doing once on a machine."""
@@ -136,8 +137,10 @@ def make_plan(recipe: Recipe) -> Plan:
         is_global = len(run) == 1 and isinstance(run[0].stage, Global)
         shared = [] if is_global else pieces(run)
         feeding, taken_along = stream, []
-        for source in (s for s in recipe.sources if joins[s.name] == cut):
-            legs = _legs_of(source, shared[0] if shared else ())
+        joining = [s for s in recipe.sources if joins[s.name] == cut]
+        along = shared[0] if shared and not _must_meet(shared[0], joining, stream) else ()
+        for source in joining:
+            legs = _legs_of(source, along)
             nodes += legs
             if shared and legs[-1].steps[-len(shared[0]) :] == shared[0]:
                 taken_along.append(legs[-1].name)
@@ -156,6 +159,12 @@ def make_plan(recipe: Recipe) -> Plan:
     fed = {name for node in nodes for name in node.feeds}
     ended = [Leg(n.name, n.steps, n.source, n.feeds, documents=n.name in fed or not _writes(n)) if isinstance(n, Leg) else n for n in nodes]
     return Plan(recipe, tuple(ended))
+
+
+def _must_meet(shared: tuple[Step, ...], joining: list[Source], stream: tuple[str, ...]) -> bool:
+    """Is there a sink that documents with different signals come to? What it writes has the columns of all, which are known once all are there."""
+    measured = {tuple(repr(step.stage) for step in source.steps) for source in joining}
+    return any(shows_signals(step.stage) for step in shared) and len(measured) + len(stream) > 1
 
 
 def _legs_of(source: Source, shared: tuple[Step, ...]) -> list[Leg]:

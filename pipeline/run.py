@@ -15,6 +15,7 @@ from pipeline.counts import Account
 from pipeline.engine import Engine, Watcher
 from pipeline.errors import NotConserved, RecipeError, RunFailed
 from pipeline.flow import DaskFlow
+from pipeline.flow_rows import kept_before
 from pipeline.flow_verdicts import untouched
 from pipeline.interrupts import one_is_enough
 from pipeline.journal import Journal
@@ -275,7 +276,7 @@ class _Run:
         self.face.begins(node, len(docs.parts))
         self.look_at_scores(node.name, node.step.stage, list(docs.parts))
         print_ = node.fingerprint(self.recipe)
-        task = global_task(print_, docs.parts)
+        task = global_task(print_, docs.parts, kept_before(node.step))
         if not {task, begun_of(task)} & engine.journal.done.keys():
             engine.journal.add(begun_of(task), {"ended": False})
         flow = DaskFlow(
@@ -316,8 +317,9 @@ class _Run:
         for task_files in flow.files:
             self.remember(task_files)
         beside = [f for p in after.parts for f in [*p["verdicts"], *p["signals"]]]
-        if task not in engine.journal.done:  # for `plan`, which looks a global stage up without going through its rounds
-            engine.journal.add(task, {"parts": list(after.parts), "files": {f["path"]: f for f in beside}})
+        ended = {"parts": list(after.parts), "files": {f["path"]: f for f in beside}}
+        if engine.journal.done.get(task) != ended:  # for `plan`, which looks a global stage up without going through its rounds
+            engine.journal.add(task, ended)
         if not engine.journal.done.get(begun_of(task), {}).get("ended"):
             engine.journal.add(begun_of(task), {"ended": True, "files": flow.between_rounds})
         self.finish(node, list(after.parts), print_)

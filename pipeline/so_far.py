@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from pipeline.counts import Account, Count
 from pipeline.progress_file import PATH, is_alive
+from pipeline.stage_order import in_one_order
 
 
 class Folder(Protocol):
@@ -34,7 +35,7 @@ def record_so_far(live: Mapping[str, Any], before: Mapping[str, Any], state: str
         for source, count in sources.items():
             account.of(str(stage), str(source)).add(Count.from_plain(count))
     readers = dict.fromkeys(str(node["source"]) for node in nodes if node.get("source"))
-    names = dict.fromkeys([*readers, *(str(stage) for node in nodes for stage in node.get("stages") or [])])
+    names = dict.fromkeys([*readers, *in_one_order([[str(stage) for stage in node.get("stages") or []] for node in nodes])])
     kinds = {str(node["name"]): "global" for node in nodes if node.get("kind") == "global"}
     known = {str(entry.get("name")): entry for entry in before.get("stages") or [] if isinstance(entry, dict)}
     started = float(live.get("started") or 0)

@@ -10,7 +10,9 @@ from pipeline.recipe import Step
 from pipeline.store import Store
 from stages.stage import Sink
 
-OF_A_SET = re.compile(r"shards/([a-z0-9_]+/)?(\d+/(shard-\d{5}\.[0-9a-f]{8}\.arrow|index\.json|tokenizer/tokenizer\.json)|README\.md)$")
+OF_A_SET = re.compile(
+    r"shards/([a-z0-9_]+/)?(\d+/(shard-\d{5}\.[0-9a-f]{8}\.arrow|index\.json|tokenizer/tokenizer(_config)?\.json)|README\.md)$"
+)
 OF_A_PART = re.compile(r"-[0-9a-f]{12}\.[0-9a-f]{8}(\.documents|\.verdicts|\.signals|\.quarantined)?\.parquet$|-[0-9a-f]{16}\.arrow$")
 
 

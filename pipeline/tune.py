@@ -108,35 +108,42 @@ def tune(out: str, settings: Sequence[str], samples: int = 5, threads: int | Non
     store = Store(out)
     if store.read_json("run.json") is None:
         raise RecipeError(f"{out}: no run is here (there is no run.json)")
-    legs = {path.split("/")[1]: store.read_json(path) for path in store.files("legs") if path.endswith("/rules.json")}
-    leg, changes, before, after = _changed(legs, settings, out)
-    alike = sorted(
-        name for name, data in legs.items() if data["rules"] == legs[leg]["rules"]
-    )  # sources that have not joined yet have legs of their own
-    parts: list[Part] = [part for name in alike for part in legs[name]["parts"]]
-    answer = Tuning(", ".join(alike), changes)
+    told = {path.split("/")[1]: store.read_json(path) for path in sorted(store.files("legs")) if path.endswith("/rules.json")}
+    legs, changes = _changed(told, settings)
+    changed = {c.stage for c in changes}
+    answer = Tuning(", ".join(leg.name for leg in legs), changes)
+    work = [(leg, part) for leg in legs for part in leg.parts]
     found: list[_Found] = []
     with ThreadPoolExecutor(threads or cores_here()) as pool:
-        for part, one in zip(parts, pool.map(lambda part: _ask(store, part, before, after, samples), parts), strict=True):
+        for (_, part), one in zip(work, pool.map(lambda its: _ask(store, its[1], its[0].before, its[0].after, samples), work), strict=True):
             answer.sources.setdefault(part["source"], Sides()).add(one.sides)
             answer.drops_before = dict(Counter(answer.drops_before) + one.before)
             answer.drops_after = dict(Counter(answer.drops_after) + one.after)
             found.append(one)
-    changed = {c.stage for c in changes}
-    shower = next(d for d in after if d.rule.called in changed)
     for side in ("dropped", "kept"):
-        every = [(moved, part) for part, one in zip(parts, found, strict=True) for moved in one.moved if moved[2] == side]
-        for moved, part in sorted(every, key=lambda x: x[0][0])[:samples]:
+        every = [(moved, leg, part) for (leg, part), one in zip(work, found, strict=True) for moved in one.moved if moved[2] == side]
+        for moved, leg, part in sorted(every, key=lambda its: its[0][0])[:samples]:
+            shower = next(d for d in leg.after if d.rule.called in changed)
             answer.moved.append(_shown(store, part, shower, moved))
     answer.sources = dict(sorted(answer.sources.items()))
     return answer
 
 
-def _changed(
-    legs: dict[str, Any], settings: Sequence[str], out: str
-) -> tuple[str, list[Change], tuple[Deciding, ...], tuple[Deciding, ...]]:
-    """The leg that is meant, and its rules before and after."""
-    rules = {d.rule.called: (leg, d) for leg, data in legs.items() for d in map(Deciding.of, data["rules"])}
+@dataclass(frozen=True)
+class _Leg:
+    """A leg's parts, and its rules as they were and as they would be."""
+
+    name: str
+    parts: list[Part]
+    before: tuple[Deciding, ...]
+    after: tuple[Deciding, ...]
+
+
+def _changed(told: dict[str, Any], settings: Sequence[str]) -> tuple[list[_Leg], list[Change]]:
+    """The legs that are meant: every one that has a changed rule. Sources that have not joined yet have legs of their own, and beside a rule
+    that all of them pass some may have rules that are theirs alone."""
+    legs = {name: tuple(map(Deciding.of, data["rules"])) for name, data in told.items()}
+    rules = {d.rule.called: d.rule for its in legs.values() for d in its}
     known = ", ".join(rules) or "none"
     new: dict[str, Rule] = {}
     changes = []
@@ -150,15 +157,26 @@ def _changed(
             raise RecipeError(
                 f"{setting}: {stage} is no rule of this run that decides on stored signals{f'; did you mean {near[0]}?' if near else '.'} There are: {known}"
             )
-        rule = new.get(stage, rules[stage][1].rule)
-        new[stage], change = _with_setting(rule, stage, path, yaml.safe_load(value), setting)
+        new[stage], change = _with_setting(new.get(stage, rules[stage]), stage, path, _read(value, setting), setting)
         changes.append(change)
-    homes = {rules[c.stage][0] for c in changes}
-    if len(homes) != 1:
-        raise RecipeError(f"these rules lie in different legs ({', '.join(sorted(homes))}); ask for one leg at a time")
-    leg = homes.pop()
-    before = tuple(d for home, d in rules.values() if home == leg)
-    return leg, changes, before, tuple(dataclasses.replace(d, rule=new.get(d.rule.called, d.rule)) for d in before)
+    homes = {name: {d.rule.called for d in its} & new.keys() for name, its in legs.items()}
+    if not any(its == new.keys() for its in homes.values()):
+        raise RecipeError(
+            f"these rules lie in different legs ({', '.join(name for name, its in homes.items() if its)}); ask for one leg at a time"
+        )
+    return [
+        _Leg(name, told[name]["parts"], its, tuple(dataclasses.replace(d, rule=new.get(d.rule.called, d.rule)) for d in its))
+        for name, its in legs.items()
+        if homes[name]
+    ], changes
+
+
+def _read(value: str, said: str) -> Any:
+    """A value as a recipe would have it."""
+    try:
+        return yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"{said}: {value} is no value that a recipe could have") from error
 
 
 def _with_setting(rule: Rule, stage: str, path: str, value: Any, said: str) -> tuple[Rule, Change]:

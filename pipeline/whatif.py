@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from pipeline import fingerprint
+from pipeline.flow_rows import kept_before
 from pipeline.journal import Journal
 from pipeline.leg_tasks import begun_of, global_task, tasks_of_leg, tasks_of_rules
 from pipeline.parts import Part
@@ -18,6 +19,7 @@ from pipeline.screen import escape
 from pipeline.store import Store
 
 GONE = "its files are gone (cleaned?)"
+CHANGED = ("its documents changed", "its documents changed, or what earlier runs saved for it")
 
 
 @dataclass(frozen=True)
@@ -70,14 +72,15 @@ def foresee(recipe: Recipe, out: str) -> list[Foreseen]:
             known[node.name] = None
             continue
         if isinstance(node, GlobalNode):
-            task = global_task(print_, fed)
+            kept = kept_before(node.step)
+            task = global_task(print_, fed, kept)
             done, begun = journal.done.get(task), journal.done.get(begun_of(task))
             if done:
                 why = "up to date" if begun else "what its rounds handed on is gone (cleaned?): they are done again"
             elif begun:
                 why = GONE if begun["ended"] else "begun, not finished"
             else:
-                why = changed or (GONE if task in journal.gone else "its documents changed" if before else "never run")
+                why = changed or (GONE if task in journal.gone else CHANGED[bool(kept)] if before else "never run")
             seen.append(
                 Foreseen(node.name, "global", stages(node), list(node.feeds), print_, len(fed), len(fed) if done and begun else 0, why)
             )

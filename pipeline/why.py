@@ -350,7 +350,7 @@ def stored_reasons(folder: Folder, verdicts: str, row: int) -> dict[str, list[st
 
 
 def cuts_of(folder: Folder) -> list[Mapping[str, Any]]:
-    """The thresholds that the survey of a run found."""
+    """The thresholds that the survey of a run found, each once: where sources have legs of their own, a rule that they share is in each."""
     found: list[Mapping[str, Any]] = []
     for leg in folder.names("legs"):
         path = f"legs/{leg}/survey.json"
@@ -359,7 +359,8 @@ def cuts_of(folder: Folder) -> list[Mapping[str, Any]]:
                 found += folder.json(path).get("cuts") or []
             except (ValueError, TypeError, AttributeError):
                 continue
-    return [cut for cut in found if {"stage", "field", "signal", "side", "at_goes", "value"} <= cut.keys()]
+    whole = [cut for cut in found if {"stage", "field", "signal", "side", "at_goes", "value"} <= cut.keys()]
+    return list({(cut["stage"], cut["field"], cut["signal"], cut["side"]): cut for cut in whole}.values())
 
 
 def from_survey(opened: Opened, stage: str, reasons: Sequence[str], cuts: Cuts, part: Mapping[str, Any] | None, row: int) -> list[Held]:

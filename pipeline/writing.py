@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import xxhash
 
 from pipeline.store import HashingFile, Store
 from stages.documents import BATCH_BYTES, BATCH_ROWS
@@ -23,6 +24,7 @@ class PartWriter:
         self._stack = contextlib.ExitStack()
         self._file: HashingFile | None = None
         self._writer: Any = None
+        self._schema = pa.schema([])
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
         self._waiting_bytes = 0
@@ -44,6 +46,7 @@ class PartWriter:
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
         if self._writer is None:
             self._file = self._stack.enter_context(self.store.commit(self.path))
+            self._schema = table.schema
             self._writer = pq.ParquetWriter(self._file, table.schema, compression="zstd", compression_level=1, write_page_index=True)
         self._writer.write_table(table, row_group_size=len(table))
 
@@ -54,7 +57,13 @@ class PartWriter:
             return None
         self._writer.close()
         self._stack.close()
-        return {"path": self.path, "bytes": self._file.length, "checksum": self._file.checksum, "rows": self.rows}
+        return {
+            "path": self.path,
+            "bytes": self._file.length,
+            "checksum": self._file.checksum,
+            "rows": self.rows,
+            "schema": xxhash.xxh3_64_hexdigest(self._schema.remove_metadata().serialize().to_pybytes()),
+        }
 
     def abandon(self, error: BaseException) -> None:
         """Leave nothing behind."""

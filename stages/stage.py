@@ -292,6 +292,11 @@ class Global(Stage):
         """Signals without which it cannot work; who measures them is put in before it."""
         return ()
 
+    @property
+    def loads(self) -> tuple[str, ...]:
+        """Addresses of what it takes from earlier runs (`Flow.load`), which may have changed since it ran last."""
+        return ()
+
     @abstractmethod
     def run(self, docs: Dataset, flow: Flow) -> Dataset: ...
 

@@ -140,16 +140,17 @@ class Explorer:
         """A record that never became a document: by stage, file and row, as a list named it."""
         stage = asked.get("stage", "")
         query = query_of("rejects", {"stage": stage} if stage else {}, shelf)
-        files, number, row = self.searcher.files(shelf, query), number_of(asked, "file", 0, 0), number_of(asked, "row", 0, 0)
-        if not stage or number >= len(files) or row >= self.shelves.length(shelf, files[number]):
+        file = next((file for file in self.searcher.files(shelf, query) if stage and file.name == asked.get("file")), None)
+        row = number_of(asked, "row", 0, 0)
+        if file is None or row >= self.shelves.length(shelf, file):
             raise NotFound("no such record among the rejects of this run")
-        found = shelf.folder.row(files[number].path, row)
+        found = shelf.folder.row(file.path, row)
         text, start = str(found.get("text") or ""), number_of(asked, "from", 0, 0)
         start = min(start, len(text))
         piece = Piece(text[start : start + PIECE], start, len(text))
         words = words_of(asked.get("words", ""))
-        link = replace(query, words=words).link(file=number, row=row).replace("/rejects", "/reject", 1)
-        return page(pages.reject(shelf, files[number].stage, found, piece, pages.pieces(piece, f"{link}&from=", ""), words))
+        link = replace(query, words=words).link(file=file.name, row=row).replace("/rejects", "/reject", 1)
+        return page(pages.reject(shelf, file.stage, found, piece, pages.pieces(piece, f"{link}&from=", ""), words))
 
     def report(self, shelf: Shelf, asked: Asked, _: tuple[str, ...]) -> Answer:
         """report.html of the run, in an origin of its own."""

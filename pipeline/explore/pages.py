@@ -115,7 +115,7 @@ def link_of(query: Query, hit: Hit) -> str:
         asked = {name: value for name, value in (("part", hit.part), ("words", as_typed(query.words))) if value not in ("", None)}
         return f"/document/{hit.uid}" + (f"?{urlencode(asked)}" if asked else "") + to_match
     return (
-        Query("rejects", query.words, stage=hit.stage or "").link(file=hit.file, row=hit.row).replace("/rejects", "/reject", 1) + to_match
+        Query("rejects", query.words, stage=hit.stage or "").link(file=hit.name, row=hit.row).replace("/rejects", "/reject", 1) + to_match
     )
 
 

@@ -53,7 +53,7 @@ class Query:
 
 
 def as_typed(words: tuple[str, ...]) -> str:
-    return " ".join(f'"{word}"' if " " in word else word for word in words)
+    return " ".join(f'"{word}"' if len(word.split()) != 1 or word != word.strip() else word for word in words)
 
 
 def fields_of(query: str) -> dict[str, str]:

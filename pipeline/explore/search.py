@@ -49,6 +49,7 @@ class Hit:
     numbers: str = ""  # what it was beyond
     shown: list[Stretch] = field(default_factory=list)  # of its text: where the words stand, or the beginning
     characters: int | None = None
+    name: str = ""  # of the file
 
 
 @dataclass
@@ -249,7 +250,7 @@ def codes_of(batch: pa.RecordBatch, fates: Fates) -> npt.NDArray[np.int32]:
 
 def hit_of(batch: pa.RecordBatch, at: int, number: int, row: int, file: File, fates: Fates | None) -> Hit:
     values = {name: batch.column(name)[at].as_py() for name in batch.schema.names if name != "text"}
-    hit = Hit(number, row, None, as_hex(values.get("uid")), values.get("url"), values.get("source") or file.source)
+    hit = Hit(number, row, None, as_hex(values.get("uid")), values.get("url"), values.get("source") or file.source, name=file.name)
     if fates is None:
         hit.stage, hit.reason, hit.detail = file.stage, values.get("reason"), values.get("detail")
     else:

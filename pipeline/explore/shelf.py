@@ -39,6 +39,11 @@ class File:
     key: str  # the part, which gives rejects their names too
     source: str
 
+    @property
+    def name(self) -> str:
+        """Of the file alone: what tells it from the others of its stage, also while a run goes on and more come."""
+        return self.path.rsplit("/", 1)[-1]
+
 
 @dataclass(frozen=True)
 class Shelf:

@@ -56,7 +56,7 @@ def compare(a: str, b: str) -> Comparison:
     documents: Documents | None = None
     kept: tuple[Any, Any] = (np.empty(0, np.uint64),) * 2
     most = max(one.totals.documents for one in seen)
-    few = sampled_below(most)
+    few = min(sampled_below(most), followed_below(found) or TOP)  # beyond what is followed nobody knows what was kept
     try:
         documents, kept, said = follow(folders, runs, seen, found, few)
         unlike += said
@@ -131,7 +131,7 @@ def follow(
     shares = [share_of_rejects(one) for one in found]
     if min(shares) <= 0:
         raise CannotJoin(f"{'AB'[shares.index(0)]} kept no rejects (rejects: {{keep: 0}}).")
-    limit = min(int(share * 2.0**64) for share in shares)
+    limit = followed_below(found)
     files = (files_of(folders[0], runs[0]), files_of(folders[1], runs[1]))
     draws = (Draw.of(found[0]), Draw.of(found[1]))
     join = joined(folders, files, draws, sum(one.totals.documents for one in seen), limit, few)
@@ -156,6 +156,11 @@ def read_by_one(documents: Documents, runs: tuple[Run, Run]) -> list[str]:
 
 def share_of_rejects(found: Mapping[str, Any]) -> float:
     return float(((found.get("recipe") or {}).get("rejects") or {}).get("keep", 1.0))
+
+
+def followed_below(found: tuple[Mapping[str, Any], Mapping[str, Any]]) -> int:
+    """uids below it lie in the rejects of both runs if they were dropped."""
+    return min(int(share_of_rejects(one) * 2.0**64) for one in found)
 
 
 def check(name: str, seen: Overview, join: Joined, side: int) -> None:

@@ -31,18 +31,27 @@ NAMED = 4  # rules that a leg is called by; of more, the first and the last
 
 
 def signal_sections(entry: Mapping[str, Any], surveys: Sequence[Survey]) -> list[Section]:
-    """The histograms of a stage: of a rule, those of its thresholds; of a stage that measures, those of what it added and no rule asks for."""
+    """The histograms of a stage: of a rule, those of its thresholds; of a stage that measures, those of what it added and no rule asks for.
+    Each leg has its own; where several have the stage, it is said whose documents they are."""
     name, kind = entry["name"], entry.get("kind")
     if kind == "rule":
-        return [
-            Section("Thresholds", thresholds_of(name, number, its))
+        made = [
+            (its, Section("Thresholds", thresholds_of(name, number, its)))
             for number, its in enumerate(surveys)
             if any(c["stage"] == name for c in its["cuts"])
         ]
-    added = set(entry.get("adds") or ())
-    if not added:
-        return []
-    for its in surveys:
+    else:
+        passed = {*(entry.get("sources") or ()), OTHERS}
+        made = signals_added(set(entry.get("adds") or ()), [its for its in surveys if not passed.isdisjoint(its["sources"])])
+    return [
+        section if len(made) == 1 else replace(section, title=f"{section.title} of {and_so_on(its['sources'])}") for its, section in made
+    ]
+
+
+def signals_added(added: set[str], surveys: Sequence[Survey]) -> list[tuple[Survey, Section]]:
+    """By leg."""
+    made = []
+    for its in abreast([its for its in surveys if not added.isdisjoint(its["signals"])]):
         cut = {c["signal"] for c in its["cuts"]}
         plain = [signal for signal in its["signals"] if signal in added and signal not in cut]
         governed = sorted(added & cut)
@@ -51,8 +60,21 @@ def signal_sections(entry: Mapping[str, Any], surveys: Sequence[Survey]) -> list
             drawings = [drawn(signal, its["signals"][signal], [], "") for signal in plain if not is_flat(its["signals"][signal])]
             rules = [(signal, sorted({c["stage"] for c in its["cuts"] if c["signal"] == signal})) for signal in governed]
             charts = Markup("").join(map(histogram, drawings))
-            return [Section("Signals", fragment(SIGNALS, {"charts": charts, "rules": rules, "plain": len(plain), "flat": flat}))]
-    return []
+            made.append((its, Section("Signals", fragment(SIGNALS, {"charts": charts, "rules": rules, "plain": len(plain), "flat": flat}))))
+    return made
+
+
+def abreast(surveys: Sequence[Survey]) -> list[Survey]:
+    """The first leg, and those that have other sources: they are beside it. What is behind it has the same documents again."""
+    found: list[Survey] = []
+    for its in surveys:
+        if all(set(its["sources"]).isdisjoint(other["sources"]) for other in found):
+            found.append(its)
+    return found
+
+
+def and_so_on(sources: Sequence[str]) -> str:
+    return ", ".join(sources[:NAMED]) + (" and others" if len(sources) > NAMED else "")
 
 
 def is_flat(found: Mapping[str, Any]) -> bool:
@@ -83,9 +105,10 @@ def explained(sections: Sequence[Section], seen: set[str]) -> list[Section]:
     """How histograms are drawn, said where the first of their kind stand."""
     found = []
     for section in sections:
-        first = section.title in ("Thresholds", "Signals") and section.title not in seen and "<figure" in section.html
+        kind = section.title.split(" of ")[0]
+        first = kind in ("Thresholds", "Signals") and kind not in seen and "<figure" in section.html
         found.append(replace(section, html=HOW_DRAWN + section.html) if first else section)
-        seen |= {section.title} if first else set()
+        seen |= {kind} if first else set()
     return found
 
 
@@ -209,11 +232,23 @@ def effects(surveys: Sequence[Survey], run: Run) -> list[dict[str, Any]]:
 
 
 def called(survey: Survey, run: Run) -> str:
-    """A leg by its rules, and by how many sources come to them: its own name is that of one of them."""
+    """A leg by its rules, and by the sources that come to them: its own name is that of one of them."""
     rules, last = list(survey["rules"]), last_stage(survey, run)
     names = ", ".join(rules) if len(rules) <= NAMED else f"{rules[0]} to {rules[-1]}, {len(rules)} rules"
+    if elsewhere(survey, run):
+        return f"{names}, of {and_so_on(survey['sources'])}"
     sources = len(last.sources) if last is not None else 0
     return f"{names}, of {sources} sources" if sources > 1 else names
+
+
+def elsewhere(survey: Survey, run: Run) -> list[str]:
+    """Sources that come to its last rule in another leg."""
+    last = last_stage(survey, run)
+    return (
+        []
+        if last is None or OTHERS in survey["sources"]
+        else [name for name, count in last.sources.items() if count.docs_in and name not in survey["sources"]]
+    )
 
 
 def last_stage(survey: Survey, run: Run) -> StageCount | None:
@@ -229,7 +264,9 @@ def until(survey: Survey, run: Run) -> str:
         return ""
     later = [stage.name for stage in run.stages[run.stages.index(last) + 1 :] if stage.count.lost]
     some = ", ".join(later[:3]) + (f" and {len(later) - 3} more" if len(later) > 3 else "")
-    return f"Counted after {last.name}" + (f", before {some}." if later else ".")
+    others = elsewhere(survey, run)
+    beside = f" Of {and_so_on(survey['sources'])} alone; another leg has {and_so_on(others)}." if others else ""
+    return f"Counted after {last.name}" + (f", before {some}." if later else ".") + beside
 
 
 def tokens_a_unit(survey: Survey, run: Run, lefts: Sequence[Left]) -> list[float] | None:
@@ -249,13 +286,18 @@ def tokens_a_unit(survey: Survey, run: Run, lefts: Sequence[Left]) -> list[float
 
 
 def languages(surveys: Sequence[Survey]) -> Section | None:
-    """Documents by language, of the first leg that knows it."""
-    its = next((its for its in surveys if its.get("languages")), None)
-    if its is None:
+    """Documents by language, of the first leg that knows it and of those beside it."""
+    found = abreast([its for its in surveys if its.get("languages")])
+    if not found:
         return None
-    most = max(came for _, came, _ in its["languages"])
-    more = its["more_languages"]
-    given = its["languages"] + ([[f"{more[0]} more", *more[1:]]] if more[0] else [])
+    counts: dict[str, tuple[int, int]] = {}
+    for name, came, left in (row for its in found for row in its["languages"]):
+        before = counts.get(name, (0, 0))
+        counts[name] = before[0] + came, before[1] + left
+    given = [(name, *counts[name]) for name in sorted(counts, key=lambda name: (-counts[name][0], name))]
+    most = given[0][1]
+    more = [its["more_languages"] for its in found if its["more_languages"][0]]
+    given += [(f"{max(its[0] for its in more)} more", sum(its[1] for its in more), sum(its[2] for its in more))] if more else []
     whole = sum(came for _, came, _ in given)
     rows = [
         (name, [("came", as_number(came)), ("share", as_share(came, whole)), ("stay", as_number(left)), ("of them", as_share(left, came))],

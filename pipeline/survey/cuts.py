@@ -23,6 +23,7 @@ Side = Literal["low", "high"]
 PROBE = 13 / 7  # added to a field's value: a number at which nothing else changes
 IN_FLOAT32 = 0.1  # is 1.5e-9 less than its nearest float32
 ROWS = 500
+LARGEST = np.finfo(np.float64).max  # a limit that a recipe sets to mean none may be a whole number that no array holds
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def numbers_in(settings: Settings, before: str = "") -> Iterator[tuple[str, floa
         value = getattr(settings, name)
         if isinstance(value, Settings):
             yield from numbers_in(value, f"{before}{name}.")
-        elif isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value):
+        elif isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST:
             yield f"{before}{name}", float(value)
 
 
@@ -125,7 +126,8 @@ def find_cuts(rule: Rule, view: pa.RecordBatch) -> list[Cut]:
     found = []
     for path, value in numbers_in(rule):
         try:
-            cuts = [cut for name in signals if (cut := _probed(rule, view, path, value, name)) is not None]
+            with np.errstate(over="ignore"):  # a number beyond float32 is infinite there, and then no threshold is found
+                cuts = [cut for name in signals if (cut := _probed(rule, view, path, value, name)) is not None]
         except (RunFailed, TypeError, ValueError, OverflowError):  # a field that cannot be such a number
             continue
         if len(cuts) == 1:

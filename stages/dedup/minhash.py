@@ -100,6 +100,10 @@ class MinHashDedup(NearDuplicates):
     def at_least(self) -> float:
         return self.threshold
 
+    @property
+    def loads(self) -> tuple[str, ...]:
+        return tuple(f"{address}/{part}" for address in self.against for part in ("bands", "sketches"))
+
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         bands, rows = self.shape
         flow.tell("bands", {"bands": bands, "rows": rows, "threshold": self.threshold, "chances": self.chances})

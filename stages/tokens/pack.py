@@ -237,6 +237,7 @@ class Pack(Global):
             )
         folder = self.folder(meta.row_length)
         flow.leave(f"{folder}/tokenizer/tokenizer.json", flow.heard("tokenizer_json"))
+        flow.leave(f"{folder}/tokenizer/tokenizer_config.json", said_of(flow.heard("tokenizer")))
         flow.leave(f"{folder}/index.json", json.dumps(index, indent=1) + "\n")
 
     def account(self, shards: list[dict[str, Any]], metas: dict[int, ShardMeta]) -> dict[str, Any]:
@@ -264,6 +265,12 @@ class Pack(Global):
             "document_lengths": lengths,
             "license": self.license,
         }
+
+
+def said_of(tokenizer: dict[str, Any]) -> str:
+    """Which of its tokens begins and ends a text and pads, as transformers and our own `tokenize` read it: a tokenizer.json does not say."""
+    specials = {name: tokenizer[name] for name in ("bos_token", "eos_token", "pad_token") if tokenizer.get(name) is not None}
+    return json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **specials}, indent=1, ensure_ascii=False) + "\n"
 
 
 def documents_of(rows: pa.Table, dtype: np.dtype[Any], sources: list[str]) -> Documents:

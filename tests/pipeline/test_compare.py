@@ -252,7 +252,11 @@ def test_a_share_of_rejects_is_compared_as_a_share(tmp_path: Path) -> None:
     found = compare(*map(str, outs))
     assert found.documents is not None and found.documents.share == 0.5 and "share of 50.00%" in found.unlike[0]
     whole = found.documents.sides[-1]
-    assert 40 < whole.both_kept + whole.only_a + whole.only_b + whole.both_gone < 100
+    every = whole.both_kept + whole.only_a + whole.only_b + whole.both_gone
+    assert 40 < every < 100
+    words = next(one for one in found.signals if one.name == "words")  # counted on the same share: nobody knows what was kept beyond it
+    assert words.a is not None and words.b is not None and found.signals_of == words.a.documents == every
+    assert (words.a.documents_kept, words.b.documents_kept) == (whole.both_kept + whole.only_a, whole.both_kept + whole.only_b)
 
 
 def test_a_cleaned_run_is_followed_by_what_it_wrote(runs: tuple[Path, Path], tmp_path: Path) -> None:

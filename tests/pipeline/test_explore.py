@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from explore_runs import EVIL_URL, LONG, SCRIPT, Asker, finished, hashes, run_of, served
 from markupsafe import escape
@@ -244,3 +246,28 @@ def test_the_report_has_an_origin_of_its_own(asker: Asker) -> None:
     reply = asker.get("/report")
     assert reply.status == 200 and b"<!doctype html>" in reply.body[:100].lower()
     assert reply.headers["content-security-policy"].startswith("sandbox allow-scripts") and "allow-same-origin" not in str(reply.headers)
+
+
+def test_a_record_that_was_no_document_opens_from_every_list(tmp_path: Path) -> None:
+    """A list of all rejects, or of one source, has more files than that of its stage."""
+    for source in ("first", "second"):
+        folder = tmp_path / "out/stages" / source / "rejects"
+        folder.mkdir(parents=True)
+        columns = {
+            "uid": [None],
+            "url": [None],
+            "source": [source],
+            "reason": ["damaged"],
+            "detail": [None],
+            "text": [f"broken in {source}"],
+        }
+        kinds = [("uid", pa.uint64()), *((name, pa.string()) for name in list(columns)[1:])]
+        pq.write_table(pa.table(columns, pa.schema(kinds)), folder / f"0-{source}.parquet")
+    entries = [{"name": source, "kind": "read", "docs_in": 1, "quarantined": 1} for source in ("first", "second")]
+    (tmp_path / "out/run.json").write_text(json.dumps({"name": "r", "status": "done", "stages": entries}))
+    with served(tmp_path / "out") as server:
+        asker = Asker(server)
+        for listed in ("/rejects", "/rejects?source=second", "/rejects?stage=second", "/rejects?words=second"):
+            link = asker.links(listed, r"^/reject\?")[-1]
+            assert "broken in second" in re.sub("<[^>]*>", "", asker.get(link).text), link
+        assert asker.get("/reject?stage=second&file=../first/0-first.parquet&row=0").status == 404

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from pipeline import cli
 from pipeline.explore import server as serving
-from pipeline.explore.query import BadRequest, fields_of, number_of, words_of
+from pipeline.explore.query import BadRequest, as_typed, fields_of, number_of, words_of
 from pipeline.explore.server import Server
 from pipeline.explore.turns import Turns
 
@@ -285,15 +285,22 @@ def took(turns: Turns, order: list[str], name: str) -> None:
 
 def test_what_a_query_is_made_of() -> None:
     assert words_of('a "b c" d "e') == ("a", "b c", "d", "e")
+    for words in (("a\u3000b", "c"), ("a\u00a0b c",), ("a\tb", "d")):  # any space: the next page of a list is asked for in the same words
+        assert words_of(as_typed(words)) == words
     assert fields_of("a=1&a=2&b=+x+") == {"a": "1", "b": "x"}
     with pytest.raises(BadRequest, match="a whole number from 1"):
         number_of({"page": "-3"}, "page", 1, 1)
 
 
+def heeding() -> None:
+    """What a shell starts in the background is deaf to Ctrl-C, and so are its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_it_cleanly(out: Path, how: signal.Signals) -> None:
     command = [sys.executable, "-m", "pipeline.cli", "explore", str(out), "--no-open"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heeding)
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line.startswith("explore: http://127.0.0.1:") and "?token=" in line

@@ -9,15 +9,18 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from outfolder import FIRST, LANGUAGE, OTHER, QUARANTINED, SAME, SCRIPT_URL, SHORT, UIDS, WEB_URL, make
 from rich.console import Console, RenderableType
 
 from pipeline.history import Span, Written, history, is_cluster, parse_uid, render_history, signal_text, span_text
-from pipeline.inspect import NotFound, as_json, render_stage, stage_view
+from pipeline.inspect import Folder, NotFound, as_json, render_stage, stage_view
 from pipeline.overview import overview, render
 from pipeline.overview import plain as plain_overview
 from pipeline.words import as_seconds, as_share, plain
+from stages.documents import uid_of
 
 
 @pytest.fixture(scope="module")
@@ -178,3 +181,35 @@ def test_signals_and_places_are_said_for_people() -> None:
     assert span_text(Span("a", "x.warc.gz", 0, None, True)) == "one of the records in x.warc.gz (read whole)"
     assert span_text(Span("a", "x.warc.gz", 5, None, False)) == "perhaps one of the records in x.warc.gz (read from byte 5 to its end)"
     assert is_cluster("minhash_cluster", 5) and not is_cluster("minhash_cluster_size", 5)
+
+
+def test_a_document_of_a_leg_that_only_writes_is_told_from_what_was_written(tmp_path: Path) -> None:
+    uids = [uid_of("books", "books.jsonl", str(n)) for n in range(3)]
+    columns = {
+        "uid": pa.array(uids, pa.uint64()),
+        "id": [str(n) for n in range(3)],
+        "url": [f"https://books.example/{n}" for n in range(3)],
+        "source": ["books"] * 3,
+        "text": [f"text {n}" for n in range(3)],
+        "token_count": pa.array([None] * 3, pa.int64()),
+    }
+    for folder in ("write", "legs/books"):
+        (tmp_path / folder).mkdir(parents=True)
+    pq.write_table(pa.table(columns), tmp_path / "write/0-a.f.parquet")
+    inputs = [{"source": "books", "path": "books.jsonl", "start": 0, "end": None}]
+    part = {"key": "0-a", "source": "books", "inputs": inputs, "rows": 3, "kept": 3, "files": {"sink/write": "write/0-a.f.parquet"}}
+    (tmp_path / "legs/books/manifest.json").write_text(json.dumps({"leg": "books", "stages": ["write"], "feeds": [], "parts": [part]}))
+    entries = [{"name": "books", "kind": "read", "docs_in": 3, "kept": 3}, {"name": "write", "kind": "sink", "docs_in": 3, "kept": 3}]
+    (tmp_path / "run.json").write_text(json.dumps({"name": "r", "status": "done", "stages": entries}))
+    story = history(str(tmp_path), url="https://books.example/1")
+    assert (story.uid, story.source, story.id, story.text, story.outcome) == (f"{uids[1]:016x}", "books", "1", "text 1", "kept")
+    assert story.read_from == [Span("books", "books.jsonl", 0, None, True)] and story.written == [
+        Written("write", "write/0-a.f.parquet", 1)
+    ]
+    assert [said.stage for said in story.verdicts] == ["books", "write"] and [passage.signals for passage in story.passages] == [{}]
+
+
+def test_json_that_nests_without_end_is_said_to_be_torn(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"run\.json: not JSON"):
+        Folder.open(str(tmp_path)).json("run.json")

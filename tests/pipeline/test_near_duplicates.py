@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from runs import go, save, written
+
+from pipeline import recipe as recipes
+from pipeline.whatif import foresee
 
 RECIPE = "name: r\nparts: {{{parts}}}\nsources:\n  a: {{jsonl: {{path: {path}}}}}\nstages:\n  - minhash_dedup: {{{settings}}}\n  - write\n"
 FILES = [f"f{n}.jsonl" for n in range(6)]
@@ -30,7 +34,7 @@ def make(folder: Path) -> None:
 def usual(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[int, str]]]:
     folder = tmp_path_factory.mktemp("usual")
     make(folder / "in")
-    go(save(folder / "r.yaml", RECIPE.format(parts="files: 1", path="in", settings=f"save_index: {folder / 'index'}")), folder / "out")
+    go(save(folder / "r.yaml", RECIPE.format(parts="files: 1", path="in", settings="save_index: index")), folder / "out")
     found = written(folder / "out")
     assert len(found) == 60 and sum(" edited " in text for _, text in found) == 20, "of two the longer stays"
     return folder, found
@@ -56,11 +60,18 @@ def test_a_later_run_against_the_saved_index(tmp_path: Path, usual: tuple[Path, 
     fresh = [f"{new} and longer", f"now {kept[0][1]}", new]
     (tmp_path / "in").mkdir()
     save(tmp_path / "in" / "f.jsonl", "".join(json.dumps({"text": t}) + "\n" for t in fresh))
-    go(save(tmp_path / "r.yaml", RECIPE.format(parts="files: 1", path="in", settings=f"against: [{folder / 'index'}]")), tmp_path / "out")
+    shutil.copytree(folder / "index", tmp_path / "index")  # beside the recipe, as all its paths are
+    recipe = save(tmp_path / "r.yaml", RECIPE.format(parts="files: 1", path="in", settings="against: [index]"))
+    go(recipe, tmp_path / "out")
     assert [text for _, text in written(tmp_path / "out")] == fresh[:1]
     rows = [r for p in (tmp_path / "out" / "stages" / "minhash_dedup" / "rejects").glob("*.parquet") for r in pq.read_table(p).to_pylist()]
     assert sorted(r["text"] for r in rows) == sorted(fresh[1:]) and {r["reason"] for r in rows} == {"near_duplicate"}
     assert [r["detail"].endswith(f" like {kept[0][0]:016x}") for r in rows if r["text"] == fresh[1]] == [True]
+    assert {seen.why for seen in foresee(recipes.load(recipe), str(tmp_path / "out"))} == {"up to date"}
+    index = tmp_path / "index" / "bands" / "index.json"
+    save(index, json.dumps({**json.loads(index.read_text()), "files": []}))
+    whys = {seen.name: seen.why for seen in foresee(recipes.load(recipe), str(tmp_path / "out"))}
+    assert whys["minhash_dedup"] == "its documents changed, or what earlier runs saved for it"
 
 
 def test_the_report_shows_clusters_and_marked_pairs(usual: tuple[Path, list[tuple[int, str]]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runs import go
 
-from pipeline.inspect import Run
+from pipeline.errors import RecipeError
+from pipeline.inspect import Folder, Run
+from pipeline.report import build_report
 from pipeline.report.whatif import bar_starts, drawn, in_words, is_flat, tokens_a_unit, until
 from pipeline.store import Store
 from pipeline.survey import sample
 from pipeline.survey.cuts import Cut, find_cuts, with_value
 from pipeline.survey.edges import MOST, edges_of, places_of
 from pipeline.survey.look import survey as survey_again
+from pipeline.survey.look import survey_legs
 from pipeline.tune import tune
 from pipeline.volume import Left, Volume
+from pipeline.why import cuts_of
 from stages import DolmaGopher, GopherQuality, KeepLanguages
 from stages.stage import Range, Rule, Signals, Verdict
 
@@ -272,3 +277,68 @@ def test_a_probe_changes_one_field_and_leaves_the_rule_as_it_was() -> None:
     rule = DolmaGopher(words=Range(low=3, high=9))
     assert with_value(rule, "words.low", 5.5).words == Range(low=5.5, high=9) and rule.words.low == 3  # type: ignore[attr-defined]
     assert with_value(GopherQuality(), "min_words", float("-inf")).min_words == float("-inf")  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module")
+def apart(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run, had one source not passed a rule that the other did: then each has rules of its own."""
+    copied = tmp_path_factory.mktemp("apart") / "out"
+    shutil.copytree(out, copied)
+    path = copied / "legs/rhymes/rules.json"
+    its = json.loads(path.read_text())
+    its["rules"] = [rule for rule in its["rules"] if rule["stage"]["stage"] != "gopher_repetition"]
+    path.write_text(json.dumps(its))
+    survey_legs(Store(str(copied)))
+    return copied
+
+
+def test_a_rule_is_asked_of_all_sources_that_pass_it_whatever_else_they_pass(out: Path, apart: Path) -> None:
+    together, answer = (tune(str(folder), ["gopher_quality.min_words=60"]) for folder in (out, apart))
+    assert answer.sources["tales"] == together.sources["tales"] and answer.sources["rhymes"].documents == 100
+    assert answer.sources["rhymes"].newly_dropped > 0
+    assert sum(answer.drops_before.values()) == answer.total.documents - answer.total.before
+    own = tune(str(apart), ["gopher_repetition.max_top_2gram_share=0.01"])
+    assert own.sources == {"tales": tune(str(out), ["gopher_repetition.max_top_2gram_share=0.01"]).sources["tales"]}
+    both = tune(str(apart), ["gopher_repetition.max_top_2gram_share=0.01", "gopher_quality.min_words=60"])
+    assert both.sources["rhymes"] == answer.sources["rhymes"] and both.leg == "rhymes, tales"
+
+
+def test_rules_are_asked_in_their_own_order(out: Path, apart: Path) -> None:
+    """What an earlier rule takes is not counted for a later one."""
+    record = json.loads((out / "run.json").read_text())
+    entry = next(entry for entry in record["stages"] if entry["name"] == "gopher_repetition")
+    answer = tune(str(apart), ["gopher_repetition.max_top_2gram_share=0.01"])
+    taken = {name.removeprefix("gopher_repetition: "): n for name, n in answer.drops_before.items() if name.startswith("gopher_repetition")}
+    assert taken == {reason: n for reason, n in entry["sources"]["tales"]["dropped"].items() if n} != {}
+
+
+def test_the_page_says_whose_documents_a_threshold_was_counted_on(apart: Path) -> None:
+    html = build_report(str(apart))
+    assert html.count("<h4>Thresholds of tales</h4>") == html.count("<h4>Thresholds of rhymes</h4>") == 3
+    assert html.count("<h4>Thresholds</h4>") == 1  # gopher_repetition, of one source alone
+    assert "300 documents come to these rules" in html and "100 documents come to these rules" in html
+    assert "Of rhymes alone; another leg has tales." in html
+    spoken = [json.loads(path.read_text())["languages"] for path in sorted(apart.glob("legs/*/survey.json"))]
+    whole = sum(came for rows in spoken for name, came, _ in rows if name == "en")
+    assert f'<th scope="row">en</th><td class="n" data-head="came">{whole}</td>' in html and len(spoken) == 2
+
+
+def test_a_value_that_is_no_yaml_is_an_error_in_words(out: Path) -> None:
+    with pytest.raises(RecipeError, match=r"gopher_quality\.min_words=\[: \[ is no value"):
+        tune(str(out), ["gopher_quality.min_words=["])
+
+
+def test_a_limit_that_no_array_holds_is_a_limit_like_any_other() -> None:
+    """Whoever wants no limit writes a large number: the survey comes last, and may not end a run over it."""
+    rule = GopherQuality(max_words=10**21, max_mean_word_length=1e300)
+    view = pa.record_batch({name: np.arange(5.0) for name in rule.needs})
+    found = {cut.field: cut.value for cut in find_cuts(rule, view)}
+    assert found["min_words"] == 50.0 and found.get("max_words", 1e21) == 1e21
+
+
+def test_a_threshold_that_several_legs_have_is_one(apart: Path) -> None:
+    """Else nobody could say which field of a rule took a document."""
+    found = [(cut["stage"], cut["field"]) for cut in cuts_of(Folder.open(str(apart)))]
+    assert found.count(("gopher_quality", "min_words")) == 1 and len(set(found)) == len(found)
+    surveys = [json.loads(path.read_text()) for path in apart.glob("legs/*/survey.json")]
+    assert set(found) == {(cut["stage"], cut["field"]) for its in surveys for cut in its["cuts"]} and len(surveys) == 2

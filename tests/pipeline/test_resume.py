@@ -66,6 +66,22 @@ def test_a_changed_setting_leaves_nothing_stale_and_going_back_gives_the_same_by
     assert tree(out, "write", "legs", "stages", "flow") == first
 
 
+def test_what_is_kept_rests_on_files_that_were_made_anew_with_the_same_contents(tmp_path: Path) -> None:
+    """More input does each drop of a deduplication again, and the parts of which it says the same are not judged again by the rule after it."""
+    recipe, out = tmp_path / "r.yaml", tmp_path / "out"
+    text = RECIPE.replace("RATE", "0.5").replace("  - write", "  - url_dedup: {prefer: [PREFERRED]}\n  - write")
+    shared_texts(tmp_path / "in")
+    save(recipe, text.replace("PREFERRED", "longest"))
+    go(recipe, out)
+    lines(tmp_path / "in" / "g.jsonl", ["a new text", "a new text"])
+    _, anew = go(recipe, out)
+    assert anew["exact_dedup", "drop"] > 1 and anew["sample", "decide"] == 1
+    assert set(why(recipe, out).values()) == {"up to date"}
+    save(recipe, text.replace("PREFERRED", "earliest"))
+    _, anew = go(recipe, out)
+    assert {node for node, _ in anew} == {"url_dedup"}
+
+
 def test_a_part_that_was_deleted_is_made_again_and_no_other(tmp_path: Path) -> None:
     shared_texts(tmp_path / "in")
     recipe, out = made(tmp_path), tmp_path / "out"

@@ -19,6 +19,7 @@ from shards.loader import Loader
 from shards.orders import Shuffled
 from shards.reader import open_shards
 from shards.verify import verify
+from stages.tokens.tokenize import Tokenize
 
 RECIPE = """
 name: tokens
@@ -86,6 +87,7 @@ def test_the_card_and_the_tokenizer_lie_beside_the_shards(run: Path) -> None:
     card = (run / "shards" / "README.md").read_text()
     assert "license: cc0-1.0" in card and "path: 256/*.arrow" in card and "| tales |" in card and "60.00%" in card
     tokenizer = Tokenizer.from_file(str(run / "shards" / "256" / "tokenizer" / "tokenizer.json"))
+    Tokenize(tokenizer=str(run / "shards" / "256" / "tokenizer")).check()  # what it says of itself is enough for a run that goes on with it
     row = open_shards(run / "shards" / "256").row(0)
     text = tokenizer.decode(row.input_ids[: row.seq_lens[0] - 1].tolist())
     assert text.endswith(".") and set(text.lower().rstrip(".").split()) <= set(WORDS)
