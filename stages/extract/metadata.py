@@ -345,11 +345,12 @@ def attributes(tag: bytes) -> dict[str, bytes]:
 
 
 def decoded(value: bytes) -> str | None:
-    return tidy(html.unescape(value.decode("utf-8", "replace")))
+    return tidy(html.unescape(value.decode("utf-8", "replace"))) if value else None
 
 
 def tidy(value: str) -> str | None:
-    return " ".join(value[: 8 * LONGEST].replace("\0", "").split())[:LONGEST].encode("utf-8", "replace").decode() or None
+    text = " ".join(value[: 8 * LONGEST].replace("\0", "").split())[:LONGEST]
+    return (text if text.isascii() else text.encode("utf-8", "replace").decode()) or None
 
 
 def first(*values: str | None) -> str | None:

@@ -50,6 +50,9 @@ class Numbers(NamedTuple):
     step: int = 1
 
 
+FROM_ONE = Numbers()
+
+
 class Unit(NamedTuple):
     """Blocks that are one thing: a paragraph, a heading, all of a code block, a table."""
 
@@ -181,7 +184,7 @@ def _marked_items(page: Page, units: list[Unit], called: Mapping[int, Numbers]) 
     next_of: dict[int, int] = {}
     for item in np.flatnonzero(page.tag == LI).tolist():
         parent = int(page.parent[item])
-        first, step = called.get(parent, Numbers())
+        first, step = called.get(parent, FROM_ONE)
         number = next_of.get(parent, first)
         next_of[parent] = number + step
         if item in items:
