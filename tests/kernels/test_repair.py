@@ -13,7 +13,7 @@ from kernels import characters as c
 from kernels.columns import text_column
 from kernels.entities import decode_entities_plain
 from kernels.mojibake import repair_mojibake_plain
-from kernels.normal_form import LONG_RUN, find_unnormal, in_normal_form, long_runs, normal_form
+from kernels.normal_form import LONG_RUN, _may_have_long_runs, find_unnormal, in_normal_form, long_runs, normal_form
 from kernels.repair import Steps, repair, repair_plain
 
 ALL = c.ENTITIES | c.MOJIBAKE | c.CONTROLS | c.ZERO_WIDTH | c.WHITESPACE
@@ -90,6 +90,13 @@ MARKS = "\u0301\u0323\u0344\u0345\u0f71\u0f73\u0f74\uff9e\u05ae\u3099\u0e38"
 def test_long_runs_of_marks_come_out_as_python_has_them(parts, form):
     text = "".join(base + marks * times for base, marks, times in parts)
     assert in_normal_form(text, form) == unicodedata.normalize(form, text)
+
+
+def test_a_long_run_is_found_wherever_it_begins():
+    for before in range(2 * LONG_RUN + 2):
+        text = "a" * before + "\u0301\u0323" * (LONG_RUN // 2)
+        assert _may_have_long_runs(text, "NFC") and not _may_have_long_runs(text[: before + LONG_RUN // 2 - 1] + "a" * LONG_RUN, "NFC")
+        assert in_normal_form(text, "NFC") == unicodedata.normalize("NFC", text)
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFKC"])
