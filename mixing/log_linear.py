@@ -68,9 +68,8 @@ def _fit_task(weights_RN: Floats, losses_R: Floats) -> tuple[float, Floats]:
         return 0.0, np.full(weights_RN.shape[1], float(np.log(losses_R.mean())))
     least, floor_found = np.inf, 0.0
     slope_N: Floats = np.zeros(weights_RN.shape[1])
-    middle = float(
-        np.median(losses_R)
-    )  # least squares give the start, and one run far away would lead them where Huber's loss finds no way back
+    # least squares give the start, and one run far away would lead them where Huber's loss finds no way back
+    middle = float(np.median(losses_R))
     usual_R = np.clip(losses_R, max(middle - FAR * spread, float(losses_R.min())), middle + FAR * spread)
     for share in FLOORS:
         floor = share * float(usual_R.min())
