@@ -62,7 +62,7 @@ def held_out(name: str) -> bool:
 
 
 def make(args: argparse.Namespace) -> None:
-    folder: Path = args.folder
+    folder: Path = args.folder.resolve()  # recipes read paths from where they lie
     folder.mkdir(parents=True, exist_ok=True)
     hosts = {
         page: urlsplit(url or "").hostname or page

@@ -31,8 +31,8 @@ from torch import Tensor
 
 from kernels.gpu import adamw, cross_entropy, plain, rms_norm, rotary, swiglu
 from trainer import fused  # noqa: F401  # has the operators
-from trainer.gated_mlp import in_one
 from trainer.linear_cross_entropy import linear_cross_entropy
+from trainer.quack_products import in_one
 
 OPS = torch.ops.gristmill
 EPS = 1e-5
@@ -130,7 +130,7 @@ def gates(sizes: Sizes) -> None:
 
 
 def gated_layer(sizes: Sizes) -> None:
-    """gate_up, SwiGLU and down with their way back: as one operator (by QuACK on Hopper, elsewhere plain), our SwiGLU between cuBLAS's products, and what is compiled."""
+    """The residual stream with gate_up, SwiGLU and down, and their way back: as one operator (by QuACK on Hopper, elsewhere plain), our SwiGLU between cuBLAS's products, and what is compiled."""
     C, M, T = sizes.hidden, sizes.mlp, sizes.tokens
 
     def made(tokens: int) -> list[Any]:
@@ -138,18 +138,19 @@ def gated_layer(sizes: Sizes) -> None:
             drawn(tokens, C).requires_grad_(),
             (drawn(2 * M, C, seed=1) * C**-0.5).requires_grad_(),
             (drawn(C, M, seed=2) * M**-0.5).requires_grad_(),
+            drawn(tokens, C, seed=3).requires_grad_(),
         ]
 
-    def apart(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
-        product: Tensor = OPS.swiglu(x @ gate_up.t()) @ down.t()
-        return product
+    def apart(x: Tensor, gate_up: Tensor, down: Tensor, residual: Tensor) -> Tensor:
+        total: Tensor = residual + OPS.swiglu(x @ gate_up.t()) @ down.t()
+        return total
 
-    def torchs(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
-        return plain.swiglu(x @ gate_up.t()) @ down.t()
+    def torchs(x: Tensor, gate_up: Tensor, down: Tensor, residual: Tensor) -> Tensor:
+        return residual + plain.swiglu(x @ gate_up.t()) @ down.t()
 
-    def one(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
-        answer: Tensor = OPS.gated_mlp(x, gate_up, down)[0]
-        return answer
+    def one(x: Tensor, gate_up: Tensor, down: Tensor, residual: Tensor) -> Tensor:
+        total: Tensor = OPS.gated_mlp(x, gate_up, down, residual)[0]
+        return total
 
     inputs = made(T)
     slopes = [torch.randn_like(out) for out in outputs_of(one, inputs)]

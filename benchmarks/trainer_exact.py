@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -50,6 +49,7 @@ from trainer.stepper import Stepper, stepper_of
 
 ADAMW = AdamW(rate=6e-4, weight_decay=0.1, betas=(0.9, 0.95))
 REPEATS = 5
+WAYS: dict[str, list[str]] = {"exact": ["--deterministic"], "free": []}
 T_95 = 2.776  # Student's, of REPEATS - 1 degrees of freedom
 
 
@@ -82,7 +82,7 @@ class Bench:
     def repeat(self) -> None:
         with scratch() as temporary:
             folder = Path(temporary)
-            shot = {name: self._shot(folder / f"shot {name}", name) for name in ("exact", "free")}
+            shot = {name: self._process("--shot", folder / f"shot {name}", *way) for name, way in WAYS.items()}
             exact = replace(self.training, deterministic=True)
             self.run(folder / "first", exact)  # beside those that are shot: its time is not taken
             for name, process in shot.items():
@@ -111,25 +111,31 @@ class Bench:
             self._free(folder, again.tokens_per_second)
 
     def _free(self, folder: Path, exact_speed: float) -> None:
-        """Without `deterministic`."""
-        free, digests = [], set()
-        for number in range(REPEATS):
-            free.append(self.run(folder / f"free {number}", self.training))
-            digests.add(json.dumps(_digests(folder / f"free {number}"), sort_keys=True))
-            shutil.rmtree(folder / f"free {number}")
-        speed = statistics.median(outcome.tokens_per_second for outcome in free[1:])  # the first compiles
+        """Without `deterministic`. A user who repeats a run starts it anew, and what is compiled then may add up in another order: so each repetition, and the run that
+        goes on, is a process of its own."""
+        here = [self.run(folder / f"here {number}", self.training) for number in range(3)]
+        speed = statistics.median(outcome.tokens_per_second for outcome in here[1:])  # the first compiles
         say("cost of deterministic", tokens_per_second=round(speed), deterministic=round(exact_speed), ratio=round(exact_speed / speed, 3))
-        losses = [outcome.loss for outcome in free]
-        resumed = self.run(folder / "shot free", self.training).loss
+        names = ["shot free", *(f"free {number}" for number in range(REPEATS))]
+        started = [self._process("--whole", folder / name) for name in names]
+        for process in started:
+            error = process.communicate()[1]
+            if process.returncode:
+                raise RuntimeError(error[-600:])
+        resumed, *losses = (_losses(folder / name)[-1] or 0.0 for name in names)
+        digests = {json.dumps(_digests(folder / name), sort_keys=True) for name in names[1:]}
         deviation = statistics.stdev(losses)
         away = abs(resumed - statistics.mean(losses)) / (deviation * (1 + 1 / REPEATS) ** 0.5) if deviation else None
         say(
             "not deterministic, shot and gone on", losses=losses, different_weights=len(digests), resumed=resumed, between=min(losses) <= resumed <= max(losses),
             deviations_away=away and round(away, 2), expected_below=T_95, within=resumed == losses[0] if away is None else away <= T_95,
+            in_this_process=[outcome.loss for outcome in here],
         )  # fmt: skip
+        for name in names:
+            say("losses on the way", run=name, losses=[round(loss or 0.0, 6) for loss in _losses(folder / name)])
 
-    def _shot(self, folder: Path, name: str) -> subprocess.Popen[str]:
-        command = [sys.executable, __file__, "--shot", str(folder), *(["--deterministic"] if name == "exact" else [])]
+    def _process(self, what: str, folder: Path, *more: str) -> subprocess.Popen[str]:
+        command = [sys.executable, __file__, what, str(folder), *more]
         command += ["--tiny"] if self.args.tiny else []
         command += ["--shards", str(self.args.shards)] if self.args.shards else []
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -360,6 +366,7 @@ def main() -> None:
     parser.add_argument("--shards", type=Path)
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--shot", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--whole", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--deterministic", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.tiny:
@@ -368,6 +375,9 @@ def main() -> None:
     bench = Bench(args, device)
     if args.shot:
         bench.be_shot()
+        return
+    if args.whole:
+        bench.run(args.whole, bench.training)
         return
     say("machine", device=torch.cuda.get_device_name() if device.type == "cuda" else "cpu", torch=torch.__version__, numpy=np.__version__)
     sections = {

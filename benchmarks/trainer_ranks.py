@@ -30,11 +30,11 @@ from trainer_work import reason, scratch, tidy
 
 from trainer import checkpoint
 from trainer.attention import fastest
-from trainer.gated_mlp import in_one
 from trainer.memory import memory_of
 from trainer.optim import AdamW
 from trainer.packed import Packed, packed_documents
 from trainer.parallel import ALONE, Ranks, launched
+from trainer.quack_products import in_one
 from trainer.shapes import Shape, shape_named
 from trainer.stepper import Stepper, stepper_of
 

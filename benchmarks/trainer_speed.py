@@ -26,7 +26,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from trainer import fused, gated_mlp
+from trainer import added, fused, gated_mlp
 from trainer.attention import Attend, attend, attend_flash4, fastest
 from trainer.model import Decoder
 from trainer.optim import AdamW
@@ -34,7 +34,7 @@ from trainer.packed import Packed, packed_documents
 from trainer.shapes import Shape, shape_named
 from trainer.stepper import stepper_of
 
-_for_kernels, _for_products = fused._for_kernels, gated_mlp._for_products
+_for_kernels, _for_products = fused._for_kernels, {module: module._for_products for module in (added, gated_mlp)}
 
 MEAN_LENGTH = {4096: 900, 1024: 500}
 VOCABULARY = 50_304
@@ -110,12 +110,13 @@ def decoder_on(device: torch.device, shape: Shape, attention: Attend, seed: int 
 
 class Ours:
     """`parts`: flash4 or varlen (attention), fp8 (linear maps), inductor (what torch.compile makes of norms, rotary and SwiGLU in place of our kernels), apart (SwiGLU
-    beside the products, not in them)."""
+    and the residual stream's sums beside the products, not in them)."""
 
     def __init__(self, shape: Shape, device: torch.device, parts: set[str], recompute: Any = "none") -> None:
         torch._dynamo.reset()
         fused._for_kernels = (lambda x: False) if "inductor" in parts else _for_kernels
-        gated_mlp._for_products = (lambda x, gate_up: False) if {"inductor", "apart"} & parts else _for_products
+        for module, chosen in _for_products.items():
+            module._for_products = (lambda *tensors: False) if {"inductor", "apart"} & parts else chosen
         attention = attend_flash4 if "flash4" in parts else attend if "varlen" in parts else fastest(device)
         model = decoder_on(device, shape, attention)
         if "fp8" in parts:
@@ -137,7 +138,8 @@ def ours(args: argparse.Namespace, device: torch.device, name: str, row: int, to
     trained = Ours(shape, device, set(engine.split("+")))
     batches = batches_on(device, tokens, row, mean, range(4))
     turn = iter(range(1 << 30))
-    median, spread = seconds_each(lambda: trained.step([batches[next(turn) % 4] for _ in range(args.passes)]), device)
+    turns = {"warm": max(2, 4 // args.passes), "steps": max(1, 4 // args.passes)}
+    median, spread = seconds_each(lambda: trained.step([batches[next(turn) % 4] for _ in range(args.passes)]), device, **turns)
     median /= args.passes
     memory = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else None
     lengths = np.concatenate([np.diff(batch.cuts.cpu().numpy()) for batch in batches]).astype(np.float64)
@@ -172,7 +174,7 @@ def transformers(args: argparse.Namespace, device: torch.device, name: str, row:
         optimizer.step()
         optimizer.zero_grad()
 
-    median, spread = seconds_each(step, device)
+    median, spread = seconds_each(step, device, warm=max(2, 4 // args.passes), steps=max(1, 4 // args.passes))
     median /= args.passes
     say(
         "transformers",

@@ -22,6 +22,14 @@ def rms_norm(x_TC: Tensor, weight_C: Tensor, eps: float) -> Tensor:
     return normed
 
 
+def rms_norm_beside(x_TC: Tensor, weight_C: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """x once more, and its norm: what flows back into x from both is added up in one pass over memory."""
+    if not _for_kernels(x_TC):
+        return x_TC, plain.rms_norm(x_TC, weight_C, eps)
+    same, normed = _Beside.apply(x_TC, weight_C, eps)  # type: ignore[no-untyped-call]
+    return same, normed
+
+
 def add_rms_norm(x_TC: Tensor, residual_TC: Tensor, weight_C: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """The sum, and its norm."""
     if not _for_kernels(x_TC) or x_TC.dtype != residual_TC.dtype:
@@ -89,6 +97,21 @@ def _back_norm(ctx: Any, d_normed: Tensor, _: Tensor) -> tuple[Tensor, Tensor, N
 
 
 _rms_norm.register_autograd(_back_norm, setup_context=_keep_norm)
+
+
+class _Beside(torch.autograd.Function):
+    """No operator of the library, since those may not hand on what they are given."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        normed, scales = _rms_norm(x, weight, eps)
+        ctx.save_for_backward(x, weight, scales)
+        return x.view_as(x), normed
+
+    @staticmethod
+    def backward(ctx: Any, d_x: Tensor, d_normed: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
+        d_x, d_weight = _rms_norm_backward(d_normed, *ctx.saved_tensors, d_x)
+        return d_x, d_weight, None
 
 
 @torch.library.custom_op("gristmill::add_rms_norm", mutates_args=())

@@ -1,4 +1,4 @@
-"""`down(swiglu(gate_up(x)))`, on Hopper with SwiGLU inside the matrix products beside it: by QuACK, the products that flash-attn-4 brings along.
+"""`residual + down(swiglu(gate_up(x)))`, on Hopper with SwiGLU and the sum inside the matrix products beside them (`trainer.quack_products`).
 
 A product that ends in SwiGLU spares reading gate and up once more, and the slope's product that ends in SwiGLU's way back spares writing and reading
 the slope between them; what SwiGLU made is worked out anew there instead of being kept. On one H200, 32,768 tokens of the shape 1.3b: 3.07 ms beside
@@ -12,66 +12,39 @@ T tokens, C hidden width, M inner width.
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from kernels.gpu import plain
+from trainer.added import Sum, sum_with_product
 from trainer.fused import swiglu
-
-TESTED = "0.4.1"  # of quack-kernels: what is called here is no interface that it promises to keep
-HALVES = (torch.bfloat16, torch.float16)
-HOPPER = 9  # compute capability, and no other: the tiles below are Hopper's
-FEW_TILES = 400  # of 128 x 256, three for each multiprocessor: with fewer, many stand idle at the end, and cuBLAS cuts the sum instead
+from trainer.quack_products import by_quack, fits, many_tiles, multiplies, quack, tile
 
 
-def gated_mlp(x_TC: Tensor, gate_up: nn.Linear, down: nn.Linear) -> Tensor:
-    """Layers that do more than multiply (fp8, cut over ranks, biases) are called one by one."""
-    multiply = all(type(layer) is nn.Linear and layer.bias is None for layer in (gate_up, down))
-    if multiply and _for_products(x_TC, gate_up.weight):
-        answer: Tensor = _gated_mlp(x_TC, gate_up.weight, down.weight)[0]
-        return answer
-    one_by_one: Tensor = down(swiglu(gate_up(x_TC)))
-    return one_by_one
+def gated_mlp(x_TC: Tensor, gate_up: nn.Linear, down: nn.Linear, residual_TC: Tensor) -> Sum:
+    """Layers that do more than multiply are called one by one."""
+    if multiplies(gate_up) and multiplies(down) and _for_products(x_TC, gate_up.weight, residual_TC):
+        total: Tensor = _gated_mlp(x_TC, gate_up.weight, down.weight, residual_TC)[0]
+        return total, None
+    return residual_TC, down(swiglu(gate_up(x_TC)))
 
 
-def in_one(device: torch.device) -> bool:
-    """Whether it is one operator on this device, for weights of half precision."""
-    return device.type == "cuda" and _found(torch.cuda.current_device() if device.index is None else device.index)
-
-
-def _for_products(x: Tensor, gate_up: Tensor) -> bool:
-    halves = x.is_cuda and x.dtype in HALVES and gate_up.dtype == x.dtype
-    sizes = x.ndim == 2 and x.shape[0] > 0 and gate_up.shape[0] % 32 == 0 and gate_up.shape[1] % 16 == 0
-    return halves and sizes and bool(_present(x.device.index))
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _present(card: int) -> bool:
-    return _found(card)
-
-
-@cache
-def _found(card: int) -> bool:
-    try:
-        return version("quack-kernels") == TESTED and torch.cuda.get_device_capability(card)[0] == HOPPER
-    except PackageNotFoundError:
-        return False
+def _for_products(x: Tensor, gate_up: Tensor, residual: Tensor) -> bool:
+    return gate_up.shape[0] % 32 == 0 and gate_up.shape[1] % 16 == 0 and fits(x, gate_up, residual)
 
 
 @torch.library.custom_op("gristmill::gated_mlp", mutates_args=())
-def _gated_mlp(x: Tensor, gate_up: Tensor, down: Tensor) -> tuple[Tensor, Tensor]:
-    """The answer, and gate and up of each token interleaved, T x 2M, for the way back."""
+def _gated_mlp(x: Tensor, gate_up: Tensor, down: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum, and gate and up of each token interleaved, T x 2M, for the way back."""
     both, product = _gated(x, gate_up)
-    return product @ down.t(), both
+    return sum_with_product(product, down, residual), both
 
 
 @_gated_mlp.register_fake
-def _(x: Tensor, gate_up: Tensor, down: Tensor) -> tuple[Tensor, Tensor]:
-    return x.new_empty(x.shape[0], down.shape[0]), x.new_empty(x.shape[0], gate_up.shape[0])
+def _(x: Tensor, gate_up: Tensor, down: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(residual, memory_format=torch.contiguous_format), x.new_empty(x.shape[0], gate_up.shape[0])
 
 
 @torch.library.custom_op("gristmill::gated_mlp_backward", mutates_args=())
@@ -89,13 +62,13 @@ def _(slope: Tensor, x: Tensor, gate_up: Tensor, down: Tensor, both: Tensor) -> 
 
 
 def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.save_for_backward(*inputs, output[1])
+    ctx.save_for_backward(*inputs[:3], output[1])
     ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)
 
 
 def _slopes(ctx: Any, slope: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
-    return (None, None, None) if slope is None else _gated_mlp_backward(slope.contiguous(), *ctx.saved_tensors)
+    return (None, None, None, None) if slope is None else (*_gated_mlp_backward(slope.contiguous(), *ctx.saved_tensors), slope)
 
 
 _gated_mlp.register_autograd(_slopes, setup_context=_keep)
@@ -104,50 +77,45 @@ _gated_mlp.register_autograd(_slopes, setup_context=_keep)
 def _gated(x: Tensor, gate_up: Tensor) -> tuple[Tensor, Tensor]:
     """Gate and up interleaved, and SwiGLU of them."""
     x = x.contiguous()
-    if not _by_quack(x):
+    if not by_quack(x):
         both = x @ gate_up.t()
         return interleaved(both, 1), plain.swiglu(both)
     both, product = x.new_empty(x.shape[0], gate_up.shape[0]), x.new_empty(x.shape[0], gate_up.shape[0] // 2)
-    tile = _tile(128, 192, pingpong=True, cluster=(1, 2))
-    _quack().gemm_gated_tuned.fn(x, gate_up.t(), both, product, activation="swiglu", config=tile, concat_layout=("B",))
+    chosen = tile(128, 192, pingpong=True, cluster=(1, 2))
+    quack().gemm_gated_tuned.fn(x, gate_up.t(), both, product, activation="swiglu", config=chosen, concat_layout=("B",))
     return both, product
 
 
 def _gated_backward(slope: Tensor, down: Tensor, both: Tensor) -> tuple[Tensor, Tensor]:
     """The slope of gate and up, interleaved, and once more what SwiGLU made of them."""
-    if not _by_quack(slope):
+    if not by_quack(slope):
         gate, up = plain.widened(side_by_side(both, 1)).chunk(2, dim=1)
         slope_of_product, passed = plain.widened(slope @ down), torch.sigmoid(gate)
         slopes = [slope_of_product * up * passed * (1 + gate * (1 - passed)), slope_of_product * gate * passed]
         return interleaved(torch.cat(slopes, dim=1), 1).to(both.dtype), (gate * passed * up).to(both.dtype)
     slope_of_both, product = torch.empty_like(both), both.new_empty(both.shape[0], both.shape[1] // 2)
-    tile = _tile(128, 160, pingpong=True, cluster=(2, 1))
-    _quack().gemm_dgated_tuned.fn(slope, down, both, slope_of_both, product, activation="swiglu", dynamic_scheduler=False, config=tile)
+    chosen = tile(128, 160, pingpong=True, cluster=(2, 1))
+    quack().gemm_dgated_tuned.fn(slope, down, both, slope_of_both, product, activation="swiglu", dynamic_scheduler=False, config=chosen)
     return slope_of_both, product
 
 
 def _to_input(slope_of_both: Tensor, gate_up: Tensor) -> Tensor:
-    if not _by_quack(slope_of_both):
+    if not by_quack(slope_of_both):
         return slope_of_both @ interleaved(gate_up, 0)
     to_input = slope_of_both.new_empty(slope_of_both.shape[0], gate_up.shape[1])
-    tile = _tile(128, 256, pingpong=False, cluster=(2, 1))
-    _quack().gemm_tuned.fn(slope_of_both, gate_up, to_input, config=tile, concat_layout=("B",))
+    chosen = tile(128, 256, pingpong=False, cluster=(2, 1))
+    quack().gemm_tuned.fn(slope_of_both, gate_up, to_input, config=chosen, concat_layout=("B",))
     return to_input
 
 
 def _to_weight(slope_of_both: Tensor, x: Tensor) -> Tensor:
     both, width = slope_of_both.shape[1], x.shape[1]
-    if not _by_quack(x) or (both // 128) * (width // 256) < FEW_TILES:
+    if not by_quack(x) or not many_tiles(both, width):
         return side_by_side(slope_of_both.t() @ x, 0)
     to_weight = x.new_empty(both, width)
-    tile = _tile(128, 256, pingpong=False, cluster=(1, 2))
-    _quack().gemm_tuned.fn(slope_of_both.t(), x.contiguous(), to_weight, config=tile, concat_layout=("out",))
+    chosen = tile(128, 256, pingpong=False, cluster=(1, 2))
+    quack().gemm_tuned.fn(slope_of_both.t(), x.contiguous(), to_weight, config=chosen, concat_layout=("out",))
     return to_weight
-
-
-def _by_quack(x: Tensor) -> bool:
-    """Else by plain torch, in any precision: what tests on a CPU see."""
-    return x.is_cuda and x.dtype in HALVES and _found(x.device.index)
 
 
 def interleaved(x: Tensor, dim: int) -> Tensor:
@@ -160,22 +128,3 @@ def side_by_side(x: Tensor, dim: int) -> Tensor:
     """All gates, then all ups: of what is interleaved."""
     pairs = x.reshape(*x.shape[:dim], -1, 2, *x.shape[dim + 1 :])
     return pairs.transpose(dim, dim + 1).reshape(x.shape)
-
-
-def _quack() -> Any:
-    """With its compiled code in this user's own folder: by itself it takes one below /tmp that anyone may have made first."""
-    import quack.gemm_interface  # type: ignore[import-not-found]
-    from quack import cache_utils
-
-    from kernels.compiled import cache_folder  # with numba, which training does not need otherwise
-
-    if cache_utils.CACHE_DIR is None:
-        cache_utils.CACHE_DIR = str(cache_folder() / "quack")
-    return quack.gemm_interface
-
-
-def _tile(m: int, n: int, pingpong: bool, cluster: tuple[int, int]) -> Any:
-    """By measurement (docs/log.md); said here and not searched for, since each that is tried takes seconds to compile."""
-    from quack.gemm_config import GemmConfig  # type: ignore[import-not-found]
-
-    return GemmConfig(tile_m=m, tile_n=n, pingpong=pingpong, cluster_m=cluster[0], cluster_n=cluster[1], is_dynamic_persistent=False)

@@ -21,12 +21,12 @@ from trainer.averaging import average_last
 from trainer.batch_search import TooLarge, largest_step, predicted_step, usual_on_cpu
 from trainer.checkpoint import CheckpointError, Due
 from trainer.feed import Feed, Read
-from trainer.gated_mlp import in_one
 from trainer.guard import UnsoundRun, Watch, poison, sound
 from trainer.memory import memory_of
 from trainer.model import Decoder
 from trainer.parallel import ALONE, Ranks
 from trainer.progress import BadRun, Progress
+from trainer.quack_products import in_one
 from trainer.settings import Training
 from trainer.stepper import Stepper, stepper_of
 from trainer.stopping import StopAsked, Stopped, reproducible, stop_asked

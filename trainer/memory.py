@@ -13,11 +13,11 @@ those that a rank holds: of the layers' matrices 1 / N, of all else the whole.
 What a block keeps of a token, x, with the operators of `trainer.fused` (they keep their inputs and a number or two):
 
     none         w (4 C + 2 Q + 2 K + 3 M) + 4 (H + 2)    both norms' inputs and answers, queries, keys, values, attention's answer, gate and up, their product
-                                                          (2 M where `trainer.gated_mlp` is one operator: it makes the product anew)
     selective    w (3 C + 2 Q + 2 K + 2 M) + 4 H          the residual stream, q k v, attention's answer, `out`, gate and up, `down`; and one block's `none`
     full         w 2 C                                    the residual stream and what the block before adds to it; and one block's `none`
 
-and h, once: cosines and sines, and of the head hidden states, normed, and their gradient, 4 D + 3 w C; beside that a chunk of logits and the head's
+Where `trainer.gated_mlp` and `trainer.added` are single operators (`in_one`) it is 2 M in the first line, as SwiGLU's product is made anew, and C less in the
+others, as sums have nothing beside them; and h, once: cosines and sines, and of the head hidden states, normed, and their gradient, 4 D + 3 w C; beside that a chunk of logits and the head's
 gradient in float32.
 With `offload` masters, optimiser state, and in stages 2 and 3 slices and gradients, are on the host. The largest of two moments counts: the end of the
 forward pass, when gradients of a lone pass are not there yet, and the optimiser's step, when activations are gone. What allocators lose to gaps, the
@@ -73,8 +73,8 @@ def memory_of(
     muon: bool = False,
     in_one: bool = False,
 ) -> Memory:
-    """`ranks` see tokens of their own, `tensor` share each layer; `tokens` of one pass of one rank, `passes` of an update; `in_one` as `gated_mlp.in_one`
-    says, of layers that are neither fp8 nor cut."""
+    """`ranks` see tokens of their own, `tensor` share each layer; `tokens` of one pass of one rank, `passes` of an update; `in_one` as
+    `quack_products.in_one` says, of layers that are neither fp8 nor cut."""
     wide = 4 if precision == "float32" else 2
     held = 4 if precision == "fp16" else wide
     matrices, vectors = matrix_numbers(shape) // tensor, 2 * shape.hidden
@@ -115,7 +115,7 @@ def kept_of_token(shape: Shape, wide: int, recompute: Recompute, tensor: int = 1
     C, M, H = shape.hidden, shape.mlp // tensor, shape.heads // tensor
     Q, K = H * shape.head_size, shape.kv_heads // tensor * shape.head_size
     if recompute == "full":
-        return wide * 2 * C
+        return wide * (1 if in_one else 2) * C
     if recompute == "selective":
-        return wide * (3 * C + 2 * Q + 2 * K + 2 * M) + 4 * H
+        return wide * ((2 if in_one else 3) * C + 2 * Q + 2 * K + 2 * M) + 4 * H
     return wide * (4 * C + 2 * Q + 2 * K + (2 if in_one else 3) * M) + 4 * (H + 2)

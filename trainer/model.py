@@ -14,8 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from trainer.added import Sum, added
 from trainer.attention import CAUSAL, Attend, Window, attend
-from trainer.fused import add_rms_norm, rms_norm, rotary_qkv
+from trainer.fused import add_rms_norm, rms_norm, rms_norm_beside, rotary_qkv
 from trainer.gated_mlp import gated_mlp
 from trainer.linear_cross_entropy import linear_cross_entropy, linear_losses
 from trainer.packed import Packed
@@ -37,7 +38,7 @@ class Norm(nn.Module):
 
     def of_sum(self, x: Tensor, change: Tensor | None) -> tuple[Tensor, Tensor]:
         """The sum, and its norm."""
-        return (x, self(x)) if change is None else add_rms_norm(change, x, self.weight, self.eps)
+        return rms_norm_beside(x, self.weight, self.eps) if change is None else add_rms_norm(change, x, self.weight, self.eps)
 
 
 class Block(nn.Module):
@@ -54,11 +55,12 @@ class Block(nn.Module):
         self.gate_up = nn.Linear(shape.hidden, 2 * shape.mlp, bias=False)
         self.down = nn.Linear(shape.mlp, shape.hidden, bias=False)
 
-    def forward(self, x_TC: Tensor, change_TC: Tensor | None, rotation: Rotation, cuts: Tensor, longest: int) -> tuple[Tensor, Tensor]:
-        """The residual stream, and what this block's end wants to add to it: the next norm does so in the same pass over memory."""
+    def forward(self, x_TC: Tensor, change_TC: Tensor | None, rotation: Rotation, cuts: Tensor, longest: int) -> Sum:
+        """The residual stream, and what this block's end still wants to add to it: the next norm does so in the same pass over memory."""
         x_TC, normed_TC = self.attention_norm.of_sum(x_TC, change_TC)
-        x_TC, normed_TC = self.mlp_norm.of_sum(x_TC, self.out(self.attended(self.qkv(normed_TC), rotation, cuts, longest)))
-        return x_TC, gated_mlp(normed_TC, self.gate_up, self.down)
+        attended = self.attended(self.qkv(normed_TC), rotation, cuts, longest)
+        x_TC, normed_TC = self.mlp_norm.of_sum(*added(attended, self.out, x_TC))
+        return gated_mlp(normed_TC, self.gate_up, self.down, x_TC)
 
     def attended(self, qkv: Tensor, rotation: Rotation, cuts: Tensor, longest: int) -> Tensor:
         q_THD, k_TKD, v_TKD = rotary_qkv(qkv, *rotation, None, self.heads, self.kv_heads, self.head_size)

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 Recompute = Literal["none", "selective", "full"]
 Forward = Callable[..., Any]
 
-PRODUCTS = {"mm", "addmm", "bmm", "_scaled_mm", "_scaled_mm_v2", "linear", "fp8_linear", "gated_mlp"}
+PRODUCTS = {"mm", "addmm", "bmm", "_scaled_mm", "_scaled_mm_v2", "linear", "fp8_linear", "added", "gated_mlp"}
 ATTENTION = ("attention_forward", "_attention", "varlen_attn", "flash")
 
 

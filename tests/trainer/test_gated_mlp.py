@@ -1,4 +1,4 @@
-"""The SwiGLU layer as one operator: what it makes and its gradients are those of its parts; who may take it is decided without a word from the user."""
+"""The SwiGLU layer, and a sum with a product, as one operator each: what they make and their gradients are those of their parts; who may take them is decided without a word from the user."""
 
 import sys
 from types import SimpleNamespace
@@ -9,10 +9,14 @@ torch = pytest.importorskip("torch", reason="the trainer needs torch, of the ext
 
 from torch import nn  # noqa: E402
 
+from trainer import added as sums  # noqa: E402
 from trainer import gated_mlp as module  # noqa: E402
+from trainer import quack_products  # noqa: E402
+from trainer.added import added  # noqa: E402
 from trainer.fp8 import Fp8Linear  # noqa: E402
 from trainer.fused import swiglu  # noqa: E402
-from trainer.gated_mlp import gated_mlp, in_one, interleaved, side_by_side  # noqa: E402
+from trainer.gated_mlp import gated_mlp, interleaved, side_by_side  # noqa: E402
+from trainer.quack_products import in_one  # noqa: E402
 
 HOPPER = torch.cuda.is_available() and in_one(torch.device("cuda"))
 
@@ -22,50 +26,67 @@ def layers(hidden, inner, dtype, device="cpu"):
     return [nn.Linear(i, o, bias=False, dtype=dtype, device=device) for i, o in ((hidden, 2 * inner), (inner, hidden))]
 
 
-def run(step, x, gate_up, down):
-    x = x.detach().requires_grad_()
-    answer = step(x, gate_up, down)
+def total(stream, change):
+    return stream if change is None else stream + change
+
+
+def run(step, x, residual, *layers):
+    """The sum, and the gradients of all that it is made of."""
+    x, residual = (tensor.detach().requires_grad_() for tensor in (x, residual))
+    answer = total(*step(x, *layers, residual))
     slope = torch.linspace(-1, 1, answer.numel(), device=x.device).view_as(answer).to(answer.dtype)
-    return [answer.detach(), *torch.autograd.grad(answer, [x, gate_up.weight, down.weight], slope)]
+    return [answer.detach(), *torch.autograd.grad(answer, [x, residual, *(layer.weight for layer in layers)], slope)]
 
 
-def apart(x, gate_up, down):
-    return down(swiglu(gate_up(x)))
+def apart(x, *layers_and_residual):
+    """Of a layer, or of the three of a SwiGLU."""
+    *layers, residual = layers_and_residual
+    return residual, layers[0](x) if len(layers) == 1 else layers[1](swiglu(layers[0](x)))
 
 
 @pytest.fixture
 def as_one(monkeypatch):
-    monkeypatch.setattr(module, "_for_products", lambda x, gate_up: True)
+    for part in (module, sums):
+        monkeypatch.setattr(part, "_for_products", lambda *tensors: True)
 
 
-def test_one_operator_is_its_parts(as_one):
-    gate_up, down = layers(6, 10, torch.float64)
-    x = torch.randn(7, 6, dtype=torch.float64)
-    found, wanted = run(gated_mlp, x, gate_up, down), run(apart, x, gate_up, down)
-    assert len(found) == 4
+def cases(dtype):
+    gate_up, down = layers(6, 10, dtype)
+    x, residual, wide = (torch.randn(7, width, dtype=dtype) for width in (6, 6, 10))
+    return [(gated_mlp, x, residual, gate_up, down), (added, wide, residual, down)]
+
+
+@pytest.mark.parametrize("case", [0, 1], ids=["gated_mlp", "added"])
+def test_one_operator_is_its_parts(as_one, case):
+    step, x, residual, *parts = cases(torch.float64)[case]
+    found, wanted = run(step, x, residual, *parts), run(apart, x, residual, *parts)
+    assert len(found) == 3 + len(parts)
     for got, want in zip(found, wanted, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
-    assert torch.autograd.gradcheck(
-        lambda x, a, b: torch.ops.gristmill.gated_mlp(x, a, b)[0], (x.requires_grad_(), gate_up.weight, down.weight)
-    )
+    assert step(x, *parts, residual)[1] is None  # all of it is in the sum
+    inputs = (x.requires_grad_(), *(layer.weight for layer in parts), residual.requires_grad_())
+    operator = getattr(torch.ops.gristmill, step.__name__)
+    assert torch.autograd.gradcheck(lambda *tensors: operator(*tensors)[0] if case == 0 else operator(*tensors), inputs)
 
 
-def test_the_compiler_takes_it_whole_and_it_keeps_the_rules_of_torchs_library(as_one):
-    gate_up, down = layers(6, 10, torch.float32)
-    x = torch.randn(7, 6)
+@pytest.mark.parametrize("case", [0, 1], ids=["gated_mlp", "added"])
+def test_the_compiler_takes_it_whole_and_it_keeps_the_rules_of_torchs_library(as_one, case):
+    step, x, residual, *parts = cases(torch.float32)[case]
     torch._dynamo.reset()
-    compiled = torch.compile(gated_mlp, fullgraph=True, backend="aot_eager")
-    for got, want in zip(run(compiled, x, gate_up, down), run(gated_mlp, x, gate_up, down), strict=True):
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    for got, want in zip(run(compiled, x, residual, *parts), run(step, x, residual, *parts), strict=True):
         assert torch.equal(got, want)
-    torch.library.opcheck(torch.ops.gristmill.gated_mlp.default, (x.requires_grad_(), gate_up.weight, down.weight))
+    inputs = (x.requires_grad_(), *(layer.weight for layer in parts), residual.requires_grad_())
+    torch.library.opcheck(getattr(torch.ops.gristmill, step.__name__).default, inputs)
 
 
 def test_a_layer_without_gradients_and_an_answer_that_goes_nowhere(as_one):
     gate_up, down = layers(6, 10, torch.float32)
+    x, residual = torch.ones(3, 6), torch.ones(3, 6)
     with torch.no_grad():
-        torch.testing.assert_close(gated_mlp(torch.ones(3, 6), gate_up, down), apart(torch.ones(3, 6), gate_up, down))
+        torch.testing.assert_close(total(*gated_mlp(x, gate_up, down, residual)), total(*apart(x, gate_up, down, residual)))
     x = torch.randn(3, 6, requires_grad=True)
-    both = torch.ops.gristmill.gated_mlp(x, gate_up.weight, down.weight)[1]
+    both = torch.ops.gristmill.gated_mlp(x, gate_up.weight, down.weight, residual)[1]
     assert not both.requires_grad and both.shape == (3, 20)
 
 
@@ -82,25 +103,29 @@ def test_layers_that_do_more_than_multiply_are_called(as_one):
             calls.append(1)
             return super().forward(x)
 
-    for kind, number in ((Told, 2), (Fp8Linear, 0)):
+    for kind, number in ((Told, 7), (Fp8Linear, 0)):
         calls = []
         gate_up, down = layers(16, 16, torch.float32)
         gate_up.__class__ = down.__class__ = kind
-        x = torch.randn(16, 16)
-        torch.testing.assert_close(gated_mlp(x, gate_up, down), apart(x, gate_up, down))
-        assert len(calls) == 2 * number
+        x, residual = torch.randn(16, 16), torch.randn(16, 16)
+        assert gated_mlp(x, gate_up, down, residual)[0] is residual and added(x, down, residual)[0] is residual
+        torch.testing.assert_close(gated_mlp(x, gate_up, down, residual)[1], apart(x, gate_up, down, residual)[1])
+        assert len(calls) == number
 
 
 def test_without_a_gpu_or_the_package_nobody_asks_for_it(monkeypatch):
     assert not in_one(torch.device("cpu"))
     gate_up, _ = layers(32, 32, torch.bfloat16)
-    assert not module._for_products(torch.ones(2, 32, dtype=torch.bfloat16), gate_up.weight)
-    module._found.cache_clear()
-    monkeypatch.setattr(module, "version", lambda name: "0.4.2")
-    assert not module._present(0)
+    assert not module._for_products(*[torch.ones(2, 32, dtype=torch.bfloat16)] * 2, gate_up.weight)
+    assert not sums._for_products(*[torch.ones(2, 32, dtype=torch.bfloat16)] * 2, gate_up.weight)
+    quack_products._found.cache_clear()
+    monkeypatch.setattr(quack_products, "version", lambda name: "0.4.2")
+    assert not quack_products._present(0)
     torch._dynamo.reset()
-    assert torch.compile(lambda x: x + (1 if module._present(0) else 2), fullgraph=True, backend="eager")(torch.zeros(1)).item() == 2
-    module._found.cache_clear()
+    assert (
+        torch.compile(lambda x: x + (1 if quack_products._present(0) else 2), fullgraph=True, backend="eager")(torch.zeros(1)).item() == 2
+    )
+    quack_products._found.cache_clear()
 
 
 def test_compiled_products_lie_in_this_users_own_folder(monkeypatch, tmp_path):
@@ -110,9 +135,9 @@ def test_compiled_products_lie_in_this_users_own_folder(monkeypatch, tmp_path):
     for name, found in {"quack": quack, "quack.gemm_interface": quack.gemm_interface, "quack.cache_utils": quack.cache_utils}.items():
         monkeypatch.setitem(sys.modules, name, found)
     monkeypatch.setattr(kernels.compiled, "cache_folder", lambda: tmp_path)
-    assert module._quack() is quack.gemm_interface and str(tmp_path / "quack") == quack.cache_utils.CACHE_DIR
+    assert quack_products.quack() is quack.gemm_interface and str(tmp_path / "quack") == quack.cache_utils.CACHE_DIR
     quack.cache_utils.CACHE_DIR = "chosen"
-    assert module._quack() is quack.gemm_interface and quack.cache_utils.CACHE_DIR == "chosen"
+    assert quack_products.quack() is quack.gemm_interface and quack.cache_utils.CACHE_DIR == "chosen"
 
 
 @pytest.mark.skipif(not HOPPER, reason="needs a Hopper GPU and the extra `hopper`")
@@ -120,14 +145,20 @@ def test_compiled_products_lie_in_this_users_own_folder(monkeypatch, tmp_path):
 def test_on_hopper_it_is_as_near_to_float64_as_its_parts(tokens, hidden, inner):
     device = torch.device("cuda")
     gate_up, down = layers(hidden, inner, torch.bfloat16, device)
-    x = torch.randn(tokens, hidden, device=device, dtype=torch.bfloat16)
+    x, residual, wide = (torch.randn(tokens, width, device=device, dtype=torch.bfloat16) for width in (hidden, hidden, inner))
     exact = [layer.to(torch.float64) for layer in layers(hidden, inner, torch.bfloat16, device)]
-    wanted = run(lambda x, a, b: b(module.plain.swiglu(a(x))), x.double(), *exact)
-    torch._dynamo.reset()
-    compiled = torch.compile(gated_mlp, fullgraph=True)
-    for ours, parts, again, want in zip(
-        run(gated_mlp, x, gate_up, down), run(apart, x, gate_up, down), run(compiled, x, gate_up, down), wanted, strict=True
+
+    def exactly(x, gate_up, down, residual):
+        return residual, down(module.plain.swiglu(gate_up(x)))
+
+    for step, into, parts, wanted in (
+        (gated_mlp, x, [gate_up, down], run(exactly, x.double(), residual.double(), *exact)),
+        (added, wide, [down], run(apart, wide.double(), residual.double(), exact[1])),
     ):
-        errors = [float((got.double() - want).norm() / want.norm()) for got in (ours, parts)]
-        assert errors[0] < 1.2 * errors[1] + 1e-6 and errors[0] < 0.01
-        assert torch.equal(ours, again)
+        torch._dynamo.reset()
+        compiled = torch.compile(step, fullgraph=True)
+        ways = [run(way, into, residual, *parts) for way in (step, apart, compiled)]
+        for ours, theirs, again, want in zip(*ways, wanted, strict=True):
+            errors = [float((got.double() - want).norm() / want.norm()) for got in (ours, theirs)]
+            assert errors[0] < 1.2 * errors[1] + 1e-6 and errors[0] < 0.01
+            assert torch.equal(ours, again)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from trainer import fused, gated_mlp
+from trainer import added, fused, gated_mlp
 from trainer.attention import attend_flash4
 from trainer.memory import kept_of_token, memory_of
 from trainer.model import Decoder, rotation_of
@@ -27,7 +27,8 @@ SHAPE = Shape(1000, 256, 4, 8, 2, 768)
 def test_blocks_keep_what_was_said(monkeypatch: pytest.MonkeyPatch, recompute: Recompute, in_one: bool) -> None:
     """With the operators of a GPU, on tensors that have a size and no numbers."""
     monkeypatch.setattr(fused, "_for_kernels", lambda x: True)
-    monkeypatch.setattr(gated_mlp, "_for_products", lambda x, gate_up: in_one)
+    for module in (added, gated_mlp):
+        monkeypatch.setattr(module, "_for_products", lambda *tensors: in_one)
     with FakeTensorMode() as pretended:
         torch.set_default_dtype(torch.bfloat16)
         try:
