@@ -29,7 +29,7 @@ from neural_judge_sections import cpu, disk, train
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-ENGINES = "bf16+gelu,fp8,bf16,eager,bf16+gelu+flash4,fp8+flash4"  # also: +autotune (minutes of compiling)
+ENGINES = "bf16+fused,fp8+fused,bf16,fp8,eager,bf16+fused+flash4,fp8+fused+flash4"  # also: +autotune (minutes of compiling)
 
 
 class Bench:
@@ -126,7 +126,7 @@ class Bench:
         """Engines to compare: name, network ready to answer, tokens of a step. All at the last number of tokens, the first two at the others too."""
         import copy
 
-        from classifiers.fast_linear import fuse_gelu, prepared
+        from classifiers.fast_linear import fuse, prepared
         from trainer.attention import attend_flash4
 
         plain = self.judge().network
@@ -136,8 +136,11 @@ class Bench:
                     continue
                 network = copy.deepcopy(plain).to(self.device)
                 prepared(network.encoder, "fp8" if "fp8" in name else "bf16")
-                if "gelu" in name:
-                    fuse_gelu(network.encoder)
+                if "fused" in name or "gelu" in name:
+                    fuse(network.encoder)
+                if "gelu" in name:  # not the residual stream's sums
+                    for block in network.encoder.blocks:
+                        block.out.fused = block.down.fused = False
                 if "flash4" in name:
                     network.encoder.attend = attend_flash4
                 if name != "eager" and not self.args.tiny:
@@ -156,7 +159,7 @@ class Bench:
     def equal(self) -> None:
         """The same weights in transformers (float32) and here."""
         from classifiers.encoder_weights import read_encoder
-        from classifiers.fast_linear import fuse_gelu, prepared
+        from classifiers.fast_linear import fuse, prepared
 
         torch = self.torch
         model = self.peer().float()
@@ -169,10 +172,10 @@ class Bench:
             theirs = model.bfloat16().bert(packed.tokens_T.view(8, CUT).long()).pooler_output.float()
             with tempfile.TemporaryDirectory() as folder:
                 model.float().save_pretrained(folder)
-                for precision in ("bf16", "bf16 GELU in the product", "fp8"):
-                    encoder = prepared(read_encoder(Path(folder))[0].to(self.device), "fp8" if precision == "fp8" else "bf16")
-                    if "GELU" in precision:
-                        fuse_gelu(encoder)
+                for precision in ("bf16", "bf16 fused", "fp8", "fp8 fused"):
+                    encoder = prepared(read_encoder(Path(folder))[0].to(self.device), "fp8" if "fp8" in precision else "bf16")
+                    if "fused" in precision:
+                        fuse(encoder)
                     ours = encoder(packed).float()
                     say(
                         "equal: pooled vectors against transformers in float32, relative norm", precision=precision,

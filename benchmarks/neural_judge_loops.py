@@ -80,7 +80,7 @@ def whole(bench: Any) -> None:
 
     from classifiers.card import Head
     from classifiers.encoder import Encoder, EncoderShape
-    from classifiers.fast_linear import fuse_gelu, prepared
+    from classifiers.fast_linear import fuse, prepared
     from classifiers.neural import Network
     from classifiers.neural_scoring import Pace, answered, steps_of
     from classifiers.text_tokens import TextTokenizer, Tokens
@@ -129,11 +129,10 @@ def whole(bench: Any) -> None:
         (Head("quality", "regression", (), "random", -100.0, 100.0),),
     )
     step = 16_384 if bench.args.tiny else 65_536
-    for engine in ("bf16+gelu",) if bench.args.tiny else ("bf16+gelu", "fp8"):
+    for engine in ("bf16+fused",) if bench.args.tiny else ("bf16+fused", "fp8+fused"):
         ready = copy.deepcopy(network).to(bench.device)
-        prepared(ready.encoder, "fp8" if engine == "fp8" else "bf16")
-        if "gelu" in engine:
-            fuse_gelu(ready.encoder)
+        prepared(ready.encoder, "fp8" if "fp8" in engine else "bf16")
+        fuse(ready.encoder)
         if not bench.args.tiny:
             ready.encoder.compile_for(step)
         pace = Pace(step_tokens=step, compiled=not bench.args.tiny)

@@ -111,8 +111,8 @@ class Bench:
             self._free(folder, again.tokens_per_second)
 
     def _free(self, folder: Path, exact_speed: float) -> None:
-        """Without `deterministic`. A user who repeats a run starts it anew, and what is compiled then may add up in another order: so each repetition, and the run that
-        goes on, is a process of its own."""
+        """Without `deterministic`. A process that has the card to itself adds up in the same order nearly always, one that shares it does not, and one of the runs is shot
+        while others work: so the run that goes on, and those it is held against, are processes that work at once. Losses are means over the last line of metrics."""
         here = [self.run(folder / f"here {number}", self.training) for number in range(3)]
         speed = statistics.median(outcome.tokens_per_second for outcome in here[1:])  # the first compiles
         say("cost of deterministic", tokens_per_second=round(speed), deterministic=round(exact_speed), ratio=round(exact_speed / speed, 3))
@@ -129,10 +129,7 @@ class Bench:
         say(
             "not deterministic, shot and gone on", losses=losses, different_weights=len(digests), resumed=resumed, between=min(losses) <= resumed <= max(losses),
             deviations_away=away and round(away, 2), expected_below=T_95, within=resumed == losses[0] if away is None else away <= T_95,
-            in_this_process=[outcome.loss for outcome in here],
         )  # fmt: skip
-        for name in names:
-            say("losses on the way", run=name, losses=[round(loss or 0.0, 6) for loss in _losses(folder / name)])
 
     def _process(self, what: str, folder: Path, *more: str) -> subprocess.Popen[str]:
         command = [sys.executable, __file__, what, str(folder), *more]

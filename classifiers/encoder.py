@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from types import FunctionType
 from typing import Literal, NamedTuple
 
@@ -79,6 +80,9 @@ class Projection(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
 
+    def added(self, x: Tensor, to: Tensor) -> Tensor:
+        return to + self(x)
+
     def rows(self, x: Tensor, start: int, stop: int) -> Tensor:
         return F.linear(x, self.weight[start:stop], None if self.bias is None else self.bias[start:stop])
 
@@ -105,8 +109,11 @@ class Block(nn.Module):
     def finish(self, hidden_TW: Tensor, attended_THD: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def dropped(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.dropout, self.training) if self.dropout else x
+    def total(self, to: Tensor, layer: Projection, x: Tensor) -> Tensor:
+        """The residual stream and what a layer adds to it."""
+        if self.dropout and self.training:
+            return to + F.dropout(layer(x), self.dropout)
+        return layer.added(x, to)
 
 
 class BertBlock(Block):
@@ -133,8 +140,8 @@ class BertBlock(Block):
         return self.qkv.rows(hidden_NW, 0, self.shape.width).view(len(hidden_NW), self.shape.heads, -1)
 
     def finish(self, hidden_TW: Tensor, attended_THD: Tensor) -> Tensor:
-        hidden_TW = self.attention_norm(hidden_TW + self.dropped(self.out(attended_THD.flatten(-2))))
-        return self.output_norm(hidden_TW + self.dropped(self.down(self.activation(self.up(hidden_TW)))))
+        hidden_TW = self.attention_norm(self.total(hidden_TW, self.out, attended_THD.flatten(-2)))
+        return self.output_norm(self.total(hidden_TW, self.down, self.activation(self.up(hidden_TW))))
 
 
 class ModernBlock(Block):
@@ -165,9 +172,9 @@ class ModernBlock(Block):
         return self.qkv.rows(self.attention_norm(hidden_NW), 0, self.shape.width).view(len(hidden_NW), self.shape.heads, -1)
 
     def finish(self, hidden_TW: Tensor, attended_THD: Tensor) -> Tensor:
-        hidden_TW = hidden_TW + self.dropped(self.out(attended_THD.flatten(-2)))
+        hidden_TW = self.total(hidden_TW, self.out, attended_THD.flatten(-2))
         inner, gate = self.up(self.output_norm(hidden_TW)).chunk(2, -1)
-        return hidden_TW + self.dropped(self.down(self.activation(inner) * gate))
+        return self.total(hidden_TW, self.down, self.activation(inner) * gate)
 
 
 class Pooler(nn.Module):
@@ -188,8 +195,8 @@ class Passes(NamedTuple):
     """The parts between attentions, as they are or compiled. The block is an argument, so that all layers share what was compiled."""
 
     embed: Callable[[Encoder, Tensor, Tensor], Tensor]
-    project: Callable[[Block, Tensor, Rotary], Tensor]
-    keys: Callable[[Block, Tensor, Rotary], Tensor]
+    project: Callable[[Block, Tensor, Rotary, bool], Tensor]
+    onward: Callable[[Block, Block, Tensor, Tensor, Rotary, bool], tuple[Tensor, Tensor]]
     finish: Callable[[Block, Tensor, Tensor], Tensor]
 
 
@@ -213,7 +220,7 @@ class Encoder(nn.Module):
         for block in self.blocks:
             block.dropout = dropout
         self.attend: Attend = attend
-        self._eager = Passes(_embed, _project, _keys, _finish)
+        self._eager = Passes(_embed, _project, _onward, _finish)
         self._compiled: Passes | None = None
         self._compiled_tokens = 0
 
@@ -229,13 +236,16 @@ class Encoder(nn.Module):
         run = self._compiled if self._compiled is not None and len(packed.tokens_T) == self._compiled_tokens else self._eager
         hidden_TW = run.embed(self, packed.tokens_T, packed.positions_T)
         rotaries = {theta: self._rotary(packed.positions_T, theta, hidden_TW.dtype) for theta in set(self.shape.thetas)}
-        *before, last = self.blocks
-        for block in before:
-            hidden_TW = self._whole(run, block, hidden_TW, rotaries.get(block.theta), packed)
+        first, last = self.blocks[0], self.blocks[-1]
+        projected = run.project(first, hidden_TW, rotaries.get(first.theta), self._keys_alone(first))
+        for block, following in pairwise(self.blocks):
+            attended = self._attended(block, projected, packed)
+            rotary = rotaries.get(following.theta)
+            hidden_TW, projected = run.onward(block, following, hidden_TW, attended, rotary, self._keys_alone(following))
         if self.reads_first_only:
-            pooled_NW = self.final_norm(self._first_only(run, last, hidden_TW, rotaries.get(last.theta), packed))
+            pooled_NW = self.final_norm(self._first_only(last, hidden_TW, projected, packed))
         else:
-            hidden_TW = self.final_norm(self._whole(run, last, hidden_TW, rotaries.get(last.theta), packed))
+            hidden_TW = self.final_norm(run.finish(last, hidden_TW, self._attended(last, projected, packed)))
             pooled_NW = self._pooled(hidden_TW, packed.cuts).float()
         return self.pooler(pooled_NW)
 
@@ -244,15 +254,17 @@ class Encoder(nn.Module):
         """Whether the last layer is worked out for first tokens alone."""
         return self.shape.pooling == "cls" and self.blocks[-1].window == EVERYTHING
 
-    def _whole(self, run: Passes, block: Block, hidden_TW: Tensor, rotary: Rotary, packed: Packed) -> Tensor:
-        q, k, v = run.project(block, hidden_TW, rotary).unbind(1)
-        cuts, longest = packed.cuts, packed.longest
-        return run.finish(block, hidden_TW, self.attend(q, k, v, cuts, cuts, longest, longest, block.window))
+    def _keys_alone(self, block: Block) -> bool:
+        return block is self.blocks[-1] and self.reads_first_only
 
-    def _first_only(self, run: Passes, block: Block, hidden_TW: Tensor, rotary: Rotary, packed: Packed) -> Tensor:
+    def _attended(self, block: Block, projected: Tensor, packed: Packed) -> Tensor:
+        q, k, v = projected.unbind(1)
+        return self.attend(q, k, v, packed.cuts, packed.cuts, packed.longest, packed.longest, block.window)
+
+    def _first_only(self, block: Block, hidden_TW: Tensor, projected: Tensor, packed: Packed) -> Tensor:
         """The layer's output for first tokens alone: all tokens give keys and values, and only these ask."""
         first_NW = hidden_TW[packed.cuts[:-1]]
-        k, v = run.keys(block, hidden_TW, rotary).unbind(1)
+        k, v = projected.unbind(1)
         one_each = torch.arange(len(packed.cuts), device=packed.cuts.device, dtype=torch.int32)
         attended = self.attend(block.first_query(first_NW), k, v, one_each, packed.cuts, 1, packed.longest, EVERYTHING)
         exact = block.out.weight.dtype  # float32 where the rest is bf16: for so few tokens it costs nothing
@@ -293,12 +305,16 @@ def _embed(encoder: Encoder, tokens_T: Tensor, positions_T: Tensor) -> Tensor:
     return F.dropout(hidden_TW, encoder.dropout, encoder.training) if encoder.dropout else hidden_TW
 
 
-def _project(block: Block, hidden_TW: Tensor, rotary: Rotary) -> Tensor:
-    return block.project(hidden_TW, rotary)
+def _project(block: Block, hidden_TW: Tensor, rotary: Rotary, keys_alone: bool) -> Tensor:
+    return block.keys(hidden_TW, rotary) if keys_alone else block.project(hidden_TW, rotary)
 
 
-def _keys(block: Block, hidden_TW: Tensor, rotary: Rotary) -> Tensor:
-    return block.keys(hidden_TW, rotary)
+def _onward(
+    block: Block, following: Block, hidden_TW: Tensor, attended_THD: Tensor, rotary: Rotary, keys_alone: bool
+) -> tuple[Tensor, Tensor]:
+    """From one attention to the next: what a norm gives is rounded for the product after it while it is at hand."""
+    hidden_TW = block.finish(hidden_TW, attended_THD)
+    return hidden_TW, _project(following, hidden_TW, rotary, keys_alone)
 
 
 def _finish(block: Block, hidden_TW: Tensor, attended_THD: Tensor) -> Tensor:

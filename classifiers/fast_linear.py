@@ -1,8 +1,7 @@
 """Linear maps for inference: fp8 on Hopper, int8 on CPUs, and a GELU inside the matrix product.
 
-fp8: weights are rounded once, activations each time, with scales from bounds that the weights give, so that a token's numbers never depend on its
-neighbours. (A scale for each row is more to work out: measured, 2.4 million tokens a second where bf16 does 2.7.) torch.compile fuses the rounding into what comes before. The GELU in the product's epilogue (cuBLASLt) is the one by
-tanh, at most 5e-4 from the exact one, which is less than the rounding of bf16 for values above 0.13; it saves a pass over the widest activations.
+fp8 is `classifiers.fp8_linear`. The GELU in the product's epilogue (cuBLASLt) is the one by tanh, at most 5e-4 from the exact one, which is less than the
+rounding of bf16 for values above 0.13; it saves a pass over the widest activations.
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from classifiers.card import JudgeError
-from classifiers.encoder import BertBlock, Encoder, Projection
+from classifiers.encoder import Encoder, Projection
+from classifiers.fp8_linear import Fp8Gelu, Fp8Projection, can_fuse, largest_activations
 
 InferencePrecision = Literal["float32", "bf16", "fp8", "int8"]
-LARGEST_FP8 = 448.0  # of e4m3
 
 
 def prepared(encoder: Encoder, precision: InferencePrecision) -> Encoder:
@@ -44,11 +42,16 @@ def prepared(encoder: Encoder, precision: InferencePrecision) -> Encoder:
     return encoder
 
 
-def fuse_gelu(encoder: Encoder) -> None:
-    """Takes the activation into the product before it, in the blocks that have a bf16 one with bias and GELU."""
+def fuse(encoder: Encoder) -> None:
+    """Takes what follows a product into it: the activation, in blocks that have a bf16 or fp8 one with bias and GELU; of fp8 also rounding and residual sums."""
+    gelu = encoder.shape.activation in ("gelu", "gelu_tanh")
     for block in _wholly_used(encoder):
-        if encoder.shape.activation in ("gelu", "gelu_tanh") and type(block.up) is Projection and block.up.bias is not None:
+        if gelu and type(block.up) is Projection and block.up.bias is not None:
             block.up, block.activation = GeluProjection(block.up), _as_it_is
+        products = [getattr(block, name) for name in ("out", "up", "down")]
+        if gelu and all(type(product) is Fp8Projection for product in products) and can_fuse(block.up.weight.device):
+            block.out.fused = block.down.fused = True
+            block.up, block.activation = Fp8Gelu(block.up, block.down), _as_it_is
 
 
 def _of_pooled_tokens(encoder: Encoder) -> list[str]:
@@ -101,79 +104,6 @@ def _(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return x.new_empty(x.shape[0], weight.shape[0])
 
 
-class Fp8Projection(nn.Module):
-    """A linear map in e4m3, accumulated in float32, answered in bf16.
-
-    One scale for all weights and one for all activations, both from the weights alone: no activation is larger than `bound`. e4m3 is a floating format, so that a wide bound costs
-    no digits (values below 1e-5 of it are lost), and nothing has to be measured: a token's numbers never depend on its neighbours.
-    """
-
-    def __init__(self, plain: Projection, bound: float) -> None:
-        super().__init__()
-        weight = plain.weight.detach().float()
-        weight_scale = weight.abs().amax().clamp(min=1e-12) / LARGEST_FP8
-        rounded = (weight / weight_scale).to(torch.float8_e4m3fn)
-        bias = None if plain.bias is None else plain.bias.detach().to(torch.bfloat16)
-        outputs, inputs = rounded.shape
-        self.keys = (
-            (inputs, outputs) if outputs == 3 * inputs else None
-        )  # of queries, keys and values in one, what a last layer asks of all tokens
-        self.register_buffer("weight", rounded)
-        self.register_buffer("bias", bias)
-        self.register_buffer("weight_scale", weight_scale.reshape(1))
-        self.register_buffer("scale", torch.tensor([bound / LARGEST_FP8], dtype=torch.float32, device=weight.device))
-        self.register_buffer(
-            "shrink", torch.tensor([LARGEST_FP8 / bound], dtype=torch.float32, device=weight.device)
-        )  # no number: one compiled part for all layers
-        if self.keys is not None:  # buffers of their own: the compiler does not take a part of one into this product
-            self.register_buffer("keys_weight", rounded[inputs:].clone())
-            self.register_buffer("keys_bias", None if bias is None else bias[inputs:].clone())
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.rows(x, 0, len(self.weight))
-
-    def rows(self, x: Tensor, start: int, stop: int) -> Tensor:
-        rounded = (x.float() * self.shrink).clamp(-LARGEST_FP8, LARGEST_FP8).to(torch.float8_e4m3fn)
-        if (start, stop) == (0, len(self.weight)):
-            weight, bias = self.weight, self.bias
-        elif (start, stop) == self.keys:
-            weight, bias = self.keys_weight, self.keys_bias
-        else:
-            weight, bias = self.weight[start:stop], None if self.bias is None else self.bias[start:stop]
-        if not x.is_cuda:  # the same numbers, slowly
-            answer = F.linear(rounded.float() * self.scale, weight.float() * self.weight_scale, None if bias is None else bias.float())
-            return answer.to(torch.bfloat16)
-        return torch._scaled_mm(
-            rounded, weight.t(), scale_a=self.scale, scale_b=self.weight_scale, bias=bias, out_dtype=torch.bfloat16, use_fast_accum=True
-        )
-
-
-def largest_activations(encoder: Encoder) -> dict[str, float]:
-    """By the name of each linear map of a BERT: what no number that goes into it can exceed. What a norm gives is at most as large as its gains allow, and of a vector of
-    known length no product is longer than the rows it meets (Cauchy and Schwarz); attention only averages."""
-    found = {}
-    before = encoder.embedding_norm
-    for number, block in enumerate(encoder.blocks):
-        width = encoder.shape.width
-        assert isinstance(block, BertBlock)
-        values = _largest_answer(before, block.qkv.weight[2 * width :], block.qkv.bias[2 * width :])
-        inner = _largest_answer(block.attention_norm, block.up.weight, block.up.bias)
-        bounds = {"qkv": _largest_of(before), "out": values, "up": _largest_of(block.attention_norm), "down": inner}
-        found |= {f"blocks.{number}.{name}": bound for name, bound in bounds.items()}
-        before = block.output_norm
-    return found
-
-
-def _largest_of(norm: nn.LayerNorm) -> float:
-    return float((norm.weight.detach().float().abs() * len(norm.weight) ** 0.5 + norm.bias.detach().float().abs()).max())
-
-
-def _largest_answer(norm: nn.LayerNorm, weight: Tensor, bias: Tensor | None) -> float:
-    length = norm.weight.detach().float().abs().max() * len(norm.weight) ** 0.5 + norm.bias.detach().float().norm()
-    lengths = length * weight.detach().float().norm(dim=1)
-    return float((lengths if bias is None else lengths + bias.detach().float().abs()).max())
-
-
 class Int8Projection(nn.Module):
     """A linear map in int8 with int32 sums, for CPUs: weights with a scale for each output, activations with one for each token."""
 
@@ -186,6 +116,9 @@ class Int8Projection(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.rows(x, 0, self.weight.shape[1])
+
+    def added(self, x: Tensor, to: Tensor) -> Tensor:
+        return to + self(x)
 
     def rows(self, x: Tensor, start: int, stop: int) -> Tensor:
         rounded, scale = rounded_to_int8(x)

@@ -29,7 +29,7 @@ except ImportError as error:
 
 from classifiers.encoder import Encoder, EncoderShape, Packed
 from classifiers.encoder_weights import read_config, read_encoder
-from classifiers.fast_linear import InferencePrecision, fuse_gelu, prepared
+from classifiers.fast_linear import InferencePrecision, fuse, prepared
 from classifiers.neural_scoring import Pace, answered, in_order, steps_of
 from classifiers.text_tokens import Ahead, TextTokenizer, read_tokenizer, tokenised
 from trainer.precision import usual_precision
@@ -100,8 +100,8 @@ class NeuralJudge(Judge):
         ahead = ahead or (_beside_a_gpu() if where.type == "cuda" else Ahead())
         engine = copy.deepcopy(self.network).to(where).eval().requires_grad_(False)
         prepared(engine.encoder, precision)
-        if precision == "bf16" and where.type == "cuda":
-            fuse_gelu(engine.encoder)
+        if where.type == "cuda":
+            fuse(engine.encoder)
         if pace.compiled:
             engine.encoder.compile_for(pace.step_tokens)
         return replace(self, engine=engine, device=device, precision=precision, pace=pace, ahead=ahead)

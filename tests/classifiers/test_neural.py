@@ -20,7 +20,9 @@ from tokenizers import Tokenizer
 
 from classifiers.artifact import DESCRIPTION, _seal, _written
 from classifiers.card import JudgeCard
-from classifiers.encoder import Encoder, EncoderShape
+from classifiers.encoder import Encoder, EncoderShape, Packed
+from classifiers.fast_linear import fuse
+from classifiers.fp8_linear import Fp8Gelu
 from classifiers.judge import JudgeError, NotExplained, load_judge
 from classifiers.neural import Network, NeuralJudge, from_transformers, neural_judge, preprocessing_of
 from classifiers.neural_scoring import Pace, packed_rows, steps_of
@@ -219,6 +221,37 @@ def test_fewer_bits_keep_the_order_of_scores(trained: NeuralJudge, precision: st
     again = trained.at("cpu", precision)  # type: ignore[arg-type]
     alone = np.concatenate([again.score(texts[i : i + 1])["quality"] for i in range(20)])
     assert np.abs(alone - rough["quality"][:20]).max() < 0.02
+
+
+def test_fp8_products_that_end_in_what_follows_give_the_same(trained: NeuralJudge) -> None:
+    texts = makings.labelled_table(300, 9)["text"]
+    plain, fused = (trained.at("cpu", "fp8") for _ in range(2))
+    fuse(fused.engine.encoder)
+    whole = list(fused.engine.encoder.blocks)[:-1]
+    assert len(whole) >= 1 and all(type(block.up) is Fp8Gelu and block.down.fused and block.out.fused for block in whole)  # type: ignore[union-attr]
+    for head in HEADS:
+        one, other = (judge.score(texts)[head.name] for judge in (plain, fused))
+        assert np.abs(one - other).max() < 0.03 * (head.high - head.low)
+        correlation = spearman(one, other)
+        assert correlation is not None and correlation > 0.998
+    torch._dynamo.reset()
+    with torch.inference_mode():
+        packed = Packed(
+            torch.arange(32, dtype=torch.int32), torch.arange(32, dtype=torch.int32) % 16, torch.tensor([0, 16, 32], dtype=torch.int32), 16
+        )
+        eager = fused.engine.encoder(packed)
+        fused.engine.encoder.compile_for(32, backend="aot_eager")
+        assert (fused.engine.encoder(packed) - eager).abs().max() < 1e-3
+
+
+@pytest.mark.parametrize("operator", ["fp8_gelu", "fp8_added"])
+def test_fused_operators_keep_the_rules_of_torchs_library(operator: str) -> None:
+    torch.manual_seed(0)
+    x8, weight8 = (torch.randn(size).to(torch.float8_e4m3fn) for size in ((16, 32), (48, 32)))
+    one = torch.ones(1)
+    last = one if operator == "fp8_gelu" else torch.randn(16, 48, dtype=torch.bfloat16)
+    given = (x8, weight8, torch.randn(48, dtype=torch.bfloat16), one, one, last)
+    torch.library.opcheck(getattr(torch.ops.gristmill, operator).default, given, test_utils="test_faketensor")
 
 
 def test_fp8_of_another_family_is_refused() -> None:
