@@ -115,7 +115,9 @@ class _Walk:
         kinds += [kind for kind in registry.built_in().values() if signal in kind.adds]
         where = f"{self.recipe.path}:{step.line}: {step.called} needs the signal {signal}"
         if not kinds:
-            raise RecipeError(f"{where}, which no stage measures; put a stage before it that adds it")
+            raise RecipeError(
+                f"{where}, which no stage measures; put a stage before it that adds it (`from_meta` does, of columns of the input)"
+            )
         kind = kinds[0]
         required = [name for name, field in kind.model_fields.items() if field.is_required()]
         if not issubclass(kind, Annotate) or (required and kind not in self.configured):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from stages.dedup.substring import SubstringDedup
     from stages.dedup.url import UrlDedup
     from stages.extract.stage import Extract
+    from stages.from_meta import FromMeta
     from stages.judge.judge import Judge, KeepWhere
     from stages.judge.llm_score import LlmScore
     from stages.judge.quantile_buckets import QuantileBuckets
@@ -66,6 +67,7 @@ HOMES: dict[str, str] = {
     "Extract": "stages.extract.stage",
     "FewBadWords": "stages.text.bad_words",
     "FinewebQuality": "stages.rules.fineweb",
+    "FromMeta": "stages.from_meta",
     "GopherQuality": "stages.rules.gopher",
     "GopherRepetition": "stages.rules.gopher",
     "Jsonl": "stages.read.jsonl",
@@ -117,6 +119,7 @@ __all__ = [
     "Extract",
     "FewBadWords",
     "FinewebQuality",
+    "FromMeta",
     "GopherQuality",
     "GopherRepetition",
     "Jsonl",

@@ -147,19 +147,24 @@ def _planned(T: int, N: int, K: int, kind: torch.dtype, pointers: list[tuple[int
             ctypes.byref(layouts[-1]), type_, ctypes.c_uint64(rows), ctypes.c_uint64(columns), ctypes.c_int64(rows)
         )
         _checked(made)
-    preference, found, many = ctypes.c_void_p(), _Heuristic(), ctypes.c_int()
+    algorithm, workspace = _algorithms(description, tuple(layouts), 1)[0]
+    return _Plan(description, tuple(layouts), algorithm, workspace, Lock())
+
+
+def _algorithms(description: ctypes.c_void_p, layouts: tuple[ctypes.c_void_p, ...], most: int) -> list[tuple[Any, int]]:
+    """The ways that cuBLASLt's heuristic thinks fastest, each with the workspace that it needs."""
+    library, preference, found, many = _library(), ctypes.c_void_p(), (_Heuristic * most)(), ctypes.c_int()
     _checked(library.cublasLtMatmulPreferenceCreate(ctypes.byref(preference)))
-    most = ctypes.c_size_t(WORKSPACE)
-    _checked(library.cublasLtMatmulPreferenceSetAttribute(preference, _MOST_WORKSPACE, ctypes.byref(most), ctypes.sizeof(most)))
-    _checked(
-        library.cublasLtMatmulAlgoGetHeuristic(
-            _handle(torch.cuda.current_device()), description, *layouts, preference, 1, ctypes.byref(found), ctypes.byref(many)
-        )
+    size = ctypes.c_size_t(WORKSPACE)
+    _checked(library.cublasLtMatmulPreferenceSetAttribute(preference, _MOST_WORKSPACE, ctypes.byref(size), ctypes.c_size_t(8)))
+    status = library.cublasLtMatmulAlgoGetHeuristic(
+        _handle(torch.cuda.current_device()), description, *layouts, preference, most, found, ctypes.byref(many)
     )
     library.cublasLtMatmulPreferenceDestroy(preference)
+    _checked(status)
     if not many.value:
-        raise RuntimeError(f"cuBLASLt knows no way to multiply {T} x {K} by {K} x {N} in fp8 into {kind}")
-    return _Plan(description, tuple(layouts), found.algorithm, found.workspace, Lock())
+        raise RuntimeError("cuBLASLt knows no way to make a product of these sizes and types")
+    return [(way.algorithm, way.workspace) for way in found[: many.value]]
 
 
 def _point(description: ctypes.c_void_p, pointers: list[tuple[int, Tensor]]) -> None:

@@ -1,0 +1,54 @@
+"""Columns and fields of an input as signals."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+
+from stages import FromMeta
+
+
+def brought(stage: FromMeta, *metas: Any) -> dict[str, list[Any]]:
+    batch = pa.record_batch({"meta": pa.array([None if meta is None else json.dumps(meta) for meta in metas], pa.string())})
+    table = stage(batch)
+    assert table.num_rows == len(metas)
+    return {name: table[name].to_pylist() for name in stage.added}
+
+
+def test_numbers_are_read_as_they_are_written() -> None:
+    stage = FromMeta(numbers=["score"])
+    given = [1, 0.5, "0.25", " 3e2 ", True, False, "high", None, {}, [1], "nan", "1_000", "٣", 10**400, ""]
+    found = brought(stage, *({"score": value} for value in given), {}, None)["score"]
+    assert found == [1, 0.5, 0.25, 300, 1, 0] + [None] * 11
+    assert stage(pa.record_batch({"meta": pa.array(["{}"])}))["score"].type == pa.float64()
+
+
+def test_paths_lead_into_objects_and_names_with_dots_come_first() -> None:
+    stage = FromMeta(numbers={"edu": "quality.edu.score"}, texts={"topic": "labels.topic"})
+    found = brought(
+        stage,
+        {"quality": {"edu": {"score": 4}}, "labels": {"topic": "law"}},
+        {"quality.edu.score": 3, "quality": {"edu": {"score": 4}}},
+        {"quality": 5, "labels": {"topic": 7}},
+        {"labels": {"topic": ["a"]}},
+    )
+    assert found == {"edu": [4, 3, None, None], "topic": ["law", None, "7", None]}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, "numbers, texts or both"),
+        ({"numbers": ["text"]}, "column of every document"),
+        ({"numbers": ["a"], "texts": ["a"]}, "of one name"),
+        ({"numbers": ["quality.edu"]}, "pattern"),
+        ({"numbers": {"Edu": "edu"}}, "pattern"),
+    ],
+)
+def test_what_cannot_be_a_signal_is_refused(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        FromMeta(**given)
