@@ -114,8 +114,8 @@ def attention(args: argparse.Namespace) -> None:
     given = np.load(args.lengths) if args.lengths else None
     sets = {"512": np.full(args.tokens // CUT, CUT)}
     if given is not None:
-        drawn_ones = np.sort(np.random.default_rng(0).choice(given, 4 * args.tokens // CUT))[::-1]
-        sets["pages"] = drawn_ones[np.cumsum(drawn_ones) <= args.tokens]
+        chosen = np.random.default_rng(0).choice(given, args.tokens // int(given.min()) + 1)
+        sets["pages"] = np.sort(chosen[np.cumsum(chosen) <= args.tokens])[::-1]
     pack = torch.compile(rounded, dynamic=False, backend="inductor" if CUDA else "eager")
     for name, lengths in sets.items():
         lengths = np.append(lengths, args.tokens - lengths.sum()) if lengths.sum() < args.tokens else lengths
@@ -243,12 +243,15 @@ def main() -> None:
     if args.tiny:
         args.tokens = 1024
     sections = {"attention": attention, "norms": norms, "products": products}
-    for name in args.only.split(","):
+    wanted, failed = [sections[name] for name in args.only.split(",")], 0
+    for section in wanted:
         try:
             with torch.inference_mode():
-                sections[name](args)
-        except Exception:
+                section(args)
+        except Exception:  # the others are still worth having
             traceback.print_exc(limit=3)
+            failed = 1
+    sys.exit(failed)
 
 
 if __name__ == "__main__":

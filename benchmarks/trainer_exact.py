@@ -86,14 +86,14 @@ class Bench:
             exact = replace(self.training, deterministic=True)
             self.run(folder / "first", exact)  # beside those that are shot: its time is not taken
             for name, process in shot.items():
-                error = process.communicate()[1]
+                process.wait()
                 left = [path.name for path in checkpoint.steps(folder / f"shot {name}" / "checkpoints")]
                 say(
                     "shot",
                     run=name,
                     exit=process.returncode,
                     checkpoints=left,
-                    **({} if process.returncode == 9 else {"error": error[-600:]}),
+                    **({} if process.returncode == 9 else {"error": self._error(folder / f"shot {name}")}),
                 )
             again = self.run(folder / "again", exact)
             same = _digests(folder / "first") == _digests(folder / "again")
@@ -118,11 +118,14 @@ class Bench:
         say("cost of deterministic", tokens_per_second=round(speed), deterministic=round(exact_speed), ratio=round(exact_speed / speed, 3))
         names = ["shot free", *(f"free {number}" for number in range(REPEATS))]
         started = [self._process("--whole", folder / name) for name in names]
-        for process in started:
-            error = process.communicate()[1]
-            if process.returncode:
-                raise RuntimeError(error[-600:])
-        resumed, *losses = (_losses(folder / name)[-1] or 0.0 for name in names)
+        try:
+            for name, process in zip(names, started, strict=True):
+                if process.wait():
+                    raise RuntimeError(self._error(folder / name))
+        finally:
+            for process in started:
+                process.kill()
+        resumed, *losses = (_last_loss(folder / name) for name in names)
         digests = {json.dumps(_digests(folder / name), sort_keys=True) for name in names[1:]}
         deviation = statistics.stdev(losses)
         away = abs(resumed - statistics.mean(losses)) / (deviation * (1 + 1 / REPEATS) ** 0.5) if deviation else None
@@ -135,7 +138,11 @@ class Bench:
         command = [sys.executable, __file__, what, str(folder), *more]
         command += ["--tiny"] if self.args.tiny else []
         command += ["--shards", str(self.args.shards)] if self.args.shards else []
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        with folder.with_suffix(".err").open("w") as errors:
+            return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+
+    def _error(self, folder: Path) -> str:
+        return folder.with_suffix(".err").read_text()[-600:]
 
     def be_shot(self) -> None:
         make = loop.Run._make
@@ -314,6 +321,14 @@ def _digests(folder: Path) -> dict[str, str]:
 
 def _losses(folder: Path) -> list[float | None]:
     return [json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def _last_loss(folder: Path) -> float:
+    """The mean of the updates of the last line."""
+    loss = _losses(folder)[-1]
+    if loss is None:
+        raise RuntimeError(f"{folder.name}: its last updates had no loss")
+    return loss
 
 
 @contextmanager

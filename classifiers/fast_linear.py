@@ -49,7 +49,7 @@ def fuse(encoder: Encoder) -> None:
         if gelu and type(block.up) is Projection and block.up.bias is not None:
             block.up, block.activation = GeluProjection(block.up), _as_it_is
         products = [getattr(block, name) for name in ("out", "up", "down")]
-        if gelu and all(type(product) is Fp8Projection for product in products) and can_fuse(block.up.weight.device):
+        if gelu and all(type(product) is Fp8Projection for product in products) and can_fuse(block.up):
             block.out.fused = block.down.fused = True
             block.up, block.activation = Fp8Gelu(block.up, block.down), _as_it_is
 

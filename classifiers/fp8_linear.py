@@ -80,7 +80,8 @@ class Fp8Gelu(nn.Module):
 
     def __init__(self, up: Fp8Projection, down: Fp8Projection) -> None:
         super().__init__()
-        self.up, self.to_shrink = up, down.shrink
+        self.up = up
+        self.register_buffer("to_shrink", down.shrink)
 
     def forward(self, x: Tensor) -> Tensor:
         up = self.up
@@ -88,9 +89,10 @@ class Fp8Gelu(nn.Module):
         return rounded
 
 
-def can_fuse(device: torch.device) -> bool:
+def can_fuse(up: Fp8Projection) -> bool:
     """On a CPU the plain twins do, for tests."""
-    return device.type == "cpu" or cublaslt.works(torch.cuda.current_device() if device.index is None else device.index)
+    (inner, width), device = up.weight.shape, up.weight.device
+    return device.type == "cpu" or cublaslt.works(device.index, width, inner)
 
 
 @torch.library.custom_op("gristmill::fp8_gelu", mutates_args=())

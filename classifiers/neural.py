@@ -180,11 +180,13 @@ def neural_judge(card: JudgeCard, network: Network, tokenizer: TextTokenizer, de
 
 
 def fitting(tokenizer: TextTokenizer, shape: EncoderShape) -> TextTokenizer:
-    """Refuses a tokenizer that makes ids which the encoder has no row for."""
+    """Refuses a tokenizer that makes ids which the encoder has no row for, or more of them."""
     if tokenizer.vocabulary > shape.vocabulary:
         raise JudgeError(
             f"the wrong tokenizer: it makes ids up to {tokenizer.vocabulary - 1:,}, and the encoder knows {shape.vocabulary:,} of them"
         )
+    if tokenizer.most > shape.positions:
+        raise JudgeError(f"the tokenizer cuts texts at {tokenizer.most:,} tokens, where the encoder takes {shape.positions:,} at the most")
     return tokenizer
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from classifiers.card import Head, Json, JudgeCard, JudgeError
 from classifiers.encoder import Encoder, EncoderShape, Packed
 from classifiers.metrics import class_metrics, probability_metrics
-from classifiers.neural import Network, NeuralJudge, neural_judge, preprocessing_of, versions
+from classifiers.neural import Network, NeuralJudge, fitting, neural_judge, preprocessing_of, versions
 from classifiers.text_tokens import Ahead, TextTokenizer, Tokens, tokenised
 from classifiers.training_sets import LabelledTexts, held_out, labelled_texts
 from mixing.spearman import spearman
@@ -115,6 +115,7 @@ def train_neural(
     for head, column in zip(heads, targets.T, strict=True):
         if not np.isfinite(column[inside]).any():
             raise JudgeError(f"head {head.name}: no text to train on has a label")
+    fitting(tokenizer, trunk if isinstance(trunk, EncoderShape) else trunk.shape)
     torch.manual_seed(recipe.seed)
     encoder = Encoder(trunk, recipe.dropout) if isinstance(trunk, EncoderShape) else with_dropout(trunk, recipe.dropout)
     network = Network(encoder, tuple(heads)).to(device)

@@ -39,6 +39,9 @@ def alarms_of_stages(plan: Plan, account: Account) -> list[str]:
                 found.append(
                     f"{name} dropped {gone / count.docs_in:.0%} of {origin} ({gone:,} of {count.docs_in:,}), most as {most[0]}; it expects {thing.stage.expect_drops:.0%} at most"
                 )
+            for signal, times in sorted(count.absent.items()):
+                if times == count.kept > 0:
+                    found.append(f"{name} found {signal} in none of {count.kept:,} documents of {origin}; look at where it is read from")
             if count.quarantined:
                 found.append(
                     f"{name} quarantined {count.quarantined:,} document{'s' if count.quarantined > 1 else ''} of {origin} that broke it"

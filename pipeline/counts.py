@@ -22,6 +22,7 @@ class Count:
     bytes_in: int = 0
     bytes_out: int = 0
     text_bytes: int = 0  # UTF-8 of the texts that stay; before extraction there are none
+    absent: Counter[str] = field(default_factory=Counter)  # by signal: documents without one, of stages that expect values
     faults: Faults = field(default_factory=Faults)  # of a reader's files: for alarms, and no part of the record
 
     def add(self, other: Count) -> None:
@@ -33,6 +34,7 @@ class Count:
         self.bytes_in += other.bytes_in
         self.bytes_out += other.bytes_out
         self.text_bytes += other.text_bytes
+        self.absent.update(other.absent)
         self.faults.add(other.faults)
 
     def plain(self) -> dict[str, Any]:
@@ -45,11 +47,13 @@ class Count:
             "bytes_in": self.bytes_in,
             "bytes_out": self.bytes_out,
             "text_bytes": self.text_bytes,
+            **({"absent": dict(sorted(self.absent.items()))} if self.absent else {}),
         }
 
     @classmethod
     def from_plain(cls, data: dict[str, Any]) -> Count:
-        return cls(**{**data, "dropped": Counter(data["dropped"]), "faults": Faults.from_plain(data.get("faults", {}))})
+        counters = {"dropped": Counter(data["dropped"]), "absent": Counter(data.get("absent", {}))}
+        return cls(**{**data, **counters, "faults": Faults.from_plain(data.get("faults", {}))})
 
     def check(self, what: str) -> None:
         """in = kept + dropped + quarantined, or the run stops."""

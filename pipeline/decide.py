@@ -24,7 +24,7 @@ from pipeline.parts import ROW, TEXT_BYTES, Part, columns_of, read_part, text_le
 from pipeline.rejects import QUARANTINED, Rejects
 from pipeline.store import Store
 from pipeline.writing import PartWriter, part_writers, write_table
-from stages.stage import NoSuchSignal, Rule, Signals, Verdict, with_columns
+from stages.stage import CannotRun, NoSuchSignal, Rule, Signals, Verdict, with_columns
 
 KEPT, BROKE = -1, -2  # what a document came to, where it is no index of a reason
 
@@ -76,7 +76,7 @@ def outcome_of(rule: Rule, batch: pa.RecordBatch, watch: bool = False) -> Outcom
         if len(verdict) != len(batch):
             raise RunFailed(f"{rule.called} was given {len(batch)} documents and answered with {len(verdict)} verdicts")
         return Outcome(verdict.first.copy(), verdict)
-    except (ImportError, NoSuchSignal, RunFailed) as error:  # not a document's doing
+    except (CannotRun, ImportError, NoSuchSignal, RunFailed) as error:  # not a document's doing
         raise RunFailed(f"{rule.called}: {error}") from error
     except Exception as error:  # whatever a hostile document brings a rule to
         if len(batch) <= 1:

@@ -35,7 +35,7 @@ from pipeline.store import Store
 from pipeline.words import one_line
 from pipeline.writing import PartWriter, part_writers, write_table
 from stages.documents import rebatch
-from stages.stage import CannotRun, Map, NoSuchSignal, Origin, Reader, Rewrite, Sink, Verdict, with_columns
+from stages.stage import Annotate, CannotRun, Map, NoSuchSignal, Origin, Reader, Rewrite, Sink, Verdict, with_columns
 
 Task = dict[str, Any]
 Result = dict[str, Any]
@@ -206,6 +206,8 @@ class _Grinding:
             count.kept += len(batch)
             count.bytes_out += batch.nbytes
             count.text_bytes += text_length(batch)
+            if isinstance(stage, Annotate) and stage.expects_values:
+                count.absent.update({name: nulls for name in stage.added if (nulls := batch.column(name).null_count)})
             if isinstance(stage, Sink):
                 self.sinks[stage.called].write(stage.table(batch if self.columns is None else filled(batch, self.columns)))
             count.seconds += time.perf_counter() - start

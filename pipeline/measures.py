@@ -14,6 +14,7 @@ from pipeline import registry
 from pipeline.errors import RecipeError
 from pipeline.recipe import Recipe, Source, Step
 from stages.documents import BASE, PAGE
+from stages.from_meta import FromMeta
 from stages.stage import Annotate, Global, Map, Rewrite, Rule, Sink, Stage
 
 READ = {*BASE.names, *PAGE.names}  # columns that a reader fills
@@ -85,6 +86,8 @@ class _Walk:
                 rewritten = step.called
             if isinstance(stage, Global) and stage.reads_text:
                 self.of_text |= {*stage.added}
+            if isinstance(stage, FromMeta):
+                self.check_names(step, stage, valid)
             if isinstance(stage, Annotate):
                 self.configured[type(stage)] = step
                 if not stage.needs or "text" in stage.needs:
@@ -109,6 +112,20 @@ class _Walk:
             kind = self.who_adds(name, step)
             found.setdefault(kind, [n for n in dict.fromkeys(soon) if n in kind.adds])
         return [self.gauge(kind, names, step, rewritten) for kind, names in found.items()]
+
+    def check_names(self, step: Step, stage: FromMeta, valid: set[str]) -> None:
+        """What an input says must not pass for what is measured here; but for the language, which need not be found out twice."""
+        measured = {name: kind for kind in registry.built_in().values() for name in kind.adds}
+        known = {"language": stage.texts, "language_score": stage.numbers}
+        for name in stage.added:
+            where = f"{self.recipe.path}:{step.line}: {step.called}: {name}"
+            if name in measured and name not in known.get(name, ()):
+                kind = measured[name].recipe_name()
+                raise RecipeError(
+                    f"{where} is what {kind} measures; give the signal another name: {{input_{name}: {(stage.numbers | stage.texts)[name]}}}"
+                )
+            if name in valid:
+                raise RecipeError(f"{where} is there already, from a stage before; give the signal another name")
 
     def who_adds(self, signal: str, step: Step) -> type[Annotate]:
         kinds: list[type[Stage]] = [kind for kind in self.configured if signal in kind.adds]

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
 
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, model_validator
 
-from stages.documents import BASE, PAGE
+from stages.documents import BASE, PAGE, column_of
 from stages.stage import Annotate
 
 
 def _named(given: Any) -> Any:
     """`[score]` is `{score: score}`."""
-    return {name: name for name in given} if isinstance(given, list | tuple) else given
+    if not isinstance(given, list | tuple):
+        return given
+    if not all(isinstance(name, str) for name in given) or len(set(given)) < len(given):
+        raise ValueError("a list is of names, each once; `{signal: field}` gives fields other names")
+    return {name: name for name in given}
 
 
 SignalName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
@@ -27,7 +31,7 @@ class FromMeta(Annotate):
     """Make signals of what lies in `meta`: the columns and fields of the input that are not its text, url, date or id.
 
     Numbers may be written as text ("0.7"); true is 1 and false 0. What is not there, or no number where one is asked for, is null: `keep_where` drops such a document, `threshold`
-    takes it for the worst.
+    takes it for the worst. A field that no document of a source has sounds an alarm.
     """
 
     numbers: Annotated[
@@ -39,6 +43,7 @@ class FromMeta(Annotate):
     texts: Annotated[Fields, Field(description="the same for labels, such as `language`")] = {}  # noqa: RUF012
 
     needs: ClassVar[tuple[str, ...]] = ("meta",)
+    expects_values: ClassVar[bool] = True
 
     @model_validator(mode="after")
     def _names_signals(self) -> Self:
@@ -57,22 +62,27 @@ class FromMeta(Annotate):
         return (*self.numbers, *self.texts)
 
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        known = [json.loads(meta) if meta else {} for meta in batch.column("meta").to_pylist()]
-        numbers = {name: pa.array([number(found) for found in each(known, path)], pa.float64()) for name, path in self.numbers.items()}
-        texts = {name: pa.array([text(found) for found in each(known, path)], pa.string()) for name, path in self.texts.items()}
+        known = [known_of(meta) for meta in batch.column("meta").to_pylist()]
+        numbers = {name: column_of([number(at(each, path)) for each in known], pa.float64()) for name, path in self.numbers.items()}
+        texts = {name: column_of([text(at(each, path)) for each in known], pa.string()) for name, path in self.texts.items()}
         return numbers | texts
 
 
-def each(known: Iterable[Any], path: str) -> Iterable[Any]:
-    """What stands at a path, dots leading into objects; a field whose own name has the dots comes first."""
-    steps = path.split(".")
-    for found in known:
-        if isinstance(found, dict) and path in found:
-            yield found[path]
-            continue
-        for step in steps:
-            found = found.get(step) if isinstance(found, dict) else None
-        yield found
+def known_of(meta: str | None) -> Any:
+    try:
+        return json.loads(meta) if meta else None
+    except (ValueError, RecursionError):  # no reader of ours writes such a one
+        return None
+
+
+def at(known: Any, path: str) -> Any:
+    """What stands at a path, dots leading into objects; a name with dots in it counts as a name first, as in readers."""
+    if not isinstance(known, Mapping):
+        return None
+    if known.get(path) is not None:
+        return known[path]
+    head, _, tail = path.partition(".")
+    return at(known.get(head), tail) if tail else None
 
 
 def number(found: Any) -> float | None:
@@ -86,4 +96,6 @@ def number(found: Any) -> float | None:
 
 
 def text(found: Any) -> str | None:
+    if isinstance(found, float) and not math.isfinite(found):
+        return None
     return found if isinstance(found, str) else json.dumps(found) if isinstance(found, bool | int | float) else None

@@ -206,6 +206,8 @@ class Annotate(Map):
     """Adds signals (those in `adds`); changes nothing else. One that works with its defaults is put in by the engine wherever a rule
     needs what it adds; a setting named `only` is then given the signals that are asked for."""
 
+    expects_values: ClassVar[bool] = False  # an alarm sounds where a signal of it is null for every document of a source
+
     @abstractmethod
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]: ...
 

@@ -25,14 +25,14 @@ from trainer.quack_products import by_quack, fits, many_tiles, multiplies, quack
 
 def gated_mlp(x_TC: Tensor, gate_up: nn.Linear, down: nn.Linear, residual_TC: Tensor) -> Sum:
     """Layers that do more than multiply are called one by one."""
-    if multiplies(gate_up) and multiplies(down) and _for_products(x_TC, gate_up.weight, residual_TC):
+    if multiplies(gate_up) and multiplies(down) and _for_products(x_TC, gate_up.weight, down.weight, residual_TC):
         total: Tensor = _gated_mlp(x_TC, gate_up.weight, down.weight, residual_TC)[0]
         return total, None
     return residual_TC, down(swiglu(gate_up(x_TC)))
 
 
-def _for_products(x: Tensor, gate_up: Tensor, residual: Tensor) -> bool:
-    return gate_up.shape[0] % 32 == 0 and gate_up.shape[1] % 16 == 0 and fits(x, gate_up, residual)
+def _for_products(x: Tensor, gate_up: Tensor, down: Tensor, residual: Tensor) -> bool:
+    return gate_up.shape[0] % 32 == 0 and gate_up.shape[1] % 16 == 0 and fits(x, gate_up, down, residual)
 
 
 @torch.library.custom_op("gristmill::gated_mlp", mutates_args=())

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 TESTED = "0.4.1"  # of quack-kernels: what is called here is no interface that it promises to keep
 HALVES = (torch.bfloat16, torch.float16)
 HOPPER = 9  # compute capability, and no other: the tiles that are asked for are Hopper's
-FEW_TILES = 400  # of 128 x 256, three for each multiprocessor: with fewer, many stand idle at the end, and cuBLAS cuts the sum instead
+FEW_TILES = (
+    400  # of 128 x 256 or so, three for each multiprocessor: with fewer, many stand idle at the end, and cuBLAS cuts the sum instead
+)
 
 
 def in_one(device: torch.device) -> bool:

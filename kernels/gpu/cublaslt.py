@@ -19,6 +19,7 @@ from torch import Tensor
 FP8 = torch.float8_e4m3fn
 LARGEST = 448.0
 WORKSPACE = 32 << 20
+MOST_PLANS = 256  # some kilobytes each; the last step of a stream of texts has a size of its own
 
 # From cublasLt.h and library_types.h.
 _COMPUTE_32F, _R_32F, _R_16BF, _R_8F_E4M3 = 68, 0, 14, 28
@@ -29,16 +30,28 @@ _MOST_WORKSPACE = 1
 
 def gelu_rounded(x8_TK: Tensor, weight8_NK: Tensor, bias_N: Tensor, x_scale: Tensor, weight_scale: Tensor, shrink: Tensor) -> Tensor:
     """GELU (by tanh) of the linear map, times `shrink`, in fp8. Scales are float32, one number each, on the device."""
-    answer = x8_TK.new_empty(len(x8_TK), len(weight8_NK), dtype=FP8)
-    _multiply(x8_TK, weight8_NK, bias_N, x_scale, weight_scale, answer, shrink=shrink)
-    return answer
+    x8 = in_sixteens(x8_TK)
+    answer = x8.new_empty(len(x8), len(weight8_NK), dtype=FP8)
+    _multiply(x8, weight8_NK, bias_N, x_scale, weight_scale, answer, shrink=shrink)
+    return answer[: len(x8_TK)]
 
 
 def linear_added(x8_TK: Tensor, weight8_NK: Tensor, bias_N: Tensor, x_scale: Tensor, weight_scale: Tensor, to_TN: Tensor) -> Tensor:
     """`to` and the linear map, bf16, rounded once."""
-    answer = torch.empty_like(to_TN, memory_format=torch.contiguous_format)
-    _multiply(x8_TK, weight8_NK, bias_N, x_scale, weight_scale, answer, to=to_TN.contiguous())
-    return answer
+    x8, to = in_sixteens(x8_TK), in_sixteens(to_TN)
+    answer = torch.empty_like(to)
+    _multiply(x8, weight8_NK, bias_N, x_scale, weight_scale, answer, to=to)
+    return answer[: len(x8_TK)]
+
+
+def in_sixteens(x: Tensor) -> Tensor:
+    """Rows end to end, and zeros behind them up to a multiple of 16: fewer sizes to plan for."""
+    rows, width = x.shape
+    if rows % 16 == 0:
+        return x.contiguous()
+    filled = torch.zeros(rows + -rows % 16, width * x.element_size(), dtype=torch.uint8, device=x.device)
+    filled[:rows] = x.contiguous().view(torch.uint8)
+    return filled.view(x.dtype)
 
 
 def gelu_rounded_plain(x8_TK: Tensor, weight8_NK: Tensor, bias_N: Tensor, x_scale: Tensor, weight_scale: Tensor, shrink: Tensor) -> Tensor:
@@ -55,31 +68,33 @@ def _linear_plain(x8: Tensor, weight8: Tensor, bias: Tensor, x_scale: Tensor, we
 
 
 @cache
-def works(card: int) -> bool:
-    """Whether both answer as their twins do on this device."""
+def works(card: int, width: int, inner: int) -> bool:
+    """Whether both answer as their twins do on this device, from one width to the other and back."""
     device = torch.device("cuda", card)
     if torch.version.cuda is None or torch.cuda.get_device_capability(device) < (8, 9):
         return False
     chance = torch.Generator(device).manual_seed(0)
-    x, weight, to = (torch.randn(256, 256, device=device, generator=chance) for _ in range(3))
-    one = torch.ones(1, device=device)
-    given = (x.to(FP8), weight.to(FP8), to[0].bfloat16(), one, one / 16)
+    sizes = ((64, width), (64, inner), (64, width), (inner, width))
+    x, between, to, up = (torch.randn(size, device=device, generator=chance) for size in sizes)
+    down, one = up.t().contiguous(), torch.ones(1, device=device)
+    there = (x.to(FP8), up.to(FP8), up[:, 0].bfloat16(), one, one / width**0.5, 8 * one)
+    back = (between.to(FP8), down.to(FP8), to[0].bfloat16(), one, one / inner**0.5, to.bfloat16())
     try:
-        answers = [(gelu_rounded(*given, 8 * one), gelu_rounded_plain(*given, 8 * one))]
-        answers.append((linear_added(*given, to.bfloat16()), linear_added_plain(*given, to.bfloat16())))
-    except (OSError, RuntimeError):  # no such library, or no such product
+        answers = [(gelu_rounded(*there), gelu_rounded_plain(*there)), (linear_added(*back), linear_added_plain(*back))]
+    except torch.OutOfMemoryError:
+        raise
+    except (OSError, AttributeError, RuntimeError):  # no such library, or no such product
         return False
     return all(float((ours.float() - plain.float()).norm() / plain.float().norm()) < 0.03 for ours, plain in answers)
 
 
 class _Plan(NamedTuple):
-    """How one kind of product is made. The description's pointers are set at each call, under the lock."""
+    """How one kind of product is made. The description's pointers are set at each call."""
 
     description: ctypes.c_void_p
     layouts: tuple[ctypes.c_void_p, ...]  # of weight, x, what is added, answer
     algorithm: Any
     workspace: int
-    lock: Lock
 
 
 class _Heuristic(ctypes.Structure):
@@ -92,7 +107,8 @@ class _Heuristic(ctypes.Structure):
     )
 
 
-_plans: dict[tuple[Any, ...], _Plan] = {}
+_plans: dict[tuple[Any, ...], _Plan] = {}  # the one that was used last stands last
+_one_at_a_time = Lock()  # around plans and the pointers in them
 _ZERO, _ONE = ctypes.c_float(0.0), ctypes.c_float(1.0)
 
 
@@ -107,16 +123,33 @@ def _multiply(
     to: Tensor | None = None,
 ) -> None:
     (T, K), N = x8.shape, len(weight8)
-    if not (x8.is_contiguous() and weight8.is_contiguous() and weight8.shape[1] == K and bias.dtype == torch.bfloat16):
-        raise ValueError(f"{tuple(x8.shape)} by {tuple(weight8.shape)} with a bias of {bias.dtype}: rows end to end, and bf16, are wanted")
+    if not (x8.is_contiguous() and weight8.is_contiguous() and weight8.shape[1] == K and bias.shape == (N,)):
+        raise ValueError(
+            f"{tuple(x8.shape)} by {tuple(weight8.shape)} with a bias of {tuple(bias.shape)}: rows end to end, that fit, are wanted"
+        )
+    if to is not None and to.shape != (T, N):
+        raise ValueError(f"{T} x {N} cannot be added to {tuple(to.shape)}")
+    for tensor, kind in (
+        (x8, FP8),
+        (weight8, FP8),
+        (bias, torch.bfloat16),
+        (to, torch.bfloat16),
+        *((s, torch.float32) for s in (x_scale, weight_scale, shrink)),
+    ):
+        if tensor is not None and tensor.dtype != kind:
+            raise ValueError(f"{tensor.dtype} where {kind} is wanted")
+    if not T:
+        return
     pointers = [(_BIAS_POINTER, bias), (_A_SCALE, weight_scale), (_B_SCALE, x_scale)] + ([] if shrink is None else [(_D_SCALE, shrink)])
     with torch.cuda.device(x8.device):
-        key = (x8.device.index, T, N, K, answer.dtype, to is None)
-        plan = _plans.get(key) or _plans.setdefault(key, _planned(T, N, K, answer.dtype, pointers))
-        workspace = torch.empty(plan.workspace, dtype=torch.uint8, device=x8.device)
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         added = ctypes.c_void_p(None if to is None else to.data_ptr())
-        with plan.lock:
+        with _one_at_a_time:
+            key = (x8.device.index, T, N, K, answer.dtype, to is None)
+            plan = _plans[key] = _plans.pop(key, None) or _planned(T, N, K, answer.dtype, pointers)
+            if len(_plans) > MOST_PLANS:
+                _forget(_plans.pop(next(iter(_plans))))
+            workspace = torch.empty(plan.workspace, dtype=torch.uint8, device=x8.device)
             _point(plan.description, pointers)
             _checked(
                 _library().cublasLtMatmul(
@@ -148,7 +181,14 @@ def _planned(T: int, N: int, K: int, kind: torch.dtype, pointers: list[tuple[int
         )
         _checked(made)
     algorithm, workspace = _algorithms(description, tuple(layouts), 1)[0]
-    return _Plan(description, tuple(layouts), algorithm, workspace, Lock())
+    return _Plan(description, tuple(layouts), algorithm, workspace)
+
+
+def _forget(plan: _Plan) -> None:
+    """What was sent to the device with it goes on: descriptions are read when a product is asked for."""
+    for layout in plan.layouts:
+        _library().cublasLtMatrixLayoutDestroy(layout)
+    _library().cublasLtMatmulDescDestroy(plan.description)
 
 
 def _algorithms(description: ctypes.c_void_p, layouts: tuple[ctypes.c_void_p, ...], most: int) -> list[tuple[Any, int]]:

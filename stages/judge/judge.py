@@ -86,7 +86,10 @@ class KeepWhere(Rule):
         return (self.signal,)
 
     def verdict(self, signals: Signals) -> Verdict:
-        values = signals.column(self.signal).cast(pa.float64()).to_numpy(zero_copy_only=False)
+        column = signals.column(self.signal)
+        if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_boolean(column.type)):
+            raise CannotRun(f"{self.signal!r} is of type {column.type}, and a number is needed")
+        values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
         found = Verdict.keep(len(signals)).drop(values != values, f"no_{self.signal}")
         if self.at_least is not None:
             found.drop(values < self.at_least, f"low_{self.signal}")

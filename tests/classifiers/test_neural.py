@@ -452,6 +452,16 @@ def test_training_stops_when_the_held_out_loss_has_stopped_falling() -> None:
     assert facts["updates"] < facts["planned_updates"] and facts["best_held_out_loss"] > 0
 
 
+def test_a_tokenizer_that_the_encoder_cannot_take_is_refused_before_any_training() -> None:
+    small = replace(makings.small_shape(), positions=8)
+    for shape, says in (
+        (small, "cuts texts at 48 tokens, where the encoder takes 8"),
+        (replace(makings.small_shape(), vocabulary=5), "wrong tokenizer"),
+    ):
+        with pytest.raises(JudgeError, match=says):
+            train_neural(makings.labelled_table(40), HEADS, makings.tokenizer(48), shape, QUICK, group="host")
+
+
 def test_a_tokenizer_needs_room_for_a_text() -> None:
     with pytest.raises(JudgeError, match="no room"):
         TextTokenizer(makings.tokenizer_json(), 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pyarrow as pa
@@ -35,8 +36,16 @@ def test_paths_lead_into_objects_and_names_with_dots_come_first() -> None:
         {"quality.edu.score": 3, "quality": {"edu": {"score": 4}}},
         {"quality": 5, "labels": {"topic": 7}},
         {"labels": {"topic": ["a"]}},
+        {"quality": {"edu.score": 2}, "labels": {"topic": math.nan}},
     )
-    assert found == {"edu": [4, 3, None, None], "topic": ["law", None, "7", None]}
+    assert found == {"edu": [4, 3, None, None, 2], "topic": ["law", None, "7", None, None]}
+
+
+def test_json_that_no_reader_writes_has_no_signals() -> None:
+    stage = FromMeta(numbers=["a"], texts={"b": "b"})
+    metas = ['{"a": ' + "1" * 5000 + "}", "[" * 100_000, "[1]", "null", "", '{"a": 1, "b": "\\ud800"}']
+    found = stage(pa.record_batch({"meta": pa.array(metas, pa.string())}))
+    assert found["a"].to_pylist() == [None] * 5 + [1] and found["b"].to_pylist() == [None] * 5 + ["?"]
 
 
 @pytest.mark.parametrize(
@@ -47,6 +56,8 @@ def test_paths_lead_into_objects_and_names_with_dots_come_first() -> None:
         ({"numbers": ["a"], "texts": ["a"]}, "of one name"),
         ({"numbers": ["quality.edu"]}, "pattern"),
         ({"numbers": {"Edu": "edu"}}, "pattern"),
+        ({"numbers": [{"edu": "quality.edu"}]}, "a list is of names"),
+        ({"numbers": ["edu", "edu"]}, "each once"),
     ],
 )
 def test_what_cannot_be_a_signal_is_refused(given: dict[str, Any], says: str) -> None:

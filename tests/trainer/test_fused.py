@@ -91,7 +91,7 @@ def test_the_compiler_takes_each_whole_forward_and_backward(name):
     same(run(compiled, learning(inputs(), torch.float32)), run(operator, learning(inputs(), torch.float32)), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", [name for name in STEPS if name != "rms_norm beside"])  # which is no operator
 def test_operators_keep_the_rules_of_torchs_library(name):
     pytest.importorskip("triton", reason="the operators run Triton kernels")
     inputs = learning(STEPS[name][3](), torch.float32)

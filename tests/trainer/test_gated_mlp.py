@@ -116,7 +116,7 @@ def test_layers_that_do_more_than_multiply_are_called(as_one):
 def test_without_a_gpu_or_the_package_nobody_asks_for_it(monkeypatch):
     assert not in_one(torch.device("cpu"))
     gate_up, _ = layers(32, 32, torch.bfloat16)
-    assert not module._for_products(*[torch.ones(2, 32, dtype=torch.bfloat16)] * 2, gate_up.weight)
+    assert not module._for_products(*[torch.ones(2, 32, dtype=torch.bfloat16)] * 3, gate_up.weight)
     assert not sums._for_products(*[torch.ones(2, 32, dtype=torch.bfloat16)] * 2, gate_up.weight)
     quack_products._found.cache_clear()
     monkeypatch.setattr(quack_products, "version", lambda name: "0.4.2")
@@ -141,7 +141,7 @@ def test_compiled_products_lie_in_this_users_own_folder(monkeypatch, tmp_path):
 
 
 @pytest.mark.skipif(not HOPPER, reason="needs a Hopper GPU and the extra `hopper`")
-@pytest.mark.parametrize(("tokens", "hidden", "inner"), [(1, 64, 96), (333, 768, 2048), (4096, 2048, 8192)])
+@pytest.mark.parametrize(("tokens", "hidden", "inner"), [(1, 64, 96), (333, 768, 2048), (4096, 2048, 8192), (8200, 2048, 4096)])
 def test_on_hopper_it_is_as_near_to_float64_as_its_parts(tokens, hidden, inner):
     device = torch.device("cuda")
     gate_up, down = layers(hidden, inner, torch.bfloat16, device)
