@@ -118,8 +118,9 @@ def test_a_page_of_many_alike_blocks_takes_linear_time():
 
     for nested in (False, True):
         seconds(100, nested)
-        small, large = seconds(10_000, nested), seconds(100_000, nested)
-        assert large < 40 * small + 0.1
+        assert (
+            seconds(100_000, nested) < 4
+        )  # 0.4, most of it memory that is touched for the first time; each block beside each other would be 10**10 steps
 
 
 def test_a_page_without_blocks_has_no_rows():
