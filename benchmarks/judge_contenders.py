@@ -37,10 +37,13 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from kernels.gpu import cublaslt
-from kernels.gpu.cublaslt import FP8, LARGEST
+from kernels.gpu.cublaslt import FP8, rounded
 from trainer.attention import EVERYTHING, attend, attend_by_length
 
 HEADS, SIZE, WIDTH, INNER, CUT = 12, 64, 768, 3072, 512
+SETTINGS = [
+    (r, c, w, s) for r, c, w in ((128, 64, 4), (128, 128, 8), (128, 64, 8), (64, 64, 4), (64, 128, 4)) for s in (2, 3, 4)
+]  # of Triton's attention
 Contender = Callable[[], Tensor]
 
 
@@ -75,12 +78,12 @@ def _attended(qkv, cuts, out, shrink, heads, by, SIZE: tl.constexpr, ROWS: tl.co
 
 
 def by_triton(
-    qkv: Tensor, cuts: Tensor, longest: int, shrink: Tensor, rounded: bool, rows: int, columns: int, warps: int, stages: int
+    qkv: Tensor, cuts: Tensor, longest: int, shrink: Tensor, in_fp8: bool, rows: int, columns: int, warps: int, stages: int
 ) -> Tensor:
-    out = torch.empty(len(qkv), HEADS * SIZE, device=qkv.device, dtype=FP8 if rounded else qkv.dtype)
+    out = torch.empty(len(qkv), HEADS * SIZE, device=qkv.device, dtype=FP8 if in_fp8 else qkv.dtype)
     grid: Any = (triton.cdiv(longest, rows), len(cuts) - 1, HEADS)
     by = 1.4426950408889634 / SIZE**0.5
-    _attended[grid](qkv, cuts, out, shrink, HEADS, by, SIZE, rows, columns, rounded, num_warps=warps, num_stages=stages)
+    _attended[grid](qkv, cuts, out, shrink, HEADS, by, SIZE, rows, columns, in_fp8, num_warps=warps, num_stages=stages)
     return out
 
 
@@ -101,13 +104,9 @@ def _normed(x, weight, bias, normed, rounded, shrink, rows, eps, WIDTH: tl.const
 
 
 def norm_by_triton(x: Tensor, weight: Tensor, bias: Tensor, shrink: Tensor, rows: int, warps: int) -> Tensor:
-    normed, rounded = torch.empty_like(x), torch.empty_like(x, dtype=FP8)
-    _normed[(triton.cdiv(len(x), rows),)](x, weight, bias, normed, rounded, shrink, len(x), 1e-12, WIDTH, 1024, rows, num_warps=warps)
-    return rounded
-
-
-def rounded(x: Tensor, shrink: Tensor) -> Tensor:
-    return (x.float() * shrink).clamp(-LARGEST, LARGEST).to(FP8)
+    normed, in_fp8 = torch.empty_like(x), torch.empty_like(x, dtype=FP8)
+    _normed[(triton.cdiv(len(x), rows),)](x, weight, bias, normed, in_fp8, shrink, len(x), 1e-12, WIDTH, 1024, rows, num_warps=warps)
+    return in_fp8
 
 
 def attention(args: argparse.Namespace) -> None:
@@ -135,9 +134,6 @@ def attention(args: argparse.Namespace) -> None:
                 by_triton, qkv.flatten(1), cuts, longest, shrink, True, rows, columns, warps, stages
             )
         turns(f"attention of {name}", contenders, exact)
-
-
-SETTINGS = [(r, c, w, s) for r, c, w in ((128, 64, 4), (128, 128, 8), (128, 64, 8), (64, 64, 4), (64, 128, 4)) for s in (2, 3, 4)]
 
 
 def _varlen(q: Tensor, k: Tensor, v: Tensor, cuts: Tensor, longest: int, pack: Any, shrink: Tensor) -> Tensor:

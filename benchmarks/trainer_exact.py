@@ -115,7 +115,8 @@ class Bench:
         while others work: so the run that goes on, and those it is held against, are processes that work at once. Losses are means over the last line of metrics."""
         here = [self.run(folder / f"here {number}", self.training) for number in range(3)]
         speed = statistics.median(outcome.tokens_per_second for outcome in here[1:])  # the first compiles
-        say("cost of deterministic", tokens_per_second=round(speed), deterministic=round(exact_speed), ratio=round(exact_speed / speed, 3))
+        facts = {"tokens_per_second": round(speed), "deterministic": round(exact_speed), "ratio": round(exact_speed / speed, 3)}
+        say("cost of deterministic", **facts, losses_alone=[outcome.loss for outcome in here])
         names = ["shot free", *(f"free {number}" for number in range(REPEATS))]
         started = [self._process("--whole", folder / name) for name in names]
         try:

@@ -50,14 +50,14 @@ class Fp8Projection(nn.Module):
 
     def added(self, x: Tensor, to: Tensor) -> Tensor:
         """`to` and the answer."""
-        if not self.fused or self.bias is None:
+        if not self.fused:
             return to + self(x)
         total: Tensor = fp8_added(self.rounded(x), self.weight, self.bias, self.scale, self.weight_scale, to)
         return total
 
     def rounded(self, x: Tensor) -> Tensor:
         """In fp8, unless the product before has seen to that."""
-        return x if x.dtype == FP8 else (x.float() * self.shrink).clamp(-LARGEST, LARGEST).to(FP8)
+        return x if x.dtype == FP8 else cublaslt.rounded(x, self.shrink)
 
     def rows(self, x: Tensor, start: int, stop: int) -> Tensor:
         rounded = self.rounded(x)

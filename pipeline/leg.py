@@ -206,7 +206,7 @@ class _Grinding:
             count.kept += len(batch)
             count.bytes_out += batch.nbytes
             count.text_bytes += text_length(batch)
-            if isinstance(stage, Annotate) and stage.expects_values:
+            if len(batch) and isinstance(stage, Annotate) and stage.expects_values:
                 count.absent.update({name: nulls for name in stage.added if (nulls := batch.column(name).null_count)})
             if isinstance(stage, Sink):
                 self.sinks[stage.called].write(stage.table(batch if self.columns is None else filled(batch, self.columns)))

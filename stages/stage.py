@@ -170,6 +170,16 @@ class Signals:
         return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
+def numbers_in(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array | pa.ChunkedArray:
+    """A signal as float64, null where there is none; texts and lists are no numbers."""
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        return column.cast(pa.int8()).cast(pa.float64())
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise CannotRun(f"{name!r} is of type {kind}, and a number is needed")
+    return column.cast(pa.float64(), safe=False)
+
+
 class Map(Stage):
     """A stage that sees one batch at a time. Its result for a document never depends on the documents beside it."""
 

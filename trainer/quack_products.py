@@ -12,9 +12,8 @@ from torch import Tensor, nn
 TESTED = "0.4.1"  # of quack-kernels: what is called here is no interface that it promises to keep
 HALVES = (torch.bfloat16, torch.float16)
 HOPPER = 9  # compute capability, and no other: the tiles that are asked for are Hopper's
-FEW_TILES = (
-    400  # of 128 x 256 or so, three for each multiprocessor: with fewer, many stand idle at the end, and cuBLAS cuts the sum instead
-)
+# Tiles of 128 x 256 or so, three for each multiprocessor: with fewer many stand idle at the end, and cuBLAS cuts the sum instead.
+FEW_TILES = 400
 
 
 def in_one(device: torch.device) -> bool:
@@ -28,9 +27,12 @@ def multiplies(layer: nn.Linear) -> bool:
 
 
 def fits(x: Tensor, *others: Tensor) -> bool:
-    """For torch.compile too, which takes the answer as it finds it."""
-    halves = x.is_cuda and x.dtype in HALVES and all(other.dtype == x.dtype for other in others)
-    return halves and x.ndim == 2 and x.shape[0] > 0 and bool(_present(x.device.index))
+    return by_quack(x) and x.ndim == 2 and x.shape[0] > 0 and all(other.dtype == x.dtype for other in others)
+
+
+def by_quack(x: Tensor) -> bool:
+    """Else by plain torch, in any precision: what tests on a CPU see. torch.compile takes the answer as it finds it."""
+    return x.is_cuda and x.dtype in HALVES and bool(_present(x.device.index))
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -44,11 +46,6 @@ def _found(card: int) -> bool:
         return version("quack-kernels") == TESTED and torch.cuda.get_device_capability(card)[0] == HOPPER
     except PackageNotFoundError:
         return False
-
-
-def by_quack(x: Tensor) -> bool:
-    """Else by plain torch, in any precision: what tests on a CPU see."""
-    return x.is_cuda and x.dtype in HALVES and _found(x.device.index)
 
 
 def many_tiles(rows: int, columns: int) -> bool:

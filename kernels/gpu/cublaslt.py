@@ -44,6 +44,11 @@ def linear_added(x8_TK: Tensor, weight8_NK: Tensor, bias_N: Tensor, x_scale: Ten
     return answer[: len(x8_TK)]
 
 
+def rounded(x: Tensor, shrink: Tensor) -> Tensor:
+    """x times `shrink`, in fp8; what is too large for it becomes its largest number."""
+    return (x.float() * shrink).clamp(-LARGEST, LARGEST).to(FP8)
+
+
 def in_sixteens(x: Tensor) -> Tensor:
     """Rows end to end, and zeros behind them up to a multiple of 16: fewer sizes to plan for."""
     rows, width = x.shape
@@ -55,8 +60,7 @@ def in_sixteens(x: Tensor) -> Tensor:
 
 
 def gelu_rounded_plain(x8_TK: Tensor, weight8_NK: Tensor, bias_N: Tensor, x_scale: Tensor, weight_scale: Tensor, shrink: Tensor) -> Tensor:
-    wide = F.gelu(_linear_plain(x8_TK, weight8_NK, bias_N, x_scale, weight_scale), approximate="tanh")
-    return (wide * shrink).clamp(-LARGEST, LARGEST).to(FP8)
+    return rounded(F.gelu(_linear_plain(x8_TK, weight8_NK, bias_N, x_scale, weight_scale), approximate="tanh"), shrink)
 
 
 def linear_added_plain(x8_TK: Tensor, weight8_NK: Tensor, bias_N: Tensor, x_scale: Tensor, weight_scale: Tensor, to_TN: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stages.stage import CannotRun
+from stages.stage import CannotRun, numbers_in
 
 NO_VALUE = "(none)"
 
@@ -31,8 +31,4 @@ def numbers_of(docs: pa.Table, signal: str) -> pa.ChunkedArray:
     """A signal as float64, null where there is none; texts and lists are no signals."""
     if signal not in docs.column_names:
         raise CannotRun(f"documents have no signal {signal!r}; a stage before this one must measure it")
-    kind = docs.schema.field(signal).type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise CannotRun(f"{signal!r} is of type {kind}, and a number is needed")
-    values = docs[signal]
-    return values.cast(pa.int8()).cast(pa.float64()) if pa.types.is_boolean(kind) else values.cast(pa.float64(), safe=False)
+    return numbers_in(docs[signal], signal)

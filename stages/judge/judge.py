@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from stages.stage import Annotate, CannotRun, Rule, Signals, Verdict
+from stages.stage import Annotate, CannotRun, Rule, Signals, Verdict, numbers_in
 
 if TYPE_CHECKING:
     from classifiers.card import JudgeCard
@@ -86,10 +86,7 @@ class KeepWhere(Rule):
         return (self.signal,)
 
     def verdict(self, signals: Signals) -> Verdict:
-        column = signals.column(self.signal)
-        if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_boolean(column.type)):
-            raise CannotRun(f"{self.signal!r} is of type {column.type}, and a number is needed")
-        values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        values = numbers_in(signals.column(self.signal), self.signal).to_numpy(zero_copy_only=False)
         found = Verdict.keep(len(signals)).drop(values != values, f"no_{self.signal}")
         if self.at_least is not None:
             found.drop(values < self.at_least, f"low_{self.signal}")
