@@ -30,7 +30,7 @@ from gpu_timing import CUDA, DEVICE, DTYPE, TINY, Sizes, Step, compare, compiled
 from torch import Tensor
 
 from kernels.gpu import adamw, cross_entropy, plain, rms_norm, rotary, swiglu
-from trainer import fused  # noqa: F401  # has the operators
+from trainer import fused, gated_mlp  # noqa: F401  # have the operators
 from trainer.linear_cross_entropy import linear_cross_entropy
 from trainer.quack_products import in_one
 

@@ -37,54 +37,13 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from kernels.gpu import cublaslt
-from kernels.gpu.cublaslt import FP8, rounded
-from trainer.attention import EVERYTHING, attend, attend_by_length
+from kernels.gpu.packed_attention import Tile, packed_attention
+from kernels.gpu.plain import FP8, rounded
+from trainer.attention import EVERYTHING, attend, attend_by_length, attend_flash4
 
 HEADS, SIZE, WIDTH, INNER, CUT = 12, 64, 768, 3072, 512
-SETTINGS = [
-    (r, c, w, s) for r, c, w in ((128, 64, 4), (128, 128, 8), (128, 64, 8), (64, 64, 4), (64, 128, 4)) for s in (2, 3, 4)
-]  # of Triton's attention
+TILES = [Tile(q, k, w, s) for q, k, w in ((128, 64, 8), (128, 64, 4), (64, 64, 4)) for s in (3, 4)]  # the best of fifteen
 Contender = Callable[[], Tensor]
-
-
-@triton.jit
-def _attended(qkv, cuts, out, shrink, heads, by, SIZE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ROUNDED: tl.constexpr):
-    """Attention of a text's tokens to all of it: a program has ROWS queries of one head. `by`: 1 / sqrt(size), in powers of two."""
-    first, end = tl.load(cuts + tl.program_id(1)), tl.load(cuts + tl.program_id(1) + 1)
-    begin = first + tl.program_id(0) * ROWS
-    if begin < end:
-        head, width = tl.program_id(2), heads * SIZE
-        rows, column, place = begin + tl.arange(0, ROWS), tl.arange(0, SIZE), tl.arange(0, COLUMNS)
-        here = rows.to(tl.int64)[:, None] * 3 * width + head * SIZE + column[None, :]
-        q = tl.load(qkv + here, mask=(rows < end)[:, None], other=0.0)
-        most, total = tl.full([ROWS], float("-inf"), tl.float32), tl.zeros([ROWS], tl.float32)
-        answer = tl.zeros([ROWS, SIZE], tl.float32)
-        for start in range(first, end, COLUMNS):
-            keys = start + place
-            there = keys.to(tl.int64) * 3 * width + width + head * SIZE
-            k = tl.load(qkv + there[None, :] + column[:, None], mask=(keys < end)[None, :], other=0.0)
-            v = tl.load(qkv + width + there[:, None] + column[None, :], mask=(keys < end)[:, None], other=0.0)
-            score = tl.where((keys < end)[None, :], tl.dot(q, k) * by, float("-inf"))
-            higher = tl.maximum(most, tl.max(score, 1))
-            weight, kept = tl.exp2(score - higher[:, None]), tl.exp2(most - higher)
-            total = total * kept + tl.sum(weight, 1)
-            answer = tl.dot(weight.to(v.dtype), v, answer * kept[:, None])
-            most = higher
-        answer = answer / total[:, None]
-        if ROUNDED:
-            answer = tl.minimum(tl.maximum(answer * tl.load(shrink), -448.0), 448.0)
-        to = rows.to(tl.int64)[:, None] * width + head * SIZE + column[None, :]
-        tl.store(out + to, answer.to(out.dtype.element_ty), mask=(rows < end)[:, None])
-
-
-def by_triton(
-    qkv: Tensor, cuts: Tensor, longest: int, shrink: Tensor, in_fp8: bool, rows: int, columns: int, warps: int, stages: int
-) -> Tensor:
-    out = torch.empty(len(qkv), HEADS * SIZE, device=qkv.device, dtype=FP8 if in_fp8 else qkv.dtype)
-    grid: Any = (triton.cdiv(longest, rows), len(cuts) - 1, HEADS)
-    by = 1.4426950408889634 / SIZE**0.5
-    _attended[grid](qkv, cuts, out, shrink, HEADS, by, SIZE, rows, columns, in_fp8, num_warps=warps, num_stages=stages)
-    return out
 
 
 @triton.jit
@@ -96,7 +55,8 @@ def _normed(x, weight, bias, normed, rounded, shrink, rows, eps, WIDTH: tl.const
     wide = tl.load(x + at, mask=there, other=0.0).to(tl.float32)
     apart = tl.where(inside[None, :], wide - (tl.sum(wide, 1) / WIDTH)[:, None], 0.0)
     scale = tl.rsqrt(tl.sum(apart * apart, 1) / WIDTH + eps)
-    by, more = (tl.load(of + column, mask=inside, other=0.0).to(tl.float32) for of in (weight, bias))
+    by = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+    more = tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)
     answer = (apart * scale[:, None] * by[None, :] + more[None, :]).to(normed.dtype.element_ty)
     tl.store(normed + at, answer, mask=there)
     answer = tl.minimum(tl.maximum(answer.to(tl.float32) * tl.load(shrink), -448.0), 448.0)
@@ -126,14 +86,20 @@ def attention(args: argparse.Namespace) -> None:
         contenders: dict[str, Contender] = {"varlen_attn": partial(_varlen, q, k, v, cuts, longest, pack, shrink)}
         if CUDA:
             contenders |= {
-                f"flash-attn-4 {tile}": partial(_flash4, q, k, v, cuts, longest, tile, pack, shrink)
-                for tile in (None, (128, 128), (128, 64), (192, 64), (192, 128))
+                f"flash-attn-4 {tile}": partial(_flash4, q, k, v, cuts, longest, tile, pack, shrink) for tile in (None, (192, 128))
             }
-        for rows, columns, warps, stages in SETTINGS if CUDA else SETTINGS[:1]:
-            contenders[f"Triton {rows} x {columns}, {warps} warps, {stages} stages"] = partial(
-                by_triton, qkv.flatten(1), cuts, longest, shrink, True, rows, columns, warps, stages
-            )
-        turns(f"attention of {name}", contenders, exact)
+        for tile in TILES if CUDA else TILES[:1]:
+            contenders[f"ours {tuple(tile)}"] = partial(_ours, q, k, v, cuts, shrink, tile)
+        turns(f"attention of {name}, in fp8", contenders, exact)
+        bounds = (cuts, cuts, longest, longest, EVERYTHING)
+        others: dict[str, Contender] = {"varlen_attn": partial(attend, q, k, v, *bounds), "ours": partial(packed_attention, q, k, v, cuts)}
+        if CUDA:
+            others["flash-attn-4"] = partial(attend_flash4, q, k, v, *bounds)
+        turns(f"attention of {name}, in bf16", others, exact.unflatten(1, (HEADS, SIZE)) / 20)
+
+
+def _ours(q: Tensor, k: Tensor, v: Tensor, cuts: Tensor, shrink: Tensor, tile: Tile) -> Tensor:
+    return packed_attention(q, k, v, cuts, shrink, tile).flatten(1)
 
 
 def _varlen(q: Tensor, k: Tensor, v: Tensor, cuts: Tensor, longest: int, pack: Any, shrink: Tensor) -> Tensor:

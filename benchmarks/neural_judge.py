@@ -29,7 +29,9 @@ from neural_judge_sections import cpu, disk, train
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-ENGINES = "bf16+fused,fp8+fused,bf16,fp8,eager,bf16+fused+flash4,fp8+fused+flash4"  # also: +autotune (minutes of compiling)
+ENGINES = (
+    "bf16+fused,fp8+fused,bf16,fp8,eager,bf16+fused+flash4,fp8+fused+flash4"  # also: +varlen, +tuned, +autotune (minutes of compiling)
+)
 
 
 class Bench:
@@ -127,7 +129,7 @@ class Bench:
         import copy
 
         from classifiers.fast_linear import fuse, prepared
-        from trainer.attention import attend_flash4
+        from trainer.attention import attend, attend_flash4
 
         plain = self.judge().network
         for step in self.steps[::-1]:
@@ -141,8 +143,11 @@ class Bench:
                 if "gelu" in name:  # not the residual stream's sums
                     for block in network.encoder.blocks:
                         block.out.fused = block.down.fused = False
-                if "flash4" in name:
-                    network.encoder.attend = attend_flash4
+                if "flash4" in name or "varlen" in name:  # in place of our own
+                    network.encoder.attend = attend_flash4 if "flash4" in name else attend
+                    for block in network.encoder.blocks:
+                        block.attention = None
+                self.torch._inductor.config.coordinate_descent_tuning = "tuned" in name  # of norms: how many rows and warps a program has
                 if name != "eager" and not self.args.tiny:
                     network.encoder.compile_for(step, mode="max-autotune-no-cudagraphs" if "autotune" in name else None)
                 yield name, network, step

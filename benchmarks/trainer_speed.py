@@ -26,7 +26,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from trainer import added, fused, gated_mlp
+from trainer import added, fused, gated_mlp, product
 from trainer.attention import Attend, attend, attend_flash4, fastest
 from trainer.model import Decoder
 from trainer.optim import AdamW
@@ -34,7 +34,7 @@ from trainer.packed import Packed, packed_documents
 from trainer.shapes import Shape, shape_named
 from trainer.stepper import stepper_of
 
-_for_kernels, _for_products = fused._for_kernels, {module: module._for_products for module in (added, gated_mlp)}
+_for_kernels, _for_products = fused._for_kernels, {module: module._for_products for module in (added, gated_mlp, product)}
 
 MEAN_LENGTH = {4096: 900, 1024: 500}
 VOCABULARY = 50_304
@@ -110,7 +110,7 @@ def decoder_on(device: torch.device, shape: Shape, attention: Attend, seed: int 
 
 class Ours:
     """`parts`: flash4 or varlen (attention), fp8 (linear maps), inductor (what torch.compile makes of norms, rotary and SwiGLU in place of our kernels), apart (SwiGLU
-    and the residual stream's sums beside the products, not in them)."""
+    and the residual stream's sums beside the products, not in them, and all products by cuBLAS)."""
 
     def __init__(self, shape: Shape, device: torch.device, parts: set[str], recompute: Any = "none") -> None:
         torch._dynamo.reset()

@@ -94,6 +94,10 @@ class Block(nn.Module):
     window: Window = EVERYTHING
     theta = 0.0
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention: Callable[[Tensor, Tensor], Tensor] | None = None  # of query, key and value in one; None: the encoder's
+
     def project(self, hidden_TW: Tensor, rotary: Rotary) -> Tensor:
         """T x 3 x H x D: query, key, value."""
         raise NotImplementedError
@@ -258,6 +262,8 @@ class Encoder(nn.Module):
         return block is self.blocks[-1] and self.reads_first_only
 
     def _attended(self, block: Block, projected: Tensor, packed: Packed) -> Tensor:
+        if block.attention is not None:
+            return block.attention(projected, packed.cuts)
         q, k, v = projected.unbind(1)
         return self.attend(q, k, v, packed.cuts, packed.cuts, packed.longest, packed.longest, block.window)
 

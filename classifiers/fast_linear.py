@@ -1,4 +1,4 @@
-"""Linear maps for inference: fp8 on Hopper, int8 on CPUs, and a GELU inside the matrix product.
+"""An encoder made ready to infer: fp8 on Hopper, int8 on CPUs, a GELU inside the matrix product, attention by our own kernel.
 
 fp8 is `classifiers.fp8_linear`. The GELU in the product's epilogue (cuBLASLt) is the one by tanh, at most 5e-4 from the exact one, which is less than the
 rounding of bf16 for values above 0.13; it saves a pass over the widest activations.
@@ -15,7 +15,9 @@ from torch import Tensor, nn
 
 from classifiers.card import JudgeError
 from classifiers.encoder import Encoder, Projection
+from classifiers.fast_attention import PackedAttention, can_attend
 from classifiers.fp8_linear import Fp8Gelu, Fp8Projection, can_fuse, largest_activations
+from trainer.attention import EVERYTHING
 
 InferencePrecision = Literal["float32", "bf16", "fp8", "int8"]
 
@@ -43,15 +45,19 @@ def prepared(encoder: Encoder, precision: InferencePrecision) -> Encoder:
 
 
 def fuse(encoder: Encoder) -> None:
-    """Takes what follows a product into it: the activation, in blocks that have a bf16 or fp8 one with bias and GELU; of fp8 also rounding and residual sums."""
+    """Takes what follows a product into it: the activation, in blocks that have a bf16 or fp8 one with bias and GELU; of fp8 also rounding and residual sums.
+    Attention to whole texts is our own kernel's, in bf16, and answers in fp8 where the product after it wants that."""
     gelu = encoder.shape.activation in ("gelu", "gelu_tanh")
+    halves, attends = encoder.embedding_norm.weight.dtype == torch.bfloat16, can_attend(encoder.shape)
     for block in _wholly_used(encoder):
-        if gelu and type(block.up) is Projection and block.up.bias is not None:
+        if gelu and halves and type(block.up) is Projection and block.up.bias is not None:
             block.up, block.activation = GeluProjection(block.up), _as_it_is
         products = [getattr(block, name) for name in ("out", "up", "down")]
         if gelu and all(type(product) is Fp8Projection for product in products) and can_fuse(block.up):
             block.out.fused = block.down.fused = True
             block.up, block.activation = Fp8Gelu(block.up, block.down), _as_it_is
+        if halves and attends and block.window == EVERYTHING:
+            block.attention = PackedAttention(block.out.shrink if type(block.out) is Fp8Projection else None)
 
 
 def _of_pooled_tokens(encoder: Encoder) -> list[str]:

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from classifiers.encoder import BertBlock, Encoder, Projection
-from kernels.gpu import cublaslt
-from kernels.gpu.cublaslt import FP8, LARGEST
+from kernels.gpu import cublaslt, plain
+from kernels.gpu.plain import FP8, LARGEST
 
 
 class Fp8Projection(nn.Module):
@@ -23,12 +23,12 @@ class Fp8Projection(nn.Module):
     no digits (values below 1e-5 of it are lost), and nothing has to be measured: a token's numbers never depend on its neighbours.
     """
 
-    def __init__(self, plain: Projection, bound: float) -> None:
+    def __init__(self, exact: Projection, bound: float) -> None:
         super().__init__()
-        weight = plain.weight.detach().float()
+        weight = exact.weight.detach().float()
         weight_scale = weight.abs().amax().clamp(min=1e-12) / LARGEST
         rounded = (weight / weight_scale).to(FP8)
-        bias = None if plain.bias is None else plain.bias.detach().to(torch.bfloat16)
+        bias = None if exact.bias is None else exact.bias.detach().to(torch.bfloat16)
         self.fused = False  # whether products end in what comes after them
         outputs, inputs = rounded.shape
         self.keys = (
@@ -57,7 +57,7 @@ class Fp8Projection(nn.Module):
 
     def rounded(self, x: Tensor) -> Tensor:
         """In fp8, unless the product before has seen to that."""
-        return x if x.dtype == FP8 else cublaslt.rounded(x, self.shrink)
+        return x if x.dtype == FP8 else plain.rounded(x, self.shrink)
 
     def rows(self, x: Tensor, start: int, stop: int) -> Tensor:
         rounded = self.rounded(x)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trainer.product import product
 from trainer.quack_products import by_quack, fits, many_tiles, multiplies, quack, tile
 
 Sum = tuple[Tensor, Tensor | None]
@@ -46,7 +47,7 @@ def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
 
 def _slopes(ctx: Any, slope: Tensor) -> tuple[Tensor, ...]:
     x, weight = ctx.saved_tensors
-    return slope @ weight, slope.t() @ x, slope
+    return product(slope, weight.t()), product(slope.t(), x.t()), slope
 
 
 _added.register_autograd(_slopes, setup_context=_keep)

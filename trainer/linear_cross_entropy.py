@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from kernels.gpu import plain
+from trainer.product import product_into
 
 ROWS = 8192  # of a chunk; fewer make the products slower, more only take memory
 
@@ -62,7 +63,7 @@ def _sum_and_slopes(hidden: Tensor, weight: Tensor, targets: Tensor, z: float, r
     with torch.autocast(hidden.device.type, enabled=False):
         for start in range(0, len(hidden), rows):
             some, d_some = hidden[start : start + rows], d_hidden[start : start + rows]
-            logits = torch.mm(some, weight.t(), out=room[: len(some)])
+            logits = product_into(room[: len(some)], some, weight)
             losses[start : start + rows] = _row_losses_and_slopes(logits, targets[start : start + rows], z)
             torch.mm(logits, weight, out=d_some)
             _add_product(d_weight, logits.t(), some)
@@ -114,7 +115,7 @@ def _losses(hidden: Tensor, weight: Tensor, targets: Tensor, z: float, rows: int
     with torch.autocast(hidden.device.type, enabled=False):
         for start in range(0, len(hidden), rows):
             some = hidden[start : start + rows]
-            logits = torch.mm(some, weight.t(), out=room[: len(some)])
+            logits = product_into(room[: len(some)], some, weight)
             losses[start : start + rows] = _row_losses(logits, targets[start : start + rows], z)
     return losses
 

@@ -20,6 +20,7 @@ from trainer.fused import add_rms_norm, rms_norm, rms_norm_beside, rotary_qkv
 from trainer.gated_mlp import gated_mlp
 from trainer.linear_cross_entropy import linear_cross_entropy, linear_losses
 from trainer.packed import Packed
+from trainer.product import multiplied
 from trainer.shapes import RopeScaling, Shape
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines, T x D/2, float32
@@ -58,7 +59,7 @@ class Block(nn.Module):
     def forward(self, x_TC: Tensor, change_TC: Tensor | None, rotation: Rotation, cuts: Tensor, longest: int) -> Sum:
         """The residual stream, and what this block's end still wants to add to it: the next norm does so in the same pass over memory."""
         x_TC, normed_TC = self.attention_norm.of_sum(x_TC, change_TC)
-        attended = self.attended(self.qkv(normed_TC), rotation, cuts, longest)
+        attended = self.attended(multiplied(normed_TC, self.qkv), rotation, cuts, longest)
         x_TC, normed_TC = self.mlp_norm.of_sum(*added(attended, self.out, x_TC))
         return gated_mlp(normed_TC, self.gate_up, self.down, x_TC)
 

@@ -48,6 +48,12 @@ def _found(card: int) -> bool:
         return False
 
 
+@cache
+def processors(card: int) -> int:
+    """Multiprocessors of a GPU."""
+    return torch.cuda.get_device_properties(card).multi_processor_count
+
+
 def many_tiles(rows: int, columns: int) -> bool:
     return (rows // 128) * (columns // 256) >= FEW_TILES
 

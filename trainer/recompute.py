@@ -16,15 +16,17 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 Recompute = Literal["none", "selective", "full"]
 Forward = Callable[..., Any]
 
-PRODUCTS = {"mm", "addmm", "bmm", "_scaled_mm", "_scaled_mm_v2", "linear", "fp8_linear", "added", "gated_mlp"}
+PRODUCTS = {"mm", "addmm", "bmm", "_scaled_mm", "_scaled_mm_v2", "linear", "fp8_linear", "product", "added", "gated_mlp"}
 ATTENTION = ("attention_forward", "_attention", "varlen_attn", "flash")
 
 
-def recomputed(forward: Forward, recompute: Recompute) -> Forward:
-    """A forward pass that gives the same and keeps less. Below `torch.compile`, which then sees to it by itself."""
+def recomputed(forward: Forward, recompute: Recompute, compiled: bool = False) -> Forward:
+    """A forward pass that gives the same and keeps less. Below `torch.compile`, which then sees to it by itself: torch 2.11 does so for what stands inside
+    an autograd function only where operator by operator is asked."""
     if recompute == "none":
         return forward
-    contexts: dict[str, Any] = {} if recompute == "full" else {"context_fn": partial(create_selective_checkpoint_contexts, _policy)}
+    policy = _policy if recompute == "selective" else _nothing if compiled else None
+    contexts: dict[str, Any] = {"context_fn": partial(create_selective_checkpoint_contexts, policy)} if policy else {}
 
     def leaner(*inputs: Any) -> Any:
         return checkpoint(forward, *inputs, use_reentrant=False, preserve_rng_state=False, **contexts)
@@ -34,6 +36,10 @@ def recomputed(forward: Forward, recompute: Recompute) -> Forward:
 
 def _policy(_: Any, operator: Any, *inputs: Any, **names: Any) -> CheckpointPolicy:
     return CheckpointPolicy.MUST_SAVE if costly(operator) else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def _nothing(_: Any, operator: Any, *inputs: Any, **names: Any) -> CheckpointPolicy:
+    return CheckpointPolicy.MUST_RECOMPUTE
 
 
 def costly(operator: Any) -> bool:

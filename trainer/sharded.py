@@ -48,7 +48,7 @@ class Prepared:
 
     def __init__(self, block: nn.Module, recompute: Recompute, compiled: bool) -> None:
         self._made_of = (block, recompute, compiled)
-        forward = recomputed(MethodType(type(block).forward, block), recompute)
+        forward = recomputed(MethodType(type(block).forward, block), recompute, compiled)
         self._forward = torch.compile(forward) if compiled else forward
 
     def __call__(self, *inputs: Any) -> Any:

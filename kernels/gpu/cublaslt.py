@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-FP8 = torch.float8_e4m3fn
-LARGEST = 448.0
+from kernels.gpu.plain import FP8, rounded
+
 WORKSPACE = 32 << 20
 MOST_PLANS = 256  # some kilobytes each; the last step of a stream of texts has a size of its own
 
@@ -38,15 +38,12 @@ def gelu_rounded(x8_TK: Tensor, weight8_NK: Tensor, bias_N: Tensor, x_scale: Ten
 
 def linear_added(x8_TK: Tensor, weight8_NK: Tensor, bias_N: Tensor, x_scale: Tensor, weight_scale: Tensor, to_TN: Tensor) -> Tensor:
     """`to` and the linear map, bf16, rounded once."""
+    if to_TN.shape != (len(x8_TK), len(weight8_NK)):
+        raise ValueError(f"{len(x8_TK)} x {len(weight8_NK)} cannot be added to {tuple(to_TN.shape)}")
     x8, to = in_sixteens(x8_TK), in_sixteens(to_TN)
     answer = torch.empty_like(to)
     _multiply(x8, weight8_NK, bias_N, x_scale, weight_scale, answer, to=to)
     return answer[: len(x8_TK)]
-
-
-def rounded(x: Tensor, shrink: Tensor) -> Tensor:
-    """x times `shrink`, in fp8; what is too large for it becomes its largest number."""
-    return (x.float() * shrink).clamp(-LARGEST, LARGEST).to(FP8)
 
 
 def in_sixteens(x: Tensor) -> Tensor:
@@ -131,8 +128,6 @@ def _multiply(
         raise ValueError(
             f"{tuple(x8.shape)} by {tuple(weight8.shape)} with a bias of {tuple(bias.shape)}: rows end to end, that fit, are wanted"
         )
-    if to is not None and to.shape != (T, N):
-        raise ValueError(f"{T} x {N} cannot be added to {tuple(to.shape)}")
     for tensor, kind in (
         (x8, FP8),
         (weight8, FP8),

@@ -1,4 +1,4 @@
-"""Plain twins of the decoder's kernels: ordinary torch, obviously right, differentiable, in any precision and on any device.
+"""Plain twins of the decoder's and the judges' kernels: ordinary torch, obviously right, differentiable, in any precision and on any device.
 
 What the CPU runs, and what the Triton kernels of the same names are held against in float64. Needs torch alone. Sums and products are
 worked out in float32 at the least and rounded once, as the kernels do.
@@ -8,6 +8,7 @@ T tokens, C hidden width, H query heads, K key-value heads, D head size, M inner
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -15,6 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 NONE = -100  # the target of a row that has none
+FP8, LARGEST = torch.float8_e4m3fn, 448.0
+HEAD_SIZES = (16, 32, 64, 128)  # that attention over packed texts takes in one piece
 
 
 class Rule(NamedTuple):
@@ -27,6 +30,11 @@ class Rule(NamedTuple):
 
 def widened(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def rounded(x: Tensor, shrink: Tensor) -> Tensor:
+    """x times `shrink`, in fp8; what is too large for it becomes its largest number."""
+    return (x.float() * shrink).clamp(-LARGEST, LARGEST).to(FP8)
 
 
 def rms_norm(x_TC: Tensor, weight_C: Tensor, eps: float) -> Tensor:
@@ -100,3 +108,12 @@ def step_scalars(rate: Tensor, steps: Tensor, clip: Tensor, found_inf: Tensor, b
     steps, rate = steps.double(), rate.double()
     first, second = (1 - torch.pow(torch.full_like(steps, beta), steps) for beta in betas)
     return torch.stack([x.reshape(()) for x in (rate, rate / first, second.sqrt(), clip.double(), found_inf.double())]).float()
+
+
+def packed_attention(q_THD: Tensor, k_THD: Tensor, v_THD: Tensor, cuts: Tensor, shrink: Tensor | None = None) -> Tensor:
+    """T x H x D: of each token to all of its text; with `shrink` so many times it, in fp8. Text by text."""
+    answer, bounds = torch.zeros_like(widened(q_THD), memory_format=torch.contiguous_format), cuts.tolist()
+    for first, end in pairwise(bounds):
+        q, k, v = (widened(x[first:end]).transpose(0, 1) for x in (q_THD, k_THD, v_THD))
+        answer[first:end] = F.scaled_dot_product_attention(q, k, v).transpose(0, 1)
+    return answer.to(q_THD.dtype) if shrink is None else rounded(answer, shrink)

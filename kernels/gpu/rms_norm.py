@@ -26,7 +26,7 @@ class Tile(NamedTuple):
     stages: int = 1
 
 
-FORWARD, BACKWARD = Tile(8192, 8), Tile(4096, 8)
+FORWARD, BACKWARD = Tile(8192, 8), Tile(4096, 8, programs=2, stages=3)
 
 
 def rms_norm(x_TC: Tensor, weight_C: Tensor, eps: float, tile: Tile = FORWARD) -> tuple[Tensor, Tensor]:
@@ -121,11 +121,13 @@ def _slopes(
         scale = tl.load(scales + row, mask=row < rows, other=0)[:, None]
         slope = tl.load(d_normed + at, mask=there, other=0).to(tl.float32)
         norm = tl.load(x + at, mask=there, other=0).to(tl.float32) * scale
+        if flowing is not None:  # asked for before the sums that all must wait for
+            beside = tl.load(flowing + at, mask=there, other=0).to(tl.float32)
         of_weight += slope * norm
         slope *= by[None, :]
         slope = (slope - norm * (tl.sum(slope * norm, 1) / WIDTH)[:, None]) * scale
         if flowing is not None:
-            slope += tl.load(flowing + at, mask=there, other=0).to(tl.float32)
+            slope += beside
         tl.store(gradient + at, slope.to(gradient.dtype.element_ty), mask=there)
     tl.store(parts + tl.program_id(0) * WIDTH + column, tl.sum(of_weight, 0), mask=column < WIDTH)
 

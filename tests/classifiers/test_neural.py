@@ -20,7 +20,8 @@ from tokenizers import Tokenizer
 
 from classifiers.artifact import DESCRIPTION, _seal, _written
 from classifiers.card import JudgeCard
-from classifiers.encoder import Encoder, EncoderShape, Packed
+from classifiers.encoder import Encoder, EncoderShape, Packed, Projection
+from classifiers.fast_attention import PackedAttention
 from classifiers.fast_linear import fuse
 from classifiers.fp8_linear import Fp8Gelu
 from classifiers.judge import JudgeError, NotExplained, load_judge
@@ -229,6 +230,7 @@ def test_fp8_products_that_end_in_what_follows_give_the_same(trained: NeuralJudg
     fuse(fused.engine.encoder)
     whole = list(fused.engine.encoder.blocks)[:-1]
     assert len(whole) >= 1 and all(type(block.up) is Fp8Gelu and block.down.fused and block.out.fused for block in whole)  # type: ignore[union-attr]
+    assert all(isinstance(block.attention, PackedAttention) and block.attention.shrink is block.out.shrink for block in whole)
     for head in HEADS:
         one, other = (judge.score(texts)[head.name] for judge in (plain, fused))
         assert np.abs(one - other).max() < 0.03 * (head.high - head.low)
@@ -242,6 +244,20 @@ def test_fp8_products_that_end_in_what_follows_give_the_same(trained: NeuralJudg
         eager = fused.engine.encoder(packed)
         fused.engine.encoder.compile_for(32, backend="aot_eager")
         assert (fused.engine.encoder(packed) - eager).abs().max() < 1e-3
+
+
+def test_bf16_judges_that_are_fused_say_the_same(trained: NeuralJudge) -> None:
+    texts = makings.labelled_table(60, 9)["text"]
+    plain, fused, exact = trained.at("cpu", "bf16"), trained.at("cpu", "bf16"), trained.at("cpu", "float32")
+    for judge in (fused, exact):
+        fuse(judge.engine.encoder)
+    ways = [[type(block.attention) for block in judge.engine.encoder.blocks] for judge in (plain, fused, exact)]
+    empty = [type(None)] * len(ways[0])
+    assert ways == [empty, [PackedAttention] * (len(empty) - 1) + empty[:1], empty]  # in float32 all stays as it is
+    assert type(exact.engine.encoder.blocks[0].up) is Projection and type(fused.engine.encoder.blocks[0].up) is not Projection
+    for head in HEADS:
+        one, other = (judge.score(texts)[head.name] for judge in (plain, fused))
+        assert np.abs(one - other).max() < 0.03 * (head.high - head.low)
 
 
 @pytest.mark.parametrize("operator", ["fp8_gelu", "fp8_added"])

@@ -20,7 +20,7 @@ from pathlib import Path
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from kernels.gpu import adamw, cross_entropy, rms_norm, rotary, swiglu
+from kernels.gpu import adamw, cross_entropy, packed_attention, rms_norm, rotary, swiglu
 
 ROWS = {"rows": "i32", "eps": "fp32"}
 MATRIX = {"tokens": "i32", "inner": "i32"}
@@ -31,6 +31,8 @@ STEP |= {name: "*fp32" for name in ("master", "mean", "square", "scalars")}
 norm, back = rms_norm._shape(2048, rms_norm.FORWARD), rms_norm._shape(2048, rms_norm.BACKWARD) | {"STAGES": rms_norm.BACKWARD.stages}
 turn, _ = rotary._shape(99, 32, 8, 64, rotary.TILE)
 gates, _ = swiglu._shape(99, 8192, swiglu.TILE)
+TEXTS = {"cuts": "*i32", "shrink": "*fp32", "scale": "fp32"} | {name: "i32" for name in ("texts", "stride", "width")}
+attention = {"SIZE": 64, "QUERIES": packed_attention.TILE.queries, "KEYS": packed_attention.TILE.keys}
 logits = {"VOCABULARY": 50_304, "BLOCK": cross_entropy.TILE.columns}
 KERNELS = [
     (rms_norm._normed, {"scales": "*fp32"} | ROWS, norm, rms_norm.FORWARD.warps),
@@ -44,6 +46,8 @@ KERNELS = [
     (cross_entropy._losses, LOGITS, logits, cross_entropy.TILE.warps),
     (cross_entropy._losses_and_slopes, LOGITS, logits, cross_entropy.TILE.warps),
     (adamw._step, STEP, {"BLOCK": adamw.TILE.elements}, adamw.TILE.warps),
+    (packed_attention._attended, TEXTS | {"answer": "*fp8e4nv"}, attention, packed_attention.TILE.warps),
+    (packed_attention._attended, TEXTS, attention | {"shrink": None}, packed_attention.TILE.warps),
 ]
 for kernel, types, constants, warps in KERNELS:
     types = {name: "constexpr" if name in constants else types.get(name, "*bf16") for name in kernel.arg_names}
@@ -55,7 +59,7 @@ for kernel, types, constants, warps in KERNELS:
         file.flush()
         tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
         used = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
-    wide = len(re.findall(r"(?:ld|st)\\.global[^ ]*\\.v4\\.b32", made.asm["ptx"]))
+    wide = len(re.findall(r"(?:ld|st)\\.global[^ ]*\\.v4\\.b32|cp\\.async\\.cg[^;]*, 0x10", made.asm["ptx"]))
     print(kernel.__name__, wide, re.search(r"STACK:(\\d+)", used)[1])
 """
 
@@ -69,5 +73,5 @@ def test_every_kernel_compiles_for_hopper_in_bf16():
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-3000:]
     found = re.findall(r"^(\w+) (\d+) (\d+)$", ran.stdout, re.M)
-    assert len(found) == 11
+    assert len(found) == 13
     assert [name for name, wide, stack in found if int(wide) < 2 or int(stack)] == []

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.exc import BackendCompilerFailed
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from trainer import added, fused, gated_mlp
+from trainer import added, fused, gated_mlp, product
 from trainer.attention import attend_flash4
 from trainer.memory import kept_of_token, memory_of
-from trainer.model import Decoder, rotation_of
+from trainer.model import Block, Decoder, rotation_of
 from trainer.recompute import Recompute, costly, recomputed
 from trainer.shapes import Shape, shape_named
 
@@ -27,7 +30,7 @@ SHAPE = Shape(1000, 256, 4, 8, 2, 768)
 def test_blocks_keep_what_was_said(monkeypatch: pytest.MonkeyPatch, recompute: Recompute, in_one: bool) -> None:
     """With the operators of a GPU, on tensors that have a size and no numbers."""
     monkeypatch.setattr(fused, "_for_kernels", lambda x: True)
-    for module in (added, gated_mlp):
+    for module in (added, gated_mlp, product):
         monkeypatch.setattr(module, "_for_products", lambda *tensors: in_one)
     with FakeTensorMode() as pretended:
         torch.set_default_dtype(torch.bfloat16)
@@ -44,6 +47,41 @@ def test_blocks_keep_what_was_said(monkeypatch: pytest.MonkeyPatch, recompute: R
             x, change = recomputed(MethodType(type(block).forward, block), recompute)(x, change, rotation, cuts, T)
         unsaid = alive(pretended, others) - T * SHAPE.layers * kept_of_token(SHAPE, 2, recompute, in_one=in_one)
         assert abs(unsaid) <= 2 * T * SHAPE.hidden  # one hidden state: what leaves the last block is the head's
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_the_compiler_keeps_no_more(monkeypatch: pytest.MonkeyPatch, recompute: Recompute) -> None:
+    """What it plans to hand from the forward to the backward pass, before it makes either. torch 2.11 kept norms in `full` where it was not asked operator by operator."""
+    monkeypatch.setattr(fused, "_for_kernels", lambda x: True)
+    for module in (added, gated_mlp, product):
+        monkeypatch.setattr(module, "_for_products", lambda *tensors: True)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        model = Decoder(SHAPE, attend_flash4)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    kept: dict[str, int] = {}
+
+    def planned(graph: Any, _: Any) -> None:
+        said = next(iter(graph.graph.find_nodes(op="output"))).args[0]
+        whole = [node for node in said if hasattr(node, "meta") and isinstance(node.meta.get("val"), Tensor)]
+        numbers = {node.name: node.meta["val"] for node in whole if node.meta["val"].shape[:1] == (T,) or T in node.meta["val"].shape[1:2]}
+        kept.update({name: value.numel() * value.element_size() for name, value in numbers.items()})
+        raise Planned
+
+    class Planned(Exception):
+        pass
+
+    forward = recomputed(MethodType(Block.forward, model.blocks[0]), recompute, compiled=True)
+    backend = aot_autograd(fw_compiler=planned, partition_fn=min_cut_rematerialization_partition)
+    rotation = rotation_of(torch.arange(T, dtype=torch.int32), SHAPE)
+    torch._dynamo.reset()
+    with pytest.raises(BackendCompilerFailed):
+        x = torch.zeros(T, SHAPE.hidden, dtype=torch.bfloat16, requires_grad=True)
+        torch.compile(forward, backend=backend)(x, None, rotation, torch.tensor([0, 500, T], dtype=torch.int32), T)
+    angles = 2 * T * SHAPE.head_size // 2 * 4
+    answer = 2 * T * SHAPE.hidden  # goes to the next block, which keeps it if it wants to
+    assert abs(sum(kept.values()) - angles - answer - T * kept_of_token(SHAPE, 2, recompute, in_one=True)) <= 8 * T
 
 
 def alive(pretended: Any, others: set[int]) -> int:

@@ -48,3 +48,10 @@ def test_curves_of_fp8_lie_beside_those_of_bf16() -> None:
     curves = [line for line in lines if line["what"] == "curve"]
     assert [len(curve["losses"]) for curve in curves] == [6, 6]
     assert abs(curves[1]["largest_difference"]) < 0.01
+
+
+@pytest.mark.slow
+def test_every_kernel_is_measured() -> None:
+    sections = ["rms_norm", "rotary", "swiglu", "gated_mlp", "cross_entropy", "linear_cross_entropy", "adamw"]
+    lines = said([sys.executable, str(BENCHMARKS / "gpu_kernels.py"), "--tiny", "--only", *sections])
+    assert [line["what"].partition(": section ")[2] for line in lines if "seconds" in line] == sections
