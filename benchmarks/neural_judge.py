@@ -29,9 +29,7 @@ from neural_judge_sections import cpu, disk, train
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-ENGINES = (
-    "bf16+fused,fp8+fused,bf16,fp8,eager,bf16+fused+flash4,fp8+fused+flash4"  # also: +varlen, +tuned, +autotune (minutes of compiling)
-)
+ENGINES = "bf16+fused,fp8+fused,bf16,fp8,eager,bf16+fused+flash4,fp8+fused+flash4"  # also: +varlen, +autotune (minutes of compiling)
 
 
 class Bench:
@@ -47,7 +45,7 @@ class Bench:
         self.small = EncoderShape("bert", 16_000, 384, 6, 6, 1536, CUT)
         self.engines = tuple(args.engines.split(","))
         self.steps = [int(n) for n in args.steps.split(",")]
-        self.batch, self.texts_on_disk, self.epochs = 256, args.disk_texts, 8.0
+        self.batch, self.texts_on_disk, self.epochs = 256, args.disk_texts, args.epochs
         if args.tiny:
             self.base, self.small = (EncoderShape("bert", 30_522, 64, 2, 2, 128, CUT), EncoderShape("bert", 16_000, 32, 2, 2, 64, CUT))
             self.steps, self.batch, self.texts_on_disk, self.epochs = [2048], 4, 64, 0.02
@@ -147,7 +145,6 @@ class Bench:
                     network.encoder.attend = attend_flash4 if "flash4" in name else attend
                     for block in network.encoder.blocks:
                         block.attention = None
-                self.torch._inductor.config.coordinate_descent_tuning = "tuned" in name  # of norms: how many rows and warps a program has
                 if name != "eager" and not self.args.tiny:
                     network.encoder.compile_for(step, mode="max-autotune-no-cudagraphs" if "autotune" in name else None)
                 yield name, network, step
@@ -315,6 +312,7 @@ def main() -> int:
     running.add_argument("--engines", default=ENGINES, help="to compare; `real` takes the first two, and so do all steps but the last")
     running.add_argument("--disk-texts", type=int, default=60_000)
     running.add_argument("--cores", type=int, default=14, help="processes or threads that tokenise")
+    running.add_argument("--epochs", type=float, default=8.0, help="of the judge that `train` trains")
     running.add_argument("--judge", type=Path, help="folder in which the trained judge is saved")
     running.add_argument("--profile", action="store_true")
     running.add_argument("--tiny", action="store_true")
