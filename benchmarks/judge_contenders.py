@@ -99,7 +99,7 @@ def attention(args: argparse.Namespace) -> None:
 
 
 def _ours(q: Tensor, k: Tensor, v: Tensor, cuts: Tensor, shrink: Tensor, tile: Tile) -> Tensor:
-    return packed_attention(q, k, v, cuts, shrink, tile).flatten(1)
+    return packed_attention(q, k, v, cuts, shrink, tile=tile).flatten(1)
 
 
 def _varlen(q: Tensor, k: Tensor, v: Tensor, cuts: Tensor, longest: int, pack: Any, shrink: Tensor) -> Tensor:

@@ -96,7 +96,9 @@ class Block(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.attention: Callable[[Tensor, Tensor], Tensor] | None = None  # of query, key and value in one; None: the encoder's
+        self.attention: Callable[[Tensor, Tensor, Tensor | None], Tensor] | None = (
+            None  # of query, key and value in one; None: the encoder's
+        )
 
     def project(self, hidden_TW: Tensor, rotary: Rotary) -> Tensor:
         """T x 3 x H x D: query, key, value."""
@@ -202,6 +204,7 @@ class Passes(NamedTuple):
     project: Callable[[Block, Tensor, Rotary, bool], Tensor]
     onward: Callable[[Block, Block, Tensor, Tensor, Rotary, bool], tuple[Tensor, Tensor]]
     finish: Callable[[Block, Tensor, Tensor], Tensor]
+    beside: Callable[[Block, Tensor, Tensor], Tensor]  # `finish` of first tokens, of which there may be any number
 
 
 class Encoder(nn.Module):
@@ -224,16 +227,17 @@ class Encoder(nn.Module):
         for block in self.blocks:
             block.dropout = dropout
         self.attend: Attend = attend
-        self._eager = Passes(_embed, _project, _onward, _finish)
+        self.fine: nn.ModuleList | None = None  # all blocks but the last once more, finer, for texts' first tokens alone
+        self._eager = Passes(_embed, _project, _onward, _finish, _finish)
         self._compiled: Passes | None = None
         self._compiled_tokens = 0
 
     def compile_for(self, tokens: int, backend: str = "inductor", mode: str | None = None) -> None:
         """Steps of exactly so many tokens run compiled from now on; the first of them waits for the compiler."""
         self._compiled_tokens = tokens
-        self._compiled = Passes(
-            *(torch.compile(_own(part), dynamic=False, fullgraph=True, backend=backend, mode=mode) for part in self._eager)
-        )
+        *fixed, beside = self._eager
+        compiled = [torch.compile(_own(part), dynamic=False, fullgraph=True, backend=backend, mode=mode) for part in fixed]
+        self._compiled = Passes(*compiled, torch.compile(_own(beside), fullgraph=True, backend=backend, mode=mode))
 
     def forward(self, packed: Packed) -> Tensor:
         """N x W, what the heads read."""
@@ -241,15 +245,22 @@ class Encoder(nn.Module):
         hidden_TW = run.embed(self, packed.tokens_T, packed.positions_T)
         rotaries = {theta: self._rotary(packed.positions_T, theta, hidden_TW.dtype) for theta in set(self.shape.thetas)}
         first, last = self.blocks[0], self.blocks[-1]
+        stream_NW = None if self.fine is None else hidden_TW[packed.cuts[:-1]].float()
         projected = run.project(first, hidden_TW, rotaries.get(first.theta), self._keys_alone(first))
-        for block, following in pairwise(self.blocks):
-            attended = self._attended(block, projected, packed)
+        for number, (block, following) in enumerate(pairwise(self.blocks)):
+            attended, of_first = self._attended(block, projected, packed)
+            if stream_NW is not None and of_first is not None and self.fine is not None:
+                if run is not self._eager:  # compiled once, whatever the number of texts
+                    torch._dynamo.maybe_mark_dynamic(stream_NW, 0)
+                    torch._dynamo.maybe_mark_dynamic(of_first, 0)
+                stream_NW = run.beside(self.fine[number], stream_NW, of_first)
             rotary = rotaries.get(following.theta)
             hidden_TW, projected = run.onward(block, following, hidden_TW, attended, rotary, self._keys_alone(following))
         if self.reads_first_only:
-            pooled_NW = self.final_norm(self._first_only(last, hidden_TW, projected, packed))
+            first_NW = hidden_TW[packed.cuts[:-1]] if stream_NW is None else stream_NW
+            pooled_NW = self.final_norm(self._first_only(last, first_NW, projected, packed))
         else:
-            hidden_TW = self.final_norm(run.finish(last, hidden_TW, self._attended(last, projected, packed)))
+            hidden_TW = self.final_norm(run.finish(last, hidden_TW, self._attended(last, projected, packed)[0]))
             pooled_NW = self._pooled(hidden_TW, packed.cuts).float()
         return self.pooler(pooled_NW)
 
@@ -261,18 +272,20 @@ class Encoder(nn.Module):
     def _keys_alone(self, block: Block) -> bool:
         return block is self.blocks[-1] and self.reads_first_only
 
-    def _attended(self, block: Block, projected: Tensor, packed: Packed) -> Tensor:
+    def _attended(self, block: Block, projected: Tensor, packed: Packed) -> tuple[Tensor, Tensor | None]:
+        """What all tokens find, and what first tokens do, in float32, if they have blocks of their own."""
         if block.attention is not None:
-            return block.attention(projected, packed.cuts)
+            of_first = None if self.fine is None else projected.new_zeros(len(packed.cuts) - 1, *projected.shape[2:], dtype=torch.float32)
+            return block.attention(projected, packed.cuts, of_first), of_first
         q, k, v = projected.unbind(1)
-        return self.attend(q, k, v, packed.cuts, packed.cuts, packed.longest, packed.longest, block.window)
+        attended = self.attend(q, k, v, packed.cuts, packed.cuts, packed.longest, packed.longest, block.window)
+        return attended, None if self.fine is None else attended[packed.cuts[:-1]].float()
 
-    def _first_only(self, block: Block, hidden_TW: Tensor, projected: Tensor, packed: Packed) -> Tensor:
+    def _first_only(self, block: Block, first_NW: Tensor, projected: Tensor, packed: Packed) -> Tensor:
         """The layer's output for first tokens alone: all tokens give keys and values, and only these ask."""
-        first_NW = hidden_TW[packed.cuts[:-1]]
         k, v = projected.unbind(1)
         one_each = torch.arange(len(packed.cuts), device=packed.cuts.device, dtype=torch.int32)
-        attended = self.attend(block.first_query(first_NW), k, v, one_each, packed.cuts, 1, packed.longest, EVERYTHING)
+        attended = self.attend(block.first_query(first_NW.to(k.dtype)), k, v, one_each, packed.cuts, 1, packed.longest, EVERYTHING)
         exact = block.out.weight.dtype  # float32 where the rest is bf16: for so few tokens it costs nothing
         return block.finish(first_NW.to(exact), attended.to(exact))
 

@@ -18,13 +18,14 @@ class PackedAttention(nn.Module):
         super().__init__()
         self.register_buffer("shrink", shrink)
 
-    def forward(self, projected_T3HD: Tensor, cuts: Tensor) -> Tensor:
+    def forward(self, projected_T3HD: Tensor, cuts: Tensor, first_NHD: Tensor | None) -> Tensor:
+        """`first_NHD` takes what first tokens find, not rounded."""
         q, k, v = projected_T3HD.unbind(1)
         if not q.is_cuda:
-            return plain.packed_attention(q, k, v, cuts, self.shrink)
+            return plain.packed_attention(q, k, v, cuts, self.shrink, first_NHD)
         from kernels.gpu.packed_attention import packed_attention
 
-        return packed_attention(q, k, v, cuts, self.shrink)
+        return packed_attention(q, k, v, cuts, self.shrink, first_NHD)
 
 
 def can_attend(shape: EncoderShape) -> bool:

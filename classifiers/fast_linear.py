@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from classifiers.card import JudgeError
@@ -19,21 +20,25 @@ from classifiers.fast_attention import PackedAttention, can_attend
 from classifiers.fp8_linear import Fp8Gelu, Fp8Projection, can_fuse, largest_activations
 from trainer.attention import EVERYTHING
 
+HALF_MOST = 65504.0  # fp16's largest number
 InferencePrecision = Literal["float32", "bf16", "fp8", "int8"]
 
 
 def prepared(encoder: Encoder, precision: InferencePrecision) -> Encoder:
     """The encoder as it infers in this precision: changed in place, fit for nothing else from then on.
 
-    What only pooled tokens go through stays in float32: their rounding would go straight into the scores (measured on a judge trained on
-    prose.parquet against page texts: docs/neural_judge.md), and they are few.
+    What only pooled tokens go through stays in float32, and where these are texts' first tokens, their own stream is worked out beside the others', in
+    float32 and fp16: their rounding would go straight into the scores, that of all others is averaged by attention (measured: docs/neural_judge.md). They
+    are few.
     """
     encoder.eval().requires_grad_(False)
     if precision in ("bf16", "fp8"):
         exact = {name: copy.deepcopy(encoder.get_submodule(name)) for name in _of_pooled_tokens(encoder)}
+        fine = [_finer(block) for block in _wholly_used(encoder)] if encoder.reads_first_only else []
         encoder.to(torch.bfloat16)
         for name, module in exact.items():
             encoder.set_submodule(name, module)
+        encoder.fine = nn.ModuleList(fine) if fine else None
     if precision == "fp8":
         if encoder.shape.family != "bert":
             raise JudgeError("fp8 is for encoders of BERT's family; others infer in bf16")
@@ -84,6 +89,34 @@ def _replace(encoder: Encoder, made: Callable[[str, Projection], nn.Module]) -> 
     for name, module in list(encoder.blocks.named_modules(prefix="blocks")):
         if isinstance(module, Projection) and name not in exact and not module.weight.shape[0] % 16 and not module.weight.shape[1] % 16:
             encoder.set_submodule(name, made(name, module))
+
+
+def _finer(block: Any) -> Any:
+    """A copy for few tokens, of what follows attention."""
+    fine = copy.deepcopy(block).float()
+    fine.qkv = None
+    for name in ("out", "up", "down"):
+        setattr(fine, name, HalfProjection(getattr(fine, name)))
+    return fine
+
+
+class HalfProjection(nn.Module):
+    """A linear map for few tokens, float32 before and behind it. Inside the product numbers have the 11 digits of fp16, where bf16 has 8 and products in
+    float32 take ten times as long."""
+
+    def __init__(self, plain: Projection) -> None:
+        super().__init__()
+        self.register_buffer("weight", plain.weight.detach().half())
+        self.register_buffer("bias", None if plain.bias is None else plain.bias.detach().half())
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.clamp(-HALF_MOST, HALF_MOST).half()
+        if not x.is_cuda:  # the same numbers, but for the last rounding
+            return F.linear(x.float(), self.weight.float(), None if self.bias is None else self.bias.float())
+        return F.linear(x, self.weight, self.bias).float()
+
+    def added(self, x: Tensor, to: Tensor) -> Tensor:
+        return to + self(x)
 
 
 class GeluProjection(nn.Module):

@@ -33,9 +33,18 @@ class Tile(NamedTuple):
 TILE = Tile()
 
 
-def packed_attention(q_THD: Tensor, k_THD: Tensor, v_THD: Tensor, cuts: Tensor, shrink: Tensor | None = None, tile: Tile = TILE) -> Tensor:
+def packed_attention(
+    q_THD: Tensor,
+    k_THD: Tensor,
+    v_THD: Tensor,
+    cuts: Tensor,
+    shrink: Tensor | None = None,
+    first_NHD: Tensor | None = None,
+    tile: Tile = TILE,
+) -> Tensor:
     """T x H x D in the inputs' type; with `shrink` (float32, one number on the device) that many times it, in fp8. `cuts` (int32) are the texts' bounds
-    from 0; tokens behind the last one are not answered."""
+    from 0; tokens behind the last one are not answered. Into `first_NHD` (float32) go the answers of texts' first tokens, not rounded; those of empty texts
+    stay as they are."""
     tokens, heads, size = q_THD.shape
     if not q_THD.shape == k_THD.shape == v_THD.shape or size not in HEAD_SIZES:
         shapes = ", ".join(str(tuple(x.shape)) for x in (q_THD, k_THD, v_THD))
@@ -47,7 +56,7 @@ def packed_attention(q_THD: Tensor, k_THD: Tensor, v_THD: Tensor, cuts: Tensor, 
     texts = len(cuts) - 1
     if tokens and texts > 0:
         _attended[(tokens // tile.queries + texts, heads)](
-            q_THD, k_THD, v_THD, cuts, answer, shrink, texts, rows.pop(), heads * size, _LOG2_E / size**0.5,
+            q_THD, k_THD, v_THD, cuts, answer, first_NHD, shrink, texts, rows.pop(), heads * size, _LOG2_E / size**0.5,
             SIZE=size, QUERIES=tile.queries, KEYS=tile.keys, num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
     return answer
@@ -55,7 +64,7 @@ def packed_attention(q_THD: Tensor, k_THD: Tensor, v_THD: Tensor, cuts: Tensor, 
 
 @triton.jit(do_not_specialize=["texts"])
 def _attended(
-    q, k, v, cuts, answer, shrink, texts, stride, width, scale, SIZE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr
+    q, k, v, cuts, answer, firsts, shrink, texts, stride, width, scale, SIZE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr
 ):  # fmt: skip
     """A program has the queries of one block of one text, of one head. `scale` makes exponents of two."""
     block, column, place = tl.program_id(0), tl.program_id(1) * SIZE + tl.arange(0, SIZE), tl.arange(0, KEYS)
@@ -80,6 +89,10 @@ def _attended(
             score = tl.where(sees[None, :], score, float("-inf"))
             most, total, found = _met(score, tl.load(values + key[:, None], mask=sees[:, None], other=0.0), most, total, found, scale)
         found = found / total[:, None]
+        if firsts is not None:  # noqa: SIM102  # the outer one is decided by the compiler
+            if begin == first:
+                alone = tl.sum(tl.where((row == first)[:, None], found, 0.0), 0)
+                tl.store(firsts + text.to(tl.int64) * width + column, alone)
         if shrink is not None:
             found = tl.minimum(tl.maximum(found * tl.load(shrink), -_LARGEST), _LARGEST)
         tl.store(answer + row.to(tl.int64)[:, None] * width + column[None, :], found.to(answer.dtype.element_ty), mask=there)

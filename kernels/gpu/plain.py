@@ -110,10 +110,14 @@ def step_scalars(rate: Tensor, steps: Tensor, clip: Tensor, found_inf: Tensor, b
     return torch.stack([x.reshape(()) for x in (rate, rate / first, second.sqrt(), clip.double(), found_inf.double())]).float()
 
 
-def packed_attention(q_THD: Tensor, k_THD: Tensor, v_THD: Tensor, cuts: Tensor, shrink: Tensor | None = None) -> Tensor:
-    """T x H x D: of each token to all of its text; with `shrink` so many times it, in fp8. Text by text."""
+def packed_attention(
+    q_THD: Tensor, k_THD: Tensor, v_THD: Tensor, cuts: Tensor, shrink: Tensor | None = None, first_NHD: Tensor | None = None
+) -> Tensor:
+    """T x H x D: of each token to all of its text; with `shrink` so many times it, in fp8. Text by text; of first tokens, as they are, also into `first_NHD`."""
     answer, bounds = torch.zeros_like(widened(q_THD), memory_format=torch.contiguous_format), cuts.tolist()
-    for first, end in pairwise(bounds):
+    for text, (first, end) in enumerate(pairwise(bounds)):
         q, k, v = (widened(x[first:end]).transpose(0, 1) for x in (q_THD, k_THD, v_THD))
         answer[first:end] = F.scaled_dot_product_attention(q, k, v).transpose(0, 1)
+        if first_NHD is not None and end > first:
+            first_NHD[text] = answer[first]
     return answer.to(q_THD.dtype) if shrink is None else rounded(answer, shrink)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import neural_makings as makings
 import numpy as np
@@ -22,7 +24,7 @@ from classifiers.artifact import DESCRIPTION, _seal, _written
 from classifiers.card import JudgeCard
 from classifiers.encoder import Encoder, EncoderShape, Packed, Projection
 from classifiers.fast_attention import PackedAttention
-from classifiers.fast_linear import fuse
+from classifiers.fast_linear import InferencePrecision, fuse, prepared
 from classifiers.fp8_linear import Fp8Gelu
 from classifiers.judge import JudgeError, NotExplained, load_judge
 from classifiers.neural import Network, NeuralJudge, from_transformers, neural_judge, preprocessing_of
@@ -258,6 +260,36 @@ def test_bf16_judges_that_are_fused_say_the_same(trained: NeuralJudge) -> None:
     for head in HEADS:
         one, other = (judge.score(texts)[head.name] for judge in (plain, fused))
         assert np.abs(one - other).max() < 0.03 * (head.high - head.low)
+
+
+@pytest.mark.parametrize(("family", "precision"), [("bert", "bf16"), ("bert", "fp8"), ("modernbert", "bf16")])
+def test_first_tokens_have_a_finer_stream_of_their_own(family: str, precision: InferencePrecision) -> None:
+    """Whatever rounds the others; and compiled once it takes any number of texts."""
+    torch.manual_seed(0)
+    modern: dict[str, Any] = {"windows": (-1, 4, -1, -1), "thetas": (1e4,) * 4} if family == "modernbert" else {}
+    plain = Encoder(EncoderShape(family, 50, 64, 4, 2, 128, 64, **modern)).eval()  # type: ignore[arg-type]
+    for name, parameter in plain.named_parameters():
+        if name.startswith("blocks") and parameter.ndim > 1:
+            parameter.data.normal_(std=0.1)
+    tokens = torch.randint(50, (320,), dtype=torch.int32)
+    errors = {}
+    for lengths in ([32] * 10, [64, 6, 50, 40, 60, 64, 36]):
+        places = torch.cat([torch.arange(length, dtype=torch.int32) for length in lengths])
+        packed = Packed(tokens, places, torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32), 64)
+        with torch.inference_mode():
+            exact = plain(packed)
+            for kind in ("fine", "compiled", "as the others"):
+                if len(errors) < 3:
+                    rounded = prepared(copy.deepcopy(plain), precision)
+                    rounded.fine = rounded.fine if kind != "as the others" else None
+                    if kind == "compiled":
+                        torch._dynamo.reset()
+                        rounded.compile_for(320, backend="aot_eager")
+                    errors[kind] = (rounded, [])
+                encoder, seen = errors[kind]
+                seen.append(float((encoder(packed) - exact).norm() / exact.norm()))
+    fine, compiled, coarse = (sum(seen) for _, seen in errors.values())
+    assert fine < 0.7 * coarse and abs(compiled - fine) < 0.1 * fine
 
 
 @pytest.mark.parametrize("operator", ["fp8_gelu", "fp8_added"])

@@ -31,7 +31,7 @@ STEP |= {name: "*fp32" for name in ("master", "mean", "square", "scalars")}
 norm, back = rms_norm._shape(2048, rms_norm.FORWARD), rms_norm._shape(2048, rms_norm.BACKWARD) | {"STAGES": rms_norm.BACKWARD.stages}
 turn, _ = rotary._shape(99, 32, 8, 64, rotary.TILE)
 gates, _ = swiglu._shape(99, 8192, swiglu.TILE)
-TEXTS = {"cuts": "*i32", "shrink": "*fp32", "scale": "fp32"} | {name: "i32" for name in ("texts", "stride", "width")}
+TEXTS = {"cuts": "*i32", "firsts": "*fp32", "shrink": "*fp32", "scale": "fp32"} | {name: "i32" for name in ("texts", "stride", "width")}
 attention = {"SIZE": 64, "QUERIES": packed_attention.TILE.queries, "KEYS": packed_attention.TILE.keys}
 logits = {"VOCABULARY": 50_304, "BLOCK": cross_entropy.TILE.columns}
 KERNELS = [
@@ -47,7 +47,7 @@ KERNELS = [
     (cross_entropy._losses_and_slopes, LOGITS, logits, cross_entropy.TILE.warps),
     (adamw._step, STEP, {"BLOCK": adamw.TILE.elements}, adamw.TILE.warps),
     (packed_attention._attended, TEXTS | {"answer": "*fp8e4nv"}, attention, packed_attention.TILE.warps),
-    (packed_attention._attended, TEXTS, attention | {"shrink": None}, packed_attention.TILE.warps),
+    (packed_attention._attended, TEXTS, attention | {"firsts": None, "shrink": None}, packed_attention.TILE.warps),
 ]
 for kernel, types, constants, warps in KERNELS:
     types = {name: "constexpr" if name in constants else types.get(name, "*bf16") for name in kernel.arg_names}

@@ -30,9 +30,13 @@ def drawn(lengths, heads, size, seed=0, dtype=torch.float32):
 @example([65, 1], 3, 64, 0)
 def test_each_token_sees_its_text_and_no_other(lengths, heads, size, seed):
     q, k, v, cuts = drawn(lengths, heads, size, seed)
-    found = packed_attention(q, k, v, cuts, tile=SMALL)
-    torch.testing.assert_close(found.double(), plain.packed_attention(q.double(), k.double(), v.double(), cuts), **CLOSE)
-    assert found.shape == (sum(lengths), heads, size)
+    firsts, wanted = (torch.zeros(len(lengths), heads, size, device=DEVICE, dtype=kind) for kind in (torch.float32, torch.float64))
+    found = packed_attention(q, k, v, cuts, first_NHD=firsts, tile=SMALL)
+    exact = plain.packed_attention(q.double(), k.double(), v.double(), cuts, first_NHD=wanted)
+    torch.testing.assert_close(found.double(), exact, **CLOSE)
+    torch.testing.assert_close(firsts.double(), wanted, **CLOSE)
+    there = [text for text, length in enumerate(lengths) if length]
+    assert torch.equal(wanted[there], exact[cuts[there].long()]) and found.shape == (sum(lengths), heads, size)
 
 
 def test_the_plain_twin_is_torchs_attention_of_each_text():
@@ -65,7 +69,7 @@ def test_what_it_gives_can_be_rounded_to_fp8():
     """The interpreter's own rounding loses a carry here and there; the GPU's does not."""
     q, k, v, cuts = drawn([40, 9], 2, 32)
     shrink = torch.full((1,), 300.0, device=DEVICE)
-    found, wanted = packed_attention(q, k, v, cuts, shrink, SMALL), plain.packed_attention(q, k, v, cuts, shrink)
+    found, wanted = packed_attention(q, k, v, cuts, shrink, tile=SMALL), plain.packed_attention(q, k, v, cuts, shrink)
     assert found.dtype == wanted.dtype == torch.float8_e4m3fn
     assert wanted.float().abs().max() == 448 and found.float().abs().max() <= 448  # some are cut off
     assert (found.float() - wanted.float()).norm() < (2e-3 if GPU else 0.1) * wanted.float().norm()
