@@ -39,7 +39,7 @@ class Bench:
         from classifiers.encoder import EncoderShape
 
         self.args, self.torch = args, torch
-        self.device = torch.device("cpu" if args.tiny else "cuda")
+        self.device = torch.device("cpu" if args.tiny else args.device)
         self.seconds = 0.2 if args.tiny else 2.0
         self.base = EncoderShape("bert", 30_522, 768, 12, 12, 3072, CUT)
         self.small = EncoderShape("bert", 16_000, 384, 6, 6, 1536, CUT)
@@ -312,6 +312,7 @@ def main() -> int:
     running.add_argument("--engines", default=ENGINES, help="to compare; `real` takes the first two, and so do all steps but the last")
     running.add_argument("--disk-texts", type=int, default=60_000)
     running.add_argument("--cores", type=int, default=14, help="processes or threads that tokenise")
+    running.add_argument("--device", default="cuda", help="cpu is for `train`: a quarter of an hour for two epochs")
     running.add_argument("--epochs", type=float, default=8.0, help="of the judge that `train` trains")
     running.add_argument("--judge", type=Path, help="folder in which the trained judge is saved")
     running.add_argument("--profile", action="store_true")

@@ -98,17 +98,21 @@ def train(bench: Any) -> None:
     )  # fmt: skip
     texts = table["text"].filter(pa.array(outside))
     texts = texts.slice(0, 40) if bench.args.tiny else texts
-    found = {p: judge.at(bench.device.type, p).score(texts) for p in ("float32", "bf16", "fp8")}
+    found = {(p, True): judge.at(bench.device.type, p).score(texts) for p in ("float32", "bf16", "fp8")}
+    for precision in ("bf16", "fp8"):
+        coarse = judge.at(bench.device.type, precision)
+        coarse.engine.encoder.fine = None
+        found[precision, False] = coarse.score(texts)
     for head in heads:
-        exact = found["float32"][head.name].astype(np.float64)
-        for precision in ("bf16", "fp8"):
-            now = found[precision][head.name].astype(np.float64)
+        exact = found["float32", True][head.name].astype(np.float64)
+        for precision, fine in (("bf16", True), ("fp8", True), ("bf16", False), ("fp8", False)):
+            now = found[precision, fine][head.name].astype(np.float64)
             say(
-                "train: scores against float32", head=head.name, precision=precision, texts=len(exact),
+                "train: scores against float32", head=head.name, precision=precision, first_tokens_finer=fine, texts=len(exact),
                 relative_norm=float(np.linalg.norm(now - exact) / np.linalg.norm(exact)),
                 largest_relative=float((np.abs(now - exact) / np.maximum(np.abs(exact), 1e-3)).max()),
                 largest_difference=float(np.abs(now - exact).max()), spearman_to_float32=spearman(exact, now),
-                spearman_to_bf16=spearman(found["bf16"][head.name], now),
+                spearman_to_bf16=spearman(found["bf16", fine][head.name], now),
             )  # fmt: skip
     if bench.args.judge is not None:
         judge.save(bench.args.judge)
