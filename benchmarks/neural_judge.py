@@ -29,7 +29,9 @@ from neural_judge_sections import cpu, disk, train
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-ENGINES = "bf16+fused,fp8+fused,bf16,fp8,eager,bf16+fused+flash4,fp8+fused+flash4"  # also: +varlen, +autotune (minutes of compiling)
+ENGINES = (
+    "bf16+fused,fp8+fused,bf16,fp8,eager,bf16+fused+flash4,fp8+fused+flash4"  # also: +coarse, +varlen, +autotune (minutes of compiling)
+)
 
 
 class Bench:
@@ -145,6 +147,8 @@ class Bench:
                     network.encoder.attend = attend_flash4 if "flash4" in name else attend
                     for block in network.encoder.blocks:
                         block.attention = None
+                if "coarse" in name:  # first tokens as all others
+                    network.encoder.fine = None
                 if name != "eager" and not self.args.tiny:
                     network.encoder.compile_for(step, mode="max-autotune-no-cudagraphs" if "autotune" in name else None)
                 yield name, network, step

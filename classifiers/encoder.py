@@ -24,6 +24,9 @@ from torch import Tensor, nn
 from trainer.attention import EVERYTHING, Attend, Window, attend
 
 Rotary = tuple[Tensor, Tensor] | None
+InOne = Callable[
+    [Tensor, Tensor, Tensor | None], Tensor
+]  # attention of query, key and value in one, texts' bounds, and room for first tokens' answers
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
@@ -96,9 +99,7 @@ class Block(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.attention: Callable[[Tensor, Tensor, Tensor | None], Tensor] | None = (
-            None  # of query, key and value in one; None: the encoder's
-        )
+        self.attention: InOne | None = None  # None: the encoder's
 
     def project(self, hidden_TW: Tensor, rotary: Rotary) -> Tensor:
         """T x 3 x H x D: query, key, value."""
