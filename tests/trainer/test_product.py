@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch", reason="the trainer needs torch, of the ext
 from torch import nn  # noqa: E402
 
 from trainer import product as module  # noqa: E402
-from trainer.product import fills, multiplied, product, product_into  # noqa: E402
+from trainer.product import aligned, fills, multiplied, product, product_into  # noqa: E402
 from trainer.quack_products import in_one  # noqa: E402
 
 HOPPER = torch.cuda.is_available() and in_one(torch.device("cuda"))
@@ -65,6 +65,12 @@ def test_an_answer_has_its_place():
     assert product_into(room[:5], x, weight).data_ptr() == room.data_ptr()
     torch.testing.assert_close(room[:5], x @ weight.t())
     assert not room[5].any()
+
+
+def test_lines_that_begin_anywhere_are_cublas_s():
+    room = torch.zeros(8, 50_264, dtype=torch.bfloat16)
+    assert aligned(room) and aligned(room.t()) and aligned(room[3:5])
+    assert not aligned(torch.zeros(8, 50_257, dtype=torch.bfloat16)) and not aligned(room[:, 1:])
 
 
 @pytest.mark.skipif(not HOPPER, reason="needs a Hopper GPU and the extra `hopper`")
