@@ -111,9 +111,11 @@ class HalfProjection(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.clamp(-HALF_MOST, HALF_MOST).half()
-        if not x.is_cuda:  # the same numbers, but for the last rounding
-            return F.linear(x.float(), self.weight.float(), None if self.bias is None else self.bias.float())
-        return F.linear(x, self.weight, self.bias).float()
+        if x.is_cuda:
+            answer = F.linear(x, self.weight, self.bias).float()
+        else:  # the same numbers, but for the last rounding
+            answer = F.linear(x.float(), self.weight.float(), None if self.bias is None else self.bias.float())
+        return answer.clamp(-HALF_MOST, HALF_MOST)  # what was too large for fp16 is infinite here, and no number behind the next norm
 
     def added(self, x: Tensor, to: Tensor) -> Tensor:
         return to + self(x)

@@ -55,10 +55,11 @@ def packed_attention(
     answer = torch.empty(tokens, heads, size, device=q_THD.device, dtype=q_THD.dtype if shrink is None else FP8)
     texts = len(cuts) - 1
     if tokens and texts > 0:
-        _attended[(tokens // tile.queries + texts, heads)](
-            q_THD, k_THD, v_THD, cuts, answer, first_NHD, shrink, texts, rows.pop(), heads * size, _LOG2_E / size**0.5,
-            SIZE=size, QUERIES=tile.queries, KEYS=tile.keys, num_warps=tile.warps, num_stages=tile.stages,
-        )  # fmt: skip
+        with torch.cuda.device_of(q_THD):
+            _attended[(tokens // tile.queries + texts, heads)](
+                q_THD, k_THD, v_THD, cuts, answer, first_NHD, shrink, texts, rows.pop(), heads * size, _LOG2_E / size**0.5,
+                SIZE=size, QUERIES=tile.queries, KEYS=tile.keys, num_warps=tile.warps, num_stages=tile.stages,
+            )  # fmt: skip
     return answer
 
 

@@ -27,6 +27,7 @@ class Tile(NamedTuple):
 
 
 FORWARD, BACKWARD = Tile(8192, 8), Tile(4096, 8, programs=2, stages=3)
+ASKED_AHEAD = 16_384  # bytes of a tensor's rows up to which several stages fit into every card's shared memory
 
 
 def rms_norm(x_TC: Tensor, weight_C: Tensor, eps: float, tile: Tile = FORWARD) -> tuple[Tensor, Tensor]:
@@ -64,8 +65,9 @@ def rms_norm_backward(
     shape = _shape(width, tile)
     programs = min(triton.cdiv(rows, shape["ROWS"]), tile.programs * processors(x_TC.device))
     parts = x_TC.new_empty((programs, width), dtype=torch.float32)
+    stages = tile.stages if shape["ROWS"] * shape["BLOCK"] * x_TC.element_size() <= ASKED_AHEAD else 1
     _slopes[(programs,)](
-        d_normed, x_TC, weight_C, scales, flowing, gradient, parts, rows, **shape, STAGES=tile.stages, num_warps=tile.warps
+        d_normed, x_TC, weight_C, scales, flowing, gradient, parts, rows, **shape, STAGES=stages, num_warps=tile.warps
     )  # fmt: skip
     _add_up[(triton.cdiv(width, 32),)](parts, of_weight, programs, width, PARTS=128, BLOCK=32, num_warps=4)
     return gradient, of_weight

@@ -24,7 +24,7 @@ from classifiers.artifact import DESCRIPTION, _seal, _written
 from classifiers.card import JudgeCard
 from classifiers.encoder import Encoder, EncoderShape, Packed, Projection
 from classifiers.fast_attention import PackedAttention
-from classifiers.fast_linear import InferencePrecision, fuse, prepared
+from classifiers.fast_linear import HalfProjection, InferencePrecision, fuse, prepared
 from classifiers.fp8_linear import Fp8Gelu
 from classifiers.judge import JudgeError, NotExplained, load_judge
 from classifiers.neural import Network, NeuralJudge, from_transformers, neural_judge, preprocessing_of
@@ -262,34 +262,85 @@ def test_bf16_judges_that_are_fused_say_the_same(trained: NeuralJudge) -> None:
         assert np.abs(one - other).max() < 0.03 * (head.high - head.low)
 
 
-@pytest.mark.parametrize(("family", "precision"), [("bert", "bf16"), ("bert", "fp8"), ("modernbert", "bf16")])
-def test_first_tokens_have_a_finer_stream_of_their_own(family: str, precision: InferencePrecision) -> None:
-    """Whatever rounds the others; and compiled once it takes any number of texts."""
+def drawn_encoder(family: str) -> Encoder:
+    """Attention that looks at all of a text, and biases that are not 0."""
     torch.manual_seed(0)
     modern: dict[str, Any] = {"windows": (-1, 4, -1, -1), "thetas": (1e4,) * 4} if family == "modernbert" else {}
-    plain = Encoder(EncoderShape(family, 50, 64, 4, 2, 128, 64, **modern)).eval()  # type: ignore[arg-type]
-    for name, parameter in plain.named_parameters():
-        if name.startswith("blocks") and parameter.ndim > 1:
-            parameter.data.normal_(std=0.1)
-    tokens = torch.randint(50, (320,), dtype=torch.int32)
-    errors = {}
-    for lengths in ([32] * 10, [64, 6, 50, 40, 60, 64, 36]):
-        places = torch.cat([torch.arange(length, dtype=torch.int32) for length in lengths])
-        packed = Packed(tokens, places, torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32), 64)
+    encoder = Encoder(EncoderShape(family, 50, 64, 4, 2, 128, 64, **modern)).eval()  # type: ignore[arg-type]
+    for name, parameter in encoder.named_parameters():
+        if name.startswith("blocks"):
+            parameter.data.copy_(0.1 * torch.randn_like(parameter) + (parameter.data if parameter.ndim == 1 else 0))
+    return encoder
+
+
+def texts_of(lengths: list[int], device: str = "cpu") -> Packed:
+    places = torch.cat([torch.arange(length, dtype=torch.int32) for length in lengths])
+    tokens = torch.randint(50, (sum(lengths),), dtype=torch.int32, generator=torch.Generator().manual_seed(1))
+    return Packed(*(x.to(device) for x in (tokens, places, torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32))), 64)
+
+
+@pytest.mark.parametrize(("family", "precision"), [("bert", "bf16"), ("bert", "fp8"), ("modernbert", "bf16")])
+def test_first_tokens_have_a_finer_stream_of_their_own(family: str, precision: InferencePrecision) -> None:
+    """Whatever rounds the others."""
+    plain = drawn_encoder(family)
+    fine, coarse = (prepared(copy.deepcopy(plain), precision) for _ in range(2))
+    coarse.fine = None
+    errors = []
+    with torch.inference_mode():
+        for encoder in (fine, coarse):
+            pairs = [(encoder(texts), plain(texts)) for texts in (texts_of([32] * 10), texts_of([64, 6, 50, 40, 60, 64, 36]))]
+            errors.append(sum(float((found - exact).norm() / exact.norm()) for found, exact in pairs))
+    assert errors[0] < 0.7 * errors[1]
+
+
+def test_the_finer_stream_is_compiled_once_for_any_number_of_texts() -> None:
+    """More numbers than torch compiles one function for; a single text is another."""
+    encoder = prepared(drawn_encoder("bert"), "bf16")
+    torch._dynamo.reset()
+    graphs = torch._dynamo.utils.counters["stats"]
+    graphs.clear()
+    for number in (5, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 16):
+        lengths = [64 // number] * (number - 1)
+        texts = texts_of([*lengths, 64 - sum(lengths)])
         with torch.inference_mode():
-            exact = plain(packed)
-            for kind in ("fine", "compiled", "as the others"):
-                if len(errors) < 3:
-                    rounded = prepared(copy.deepcopy(plain), precision)
-                    rounded.fine = rounded.fine if kind != "as the others" else None
-                    if kind == "compiled":
-                        torch._dynamo.reset()
-                        rounded.compile_for(320, backend="aot_eager")
-                    errors[kind] = (rounded, [])
-                encoder, seen = errors[kind]
-                seen.append(float((encoder(packed) - exact).norm() / exact.norm()))
-    fine, compiled, coarse = (sum(seen) for _, seen in errors.values())
-    assert fine < 0.7 * coarse and abs(compiled - fine) < 0.1 * fine
+            eager = encoder(texts)
+            encoder._compiled_tokens = 64
+            if encoder._compiled is None:
+                encoder.compile_for(64, backend="eager")
+            assert (encoder(texts) - eager).abs().max() < 1e-5
+            encoder._compiled_tokens = 0
+    assert graphs["unique_graphs"] == 5
+    with torch.inference_mode():
+        encoder._compiled_tokens = 64
+        encoder(texts_of([64]))
+    assert graphs["unique_graphs"] <= 7
+
+
+def test_the_finer_stream_takes_what_is_too_large_for_fp16() -> None:
+    wide = Projection(64, 16, True)
+    wide.weight.data.fill_(1.0)
+    answer = HalfProjection(wide)(torch.full((2, 64), 2000.0))
+    assert answer.isfinite().all() and answer.max() == 65504
+    torch.testing.assert_close(HalfProjection(wide)(torch.ones(1, 64)), wide(torch.ones(1, 64)), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+def test_on_a_gpu_all_ways_give_what_float32_gives(precision: InferencePrecision) -> None:
+    if precision == "fp8" and torch.cuda.get_device_capability() < (8, 9):
+        pytest.skip("no fp8")
+    plain = drawn_encoder("bert").cuda()
+    texts = texts_of([64, 6, 50, 40, 60, 64, 36], "cuda")
+    with torch.inference_mode():
+        exact = plain(texts)
+        for fused, compiled in ((False, False), (True, False), (True, True)):
+            encoder = prepared(copy.deepcopy(plain), precision)
+            if fused:
+                fuse(encoder)
+            if compiled:
+                torch._dynamo.reset()
+                encoder.compile_for(320)
+            assert (encoder(texts) - exact).norm() < (0.05 if precision == "fp8" else 0.01) * exact.norm()
 
 
 @pytest.mark.parametrize("operator", ["fp8_gelu", "fp8_added"])

@@ -69,7 +69,10 @@ def test_what_it_gives_can_be_rounded_to_fp8():
     """The interpreter's own rounding loses a carry here and there; the GPU's does not."""
     q, k, v, cuts = drawn([40, 9], 2, 32)
     shrink = torch.full((1,), 300.0, device=DEVICE)
-    found, wanted = packed_attention(q, k, v, cuts, shrink, tile=SMALL), plain.packed_attention(q, k, v, cuts, shrink)
+    firsts, exact = (torch.zeros(2, 2, 32, device=DEVICE) for _ in range(2))
+    found, wanted = packed_attention(q, k, v, cuts, shrink, firsts, SMALL), plain.packed_attention(q, k, v, cuts, shrink, exact)
+    torch.testing.assert_close(firsts, exact, **CLOSE)  # as they are, neither multiplied nor cut off
+    torch.testing.assert_close(exact, plain.packed_attention(q, k, v, cuts)[cuts[:-1].long()])
     assert found.dtype == wanted.dtype == torch.float8_e4m3fn
     assert wanted.float().abs().max() == 448 and found.float().abs().max() <= 448  # some are cut off
     assert (found.float() - wanted.float()).norm() < (2e-3 if GPU else 0.1) * wanted.float().norm()
@@ -93,6 +96,8 @@ def test_on_a_gpu_bf16_is_as_near_as_its_digits_allow(lengths, size):
     wanted = plain.packed_attention(q.double(), k.double(), v.double(), cuts)
     assert (packed_attention(q, k, v, cuts).double() - wanted).norm() < 4e-3 * wanted.norm()
     shrink = torch.full((1,), 20.0, device=DEVICE)
-    in_fp8 = packed_attention(q, k, v, cuts, shrink)
+    firsts = torch.zeros(len(lengths), 4, size, device=DEVICE)
+    in_fp8 = packed_attention(q, k, v, cuts, shrink, firsts)
+    assert (firsts.double() - wanted[cuts[:-1].long()]).norm() < 4e-3 * wanted[cuts[:-1].long()].norm()
     assert (in_fp8.double() / 20 - wanted).norm() < 3e-2 * wanted.norm()
     assert torch.equal(in_fp8.view(torch.uint8), packed_attention(q, k, v, cuts, shrink).view(torch.uint8))
