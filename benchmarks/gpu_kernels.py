@@ -17,6 +17,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,6 +33,7 @@ from torch import Tensor
 from kernels.gpu import adamw, cross_entropy, plain, rms_norm, rotary, swiglu
 from trainer import fused, gated_mlp  # noqa: F401  # have the operators
 from trainer.linear_cross_entropy import linear_cross_entropy
+from trainer.product import product_into
 from trainer.quack_products import in_one
 
 OPS = torch.ops.gristmill
@@ -165,6 +167,18 @@ def gated_layer(sizes: Sizes) -> None:
         n: [off(*pair) for pair in zip(both_ways(s, inputs, slopes), exact, strict=True)] for n, s in (("ours", one), ("apart", apart))
     }
     say("gated_mlp, errors of the output and gradients", {"tokens": sizes.exact}, errors=errors)
+
+
+def products(sizes: Sizes) -> None:
+    """What is multiplied between the operators above, where QuACK's tiles fill the card; elsewhere both are cuBLAS's."""
+    T, C, Q = sizes.tokens * 5 // 2, sizes.hidden, (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size
+    shapes = {"qkv": (T, Q, C), "slope of qkv's input": (T, C, Q), "slope of out's input": (T, C, C), "slope of qkv's weight": (Q, C, T)}
+    for what, (rows, columns, inner) in shapes.items():
+        x, weight = drawn(rows, inner), drawn(columns, inner, seed=1)
+        out = torch.empty(rows, columns, device=DEVICE, dtype=DTYPE)
+        ours, cublas = partial(product_into, out, x, weight), partial(torch.mm, x, weight.t(), out=out)
+        size = {"rows": rows, "columns": columns, "inner": inner}
+        compare(f"product, {what}", size, 2 * rows * columns * inner, "teraflops", ours, {"cuBLAS": cublas})
 
 
 def targets_of(rows: int, vocabulary: int) -> Tensor:
@@ -310,7 +324,7 @@ def settings(sizes: Sizes) -> None:
 
 
 SECTIONS: dict[str, Callable[[Sizes], None]] = {
-    "ceilings": ceilings, "rms_norm": norms, "rotary": rotations, "swiglu": gates, "gated_mlp": gated_layer, "cross_entropy": row_losses,
+    "ceilings": ceilings, "rms_norm": norms, "rotary": rotations, "swiglu": gates, "gated_mlp": gated_layer, "products": products, "cross_entropy": row_losses,
     "linear_cross_entropy": heads, "adamw": optimiser, "attention": attention_wide, "attention_64": attention_narrow,
 }  # fmt: skip
 

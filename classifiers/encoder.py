@@ -24,9 +24,8 @@ from torch import Tensor, nn
 from trainer.attention import EVERYTHING, Attend, Window, attend
 
 Rotary = tuple[Tensor, Tensor] | None
-InOne = Callable[
-    [Tensor, Tensor, Tensor | None], Tensor
-]  # attention of query, key and value in one, texts' bounds, and room for first tokens' answers
+# Attention: query, key and value in one, texts' bounds, and room for first tokens' answers.
+InOne = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),

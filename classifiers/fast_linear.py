@@ -20,7 +20,7 @@ from classifiers.fast_attention import PackedAttention, can_attend
 from classifiers.fp8_linear import Fp8Gelu, Fp8Projection, can_fuse, largest_activations
 from trainer.attention import EVERYTHING
 
-HALF_MOST = 65504.0  # fp16's largest number
+HALF_MOST = torch.finfo(torch.float16).max
 InferencePrecision = Literal["float32", "bf16", "fp8", "int8"]
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.product import product
-from trainer.quack_products import by_quack, fits, many_tiles, multiplies, quack, tile
+from trainer.quack_products import by_quack, fits_weight, many_tiles, multiplies, quack, tile
 
 Sum = tuple[Tensor, Tensor | None]
 
@@ -28,7 +28,7 @@ def added(x: Tensor, layer: nn.Linear, residual_TC: Tensor) -> Sum:
 
 
 def _for_products(x: Tensor, weight: Tensor, residual: Tensor) -> bool:
-    return weight.shape[0] % 16 == weight.shape[1] % 16 == 0 and fits(x, weight, residual)
+    return fits_weight(x, weight, residual)
 
 
 @torch.library.custom_op("gristmill::added", mutates_args=())

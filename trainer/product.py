@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainer.quack_products import by_quack, fits, multiplies, processors, quack, tile
+from kernels.gpu.grid import processors
+from trainer.quack_products import by_quack, fits_weight, multiplies, quack, tile
 
 ROWS, COLUMNS = 128, 192  # of a tile
 FULL = 0.95  # of the multiprocessors' time, at the least
@@ -33,7 +34,7 @@ def product(x: Tensor, weight: Tensor) -> Tensor:
 
 def product_into(answer: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     """The same, without a way back, where the answer is to stand."""
-    if by_quack(x) and x.dtype == weight.dtype == answer.dtype and fills(answer.shape[0], answer.shape[1], processors(x.device.index)):
+    if by_quack(x) and x.dtype == weight.dtype == answer.dtype and fills(answer.shape[0], answer.shape[1], processors(x.device)):
         x, weight = _dense(x), _dense(weight)
         if all(aligned(tensor) for tensor in (x, weight, answer)):
             chosen = tile(ROWS, COLUMNS, pingpong=True, cluster=(2, 1))
@@ -55,7 +56,7 @@ def fills(rows: int, columns: int, multiprocessors: int) -> bool:
 
 
 def _for_products(x: Tensor, weight: Tensor) -> bool:
-    return weight.shape[0] % 16 == weight.shape[1] % 16 == 0 and fits(x, weight)
+    return fits_weight(x, weight)
 
 
 def _dense(x: Tensor) -> Tensor:

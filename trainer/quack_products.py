@@ -30,6 +30,11 @@ def fits(x: Tensor, *others: Tensor) -> bool:
     return by_quack(x) and x.ndim == 2 and x.shape[0] > 0 and all(other.dtype == x.dtype for other in others)
 
 
+def fits_weight(x: Tensor, weight: Tensor, *others: Tensor) -> bool:
+    """Sizes, too, are such that lines begin at multiples of 16 bytes."""
+    return weight.shape[0] % 16 == weight.shape[1] % 16 == 0 and fits(x, weight, *others)
+
+
 def by_quack(x: Tensor) -> bool:
     """Else by plain torch, in any precision: what tests on a CPU see. torch.compile takes the answer as it finds it."""
     return x.is_cuda and x.dtype in HALVES and bool(_present(x.device.index))
@@ -46,12 +51,6 @@ def _found(card: int) -> bool:
         return version("quack-kernels") == TESTED and torch.cuda.get_device_capability(card)[0] == HOPPER
     except PackageNotFoundError:
         return False
-
-
-@cache
-def processors(card: int) -> int:
-    """Multiprocessors of a GPU."""
-    return torch.cuda.get_device_properties(card).multi_processor_count
 
 
 def many_tiles(rows: int, columns: int) -> bool:

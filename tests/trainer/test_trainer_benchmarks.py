@@ -52,6 +52,6 @@ def test_curves_of_fp8_lie_beside_those_of_bf16() -> None:
 
 @pytest.mark.slow
 def test_every_kernel_is_measured() -> None:
-    sections = ["rms_norm", "rotary", "swiglu", "gated_mlp", "cross_entropy", "linear_cross_entropy", "adamw"]
+    sections = ["rms_norm", "rotary", "swiglu", "gated_mlp", "products", "cross_entropy", "linear_cross_entropy", "adamw"]
     lines = said([sys.executable, str(BENCHMARKS / "gpu_kernels.py"), "--tiny", "--only", *sections])
     assert [line["what"].partition(": section ")[2] for line in lines if "seconds" in line] == sections
