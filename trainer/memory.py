@@ -6,22 +6,25 @@ those that a rank holds: of the layers' matrices 1 / N, of all else the whole.
 
     weights      P w                    (fp16: 4 P)                  stages 2, 3: 4 P / R, and put together w P, stage 3: w (2 B + root)
     masters      4 P, in bf16 only                                   stage 1: / R; stages 2, 3: they are the slices
-    gradients    4 P, and w P of one block's on their way            stages 2, 3: 4 P / R, and 6 B or 8 B of a block that is being summed
+    gradients    4 P, and w P of one block's on their way            stages 2, 3: 4 P / R, and 6 B or 8 B of a block that is being summed;
+                 one rank, one pass, bf16, AdamW: w P
     optimiser    8 P with AdamW; Muon 4 for each number of a matrix  stages 1, 2, 3: / R
-    activations  T (L x + h)                                         Q, K, M are 1 / N of a rank's layers
+    activations  T L x                                               Q, K, M are 1 / N of a rank's layers
+    way back     T (x of `none` - x + 3 w M)                         of one block: what it makes anew, slopes of gate, up and their product
+    head         T h, the weight's gradient in float32, and a chunk of logits in the forward pass
 
 What a block keeps of a token, x, with the operators of `trainer.fused` (they keep their inputs and a number or two):
 
     none         w (4 C + 2 Q + 2 K + 3 M) + 4 (H + 2)    both norms' inputs and answers, queries, keys, values, attention's answer, gate and up, their product
-    selective    w (3 C + 2 Q + 2 K + 2 M) + 4 H          the residual stream, q k v, attention's answer, `out`, gate and up, `down`; and one block's `none`
-    full         w 2 C                                    the residual stream and what the block before adds to it; and one block's `none`
+    selective    w (3 C + 2 Q + 2 K + 2 M) + 4 H          the residual stream, q k v, attention's answer, `out`, gate and up, `down`
+    full         w 2 C                                    the residual stream and what the block before adds to it
 
 Where `trainer.gated_mlp` and `trainer.added` are single operators (`in_one`) it is 2 M in the first line, as SwiGLU's product is made anew, and C less in the
-others, as sums have nothing beside them; and h, once: cosines and sines, and of the head hidden states, normed, and their gradient, 4 D + 3 w C; beside that a chunk of logits and the head's
-gradient in float32.
-With `offload` masters, optimiser state, and in stages 2 and 3 slices and gradients, are on the host. The largest of two moments counts: the end of the
-forward pass, when gradients of a lone pass are not there yet, and the optimiser's step, when activations are gone. What allocators lose to gaps, the
-CUDA context (about 0.5 GB) and libraries' workspaces come on top.
+others, as sums have nothing beside them. h: cosines and sines, and of the head hidden states, normed, and their gradient, 4 D + 3 w C.
+With `offload` masters, optimiser state, and in stages 2 and 3 slices and gradients, are on the host. The largest of three moments counts: the end of the
+forward pass; the beginning of the way back, when the last block's slopes come on top of all activations; its end, when all gradients are there and the
+first block's activations still are. Gradients of a lone pass are not there before the third. What allocators lose to gaps, the CUDA context (about 0.5 GB)
+and libraries' workspaces come on top.
 """
 
 from __future__ import annotations
@@ -44,18 +47,20 @@ class Memory:
     gradients: int
     optimizer: int
     activations: int
+    block: int  # one of them
     head: int
+    logits: int
+    way_back: int
     accumulated: bool  # gradients are there during forward passes
 
     @property
     def peak(self) -> int:
-        always = self.weights + self.masters + self.optimizer
-        forward = self.activations + self.head + (self.gradients if self.accumulated else 0)
-        return always + max(forward, self.gradients + self.head)
+        full = self.activations + self.head + max(self.logits, self.way_back) + (self.gradients if self.accumulated else 0)
+        return self.weights + self.masters + self.optimizer + max(full, self.gradients + self.block + self.way_back)
 
     def facts(self) -> dict[str, int]:
         """As JSON has it."""
-        names = ("weights", "masters", "gradients", "optimizer", "activations", "head", "peak")
+        names = ("weights", "masters", "gradients", "optimizer", "activations", "head", "logits", "way_back", "peak")
         return {name: getattr(self, name) for name in names}
 
 
@@ -87,7 +92,8 @@ def memory_of(
         share = ranks if zero == 1 else 1
         weights = held * P
         masters = 4 * P // share if precision == "bf16" else 0
-        gradients = 4 * P + held * max(block, root)
+        as_they_come = ranks == 1 and passes == 1 and precision == "bf16" and not muon and not offload  # trainer.zero
+        gradients = held * P if as_they_come else 4 * P + held * max(block, root)
     else:
         share = ranks
         weights = 4 * P // share + held * (P if zero == 2 else 2 * block + root)
@@ -98,11 +104,11 @@ def memory_of(
     optimizer = 0 if offload else state // share
     masters = 0 if offload else masters
     logits = min(tokens, LOGIT_ROWS) * shape.vocabulary * wide
-    head = (4 * shape.head_size + 3 * wide * shape.hidden) * tokens + logits + 4 * shape.vocabulary * shape.hidden
-    activations = tokens * shape.layers * kept_of_token(shape, wide, recompute, tensor, in_one)
-    if recompute != "none":
-        activations += tokens * kept_of_token(shape, wide, "none", tensor, in_one)
-    return Memory(weights, masters, gradients, optimizer, activations, head, passes > 1)
+    head = (4 * shape.head_size + 3 * wide * shape.hidden) * tokens + 4 * shape.vocabulary * shape.hidden
+    block = tokens * kept_of_token(shape, wide, recompute, tensor, in_one)
+    made_anew = tokens * kept_of_token(shape, wide, "none", tensor, in_one) - block
+    way_back = made_anew + tokens * 3 * wide * (shape.mlp // tensor)
+    return Memory(weights, masters, gradients, optimizer, shape.layers * block, block, head, logits, way_back, passes > 1)
 
 
 def matrix_numbers(shape: Shape) -> int:
