@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import tempfile
 import time
 from collections.abc import Iterator
@@ -98,30 +99,90 @@ def train(bench: Any) -> None:
     )  # fmt: skip
     texts = table["text"].filter(pa.array(outside))
     texts = texts.slice(0, 40) if bench.args.tiny else texts
+    theirs: dict[str, Any] = {}
     found = {(p, True): judge.at(bench.device.type, p).score(texts) for p in ("float32", "bf16", "fp8")}
     for precision in ("bf16", "fp8"):
         coarse = judge.at(bench.device.type, precision)
         coarse.engine.encoder.fine = None
         found[precision, False] = coarse.score(texts)
+    for precision in ("float32", "bf16"):
+        theirs[precision] = peer_scores(judge, texts, bench.device, precision, 4 if bench.args.tiny else 32)
     for head in heads:
         exact = found["float32", True][head.name].astype(np.float64)
         for precision, fine in (("bf16", True), ("fp8", True), ("bf16", False), ("fp8", False)):
             now = found[precision, fine][head.name].astype(np.float64)
             say(
                 "train: scores against float32", head=head.name, precision=precision, first_tokens_finer=fine, texts=len(exact),
-                relative_norm=float(np.linalg.norm(now - exact) / np.linalg.norm(exact)),
-                largest_relative=float((np.abs(now - exact) / np.maximum(np.abs(exact), 1e-3)).max()),
-                largest_difference=float(np.abs(now - exact).max()), spearman_to_float32=spearman(exact, now),
-                spearman_to_bf16=spearman(found["bf16", fine][head.name], now),
+                **differences(exact, now), spearman_to_bf16=spearman(found["bf16", fine][head.name], now),
             )  # fmt: skip
+        for precision, scores in theirs.items():
+            now = scores[head.name].astype(np.float64)
+            say("train: transformers against our float32", head=head.name, precision=precision, texts=len(exact), **differences(exact, now))
     if bench.args.judge is not None:
         judge.save(bench.args.judge)
 
 
+def differences(exact: Any, now: Any) -> dict[str, float]:
+    from mixing.spearman import spearman
+
+    off = np.abs(now - exact)
+    return {
+        "relative_norm": float(np.linalg.norm(off) / np.linalg.norm(exact)),
+        "largest_relative": float((off / np.maximum(np.abs(exact), 1e-3)).max()),
+        "largest_difference": float(off.max()),
+        "spearman_to_float32": spearman(exact, now),
+    }
+
+
+def peer_scores(judge: Any, texts: Any, device: Any, precision: str, batch: int) -> dict[str, Any]:
+    """The same weights in transformers' BertModel, padded batches, SDPA; the heads on its first vector in float32."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    from classifiers.encoder_weights import BERT
+
+    encoder, shape = judge.network.encoder, judge.network.encoder.shape
+    config = BertConfig(
+        vocab_size=shape.vocabulary, hidden_size=shape.width, num_hidden_layers=shape.layers, num_attention_heads=shape.heads,
+        intermediate_size=shape.inner, max_position_embeddings=shape.positions, layer_norm_eps=shape.norm_eps, attn_implementation="sdpa",
+    )  # fmt: skip
+    model = BertModel(config, add_pooling_layer=False).eval()
+    weights = {"embeddings.token_type_embeddings.weight": torch.zeros(config.type_vocab_size, shape.width)}
+    outside = {
+        "tokens": "embeddings.word_embeddings",
+        "positions": "embeddings.position_embeddings",
+        "embedding_norm": "embeddings.LayerNorm",
+    }
+    for name, tensor in encoder.state_dict().items():
+        *where, kind = name.split(".")
+        if where[0] == "blocks":
+            theirs = [f"encoder.layer.{where[1]}.{part}" for part in BERT[where[2]]]
+        else:
+            theirs = [outside[where[0]]]
+        weights |= {f"{part}.{kind}": some for part, some in zip(theirs, tensor.chunk(len(theirs)), strict=True)}
+    model.load_state_dict(weights)
+    model.to(device, torch.bfloat16 if precision == "bf16" else torch.float32)
+    heads = copy.deepcopy(judge.network.heads).to(device)
+    answers = []
+    with torch.inference_mode():
+        for start in range(0, len(texts), batch):
+            ids, lengths = judge.tokenizer.tokens(pa.array(texts.slice(start, batch).to_pylist(), pa.large_string()))
+            mask = np.arange(lengths.max()) < lengths[:, None]
+            padded = np.zeros(mask.shape, np.int64)
+            padded[mask] = ids
+            sent, there = torch.from_numpy(padded).to(device), torch.from_numpy(mask).to(device)
+            answers.append(heads(model(sent, attention_mask=there.long()).last_hidden_state[:, 0].float()).cpu())
+    columns = torch.cat(answers).double().unbind(-1)  # each head is one number
+    return {
+        head.name: (
+            column.sigmoid() if head.kind == "probability" else (head.low + (head.high - head.low) * column).clamp(head.low, head.high)
+        ).numpy()
+        for head, column in zip(judge.card.heads, columns, strict=True)
+    }
+
+
 def cpu(bench: Any) -> None:
     """int8 against float32 on one core, alternating; the best of twelve, by the time that this process has used."""
-    import copy
-
     from classifiers.encoder import Encoder, EncoderShape, Packed
     from classifiers.fast_linear import prepared
 
