@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -64,9 +65,11 @@ class Judge(ABC):
         """How far a golden score may lie from the saved one, as a share of the head's range (of 1 for the probabilities of classes)."""
         return 1e-5
 
-    def score(self, texts: pa.Array | pa.ChunkedArray) -> Scores:
+    def score(self, texts: pa.Array | pa.ChunkedArray | Sequence[str | None]) -> Scores:
         """float32_N by head: P(good), the expected class (0 to C - 1), or the value of the regression."""
-        return scores_of(self.card, self.outputs(texts))
+        return scores_of(
+            self.card, self.outputs(texts if isinstance(texts, pa.Array | pa.ChunkedArray) else pa.array(texts, pa.large_string()))
+        )
 
     def probabilities(self, texts: pa.Array | pa.ChunkedArray) -> Scores:
         """float32_NC by head, in the order of its labels; heads that are a regression have none."""

@@ -14,13 +14,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 ABSENT = -9999.0  # the log-probability of a label of which the engine says nothing; servers write minus infinity so
 KEY_VERSION = 1
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 SMALL_FILES = (".json", ".jinja", ".model", ".txt")
-PEEK = 1 << 16
+PEEK, END, LONGEST_HEADER = 1 << 16, 1 << 12, 1 << 27
 
 
 class LanguageModelError(RuntimeError):
@@ -83,19 +83,47 @@ def request_key(request: Request, identity: Mapping[str, Any]) -> str:
 
 
 def model_fingerprint(folder: Path) -> str:
-    """Of a model's folder: small files whole; of weights their size and 17 pieces, since 140 GB are not read to name a model."""
+    """Of a model's folder: small files whole; of weights, since 140 GB are not read to name a model, their size and both ends of every tensor, or 17 pieces where
+    a file does not say where its tensors are."""
     found = hashlib.sha256()
     for path in sorted(path for path in folder.iterdir() if path.suffix in SMALL_FILES + WEIGHT_SUFFIXES and path.is_file()):
         size = path.stat().st_size
         found.update(f"{path.name}\0{size}\0".encode())
         with path.open("rb") as file:
             if path.suffix in WEIGHT_SUFFIXES and size > 32 * PEEK:
-                for i in range(17):
-                    file.seek((size - PEEK) * i // 16)
-                    found.update(file.read(PEEK))
+                for start, count in _pieces(file, size, path.suffix == ".safetensors"):
+                    file.seek(start)
+                    found.update(file.read(count))
             else:
                 found.update(file.read())
     return found.hexdigest()
+
+
+def _pieces(file: BinaryIO, size: int, safetensors: bool) -> Iterator[tuple[int, int]]:
+    """Where to look, and how many bytes."""
+    spans = _tensors(file, size) if safetensors else []
+    for start, end in spans:
+        yield start, min(END, end - start)
+        yield max(start, end - END), min(END, end - start)
+    if not spans:
+        yield from (((size - PEEK) * i // 16, PEEK) for i in range(17))
+    else:
+        yield 0, spans[0][0]  # names, types and shapes
+
+
+def _tensors(file: BinaryIO, size: int) -> list[tuple[int, int]]:
+    """Of a safetensors file, in their order; none where it is no such file."""
+    begins = 8 + int.from_bytes(file.read(8), "little")
+    if not 8 < begins <= min(size, LONGEST_HEADER):
+        return []
+    try:
+        header = json.loads(file.read(begins - 8))
+        spans = sorted(
+            (begins + start, begins + end) for start, end in (of["data_offsets"] for name, of in header.items() if name != "__metadata__")
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return []
+    return spans if spans and all(begins <= start <= end <= size for start, end in spans) else []
 
 
 def model_identity(model: str, revision: str | None) -> dict[str, str]:

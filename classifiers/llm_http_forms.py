@@ -15,6 +15,7 @@ GIVEN_UP = {
     "abort": "aborted",
     "error": "aborted",
 }  # finish_reason of an answer without its end, and its failure
+UNCLEAR = 0.1  # of the probability of what names one label: so much may lie on tokens that begin several
 TOKEN_NAME = "token_id:{}"  # vLLM's, where it is asked for ids in the place of texts
 
 
@@ -56,6 +57,7 @@ class ChatForm:
     def bodies(self, request: Request) -> list[dict[str, Any]]:
         body = {**self._fixed, "messages": [{"role": "user", "content": request.shared + request.own}], "temperature": request.temperature}
         if request.labels:
+            _checked_apart(request.labels)
             return [{**body, "max_tokens": 1, "logprobs": True, "top_logprobs": self._top}]
         return [{**body, "max_tokens": request.max_tokens}]
 
@@ -93,6 +95,7 @@ class TextForm:
     def bodies(self, request: Request) -> list[dict[str, Any]]:
         body = {**self._fixed, "prompt": request.shared + request.own + request.opening, "temperature": request.temperature}
         if request.labels:
+            _checked_apart(request.labels)
             return [{**body, "max_tokens": 1, "logprobs": self._top}]
         return [{**body, "max_tokens": request.max_tokens}]
 
@@ -144,11 +147,20 @@ def _top(choice: Any) -> dict[str, float]:
         raise NoAnswer("no_labels", "no log-probabilities in the reply: does this endpoint give any?") from None
 
 
+def _checked_apart(labels: Sequence[str]) -> None:
+    for label in labels:
+        if longer := [other for other in labels if other != label and other.startswith(label)]:
+            raise LanguageModelError(
+                f"label {label!r} is the beginning of label {longer[0]!r}: by the next token as text one cannot be told from the other. "
+                "Use labels that differ before one of them ends, or the reading `reasoned`"
+            )
+
+
 def by_text(likely: Mapping[str, float], labels: Sequence[str]) -> tuple[float, ...]:
     """Labels' log-probabilities from the likeliest tokens as text: a token counts for the one label that it begins (` Great`, `Use`).
 
     A label of which no token is listed is less likely than all that are, and gets `ABSENT`. A token that begins several labels says
-    nothing of either; where such tokens weigh more than the others there is no answer.
+    nothing of either; where such tokens weigh more than `UNCLEAR` of the others there is no answer.
     """
     if any(math.isnan(value) for value in likely.values()):
         raise NoAnswer("no_labels", "a log-probability that is no number")
@@ -161,8 +173,10 @@ def by_text(likely: Mapping[str, float], labels: Sequence[str]) -> tuple[float, 
             mass[mine[0]] += math.exp(min(value, 0.0))
         elif mine:
             unclear += math.exp(min(value, 0.0))
+    listed = ", ".join(repr(token) for token in list(likely)[:5])
+    if sum(mass) > 0 and unclear > UNCLEAR * sum(mass):
+        raise NoAnswer("no_labels", f"labels begin alike in this model's tokens ({listed}); form `tokens` tells them apart")
     if sum(mass) <= unclear:
-        listed = ", ".join(repr(token) for token in list(likely)[:5])
         raise NoAnswer("no_labels", f"none of the labels is among the likeliest next tokens ({listed})")
     return tuple(math.log(share) if share > 0 else ABSENT for share in mass)
 

@@ -106,8 +106,8 @@ def train_neural(
     for head in heads:
         if head.name not in table.column_names:
             raise JudgeError(f"the table has no column {head.name!r}, which is the name of a head")
-    labelled = labelled_texts(table.append_column("_any", pa.array(np.zeros(len(table)))), text, "_any", weight, group)
     targets = np.stack([targets_of(table[head.name], head) for head in heads], 1)
+    labelled = labelled_texts(table.append_column("_any", pa.array(_labels_said(targets, heads))), text, "_any", weight, group)
     outside = held_out(labelled, recipe.held_out, recipe.seed) if recipe.held_out else np.zeros(len(labelled), np.bool_)
     inside = ~outside
     if not inside.any():
@@ -115,6 +115,10 @@ def train_neural(
     for head, column in zip(heads, targets.T, strict=True):
         if not np.isfinite(column[inside]).any():
             raise JudgeError(f"head {head.name}: no text to train on has a label")
+        if unseen := sorted(set(_label_numbers(column, head)) - set(_label_numbers(column[inside], head))):
+            raise JudgeError(
+                f"head {head.name}: all texts labelled {head.labels[unseen[0]]!r} are held out, as they are of one group; name another group, share or seed"
+            )
     fitting(tokenizer, trunk if isinstance(trunk, EncoderShape) else trunk.shape)
     torch.manual_seed(recipe.seed)
     encoder = Encoder(trunk, recipe.dropout) if isinstance(trunk, EncoderShape) else with_dropout(trunk, recipe.dropout)
@@ -132,9 +136,23 @@ def train_neural(
     return replace(judge, card=replace(card, metrics=neural_metrics(judge, labelled, targets, outside)))
 
 
+def _label_numbers(column: Array, head: Head) -> list[int]:
+    """Of each text that has one the nearest label; of a regression none."""
+    return [] if head.kind == "regression" else np.rint(column[np.isfinite(column)]).astype(np.int64).tolist()
+
+
+def _labels_said(targets: Array, heads: Sequence[Head]) -> list[str]:
+    """What each text says under all heads that have labels, so that held-out and other texts have some of each."""
+    labelled = [i for i, head in enumerate(heads) if head.kind != "regression"]
+    return [" ".join("-" if value != value else str(round(value)) for value in row) for row in targets[:, labelled].tolist()]
+
+
 def targets_of(column: pa.ChunkedArray, head: Head) -> Array:
-    """float32_N. Labels are those of the head, or numbers: a probability between 0 and 1, the index of a class, a regression's value."""
+    """float32_N. Labels are those of the head, or numbers: a probability between 0 and 1, the index of a class, a regression's value. Whole numbers that are
+    all names of the head's labels are these names, as they are to all judges."""
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_integer(values.type) and {str(value) for value in values.drop_null().unique().to_pylist()} <= set(head.labels):
+        values = values.cast(pa.string())
     if pa.types.is_floating(values.type) or pa.types.is_integer(values.type) or pa.types.is_boolean(values.type):
         numbers = values.cast(pa.int8()) if pa.types.is_boolean(values.type) else values
         found = numbers.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
@@ -301,7 +319,7 @@ def neural_metrics(judge: NeuralJudge, labelled: LabelledTexts, targets: Array, 
             truth = head.low + (head.high - head.low) * found
             metrics[head.name] = {
                 "texts": len(found),
-                "mean_squared_error": float(((said - truth) ** 2).mean()),
+                "mean_squared_error": float(np.average((said - truth) ** 2, weights=weights)),
                 "spearman": spearman(truth, said),
             }
     return metrics

@@ -81,6 +81,7 @@ def run_command(
     from pipeline.portion import Portion
     from pipeline.progress import face_for, final_table
     from pipeline.run import run
+    from stages.stage import Global
 
     if scheduler and cluster:
         raise RecipeError("--scheduler and --cluster exclude each other")
@@ -122,6 +123,13 @@ def run_command(
             show.print(f"[yellow]alarm[/yellow]  {escape(alarm)}")
         if guess:
             show.print(escape(guess.in_words()))
+            for step in loaded.steps:
+                if isinstance(step.stage, Global) and step.stage.saves:
+                    show.print(
+                        escape(
+                            f"{step.called}: the index of this part is in {folder}/index/{step.called}; that of the whole is left as it is"
+                        )
+                    )
         if summary.worked == 0:
             show.print("everything was up to date; nothing was done")
         show.print(f"report: {escape(cli_report.address(folder))}")
@@ -150,9 +158,11 @@ def tell_so_far(folder: str) -> None:
 def plan(recipe: RecipePath, out: OutOption = None, as_json: AsJson = False) -> None:
     """Show what would run, what is up to date, and why not."""
     from pipeline import recipe as recipes
+    from pipeline.flow_rows import check_saved
     from pipeline.whatif import foresee, render
 
     loaded = recipes.load(recipe)
+    check_saved(loaded, whole=True)
     seen = foresee(loaded, out_of(loaded, out))
     if as_json:
         print(json.dumps([s.plain() for s in seen]))

@@ -48,19 +48,20 @@ class Estimate:
 
 
 def estimate(record: dict[str, Any], workers: int) -> Estimate:
-    """Scale a partial run up by the bytes it read. Start-up is not scaled: only the seconds of the stages are. What was compiled on the way
-    will not be again."""
+    """Scale a partial run up by the bytes it read, documents source by source: of a small one all may have been read. Start-up is not scaled: only the
+    seconds of the stages are. What was compiled on the way will not be again."""
     readers = [e for e in record["stages"] if e["kind"] == "read"]
     read, whole = sum(e["bytes_in"] for e in readers), sum(i["bytes"] for i in record["inputs"].values())
     share = min(1.0, read / whole) if whole and read else 1.0
+    shares = {e["name"]: min(1.0, e["bytes_in"] / record["inputs"][e["name"]]["bytes"]) for e in readers if e["bytes_in"]}
     last = record["stages"][-1]
     price = record.get("cost")
     compiling = max(0.0, record["start"]["seconds"] - USUAL_START)
     fixed = max(0.0, record["seconds"] - compiling - sum(e["seconds"] for e in record["stages"]) / workers)
     return Estimate(
         share,
-        round(sum(e["kept"] for e in readers) / share),
-        round(last["kept"] / share),
+        round(sum(e["kept"] / shares.get(e["name"], 1.0) for e in readers)),
+        round(sum(count["kept"] / shares.get(source, 1.0) for source, count in last["sources"].items())),
         fixed + sum(e["seconds"] for e in record["stages"]) / workers / share,
         round(record.get("disk_bytes", 0) / share),
         max((e["peak_memory"] for e in record["stages"]), default=0),

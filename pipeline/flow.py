@@ -7,6 +7,7 @@ disk and in the journal; a run that was killed goes on in the round it was in, a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import PurePosixPath
 from typing import Any, cast
 
 import numpy as np
@@ -50,6 +51,7 @@ class DaskFlow:
         account: Account,
         before: dict[str, Any],
         partial: bool = False,
+        owner: str = "",
     ) -> None:
         self.engine = engine
         self.store = store
@@ -59,6 +61,7 @@ class DaskFlow:
         self.rejects = rejects
         self.account = account
         self.partial = partial
+        self.owner = owner  # of the rows that it saves
         self.before = before  # what global stages before this one told and handed on
         self.round = 0
         self.seconds = 0.0  # of all rounds
@@ -169,6 +172,8 @@ class DaskFlow:
 
     def save(self, rows: Rows, address: str, facts: dict[str, Any]) -> None:
         stored, kept = cast(StoredRows, rows), kept_at(address, self.step)
+        if self.partial:  # the index of some documents must not stand for that of all
+            kept = Store(f"{self.store.address.rstrip('/')}/index/{self.node}/{PurePosixPath(address).name}")
         kept.make_root()
         names = []
         for file in stored.files:
@@ -179,7 +184,7 @@ class DaskFlow:
                         copy.write(piece)
             names.append({"path": name, "bytes": file["bytes"], "checksum": file["checksum"], "rows": file["rows"]})
         kept.write_json(
-            "index.json", {"facts": facts, "by": stored.by, "buckets": stored.buckets, "files": names}
+            "index.json", {"of": self.owner, "facts": facts, "by": stored.by, "buckets": stored.buckets, "files": names}
         )  # last: an index counts once this is there
 
     def load(self, address: str) -> tuple[Rows, dict[str, Any]]:

@@ -17,9 +17,10 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
+from pipeline.errors import RecipeError
 from pipeline.fingerprint import digest
 from pipeline.parts import bucket_of
-from pipeline.recipe import Step
+from pipeline.recipe import Recipe, Step
 from pipeline.store import HashingFile, Store
 from stages.stage import Global
 
@@ -137,6 +138,34 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 def kept_at(address: str, step: Step) -> Store:
     """Where rows are kept for other runs: an address, or a path that is the recipe's as its other paths are."""
     return Store(address if "://" in address else str(step.folder.resolve() / Path(address).expanduser()))
+
+
+def owner_of(recipe: Recipe, step: Step) -> str:
+    """What saved rows say that they are of: rows of another recipe's stage are never replaced."""
+    return f"{recipe.name}/{step.called}"
+
+
+def check_saved(recipe: Recipe, whole: bool) -> None:
+    """Before any work: what global stages take from earlier runs is there, and what they leave takes no other's place."""
+    leaves: set[str] = set()
+    for step in (*recipe.steps, *(step for source in recipe.sources for step in source.steps)):
+        if not isinstance(step.stage, Global):
+            continue
+        where = f"{recipe.path}:{step.line}: {step.called}"
+        takes = {kept_at(address, step).address for address in step.stage.loads}
+        for address in sorted(takes - leaves):
+            if not isinstance(Store(address).read_json("index.json"), dict):
+                raise RecipeError(f"{where}: {address} holds no saved index (there is no index.json)")
+        mine = {kept_at(address, step).address for address in step.stage.saves}
+        for address in sorted(mine) if whole else ():
+            there = Store(address).read_json("index.json")
+            if address in takes:
+                raise RecipeError(
+                    f"{where}: {address} would be replaced, and is what is compared with; save into another folder, and name both in the next run"
+                )
+            if there is not None and (there.get("of") if isinstance(there, dict) else "") not in (None, owner_of(recipe, step)):
+                raise RecipeError(f"{where}: {address} is of {there.get('of')}; save into another folder, or remove it")
+        leaves |= mine
 
 
 def kept_before(step: Step) -> list[str]:

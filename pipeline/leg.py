@@ -209,7 +209,10 @@ class _Grinding:
             if len(batch) and isinstance(stage, Annotate) and stage.expects_values:
                 count.absent.update({name: nulls for name in stage.added if (nulls := batch.column(name).null_count)})
             if isinstance(stage, Sink):
-                self.sinks[stage.called].write(stage.table(batch if self.columns is None else filled(batch, self.columns)))
+                shown = batch if self.columns is None else filled(batch, self.columns)
+                self.sinks[stage.called].write(
+                    stage.table(shown.drop_columns([name for name in stage.without if name in shown.schema.names]))
+                )
             count.seconds += time.perf_counter() - start
         self.rows_left += len(batch)
         self.text_bytes += text_length(batch)

@@ -1,8 +1,8 @@
 """Which signals a rule reads, who measures them, and on which version of the text.
 
 A recipe names rules; the stages that measure what they need are put in before them, once for all rules that look at the same text.
-A rewrite makes a new version of the text: what was measured on the old one is measured again if a later rule asks for it. Within a
-leg, both versions are kept: `words@c4_lines` is the signal, and `text@c4_lines` the text, as they were before `c4_lines`.
+A rewrite makes a new version of the text: what was measured on the old one is measured again if a later rule asks for it, and a sink is not shown
+the tokens of the old one, which hold what was masked since. Within a leg, both versions are kept: `words@c4_lines` is the signal, and `text@c4_lines` the text, as they were before `c4_lines`.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ def with_measures(recipe: Recipe) -> Recipe:
         steps, there = own.along(source.steps, set())
         walk.configured = own.configured | walk.configured
         walk.of_text |= own.of_text
+        walk.encoded |= own.encoded
+        walk.outdated |= own.outdated
         sources.append(replace(source, steps=steps))
         arriving.setdefault(names.index(source.join) if source.join else 0, []).append(there)
     shared: list[Step] = []
@@ -69,6 +71,8 @@ class _Walk:
         self.taken = taken
         self.configured: dict[type[Stage], Step] = {}  # the last measuring stage of each kind that the recipe wrote itself
         self.of_text: set[str] = set()
+        self.encoded: set[str] = set()  # that hold the text itself
+        self.outdated: set[str] = set()  # of these, the ones of an older text
 
     def along(self, steps: Sequence[Step], valid: set[str]) -> tuple[tuple[Step, ...], set[str]]:
         valid = set(valid)
@@ -83,9 +87,14 @@ class _Walk:
                     valid |= {*gauge.stage.added}
             if changes_text(stage):
                 valid -= self.of_text
+                self.outdated |= self.encoded
                 rewritten = step.called
             if isinstance(stage, Global) and stage.reads_text:
                 self.of_text |= {*stage.added}
+                self.encoded |= {*stage.added}
+                self.outdated -= {*stage.added}
+            if isinstance(stage, Sink) and self.outdated:
+                step = replace(step, stage=stage.model_copy(update={"without": tuple(sorted({*stage.without} | self.outdated))}))
             if isinstance(stage, FromMeta):
                 self.check_names(step, stage, valid)
             if isinstance(stage, Annotate):

@@ -17,14 +17,23 @@ from pipeline.fingerprint import names_files
 from pipeline.memory_limit import check_memory
 from pipeline.yaml_lines import Place
 from pipeline.yaml_settings import YamlFile, beside, listed, nearest
-from stages.stage import PLACEMENT, CannotRun, Reader, Settings, Sink, Stage
+from stages.stage import PLACEMENT, CannotRun, Global, Reader, Settings, Sink, Stage
 
 if TYPE_CHECKING:
     from stages.blend.mix import Mix
     from stages.tokens.tokenize import Tokenize
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-FOLDERS = ("ablations", "flow", "journal", "legs", "logs", "shards", "stages")  # of a run, which what a stage writes must not fall into
+FOLDERS = (
+    "ablations",
+    "flow",
+    "index",
+    "journal",
+    "legs",
+    "logs",
+    "shards",
+    "stages",
+)  # of a run, which what a stage writes must not fall into
 A_NAME = "letters, digits, '-', '_' and '.', at most 100 and the first a letter or digit,"
 
 
@@ -223,6 +232,8 @@ class _Reader(YamlFile):
             place = ("stages", i, step.address)
             if step.address == "mix":
                 self.check_mix(cast("Mix", step.stage), sources, [s.called for s in steps], place)
+            if isinstance(step.stage, Global):
+                self.check_preferred(step.stage, sources, place)
             if step.address == "tokenize":
                 self.check_tokenizer(cast("Tokenize", step.stage), place)
         self.say_all()
@@ -297,6 +308,17 @@ class _Reader(YamlFile):
             if lacking:
                 zero = " (0 leaves a source out)" if setting == "weights" else ""
                 self.complain((*place, setting), f"says nothing of {listed(lacking)}{zero}")
+
+    def check_preferred(self, stage: Global, sources: tuple[Source, ...], place: Place) -> None:
+        """A source that there is not would be preferred in vain."""
+        from stages.dedup.policy import WithPolicy
+
+        here = [source.name for source in sources]
+        for name in stage.sources if isinstance(stage, WithPolicy) else ():
+            if name not in here:
+                near = nearest(name, here)
+                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(here)}"
+                self.complain((*place, "sources"), f"{name} is no source; {hint}")
 
     def check_tokenizer(self, tokenize: Tokenize, place: Place) -> None:
         try:

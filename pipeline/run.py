@@ -15,7 +15,7 @@ from pipeline.counts import Account
 from pipeline.engine import Engine, Watcher
 from pipeline.errors import NotConserved, RecipeError, RunFailed
 from pipeline.flow import DaskFlow
-from pipeline.flow_rows import kept_before
+from pipeline.flow_rows import check_saved, kept_before, owner_of
 from pipeline.flow_verdicts import untouched
 from pipeline.interrupts import one_is_enough
 from pipeline.journal import Journal
@@ -63,6 +63,7 @@ def run(recipe: Recipe, out: str, where: Where, face: Face, portion: Portion | N
     store.make_root()
     with one_is_enough(), one_run_at_a_time(store):
         check_folder(recipe, store)
+        check_saved(recipe, portion is None or portion.whole)
         store.remove_temporary()
         try:
             if where.forked and not is_done(store):
@@ -289,6 +290,7 @@ class _Run:
             self.account,
             self.handed_on,
             not self.portion.whole,
+            owner_of(self.recipe, node.step),
         )
         stage = cast(Global, node.step.stage)
         try:

@@ -35,7 +35,12 @@ def the_set(folder: str, row_length: int | None) -> Path:
     """The one set that is meant."""
     sets = sets_in(folder)
     if row_length is not None:
-        sets = [path for path in sets if json.loads((path / NAME).read_text()).get("meta", {}).get("row_length") == row_length]
+        lengths = {path: json.loads((path / NAME).read_text()).get("meta", {}).get("row_length") for path in sets}
+        sets = [path for path in sets if lengths[path] == row_length]
+        if not sets:
+            raise RecipeError(
+                f"{folder}: no set has rows of {row_length:,} tokens; there are {', '.join(sorted(map(str, set(lengths.values()))))}"
+            )
     if len(sets) != 1:
         there = ", ".join(str(path) for path in sets_in(folder))
         raise RecipeError(f"{folder}: {len(sets)} sets of shards fit; name one of {there}, or give --row-length")

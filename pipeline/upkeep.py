@@ -129,4 +129,4 @@ def start_recipe(folder: Path, recipe: Path) -> str:
         encoding="utf-8",
     )
     counted = ", ".join(f"{n:,} {suffix}" for suffix, n in endings.most_common())
-    return f"{recipe} is written for {counted} in {folder}.\nTry it: gristmill run {recipe} --limit 1000"
+    return f"{recipe} is written for {counted} in {shown}.\nTry it: gristmill run {recipe} --limit 1000"

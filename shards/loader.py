@@ -118,6 +118,8 @@ class Loader:
 
     def rows_at(self, places: Offsets) -> Offsets:
         """Which rows are read at these places, counted from the beginning of the first epoch."""
+        if getattr(self.order, "endless", False):  # epochs, and what is left out at their ends, are none of its own
+            return self.order.rows_at(np.asarray(places, np.int64), len(self.shards), self.seed, 0)
         epochs, within = np.divmod(np.asarray(places, np.int64), self.epoch_rows)
         rows = np.empty(len(within), np.int64)
         for epoch in np.unique(epochs):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import xxhash
@@ -74,6 +74,7 @@ class Weighted:
     counts: tuple[int, ...]
     sizes: tuple[int, ...]
     orders: tuple[Order, ...]
+    endless: ClassVar[bool] = True  # each set has epochs of its own
 
     @classmethod
     def of(cls, sets: Together, weights: Sequence[float], orders: Sequence[Order]) -> Weighted:

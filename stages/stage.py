@@ -252,6 +252,10 @@ class Rewrite(Map):
 class Sink(Map):
     """Writes what passes through it for other programs, and passes it on unchanged. The engine does the writing."""
 
+    without: Annotated[
+        tuple[str, ...], Field(description="signals that it is not shown; tokens of a text that was changed since are left out in any case")
+    ] = ()
+
     @abstractmethod
     def table(self, batch: pa.RecordBatch) -> pa.RecordBatch: ...
 
@@ -307,6 +311,11 @@ class Global(Stage):
     @property
     def loads(self) -> tuple[str, ...]:
         """Addresses of what it takes from earlier runs (`Flow.load`), which may have changed since it ran last."""
+        return ()
+
+    @property
+    def saves(self) -> tuple[str, ...]:
+        """Addresses of what it leaves for later ones (`Flow.save`)."""
         return ()
 
     @abstractmethod

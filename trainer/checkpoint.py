@@ -108,6 +108,13 @@ def steps(folder: Path) -> list[Path]:
     return sorted(found, key=step_of)
 
 
+def remove_after(folder: Path, step: int) -> None:
+    """The checkpoints of later steps: of updates that are to be made otherwise."""
+    for path in steps(folder):
+        if step_of(path) > step:
+            _remove(path)
+
+
 def step_of(path: Path) -> int:
     return int(path.name[5:])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import socket
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -45,7 +46,8 @@ class Counter(Protocol):
 
 
 class Meter:
-    """What one process's device has used since the meter was made. A GPU counts as a whole; ranks of one machine read the same processors."""
+    """What one process's device has used since the meter was made. A GPU counts as a whole; ranks of one machine read the same processors, which
+    `trainer.telling` counts once."""
 
     def __init__(self, gpu: Counter | None, packages: Counter | None, on_gpu: bool) -> None:
         self._gpu, self._packages, self._on_gpu = gpu, packages, on_gpu
@@ -94,6 +96,11 @@ class Machine:
 def meter_of(device: torch.device) -> Meter:
     on_gpu = device.type == "cuda"
     return Meter(gpu_counter(nvml(), device) if on_gpu else None, Packages.found(), on_gpu)
+
+
+def machine_name() -> str:
+    """The same for all processes whose processors are the same ones, in whatever containers."""
+    return _text(Path("/proc/sys/kernel/random/boot_id")) or socket.gethostname()
 
 
 def said(joules: float | None) -> str:

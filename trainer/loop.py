@@ -56,7 +56,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """`ask` is called by all ranks, with the model and the number of updates made, after every `every` updates and at the end (None: at the end alone)."""
+    """`ask` is called by all ranks, with the model and the number of updates made, after every `every` updates and at the end (None: at the end alone). The
+    model is as it stands then: with `average`, that of FOLDER/model is the mean of several and is to be measured by itself."""
 
     ask: Evaluate
     every: int | None
@@ -330,6 +331,9 @@ class Run:
         self.teller.clock(now)
         self._restore(self.training.checkpoint_due)
         again = self.progress
+        if self.ranks.all.first:  # where a run was told to stop above it, the next session would go on from there, and go back again
+            checkpoint.remove_after(self.checkpoints, again.update)
+        self.ranks.all.wait()
         again.left_out = sorted({*again.left_out, *now.left_out, *around})
         again.returns, again.refused, again.seconds, again.joules = now.returns + 1, now.refused, now.seconds, now.joules
         untold = [*now.went_back[len(again.went_back) :], {**telling.refused(made), "back_to": again.update}]  # their lines are dropped

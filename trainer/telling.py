@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from trainer.energy import Energy, meter_of
+from trainer.energy import Energy, machine_name, meter_of
 from trainer.feed import Read
 from trainer.flops import Flops, flops_of, peak_of
 from trainer.metrics import Memory, Metrics, Work, line_of, memory_of
@@ -30,6 +30,7 @@ from trainer.shapes import Shape
 from trainer.unlocking import Opened
 
 BOARD = "tensorboard"
+Reading = tuple[str, float | None, float | None]  # of a rank: its machine, joules of its device and of all processors there
 
 
 class Made(NamedTuple):
@@ -65,7 +66,7 @@ class Teller:
     def __init__(self, folder: Path, training: Training, shape: Shape, device: torch.device, ranks: Grid) -> None:
         self._folder, self._training, self._shape, self._device, self._ranks = folder, training, shape, device, ranks
         self._metrics: Metrics | None = None
-        self._meter = meter_of(device)
+        self._meter, self._machine = meter_of(device), machine_name()
         kind = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
         peak = peak_of(kind)
         self._peak = None if peak is None else peak * ranks.all.count
@@ -75,6 +76,7 @@ class Teller:
         self._paused = 0.0
         self._lines = 0
         self._steady = (0, 0.0)  # tokens and seconds of all lines but the first, in which code is compiled
+        self._began: tuple[int, float] | None = None  # tokens and seconds of the sessions before
         self._clock_at = self._line_at = time.perf_counter()
         self._energy_at = self._line_energy = self._meter.read()
 
@@ -87,6 +89,7 @@ class Teller:
     def begin(self, now: Progress) -> None:
         """Here, and again where the run went back to: what was written of later updates is dropped."""
         self._close()
+        self._began = self._began or (now.tokens, now.seconds)
         if self._ranks.all.first:
             board = self._folder / BOARD if self._training.tensorboard else None
             self._metrics = Metrics(self._folder / METRICS, now.update, board)
@@ -105,7 +108,9 @@ class Teller:
         energy = self._meter.read()
         of_all = self._ranks.all.gathered(self._of_this_rank(energy - self._line_energy))
         flops = sum((Flops(*said["flops"]) for said in of_all), Flops(0, 0, 0, 0))
-        work = Work(self._tokens, flops, seconds, Energy(_sum(s["device"] for s in of_all), _sum(s["processors"] for s in of_all)))
+        work = Work(
+            self._tokens, flops, seconds, Energy(self._of_devices(s["energy"] for s in of_all), _of_machines(s["energy"] for s in of_all))
+        )
         memory = Memory(max(s["memory"] for s in of_all), max(s["peak"] for s in of_all))
         losses = now.line_losses
         line = line_of(
@@ -128,7 +133,7 @@ class Teller:
     def clock(self, now: Progress) -> None:
         """Adds the time and the joules since it was last asked."""
         at, energy = time.perf_counter(), self._meter.read()
-        used = _sum(self._ranks.all.gathered((energy - self._energy_at).device))
+        used = self._of_devices(self._ranks.all.gathered(self._reading(energy - self._energy_at)))
         known = 0.0 if now.seconds == 0 else now.joules  # of a part of the run alone nothing can be said
         now.joules = None if used is None or known is None else known + used
         now.seconds += at - self._clock_at
@@ -147,15 +152,21 @@ class Teller:
             self._metrics.sync()
 
     def speed(self, now: Progress) -> float:
-        """Tokens a second."""
+        """Tokens a second of this session."""
         tokens, seconds = self._steady
-        if not tokens:
-            tokens, seconds = now.tokens, now.seconds
-        return tokens / seconds if seconds else 0.0
+        if not tokens and self._began:
+            tokens, seconds = max(now.tokens - self._began[0], 0), now.seconds - self._began[1]
+        return tokens / seconds if seconds > 0 else 0.0
 
     def warn(self, text: str) -> None:
         if self._ranks.all.first:
             warnings.warn(text, stacklevel=2)
+
+    def _reading(self, used: Energy) -> Reading:
+        return self._machine, used.device, used.processors
+
+    def _of_devices(self, said: Iterable[Reading]) -> float | None:
+        return _sum(device for _, device, _ in said) if self._device.type == "cuda" else _of_machines(said)
 
     def _of_this_rank(self, energy: Energy) -> dict[str, Any]:
         """Ranks that share layers saw the same tokens: the first of them tells of the work."""
@@ -164,8 +175,7 @@ class Teller:
         memory = memory_of(self._device)
         return {
             "flops": [flops.matmul_forward, flops.matmul_backward, flops.attention_forward, flops.attention_backward],
-            "device": energy.device,
-            "processors": energy.processors,
+            "energy": self._reading(energy),
             "memory": memory.now,
             "peak": memory.peak,
         }
@@ -192,6 +202,11 @@ def refused(made: Made) -> dict[str, Any]:
 
 def opened(bucket: int, more: Opened) -> dict[str, Any]:
     return {"opened": bucket, **more.facts()}
+
+
+def _of_machines(said: Iterable[Reading]) -> float | None:
+    """Ranks of one machine have the same processors."""
+    return _sum({machine: processors for machine, _, processors in said}.values())
 
 
 def _sum(values: Any) -> float | None:

@@ -86,6 +86,8 @@ def training_facts(
     optimizer: dict[str, Any] = {"name": asked.optimizer, "rate": rate, "weight_decay": asked.weight_decay, "clip": asked.clip}
     if asked.optimizer == "adamw":
         optimizer["betas"] = [0.9, 0.95]
+    else:  # embedding, head and norms, which Muon leaves to AdamW, follow the plan too
+        optimizer["adamw"] = {"rate": rate, "weight_decay": asked.weight_decay, "betas": [0.9, 0.95]}
     facts = {
         "updates": updates,
         "rows_per_update": asked.rows_per_update,
@@ -132,12 +134,13 @@ def _job(folder: Path, arm: str, seed: int, *, stages: list[dict[str, Any]], sha
          evaluate: dict[str, Any] | None, found: Checked, keep_model: bool, device: str, threads: int) -> Job:  # fmt: skip
     from trainer import settings
 
-    code = {**code_of_module("trainer.loop"), **code_of_module("trainer.llama")}
+    code = {**code_of_module("trainer.loop"), **code_of_module("trainer.llama"), **code_of_module("pipeline.ablate.feeding")}
+    measures = {**code_of_module("trainer.evaluate"), **code_of_module("trainer.multiple_choice")}
     start = begin if "shape" in begin else {"fingerprint": begin["fingerprint"]}
     learns = settings.Training.from_facts(training).identity()
     reads = [{key: value for key, value in stage.items() if key != "weights"} for stage in stages]
     fingerprint = digest([reads, share, start, learns, training["deterministic"], code])
-    measured = digest([fingerprint, identity(evaluate), found.before, code_of_module("trainer.evaluate")]) if evaluate else fingerprint
+    measured = digest([fingerprint, identity(evaluate), found.before, measures]) if evaluate else fingerprint
     return {
         "folder": str(folder), "arm": arm, "seed": seed, "fingerprint": measured, "training_fingerprint": fingerprint,
         "stages": stages, "share": share, "begin": begin, "training": training, "evaluate": evaluate,

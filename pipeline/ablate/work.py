@@ -103,7 +103,7 @@ def _done(job: Job, folder: Path) -> Result:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
     return {
         "arm": job["arm"], "seed": job["seed"], "fingerprint": job["fingerprint"], "training_fingerprint": job["training_fingerprint"],
-        **trained["outcome"], "seconds_measuring": round(time.perf_counter() - start, 3),
+        **trained["outcome"], "seconds_measuring": round(time.perf_counter() - start + trained["outcome"].get("seconds_on_the_way", 0.0), 3),
         "measured_in": job["training"]["precision"] if items is not None else None, "device": name, "versions": _versions(),
     }  # fmt: skip
 
@@ -120,7 +120,8 @@ def _trained(job: Job, folder: Path, device: Any) -> Result:
     sets, order = rows_and_order(job["stages"], job["share"], job["seed"])
     loader = Loader(sets, training.rows_per_update, order, job["seed"])
     model = _beginning(job["begin"], device)
-    evaluate, every = _on_the_way(job, training.updates, device)
+    spent: list[float] = []
+    evaluate, every = _on_the_way(job, training.updates, device, spent)
     outcome = train(
         model,
         loader,
@@ -135,7 +136,8 @@ def _trained(job: Job, folder: Path, device: Any) -> Result:
     if device.type == "cuda":
         del model
         torch.cuda.empty_cache()
-    facts = asdict(outcome)
+    facts = asdict(outcome) | {"seconds_on_the_way": round(sum(spent), 3)}
+    facts["seconds"] = max(0.0, outcome.seconds - sum(spent))  # of this session's measurements; those before a kill count as training
     if not outcome.counted:
         raise GristmillError(f"{folder}: no token that was read has a next one in its document, so that nothing was learned")
     if not math.isfinite(facts["loss"]):
@@ -158,8 +160,10 @@ def _beginning(begin: Mapping[str, Any], device: Any) -> Any:
     return initialise(model, begin["seed"])
 
 
-def _on_the_way(job: Job, updates: int, device: Any) -> tuple[Callable[[Any, int], dict[str, float]] | None, int | None]:
-    """The target, on some of its documents, from time to time: the curves of the report."""
+def _on_the_way(
+    job: Job, updates: int, device: Any, spent: list[float]
+) -> tuple[Callable[[Any, int], dict[str, float]] | None, int | None]:
+    """The target, on some of its documents, `points` times, the last one at the end: the curves of the report. What it takes is added to `spent`."""
     asked = job["evaluate"]
     if not asked or not asked["points"] or asked["target"] not in asked["texts"]:
         return None, None
@@ -168,9 +172,12 @@ def _on_the_way(job: Job, updates: int, device: Any) -> tuple[Callable[[Any, int
     held_out = _held_out(documents_of(asked["target"], {**texts, "most": most}), job)
 
     def evaluate(model: Any, update: int) -> dict[str, float]:
-        return {"target_bits_per_byte": held_out.measured(model, device).bits_per_byte()}
+        start = time.perf_counter()
+        found = held_out.measured(model, device).bits_per_byte()
+        spent.append(time.perf_counter() - start)
+        return {"target_bits_per_byte": found}
 
-    return evaluate, max(1, updates // asked["points"])
+    return evaluate, -(-updates // asked["points"])
 
 
 def _measured(job: Job, folder: Path, device: Any) -> pa.Table:

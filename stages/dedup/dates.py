@@ -13,11 +13,17 @@ WARC = "%Y-%m-%dT%H:%M:%SZ"  # what most are
 BEGINS = datetime(1970, 1, 1, tzinfo=UTC)
 PARTIAL = re.compile(r"(\d{4})(?:-(\d{1,2}))?")
 CAPTURE = re.compile(r"\d{14}")  # as ARC files and the Wayback Machine have them
+SINCE = re.compile(r"\d{10}(?:\d{3}|\d{6})?", re.ASCII)  # seconds, milliseconds or microseconds since 1970: from September 2001 on
+DIGITS = re.compile(r"\d+", re.ASCII)
 
 
 def moments(dates: pa.ChunkedArray | pa.Array) -> pa.Array | pa.ChunkedArray:
-    """Microseconds since 1970, UTC where no zone is named; null where there is no date that can be read: ISO 8601, mails', a year or a month, 14 digits."""
-    usual = pc.strptime(dates, WARC, "us", error_is_null=True).cast(pa.int64())
+    """Microseconds since 1970, UTC where no zone is named; null where there is no date that can be read: ISO 8601, mails', a year or a month, 14 digits,
+    seconds (or thousandths, or millionths) since 1970."""
+    found = pc.strptime(dates, WARC, "us", error_is_null=True)
+    late = pc.is_in(pc.utf8_slice_codeunits(dates, 8, 10), value_set=pa.array(["29", "30", "31"], dates.type))
+    moved = pc.and_(late, pc.less(pc.day(found), 4))  # 31 February became 2 March
+    usual = pc.if_else(pc.fill_null(moved, False), None, found.cast(pa.int64()))
     left = pc.and_(pc.is_null(usual), pc.greater(pc.fill_null(pc.utf8_length(dates), 0), 0))
     if not pc.any(left).as_py():
         return usual
@@ -41,6 +47,10 @@ def _read(text: str) -> datetime:
         return datetime(int(partial[1]), int(partial[2] or 1), 1)
     if CAPTURE.fullmatch(text):
         return datetime.strptime(text, "%Y%m%d%H%M%S")
+    if SINCE.fullmatch(text):
+        return BEGINS + timedelta(microseconds=int(text.ljust(16, "0")))
+    if DIGITS.fullmatch(text) and len(text) != len("20240131"):  # Python would take any digit for what parts a day from its time
+        raise ValueError(text)
     try:
         return datetime.fromisoformat(text)
     except ValueError:

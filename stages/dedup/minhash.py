@@ -104,6 +104,10 @@ class MinHashDedup(NearDuplicates):
     def loads(self) -> tuple[str, ...]:
         return tuple(f"{address}/{part}" for address in self.against for part in ("bands", "sketches"))
 
+    @property
+    def saves(self) -> tuple[str, ...]:
+        return () if self.save_index is None else tuple(f"{self.save_index}/{part}" for part in ("bands", "sketches"))
+
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         bands, rows = self.shape
         flow.tell("bands", {"bands": bands, "rows": rows, "threshold": self.threshold, "chances": self.chances})

@@ -189,7 +189,7 @@ class NearDuplicates(WithPolicy):
         uid, cluster = members["uid"].to_numpy(), members["cluster"].to_numpy()
         begins = begins_run(cluster)
         sizes = np.diff(np.append(np.flatnonzero(begins), len(cluster)))
-        goes = keeper >= 0
+        goes = (keeper >= 0) & (members["new"].to_numpy() == 1)  # what an index has stays, here too
         like = pc.binary_join_element_wise(similarity_to(keeper, lists), hexadecimal(uid[keeper]), " like ")
         nothing = pa.scalar(None, pa.string())
         copies = np.bincount(keeper[goes], minlength=len(keeper)) + 1
@@ -220,7 +220,7 @@ class NearDuplicates(WithPolicy):
         members, lists = self.clusters(edges)
         keeper = keepers(*lists, self.at_least)
         uid, home = members["uid"].to_numpy(), members["home"].to_numpy()
-        goes = np.flatnonzero((keeper >= 0) & (home != SAVED) & (home[keeper] != SAVED))
+        goes = np.flatnonzero((keeper >= 0) & (members["new"].to_numpy() == 1) & (home[keeper] != SAVED))
         similarity = similarity_to(keeper, lists).take(pa.array(goes))
         stays = keeper[goes]
         rows = {"home": pa.array(home[goes]), "uid": pa.array(uid[goes]), "like": pa.array(uid[stays]), "like_home": pa.array(home[stays])}
@@ -249,10 +249,12 @@ class NearDuplicates(WithPolicy):
             names = {name: name.removeprefix(f"{side}_") for name in edges.column_names if name.startswith(f"{side}_")}
             sides.append(edges.select([side, "cluster", *names]).rename_columns(["uid", "cluster", *names.values()]))
         members = pa.concat_tables([sides[0], sides[1].select(sides[0].column_names)])
-        uid = members["uid"].to_numpy()
-        order = np.lexsort((members["home"].to_numpy() != SAVED, uid))  # a document that an index has as well is the one in the index
-        members = members.take(pa.array(order[begins_run(uid[order])]))
-        members = members.append_column("new", pc.not_equal(members["home"], pa.scalar(SAVED, pa.uint64())).cast(pa.uint8()))
+        uid, home = members["uid"].to_numpy(), members["home"].to_numpy()
+        order = np.lexsort((home != SAVED, uid))  # a document that an index has as well is the one in the index
+        firsts = np.flatnonzero(begins_run(uid[order]))
+        lasts = order[np.append(firsts[1:], len(uid)) - 1]
+        members = members.take(pa.array(order[firsts])).append_column("new", pa.array((home[order[firsts]] != SAVED).astype(np.uint8)))
+        members = members.set_column(members.column_names.index("home"), "home", pa.array(home[lasts]))  # and lies here all the same
         members = members.take(pc.sort_indices(members, sort_keys=[("cluster", "ascending"), ("new", "ascending"), *self.order()]))
         uid = members["uid"].to_numpy()
         by_uid = np.argsort(uid)

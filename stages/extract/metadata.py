@@ -25,6 +25,7 @@ LONGEST = 1000  # characters of a value that is kept
 # One attribute. The look-behind lets it begin only where a word begins: else a long word would be tried from each of its letters.
 ATTRIBUTE = re.compile(rb"(?<![\w:.-])([A-Za-z_:][\w:.-]*+)\s*+=\s*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\s\"'<>=`]++))")
 TYPE = re.compile(rb"\"@type\"\s*+:\s*+(?:\[\s*+)?\"([A-Za-z:/.]{1,60}+)\"")
+LONG_REFERENCE = re.compile(r"&#(?:[0-9]{9,}|[xX][0-9a-fA-F]{9,});?")
 TAG = re.compile(r"<[^<>]{1,300}>")
 DATE = re.compile(r"[12]\d{3}-\d\d?-\d\d?|[12]\d{3}/\d\d?/\d\d?|\d\d?[./]\d\d?[./][12]\d{3}|[12]\d{3}")
 
@@ -329,11 +330,16 @@ def long_text(value: Any) -> str | None:
     """A text of any length, its tags left out as they stand in JSON-LD."""
     if not isinstance(value, str):
         return None
-    return " ".join(TAG.sub(" ", html.unescape(value)).split()).encode("utf-8", "replace").decode() or None
+    return " ".join(TAG.sub(" ", unescaped(value)).split()).encode("utf-8", "replace").decode() or None
 
 
 def text_in(value: Any) -> str | None:
-    return tidy(html.unescape(value)) if isinstance(value, str) else None
+    return tidy(unescaped(value)) if isinstance(value, str) else None
+
+
+def unescaped(value: str) -> str:
+    """Without character references. Python's own function fails where one has thousands of digits."""
+    return html.unescape(LONG_REFERENCE.sub("\ufffd", value))
 
 
 def attributes(tag: bytes) -> dict[str, bytes]:
@@ -345,7 +351,7 @@ def attributes(tag: bytes) -> dict[str, bytes]:
 
 
 def decoded(value: bytes) -> str | None:
-    return tidy(html.unescape(value.decode("utf-8", "replace"))) if value else None
+    return tidy(unescaped(value.decode("utf-8", "replace"))) if value else None
 
 
 def tidy(value: str) -> str | None:

@@ -79,6 +79,8 @@ class KeepWhere(Rule):
     def _has_an_end(self) -> Self:
         if self.at_least is None and self.at_most is None:
             raise ValueError("give at_least, at_most or both")
+        if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
+            raise ValueError(f"nothing lies between at_least {self.at_least:g} and at_most {self.at_most:g}")
         return self
 
     @property

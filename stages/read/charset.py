@@ -13,9 +13,10 @@ from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
 BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 COMMENT = re.compile(rb"<!--(?:-?>|.*?(?:-->|\Z))", re.DOTALL)
 META_BYTES = 4096  # the standard says 1,024; pages with long heads put it later, and browsers still find it
-META = re.compile(rb"<meta\b[^>]{0,400}?charset\s*=\s*[\"']?\s*([a-z0-9_:.-]{2,40})", re.IGNORECASE)
-XML = re.compile(rb"<\?xml\b[^>]{0,200}?\bencoding\s*=\s*[\"']\s*([a-z0-9_:.-]{2,40})", re.IGNORECASE)
-HTTP = re.compile(r"charset\s*=\s*[\"']?\s*([a-z0-9_:.-]{2,40})", re.IGNORECASE)
+# Spaces are never given back (`*+`): a run of them would be cut in two in every way, which is quadratic.
+META = re.compile(rb"<meta\b[^>]{0,400}?charset\s*+=\s*+[\"']?\s*+([a-z0-9_:.-]{2,40})", re.IGNORECASE)
+XML = re.compile(rb"<\?xml\b[^>]{0,200}?\bencoding\s*+=\s*+[\"']\s*+([a-z0-9_:.-]{2,40})", re.IGNORECASE)
+HTTP = re.compile(r"charset\s*+=\s*+[\"']?\s*+([a-z0-9_:.-]{2,40})", re.IGNORECASE)
 
 # Where Python's codec of that name knows fewer characters than the one that browsers use.
 WIDER = {

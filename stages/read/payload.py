@@ -19,6 +19,7 @@ HEADER_END = re.compile(rb"\n\r?\n")
 CHUNK_LINE = re.compile(rb"[ \t]*([0-9a-fA-F]{1,15})[ \t]*(?:;[^\r\n]{0,1000})?\r?\n")
 BINARY = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
 TYPE = re.compile(r"[\s\"']*([\w.+*-]{1,100}/[\w.+*-]{1,100})", re.ASCII)
+MOST_ENCODINGS = 4  # that servers put on a payload: two now and then, by mistake
 HTML_TYPES = ("text/html", "application/xhtml+xml")
 # Types under which servers send pages too: then the first bytes decide.
 VAGUE_TYPES = ("", "application/octet-stream", "application/xml", "text/xml", "unknown/unknown", "*/*", "html", "text")
@@ -84,10 +85,14 @@ def decoded_payload(response: Response, limit: int) -> bytes:
     fields = response.fields
     if b"chunked" in fields.get(b"transfer-encoding", b"").lower():
         payload = unchunked(payload)
-    for encoding in reversed(fields.get(b"content-encoding", b"").lower().split(b",")):
-        packed, payload = payload, unencoded(payload, encoding.strip(), limit)
-        if payload is packed and encoding.strip() not in (b"", b"identity") and no_text(payload):
-            raise Undecodable(encoding.strip().decode("latin-1"))
+    said = [encoding.strip() for encoding in fields.get(b"content-encoding", b"").lower().split(b",")]
+    encodings = [encoding for encoding in said if encoding not in (b"", b"identity")]
+    if len(encodings) > MOST_ENCODINGS:  # each is tried on all of it
+        raise Undecodable(f"of {len(encodings):,} layers")
+    for encoding in reversed(encodings):
+        packed, payload = payload, unencoded(payload, encoding, limit)
+        if payload is packed and no_text(payload):
+            raise Undecodable(encoding.decode("latin-1"))
         if len(payload) > limit:
             raise TooLarge
     return payload

@@ -65,9 +65,9 @@ def add_row(row: Mapping[str, Any], place: str | int, reader: RowReader, paths: 
     url = string_of(taken(rest, paths["url"]))
     if isinstance(text, bytes):
         text = decode_text(text)
-    if not isinstance(text, str):
+    if not isinstance(text, str) or not text or text.isspace():
         collector.skip("no_text", mended(url))
-        return False
+        return isinstance(text, str)
     if len(text) > reader.max_record_bytes:
         collector.skip("too_large", mended(url), f"{len(text)} characters")
         return True

@@ -74,7 +74,8 @@ class KeepLanguages(Rule):
         found = pc.fill_null(signals.column("language").cast(pa.string()), "unknown")
         which = pc.fill_null(pc.index_in(found, value_set=pa.array(self.languages, pa.string())), -1).to_numpy(zero_copy_only=False)
         unknown = pc.equal(found, "unknown").to_numpy(zero_copy_only=False)
-        low = signals.language_score < np.array([*self.lowest(), 0.0], np.float32)[which]
+        score = np.nan_to_num(signals.language_score, nan=0.0)  # an input may name a language and no score
+        low = score < np.array([*self.lowest(), 0.0], np.float32)[which]
         return (
             Verdict.keep(len(signals))
             .drop(unknown, "unknown_language")

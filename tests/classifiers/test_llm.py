@@ -11,11 +11,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import save_file
 
-from classifiers.llm import Answer, LanguageModelError, Request, model_fingerprint, model_identity, request_key
+from classifiers.llm import PEEK, Answer, LanguageModelError, Request, model_fingerprint, model_identity, request_key
 from classifiers.llm_account import Account, Prices
 from classifiers.llm_answers import AnswerFolder
 from classifiers.llm_cache import AnswerCache, answered
@@ -68,6 +70,21 @@ def test_a_model_is_known_by_its_files(tmp_path):
     (tmp_path / "config.json").write_text("{ }")
     assert model_fingerprint(tmp_path) != first
     assert model_identity("org/name", None) == {"model": "org/name", "revision": "main"}
+
+
+def test_a_model_of_which_one_tensor_was_changed_is_another(tmp_path):
+    file = tmp_path / "model.safetensors"
+    tensors = {f"layer.{i}.weight": np.full((64, 257 + i), i, np.float32) for i in range(60)}
+    save_file(tensors, file)
+    assert file.stat().st_size > 32 * PEEK
+    seen = {model_fingerprint(tmp_path)}
+    for name in tensors:
+        save_file({**tensors, name: tensors[name] + 0.5}, file)
+        seen.add(model_fingerprint(tmp_path))
+    assert len(seen) == 61
+    file.write_bytes(b"\xff" * (33 * PEEK))  # no such file: looked at in pieces
+    seen.add(model_fingerprint(tmp_path))
+    assert len(seen) == 62
 
 
 def test_labels_of_one_token_each_are_one_question():

@@ -19,7 +19,7 @@ from classifiers.llm import ABSENT, LanguageModelError, Request, request_key
 from classifiers.llm_account import Account
 from classifiers.llm_cache import AnswerCache, answered
 from classifiers.llm_http import Endpoint, HttpModel, retry_after
-from classifiers.llm_http_forms import NoAnswer, by_text
+from classifiers.llm_http_forms import NoAnswer, by_text, form_of
 from classifiers.llm_http_wire import Address
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -278,9 +278,18 @@ def test_tokens_count_for_the_label_they_begin():
     found = by_text({" Great": -1.0, "Great": -1.5, "Use": -2.0, "G": -3.0, "the": -0.5, "": -0.2, "Goodness": -0.7}, LABELS)
     assert found[0] == pytest.approx(-0.5259, abs=1e-4) and found[4] == pytest.approx(-2.0)
     assert [found[1], found[2], found[3]] == [ABSENT] * 3
-    for likely in ({"the": -0.1}, {"G": -0.1, "Poor": -3.0}, {}):
+    for likely in ({"the": -0.1}, {"G": -0.1}, {}):
         with pytest.raises(NoAnswer, match="none of the labels"):
             by_text(likely, LABELS)
+    with pytest.raises(NoAnswer, match="labels begin alike"):
+        by_text({"G": -2.0, "Poor": -1.0}, LABELS)  # `Great` and `Good` would get nothing of it
+
+
+@pytest.mark.parametrize("form", ["chat", "completions"])
+def test_labels_of_which_one_begins_another_are_refused_as_text(form):
+    ten = tuple(str(mark) for mark in range(11))
+    with pytest.raises(LanguageModelError, match="label '1' is the beginning of label '10'"):
+        form_of(form, "m", 0, {}, None).bodies(Request("shared", "own", labels=ten))
 
 
 @pytest.mark.parametrize("reply", [

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from classifiers.artifact import DESCRIPTION, _seal, _written
-from classifiers.card import JudgeCard
+from classifiers.card import Head, JudgeCard
 from classifiers.encoder import Encoder, EncoderShape, Packed, Projection
 from classifiers.fast_attention import PackedAttention
 from classifiers.fast_linear import HalfProjection, InferencePrecision, fuse, prepared
@@ -105,6 +105,39 @@ def test_targets_are_checked() -> None:
     ):
         with pytest.raises(JudgeError, match=head.name):
             targets_of(pa.chunked_array([column]), head)
+
+
+def test_whole_numbers_that_name_labels_are_these_labels() -> None:
+    """As they are to fastText's and linear judges."""
+    backwards = replace(makings.QUALITY, labels=("1", "0"))
+    assert targets_of(pa.chunked_array([[1, 0, None]]), backwards)[:2].tolist() == [0, 1]
+    grades = Head("grade", "classes", tuple("12345"), "", 0, 4)
+    assert targets_of(pa.chunked_array([[1, 5]]), grades).tolist() == [0, 4]
+    assert targets_of(pa.chunked_array([[0, 2]]), makings.TOPIC).tolist() == [0, 2]  # names of none: places
+
+
+def test_each_label_has_texts_to_train_on() -> None:
+    hosts = [f"good{i}" for i in range(40) for _ in range(3)] + [f"bad{i}" for i in range(2) for _ in range(30)]
+    table = pa.table({"text": ["lens light"] * 120 + ["buy cart"] * 60, "quality": ["good"] * 120 + ["bad"] * 60, "host": hosts})
+    recipe = replace(QUICK, epochs=0.1)
+    heads, shape = (makings.QUALITY,), makings.small_shape()
+    for seed in range(8):
+        judge = train_neural(table, heads, makings.tokenizer(), shape, replace(recipe, seed=seed), group="host")
+        assert judge.card.training["texts"] < 180 and 0 < judge.card.metrics["quality"]["good"] < judge.card.metrics["quality"]["texts"]
+    alone = table.set_column(2, "host", pa.array([*hosts[:120], *["bad0"] * 60]))
+    with pytest.raises(JudgeError, match="all texts labelled 'bad' are held out, as they are of one group"):
+        for seed in range(40):
+            train_neural(alone, heads, makings.tokenizer(), shape, replace(recipe, seed=seed), group="host")
+
+
+def test_a_regressions_error_is_weighted() -> None:
+    table = makings.labelled_table(60).append_column("weight", pa.array([1.0, 9.0] * 30))
+    recipe = replace(QUICK, epochs=0.1)
+    heads, shape = (makings.VALUE,), makings.small_shape()
+    even = train_neural(table, heads, makings.tokenizer(), shape, recipe, group="host").card.metrics
+    weighted = train_neural(table, heads, makings.tokenizer(), shape, recipe, group="host", weight="weight").card.metrics
+    assert even["educational_value"]["texts"] == weighted["educational_value"]["texts"] > 5
+    assert even["educational_value"]["mean_squared_error"] != weighted["educational_value"]["mean_squared_error"]
 
 
 def test_a_score_is_the_same_alone_among_others_and_in_any_batches(random_judge: NeuralJudge) -> None:

@@ -187,3 +187,11 @@ def test_the_example_is_what_the_documentation_says(tmp_path: Path) -> None:
 )
 def test_numbers_that_lead_nowhere_are_refused(tmp_path: Path, change: tuple[str, str], message: str) -> None:
     assert message in said(tmp_path, change)
+
+
+def test_under_muon_all_that_is_no_matrix_follows_the_plan_too() -> None:
+    facts = training_facts(
+        Training(optimizer="muon", weight_decay=0.02), 3e-5, 64_000, 10, 1, "cpu", Protocol(name="llama3").schedule(None, 100)
+    )
+    made = TrainerSettings.from_facts(facts).optimizer
+    assert (made.rate, made.weight_decay, made.adamw.rate, made.adamw.weight_decay) == (3e-5, 0.02, 3e-5, 0.02)

@@ -9,9 +9,14 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from runs import go, save, written
+from runs import Counting, go, save, written
 
 from pipeline import recipe as recipes
+from pipeline.cluster import Where
+from pipeline.errors import RecipeError
+from pipeline.flow_rows import check_saved
+from pipeline.portion import Portion
+from pipeline.run import run
 from pipeline.whatif import foresee
 
 RECIPE = "name: r\nparts: {{{parts}}}\nsources:\n  a: {{jsonl: {{path: {path}}}}}\nstages:\n  - minhash_dedup: {{{settings}}}\n  - write\n"
@@ -72,6 +77,28 @@ def test_a_later_run_against_the_saved_index(tmp_path: Path, usual: tuple[Path, 
     save(index, json.dumps({**json.loads(index.read_text()), "files": []}))
     whys = {seen.name: seen.why for seen in foresee(recipes.load(recipe), str(tmp_path / "out"))}
     assert whys["minhash_dedup"] == "its documents changed, or what earlier runs saved for it"
+
+
+def test_saved_indexes_are_never_lost_by_accident(tmp_path: Path) -> None:
+    """By a run on a part, by another recipe, or by one that saves where it looks; and what is not there is said before any work."""
+    make(tmp_path / "in")
+    saves = save(tmp_path / "r.yaml", RECIPE.format(parts="files: 1", path="in", settings="save_index: index"))
+    go(saves, tmp_path / "out")
+    index = tmp_path / "index" / "bands" / "index.json"
+    whole = index.read_bytes()
+    assert json.loads(whole)["of"] == "r/minhash_dedup"
+    run(recipes.load(saves), str(tmp_path / "out-sample"), Where(1), Counting(), Portion(documents=10))
+    assert index.read_bytes() == whole and list((tmp_path / "out-sample" / "index" / "minhash_dedup").glob("*/index.json"))
+    other = save(tmp_path / "s.yaml", saves.read_text().replace("name: r", "name: s"))
+    with pytest.raises(RecipeError, match=r"s.yaml:6: minhash_dedup: .*index/bands is of r/minhash_dedup"):
+        go(other, tmp_path / "other")
+    both = save(tmp_path / "t.yaml", RECIPE.format(parts="files: 1", path="in", settings="save_index: ./index, against: [index]"))
+    with pytest.raises(RecipeError, match="would be replaced, and is what is compared with"):
+        go(both, tmp_path / "both")
+    none = save(tmp_path / "u.yaml", RECIPE.format(parts="files: 1", path="in", settings="against: [indexes]"))
+    with pytest.raises(RecipeError, match=r"u.yaml:6: minhash_dedup: .*indexes/bands holds no saved index"):
+        check_saved(recipes.load(none), whole=True)
+    assert index.read_bytes() == whole and not (tmp_path / "both" / "run.json").exists()
 
 
 def test_the_report_shows_clusters_and_marked_pairs(usual: tuple[Path, list[tuple[int, str]]]) -> None:

@@ -159,3 +159,15 @@ def test_a_home_in_a_recipe_is_that_of_its_user(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
     asked = recipes.load(save(tmp_path / "recipe.yaml", SOURCES.replace(", join: late", "") + "out: ~/runs/a\n"))
     assert out_of(asked, None) == str(tmp_path / "me/runs/a")
+
+
+def test_a_source_that_is_not_there_is_not_preferred(tmp_path):
+    recipe = save(
+        tmp_path / "r.yaml",
+        "name: r\nsources:\n  news: {jsonl: {path: in}}\nstages:\n  - exact_dedup: {sources: [nws]}\n  - keep_where: {signal: words, at_least: 9, at_most: 5}\n",
+    )
+    with pytest.raises(RecipeError, match="nothing lies between at_least 9 and at_most 5"):
+        recipes.load(recipe)
+    save(recipe, recipe.read_text().replace("at_most: 5", "at_most: 50"))
+    with pytest.raises(RecipeError, match=r"r.yaml:5: .*nws is no source; did you mean news"):
+        recipes.load(recipe)

@@ -82,3 +82,19 @@ def test_types_are_those_that_hold_all_values(tmp_path: Path) -> None:
     )
     parts[0]["kept"] = parts[1]["kept"] = 0
     assert columns_of_all(store, parts).names == ["both", "odd"]
+
+
+def test_tokens_of_a_text_that_was_masked_since_are_not_written(tmp_path: Path) -> None:
+    """They hold what was masked. Encoded again they are those of the text beside them; what was measured on the way stays."""
+    lines(tmp_path / "in" / "a.jsonl", [f"write to user{n}@mills.com about {n} mills and much more" for n in range(20)])
+    stages = "  - tokenize: {vocab_size: 300}\n  - write: {name: before}\n  - text_signals\n  - personal_data\n  - write\n  - tokenize: {name: again, vocab_size: 300}\n  - write: {name: after, without: [words]}\n"
+    recipe = save(tmp_path / "r.yaml", f"name: r\nsources:\n  a: {{jsonl: {{path: in}}}}\nstages:\n{stages}")
+    go(recipe, tmp_path / "out")
+    before, masked, after = (
+        pa.concat_tables(map(pq.read_table, sorted((tmp_path / "out" / name).glob("*.parquet")))) for name in ("before", "write", "after")
+    )
+    assert before.num_rows == masked.num_rows == after.num_rows == 20
+    assert {"token_ids", "tokens"} <= {*before.column_names} and before["token_count"].null_count == 0
+    assert not {"token_ids", "tokens", "bytes_per_token"} & {*masked.column_names} and masked["token_count"].null_count == 20
+    assert {"words", "personal_emails"} <= {*masked.column_names} and "<email>" in masked["text"][0].as_py()
+    assert "token_ids" in after.column_names and after["token_count"].null_count == 0 and "words" not in after.column_names

@@ -84,3 +84,12 @@ def test_the_first_thousand_rows_are_those_they_always_were():
     order = Weighted((700, 300), (500, 80), (AsWritten(), Shuffled()))
     rows = order.rows_at(np.arange(PERIOD), 580, 17, 3)
     assert hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest() == "24371eb6261c639fd9f11d805f0757c950cd7e381208f1d7896b91b762eeea61"
+
+
+def test_rows_left_out_of_epochs_are_left_out_of_no_sets_order(sets):
+    order = Weighted.of(sets, [1, 1], [AsWritten(), AsWritten()])
+    batch = len(sets) // 2 + 1
+    assert len(sets) % batch
+    places = np.arange(3 * PERIOD)
+    whole, cut = (Loader(sets, batch, order, seed=4, whole_epochs_only=only).rows_at(places) for only in (False, True))
+    assert whole.tolist() == cut.tolist()

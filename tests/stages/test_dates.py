@@ -17,6 +17,7 @@ from stages.dedup.dates import BEGINS, moment, moments
     [
         ("2024-01-01T01:00:00+02:00", "2023-12-31T23:00:00Z"), ("Tue, 15 Nov 1994 08:12:31 GMT", "1994-11-15T08:12:31Z"), ("20130518054854", "2013-05-18T05:48:54Z"),
         ("2024", "2024-01-01"), ("2024-03", "2024-03-01T00:00:00Z"), (" 2024-03-05 ", "2024-03-05T00:00:00"), ("2024-03-05 10:00:00.5", "2024-03-05T10:00:00.500000Z"),
+        ("1610101500", "2021-01-08T10:25:00Z"), ("1610101500123", "2021-01-08T10:25:00.123Z"), ("1610101500123456", "2021-01-08T10:25:00.123456Z"), ("20240131", "2024-01-31"),
     ],
 )  # fmt: skip
 def test_forms_of_one_moment(text: str, same: str) -> None:
@@ -24,9 +25,23 @@ def test_forms_of_one_moment(text: str, same: str) -> None:
 
 
 def test_before_1970_and_what_is_no_date() -> None:
-    texts = ["1969-12-31T23:59:59Z", "1970-01-01T00:00:00Z", "", None, "soon", "2024-13-45", "9" * 400, "0000", "1905-02-03"]
+    texts = [
+        "1969-12-31T23:59:59Z",
+        "1970-01-01T00:00:00Z",
+        "",
+        None,
+        "soon",
+        "2024-13-45",
+        "9" * 400,
+        "0000",
+        "1905-02-03",
+        "2024-02-31T00:00:00Z",
+        "2024-02-29T00:00:00Z",
+        "161010150012",
+    ]
     found = moments(pa.chunked_array([texts[:4], texts[4:]], pa.string())).to_pylist()
     assert found[:2] == [-1_000_000, 0] and found[2:8] == [None] * 6 and found[8] < found[0]
+    assert found[9] is None and found[10] == 1_709_164_800_000_000 and found[11] is None
     assert moments(pa.chunked_array([texts[:2]], pa.string())).to_pylist() == found[:2]
     assert moments(pa.chunked_array([[]], pa.string())).to_pylist() == []
 

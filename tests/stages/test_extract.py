@@ -179,3 +179,14 @@ def test_what_repair_needs_comes_through_extraction():
     page = "<p>" + "When youâ\x80\x99re opening a mill, the stone of voilÃ\xa0 matters. " * 9
     text = pa.record_batch({"text": pa.array([extract(page).text])})
     assert Repair().rewrite(text).batch["text"].to_pylist() == [("When you’re opening a mill, the stone of voilà matters. " * 9).strip()]
+
+
+def test_references_of_thousands_of_digits_spare_the_page():
+    long = "1" * 5000
+    page = (
+        f'<html><head><title>a&#{long};b</title><meta name="description" content="c&#x{long};d">'
+        f'<script type="application/ld+json">{{"@type": "Article", "headline": "e&#{long}"}}</script></head>'
+        f"<body><article><p>{'A page of many words. ' * 30}</p></article></body></html>"
+    )
+    (row,) = Extract()(pa.Table.from_batches([batch_of(page.encode())])).to_pylist()
+    assert "A page of many words." in row["text"] and json.loads(row["meta"])["title"] == "e\ufffd"

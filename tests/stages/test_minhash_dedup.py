@@ -274,3 +274,13 @@ def test_an_index_made_otherwise_is_refused() -> None:
             MinHashDedup(against=[address], save_index="index")
     with pytest.raises(ValidationError, match="nothing to compare with"):
         MinHashDedup(within=False)
+
+
+def test_survivors_that_an_index_has_as_well_are_told_for_how_many_they_stand() -> None:
+    old = " ".join(prose(random.Random(9), 200))
+    docs = table([old, old + " and some more", old + " and some other words"], uid=[10, 20, 30])
+    flow = Scattered(1)
+    MinHashDedup(save_index="index").run(flow.parts(docs.slice(0, 1)), flow)
+    MinHashDedup(against=["index"]).run(flow.parts(docs), flow)
+    told = {row["uid"]: (row["minhash_copies"], row["minhash_cluster_size"]) for row in flow.named.to_pylist()}
+    assert set(flow.gone) == {20, 30} and told == {10: (3, 3), 20: (0, 3), 30: (0, 3)}

@@ -204,3 +204,11 @@ def test_a_normalizer_that_leaves_nothing_leaves_nothing_to_count() -> None:
     tokenizer.normalizer = normalizers.Strip()
     found = bits_per_byte(bigram_model(CHANCES), ["   ", "a"], ["x", "x"], tokenizer, 8, "cpu", before=2)
     assert found.bits.tolist() == pytest.approx([0, 1], abs=1e-6) and found.bytes.tolist() == [0, 1]
+
+
+def test_rows_longer_than_the_context_are_refused() -> None:
+    model = random_model()
+    longest = model.shape.context
+    text = "a b " * longest
+    with pytest.raises(ValueError, match=f"the model's context is {longest:,}"):
+        bits_per_byte(model, [text], ["x"], words("a", "b", "c"), longest + 1, "cpu")

@@ -587,6 +587,21 @@ def test_going_back_passes_over_a_checkpoint_that_was_made_for_a_stop(
     assert_same(tmp_path / "run", tmp_path / "straight")
 
 
+def test_a_checkpoint_above_the_place_that_was_gone_back_to_is_no_beginning(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each session that is told to stop before the next due one would go back again, and none would get on."""
+    bad_rows(monkeypatch, {80: 60.0})
+    training = replace(GUARDED, guard=Guard("back", least=3, window=8), checkpoint_every=12)
+    for after in (10, 9):  # the second one goes on at 10, is thrown back to 0, and is stopped below
+        with monkeypatch.context() as patch, pytest.raises(Stopped):
+            tell_after(patch, after)
+            run(shards, tmp_path / "run", training)
+    assert [path.name for path in checkpoint.steps(tmp_path / "run" / "checkpoints")] == ["step-00000000", "step-00000009"]
+    outcome = run(shards, tmp_path / "run", training)
+    assert outcome.updates == GUARDED.updates
+
+
 def test_bad_from_the_first_batch_and_back(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bad_rows(monkeypatch, {0: math.nan, 16: math.nan})
     outcome = run(shards, tmp_path / "run", replace(GUARDED, guard=Guard("back")))

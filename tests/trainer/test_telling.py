@@ -9,7 +9,7 @@ import pytest
 import torch
 from tiny_runs import SHAPE, TRAINING
 
-from trainer import telling
+from trainer import energy, telling
 from trainer.energy import Energy
 from trainer.parallel import ALONE, grid_of
 from trainer.progress import Progress
@@ -23,7 +23,8 @@ class Counted:
         self._joules = list(joules)
 
     def read(self) -> Energy:
-        return Energy(self._joules.pop(0), None)
+        joules = self._joules.pop(0)
+        return Energy(joules, joules)
 
 
 @pytest.mark.parametrize(
@@ -45,3 +46,18 @@ def test_joules_are_those_of_the_whole_run_or_none(
         teller.clock(now)
         teller.clock(now)
     assert now.joules == known and now.seconds > 0
+
+
+def test_processors_that_ranks_share_count_once() -> None:
+    assert telling._of_machines([("a", 1.0, 5.0), ("a", 1.0, 5.25), ("b", 1.0, 3.0)]) == 8.25
+    assert telling._of_machines([("a", 1.0, 5.0), ("b", 1.0, None)]) is None
+    assert energy.machine_name() == energy.machine_name() != ""
+
+
+def test_speed_is_that_of_this_session(tmp_path: Path) -> None:
+    now = Progress(tokens=1_000_000, seconds=1.0)
+    teller = Teller(tmp_path, TRAINING, SHAPE, torch.device("cpu"), grid_of(ALONE, 1))
+    with teller:
+        teller.begin(now)
+        now.tokens, now.seconds = 1_000_100, 3.0
+        assert teller.speed(now) == 50.0

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.read.charset import charset_in, charset_of, decode_html, decode_text
+from stages.read.charset import charset_in, charset_of, declared_in_page, decode_html, decode_text
 
 JAPANESE = "日本語の文章です。これは試験のための長い文です。"
 KOREAN = "서울특별시는 대한민국의 수도이자 최대 도시이다. 한강을 끼고 있으며 많은 사람들이 살고 있다."
@@ -57,3 +57,10 @@ def test_nothing_raises_and_everything_can_be_written(data, label):
 def test_the_charset_of_a_header():
     assert charset_in('text/html; Charset="UTF-8"') == "utf-8"
     assert charset_in("text/html") is None is charset_in(None)
+
+
+def test_runs_of_spaces_take_no_time():
+    assert charset_in("text/html; charset=" + " " * 1_000_000 + ";") is None
+    assert charset_in("text/html; " + "charset  " * 100_000) is None
+    assert declared_in_page(b"<meta " * 75 + b"charset=" + b" " * 3600 + b";") is None
+    assert declared_in_page(b"<?xml encoding =  '  utf-8'?>") == "utf-8" == declared_in_page(b"<meta charset =  ' utf-8'>")

@@ -313,3 +313,11 @@ def test_the_shared_hostile_crawl(tmp_path):
     assert set(told["good"]) < set(urls(whole[0])) and len(whole[0]) == 14
     assert whole[1] == {"empty_page": 1, "http_status": 1, "not_html": 1} and len(whole[3]) == 2
     assert read(data, cut=3000) == whole
+
+
+def test_a_list_of_encodings_is_not_tried_without_end():
+    said = ",".join(["identity", *["deflate"] * 5])
+    rows, skipped, skips, _ = read(page("u:x", PROSE, headers=f"Content-Type: text/html\r\nContent-Encoding: {said}"), "e.warc")
+    assert (rows, skipped) == ([], {"undecodable": 1}) and skips[0].detail == "its content encoding of 5 layers cannot be undone"
+    twice = page("u:y", gzip.compress(gzip.compress(PROSE)), headers="Content-Type: text/html\r\nContent-Encoding: gzip, gzip")
+    assert [row["html"] for row in read(twice, "f.warc")[0]] == [PROSE]

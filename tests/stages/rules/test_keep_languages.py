@@ -35,6 +35,13 @@ def test_no_language_is_an_unknown_one(kind):
     assert [verdict.reason(row) for row in range(2)] == [None, "unknown_language"]
 
 
+def test_no_score_is_none():
+    rows = pa.record_batch({"language": ["en", "en"], "language_score": pa.array([0.9, None], pa.float32())})
+    for least, reason in ((0.5, "low_score"), (0.0, None)):
+        verdict = KeepLanguages(languages=["en"], at_least=least).verdict(Signals(rows))
+        assert [verdict.reason(row) for row in range(2)] == [None, reason]
+
+
 def test_the_detail_is_the_language_found():
     verdict = KeepLanguages(languages=["en"]).verdict(Signals(TABLE))
     assert verdict.details == {1: "en", 2: "fr", 3: "fr", 4: "de"}
