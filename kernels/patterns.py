@@ -254,8 +254,9 @@ def _nibble(byte):  # type: ignore[no-untyped-def]
 
 
 @helper
-def card(data, i, start, end):  # type: ignore[no-untyped-def]
-    """A payment card: issuer and length known, Luhn holds, unbroken or in its printed groups (4-4-4-4, 4-6-5, 4-6-4)."""
+def card(data, i, start, end, free):  # type: ignore[no-untyped-def]
+    """A payment card: issuer and length known, Luhn holds, unbroken or in its printed groups (4-4-4-4, 4-6-5, 4-6-4). Digits before
+    `free` are of what was found before it."""
     if i > start:
         byte = data[i - 1]
         if alnum(byte) or 45 <= byte <= 47 or byte == 95 or byte == 43 or byte == 61 or byte == 35 or byte == 38:
@@ -283,7 +284,7 @@ def card(data, i, start, end):  # type: ignore[no-untyped-def]
         whole = (separator == 0 and count > 12) or shape == 4444 or shape == 44443 or (shape == 465 and count == 15) or shape == 464
         if whole and (luhn_even if count % 2 == 0 else luhn_odd) % 10 == 0 and _issuer(prefix, count) and _card_ends(data, j, end):
             stop = j
-            if separator and (i - 2 >= start and data[i - 1] == separator and digit(data[i - 2])):  # a table of numbers
+            if separator and (i - 2 >= free and data[i - 1] == separator and digit(data[i - 2])):  # a table of numbers
                 return -1
             if separator and j + 4 < end and data[j] == separator and digit(data[j + 1]) and digit(data[j + 3]) and digit(data[j + 4]):
                 return -1

@@ -143,7 +143,7 @@ def _at(data, i, start, end, free, wanted, lengths):  # type: ignore[no-untyped-
         if i < free:
             return none
         if wanted >> CARD & 1:
-            stop = card(data, i, start, end)
+            stop = card(data, i, start, end, free)
             if stop > 0:
                 return i, stop, CARD
         if wanted >> IP & 1:

@@ -86,7 +86,7 @@ def _at(text: bytes, i: int, free: int, wanted: tuple[str, ...]) -> Span | None:
     if anchor in "0123456789" and not text[max(i - 1, 0) : i].isdigit():
         options = [_iban(text, i, free) if "iban" in wanted else None]
         if i >= free:
-            options += [_card(text, i) if "card" in wanted else None, _ip4(text, i) if "ip" in wanted else None]
+            options += [_card(text, i, free) if "card" in wanted else None, _ip4(text, i) if "ip" in wanted else None]
             options += [_national(text, i) if "phone" in wanted else None]
     elif anchor == "@" and "email" in wanted:
         options = [_email(text, i)]
@@ -173,7 +173,7 @@ def _public(address: bytes) -> bool:
     return not any(value in net for net in RESERVED)
 
 
-def _card(text: bytes, i: int) -> Span | None:
+def _card(text: bytes, i: int, free: int) -> Span | None:
     ends = rb"(?![A-Za-z0-9_])(?![-./][A-Za-z0-9])"
     best = 0
     for shape in (rb"\d{13,19}", rb"4 4 4 4", rb"4-4-4-4", rb"4 4 4 4 3", rb"4-4-4-4-3", rb"4 6 5", rb"4-6-5", rb"4 6 4", rb"4-6-4"):
@@ -184,7 +184,7 @@ def _card(text: bytes, i: int) -> Span | None:
         digits = re.sub(rb"\D", b"", found[0]).decode()
         if luhn(digits) and _issued(digits) and not (len(digits) != 15 and shape.endswith(b"5")):
             separator = shape[1:2] if b"{" not in shape else b""
-            before, after = text[max(i - 2, 0) : i], text[found.end() : found.end() + 5]
+            before, after = text[max(i - 2, free) : i], text[found.end() : found.end() + 5]
             if separator and (re.fullmatch(rb"\d" + separator, before) or re.fullmatch(separator + rb"\d.\d\d", after, re.DOTALL)):
                 return None
             best = max(best, found.end())

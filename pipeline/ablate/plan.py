@@ -99,7 +99,13 @@ class Evaluate(Settings):
     guard: Annotated[str | None, Field(description="general text: the name of one of texts")] = None
     guard_budget: Annotated[float, Field(gt=0, lt=1, description="rise of its bits per byte, relative")] = GUARD_BUDGET
     tokenizer: Annotated[str | None, Field(description="a tokenizer.json; unless given the one beside the control's shards")] = None
-    points: Annotated[int, Field(ge=0, description="times at most that the target is measured on some documents as a run goes on, for curves; 0: only at the end, on all")] = 8
+    points: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="times at most that the target is measured on some documents as a run goes on, for curves; 0: only at the end, on all",
+        ),
+    ] = 8
     point_documents: Annotated[int, Field(ge=2, description="of it that are looked at then")] = 256
 
 

@@ -161,3 +161,17 @@ def test_ten_megabytes_of_anything_take_a_moment(unit):
 
 def test_checksums():
     assert all(luhn(card.replace(" ", "").replace("-", "")) for card in CARDS) and not luhn("4111111111111112")
+
+
+def test_a_card_behind_a_number_that_goes_goes_too():
+    for text, left in (
+        (b"Call +1 212 555 0123 4111 1111 1111 1111 now", b"Call <phone> <card> now"),
+        (b"8 4111 1111 1111 1111", b"8 4111 1111 1111 1111"),
+    ):
+        spans = spans_plain(text)
+        data, offsets = np.frombuffer(text, np.uint8), np.array([0, len(text)], np.int64)
+        found = find_spans(data, offsets)
+        assert list(zip(found.starts.tolist(), found.ends.tolist(), strict=True)) == [span[:2] for span in spans]
+        for start, end, kind in reversed(spans):
+            text = text[:start] + f"<{kind}>".encode() + text[end:]
+        assert text == left
