@@ -67,9 +67,8 @@ class Judge(ABC):
 
     def score(self, texts: pa.Array | pa.ChunkedArray | Sequence[str | None]) -> Scores:
         """float32_N by head: P(good), the expected class (0 to C - 1), or the value of the regression."""
-        return scores_of(
-            self.card, self.outputs(texts if isinstance(texts, pa.Array | pa.ChunkedArray) else pa.array(texts, pa.large_string()))
-        )
+        column = texts if isinstance(texts, pa.Array | pa.ChunkedArray) else pa.array(texts, pa.large_string())
+        return scores_of(self.card, self.outputs(column))
 
     def probabilities(self, texts: pa.Array | pa.ChunkedArray) -> Scores:
         """float32_NC by head, in the order of its labels; heads that are a regression have none."""

@@ -102,13 +102,13 @@ def model_fingerprint(folder: Path) -> str:
 def _pieces(file: BinaryIO, size: int, safetensors: bool) -> Iterator[tuple[int, int]]:
     """Where to look, and how many bytes."""
     spans = _tensors(file, size) if safetensors else []
+    if not spans:
+        yield from (((size - PEEK) * i // 16, PEEK) for i in range(17))
+        return
+    yield 0, spans[0][0]  # names, types and shapes
     for start, end in spans:
         yield start, min(END, end - start)
         yield max(start, end - END), min(END, end - start)
-    if not spans:
-        yield from (((size - PEEK) * i // 16, PEEK) for i in range(17))
-    else:
-        yield 0, spans[0][0]  # names, types and shapes
 
 
 def _tensors(file: BinaryIO, size: int) -> list[tuple[int, int]]:
@@ -118,9 +118,8 @@ def _tensors(file: BinaryIO, size: int) -> list[tuple[int, int]]:
         return []
     try:
         header = json.loads(file.read(begins - 8))
-        spans = sorted(
-            (begins + start, begins + end) for start, end in (of["data_offsets"] for name, of in header.items() if name != "__metadata__")
-        )
+        offsets = [of["data_offsets"] for name, of in header.items() if name != "__metadata__"]
+        spans = sorted((begins + start, begins + end) for start, end in offsets)
     except (ValueError, KeyError, TypeError, AttributeError):
         return []
     return spans if spans and all(begins <= start <= end <= size for start, end in spans) else []

@@ -24,16 +24,8 @@ if TYPE_CHECKING:
     from stages.tokens.tokenize import Tokenize
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-FOLDERS = (
-    "ablations",
-    "flow",
-    "index",
-    "journal",
-    "legs",
-    "logs",
-    "shards",
-    "stages",
-)  # of a run, which what a stage writes must not fall into
+# Of a run, which what a stage writes must not fall into.
+FOLDERS = ("ablations", "flow", "index", "journal", "legs", "logs", "shards", "stages")
 A_NAME = "letters, digits, '-', '_' and '.', at most 100 and the first a letter or digit,"
 
 

@@ -65,8 +65,12 @@ class YamlFile:
         except ValidationError as error:
             lines = []
             guessed = set()
-            for complaint in sorted(error.errors(include_url=False), key=lambda c: c["type"] == "missing"):
+            complaints = sorted(error.errors(include_url=False), key=lambda c: c["type"] == "missing")
+            around = {its["loc"][:depth] for its in complaints for depth in range(1, len(its["loc"]))}
+            for complaint in complaints:
                 where = (*place, *complaint["loc"])
+                if complaint["loc"] in around:  # a list without its wrong members is too short: they are named already
+                    continue
                 if complaint["type"] == "extra_forbidden":
                     inside, name = complaint["loc"][:-1], str(complaint["loc"][-1])
                     known = [*fields_at(kind, inside), *(() if inside else also)]

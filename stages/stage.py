@@ -19,9 +19,9 @@ from typing import Annotated, Any, BinaryIO, ClassVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from stages.documents import Reading
+from stages.documents import BASE, PAGE, Reading
 from stages.flow import Dataset, Flow
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
@@ -255,6 +255,14 @@ class Sink(Map):
     without: Annotated[
         tuple[str, ...], Field(description="signals that it is not shown; tokens of a text that was changed since are left out in any case")
     ] = ()
+
+    @field_validator("without")
+    @classmethod
+    def _are_signals(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name in BASE.names or name in PAGE.names:
+                raise ValueError(f"{name} is no signal, but a column that all documents have")
+        return names
 
     @abstractmethod
     def table(self, batch: pa.RecordBatch) -> pa.RecordBatch: ...

@@ -171,3 +171,14 @@ def test_a_source_that_is_not_there_is_not_preferred(tmp_path):
     save(recipe, recipe.read_text().replace("at_most: 5", "at_most: 50"))
     with pytest.raises(RecipeError, match=r"r.yaml:5: .*nws is no source; did you mean news"):
         recipes.load(recipe)
+
+
+def test_a_wrong_member_of_a_list_is_told_once(tmp_path):
+    recipe = save(
+        tmp_path / "r.yaml",
+        "name: r\nsources:\n  a: {jsonl: {path: in}}\nstages:\n  - personal_data: {kinds: [emails]}\n  - write: {without: [text]}\n",
+    )
+    with pytest.raises(RecipeError) as told:
+        recipes.load(recipe)
+    said = str(told.value).splitlines()
+    assert len(said) == 2 and "kinds" in said[0] and "'emails'" in said[0] and "text is no signal" in said[1]

@@ -12,6 +12,7 @@ import pytest
 from stages.documents import Collector
 from stages.extract import Extract, Extracted, extract
 from stages.extract.engine import absolute, trafilatura
+from stages.extract.metadata import unescaped
 from stages.extract.nesting import nests_deeper
 from stages.text.repair import Repair
 
@@ -182,6 +183,7 @@ def test_what_repair_needs_comes_through_extraction():
 
 
 def test_references_of_thousands_of_digits_spare_the_page():
+    assert unescaped("a&#0000000000066;&#x00000000043; &#" + "0" * 5000 + "68;") == "aBC \ufffd"
     long = "1" * 5000
     page = (
         f'<html><head><title>a&#{long};b</title><meta name="description" content="c&#x{long};d">'
