@@ -168,6 +168,11 @@ def check_saved(recipe: Recipe, whole: bool) -> None:
         leaves |= mine
 
 
+def saved_is_gone(step: Step) -> bool:
+    """Whether something that the stage has left for later runs is not there."""
+    return any(not kept_at(address, step).exists("index.json") for address in cast(Global, step.stage).saves)
+
+
 def kept_before(step: Step) -> list[str]:
     """What tells the rows that a stage takes from earlier runs from others; nothing of a stage that takes none."""
     return [digest(kept_at(address, step).read_json("index.json")) for address in cast(Global, step.stage).loads]

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from pipeline import fingerprint
-from pipeline.flow_rows import kept_before
+from pipeline.flow_rows import kept_before, saved_is_gone
 from pipeline.journal import Journal
 from pipeline.leg_tasks import begun_of, global_task, tasks_of_leg, tasks_of_rules
 from pipeline.parts import Part
@@ -75,7 +75,9 @@ def foresee(recipe: Recipe, out: str) -> list[Foreseen]:
             kept = kept_before(node.step)
             task = global_task(print_, fed, kept)
             done, begun = journal.done.get(task), journal.done.get(begun_of(task))
-            if done:
+            if done and begun and saved_is_gone(node.step):
+                why = "what it keeps for later runs is gone: it is saved again"
+            elif done:
                 why = "up to date" if begun else "what its rounds handed on is gone (cleaned?): they are done again"
             elif begun:
                 why = GONE if begun["ended"] else "begun, not finished"

@@ -104,7 +104,8 @@ class GzipMember:
             if data:
                 return data
             if not piece and not inflater.eof:
-                raise Damaged(ENDS)
+                begins = Gzip.magic.startswith(self._window.exact(self.start, len(Gzip.magic)))
+                raise Damaged(ENDS if begins else "gzip: no gzip begins here")
         return b""
 
 

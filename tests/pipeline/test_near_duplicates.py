@@ -99,6 +99,11 @@ def test_saved_indexes_are_never_lost_by_accident(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"u.yaml:6: minhash_dedup: .*indexes/bands holds no saved index"):
         check_saved(recipes.load(none), whole=True)
     assert index.read_bytes() == whole and not (tmp_path / "both" / "run.json").exists()
+    shutil.rmtree(tmp_path / "index" / "bands")
+    whys = {seen.name: seen.why for seen in foresee(recipes.load(saves), str(tmp_path / "out"))}
+    assert whys["minhash_dedup"] == "what it keeps for later runs is gone: it is saved again"
+    go(saves, tmp_path / "out")
+    assert index.read_bytes() == whole and {seen.why for seen in foresee(recipes.load(saves), str(tmp_path / "out"))} == {"up to date"}
 
 
 def test_the_report_shows_clusters_and_marked_pairs(usual: tuple[Path, list[tuple[int, str]]]) -> None:

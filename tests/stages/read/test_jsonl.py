@@ -157,3 +157,11 @@ def test_layouts(layout):
 def test_fields_of_a_recipe_go_before_the_layout():
     got = read(b'{"a": {"b": "hello"}, "text": "no", "k": 1, "l": 2}', text="a.b", keep=["k"])[0]
     assert [(g["text"], g["meta"]) for g in got] == [("hello", '{"k": 1}')]
+
+
+def test_a_small_file_that_is_no_gzip_is_not_called_cut_short():
+    for data, says in (
+        (b"hello\n", "no gzip begins here"),
+        (gzip.compress(b'{"text": "a"}\n')[:6], "the file ends inside its compressed stream"),
+    ):
+        assert says in str(read(data, "a.jsonl.gz"))
