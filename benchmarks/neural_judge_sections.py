@@ -99,14 +99,12 @@ def train(bench: Any) -> None:
     )  # fmt: skip
     texts = table["text"].filter(pa.array(outside))
     texts = texts.slice(0, 40) if bench.args.tiny else texts
-    theirs: dict[str, Any] = {}
     found = {(p, True): judge.at(bench.device.type, p).score(texts) for p in ("float32", "bf16", "fp8")}
     for precision in ("bf16", "fp8"):
         coarse = judge.at(bench.device.type, precision)
         coarse.engine.encoder.fine = None
         found[precision, False] = coarse.score(texts)
-    for precision in ("float32", "bf16"):
-        theirs[precision] = peer_scores(judge, texts, bench.device, precision, 4 if bench.args.tiny else 32)
+    theirs = {p: peer_scores(judge, texts, bench.device, p, 4 if bench.args.tiny else 32) for p in ("float32", "bf16")}
     for head in heads:
         exact = found["float32", True][head.name].astype(np.float64)
         for precision, fine in (("bf16", True), ("fp8", True), ("bf16", False), ("fp8", False)):

@@ -174,10 +174,10 @@ def by_text(likely: Mapping[str, float], labels: Sequence[str]) -> tuple[float, 
         elif mine:
             unclear += math.exp(min(value, 0.0))
     listed = ", ".join(repr(token) for token in list(likely)[:5])
-    if sum(mass) > 0 and unclear > UNCLEAR * sum(mass):
-        raise NoAnswer("no_labels", f"labels begin alike in this model's tokens ({listed}); form `tokens` tells them apart")
-    if sum(mass) <= unclear:
+    if not any(mass):
         raise NoAnswer("no_labels", f"none of the labels is among the likeliest next tokens ({listed})")
+    if unclear > UNCLEAR * sum(mass):
+        raise NoAnswer("no_labels", f"labels begin alike in this model's tokens ({listed}); form `tokens` tells them apart")
     return tuple(math.log(share) if share > 0 else ABSENT for share in mass)
 
 

@@ -117,7 +117,7 @@ def train_neural(
             raise JudgeError(f"head {head.name}: no text to train on has a label")
         if unseen := sorted(set(_label_numbers(column, head)) - set(_label_numbers(column[inside], head))):
             raise JudgeError(
-                f"head {head.name}: all texts labelled {head.labels[unseen[0]]!r} are held out, as they are of one group; name another group, share or seed"
+                f"head {head.name}: all texts labelled {head.labels[unseen[0]]!r} are held out; name another group, share or seed"
             )
     fitting(tokenizer, trunk if isinstance(trunk, EncoderShape) else trunk.shape)
     torch.manual_seed(recipe.seed)

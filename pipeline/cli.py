@@ -123,13 +123,8 @@ def run_command(
             show.print(f"[yellow]alarm[/yellow]  {escape(alarm)}")
         if guess:
             show.print(escape(guess.in_words()))
-            for step in loaded.steps:
-                if isinstance(step.stage, Global) and step.stage.saves:
-                    show.print(
-                        escape(
-                            f"{step.called}: the index of this part is in {folder}/index/{step.called}; that of the whole is left as it is"
-                        )
-                    )
+            for name in (step.called for step in loaded.all_steps if isinstance(step.stage, Global) and step.stage.saves):
+                show.print(escape(f"{name}: the index of this part is in {folder}/index/{name}; that of the whole is left as it is"))
         if summary.worked == 0:
             show.print("everything was up to date; nothing was done")
         show.print(f"report: {escape(cli_report.address(folder))}")

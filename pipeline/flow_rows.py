@@ -148,7 +148,7 @@ def owner_of(recipe: Recipe, step: Step) -> str:
 def check_saved(recipe: Recipe, whole: bool) -> None:
     """Before any work: what global stages take from earlier runs is there, and what they leave takes no other's place."""
     leaves: set[str] = set()
-    for step in (*recipe.steps, *(step for source in recipe.sources for step in source.steps)):
+    for step in recipe.all_steps:
         if not isinstance(step.stage, Global):
             continue
         where = f"{recipe.path}:{step.line}: {step.called}"
@@ -158,13 +158,14 @@ def check_saved(recipe: Recipe, whole: bool) -> None:
                 raise RecipeError(f"{where}: {address} holds no saved index (there is no index.json)")
         mine = {kept_at(address, step).address for address in step.stage.saves}
         for address in sorted(mine) if whole else ():
-            there = Store(address).read_json("index.json")
             if address in takes:
                 raise RecipeError(
                     f"{where}: {address} would be replaced, and is what is compared with; save into another folder, and name both in the next run"
                 )
-            if there is not None and (there.get("of") if isinstance(there, dict) else "") not in (None, owner_of(recipe, step)):
-                raise RecipeError(f"{where}: {address} is of {there.get('of')}; save into another folder, or remove it")
+            there = Store(address).read_json("index.json")
+            owner = there.get("of") if isinstance(there, dict) else None
+            if owner not in (None, owner_of(recipe, step)):
+                raise RecipeError(f"{where}: {address} is of {owner}; save into another folder, or remove it")
         leaves |= mine
 
 

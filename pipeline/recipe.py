@@ -124,6 +124,11 @@ class Recipe:
     steps: tuple[Step, ...]
 
     @property
+    def all_steps(self) -> tuple[Step, ...]:
+        """Those of single sources too."""
+        return (*self.steps, *(step for source in self.sources for step in source.steps))
+
+    @property
     def name(self) -> str:
         return self.head.name
 

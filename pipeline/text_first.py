@@ -12,7 +12,7 @@ from stages.stage import Global, Map, Reader, Rewrite, Stage
 
 def check_pages_become_text(recipe: Recipe, written: Recipe) -> None:
     """RecipeError where a stage reads text that the pages of a source do not have yet. `recipe` is `written` with its measuring stages put in."""
-    names = {step.called for step in (*written.steps, *(step for source in written.sources for step in source.steps))}
+    names = {step.called for step in written.all_steps}
     for source in recipe.sources:
         if not cast(Reader, source.reader.stage).pages:
             continue

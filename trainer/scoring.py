@@ -129,7 +129,6 @@ def _check(model: Decoder, pieces: Sequence[Piece]) -> None:
         raise ValueError(
             f"token {largest:,} of these texts is not in the model's vocabulary of {model.shape.vocabulary:,}: they need the tokenizer that it was trained with"
         )
-
     longest = max((len(piece.tokens) - 1 for piece in pieces), default=0)
     if longest > model.shape.context:
         raise ValueError(f"rows of {longest:,} tokens, the model's context is {model.shape.context:,}: ask with shorter rows")

@@ -75,11 +75,6 @@ class MinHashDedup(NearDuplicates):
             raise ValueError(f"{self.bands} bands of {self.rows} rows need {self.bands * self.rows} hashes; there are {self.hashes}")
         if not self.within and not self.against:
             raise ValueError("nothing to compare with: `within` is false and `against` names no index")
-        if self.save_index is not None and self.save_index.rstrip("/") in {address.rstrip("/") for address in self.against}:
-            raise ValueError(
-                f"save_index would put this run's documents in the place of those in {self.save_index}, which `against` names: take another folder, and name "
-                "both in the next run"
-            )
         if self.bands is None:
             bands_for(self.threshold, self.hashes, self.recall)
         return self

@@ -25,9 +25,8 @@ LONGEST = 1000  # characters of a value that is kept
 # One attribute. The look-behind lets it begin only where a word begins: else a long word would be tried from each of its letters.
 ATTRIBUTE = re.compile(rb"(?<![\w:.-])([A-Za-z_:][\w:.-]*+)\s*+=\s*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\s\"'<>=`]++))")
 TYPE = re.compile(rb"\"@type\"\s*+:\s*+(?:\[\s*+)?\"([A-Za-z:/.]{1,60}+)\"")
-LONG_REFERENCE = re.compile(
-    r"&#(?:0*+[0-9]{9,}|0{1000,}+[0-9]*+|[xX]0*+[0-9a-fA-F]{9,});?"
-)  # to no character, or with more zeros than Python reads
+# A reference to no character, or with more zeros than Python reads.
+LONG_REFERENCE = re.compile(r"&#(?:0*+[0-9]{9,}|0{1000,}+[0-9]*+|[xX]0*+[0-9a-fA-F]{9,});?")
 TAG = re.compile(r"<[^<>]{1,300}>")
 DATE = re.compile(r"[12]\d{3}-\d\d?-\d\d?|[12]\d{3}/\d\d?/\d\d?|\d\d?[./]\d\d?[./][12]\d{3}|[12]\d{3}")
 

@@ -19,7 +19,6 @@ HEADER_END = re.compile(rb"\n\r?\n")
 CHUNK_LINE = re.compile(rb"[ \t]*([0-9a-fA-F]{1,15})[ \t]*(?:;[^\r\n]{0,1000})?\r?\n")
 BINARY = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
 TYPE = re.compile(r"[\s\"']*([\w.+*-]{1,100}/[\w.+*-]{1,100})", re.ASCII)
-GZIP = b"\x1f\x8b"
 MOST_ENCODINGS = 4  # that servers put on a payload: two now and then, by mistake
 HTML_TYPES = ("text/html", "application/xhtml+xml")
 # Types under which servers send pages too: then the first bytes decide.
@@ -113,28 +112,11 @@ def unchunked(data: bytes) -> bytes:
     return b"".join(parts) if parts else data
 
 
-def ungzipped(data: bytes, limit: int) -> bytes:
-    """All members, as one stream."""
-    parts: list[bytes] = []
-    room = limit + 1
-    while room > 0 and data.startswith(GZIP):
-        member = isal_zlib.decompressobj(wbits=31)
-        try:
-            parts.append(bytes(member.decompress(data, room)))
-        except igzip_lib.IsalError:  # type: ignore[misc]
-            if not parts:
-                raise
-            break  # what follows is no member
-        room -= len(parts[-1])
-        data = member.unused_data if member.eof else b""
-    return b"".join(parts)
-
-
 def unencoded(data: bytes, encoding: bytes, limit: int) -> bytes:
     """Data with one content encoding undone, at most one byte more than `limit`; unchanged where it is not so encoded."""
     try:
-        if encoding in (b"gzip", b"x-gzip") and data.startswith(GZIP):
-            return ungzipped(data, limit)
+        if encoding in (b"gzip", b"x-gzip") and data.startswith(b"\x1f\x8b"):
+            return bytes(isal_zlib.decompressobj(wbits=31).decompress(data, limit + 1))
         if encoding == b"deflate":
             wrapped = data[:1] == b"\x78"
             return bytes(isal_zlib.decompressobj(wbits=15 if wrapped else -15).decompress(data, limit + 1)) or data

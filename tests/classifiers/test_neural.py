@@ -29,8 +29,9 @@ from classifiers.fp8_linear import Fp8Gelu
 from classifiers.judge import JudgeError, NotExplained, load_judge
 from classifiers.neural import Network, NeuralJudge, from_transformers, neural_judge, preprocessing_of
 from classifiers.neural_scoring import Pace, packed_rows, steps_of
-from classifiers.neural_training import NeuralRecipe, head_losses, targets_of, train_neural, updates_of
+from classifiers.neural_training import NeuralRecipe, head_losses, neural_metrics, targets_of, train_neural, updates_of
 from classifiers.text_tokens import Ahead, TextTokenizer, Tokens, pieces_of, tokenised
+from classifiers.training_sets import LabelledTexts
 from mixing.spearman import spearman
 from trainer import checkpoint
 from trainer.optim import AdamW
@@ -125,19 +126,21 @@ def test_each_label_has_texts_to_train_on() -> None:
         judge = train_neural(table, heads, makings.tokenizer(), shape, replace(recipe, seed=seed), group="host")
         assert judge.card.training["texts"] < 180 and 0 < judge.card.metrics["quality"]["good"] < judge.card.metrics["quality"]["texts"]
     alone = table.set_column(2, "host", pa.array([*hosts[:120], *["bad0"] * 60]))
-    with pytest.raises(JudgeError, match="all texts labelled 'bad' are held out, as they are of one group"):
+    with pytest.raises(JudgeError, match="all texts labelled 'bad' are held out; name another group"):
         for seed in range(40):
             train_neural(alone, heads, makings.tokenizer(), shape, replace(recipe, seed=seed), group="host")
 
 
-def test_a_regressions_error_is_weighted() -> None:
-    table = makings.labelled_table(60).append_column("weight", pa.array([1.0, 9.0] * 30))
-    recipe = replace(QUICK, epochs=0.1)
-    heads, shape = (makings.VALUE,), makings.small_shape()
-    even = train_neural(table, heads, makings.tokenizer(), shape, recipe, group="host").card.metrics
-    weighted = train_neural(table, heads, makings.tokenizer(), shape, recipe, group="host", weight="weight").card.metrics
-    assert even["educational_value"]["texts"] == weighted["educational_value"]["texts"] > 5
-    assert even["educational_value"]["mean_squared_error"] != weighted["educational_value"]["mean_squared_error"]
+def test_a_regressions_error_is_weighted(random_judge: NeuralJudge) -> None:
+    texts, weights = makings.labelled_table(20)["text"].combine_chunks(), np.array([1.0, 9.0] * 10)
+    shares = np.linspace(0, 1, 20, dtype=np.float32)
+    targets = np.stack([np.full(20, np.nan, np.float32)] * 2 + [shares], 1)
+    labelled = LabelledTexts(texts, pa.array(["-"] * 20), weights)
+    said = random_judge.outputs(texts)["educational_value"]
+    found = neural_metrics(random_judge, labelled, targets, np.ones(20, np.bool_))["educational_value"]
+    errors = (said - 5 * shares) ** 2
+    assert found["mean_squared_error"] == pytest.approx((errors * weights).sum() / weights.sum(), rel=1e-5)
+    assert abs(found["mean_squared_error"] - errors.mean()) > 1e-3
 
 
 def test_a_score_is_the_same_alone_among_others_and_in_any_batches(random_judge: NeuralJudge) -> None:

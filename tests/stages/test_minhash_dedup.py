@@ -269,9 +269,6 @@ def test_an_index_made_otherwise_is_refused() -> None:
     with pytest.raises(CannotRun, match="seed 1 and not 0"):
         MinHashDedup(against=["index"]).run(flow.parts(docs), flow)
     assert "sign" not in flow.rounds[2:], "said before any work"
-    for address in ("index", "index/"):
-        with pytest.raises(ValidationError, match="in the place of those in index"):
-            MinHashDedup(against=[address], save_index="index")
     with pytest.raises(ValidationError, match="nothing to compare with"):
         MinHashDedup(within=False)
 

@@ -315,14 +315,6 @@ def test_the_shared_hostile_crawl(tmp_path):
     assert read(data, cut=3000) == whole
 
 
-def test_all_members_of_a_gzip_body_are_read():
-    half = len(PROSE) // 2
-    several = b"".join(map(gzip.compress, (PROSE[:half], b"", PROSE[half:])))
-    for body in (several, several + b"\x1f\x8band no more", several + b"\0\0"):
-        packed = page("u:x", body, headers="Content-Type: text/html\r\nContent-Encoding: gzip")
-        assert [row["html"] for row in read(packed, "m.warc")[0]] == [PROSE]
-
-
 def test_a_list_of_encodings_is_not_tried_without_end():
     said = ",".join(["identity", *["deflate"] * 5])
     rows, skipped, skips, _ = read(page("u:x", PROSE, headers=f"Content-Type: text/html\r\nContent-Encoding: {said}"), "e.warc")
