@@ -24,9 +24,8 @@ from pipeline.counts import Count
 from pipeline.decide import run_decide
 from pipeline.parts import new_part
 from pipeline.report.build import build_report
-from pipeline.run import write_if_changed
 from pipeline.samples import legs_with_rules, samples_of
-from pipeline.store import Store
+from pipeline.store import Store, json_bytes
 from pipeline.survey.look import survey_legs
 from pipeline.writing import write_table
 from stages import C4Quality, FinewebQuality, GopherQuality, GopherRepetition, KeepLanguages
@@ -90,7 +89,7 @@ def make_run(store: Store, documents: int, sources: int, seed: int) -> None:
             totals[called][source].add(Count.from_plain(plain))
         parts.append(part)
         read[source] += rows
-    write_if_changed(store, "legs/language/rules.json", {"rules": written, "parts": parts})
+    store.write_if_other("legs/language/rules.json", json_bytes({"rules": written, "parts": parts}))
     entries = [
         entry(name, "read", "Rows of Parquet files.", {}, {name: Count(docs_in=n, kept=n, seconds=n / 5e4, bytes_in=900 * n)})
         for name, n in read.items()
@@ -98,7 +97,7 @@ def make_run(store: Store, documents: int, sources: int, seed: int) -> None:
     legs = legs_with_rules(store)
     entries += [entry(r.called, "rule", (type(r).__doc__ or "").split("\n")[0], r.model_dump(mode="json"), totals[r.called]) for r in rules]
     for its in entries:
-        write_if_changed(store, f"stages/{its['name']}/report.json", its | {"samples": samples_of(store, its["name"], legs)})
+        store.write_if_other(f"stages/{its['name']}/report.json", json_bytes(its | {"samples": samples_of(store, its["name"], legs)}))
     run = {
         "name": "a million documents",
         "status": "done",

@@ -9,6 +9,7 @@ import os
 import shlex
 import signal
 import sys
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -207,11 +208,28 @@ def clean(
 
 @app.command("verify")
 def verify_command(folder: Annotated[str, typer.Argument(help="a run, or a folder of token shards", show_default=False)]) -> None:
-    """Look at every byte and every count of token shards; exit code 1 if anything is not what was written."""
+    """Look at every byte of a run, and every count of its token shards; exit code 1 if anything is not what was written."""
+    from pipeline.store import Store
     from pipeline.token_sets import faults_of
+    from pipeline.upkeep import check_files
 
-    show, found = console(), 0
-    for path, shards, faults in faults_of(folder):
+    show, found, store = console(), 0, Store(folder)
+    is_run = store.exists("run.json") and store.exists("journal")
+    if is_run:
+        files, damaged = check_files(store)
+        for line in damaged:
+            show.print(f"[red]fault[/red]  {escape(line)}", soft_wrap=True)
+        found += len(damaged)
+        show.print(
+            f"{escape(folder)}: {files:,} files looked at, {len(damaged):,} faults; run the recipe again, which mends them"
+            if damaged
+            else f"{escape(folder)}: {files:,} files, all as written"
+        )
+    if is_run and not store.exists("shards"):
+        sets: Iterable[Any] = ()
+    else:
+        sets = faults_of(folder)
+    for path, shards, faults in sets:
         for fault in faults:
             show.print(f"[red]fault[/red]  {escape(str(path))}: {escape(str(fault))}", soft_wrap=True)
         found += len(faults)

@@ -21,6 +21,14 @@ class RunFailed(GristmillError):
     """Work that could not be done; what is finished stays finished."""
 
 
+class Damaged(RunFailed):
+    """A file of the run whose content is not what was written; whoever made it can make it again."""
+
+    def __init__(self, path: str, message: str | None = None) -> None:
+        super().__init__(message or f"{path}: its content is not what was written; run the same command again, which makes this file anew")
+        self.path = path
+
+
 class Alarmed(GristmillError):
     """Done, but with alarms, under --strict."""
 

@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline import fingerprint
+from pipeline.checksums import open_checked
 from pipeline.counts import Account
 from pipeline.engine import Engine
 from pipeline.errors import RunFailed
-from pipeline.flow_rows import StoredRows, handed_over, keep_table, kept_at, read_rows
+from pipeline.flow_rows import StoredRows, handed_over, keep_table, kept_at, read_index, read_rows, write_index
 from pipeline.leg import Result, Task
 from pipeline.parts import Documents, Part, bucket_of, buckets_for, identity
 from pipeline.recipe import Step
@@ -155,9 +156,7 @@ class DaskFlow:
         return [facts for result in self.run(tasks) for facts in result["published"]]
 
     def leave(self, path: str, text: str) -> None:
-        content = text.encode()
-        if not self.store.exists(path) or self.store.read(path) != content:
-            self.store.write(path, content)
+        self.store.write_if_other(path, text.encode())
         self.files.append({"left": {"path": path}})
 
     def mark(self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], beside: Beside = None) -> Dataset:
@@ -178,18 +177,16 @@ class DaskFlow:
         names = []
         for file in stored.files:
             name = f"{file['checksum']}.arrow"
-            if not kept.exists(name):
-                with self.store.open(file["path"]) as rows_of_file, kept.commit(name) as copy:
+            if not self.engine.journal.holds(kept, name, file["checksum"]):
+                with open_checked(self.store, file) as rows_of_file, kept.commit(name) as copy:
                     while piece := rows_of_file.read(COPIED_AT_ONCE):
                         copy.write(piece)
             names.append({"path": name, "bytes": file["bytes"], "checksum": file["checksum"], "rows": file["rows"]})
-        kept.write_json(
-            "index.json", {"of": self.owner, "facts": facts, "by": stored.by, "buckets": stored.buckets, "files": names}
-        )  # last: an index counts once this is there
+        write_index(kept, {"of": self.owner, "facts": facts, "by": stored.by, "buckets": stored.buckets, "files": names})
 
     def load(self, address: str) -> tuple[Rows, dict[str, Any]]:
         kept = kept_at(address, self.step)
-        saved = kept.read_json("index.json")
+        saved = read_index(kept)
         if saved is None:
             raise RunFailed(f"{self.node}: {kept.address} holds no saved index (there is no index.json)")
         files = tuple({**file, "store": kept.anywhere} for file in saved["files"])

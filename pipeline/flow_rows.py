@@ -16,8 +16,10 @@ from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 
-from pipeline.errors import RecipeError
+from pipeline.checksums import IN_BATCH, as_in_a_file, batch_checksum, checked_batch, is_whole
+from pipeline.errors import Damaged, RecipeError, RunFailed
 from pipeline.fingerprint import digest
 from pipeline.parts import bucket_of
 from pipeline.recipe import Recipe, Step
@@ -53,45 +55,65 @@ def handed_over(store: Store, folder: str, rows: StoredRows) -> dict[str, Any]:
     """How a task is told which files to read: by name, or, of many, by the name of a list."""
     if len(rows.files) <= FILES_IN_A_TASK:
         return {"files": list(rows.files), "by": rows.by}
-    path = f"{folder}/{rows.identity[:16]}.files.json"
-    if not store.exists(path):
-        store.write(path, json.dumps(list(rows.files)).encode())
-    return {"list": path, "by": rows.by}
+    path, content = f"{folder}/{rows.identity[:16]}.files.json", json.dumps(list(rows.files)).encode()
+    return {"list": path, "checksum": store.write_if_other(path, content), "by": rows.by}
 
 
 def files_of_rows(store: Store, rows: dict[str, Any]) -> Sequence[dict[str, Any]]:
-    return rows["files"] if "files" in rows else _listed(store.address, rows["list"])
+    return rows["files"] if "files" in rows else _listed(store.address, rows["list"], rows["checksum"])
 
 
 @lru_cache(8)
-def _listed(address: str, path: str) -> tuple[dict[str, Any], ...]:
-    return tuple(json.loads(Store(address).read(path)))
+def _listed(address: str, path: str, checksum: str) -> tuple[dict[str, Any], ...]:
+    content = Store(address).read(path)
+    if xxhash.xxh3_128_hexdigest(content) != checksum:
+        raise Damaged(path)
+    return tuple(json.loads(content))
 
 
 def read_rows(store: Store, rows: dict[str, Any], bucket: int | None, buckets: int) -> pa.Table | None:
     """One bucket's slice of every file (all of it for None); None where there is no row. The order of rows is that of files and no promise."""
     tables = []
     for facts in files_of_rows(store, rows):
-        with _opened(store, facts) as file:
-            reader = pa.ipc.open_file(file)
-            count = reader.num_record_batches
-            if bucket is None:
-                found = [reader.get_batch(i) for i in range(count)]
-            elif count >= buckets:
-                share = count // buckets
-                found = [reader.get_batch(i) for i in range(bucket * share, (bucket + 1) * share)]
-            else:
-                wide = reader.get_batch(bucket * count // buckets)
-                found = [wide.filter(pa.array(bucket_of(wide.column(rows["by"]).to_numpy(), buckets) == bucket))]
-            found = [batch for batch in found if len(batch)]
-            if found:
-                tables.append(pa.Table.from_batches(found, reader.schema))
+        home = Store(facts["store"]) if "store" in facts else store  # of a saved index: a folder of its own
+        try:
+            table = _slice(home, facts, rows, bucket, buckets)
+        except Exception as error:  # whatever Arrow makes of a damaged file
+            if not isinstance(error, Damaged) and is_whole(home, facts["path"], facts["checksum"]):
+                raise
+            raise damaged_rows(home, facts) from error
+        if table is not None:
+            tables.append(table)
     return pa.concat_tables(tables) if tables else None
 
 
-def _opened(store: Store, facts: dict[str, Any]) -> Any:
-    """Files of this run lie below its folder; those of a saved index name their own."""
-    return (Store(facts["store"]) if "store" in facts else store).open(facts["path"])
+def _slice(store: Store, facts: dict[str, Any], rows: dict[str, Any], bucket: int | None, buckets: int) -> pa.Table | None:
+    """The rows of a bucket that a file holds, each batch held against its checksum."""
+    path = facts["path"]
+    with store.open(path) as file:
+        reader = pa.ipc.open_file(file)
+        schema, count = reader.schema.serialize(), reader.num_record_batches
+        if bucket is None:
+            batches = [checked_batch(reader, schema, i, path) for i in range(count)]
+        elif count >= buckets:
+            share = count // buckets
+            batches = [checked_batch(reader, schema, i, path) for i in range(bucket * share, (bucket + 1) * share)]
+        else:
+            wide = checked_batch(reader, schema, bucket * count // buckets, path)
+            batches = [wide.filter(pa.array(bucket_of(wide.column(rows["by"]).to_numpy(), buckets) == bucket))]
+        if count == 0 or (bucket is None and sum(map(len, batches)) != facts["rows"]):
+            raise Damaged(path)
+        batches = [batch for batch in batches if len(batch)]
+        return pa.Table.from_batches(batches, reader.schema) if batches else None
+
+
+def damaged_rows(store: Store, facts: dict[str, Any]) -> RunFailed:
+    """What to say of a file that is not what was written: this run makes its own anew, and another run its saved index."""
+    if "store" not in facts:
+        return Damaged(facts["path"])
+    return RunFailed(
+        f"{store.at(facts['path'])}: the content of this saved index is not what was written; run the recipe that saved it again, which mends it"
+    )
 
 
 def write_rows(store: Store, path: str, table: pa.Table, by: str | None, buckets: int) -> dict[str, Any]:
@@ -107,15 +129,15 @@ def keep_table(store: Store, beginning: str, table: pa.Table) -> dict[str, Any]:
     file = HashingFile(content)
     _write(file, table, None, 1)
     path = f"{beginning}-{file.checksum[:16]}.arrow"
-    if not store.exists(path):
-        store.write(path, content.getvalue())
+    store.write_if_other(path, content.getvalue())
     return {"path": path, "bytes": file.length, "checksum": file.checksum, "rows": len(table)}
 
 
 def _write(file: HashingFile, table: pa.Table, by: str | None, buckets: int) -> None:
+    batches, schema = _cut(table, by, buckets), table.schema.serialize()
     with pa.ipc.new_file(file, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-        for slice_ in _cut(table, by, buckets):
-            writer.write_batch(slice_)
+        for place, batch in enumerate(batches):
+            writer.write_batch(batch, custom_metadata={IN_BATCH: batch_checksum(as_in_a_file(batch), schema, place, len(batches))})
 
 
 def _cut(table: pa.Table, by: str | None, buckets: int) -> list[pa.RecordBatch]:
@@ -154,7 +176,7 @@ def check_saved(recipe: Recipe, whole: bool) -> None:
         where = f"{recipe.path}:{step.line}: {step.called}"
         takes = {kept_at(address, step).address for address in step.stage.loads}
         for address in sorted(takes - leaves):
-            if not isinstance(Store(address).read_json("index.json"), dict):
+            if read_index(Store(address)) is None:
                 raise RecipeError(f"{where}: {address} holds no saved index (there is no index.json)")
         mine = {kept_at(address, step).address for address in step.stage.saves}
         for address in sorted(mine) if whole else ():
@@ -162,8 +184,8 @@ def check_saved(recipe: Recipe, whole: bool) -> None:
                 raise RecipeError(
                     f"{where}: {address} would be replaced, and is what is compared with; save into another folder, and name both in the next run"
                 )
-            there = Store(address).read_json("index.json")
-            owner = there.get("of") if isinstance(there, dict) else None
+            there = Store(address).read_json_if_whole("index.json")
+            owner = there.get("of") if isinstance(there, dict) and is_as_written(there) else None
             if owner not in (None, owner_of(recipe, step)):
                 raise RecipeError(f"{where}: {address} is of {owner}; save into another folder, or remove it")
         leaves |= mine
@@ -176,4 +198,24 @@ def saved_is_gone(step: Step) -> bool:
 
 def kept_before(step: Step) -> list[str]:
     """What tells the rows that a stage takes from earlier runs from others; nothing of a stage that takes none."""
-    return [digest(kept_at(address, step).read_json("index.json")) for address in cast(Global, step.stage).loads]
+    return [digest(read_index(kept_at(address, step))) for address in cast(Global, step.stage).loads]
+
+
+def write_index(store: Store, index: dict[str, Any]) -> None:
+    """What a saved index holds; it counts once this is there."""
+    store.write_json("index.json", index | {"checksum": digest(index)})
+
+
+def read_index(store: Store) -> dict[str, Any] | None:
+    """What a saved index holds; None where there is none, an error where it is not what was written."""
+    index = store.read_json_if_whole("index.json")
+    if isinstance(index, dict) and is_as_written(index):
+        return index
+    if not store.exists("index.json"):
+        return None
+    raise RunFailed(f"{store.at('index.json')}: this is not what was written; run the recipe that saved this index again, which mends it")
+
+
+def is_as_written(index: dict[str, Any]) -> bool:
+    """Indexes of earlier versions have no checksum."""
+    return "checksum" not in index or index["checksum"] == digest({name: value for name, value in index.items() if name != "checksum"})

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline import registry
+from pipeline.checksums import open_checked
 from pipeline.counts import Count
 from pipeline.flow_rows import read_rows
 from pipeline.flow_tasks import rows_of, set_out
@@ -87,7 +88,7 @@ def untouched(part: Part) -> Count:
 
 
 def _uids(store: Store, part: Part) -> np.ndarray[Any, Any]:
-    with store.open(part["documents"]["path"]) as file:
+    with open_checked(store, part["documents"]) as file:
         uid: np.ndarray[Any, Any] = pq.read_table(file, columns=["uid"]).column("uid").to_numpy()
     return uid
 

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline import registry
+from pipeline.checksums import open_checked
 from pipeline.counts import Count, check_chain
 from pipeline.errors import RunFailed
 from pipeline.faults import Faults
@@ -30,6 +31,7 @@ from pipeline.inputs import open_input
 from pipeline.parts import ROW, new_part, read_part, text_length, with_text_lengths
 from pipeline.rejects import Rejects
 from pipeline.sink_columns import filled, from_text
+from pipeline.sinks import staged
 from pipeline.slowest import Slowest
 from pipeline.store import Store
 from pipeline.words import one_line
@@ -72,7 +74,8 @@ class _Grinding:
         self.file_name = file_name = f"{task['key']}.{task['task'][:8]}"
         self.rejects = Rejects(self.store, file_name, self.source, task["rejects"], writers)
         self.documents = PartWriter(self.store, f"legs/{task['leg']}/{file_name}.documents.parquet")
-        self.sinks = {s.called: PartWriter(self.store, f"{s.called}/{file_name}.parquet") for s in self.stages if isinstance(s, Sink)}
+        paths = {s.called: f"{s.called}/{file_name}.parquet" for s in self.stages if isinstance(s, Sink)}
+        self.sinks = {name: PartWriter(self.store, path, staged(path)) for name, path in paths.items()}
         writers += [self.documents, *self.sinks.values()]
         self.columns = from_text(task["columns"]) if "columns" in task else None  # that sinks are shown of every part
         self.added = {name for s in self.stages for name in s.added}
@@ -121,7 +124,7 @@ class _Grinding:
             table = pa.concat_tables(self.measured).combine_chunks()
             place[table.column(ROW).to_numpy()] = np.arange(len(table))
             scattered = table.drop_columns([ROW, "uid"]).take(pa.array(place, mask=place < 0))
-            with self.store.open(part["documents"]["path"]) as file:
+            with open_checked(self.store, part["documents"]) as file:
                 scattered = scattered.add_column(0, "uid", pq.read_table(file, columns=["uid"]).column("uid"))
             files["signals"] = write_table(self.store, f"{base}.signals.parquet", scattered)
             part["signals"].append(files["signals"])

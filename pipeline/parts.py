@@ -7,6 +7,7 @@ global stage find back), rows in its documents file, and the verdict and signal 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +18,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
+from pipeline.checksums import open_checked
 from pipeline.fingerprint import digest
 from pipeline.store import Store
 from stages.documents import BATCH_ROWS
 
 Part = dict[str, Any]
 TOP = 1 << 64
+# Names of files of parts, and of rows that rounds of a global stage hand on.
+OF_A_PART = re.compile(r"-[0-9a-f]{12}\.[0-9a-f]{8}(\.documents|\.verdicts|\.signals|\.quarantined)?\.parquet$|-[0-9a-f]{16}\.arrow$")
 BESIDE = ("verdicts", "signals")  # files that are laid beside the documents
 
 
@@ -99,8 +103,8 @@ def read_part(store: Store, part: Part, columns: Sequence[str] | None = None, nu
         return
     keep = kept_mask(store, part)
     with contextlib.ExitStack() as open_files:
-        beside = [_Beside(open_files.enter_context(store.open(signals["path"])), columns) for signals in part["signals"]]
-        file = open_files.enter_context(store.open(part["documents"]["path"]))
+        beside = [_Beside(open_files.enter_context(open_checked(store, signals)), columns) for signals in part["signals"]]
+        file = open_files.enter_context(open_checked(store, part["documents"]))
         documents = pq.ParquetFile(file, pre_buffer=False)
         there = documents.schema_arrow.names
         wanted = [c for c in there if "@" not in c] if columns is None else [c for c in columns if c in there]
@@ -142,7 +146,7 @@ def columns_of(store: Store, part: Part) -> list[str]:
     found: dict[str, None] = {}
     for facts in [part["documents"], *part["signals"]]:
         if facts is not None:
-            with store.open(facts["path"]) as file:
+            with open_checked(store, facts) as file:
                 found |= dict.fromkeys(pq.read_schema(file).names)
     return list(found)
 
@@ -150,7 +154,7 @@ def columns_of(store: Store, part: Part) -> list[str]:
 def kept_mask(store: Store, part: Part) -> np.ndarray[Any, np.dtype[np.bool_]]:
     keep = np.ones(part["rows"], dtype=bool)
     for verdict in part["verdicts"]:
-        with store.open(verdict["path"]) as file:
+        with open_checked(store, verdict) as file:
             keep &= pq.read_table(file, columns=["kept"]).column("kept").to_numpy()
     return keep
 

@@ -13,7 +13,8 @@ from pipeline.alarms import alarms, alarms_of_stages
 from pipeline.cluster import Where
 from pipeline.counts import Account
 from pipeline.engine import Engine, Watcher
-from pipeline.errors import NotConserved, RecipeError, RunFailed
+from pipeline.errors import Damaged, NotConserved, RecipeError, RunFailed
+from pipeline.faults import NAMED, few
 from pipeline.flow import DaskFlow
 from pipeline.flow_rows import check_saved, kept_before, owner_of
 from pipeline.flow_verdicts import untouched
@@ -29,10 +30,11 @@ from pipeline.recipe import Recipe, Step
 from pipeline.record import record_of, without_times
 from pipeline.scores import scores_of, signals_of
 from pipeline.side_by_side import task_of_pages
+from pipeline.sinks import publish
 from pipeline.slowest import Slowest
 from pipeline.stale import stale_files
-from pipeline.store import Store, one_run_at_a_time
-from stages.stage import CannotRun, Global, Stage
+from pipeline.store import Store, json_bytes, one_run_at_a_time
+from stages.stage import CannotRun, Global, Sink, Stage
 from trainer.energy import Machine
 
 SLOW_PREPARATION = 3.0  # seconds worth a word
@@ -62,27 +64,40 @@ def run(recipe: Recipe, out: str, where: Where, face: Face, portion: Portion | N
     where.check()
     store.make_root()
     with one_is_enough(), one_run_at_a_time(store):
-        check_folder(recipe, store)
+        journal = Journal(store)
+        check_folder(recipe, store, journal)
         check_saved(recipe, portion is None or portion.whole)
         store.remove_temporary()
         try:
             if where.forked and not is_done(store):
                 template.begin(recipe.path)
-            running = _Run(recipe, store, where, face, portion or Portion())
-            recording = OnRecord(face, recipe.name, running.plan.nodes, lambda account: alarms_of_stages(running.plan, account))
-            with on_record(recording, store) as running.face:
-                return running.carry_out()
+            while True:
+                try:
+                    return on_its_record(_Run(recipe, store, where, face, portion or Portion(), journal))
+                except Damaged as error:
+                    journal.suspect(error)
+                    face.note(f"{error.path}: its content is not what was written; what made it is done again")
         finally:
             template.end()
 
 
+def on_its_record(running: _Run) -> Summary:
+    """Carry a run out, and let other processes see how far it is."""
+    recording = OnRecord(running.face, running.recipe.name, running.plan.nodes, lambda account: alarms_of_stages(running.plan, account))
+    with on_record(recording, running.store) as running.face:
+        return running.carry_out()
+
+
 def is_done(store: Store) -> bool:
     """Is there a finished run in a folder? The same recipe needs no workers then."""
-    return bool((store.read_json("run.json") or {}).get("status") == "done")
+    record = store.read_json_if_whole("run.json")
+    return isinstance(record, dict) and record.get("status") == "done"
 
 
-def check_folder(recipe: Recipe, store: Store) -> None:
+def check_folder(recipe: Recipe, store: Store, journal: Journal) -> None:
     """A folder belongs to the recipe of one name; another version of that recipe is welcome."""
+    if not journal.is_as_written("run.json"):
+        return  # damaged: the journal shows whose folder this is, and the record is written anew
     record = store.read_json("run.json")
     ours = isinstance(record, dict) and isinstance(record.get("name"), str)
     if ours and record["name"] != recipe.name:
@@ -96,9 +111,10 @@ def check_folder(recipe: Recipe, store: Store) -> None:
 
 
 class _Run:
-    def __init__(self, recipe: Recipe, store: Store, where: Where, face: Face, portion: Portion) -> None:
+    def __init__(self, recipe: Recipe, store: Store, where: Where, face: Face, portion: Portion, journal: Journal) -> None:
         self.recipe = recipe
         self.store = store
+        self.journal = journal
         self.face = face
         self.portion = portion
         self.plan: Plan = make_plan(recipe)
@@ -113,6 +129,8 @@ class _Run:
         self.handed_on: dict[str, Any] = {}  # from one global stage to the next
         self.heard: dict[str, dict[str, Any]] = {}  # by global stage: what it and those before it said
         self.mine: set[str] = set()  # files that belong to this version of the run
+        self.cards: set[str] = set()  # of data sets; written last, out of the record
+        self.sunk: set[str] = set()  # files of sinks among them
         self.log: list[str] = []
         self.start_seconds = 0.0
         self.begun = False
@@ -121,10 +139,12 @@ class _Run:
         self.scored: dict[str, tuple[Stage, list[Part]]] = {}  # stages that score or cut by scores, and the documents they had
 
     def carry_out(self) -> Summary:
-        journal = Journal(self.store)
-        journal.check(self.store.files(""))
+        journal = self.journal
+        journal.check(self.store.stamps(""))
         journal.gather()
-        if self.store.read_json("run.json") is None:
+        if journal.damaged:
+            self.face.note(f"{few(journal.damaged[:NAMED], len(journal.damaged))}: not what was written; what made them is done again")
+        if self.store.read_json_if_whole("run.json") is None:
             self.begin()
         prepare = None if self.where.forked else self.prepare  # workers that are forked have a template, which does it
         engine = Engine(journal, self.where, self.face, self.recipe.path, prepare, self.begin)
@@ -134,30 +154,34 @@ class _Run:
                     self.work(wave, engine)
                 engine.finish_along()
             self.start_seconds = engine.start_seconds
+        except Damaged:  # made anew at once
+            raise
         except BaseException as error:
             if self.begun or not isinstance(error, RecipeError):
                 self.break_off(error, journal)
             raise
         self.store.remove_temporary()  # of workers that were killed
         self.store.remove(
-            stale_files(self.store, self.plan, journal, self.mine)
+            stale_files(self.store, self.plan, journal, self.mine | self.cards)
         )  # even if nothing was worked on: an input that is gone leaves outputs and no work
         record = self.record(alarms_of_inputs=alarms_of_changes(self.inputs) if engine.worked else ())
-        before = self.store.read_json("run.json")
-        if engine.worked or before.get("status") != "done" or without_times(before) != without_times(record):
+        before = self.store.read_json_if_whole("run.json") or {}
+        if engine.worked or journal.damaged or before.get("status") != "done" or without_times(before) != without_times(record):
             from pipeline.survey.look import survey_legs
 
-            survey_legs(self.store)
+            survey_legs(self.store, journal.keep)
             pages = {name: [page for t in tasks for page in engine.result_along(t)["pages"]] for name, tasks in self.pages.items()}
             self.write_reports(record, pages)
         else:
             record = before
+        journal.flush()
         return Summary(self.store.address, record, engine.worked, record["alarms"])
 
     def begin(self) -> None:
         """What the folder says of itself from here on is of this run, and no more of one before it."""
         self.begun = True
-        self.store.write_json("run.json", {"name": self.recipe.name, "status": "running", "recipe": self.recipe.resolved()})
+        self.keep_json("run.json", {"name": self.recipe.name, "status": "running", "recipe": self.recipe.resolved()})
+        self.journal.flush()
 
     def break_off(self, error: BaseException, journal: Journal) -> None:
         """The record and report of what is there, for a run that ends before its end; why it did is said by whoever catches the error."""
@@ -192,6 +216,7 @@ class _Run:
         for leg in legs:
             decided = {p["key"]: p for p in self.taken(rules[leg.name], results)}
             parts = [decided.get(p["key"], p) for p in worked[leg.name]]
+            self.publish_sinks(leg)
             self.note_rules(leg, rules[leg.name])
             self.finish(leg, parts, fingerprint.digest([leg.fingerprint(self.recipe), leg.fingerprint_of_rules(self.recipe)]))
             self.look_at_pages(leg, parts, engine)
@@ -237,6 +262,15 @@ class _Run:
         self.at_work = {task["task"]: task for its in tasks.values() for task in its}
         return engine.run(task for name, task in self.at_work.items() if name not in known)
 
+    def publish_sinks(self, leg: Leg) -> None:
+        """The sinks of a leg appear, each when the last leg that writes into it has been worked."""
+        for sink in [step.called for step in leg.works if isinstance(step.stage, Sink)]:
+            others = [n for n in self.plan.nodes if isinstance(n, Leg) and n is not leg and sink in [step.called for step in n.works]]
+            if all(n.name in self.documents for n in others):
+                wanted = {path for path in self.sunk if path.startswith(f"{sink}/")}
+                if publish(self.store, sink, wanted):
+                    self.journal.named(wanted)
+
     def look_at_scores(self, called: str, stage: Stage, parts: list[Part]) -> None:
         """Note the documents whose scores the report shows: those that were scored, or that are to be cut by score; rules come after."""
         if signals_of(stage):
@@ -257,7 +291,7 @@ class _Run:
         """What the rules of a leg decide on, and where it lies, for `tune`."""
         path = f"legs/{leg.name}/rules.json"
         if tasks:
-            write_if_changed(self.store, path, {"rules": tasks[0]["rules"], "parts": [t["part"] for t in tasks]})
+            self.keep_json(path, {"rules": tasks[0]["rules"], "parts": [t["part"] for t in tasks]})
         elif self.store.exists(path):
             self.store.remove([path])
 
@@ -270,6 +304,7 @@ class _Run:
             self.slowest.add(result.get("slowest", {}))
             self.log += result["log"]
             self.remember(result["files"])
+            self.sunk |= {facts["path"] for name, facts in result["files"].items() if name.startswith("sink/")}
         return [results[task["task"]]["part"] for task in tasks]
 
     def work_global(self, node: GlobalNode, engine: Engine) -> None:
@@ -301,7 +336,7 @@ class _Run:
         self.handed_on |= flow.handed_on
         self.heard[node.name] = dict(self.handed_on)
         if "packing" in flow.told:
-            self.mine.add(f"{flow.told['packing']['folder']}/README.md")
+            self.cards.add(f"{flow.told['packing']['folder']}/README.md")
         count = self.account.total(node.name)
         if node.name not in self.account.stages:  # a stage that only looks: all stay
             for part in docs.parts:
@@ -344,8 +379,11 @@ class _Run:
             "rows": sum(p["rows"] for p in parts),
             "parts": [manifest_part(node.name, p) for p in parts],
         }
-        write_if_changed(self.store, f"legs/{node.name}/manifest.json", manifest)
+        self.keep_json(f"legs/{node.name}/manifest.json", manifest)
         self.face.ends(node)
+
+    def keep_json(self, path: str, data: dict[str, Any]) -> None:
+        self.journal.keep(path, json_bytes(data))
 
     def record(self, status: str = "done", error: str | None = None, alarms_of_inputs: Sequence[str] = ()) -> dict[str, Any]:
         """run.json."""
@@ -375,14 +413,14 @@ class _Run:
                 steady |= {"pages": pages[entry["name"]]}
             if entry["name"] in self.scored and record["status"] == "done":
                 steady |= {"scores": scores_of(self.store, *self.scored[entry["name"]], entry["docs_in"] - entry["quarantined"])}
-            write_if_changed(self.store, f"stages/{entry['name']}/report.json", steady)
+            self.keep_json(f"stages/{entry['name']}/report.json", steady)
         for name, told in self.told.items():
             if "packing" in told:
                 card = card_of(record, told["packing"], self.heard[name])
-                self.store.write(f"{told['packing']['folder']}/README.md", card.encode("utf-8", "replace"))
+                self.journal.keep(f"{told['packing']['folder']}/README.md", card.encode("utf-8", "replace"))
         if self.log:
             self.store.write("logs/run.log", "".join(f"{line}\n" for line in self.log).encode("utf-8", "replace"))
-        self.store.write_json("run.json", record)
+        self.keep_json("run.json", record)
         self.store.write("report.html", build_report(self.store.address).encode("utf-8", "replace"))
 
 
@@ -403,8 +441,3 @@ def manifest_part(node: str, part: Part) -> dict[str, Any]:
         "files": {name: facts["path"] for name, facts in own.items()} | {f"sink/{name}": path for name, path in sinks.items()},
         "checksums": {name: facts["checksum"] for name, facts in own.items()},
     }
-
-
-def write_if_changed(store: Store, path: str, data: dict[str, Any]) -> None:
-    if store.read_json(path) != data:
-        store.write_json(path, data)

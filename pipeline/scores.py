@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.parts import Part, read_part
+from pipeline.sinks import as_lying
 from pipeline.store import Store
 from stages.documents import BATCH_ROWS
 from stages.stage import Stage
@@ -77,7 +78,7 @@ def _batches(store: Store, part: Part, columns: Sequence[str]) -> Iterator[pa.Re
         yield from read_part(store, part, columns)
         return
     for path in list(part.get("sinks", {}).values())[:1]:
-        with store.open(path) as file:
+        with store.open(as_lying(store, path)) as file:
             written = pq.ParquetFile(file)
             yield from written.iter_batches(BATCH_ROWS, columns=[name for name in columns if name in written.schema_arrow.names])
 

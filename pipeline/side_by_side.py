@@ -18,6 +18,7 @@ from pipeline.leg import Result, Task
 from pipeline.parts import Part, identity, read_part
 from pipeline.plan import Leg
 from pipeline.recipe import Recipe
+from pipeline.sinks import as_lying
 from pipeline.store import Store
 from stages.stage import Origin, Reader
 
@@ -114,7 +115,7 @@ def first_rows(store: Store, part: Part) -> pa.RecordBatch | None:
     if part["documents"] is not None:
         return next(iter(read_part(store, part, columns)), None)
     for path in part.get("sinks", {}).values():
-        with store.open(path) as file:
+        with store.open(as_lying(store, path)) as file:
             written = pq.ParquetFile(file)
             if set(columns) <= set(written.schema_arrow.names):
                 return next(written.iter_batches(columns=columns), None)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.checksums import open_checked
 from pipeline.parts import TEXT_BYTES, Part
 from pipeline.store import Store
 from stages.documents import BASE, PAGE
@@ -33,7 +34,7 @@ def columns_of_all(store: Store, parts: Iterable[Part]) -> pa.Schema:
             if alike in looked_at or not store.exists(facts["path"]):  # of a run that was cleaned there may be nothing to foresee
                 continue
             looked_at.add(alike)
-            with store.open(facts["path"]) as file:
+            with open_checked(store, facts) as file:
                 for field in pq.read_schema(file):
                     types.setdefault(field.name, []).append(field.type)
     known = {*BASE.names, *PAGE.names, TEXT_BYTES}

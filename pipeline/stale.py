@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from pipeline.journal import Journal, files_of
+from pipeline.parts import OF_A_PART
 from pipeline.plan import Plan
 from pipeline.recipe import Step
 from pipeline.store import Store
@@ -13,7 +14,6 @@ from stages.stage import Sink
 OF_A_SET = re.compile(
     r"shards/([a-z0-9_]+/)?(\d+/(shard-\d{5}\.[0-9a-f]{8}\.arrow|index\.json|tokenizer/tokenizer(_config)?\.json)|README\.md)$"
 )
-OF_A_PART = re.compile(r"-[0-9a-f]{12}\.[0-9a-f]{8}(\.documents|\.verdicts|\.signals|\.quarantined)?\.parquet$|-[0-9a-f]{16}\.arrow$")
 
 
 def stale_files(store: Store, plan: Plan, journal: Journal, mine: set[str]) -> list[str]:

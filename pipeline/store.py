@@ -19,6 +19,8 @@ from fsspec.core import url_to_fs
 
 from pipeline.errors import RecipeError, RunFailed, of_storage
 
+Stamp = tuple[int, ...]  # size, and of a local file when it was written and changed, and its inode
+
 
 class HashingFile:
     """Passes writes on and keeps the hash and length of what went by."""
@@ -105,14 +107,25 @@ class Store:
 
     def files(self, folder: str) -> dict[str, int]:
         """Path below the root -> bytes, of every file under a folder; none if there is no such folder."""
+        return {path: stamp[0] for path, stamp in self.stamps(folder).items()}
+
+    def stamps(self, folder: str) -> dict[str, Stamp]:
+        """Path below the root -> stamp, of every file under a folder; none if there is no such folder."""
         try:
             if self.local:
                 return dict(_walk(self.at(folder), len(self.root) + 1))
             self.fs.invalidate_cache()  # workers write from other processes; a remembered listing would hide it
-            found = self.fs.find(self.at(folder), detail=True)
+            listing = self.fs.find(self.at(folder), detail=True)
         except FileNotFoundError:
             return {}
-        return {name[len(self.root) + 1 :]: int(facts["size"]) for name, facts in found.items()}
+        return {name[len(self.root) + 1 :]: (int(facts["size"]),) for name, facts in listing.items()}
+
+    def stamp(self, path: str) -> Stamp | None:
+        """The stamp of one local file; None where there is no such file, and on object stores, which would charge for it."""
+        try:
+            return stamp_of(Path(self.at(path)).stat()) if self.local else None
+        except OSError:
+            return None
 
     @contextlib.contextmanager
     def commit(self, path: str) -> Iterator[HashingFile]:
@@ -151,8 +164,21 @@ class Store:
             file.write(data)
         return file.checksum
 
+    def write_if_other(self, path: str, content: bytes) -> str:
+        """A small file with this content, written if it is not there or holds another; its checksum."""
+        if not self.exists(path) or self.read(path) != content:
+            return self.write(path, content)
+        return xxhash.xxh3_128_hexdigest(content)
+
     def write_json(self, path: str, data: Any) -> None:
-        self.write(path, (json.dumps(data, indent=1, ensure_ascii=False, sort_keys=False) + "\n").encode("utf-8", "replace"))
+        self.write(path, json_bytes(data))
+
+    def read_json_if_whole(self, path: str) -> Any:
+        """The data of a JSON file that this run can make again: None where there is none, or one that was cut off."""
+        try:
+            return json.loads(self.read(path))
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return None
 
     def read_json(self, path: str) -> Any:
         """The data of a JSON file, or None where there is none."""
@@ -186,14 +212,24 @@ class Store:
         return len(left)
 
 
-def _walk(folder: str, skip: int) -> Iterator[tuple[str, int]]:
+def json_bytes(data: Any) -> bytes:
+    """As this project writes JSON files."""
+    return (json.dumps(data, indent=1, ensure_ascii=False, sort_keys=False) + "\n").encode("utf-8", "replace")
+
+
+def stamp_of(facts: os.stat_result) -> Stamp:
+    """What changes whenever somebody writes to a file or puts another in its place."""
+    return facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino
+
+
+def _walk(folder: str, skip: int) -> Iterator[tuple[str, Stamp]]:
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 yield from _walk(entry.path, skip)
             else:
                 with contextlib.suppress(FileNotFoundError):  # a temporary file may go while we look
-                    yield entry.path[skip:], entry.stat().st_size
+                    yield entry.path[skip:], stamp_of(entry.stat())
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from pipeline import registry
 from pipeline.cores import cores_here
 from pipeline.errors import RecipeError
 from pipeline.inputs import is_run, runs_above
+from pipeline.journal import Journal
 from pipeline.listing import Folders
 from pipeline.screen import escape
 from pipeline.store import Store, one_run_at_a_time
@@ -87,6 +88,19 @@ def clean_up(out: str, *, flow: bool, legs: bool, rejects: bool, dry_run: bool) 
         if not dry_run:
             store.remove(chosen)
     return len(chosen), sum(present[path] for path in chosen)
+
+
+def check_files(store: Store) -> tuple[int, list[str]]:
+    """How many files a run is known to have written and are there, and what is wrong with any: each is read, whatever its stamp says."""
+    journal = Journal(store, looks_only=True)
+    journal.suspects = set(journal.files)
+    present = store.stamps("")
+    there = len(journal.files.keys() & present.keys())
+    journal.check(present)
+    manifests = [path for path in present if path.startswith("legs/") and path.endswith("/manifest.json") and path not in journal.damaged]
+    written = [path for name in manifests for part in store.read_json(name)["parts"] for path in part["files"].items()]
+    faults = [f"{path}: its content is not what was written" for path in journal.damaged]
+    return there, faults + [f"{path}: is gone" for name, path in written if name.startswith("sink/") and path not in present]
 
 
 def start_recipe(folder: Path, recipe: Path) -> str:

@@ -18,7 +18,7 @@ from pipeline.recipe import Recipe
 from pipeline.screen import escape
 from pipeline.store import Store
 
-GONE = "its files are gone (cleaned?)"
+GONE = {False: "its files are gone (cleaned?)", True: "its files are not what was written (damaged?)"}
 CHANGED = ("its documents changed", "its documents changed, or what earlier runs saved for it")
 
 
@@ -44,8 +44,8 @@ def foresee(recipe: Recipe, out: str) -> list[Foreseen]:
     store = Store(out)
     plan = make_plan(recipe)
     inputs = find_inputs(recipe, store, Portion(), remember=False)
-    journal = Journal(store)
-    journal.check(store.files(""))
+    journal = Journal(store, looks_only=True)
+    journal.check(store.stamps(""))
     known: dict[str, list[Part] | None] = {}
     seen = []
     for node in plan.nodes:
@@ -53,7 +53,7 @@ def foresee(recipe: Recipe, out: str) -> list[Foreseen]:
         print_ = node.fingerprint(recipe)
         if isinstance(node, Leg):
             print_ = fingerprint.digest([print_, node.fingerprint_of_rules(recipe)])
-        before = store.read_json(f"legs/{node.name}/manifest.json")
+        before = store.read_json_if_whole(f"legs/{node.name}/manifest.json")
         changed = "its stages, their code or packages changed" if before and before["fingerprint"] != print_ else ""
         fed = [p for parts in upstream if parts is not None for p in parts]
         if any(parts is None for parts in upstream):
@@ -80,9 +80,9 @@ def foresee(recipe: Recipe, out: str) -> list[Foreseen]:
             elif done:
                 why = "up to date" if begun else "what its rounds handed on is gone (cleaned?): they are done again"
             elif begun:
-                why = GONE if begun["ended"] else "begun, not finished"
+                why = GONE[journal.gone.get(task, False)] if begun["ended"] else "begun, not finished"
             else:
-                why = changed or (GONE if task in journal.gone else CHANGED[bool(kept)] if before else "never run")
+                why = changed or (GONE[journal.gone[task]] if task in journal.gone else CHANGED[bool(kept)] if before else "never run")
             seen.append(
                 Foreseen(node.name, "global", stages(node), list(node.feeds), print_, len(fed), len(fed) if done and begun else 0, why)
             )
@@ -104,7 +104,8 @@ def foresee(recipe: Recipe, out: str) -> list[Foreseen]:
         elif not waiting and before and not new:
             why = "its rules changed: decided anew, on stored signals"
         else:
-            changed_input = GONE if any(t["task"] in journal.gone for t in [*tasks, *rules]) else "input changed"
+            gone = [journal.gone[t["task"]] for t in [*tasks, *rules] if t["task"] in journal.gone]
+            changed_input = GONE[any(gone)] if gone else "input changed"
             why = changed or (
                 not_run(fresh, parts) if not before else f"{new:,} new part{'s' if new > 1 else ''}" if new else changed_input
             )

@@ -17,9 +17,10 @@ from stages.documents import BATCH_BYTES, BATCH_ROWS
 class PartWriter:
     """Writes one Parquet file; small batches are gathered into a row group. No rows, no file."""
 
-    def __init__(self, store: Store, path: str) -> None:
+    def __init__(self, store: Store, path: str, lies_at: str | None = None) -> None:
         self.store = store
         self.path = path
+        self.lies_at = lies_at or path  # until it gets its name
         self.rows = 0
         self._stack = contextlib.ExitStack()
         self._file: HashingFile | None = None
@@ -45,7 +46,7 @@ class PartWriter:
         table = pa.Table.from_batches(self._waiting).combine_chunks()
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
         if self._writer is None:
-            self._file = self._stack.enter_context(self.store.commit(self.path))
+            self._file = self._stack.enter_context(self.store.commit(self.lies_at))
             self._schema = table.schema
             self._writer = pq.ParquetWriter(self._file, table.schema, compression="zstd", compression_level=1, write_page_index=True)
         self._writer.write_table(table, row_group_size=len(table))

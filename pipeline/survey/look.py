@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.checksums import open_checked
 from pipeline.cores import cores_here
 from pipeline.decide import Deciding
 from pipeline.parts import Part, columns_of, read_part
@@ -84,7 +85,7 @@ class Found:
         self.spans[name] = (min(low, before[0]), max(high, before[1]))
 
 
-def survey_legs(store: Store) -> None:
+def survey_legs(store: Store, keep: Callable[[str, bytes], None] | None = None) -> None:
     """Lay what is seen beside the rules: legs/NAME/survey.json, one for all legs of the same rules. It holds no times, and is the same for any number
     of workers."""
     paths = sorted(store.files("legs"))
@@ -95,8 +96,7 @@ def survey_legs(store: Store) -> None:
     for names in alike.values():
         seen = survey(store, names[0], legs[names[0]]["rules"], [part for name in names for part in legs[name]["parts"]])
         path = f"legs/{names[0]}/survey.json"
-        if seen != store.read_json(path):
-            store.write(path, json.dumps(seen, separators=(",", ":")).encode())
+        (keep or store.write_if_other)(path, json.dumps(seen, separators=(",", ":")).encode())
     firsts = {names[0] for names in alike.values()}
     store.remove([path for path in paths if path.endswith("/survey.json") and path.split("/")[1] not in firsts])
 
@@ -141,7 +141,7 @@ def numbers_of(store: Store, part: Part) -> set[str]:
     """Columns of a part, and of what is laid beside it, that are a number for each document."""
     found = set()
     for facts in [part["documents"], *part["signals"]]:
-        with store.open(facts["path"]) as file:
+        with open_checked(store, facts) as file:
             found |= {column.name for column in pq.read_schema(file) if is_number(column.type)}
     return found
 

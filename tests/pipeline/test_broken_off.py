@@ -262,7 +262,7 @@ def test_files_that_an_earlier_version_left_behind_are_not_why_a_part_is_done_ag
     lines(folder / "notes.jsonl", [f"A note of {n} words {'and ' * n}." for n in range(40)])
     go(recipe(folder, 20), folder / "out")
     go(recipe(folder, 3), folder / "out")  # what the first recipe's rules said is gone now, and nobody asks for it
-    assert Journal(Store(str(folder / "out"))).check(Store(str(folder / "out")).files(""))
+    assert Journal(Store(str(folder / "out"))).check(Store(str(folder / "out")).stamps(""))
     lines(folder / "notes.jsonl", [f"Another note of number {n} with some words in it." for n in range(40)])
     seen = {its.name: its.why for its in foresee(recipes.load(recipe(folder, 3)), str(folder / "out"))}
     assert seen["notes"] == "input changed"
