@@ -14,7 +14,7 @@ from typing import IO, Any
 import pyarrow as pa
 import xxhash
 
-from pipeline.errors import Damaged
+from pipeline.errors import DamagedFile
 from pipeline.store import Stamp, Store
 
 READ_AT_ONCE = 1 << 20
@@ -22,9 +22,9 @@ IN_BATCH = b"checksum"
 
 
 def open_checked(store: Store, facts: dict[str, Any]) -> IO[bytes]:
-    """A file of the run, opened to be read; Damaged if its content is not what was written."""
+    """A file of the run, opened to be read; DamagedFile if its content is not what was written."""
     if not is_whole(store, facts["path"], facts["checksum"]):
-        raise Damaged(facts["path"])
+        raise DamagedFile(facts["path"])
     return store.open(facts["path"])
 
 
@@ -79,9 +79,9 @@ def as_in_a_file(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def checked_batch(reader: Any, schema: pa.Buffer, place: int, path: str) -> pa.RecordBatch:
-    """A record batch of a file of rows; Damaged if it is not what was written. Files of earlier versions have no checksums in them."""
+    """A record batch of a file of rows; DamagedFile if it is not what was written. Files of earlier versions have no checksums in them."""
     read = reader.get_batch_with_custom_metadata(place)
     written = read.custom_metadata[IN_BATCH] if read.custom_metadata is not None and IN_BATCH in read.custom_metadata else None
     if written is not None and written != batch_checksum(read.batch, schema, place, reader.num_record_batches).encode():
-        raise Damaged(path)
+        raise DamagedFile(path)
     return read.batch

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pipeline.cluster import Where, connected
-from pipeline.errors import Damaged, NotConserved, RunFailed
+from pipeline.errors import DamagedFile, NotConserved, RunFailed
 from pipeline.gpus import RESOURCE
 from pipeline.journal import Journal, files_of
 from pipeline.leg import Result, Task
@@ -212,7 +212,7 @@ class Engine:
     def accept(self, task: Task, result: Result) -> None:
         """A result goes into the journal; a failure ends the run."""
         if "damaged" in result:
-            raise Damaged(result["damaged"])
+            raise DamagedFile(result["damaged"])
         if "failed" in result:
             if "trace" in result:
                 # for whoever mends the stage; the person at the keyboard gets the message

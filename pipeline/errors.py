@@ -21,7 +21,7 @@ class RunFailed(GristmillError):
     """Work that could not be done; what is finished stays finished."""
 
 
-class Damaged(RunFailed):
+class DamagedFile(RunFailed):
     """A file of the run whose content is not what was written; whoever made it can make it again."""
 
     def __init__(self, path: str, message: str | None = None) -> None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import xxhash
 
 from pipeline.checksums import IN_BATCH, as_in_a_file, batch_checksum, checked_batch, is_whole
-from pipeline.errors import Damaged, RecipeError, RunFailed
+from pipeline.errors import DamagedFile, RecipeError, RunFailed
 from pipeline.fingerprint import digest
 from pipeline.parts import bucket_of
 from pipeline.recipe import Recipe, Step
@@ -67,7 +67,7 @@ def files_of_rows(store: Store, rows: dict[str, Any]) -> Sequence[dict[str, Any]
 def _listed(address: str, path: str, checksum: str) -> tuple[dict[str, Any], ...]:
     content = Store(address).read(path)
     if xxhash.xxh3_128_hexdigest(content) != checksum:
-        raise Damaged(path)
+        raise DamagedFile(path)
     return tuple(json.loads(content))
 
 
@@ -79,7 +79,7 @@ def read_rows(store: Store, rows: dict[str, Any], bucket: int | None, buckets: i
         try:
             table = _slice(home, facts, rows, bucket, buckets)
         except Exception as error:  # whatever Arrow makes of a damaged file
-            if not isinstance(error, Damaged) and is_whole(home, facts["path"], facts["checksum"]):
+            if not isinstance(error, DamagedFile) and is_whole(home, facts["path"], facts["checksum"]):
                 raise
             raise damaged_rows(home, facts) from error
         if table is not None:
@@ -102,7 +102,7 @@ def _slice(store: Store, facts: dict[str, Any], rows: dict[str, Any], bucket: in
             wide = checked_batch(reader, schema, bucket * count // buckets, path)
             batches = [wide.filter(pa.array(bucket_of(wide.column(rows["by"]).to_numpy(), buckets) == bucket))]
         if count == 0 or (bucket is None and sum(map(len, batches)) != facts["rows"]):
-            raise Damaged(path)
+            raise DamagedFile(path)
         batches = [batch for batch in batches if len(batch)]
         return pa.Table.from_batches(batches, reader.schema) if batches else None
 
@@ -110,7 +110,7 @@ def _slice(store: Store, facts: dict[str, Any], rows: dict[str, Any], bucket: in
 def damaged_rows(store: Store, facts: dict[str, Any]) -> RunFailed:
     """What to say of a file that is not what was written: this run makes its own anew, and another run its saved index."""
     if "store" not in facts:
-        return Damaged(facts["path"])
+        return DamagedFile(facts["path"])
     return RunFailed(
         f"{store.at(facts['path'])}: the content of this saved index is not what was written; run the recipe that saved it again, which mends it"
     )

@@ -21,7 +21,7 @@ from typing import Any
 import xxhash
 
 from pipeline.checksums import hash_of_content
-from pipeline.errors import Damaged, RunFailed
+from pipeline.errors import DamagedFile, RunFailed
 from pipeline.sinks import staged, waiting_for_names
 from pipeline.store import Stamp, Store
 
@@ -112,7 +112,7 @@ class Journal:
         if stamps:
             self._write({"stamps": stamps})
 
-    def suspect(self, error: Damaged) -> None:
+    def suspect(self, error: DamagedFile) -> None:
         """A worker found a file damaged, whatever its stamp says: it is hashed when files are looked at next, and made anew, once."""
         if error.path in self._made_anew:
             raise RunFailed(

@@ -13,7 +13,7 @@ from pipeline.alarms import alarms, alarms_of_stages
 from pipeline.cluster import Where
 from pipeline.counts import Account
 from pipeline.engine import Engine, Watcher
-from pipeline.errors import Damaged, NotConserved, RecipeError, RunFailed
+from pipeline.errors import DamagedFile, NotConserved, RecipeError, RunFailed
 from pipeline.faults import NAMED, few
 from pipeline.flow import DaskFlow
 from pipeline.flow_rows import check_saved, kept_before, owner_of
@@ -74,7 +74,7 @@ def run(recipe: Recipe, out: str, where: Where, face: Face, portion: Portion | N
             while True:
                 try:
                     return on_its_record(_Run(recipe, store, where, face, portion or Portion(), journal))
-                except Damaged as error:
+                except DamagedFile as error:
                     journal.suspect(error)
                     face.note(f"{error.path}: its content is not what was written; what made it is done again")
         finally:
@@ -154,7 +154,7 @@ class _Run:
                     self.work(wave, engine)
                 engine.finish_along()
             self.start_seconds = engine.start_seconds
-        except Damaged:  # made anew at once
+        except DamagedFile:  # made anew at once
             raise
         except BaseException as error:
             if self.begun or not isinstance(error, RecipeError):

@@ -10,7 +10,7 @@ from typing import Any
 from pipeline import flow_tasks, flow_verdicts
 from pipeline.careful import grind_carefully
 from pipeline.decide import run_decide
-from pipeline.errors import Damaged, GristmillError, in_words
+from pipeline.errors import DamagedFile, GristmillError, in_words
 from pipeline.leg import Care, Result, Task, forget_peak, grind
 from pipeline.lifetime import end_with_parent
 from pipeline.side_by_side import run_pages
@@ -55,7 +55,7 @@ def one(task: Task, careful: bool, watch: bool) -> Result:
         return KINDS[task["kind"]](task)
     except CannotRun as error:
         return {"failed": f"{task['node']}: {error}", "error": "RunFailed"}
-    except Damaged as error:
+    except DamagedFile as error:
         return {"failed": str(error), "error": "RunFailed", "damaged": error.path}
     except GristmillError as error:
         return {"failed": str(error), "error": type(error).__name__}

@@ -19,7 +19,7 @@ from runs import go, tree
 
 from pipeline import checksums, recipe
 from pipeline.cluster import Where
-from pipeline.errors import Damaged, RunFailed
+from pipeline.errors import DamagedFile, RunFailed
 from pipeline.flow_rows import read_index, read_rows, write_index, write_rows
 from pipeline.journal import Journal
 from pipeline.progress import Quiet
@@ -100,7 +100,7 @@ def test_a_flipped_bit_in_rows_is_noticed_wherever_it_is(tmp_path: Path, bucket:
         flip(tmp_path / "rows.arrow", place, place % 8)
         try:
             assert read_rows(store, rows, bucket, 2) == whole, place
-        except Damaged as error:
+        except DamagedFile as error:
             assert error.path == "rows.arrow"
             noticed += 1
     assert noticed > len(good) // 4  # the rest is padding, and of one bucket what the other has
@@ -114,7 +114,7 @@ def test_a_batch_in_the_place_of_another_is_damage(tmp_path: Path) -> None:
         for place, batch in enumerate(reversed(batches)):
             writer.write_batch(batch, custom_metadata={checksums.IN_BATCH: checksums.batch_checksum(batch, schema, 1 - place, 2)})
     reader = pa.ipc.open_file(io.BytesIO(file.getvalue()))
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedFile):
         checksums.checked_batch(reader, schema, 0, "rows.arrow")
 
 
@@ -194,9 +194,9 @@ def test_a_file_that_goes_bad_while_its_stamp_stays_is_made_anew_when_a_task_rea
 
 def test_a_file_that_is_damaged_again_and_again_ends_the_run(tmp_path: Path) -> None:
     journal = Journal(Store(str(tmp_path)))
-    journal.suspect(Damaged("legs/a.parquet"))
+    journal.suspect(DamagedFile("legs/a.parquet"))
     with pytest.raises(RunFailed, match="damaged again after it was made anew"):
-        journal.suspect(Damaged("legs/a.parquet"))
+        journal.suspect(DamagedFile("legs/a.parquet"))
 
 
 def test_every_flip_in_a_journal_leaves_the_other_lines(tmp_path: Path) -> None:
