@@ -1,15 +1,16 @@
-# make demo | test | lint. Needs make and Python 3.11 or later (on Debian: apt install make python3-venv).
+# make demo | test | lint | soak. Needs make and Python 3.11 or later (on Debian: apt install make python3-venv).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint
+.PHONY: help demo test lint soak
 
 help:
 	@echo "make demo    run the whole mill on a small crawl, offline, into demo/"
 	@echo "make test    run the tests"
 	@echo "make lint    ruff and mypy"
+	@echo "make soak    long proofs, ten minutes of each; again to go on (SOAK=60 for a minute)"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Gristmill needs Python 3.11 or later; try make PYTHON=python3.12")'
@@ -36,3 +37,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+SOAK ?= 600
+soak: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks.soak --seconds $(SOAK)
