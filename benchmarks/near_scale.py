@@ -144,8 +144,8 @@ def anonymous(process: psutil.Process) -> int:
     return 0
 
 
-def make(folder: Path, size: int) -> int:
-    """Documents in Parquet files; how many of them are copies of another."""
+def make(folder: Path, size: int, shortest: int = 60, longest: int = 140) -> int:
+    """Documents of so many words in Parquet files; how many of them are copies of another."""
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = pa.array([word(n) for n in range(VOCABULARY)])
     copies = 0
@@ -156,7 +156,7 @@ def make(folder: Path, size: int) -> int:
         for _ in range(8):  # a copy of a copy is one of the first
             of_copy = (mixed(origin ^ np.uint64(0xC0FFEE)) % np.uint64(1000) < 1000 * COPIES) & (origin > 0)
             origin = np.where(of_copy, mixed(origin) % np.maximum(origin, 1), origin)
-        lengths = (60 + mixed(origin + np.uint64(7)) % np.uint64(81)).astype(np.int64)
+        lengths = (shortest + mixed(origin + np.uint64(7)) % np.uint64(longest - shortest + 1)).astype(np.int64)
         ends = np.concatenate([[0], np.cumsum(lengths)])
         place = np.arange(ends[-1], dtype=np.uint64) - np.repeat(ends[:-1], lengths).astype(np.uint64)
         drawn = mixed(np.repeat(origin, lengths) * np.uint64(0x9E3779B97F4A7C15) + place)

@@ -69,6 +69,8 @@ def connected(where: Where, recipe: Path) -> Iterator[Any]:
         # The profiler holds frames of the thread at work, so that what they hold is freed by the thread that watches: resiliparse's trees
         # may only be freed by the thread that made them, say so on standard error, and are leaked.
         "distributed.worker.profile.enabled": False,
+        # No page here shows GPUs, and NVML stops a worker from starting where CUDA_VISIBLE_DEVICES names one that it does not know.
+        "distributed.diagnostics.nvml": False,
         "distributed.worker.multiprocessing-method": "forkserver" if template.POSSIBLE else "spawn",
         **{f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in template.ENVIRONMENT.items()},
         # Every loop of Dask's looks at itself 50 times a second, and at the machine twice: 3 % of a core in the driver, 1.6 % in each worker.

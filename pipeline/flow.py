@@ -73,13 +73,22 @@ class DaskFlow:
         self.files: list[dict[str, Any]] = []  # of every task, so that others may be cleared away
 
     def map(
-        self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], by: str, fan: float = 1, beside: Beside = None, cut: int = 0
+        self,
+        function: MapFunction,
+        docs: Dataset,
+        *,
+        columns: Sequence[str],
+        by: str,
+        fan: float = 1,
+        beside: Beside = None,
+        cut: int = 0,
+        gpu: bool = False,
     ) -> Rows:
         documents = cast(Documents, docs)
         self.parts = len(documents.parts)
         buckets = cut or self.buckets_for(documents.rows * fan, by)
         extra, inputs = self.beside(beside)
-        given = {"columns": list(columns), "by": by, "cut": buckets, **extra}
+        given = {"columns": list(columns), "by": by, "cut": buckets, "gpu": gpu, **extra}
         tasks = [
             self.task("map", function, name, {"parts": parts, **given}, [*of_parts(parts), *inputs], bytes_of(parts))
             for name, parts in self.groups(documents)

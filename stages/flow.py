@@ -63,10 +63,19 @@ class Flow(Protocol):
         ...
 
     def map(
-        self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], by: str, fan: float = 1, beside: Beside = None, cut: int = 0
+        self,
+        function: MapFunction,
+        docs: Dataset,
+        *,
+        columns: Sequence[str],
+        by: str,
+        fan: float = 1,
+        beside: Beside = None,
+        cut: int = 0,
+        gpu: bool = False,
     ) -> Rows:
         """Rows of each part's documents. `fan`: about how many rows a document makes, by which buckets are counted; `cut`: into exactly so many
-        (a power of two), where what comes after hangs on it."""
+        (a power of two), where what comes after hangs on it. `gpu`: on the workers that have a GPU, if any does (and `Stage.gpu` is true)."""
         ...
 
     def exchange(self, function: MapFunction, rows: Rows, *, by: str = "home", fan: float = 1, beside: Beside = None) -> Rows:

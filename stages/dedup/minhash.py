@@ -7,6 +7,7 @@ Recall by kind of edit and speed beside others: benchmarks/minhash.py, docs/dedu
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import reduce
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
-from kernels.columns import text_column
+from kernels.columns import TextColumn, text_column
 from kernels.minhash import band_hashes, bands_for, chance_of_meeting, signatures
 from kernels.nominate import pairs_in_buckets, pairs_with_saved, siblings
 from kernels.tokens import jaccard_of_pairs, shingle_sets
@@ -25,6 +26,7 @@ from stages.flow import Dataset, Flow, Rows
 from stages.stage import PLACEMENT, CannotRun
 
 Array = np.ndarray[Any, np.dtype[Any]]
+BandHashes = Callable[..., tuple[Array, Array]]
 
 SKETCH = 256  # places of the signature that an index keeps of a document
 INDEX_FORMAT = 2
@@ -58,9 +60,9 @@ class MinHashDedup(NearDuplicates):
         str | None, Field(description="folder to keep the bands and sketches of what stays in, for `against` of a later run")
     ] = None
 
-    device: Literal["cpu", "gpu"] = Field(
+    device: Literal["auto", "cpu", "gpu"] = Field(
         default="cpu",
-        description="where band hashes are made; the bits are the same (gpu needs the extra `gpu`)",
+        description="where band hashes are computed, with the same bits; auto: on a GPU if there is one (a GPU needs the extra `gpu`)",
         json_schema_extra=PLACEMENT,
     )
 
@@ -103,28 +105,34 @@ class MinHashDedup(NearDuplicates):
     def saves(self) -> tuple[str, ...]:
         return () if self.save_index is None else tuple(f"{self.save_index}/{part}" for part in ("bands", "sketches"))
 
+    @property
+    def gpu(self) -> bool:
+        return self.device != "cpu"
+
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         bands, rows = self.shape
         flow.tell("bands", {"bands": bands, "rows": rows, "threshold": self.threshold, "chances": self.chances})
         kept = super().run(docs, flow)
         if self.save_index is not None:
             facts = self.index_facts
-            flow.save(
-                flow.map(self.saved_bands, kept, columns=("uid", "text"), by="key", fan=self.shape[0]), f"{self.save_index}/bands", facts
-            )
+            saved = flow.map(self.saved_bands, kept, columns=("uid", "text"), by="key", fan=bands, gpu=self.gpu)
+            flow.save(saved, f"{self.save_index}/bands", facts)
             flow.save(flow.map(self.saved_sketches, kept, columns=("uid", "text"), by="uid"), f"{self.save_index}/sketches", facts)
         return kept
 
     def prepare(self) -> None:
         super().prepare()
-        if self.device == "cpu":
-            docs = pa.table({"uid": pa.array([1, 2], pa.uint64()), "text": ["a text that is there twice"] * 2})
-            rows = self.sign(docs)
-            self.nominate(rows.append_column("home", rows["uid"]))
+        uid, text = pa.chunked_array([pa.array([1, 2], pa.uint64())]), pa.chunked_array([["a text that is there twice"] * 2])
+        if self.device == "gpu":  # not touched here: the process that prepares is forked
+            keys, shingles = np.ones((2, self.shape[0]), np.uint64), np.ones(2, np.int64)
+        else:
+            keys, shingles = band_hashes(text_column(text), **self.kernel_settings)
+        rows = rows_of_bands(uid, keys, shingles)
+        self.nominate(rows.append_column("home", rows["uid"]))
 
     def alike(self, docs: Dataset, flow: Flow) -> Rows:
         indexes = [[load_index(flow, f"{address}/{part}", self.index_facts) for part in ("bands", "sketches")] for address in self.against]
-        bands = flow.map(self.sign, docs, columns=("uid", "text"), by="key", fan=self.shape[0])
+        bands = flow.map(self.sign, docs, columns=("uid", "text"), by="key", fan=self.shape[0], gpu=self.gpu)
         found = [self.compared(flow.exchange(self.nominate, bands, fan=1 / self.shape[0]), docs, flow, by="left")] if self.within else []
         for saved, sketches in indexes:
             pairs = flow.exchange(self.nominate_saved, flow.both(bands, saved), by="right", fan=1 / self.shape[0])
@@ -133,14 +141,13 @@ class MinHashDedup(NearDuplicates):
 
     def sign(self, docs: pa.Table) -> pa.Table:
         """A row for each band of each document that has words; what `sibling` is for says `kernels.nominate`."""
+        kernel = kernel_on(self.device)
+        return rows_of_bands(docs["uid"], *kernel(text_column(docs["text"]), **self.kernel_settings))
+
+    @property
+    def kernel_settings(self) -> dict[str, int]:
         bands, rows = self.shape
-        keys, shingles = band_hashes(
-            text_column(docs["text"]), width=self.ngram, bands=bands, rows=rows, seed=self.seed, places=self.hashes
-        )
-        keys = keys[shingles > 0]
-        uid = docs["uid"].to_numpy()[shingles > 0]
-        sibling = siblings(keys).reshape(-1)
-        return pa.table({"key": pa.array(keys.reshape(-1)), "uid": pa.array(np.repeat(uid, bands)), "sibling": pa.array(sibling)})
+        return {"width": self.ngram, "bands": bands, "rows": rows, "seed": self.seed, "places": self.hashes}
 
     def nominate(self, rows: pa.Table) -> pa.Table:
         """Pairs of documents that share a band."""
@@ -230,15 +237,45 @@ def jaccard_of_least(a: Array, b: Array) -> float:
     return shared / (len(a) + len(b) - shared)
 
 
-def on_gpu() -> Callable[..., tuple[Array, Array]]:
+def rows_of_bands(uid: pa.ChunkedArray, keys: Array, shingles: Array) -> pa.Table:
+    uids, keys = uid.to_numpy()[shingles > 0], keys[shingles > 0]
+    sibling = siblings(keys).reshape(-1)
+    return pa.table({"key": pa.array(keys.reshape(-1)), "uid": pa.array(np.repeat(uids, keys.shape[1])), "sibling": pa.array(sibling)})
+
+
+def kernel_on(device: str) -> BandHashes:
+    """The kernel that computes band hashes on a device. CannotRun if that is `gpu` and this machine lacks what it needs."""
+    if device == "cpu":
+        return band_hashes
+    lacking = lacking_for_gpu()
+    if lacking is None:
+        return band_hashes_on_gpu
+    if device == "auto":
+        return band_hashes
+    raise CannotRun(f"`device: gpu`: {lacking}; `device: cpu` gives the same result")
+
+
+def lacking_for_gpu() -> str | None:
     try:
-        from kernels.gpu.minhash import band_hashes as found
         from kernels.gpu.transfer import default_device
     except ImportError as error:
-        raise CannotRun(f"device: gpu needs torch and triton, `pip install 'gristmill[gpu]'` ({error})") from error
-    if default_device().type == "cpu":
-        raise CannotRun("device: gpu, and torch sees none on this machine; `device: cpu` gives the same bits")
-    return found
+        return f"torch and triton are needed, pip install 'gristmill[gpu]' ({error})"
+    if default_device().type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":  # its interpreter runs kernels on the CPU, for tests
+        return "torch sees no GPU on this machine"
+    return None
+
+
+def band_hashes_on_gpu(column: TextColumn, **settings: Any) -> tuple[Array, Array]:
+    """A batch goes through the GPU in pieces of bounded size (`kernels.gpu.transfer`), so what it holds does not grow with the documents."""
+    import torch
+
+    from kernels.gpu import minhash
+
+    try:
+        return minhash.band_hashes(column, **settings)
+    except torch.OutOfMemoryError as error:
+        words = str(error).partition(". ")[0]
+        raise CannotRun(f"`device: gpu`: the GPU has too little memory ({words}); `device: cpu` gives the same result") from error
 
 
 def load_index(flow: Flow, address: str, facts: dict[str, int]) -> Rows:

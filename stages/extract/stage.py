@@ -28,7 +28,10 @@ class Extract(Rewrite):
     ] = OURS
     form: Annotated[Form, Field(description="markdown keeps headings, lists, tables, code as such; only gristmill writes it")] = "text"
     max_nesting: Annotated[
-        int, Field(description="pages that nest elements deeper are dropped: they cost the other engines the square of it", ge=1)
+        int,
+        Field(
+            description="resiliparse, trafilatura and plain drop pages that nest elements deeper, which cost them the square of it", ge=1
+        ),
     ] = 1000
 
     needs: ClassVar[tuple[str, ...]] = ("html", "charset", "text", "url", "meta")

@@ -77,7 +77,9 @@ class Scattered:
         found = table.filter(pa.array(table[kept.by].to_numpy() % np.uint64(count) == number))
         return self.shuffled(found) if len(found) else None
 
-    def map(self, function: Any, docs: Parts, *, columns: Any, by: str, fan: float = 1, beside: Any = None, cut: int = 0) -> Kept:
+    def map(
+        self, function: Any, docs: Parts, *, columns: Any, by: str, fan: float = 1, beside: Any = None, cut: int = 0, gpu: bool = False
+    ) -> Kept:
         self.rounds.append(function.__name__)
         run = called_with(function, beside)
         made = [with_home(run(batch), home) for home, table in docs.tables for batch in self.batches(those_there(table, columns))]

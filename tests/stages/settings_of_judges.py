@@ -1,0 +1,125 @@
+"""Every setting of the stages that score texts with models, with a value that changes what they do."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from settings_shown import Lab, Subject, batch_of, to
+
+from classifiers import llm_http, llm_transformers, llm_vllm
+from classifiers.linear_judge import LinearRecipe, train_linear
+from stages import LlmScore
+from stages.judge import llm_score
+from stages.stage import Stage
+from tests.classifiers.labelled import QUALITY, two_kinds
+from tests.classifiers.llm_server import LanguageServer, chat_reply, prompt_of, text_reply
+
+TEXTS = {"uid": pa.array([1, 2, 3], pa.uint64()), "text": ["a lens bends light", "a shop sells carts", "a lens and more of it"]}
+
+
+@cache
+def judge(folder: Path, name: str, seed: int) -> str:
+    train_linear(two_kinds(30, seed), QUALITY, LinearRecipe(bits=10)).save(folder / name)
+    return str(folder / name)
+
+
+def neural(lab: Lab) -> str:
+    """What a neural judge says of itself, which is all that says where it runs."""
+    return str(Path(lab.file("neural/judge.json", json.dumps({"kind": "neural", "heads": [{"name": "quality"}]}))).parent)
+
+
+def placement(lab: Lab, stage: Stage, given: Any) -> bool:
+    return stage.gpu
+
+
+def by_word(path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """What a model says that finds a lens great; its answers hang on what it is asked and how."""
+    prompt, model = prompt_of(body), body["model"]
+    sure = -0.1 - 0.01 * len(model) - 0.1 * prompt.count("use")
+    likely = {"Great": sure, "Useless": -3.0, "fine": -0.2} if "lens" in prompt else {"Useless": -0.1, "Great": -4.0, "fine": -2.0}
+    if "completions" in path and "chat" not in path:
+        return text_reply("x", {name: score - 0.5 for name, score in likely.items()} if body.get("logprobs") else None)
+    if body.get("logprobs"):
+        return chat_reply("x", likely)
+    return chat_reply(f"It speaks of something.\nFinal Score: {'2' if 'lens' in prompt else '0'}")
+
+
+def asked(lab: Lab, stage: Stage, given: Any) -> Any:
+    """The signals, and what the endpoint was asked and how."""
+    assert isinstance(stage, LlmScore)
+    with pytest.MonkeyPatch.context() as patch, LanguageServer(by_word) as server:
+        patch.setenv("OWN_KEY", "sesame")
+        stage = stage.model_copy(update={"endpoint": server.url})
+        marks = {name: values.to_pylist() for name, values in stage.annotate(batch_of(given)).items()}
+        llm_score.opened.cache_clear()
+        headers = sorted(str(one["Authorization"]) for one in server.headers)
+        return marks, sorted(json.dumps(body, sort_keys=True) for body in server.bodies), headers
+
+
+def asked_twice(lab: Lab, stage: Stage, given: Any) -> int:
+    """How many requests two runs over the same texts take."""
+    assert isinstance(stage, LlmScore)
+    with pytest.MonkeyPatch.context() as patch, LanguageServer(by_word) as server:
+        patch.setattr(llm_score, "opened", lambda back_end: back_end.opened())
+        stage = stage.model_copy(update={"endpoint": server.url})
+        for _ in range(2):
+            stage.annotate(batch_of(given))
+        return len(server.bodies)
+
+
+def opened(lab: Lab, stage: Stage, given: Any) -> Any:
+    """Which model is opened, and with what."""
+    assert isinstance(stage, LlmScore)
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((llm_http, "HttpModel"), (llm_vllm, "VllmModel"), (llm_transformers, "TransformersModel")):
+            patch.setattr(module, name, lambda *given, name=name, **settings: (name, given, settings))
+        return stage.opened()
+
+
+AT: dict[str, Any] = {"endpoint": "http://localhost:1/v1"}
+JUDGES = [
+    Subject(
+        "Judge",
+        {
+            "judge_path": to(lambda lab: judge(lab.folder, "another", 2)),
+            "prefix": to("own_"),
+            "device": to("cpu", judge_path=neural, see=placement),
+        },
+        given=TEXTS,
+        base={"judge_path": lambda lab: judge(lab.folder, "one", 1)},
+    ),
+    Subject(
+        "LlmScore",
+        {
+            "model": to("another", **AT),
+            "model_path": to("folder", along={"model": ""}, see=opened),
+            "endpoint": to("http://localhost:2/v1", see=opened),
+            "engine": to("transformers", see=opened),
+            "form": to("completions", **AT),
+            "revision": to("abc", see=opened),
+            "quantization": to("fp8", see=opened),
+            "longest_prompt": to(4096, see=opened),
+            "key_variable": to("OWN_KEY", **AT),
+            "connections": to(2, see=opened, **AT),
+            "timeout": to(9.0, see=opened, **AT),
+            "device": to("cuda", engine="transformers", device="cpu", see=opened),
+            "rubric": to("Is it of any use?", **AT),
+            "description_file": to(lambda lab: lab.file("description.txt", "Texts that teach optics."), along={"rubric": ""}, **AT),
+            "labels": to({"Great": 1.0, "fine": 0.5, "Useless": 0.0}, **AT),
+            "reading": to("reasoned", **AT),
+            "cut": to(1, **AT),
+            "max_tokens": to(64, reading="reasoned", **AT),
+            "signal": to("use", **AT),
+            "most_failures": to(0.0, reading="reasoned", refuses="could not be read", **AT),
+            "cache_path": to(lambda lab: str(lab.folder / "kept"), see=asked_twice, **AT),
+        },
+        given=TEXTS,
+        base={"model": "m", "rubric": "Is it useful?", "most_failures": 1.0},
+        see=asked,
+    ),
+]

@@ -1,0 +1,418 @@
+"""Every setting of the stages that see a batch at a time, and of readers, with a value that changes what they do."""
+
+from __future__ import annotations
+
+import io
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from settings_shown import Change, Elsewhere, Lab, Subject, batch_of, to
+
+from pipeline.inputs import files_at
+from stages import TextSignals
+from stages.stage import Reader, Stage
+
+# --- readers -----------------------------------------------------------------------------------------------------------
+
+ROWS = [
+    {"text": "one", "body": "two", "id": "7", "key": "8", "url": "https://a.example/1", "link": "https://a.example/2", "date": "2024-01-01", "seen": "2025-01-01",
+     "metadata": {"url": "https://a.example/3"}},
+]  # fmt: skip
+WITHOUT_URL = [{"text": "one", "id": "7", "metadata": {"url": "https://a.example/3"}}]
+
+
+def files_found(lab: Lab, stage: Stage, given: Any) -> list[str]:
+    assert isinstance(stage, Reader)
+    return [file.path for file in files_at(stage.path, lab.folder, stage.suffixes, "a")] if isinstance(stage.path, str) else []
+
+
+def path_change(suffix: str) -> Change:
+    return to(lambda lab: Path(lab.file(f"other/b{suffix}", "")).name and f"other/b{suffix}", see=files_found, path=lambda lab: lab.file(f"in/a{suffix}", "") and f"in/a{suffix}")  # fmt: skip
+
+
+def row_reader(name: str, suffix: str, packed: Any) -> Subject:
+    return Subject(
+        name,
+        {
+            "path": path_change(suffix),
+            "layout": to("plain", given=(packed(WITHOUT_URL), f"a{suffix}")),
+            "text": to("body"),
+            "id": to("key"),
+            "url": to("link"),
+            "date": to("seen"),
+            "keep": to(["key"]),
+            "max_record_bytes": to(2),
+        },
+        given=(packed(ROWS), f"a{suffix}"),
+        base={"path": "x"},
+    )
+
+
+def as_jsonl(rows: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def as_parquet(rows: list[dict[str, Any]]) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), out)
+    return out.getvalue()
+
+
+def as_arrow(rows: list[dict[str, Any]]) -> bytes:
+    table, out = pa.Table.from_pylist(rows), io.BytesIO()
+    with pa.ipc.new_file(out, table.schema) as file:
+        file.write_table(table)
+    return out.getvalue()
+
+
+def record(kind: str, body: bytes, **extra: str) -> bytes:
+    lines = [f"WARC-Type: {kind}", "WARC-Record-ID: <urn:uuid:1>", "WARC-Target-URI: https://a.example/", "WARC-Date: 2026-01-01T00:00:00Z"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in extra.items()]
+    return ("WARC/1.0\r\n" + "\r\n".join([*lines, f"Content-Length: {len(body)}"]) + "\r\n\r\n").encode() + body + b"\r\n\r\n"
+
+
+def archive(name: str, suffix: str, kind: str, body: bytes, content: str) -> Subject:
+    data = record(kind, body, Content_Type=content) + record(kind, body, Content_Type=content, WARC_Truncated="length")
+    changes = {"path": path_change(suffix), "max_record_bytes": to(20), "keep_truncated": to(False)}
+    return Subject(name, changes, given=(data, f"a{suffix}"), base={"path": "x"})
+
+
+PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html><p>A page of some words.</p></html>"
+READERS = [
+    row_reader("Jsonl", ".jsonl", as_jsonl),
+    row_reader("Parquet", ".parquet", as_parquet),
+    row_reader("Arrow", ".arrow", as_arrow),
+    Subject(
+        "Plain",
+        {"path": path_change(".txt"), "charset": to("cp1251"), "max_record_bytes": to(2)},
+        given=("Gr\u00fc\u00dfe".encode(), "a.txt"),
+        base={"path": "x"},
+    ),
+    archive("Warc", ".warc", "response", PAGE, "application/http; msgtype=response"),
+    archive("Wet", ".warc.wet", "conversion", b"A text of some words.", "text/plain"),
+]
+
+# --- text --------------------------------------------------------------------------------------------------------------
+
+RICH = """# The #mill stands by the river, and the miller of the mill is there with his dog that barks...
+- The wheel turns with the water of the river and the stones grind the corn of the farmers...
+\u2022 be
+
+The same line stands here twice and it is to be told that it does, with the words that it has.
+The same line stands here twice and it is to be told that it does, with the words that it has.
+
+Twice.
+
+Twice.
+
+12 34 56"""
+
+
+@cache
+def measured() -> pa.Table:
+    """The rich text and its signals, of which none is 0."""
+    return TextSignals(units="uax29")(texts(RICH)).append_column("language", pa.array(["en"]))
+
+
+def texts(*given: str | None, **columns: Any) -> pa.Table:
+    return pa.table({"text": pa.array(given, pa.string()), **columns})
+
+
+def signals(**values: Any) -> pa.Table:
+    return pa.table({name: [value] for name, value in values.items()})
+
+
+BENCH = '{"q": "Which moon of Saturn has lakes of liquid methane on it?", "key": "moon", "near": "Which moons of Jupiter may have lakes of liquid water on them?", "short": "Who wrote the Hamlet play?", "other": "A miller counts his sacks at dawn, sells a third by noon and gives one away at dusk."}\n'  # fmt: skip
+QUESTION = json.loads(BENCH)["q"]
+BENCHMARK: dict[str, Any] = {"name": "b", "path": "b.jsonl", "fields": ["q"]}
+FILLER = "The river ran low that summer and the mill stood still for weeks, which nobody in the village could remember. "
+CONTAMINATED = texts(FILLER * 4 + QUESTION + " " + FILLER * 4 + " Who wrote the Hamlet play?")
+WITH_BENCHMARKS: dict[str, Any] = {
+    "benchmarks_path": lambda lab: str(Path(lab.file("bench/b.jsonl", BENCH)).parent),
+    "benchmarks": [BENCHMARK],
+}
+
+
+def of_benchmarks() -> dict[str, Change | Elsewhere]:
+    """`ngram` 13 is more than the question's words, so that it is sought whole."""
+    return {
+        "benchmarks_path": to(lambda lab: str(Path(lab.file("bench2/b.jsonl", BENCH.replace("moon", "stone"))).parent)),
+        "benchmarks": to([BENCHMARK | {"fields": ["other"]}]),
+        "benchmarks.name": to("c"),
+        "benchmarks.path": to("c.jsonl", benchmarks_path=lambda lab: str(Path(lab.file("bench/c.jsonl", BENCH.replace("moon", "stone"))).parent)),
+        "benchmarks.fields": to(["other"]),
+        "benchmarks.id": to("key"),
+        "ngram": to(3, given=texts(FILLER * 9 + "Which moon of Saturn was it? " + FILLER * 9)),
+        "shortest": to(5, benchmarks=[BENCHMARK | {"fields": ["q", "short"]}], given=texts(FILLER * 9 + "Who wrote the Hamlet play? " + FILLER * 9)),
+        "most_texts": to(1, benchmarks=[BENCHMARK | {"fields": ["q", "near"]}], ngram=3, given=texts(FILLER * 9 + "It has lakes of liquid. " + FILLER * 9)),
+        "common_phrases_file": to(lambda lab: lab.file("phrases.txt", QUESTION + "\n")),
+    }  # fmt: skip
+
+
+MENU = "Read more\nMy very own phrase\nThis site uses cookies to be of use.\nThis site holds my own notice in it.\nA line of text that stays where it is."
+MANY_WORDS = "Home page of the site\nThis is a long enough line of words that ends well.\nshort.\nNo end here at all\nA cited fact[1] stands in this very line.\nIt needs javascript to be seen well.\nOur cookie policy stands at this very place.\nAn " + "a" * 40 + " stands in this line.\nIs it so?"  # fmt: skip
+LINES = "SHOUTED LINE OF WORDS\n12345 67890\n3 likes\nword\nSign-in to the site\nSee it all Read more...\n5 items in cart now\n4 boosts\nA plain line of text, which stays as it is.\nBye now please\nHi there you\nin my basket now"  # fmt: skip
+BROKEN = "It\u00e2\u20ac\u2122s a caf\u00c3\u00a9 &amp; bar\u0007 of\u200b e\u0301clairs   and \ufb01ne things\r\n"
+PERSONAL = "Write to jane.doe@mill-river.com or to 8.8.8.8, and call +1 415 555 2671."
+TWO_LANGUAGES = (
+    "This is a rather long English sentence, with enough letters to judge.\n"
+    "Dies ist ein recht langer deutscher Satz mit genug Buchstaben zum Urteilen.\nEin kurzer Satz."
+)
+
+
+def other_language_model(lab: Lab) -> str:
+    """A model of two languages of its own."""
+    from tests.classifiers.fasttext_files import small
+
+    path = lab.folder / "own.bin"
+    if not path.exists():
+        small().write(path)
+    return str(path)
+
+
+def url_list(*lines: str) -> Any:
+    return lambda lab: lab.file(f"urls-{crc32(repr(lines).encode())}.txt", "".join(f"{line}\n" for line in lines))
+
+
+URL = "https://user@www.bad.example/some-words/and-more/x.html?q=soft-soft2"
+TEXT = [
+    Subject(
+        "BadWords",
+        {
+            "words_path": to(lambda lab: lab.file("other.txt", "dog\nmiller\n")),
+            "default_language": to("de", given=texts("The dog and the Katze sm", language=[None]), words_path=lambda lab: str(Path(lab.file("words/en.txt", "dog\n")).parent) if lab.file("words/de.txt", "Katze\nsm\n dog\n") else ""),
+            "allowed": to(("dog",)),
+        },
+        given=texts("The dog of the miller", language=["en"]),
+        base={"words_path": lambda lab: lab.file("bad.txt", "dog\nsm\n")},
+    ),
+    Subject("FewBadWords", {"at_most": to(3)}, given=signals(bad_words=3)),
+    Subject("BenchmarkOverlap", of_benchmarks(), given=CONTAMINATED, base=WITH_BENCHMARKS),
+    Subject(
+        "CutContamination",
+        of_benchmarks() | {
+            "at_least": to(0.9, given=texts(FILLER * 4 + "Which moon of Saturn has lakes of liquid. " + FILLER * 4), ngram=3),
+            "margin": to(10),
+            "shortest_piece": to(2000),
+            "max_pieces": to(1),
+        },
+        given=CONTAMINATED,
+        base=WITH_BENCHMARKS,
+    ),
+    Subject(
+        "Decontaminate",
+        {"at_least": to(0.3), "min_ngrams": to(5, at_least=0.3)},
+        given=signals(contamination=0.4, contaminated_by="b/0/q", contaminated_ngrams=3, contamination_start=0, contamination_end=9),
+    ),
+    Subject(
+        "Boilerplate",
+        {
+            "lines": to(("nothing else",)),
+            "notices": to(("nothing else",)),
+            "more_lines": to(("my very own phrase",)),
+            "more_notices": to(("my own notice",)),
+            "notice_words": to(3),
+        },
+        given=texts(MENU),
+    ),
+    Subject(
+        "Difficulty",
+        {
+            "only": to(("mtld",)),
+            "language": to("de", given=texts(RICH, language=pa.array([None], pa.string()))),
+            "common_words": to(lambda lab: lab.file("common.txt", "the\nmill\nof\n")),
+            "common": to(1, common_words=lambda lab: lab.file("common.txt", "the\nmill\nof\n")),
+        },
+        given=texts(RICH, language=["en"]),
+    ),
+    Subject(
+        "FromMeta",
+        {"numbers": to({"grade": "q.grade"}), "texts": to({"language": "lang"})},
+        base={"numbers": {"number": "n"}},
+        given=texts("a", meta=['{"q": {"grade": 0.5}, "lang": "de"}']),
+    ),
+    Subject(
+        "Language",
+        {
+            "model_file": to(other_language_model),
+            "shortest": to(1000),
+            "top": to(2),
+        },
+        given=texts(TWO_LANGUAGES),
+    ),
+    Subject(
+        "ParagraphLanguages",
+        {"model_file": to(other_language_model), "shortest": to(5), "at_least": to(1.0)},
+        given=texts(TWO_LANGUAGES),
+    ),
+    Subject(
+        "PersonalData",
+        {"kinds": to(("ip",)), "style": to("fake"), "seed": to(1, style="fake")},
+        given=texts(PERSONAL * 3),
+    ),
+    Subject(
+        "Repair",
+        {"mojibake": to(False), "entities": to(False), "normal_form": to("NFKC"), "controls": to(False), "zero_width": to(False), "whitespace": to(False)},
+        given=texts(BROKEN),
+    ),
+    Subject(
+        "TextSignals",
+        {
+            "units": to("whitespace"),
+            "only": to(("words",)),
+            "language": to("de"),
+            "stop_words_file": to(lambda lab: lab.file("stop.yaml", "en: [mill]\n")),
+            "short_line": to(1),
+        },
+        given=texts(RICH),
+    ),
+    Subject(
+        "UrlRules",
+        {
+            "blocked_domains_file": to(url_list("bad.example")),
+            "blocked_hosts_file": to(url_list("bad.example")),
+            "blocked_urls_file": to(url_list("bad.example/some-words/and-more/x.html?q=soft-soft2")),
+            "blocked_prefixes_file": to(url_list("bad.example/some-words")),
+            "blocked_words_file": to(url_list("words")),
+            "soft_words_file": to(url_list("words", "soft")),
+            "blocked_substrings_file": to(url_list("mewor")),
+            "allowed_domains_file": to(url_list("bad.example"), blocked_words_file=url_list("words")),
+            "ut1_file": to(lambda lab: str(Path(lab.file("ut1/adult/domains", "bad.example\n")).parents[1])),
+            "ut1_categories": to(("games",), ut1_file=lambda lab: str(Path(lab.file("ut1/adult/domains", "bad.example\n")).parents[1]) if lab.file("ut1/games/domains", "fun.example\n") else ""),
+            "soft_word_threshold": to(3, soft_words_file=url_list("words", "soft")),
+            "substrings_skip": to("nothing", blocked_substrings_file=url_list("somewords")),
+            "require_host": to(True, given=pa.table({"url": pa.array([None], pa.string())})),
+        },
+        given=pa.table({"url": [URL]}),
+        base={"blocked_hosts_file": url_list("elsewhere.example")},
+    ),
+    Subject(
+        "Extract",
+        {
+            "engine": to("plain"),
+            "form": to("markdown"),
+            "max_nesting": to(2, engine="plain"),  # gristmill's own engine takes any
+        },
+        given=pa.table(
+            {
+                "html": pa.array([("<html><body><nav><a href='/'>Home</a></nav><article><div><div><h1>The mill</h1>" + f"<p>{FILLER * 3}</p><h2>Its wheel</h2><ul><li>{FILLER}</li></ul>" * 4 + "</div></div></article></body></html>").encode()], pa.large_binary()),
+                "charset": pa.array([None], pa.string()),
+                "text": pa.array([None], pa.string()),
+                "url": ["https://a.example/"],
+                "meta": pa.array([None], pa.string()),
+            }
+        ),
+    ),
+]  # fmt: skip
+
+# --- rules -------------------------------------------------------------------------------------------------------------
+
+FAR = {"en": {"min_words": 10**6, "max_top_2gram_share": 0, "min_terminal_line_share": 9}}
+
+
+def limits(stage: str, names: list[str]) -> Subject:
+    """A rule whose limits are all off, and then each of them alone at a value that no text keeps to."""
+    off: dict[str, Any] = dict.fromkeys(names)
+    changes: dict[str, Change | Elsewhere] = {name: to(0 if name.startswith("max_") else 10**6) for name in names}
+    only = next(name for name in FAR["en"] if name in names)
+    by_language = to(lambda lab: lab.file(f"far-{stage}.json", json.dumps({"en": {only: FAR["en"][only]}})))
+    return Subject(stage, changes | {"thresholds_file": by_language}, given=lambda lab: measured(), base=off)
+
+
+RULES = [
+    limits("FinewebQuality", ["min_terminal_line_share", "max_short_line_share", "max_duplicate_line_characters", "max_newlines_per_word"]),
+    limits(
+        "GopherQuality",
+        ["min_words", "max_words", "min_mean_word_length", "max_mean_word_length", "max_hash_ratio", "max_ellipsis_ratio", "max_bullet_line_share",
+         "max_ellipsis_line_share", "min_alphabetic_word_share", "min_stop_words"],
+    ),
+    limits(
+        "GopherRepetition",
+        ["max_duplicate_paragraph_share", "max_duplicate_paragraph_character_share", "max_duplicate_line_share", "max_duplicate_line_character_share",
+         *(f"max_top_{n}gram_share" for n in (2, 3, 4)), *(f"max_duplicate_{n}gram_share" for n in range(5, 11))],
+    ),
+    Subject(
+        "DolmaGopher",
+        {
+            "words": to({"low": 10**6}),
+            "words.low": to(10**6),
+            "words.high": to(1),
+            "median_word_length": to({"low": 99}),
+            "median_word_length.low": to(99),
+            "median_word_length.high": to(1),
+            "max_symbol_ratio": to(0),
+            "min_alphabetic_words": to(9),
+            "min_stop_words": to(999),
+            "max_bullet_lines": to(0),
+            "max_ellipsis_lines": to(0),
+            "max_duplicate_lines": to(0),
+            "max_duplicate_line_characters": to(0),
+            "max_top_grams": to((0, 9, 9)),
+            "max_duplicate_grams": to((9, 9, 9, 9, 9, 0)),
+        },
+        given=lambda lab: measured(),
+        base={"words": {}, "median_word_length": {}, "max_symbol_ratio": 9, "min_alphabetic_words": 0, "min_stop_words": 0, "max_bullet_lines": 9,
+              "max_ellipsis_lines": 9, "max_duplicate_lines": 9, "max_duplicate_line_characters": 9, "max_top_grams": (9, 9, 9), "max_duplicate_grams": (9,) * 6},
+    ),
+    Subject(
+        "C4Lines",
+        {
+            "terminal_punctuation": to(False),
+            "terminal_marks": to(("?",)),
+            "max_word_length": to(20),
+            "min_words": to(1),
+            "citations": to(False),
+            "javascript": to(("stands",)),
+            "policy": to(("enough",)),
+        },
+        given=texts(MANY_WORDS),
+    ),
+    Subject(
+        "C4Quality",
+        {"max_lorem_ipsum": to(1), "max_curly_brackets": to(1), "min_sentences": to(3)},
+        given=signals(c4_lorem_ipsum=1, c4_curly_brackets=1, c4_sentences=3),
+    ),
+    Subject(
+        "RefinedwebLines",
+        {
+            "max_upper_share": to(1.0),
+            "max_digit_share": to(0.5),
+            "counted": to(("boosts",)),
+            "min_words": to(4),
+            "short_line": to(3),
+            "anywhere": to(("in my basket",)),
+            "endings": to(("please",)),
+            "beginnings": to(("Hi",)),
+        },
+        given=texts(LINES),
+    ),
+    Subject("RefinedwebQuality", {"max_words_removed_share": to(0.5)}, given=signals(refinedweb_words_removed_share=0.2)),
+    Subject(
+        "KeepLanguages",
+        {
+            "languages": to(["de"]),
+            "at_least": to(0.9),
+            "thresholds": to({"en": 0.9}),
+            "thresholds_file": to(lambda lab: lab.file("languages.json", '{"en": 0.9}')),
+        },
+        given=signals(language="en", language_score=0.8),
+        base={"languages": ["en"]},
+    ),
+    Subject(
+        "KeepWhere",
+        {"signal": to("worse"), "at_least": to(0.9), "at_most": to(0.45)},
+        given=signals(good=0.5, worse=0.2),
+        base={"signal": "good", "at_least": 0.4},
+    ),
+    Subject("Sample", {"rate": to(0.1), "seed": to(1)}, given=pa.table({"uid": pa.array([n * 0x9E3779B97F4A7C15 % 2**64 for n in range(200)], pa.uint64())}), base={"rate": 0.5}),
+    Subject(
+        "Write",
+        {"without": Elsewhere("tests/pipeline/test_sink_columns.py::test_tokens_of_a_text_that_was_masked_since_are_not_written"), "dump": to("CC-MAIN-2024-10"), "signals": to(False)},
+        given=batch_of({"uid": pa.array([1], pa.uint64()), "source": ["a"], "id": ["1"], "url": [""], "date": [""], "text": ["a"], "meta": ['{"file_path": "f"}'], "words": [3]}),
+    ),
+]  # fmt: skip
