@@ -26,6 +26,7 @@ LOCAL_HEADER = 30
 ARCHIVES = "archive/"  # the folder of a WACZ that has nothing but web archives
 LONGEST_NAME = 100
 CHUNK = 1 << 20
+FEED = 1 << 12  # bytes for one call of inflate, which gives nothing of them where they are damaged
 # How much larger a deflated member may get. What is packed already does not shrink again; more than this is a bomb.
 SPARE, PACKED_RATIO, PLAIN_RATIO = 64 << 20, 10, 200
 SKIPPABLE = b"\x2a\x4d\x18"  # after the first byte: a frame before zstd's own, such as a dictionary
@@ -183,7 +184,7 @@ def unpack(section: Section, entry: Entry, to: BinaryIO) -> str | None:
     packed = entry.end - entry.start
     held, checksum, most = 0, 0, 0
     while not inflater.eof:
-        fed = inflater.unconsumed_tail or section.read(CHUNK)
+        fed = inflater.unconsumed_tail or section.read(FEED)
         try:
             data = inflater.decompress(fed, CHUNK)
         except zlib.error as error:

@@ -115,8 +115,12 @@ def test_a_file_packed_in_another_way_is_one_damage_that_says_so(pack, name):
 
 @pytest.mark.parametrize(
     ("data", "name"),
-    [(json.dumps([{"text": "a"}] * 3, indent=1).encode(), "a JSON array"), (DATA.decode().encode("utf-16"), "UTF-16")],
-    ids=["array", "utf-16"],
+    [
+        (json.dumps([{"text": "a"}] * 3, indent=1).encode(), "a JSON array"),
+        (DATA.decode().encode("utf-16"), "UTF-16"),
+        (b"\n<!DOCTYPE html>\n<p>words\n" * 9, "HTML"),
+    ],
+    ids=["array", "utf-16", "html"],
 )
 def test_a_file_of_no_lines_of_json_is_one_damage_that_says_so(data, name):
     for pack in (bytes, gzip.compress):

@@ -134,8 +134,9 @@ def test_a_deflated_bomb_stops(monkeypatch):
 
 
 def test_deflated_bytes_that_break_off_are_damage():
-    data = wacz({"archive/a.warc.gz": GZIPPED[0]}, zipfile.ZIP_DEFLATED)
-    start = data.index(b"archive/a.warc.gz") + len("archive/a.warc.gz")
-    broken = data[: start + 900] + b"\xff" * 400 + data[start + 1300 :]
-    rows, _, _, damaged = read(broken, "a.wacz")
-    assert urls(rows) == URLS[: len(rows)] and len(rows) < 6 and damaged
+    pages = [page(f"https://e.example/{n}", html_of(n)) for n in range(60)]
+    data = wacz({"archive/a.warc.gz": b"".join(map(gzip.compress, pages))}, zipfile.ZIP_DEFLATED)
+    middle = len(data) // 2
+    rows, _, _, damaged = read(data[:middle] + b"\xff" * 400 + data[middle + 400 :], "a.wacz")
+    assert set(urls(rows)) == {f"https://e.example/{n}" for n in range(29)}  # broken deflate may repeat a record that came before
+    assert any("archive/a.warc.gz: deflate: " in d.what for d in damaged)
