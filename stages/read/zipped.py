@@ -23,6 +23,8 @@ from stages.stage import CannotRun
 MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
 MOST_READ = 8 << 20  # bytes of a directory: 100,000 entries or so; a WACZ has tens
 LOCAL_HEADER = 30
+END_MAGIC, END_RECORD, LONGEST_COMMENT = b"PK\x05\x06", 22, 1 << 16
+NO_ROOM = 0xFFFF  # then the number stands in a larger record before it
 ARCHIVES = "archive/"  # the folder of a WACZ that has nothing but web archives
 LONGEST_NAME = 100
 CHUNK = 1 << 20
@@ -118,6 +120,9 @@ def archives_in(file: BinaryIO, size: int, suffixes: tuple[str, ...]) -> list[En
             infos = sorted(directory.infolist(), key=lambda info: (info.header_offset, info.filename))
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, struct.error) as error:
         raise BrokenZip(f"its zip directory cannot be read ({str(error)[:LONGEST_NAME]}), as in a file that was cut short") from error
+    expected = count_at_the_end(file, size)
+    if expected is not None and expected != len(infos):
+        raise BrokenZip(f"its zip directory has {len(infos):,} entries and says that it has {expected:,}")
     entries: list[Entry] = []
     over = 0  # where the members before it end, as far as is known without looking at each
     for info in infos:
@@ -136,6 +141,15 @@ def archives_in(file: BinaryIO, size: int, suffixes: tuple[str, ...]) -> list[En
         deflated = info.compress_type == zipfile.ZIP_DEFLATED
         entries.append(Entry(info.filename[:LONGEST_NAME], header, min(start, size), min(end, size), deflated, info.CRC, wrong))
     return entries
+
+
+def count_at_the_end(file: BinaryIO, size: int) -> int | None:
+    """How many entries the record at the end of a zip file counts, which `zipfile` does not look at; None where that has no room for it."""
+    start = max(0, size - END_RECORD - LONGEST_COMMENT)
+    tail = Section(file, start, size).read()
+    at = tail.rfind(END_MAGIC)
+    count = int.from_bytes(tail[at + 10 : at + 12], "little") if at >= 0 else NO_ROOM
+    return None if count == NO_ROOM else count
 
 
 def spans_of_zip(file: BinaryIO, size: int, suffixes: tuple[str, ...], target: int) -> list[tuple[int, int | None]]:
