@@ -6,6 +6,10 @@ from __future__ import annotations
 from pipeline.counts import Account
 from pipeline.plan import Plan
 from pipeline.recipe import Source
+from stages.read.markup import MARKUP
+from stages.stage import Map
+
+MOST_MARKUP = 0.01  # share of a source's texts: a text about HTML may begin with a tag
 
 
 def alarms(plan: Plan, account: Account, ended: bool) -> list[str]:
@@ -23,7 +27,18 @@ def alarms(plan: Plan, account: Account, ended: bool) -> list[str]:
         found += [f"{name}: {remark}" for remark in read.faults.of_remarks()]
         if read.kept == 0:
             found.append(f"{name} gave no documents")
+        if (raw := raw_markup(name, account)) > MOST_MARKUP * read.kept:
+            found.append(
+                f"{name}: {raw:,} of {read.kept:,} texts are markup; name the field with `html:` in its reader (or read .html files with `html`),"
+                " and put `extract` first"
+            )
     return found
+
+
+def raw_markup(source: str, account: Account) -> int:
+    """Texts of a source that are markup, where no stage made text of such."""
+    noted = [counts[source].noted[MARKUP] for name, counts in account.stages.items() if name != source and source in counts]
+    return 0 if any(noted) else account.total(source).noted[MARKUP]
 
 
 def alarms_of_stages(plan: Plan, account: Account) -> list[str]:
@@ -42,6 +57,7 @@ def alarms_of_stages(plan: Plan, account: Account) -> list[str]:
             for signal, times in sorted(count.absent.items()):
                 if times == count.kept > 0:
                     found.append(f"{name} found {signal} in none of {count.kept:,} documents of {origin}; look at where it is read from")
+            found += thing.stage.alarms(origin, count.docs_in, count.noted) if isinstance(thing.stage, Map) else []
             if count.quarantined:
                 found.append(
                     f"{name} quarantined {count.quarantined:,} document{'s' if count.quarantined > 1 else ''} of {origin} that broke it"

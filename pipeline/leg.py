@@ -37,6 +37,7 @@ from pipeline.store import Store
 from pipeline.words import one_line
 from pipeline.writing import PartWriter, part_writers, write_table
 from stages.documents import rebatch
+from stages.read.markup import MARKUP, rows_of_markup
 from stages.stage import Annotate, CannotRun, Map, NoSuchSignal, Origin, Reader, Rewrite, Sink, Verdict, with_columns
 
 Task = dict[str, Any]
@@ -164,6 +165,7 @@ class _Grinding:
                     count.docs_in += len(documents) + damaged + sum(reading.skipped.values())
                     count.bytes_out += documents.nbytes
                     count.text_bytes += text_length(documents)
+                    count.noted.update({MARKUP: rows} if (rows := len(rows_of_markup(documents.column("text")))) else {})
                     self.log += [f"{self.source}: {d}" for d in reading.damaged]
                     self.log += [one_line(f"{self.source}: {origin.path}: {remark}") for remark in reading.remarks]
                     self.faults.note(origin, reading)
@@ -279,6 +281,7 @@ class _Grinding:
         else:
             if applied.seconds is not None:
                 self.slowest.look(stage.called, batch, applied.seconds)
+            self.counts[stage.called].noted.update(applied.noted)
             yield applied.batch, applied.verdict
 
     def halves(self, stage: Map, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, Verdict]]:

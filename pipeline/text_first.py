@@ -7,6 +7,8 @@ from typing import cast
 from pipeline import registry
 from pipeline.errors import RecipeError
 from pipeline.recipe import Recipe, Source, Step
+from stages.read.html import Html
+from stages.read.rows import RowReader
 from stages.stage import Global, Map, Reader, Rewrite, Stage
 
 
@@ -14,7 +16,8 @@ def check_pages_become_text(recipe: Recipe, written: Recipe) -> None:
     """RecipeError where a stage reads text that the pages of a source do not have yet. `recipe` is `written` with its measuring stages put in."""
     names = {step.called for step in written.all_steps}
     for source in recipe.sources:
-        if not cast(Reader, source.reader.stage).pages:
+        reader = cast(Reader, source.reader.stage)
+        if not reader.gives_pages:
             continue
         steps = on_its_way(recipe, source)
         makes = next((i for i, step in enumerate(steps) if makes_text(step.stage)), len(steps))
@@ -23,8 +26,16 @@ def check_pages_become_text(recipe: Recipe, written: Recipe) -> None:
             step = next(step for step in steps[reads:] if step.called in names)  # who asked, where the mill measures for it
             raise RecipeError(
                 f"{recipe.path}:{step.line}: {step.called} reads text, but {source.name} gives pages (HTML): put `extract` before it"
-                f"; files that hold text already are read by `wet`, not `{source.reader.stage.recipe_name()}`"
+                f"; {where_text_is(reader)}"
             )
+
+
+def where_text_is(reader: Reader) -> str:
+    """What to write instead of a reader of pages where the input holds text already."""
+    if isinstance(reader, RowReader):
+        return "a field that holds text already is named with `text:`, not `html:`"
+    text_reader = "plain" if isinstance(reader, Html) else "wet"
+    return f"files that hold text already are read by `{text_reader}`, not `{reader.recipe_name()}`"
 
 
 def on_its_way(recipe: Recipe, source: Source) -> tuple[Step, ...]:

@@ -135,9 +135,14 @@ def start_recipe(folder: Path, recipe: Path) -> str:
         )
     shown = folder.resolve()
     names = {name: ("crawl" if len(found) == 1 else f"{name}_files") for name in found}
-    sources = "\n".join(f'  {names[name]}:\n    {name}: {{path: "{shown}"}}' for name in sorted(found))
-    pages = any(r.pages for r in readers if r.recipe_name() in found)
-    first = "  - extract\n" if pages else ""
+    of_pages = {r.recipe_name() for r in readers if r.pages} & found.keys()
+    mixed = of_pages != found.keys()  # texts have nothing to extract: each source of pages extracts for itself
+    own = {name: "extract" if len(of_pages) == 1 else f"extract: {{name: extract_{names[name]}}}" for name in of_pages if mixed}
+    sources = "\n".join(
+        f'  {names[name]}:\n    {name}: {{path: "{shown}"}}' + (f"\n    stages: [{own[name]}]" if name in own else "")
+        for name in sorted(found)
+    )
+    first = "  - extract\n" if of_pages and not mixed else ""
     recipe.write_text(
         f"name: {folder.resolve().name.replace(' ', '-') or 'run'}\nsources:\n{sources}\nstages:\n{first}{RULES}  - exact_dedup\n  - write\n",
         encoding="utf-8",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from stages.judge.quantile_buckets import QuantileBuckets
     from stages.judge.threshold import Threshold
     from stages.read.arrow import Arrow
+    from stages.read.html import Html
     from stages.read.jsonl import Jsonl
     from stages.read.parquet import Parquet
     from stages.read.plain import Plain
@@ -70,6 +71,7 @@ HOMES: dict[str, str] = {
     "FromMeta": "stages.from_meta",
     "GopherQuality": "stages.rules.gopher",
     "GopherRepetition": "stages.rules.gopher",
+    "Html": "stages.read.html",
     "Jsonl": "stages.read.jsonl",
     "Judge": "stages.judge.judge",
     "KeepLanguages": "stages.rules.language",
@@ -122,6 +124,7 @@ __all__ = [
     "FromMeta",
     "GopherQuality",
     "GopherRepetition",
+    "Html",
     "Jsonl",
     "Judge",
     "KeepLanguages",

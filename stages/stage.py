@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, BinaryIO, ClassVar
 
@@ -190,6 +190,10 @@ class Map(Stage):
     @abstractmethod
     def apply(self, batch: pa.RecordBatch) -> Applied: ...
 
+    def alarms(self, source: str, documents: int, noted: Mapping[str, int]) -> list[str]:
+        """What a run is to be loud about, by what it noted (`Applied.noted`) on all documents of a source."""
+        return []
+
     def __call__(self, table: pa.Table | pa.RecordBatch) -> pa.Table:
         """Run the stage on a plain Arrow table, without an engine: kept rows come back."""
         batches = [table] if isinstance(table, pa.RecordBatch) else table.combine_chunks().to_batches()
@@ -210,6 +214,7 @@ class Applied:
     batch: pa.RecordBatch
     verdict: Verdict
     seconds: np.ndarray[Any, np.dtype[np.float64]] | None = None  # on each row, of a stage that works row by row: the slowest are reported
+    noted: Mapping[str, int] = field(default_factory=dict)  # what `Map.alarms` is told of: documents of a kind, counted
 
 
 class Annotate(Map):
@@ -295,6 +300,11 @@ class Reader(Stage):
     ]
     suffixes: ClassVar[tuple[str, ...]] = ()  # what is taken from a folder
     pages: ClassVar[bool] = False  # are its documents pages that still need extraction?
+
+    @property
+    def gives_pages(self) -> bool:
+        """`pages`, for readers whose settings decide it."""
+        return self.pages
 
     def spans(self, file: BinaryIO, path: str, size: int, target: int) -> list[tuple[int, int | None]]:
         """Byte ranges of about `target` bytes in which the file can be read apart; the whole file unless the format allows more."""

@@ -99,7 +99,7 @@ def read_again(shelf: Shelf, story: Story, turn: Turn) -> Original:
     if story.uid is None or story.source is None or not story.read_from:
         raise NoOriginal("the run does not say which file it was read from")
     reader = reader_of(shelf, story.source)
-    if not reader.pages:
+    if not reader.gives_pages:
         raise NoOriginal(f"the source {story.source} has texts, not pages: what was read is the text itself")
     wanted = np.uint64(int(story.uid, 16))
     missing: list[str] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -14,13 +15,16 @@ from stages.documents import PAGE, as_json, column_of
 from stages.extract.engine import ENGINES, OURS, EngineName, Extracted, Form, check_engine, extract, gristmill, markup, utf8
 from stages.extract.nesting import nests_deeper
 from stages.extract.pages import REASONS
+from stages.read.markup import MARKUP, rows_of_markup
 from stages.stage import Applied, Rewrite, Signals, Verdict, with_columns
+
+PAGES = "pages"  # under which documents with html are counted
 
 
 class Extract(Rewrite):
     """Main text out of HTML: fills `text`, adds what the page says of itself to `meta`, removes `html` and `charset`; drops pages that are none.
 
-    Rows that have text and no html pass untouched. What the reader put into `meta` wins over what the page says.
+    Texts pass untouched, but for those that begin as markup does: pages whose reader was not told of `html`. What the reader put into `meta` wins over what the page says.
     """
 
     engine: Annotated[
@@ -57,16 +61,20 @@ class Extract(Rewrite):
         urls: list[str | None] = columns.column("url").to_pylist()
         charsets: list[str | None] = columns.column("charset").to_pylist()
         pages = columns.column("html")
+        markup_rows = set(rows_of_markup(columns.column("text"))) - set(np.flatnonzero(pages.is_valid()).tolist())
         no_source, too_deep, empty = (np.zeros(len(batch), dtype=bool) for _ in range(3))
         no_page = {reason: np.zeros(len(batch), dtype=bool) for reason in REASONS}
         seconds = np.zeros(len(batch))
         for row, text in enumerate(texts):
             start = time.perf_counter()
             html = pages[row].as_py()  # one at a time: the pages of a batch may be larger than its text by far
+            charset = charsets[row]
+            if text is not None and row in markup_rows:
+                html, charset = text.encode(), "utf-8"
             if html is None:
                 no_source[row] = not text
                 continue
-            extracted = self.read(html, charsets[row], urls[row])
+            extracted = self.read(html, charset, urls[row])
             seconds[row] = time.perf_counter() - start
             if extracted is None:
                 too_deep[row], texts[row] = True, None
@@ -84,7 +92,22 @@ class Extract(Rewrite):
             verdict.drop(where, reason)
         verdict.drop(empty, "no_text")
         done = with_columns(batch, {"text": column_of(texts, pa.string()), "meta": column_of(metas, pa.string())})
-        return Applied(done.drop_columns(PAGE.names), verdict, seconds)
+        noted = {PAGES: len(batch) - pages.null_count, MARKUP: len(markup_rows)}
+        return Applied(done.drop_columns(PAGE.names), verdict, seconds, noted)
+
+    def alarms(self, source: str, documents: int, noted: Mapping[str, int]) -> list[str]:
+        pages, markup_texts = noted.get(PAGES, 0), noted.get(MARKUP, 0)
+        if markup_texts and not pages:
+            return [
+                f"{self.called}: {markup_texts:,} of {documents:,} texts of {source} were markup, and their text was extracted; name the field with"
+                " `html:` in its reader, or read .html files with `html`"
+            ]
+        if documents and not pages:
+            return [
+                f"{self.called} had no page to extract from {source} ({documents:,} document{'s' if documents > 1 else ''} without HTML); a field of"
+                " pages is named with `html:` in its reader, and a source of texts joins after it (`join:`)"
+            ]
+        return []
 
     def read(self, html: bytes, charset: str | None, url: str | None) -> Extracted | None:
         """What the engine makes of one page; None where it is nested too deep for it."""

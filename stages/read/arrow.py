@@ -10,7 +10,7 @@ from typing import BinaryIO, ClassVar
 
 import pyarrow as pa
 
-from stages.documents import BATCH_ROWS, EMPTY, Collector, Reading
+from stages.documents import EMPTY, Collector, Reading, rebatch
 from stages.read.parquet import first_line
 from stages.read.rows import RowReader
 from stages.read.tables import reading_of, why_no_text
@@ -25,7 +25,7 @@ class Arrow(RowReader):
     suffixes: ClassVar[tuple[str, ...]] = (".arrow", ".feather", ".ipc", ".arrows")
 
     def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]:
-        account = Collector(origin.source, origin.path)
+        account = Collector(origin.source, origin.path, pages=self.gives_pages)
         if not origin.size:
             account.damage(0, 0, EMPTY)
         found = batches(file) if origin.size else iter(())
@@ -42,8 +42,10 @@ class Arrow(RowReader):
                 account.remark(remark)
                 yield account.take()
             batch = batch.select([name for name in self.columns(batch.schema.names) if batch.schema.names.count(name) == 1])
-            for first in range(0, batch.num_rows, BATCH_ROWS):
-                yield reading_of(batch.slice(first, BATCH_ROWS), group, first, self, origin)
+            first = 0
+            for piece in rebatch([batch]):
+                yield reading_of(piece, group, first, self, origin)
+                first += piece.num_rows
             group += 1
         yield account.take()
 

@@ -15,7 +15,7 @@ from typing import BinaryIO, ClassVar
 from stages.documents import EMPTY, Collector, Reading
 from stages.read.members import Chunks, Codec, Damaged, Unpacked, Window, codec_for, plain_chunks
 from stages.read.other_formats import NO_ROWS, OTHERS, other_format
-from stages.read.rows import RowReader, add_row, no_text_among
+from stages.read.rows import RowReader, add_row, missing_field
 from stages.stage import Origin
 
 
@@ -39,7 +39,7 @@ class Jsonl(RowReader):
         return [(start, min(start + target, size)) for start in range(0, size, target)] or [(0, None)]
 
     def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]:
-        collector = Collector(origin.source, origin.path)
+        collector = Collector(origin.source, origin.path, pages=self.gives_pages)
         window = Window(file)
         codec = codec_for(window, origin.path)
         paths = self.paths()
@@ -59,7 +59,7 @@ class Jsonl(RowReader):
         else:
             end = -1
             found = lines(unpacked_chunks(codec, window, origin.size, collector), 0, self.max_record_bytes)
-        texts, others = 0, None  # rows with text, and the fields of the first that has not even a place for one
+        filled, others = 0, None  # rows with text (or a page), and the fields of the first that has not even a place for it
         for place, line in found:
             if 0 <= end <= place:
                 break
@@ -67,15 +67,19 @@ class Jsonl(RowReader):
                 collector.skip("too_large")
             elif (row := self.row_of(line, place, collector)) is not None:
                 try:
-                    texts += add_row(row, place, self, paths, collector)
-                    if not texts and others is None and not any(path.partition(".")[0] in row or path in row for path in paths["text"]):
+                    filled += add_row(row, place, self, paths, collector)
+                    if (
+                        not filled
+                        and others is None
+                        and not any(path.partition(".")[0] in row or path in row for path in paths[self.content])
+                    ):
                         others = list(row)
                 except RecursionError:
                     collector.damage(place, place + len(line), "nested too deeply")
             if collector.full:
                 yield collector.take()
-        if others is not None and not texts:
-            collector.remark(no_text_among(paths["text"], others))
+        if others is not None and not filled:
+            collector.remark(missing_field(self, others))
         yield collector.take()
 
     def row_of(self, line: bytes, place: int, collector: Collector) -> dict[str, object] | None:

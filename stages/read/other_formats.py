@@ -25,6 +25,7 @@ OTHERS = (
 NO_ROWS = (
     (rb"\s*\[\s*\{", "a JSON array", "write one object a line (jq -c '.[]')"),
     (rb"\xff\xfe|\xfe\xff", "UTF-16", "write it as UTF-8"),
+    (rb"(?i:\s*<(?:!doctype\s+)?html\b)", "HTML", "read it with `html`"),
 )
 
 

@@ -39,7 +39,7 @@ class Parquet(RowReader):
         return spans or [(0, None)]
 
     def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]:
-        account = Collector(origin.source, origin.path)
+        account = Collector(origin.source, origin.path, pages=self.gives_pages)
         table = None
         try:
             if origin.size:

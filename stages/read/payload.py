@@ -20,6 +20,7 @@ CHUNK_LINE = re.compile(rb"[ \t]*([0-9a-fA-F]{1,15})[ \t]*(?:;[^\r\n]{0,1000})?\
 BINARY = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
 TYPE = re.compile(r"[\s\"']*([\w.+*-]{1,100}/[\w.+*-]{1,100})", re.ASCII)
 MOST_ENCODINGS = 4  # that servers put on a payload: two now and then, by mistake
+PLAIN_TYPE = "text/plain"
 HTML_TYPES = ("text/html", "application/xhtml+xml")
 # Types under which servers send pages too: then the first bytes decide.
 VAGUE_TYPES = ("", "application/octet-stream", "application/xml", "text/xml", "unknown/unknown", "*/*", "html", "text")
@@ -77,6 +78,11 @@ def not_html(kind: str, payload: bytes) -> str | None:
     if kind in VAGUE_TYPES and LOOKS_LIKE_HTML.match(payload):
         return None
     return kind or "no type"
+
+
+def is_plain_text(kind: str, payload: bytes) -> bool:
+    """Is it text/plain, and not what servers only call so, such as a picture?"""
+    return kind == PLAIN_TYPE and not payload.startswith(tuple(mark for mark, _ in SURELY_NOT)) and not no_text(payload)
 
 
 def decoded_payload(response: Response, limit: int) -> bytes:

@@ -5,6 +5,7 @@ A compressed file that breaks off is damage as a whole, for half a text is no do
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Annotated, BinaryIO, ClassVar
 
@@ -18,18 +19,17 @@ from stages.read.warc import MAX_RECORD
 from stages.stage import Origin, Reader
 
 
-class Plain(Reader):
-    """Text files, one document a file; its id is its path below the source. .gz and .zst are unpacked."""
+class WholeFiles(Reader):
+    """Reads each file as one document; what it makes of the bytes is said by its subclasses."""
 
-    charset: Annotated[str | None, Field(description="their encoding; absent: a byte order mark, else UTF-8, else detected")] = None
     max_record_bytes: Annotated[int, Field(description="larger files are skipped, unpacked size", gt=0)] = MAX_RECORD
-    suffixes: ClassVar[tuple[str, ...]] = (".txt", ".text", ".md", ".txt.gz", ".text.gz", ".md.gz", ".txt.zst", ".text.zst", ".md.zst")
+    holds: ClassVar[str]  # what its files hold, for people
 
     def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]:
-        collector = Collector(origin.source, origin.path)
+        collector = Collector(origin.source, origin.path, pages=self.gives_pages)
         window = Window(file)
         codec = codec_for(window, origin.path)
-        wrong = EMPTY if codec is not None and origin.size == 0 else other_format(window, codec, "text")
+        wrong = EMPTY if codec is not None and origin.size == 0 else other_format(window, codec, self.holds)
         if wrong is not None:
             collector.damage(0, origin.size, wrong)
         else:
@@ -43,7 +43,23 @@ class Plain(Reader):
             return collector.damage(0, origin.size, str(damage))
         if len(data) > self.max_record_bytes:
             collector.skip("too_large", origin.path, f"{origin.size} bytes")
-        elif data:
+        else:
+            self.add(data, origin, collector)
+
+    @abstractmethod
+    def add(self, data: bytes, origin: Origin, collector: Collector) -> None:
+        """Make a document of a file's bytes, or say why it is none."""
+
+
+class Plain(WholeFiles):
+    """Text files, one document a file; its id is its path below the source. .gz and .zst are unpacked."""
+
+    charset: Annotated[str | None, Field(description="their encoding; absent: a byte order mark, else UTF-8, else detected")] = None
+    suffixes: ClassVar[tuple[str, ...]] = (".txt", ".text", ".md", ".txt.gz", ".text.gz", ".md.gz", ".txt.zst", ".text.zst", ".md.zst")
+    holds: ClassVar[str] = "text"
+
+    def add(self, data: bytes, origin: Origin, collector: Collector) -> None:
+        if data:
             collector.add(0, text=decode_text(data, self.charset), id=origin.path)
         else:
             collector.remark(EMPTY)

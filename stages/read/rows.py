@@ -1,7 +1,7 @@
 """Rows of tables as documents: which field is the text, which the url, and the rest of the row into `meta`.
 
 A field is named by a dotted path (`metadata.url`). Layouts are the field names that others use; a field given in a recipe goes
-before its layout's.
+before its layout's. With `html` the rows are pages: their documents carry markup instead of text, and `extract` makes the text.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from stages.documents import Collector
 from stages.read.charset import decode_text
@@ -18,6 +18,7 @@ from stages.stage import Reader
 
 Layout = Literal["auto", "plain", "datatrove", "dolma", "fineweb"]
 Paths = tuple[str, ...]
+UTF_8 = "utf-8"  # the charset of pages that a row holds as strings, whatever their meta tags say
 SHOWN_NAMES, LONGEST_NAME = 6, 40  # of fields, where a person is told what there is
 
 # For each document field the paths to look in; the first that holds a value counts.
@@ -40,14 +41,35 @@ class RowReader(Reader):
 
     layout: Annotated[Layout, Field(description="whose field names the rows have; auto looks for the common ones")] = "auto"
     text: Annotated[str | None, Field(description="dotted path of the text; absent: as the layout says")] = None
+    html: Annotated[
+        str | None, Field(description="dotted path of a page's HTML (string or bytes), for `extract`; the text is then made from it alone")
+    ] = None
     id: Annotated[str | None, Field(description="dotted path of the source's own identifier")] = None
     url: Annotated[str | None, Field(description="dotted path of the url")] = None
     date: Annotated[str | None, Field(description="dotted path of the date")] = None
     keep: Annotated[list[str] | None, Field(description="top-level fields that go into `meta`; absent: all that are not mapped")] = None
-    max_record_bytes: Annotated[int, Field(description="longer texts are skipped", gt=0)] = MAX_RECORD
+    max_record_bytes: Annotated[int, Field(description="longer texts and pages are skipped", gt=0)] = MAX_RECORD
+
+    @model_validator(mode="after")
+    def _text_or_html(self) -> RowReader:
+        if self.text is not None and self.html is not None:
+            raise ValueError(
+                f"text ({self.text}) and html ({self.html}) exclude each other: the text of pages is what `extract` makes of them"
+            )
+        return self
+
+    @property
+    def gives_pages(self) -> bool:
+        return self.html is not None
+
+    @property
+    def content(self) -> Literal["text", "html"]:
+        """The setting that names what a row's document is made of."""
+        return "text" if self.html is None else "html"
 
     def paths(self) -> dict[str, Paths]:
-        chosen = {"text": self.text, "id": self.id, "url": self.url, "date": self.date}
+        """Where to look for each field of a document: `text`, or `html` in its stead, and id, url, date."""
+        chosen = {self.content: self.html or self.text, "id": self.id, "url": self.url, "date": self.date}
         return {field: (path,) if path else LAYOUTS[self.layout][field] for field, path in chosen.items()}
 
     def columns(self, names: list[str]) -> list[str]:
@@ -59,23 +81,28 @@ class RowReader(Reader):
 
 
 def add_row(row: Mapping[str, Any], place: str | int, reader: RowReader, paths: dict[str, Paths], collector: Collector) -> bool:
-    """Make a document of a row, or skip it; says whether it has text."""
+    """Make a document of a row, or skip it; says whether it has text, or a page."""
     rest = dict(row)
-    text = taken(rest, paths["text"])
+    content = taken(rest, paths[reader.content])
     url = string_of(taken(rest, paths["url"]))
-    if isinstance(text, bytes):
-        text = decode_text(text)
-    if not isinstance(text, str) or not text or text.isspace():
-        collector.skip("no_text", mended(url))
-        return isinstance(text, str)
-    if len(text) > reader.max_record_bytes:
-        collector.skip("too_large", mended(url), f"{len(text)} characters")
+    if isinstance(content, bytes) and reader.content == "text":
+        content = decode_text(content)
+    if not isinstance(content, str) or not content or content.isspace():
+        collector.skip(f"no_{reader.content}", mended(url))
+        return isinstance(content, str)
+    html = content.encode("utf-8", "replace") if reader.content == "html" else None
+    length = len(content if html is None else html)
+    if length > reader.max_record_bytes:
+        collector.skip("too_large", mended(url), f"{length} {'characters' if html is None else 'bytes'}")
         return True
     id, date = string_of(taken(rest, paths["id"])), string_of(taken(rest, paths["date"]))
     if reader.keep is not None:
         rest = {name: value for name, value in rest.items() if name in reader.keep}
     meta = {name: value for name, value in rest.items() if value is not None and value != {}}
-    collector.add(place, text=text, id=id, url=url, date=date, meta=meta)
+    if html is not None:
+        collector.add(place, html=html, charset=UTF_8, id=id, url=url, date=date, meta=meta)
+    else:
+        collector.add(place, text=content, id=id, url=url, date=date, meta=meta)
     return True
 
 
@@ -95,11 +122,13 @@ def taken(rest: dict[str, Any], paths: Paths) -> Any:
     return None
 
 
-def no_text_among(paths: Paths, names: Sequence[str]) -> str:
-    """What to tell whoever wrote the recipe where fields have other names than the text's."""
+def missing_field(reader: RowReader, names: Sequence[str]) -> str:
+    """What to tell whoever wrote the recipe where no field has the name of the text's, or of the page's."""
+    paths = reader.paths()[reader.content]
     others = ", ".join(mended(name[:LONGEST_NAME]) or "" for name in names[:SHOWN_NAMES]) or "nothing"
     more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
-    return f"it has none of {', '.join(paths)}; it has {others}{more}: name the text's field with `text:`"
+    pages = ", or a field of pages with `html:`" if reader.content == "text" and any("html" in name.lower() for name in names) else ""
+    return f"it has none of {', '.join(paths)}; it has {others}{more}: name the {reader.content}'s field with `{reader.content}:`{pages}"
 
 
 def string_of(value: Any) -> str | None:

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stages.documents import BASE, Collector, Reading, as_json, column_of, uid_of
+from stages.documents import BASE, PAGE, Collector, Reading, as_json, column_of, page_schema, uid_of
 from stages.read.charset import decode_text
-from stages.read.rows import RowReader, mended, no_text_among, string_of
+from stages.read.rows import UTF_8, RowReader, mended, missing_field, string_of
 from stages.stage import Origin
 
 NO_VALUE = (ValueError, OverflowError, KeyError)  # what pyarrow raises where Python has no such value: text, time, time zone
@@ -18,10 +18,11 @@ NO_VALUE = (ValueError, OverflowError, KeyError)  # what pyarrow raises where Py
 
 def reading_of(batch: pa.RecordBatch, group: int, first_row: int, reader: RowReader, origin: Origin) -> Reading:
     """The rows of a batch as documents; `first_row` is its first row's number in the group."""
+    pages = pages_of(batch, reader.html) if reader.html is not None else None
     batch = pa.RecordBatch.from_arrays([sound(column) for column in batch.columns], names=batch.schema.names)
     found = {name: places(batch, paths) for name, paths in reader.paths().items()}
-    texts = first_of(text_columns(found["text"].columns), batch.num_rows)
-    lengths = pc.fill_null(pc.binary_length(texts), -1).to_numpy(zero_copy_only=False)
+    content = pages.html if pages is not None else first_of(text_columns(found["text"].columns), batch.num_rows)
+    lengths = pc.fill_null(pc.binary_length(content), -1).to_numpy(zero_copy_only=False)
     large, missing = lengths > reader.max_record_bytes, lengths < 0
     kept = pa.array(~(large | missing))
     urls, ids, dates = (first_of([strings(column) for column in found[name].columns], batch.num_rows) for name in ("url", "id", "date"))
@@ -30,7 +31,7 @@ def reading_of(batch: pa.RecordBatch, group: int, first_row: int, reader: RowRea
     for row in np.flatnonzero(large | missing).tolist():
         url = mended(urls[row].as_py())
         if missing[row]:
-            account.skip("no_text", url)
+            account.skip(f"no_{reader.content}", url)
         else:
             account.skip("too_large", url, f"{lengths[row]} bytes")
     reading = account.take()
@@ -42,26 +43,66 @@ def reading_of(batch: pa.RecordBatch, group: int, first_row: int, reader: RowRea
         "id": ids.filter(kept),
         "url": urls.filter(kept),
         "date": dates.filter(kept),
-        "text": texts.filter(kept),
+        "text": content.filter(kept) if pages is None else pa.nulls(len(rows), pa.string()),
         "meta": metas(batch, [place for place in found.values() if place.paths], reader.keep).filter(kept),
     }
-    reading.documents = pa.RecordBatch.from_arrays([values[f.name] for f in BASE], schema=BASE)
+    if pages is not None:
+        values |= {"html": content.filter(kept).cast(PAGE.field("html").type), "charset": pages.charset.filter(kept)}
+    schema = BASE if pages is None else page_schema()
+    reading.documents = pa.RecordBatch.from_arrays([values[f.name] for f in schema], schema=schema)
     return reading
 
 
+class Pages(NamedTuple):
+    """Pages of a table's rows, null where a row has none, and what charset is known of each."""
+
+    html: pa.Array  # large_binary
+    charset: pa.Array
+
+
+def pages_of(batch: pa.RecordBatch, path: str) -> Pages:
+    """The pages that a column holds. Bytes may be of any charset, and so are strings that are no UTF-8; a blank page is none."""
+    names = [path] if path in batch.schema.names else path.split(".")
+    column = pa.nulls(batch.num_rows, pa.binary())
+    if reaches(batch.schema, names):
+        column = batch.column(names[0])
+        column = pc.struct_field(column, names[1:]) if names[1:] else column
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if not holds_text(column.type):
+        column = pa.nulls(len(column), pa.binary())
+    html = column.cast(pa.large_binary())
+    html = pc.if_else(pc.match_substring_regex(html, r"\S"), html, pa.scalar(None, pa.large_binary()))
+    if is_binary(column.type):
+        return Pages(html, pa.nulls(len(html), pa.string()))
+    try:
+        html.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return Pages(html, column_of([UTF_8 if page is not None and is_utf8(page) else None for page in html.to_pylist()], pa.string()))
+    return Pages(html, pa.array([UTF_8] * len(html), pa.string()))
+
+
+def is_utf8(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def why_no_text(schema: pa.Schema, reader: RowReader) -> str | None:
-    """What to tell whoever wrote the recipe where no row of a table can have text; None where rows may."""
-    paths = reader.paths()["text"]
+    """What to tell whoever wrote the recipe where no row of a table can have text, or a page; None where rows may."""
+    paths = reader.paths()[reader.content]
     apart = {path: [path] if path in schema.names else path.split(".") for path in paths}
     kinds = {path: type_at(schema, names) for path, names in apart.items() if reaches(schema, names)}
     if not kinds:
-        return no_text_among(paths, schema.names)
+        return missing_field(reader, schema.names)
     path = next(
         (path for path, kind in kinds.items() if not pa.types.is_null(kind)), next(iter(kinds))
     )  # nulls leave it to the next, as in a row
     if holds_text(kinds[path]):
         return None
-    return f"its column {path} is {kinds[path]} and no text; name the text's column with `text:`"
+    return f"its column {path} is {kinds[path]} and no text; name the {reader.content}'s column with `{reader.content}:`"
 
 
 def type_at(schema: pa.Schema, names: list[str]) -> pa.DataType:

@@ -192,3 +192,40 @@ def test_references_of_thousands_of_digits_spare_the_page():
     )
     (row,) = Extract()(pa.Table.from_batches([batch_of(page.encode())])).to_pylist()
     assert "A page of many words." in row["text"] and json.loads(row["meta"])["title"] == "e\ufffd"
+
+
+def texts_of(*texts: str | None) -> pa.RecordBatch:
+    collector = Collector("rows", "a.jsonl")
+    for place, text in enumerate(texts):
+        collector.add(place, text=text, url="http://a.org/x")
+    return collector.take().documents
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "\ufeff",
+        "\n \t",
+        "<?xml version='1.0' encoding='utf-8'?>\n",
+        "<!-- saved -->\n<!-- twice -->",
+        "\ufeff\n<!--[if IE]><![endif]-->",
+    ],
+)
+def test_a_text_that_is_a_page_is_extracted_and_counted(before):
+    page = PAGE.decode()
+    prose = ["a < b and <p> is a tag", "<3 hearts", "< html is no tag", "<!-- a comment alone -->"]
+    applied = Extract().apply(texts_of(before + page, *prose, before + "<p>" + "Grüße. " * 40))
+    assert applied.batch["text"].to_pylist() == [extract(PAGE).text, *prose, ("Grüße. " * 40).strip()]
+    assert json.loads(applied.batch["meta"][0].as_py())["title"] == "A mill" and applied.verdict.kept.all()
+    assert applied.noted == {"pages": 0, "markup": 2} and applied.batch.schema.names == texts_of().schema.names
+
+
+def test_a_declaration_of_another_charset_is_no_matter_to_a_text():
+    declared = "<!doctype html><meta charset=koi8-r><p>" + "Привет, мир. " * 30
+    assert Extract().apply(texts_of(declared)).batch["text"].to_pylist() == [("Привет, мир. " * 30).strip()]
+
+
+def test_a_page_beside_its_text_is_extracted_once():
+    applied = Extract().apply(batch_of(PAGE, text="<html>old"))
+    assert applied.batch["text"].to_pylist() == [extract(PAGE).text] and applied.noted == {"pages": 1, "markup": 0}

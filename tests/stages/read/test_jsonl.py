@@ -115,8 +115,12 @@ def test_a_file_packed_in_another_way_is_one_damage_that_says_so(pack, name):
 
 @pytest.mark.parametrize(
     ("data", "name"),
-    [(json.dumps([{"text": "a"}] * 3, indent=1).encode(), "a JSON array"), (DATA.decode().encode("utf-16"), "UTF-16")],
-    ids=["array", "utf-16"],
+    [
+        (json.dumps([{"text": "a"}] * 3, indent=1).encode(), "a JSON array"),
+        (DATA.decode().encode("utf-16"), "UTF-16"),
+        (b"\n<!DOCTYPE html>\n<p>words\n" * 9, "HTML"),
+    ],
+    ids=["array", "utf-16", "html"],
 )
 def test_a_file_of_no_lines_of_json_is_one_damage_that_says_so(data, name):
     for pack in (bytes, gzip.compress):
@@ -165,3 +169,30 @@ def test_a_small_file_that_is_no_gzip_is_not_called_cut_short():
         (gzip.compress(b'{"text": "a"}\n')[:6], "the file ends inside its compressed stream"),
     ):
         assert says in str(read(data, "a.jsonl.gz"))
+
+
+def test_rows_of_pages():
+    lines = [
+        {"doc": {"html": "<meta charset=latin1><p>Grüße", "n": 1}, "url": "u:", "text": "old"},
+        {"doc": {"html": " \n"}, "url": "v:"},
+        {"url": "w:"},
+    ]
+    data = b"\n".join(json.dumps(line).encode() for line in [*lines, {"doc": {"html": "x" * 400}}])
+    reader = Jsonl(path="x", html="doc.html", max_record_bytes=300)
+    (reading,) = reader.read(io.BytesIO(data), Origin("s", "a.jsonl", len(data)))
+    (row,) = reading.documents.to_pylist()
+    assert (row["html"], row["charset"], row["text"], row["url"]) == ("<meta charset=latin1><p>Grüße".encode(), "utf-8", None, "u:")
+    assert json.loads(row["meta"]) == {"doc": {"n": 1}, "text": "old"}  # a text beside the page is the source's own
+    assert reading.skipped == {"no_html": 2, "too_large": 1} and [skip.url for skip in reading.skips] == ["v:", "w:"]
+    assert reader.gives_pages and not Jsonl(path="x").gives_pages
+
+
+def test_text_and_html_exclude_each_other():
+    with pytest.raises(ValueError, match=r"text \(body\) and html \(page\) exclude each other"):
+        Jsonl(path="x", text="body", html="page")
+
+
+def test_a_field_of_pages_is_found_or_remarked():
+    row = b'{"raw_html": "<p>a", "url": "u:"}\n'
+    assert remarks(row, html="page") == ["it has none of page; it has raw_html, url: name the html's field with `html:`"]
+    assert remarks(row, html="raw_html") == [] and remarks(row)[0].endswith("with `text:`, or a field of pages with `html:`")

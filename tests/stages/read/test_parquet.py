@@ -4,11 +4,13 @@ import datetime
 import io
 import json
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stages.documents import BASE, uid_of
+from stages.documents import BASE, page_schema, uid_of
+from stages.extract.stage import Extract
 from stages.read.arrow import Arrow
 from stages.read.jsonl import Jsonl
 from stages.read.parquet import Parquet
@@ -196,3 +198,61 @@ def test_arrow_files_and_streams(new):
     assert rows == read(parquet(table()))[0] and (skipped, damaged) == ({"no_text": 10}, [])
     cut = read(out.getvalue()[: len(out.getvalue()) * 2 // 3], reader=Arrow(path="x"))
     assert len(cut[3]) == 1 and len(cut[0]) < 90
+
+
+PAGE = "<meta charset=latin1><p>Grüße"
+
+
+def pages(column: pa.Array, reader=Parquet, **chosen) -> tuple[list[dict], dict[str, int]]:
+    """Documents of a table with this column, `doc.html`, and what was skipped."""
+    data = pa.table({"doc": pa.StructArray.from_arrays([column, pa.array(range(len(column)))], ["html", "n"]), "url": ["u:"] * len(column)})
+    out = io.BytesIO()
+    if reader is Parquet:
+        pq.write_table(data, out)
+    else:
+        with pa.ipc.new_file(out, data.schema) as file:
+            file.write_table(data)
+    readings = list(reader(path="x", html="doc.html", **chosen).read(out, Origin("s", "a", len(out.getvalue()))))
+    assert {reading.documents.schema == page_schema() for reading in readings if len(reading.documents)} == {True}
+    skipped: dict[str, int] = {}
+    for reading in readings:
+        assert reading.damaged == []
+        skipped |= reading.skipped
+    return [row for reading in readings for row in reading.documents.to_pylist()], skipped
+
+
+@pytest.mark.parametrize("reader", [Parquet, Arrow])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.dictionary(pa.int32(), pa.string())])
+def test_columns_of_pages(kind, reader):
+    binary = kind in (pa.binary(), pa.large_binary())
+    values = [PAGE, None, " \n", "", PAGE * 20]
+    column = pa.array([v if v is None or not binary else v.encode("latin1") for v in values], kind if binary else pa.string()).cast(kind)
+    rows, skipped = pages(column, reader, max_record_bytes=300)
+    assert [(row["html"], row["charset"]) for row in rows] == [(PAGE.encode("latin1"), None) if binary else (PAGE.encode(), "utf-8")]
+    assert (rows[0]["text"], rows[0]["url"], rows[0]["meta"], rows[0]["uid"]) == (None, "u:", '{"doc": {"n": 0}}', uid_of("s", "a", "0:0"))
+    assert skipped == {"no_html": 3, "too_large": 1}
+    assert Extract()(pa.Table.from_pylist(rows, page_schema()))["text"].to_pylist() == ["Grüße"]
+
+
+def test_strings_that_are_no_utf8_are_bytes_whose_charset_is_detected():
+    data = PAGE.encode() + PAGE.encode("latin1")
+    offsets = pa.py_buffer(np.array([0, len(PAGE.encode()), len(data)], np.int32))
+    rows, _ = pages(pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(data)]))
+    assert [(row["html"], row["charset"]) for row in rows] == [(PAGE.encode(), "utf-8"), (PAGE.encode("latin1"), None)]
+
+
+def test_a_column_that_cannot_hold_pages_is_remarked():
+    data = parquet(table())
+    (first, *_) = Parquet(path="x", html="id").read(io.BytesIO(data), Origin("s", "a", len(data)))
+    assert first.remarks == ["its column id is int64 and no text; name the html's column with `html:`"]
+
+
+def test_large_pages_of_an_arrow_file_come_in_batches_of_bounded_size():
+    page = "<p>" + "x" * (8 << 20)
+    out = io.BytesIO()
+    with pa.ipc.new_file(out, pa.schema([("html", pa.string())])) as file:
+        file.write_batch(pa.record_batch({"html": pa.array([page] * 20)}))
+    readings = list(Arrow(path="x", html="html").read(out, Origin("s", "a", len(out.getvalue()))))
+    assert sum(len(reading.documents) for reading in readings) == 20 and max(reading.documents.nbytes for reading in readings) < 80 << 20
+    uids = [uid for reading in readings for uid in reading.documents["uid"].to_pylist()]
+    assert uids == [uid_of("s", "a", f"0:{n}") for n in range(20)]

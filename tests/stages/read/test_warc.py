@@ -321,3 +321,26 @@ def test_a_list_of_encodings_is_not_tried_without_end():
     assert (rows, skipped) == ([], {"undecodable": 1}) and skips[0].detail == "its content encoding of 5 layers cannot be undone"
     twice = page("u:y", gzip.compress(gzip.compress(PROSE)), headers="Content-Type: text/html\r\nContent-Encoding: gzip, gzip")
     assert [row["html"] for row in read(twice, "f.warc")[0]] == [PROSE]
+
+
+def plain_text(url: str, body: bytes, kind: str = "text/plain; charset=windows-1252") -> bytes:
+    return page(url, body, headers=f"Content-Type: {kind}")
+
+
+def test_responses_of_plain_text_are_documents_where_a_recipe_asks_for_them():
+    body = "Grüße\r\nan alle".encode("cp1252")
+    data = b"".join([
+        plain_text("https://e.example/a", body),
+        plain_text("https://e.example/b", "Grüße".encode(), "text/plain"),
+        plain_text("https://e.example/c", b"\0\1\2"),
+        plain_text("https://e.example/d", b"%PDF-1.7 \n"),
+        plain_text("https://e.example/e", b" \n"),
+        plain_text("https://e.example/f", b"a,b", "text/csv"),
+        record("urn:text:https://e.example/0", b"words", "resource", Content_Type="text/plain"),
+        PAGES[0],
+    ])  # fmt: skip
+    rows, skipped, _, _ = read(data, "a.warc", reader=Warc(path="x", keep_plain_text=True))
+    assert [(row["text"], row["html"]) for row in rows] == [("Grüße\r\nan alle", None), ("Grüße", None), (None, html_of(0))]
+    assert json.loads(rows[0]["meta"]) == {"content_type": "text/plain"} and skipped == {"not_html": 4, "empty_page": 1}
+    rows, skipped, skips, _ = read(data, "a.warc")  # as ever without the setting
+    assert (urls(rows), skipped, skips[0].detail) == (URLS[:1], {"not_html": 6, "empty_page": 1}, "text/plain")
