@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import stages
+from stages.paths import CONTENTS
 from stages.stage import Reader, Stage
 
 OURS = ("kernels", "mixing", "shards", "trainer", "classifiers", "stages")
@@ -59,23 +60,21 @@ def of_stage(stage: Stage, spec: Mapping[str, Any]) -> str:
     }
     if isinstance(stage, Reader):
         placement.add("path")  # files count by their path below the source's root and their contents, wherever that root lies
-    settings = stage.model_dump(mode="json", exclude=placement)
+    settings = stage.model_dump(mode="json", exclude=placement, context={CONTENTS: lambda paths: [hash_below(path) for path in paths]})
     if isinstance(spec["code"], str):
         code = {"outside": code_in(spec["code"]).hash, **code_of_source(spec["code"])}
     else:
         code = code_of_class(type(stage).__module__)
-    files: dict[str, list[str]] = {}
-    for name in [name for name, value in settings.items() if names_files(name) and value]:
+    for name in [name for name, value in settings.items() if names_files(type(stage), name) and isinstance(value, str | list) and value]:
         paths = [settings[name]] if isinstance(settings[name], str) else list(settings[name])
         if all(isinstance(path, str) and Path(path).exists() for path in paths):
-            files[name] = [hash_below(Path(path)) for path in paths]
-            del settings[name]  # what they hold counts, not where they lie
-    return digest([LAYOUT_VERSION, type(stage).__qualname__, stage.called, settings, code, files])
+            settings[name] = {CONTENTS: [hash_below(Path(path)) for path in paths]}  # what they hold counts, not where they lie
+    return digest([LAYOUT_VERSION, type(stage).__qualname__, stage.called, settings, code])
 
 
-def names_files(setting: str) -> bool:
-    """Does a setting of this name hold the path of a file, or of several?"""
-    return setting.endswith(("_file", "_files", "_path"))
+def names_files(kind: type[Stage], setting: str) -> bool:
+    """Is a setting of a user's stage, without the type `RecipePath`, a path all the same, by its name?"""
+    return kind.__module__.split(".")[0] != "stages" and setting.endswith(("_file", "_files", "_path"))
 
 
 def hash_below(path: Path) -> str:

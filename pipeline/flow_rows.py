@@ -11,7 +11,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -22,6 +21,7 @@ from pipeline.fingerprint import digest
 from pipeline.parts import bucket_of
 from pipeline.recipe import Recipe, Step
 from pipeline.store import HashingFile, Store
+from stages.paths import located
 from stages.stage import Global
 
 FILES_IN_A_TASK = 64  # more are named in a file of their own, which every task of the round reads
@@ -137,7 +137,7 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 
 def kept_at(address: str, step: Step) -> Store:
     """Where rows are kept for other runs: an address, or a path that is the recipe's as its other paths are."""
-    return Store(address if "://" in address else str(step.folder.resolve() / Path(address).expanduser()))
+    return Store(located(address, step.folder.resolve()))
 
 
 def owner_of(recipe: Recipe, step: Step) -> str:
