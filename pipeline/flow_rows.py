@@ -16,7 +16,8 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from pipeline.errors import RecipeError
+from kernels.columns import widened
+from pipeline.errors import RecipeError, RunFailed
 from pipeline.fingerprint import digest
 from pipeline.parts import bucket_of
 from pipeline.recipe import Recipe, Step
@@ -86,7 +87,16 @@ def read_rows(store: Store, rows: dict[str, Any], bucket: int | None, buckets: i
             found = [batch for batch in found if len(batch)]
             if found:
                 tables.append(pa.Table.from_batches(found, reader.schema))
-    return pa.concat_tables(tables) if tables else None
+    return widened(pa.concat_tables(_alike(tables))) if tables else None
+
+
+def _alike(tables: list[pa.Table]) -> list[pa.Table]:
+    """Tables of one schema: where the rows of a file were so many that a column has wide offsets, that column of all has."""
+    if len({table.schema for table in tables}) == 1:
+        return tables
+    return [
+        table.cast(pa.unify_schemas([table.schema, *(other.schema for other in tables)], promote_options="permissive")) for table in tables
+    ]
 
 
 def _opened(store: Store, facts: dict[str, Any]) -> Any:
@@ -113,6 +123,7 @@ def keep_table(store: Store, beginning: str, table: pa.Table) -> dict[str, Any]:
 
 
 def _write(file: HashingFile, table: pa.Table, by: str | None, buckets: int) -> None:
+    table = widened(table)
     with pa.ipc.new_file(file, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         for slice_ in _cut(table, by, buckets):
             writer.write_batch(slice_)
@@ -131,8 +142,13 @@ def _cut(table: pa.Table, by: str | None, buckets: int) -> list[pa.RecordBatch]:
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
-    batches = table.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+    """All rows of a table that was widened; a reader takes a bucket for one batch, so that a second one would be lost."""
+    batches = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
+    if len(batches[0]) != len(table):
+        raise RunFailed(
+            f"{len(table):,} rows do not fit one record batch ({len(batches[0]):,} do): a column holds more than Arrow can count"
+        )
+    return batches[0]
 
 
 def kept_at(address: str, step: Step) -> Store:

@@ -120,10 +120,16 @@ class Scattered:
         self.rounds.append(function.__name__)
         return Kept([function(*pair) for pair in self.buckets(left, right) if pair != [None, None]], by)
 
-    def join(self, function: Any, rows: Kept, docs: Parts, *, columns: Any, by: str = "home", fan: float = 1) -> Kept:
+    def join(
+        self, function: Any, rows: Kept, docs: Parts, *, columns: Any, by: str = "home", fan: float = 1, of: str | None = None
+    ) -> Kept:
         self.rounds.append(function.__name__)
         made = []
         for home, mine, table in self.at_home(rows, docs):
+            if of is not None:
+                named = {uid for value in mine[of].to_pylist() for uid in (value if isinstance(value, list) else [value])}
+                table = table.filter(pa.array([uid in named for uid in table["uid"].to_pylist()], pa.bool_()))
+                assert len(table) == len(named), "rows name documents that are not in the part"
             made.append(with_home(function(mine, self.shuffled(table.select(columns))), home))
         return Kept(made, by)
 
