@@ -31,7 +31,7 @@ LAYOUT_VERSION = "2"
 WITH_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 # The engine's modules that decide results, by kind of task. A test holds these lists against what the modules of each kind import.
-_DOCUMENTS = ("pipeline.counts", "pipeline.parts", "pipeline.rejects", "pipeline.writing")
+_DOCUMENTS = ("kernels.columns", "pipeline.counts", "pipeline.parts", "pipeline.rejects", "pipeline.writing")
 _ABLATION = ("pipeline.ablate.work",)
 ENGINE: dict[str, tuple[str, ...]] = {
     "leg": ("pipeline.leg", *_DOCUMENTS),
@@ -98,7 +98,8 @@ def file_hash(path: str, size: int, changed: int) -> str:
 
 @cache
 def code_of_engine(kind: str) -> dict[str, str]:
-    """Hashes of the engine's modules that decide what a task of a kind makes. What they import of the floors below, stages import too."""
+    """Hashes of the modules that decide what a task of a kind makes, besides its stages. What else these import of the floors below is part of
+    every stage's code (`stages.stage`, and what that imports)."""
     return {name: code_in(_source_named(name)).hash for name in ENGINE[kind]}
 
 
@@ -186,7 +187,7 @@ def code_of_source(source: str) -> dict[str, str]:
 @cache
 def source_of(module: str) -> str | None:
     """The source of a module in Python, None where there is none."""
-    path = None if module == "stages" else file_of(module)  # `stages` itself only lists where stages are
+    path = None if module in ("stages", "stages.local_flow") else file_of(module)  # a list of stages; a flow that no run goes by
     return path.read_text(encoding="utf-8") if path is not None else None
 
 

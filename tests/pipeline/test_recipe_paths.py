@@ -17,6 +17,8 @@ from runs import go, lines, save, sentences
 from pipeline import fingerprint, registry
 from pipeline import recipe as recipes
 from pipeline.errors import RecipeError
+from pipeline.flow_rows import kept_at
+from pipeline.inputs import find_files
 from pipeline.whatif import foresee
 from stages.paths import PathRole
 from stages.stage import Stage
@@ -162,6 +164,29 @@ def test_every_setting_that_is_a_path_has_the_type_and_a_test() -> None:
                 named.add(f"{name}.{field}")
     assert typed == set(SETTINGS)
     assert named <= typed | ENGINES
+
+
+@pytest.mark.parametrize("reader", sorted(name.split(".")[0] for name in ENGINES if name.endswith(".path")))
+@pytest.mark.parametrize("path", ["in", "in/*", "in/a.x"])
+def test_inputs_are_those_beside_the_recipe(reader: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    suffix = registry.built_in()[reader].suffixes[0]  # type: ignore[attr-defined]
+    for folder in ("home", "shell"):
+        put(tmp_path / folder / "in" / f"a{suffix}", "")
+    monkeypatch.chdir(tmp_path / "shell")
+    path = path.replace(".x", suffix)
+    recipe = save(tmp_path / "home" / "r.yaml", f"name: r\nsources:\n  a: {{{reader}: {{path: '{path}'}}}}\nstages: [write]\n")
+    loaded = recipes.load(recipe)
+    assert [file.address for file in find_files(loaded.sources[0], recipe.parent)] == [str(tmp_path / "home" / "in" / f"a{suffix}")]
+
+
+@pytest.mark.parametrize("setting", ["against", "save_index"])
+def test_saved_indexes_lie_beside_the_recipe(setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "home").mkdir()
+    monkeypatch.chdir(tmp_path)
+    value = "[index]" if setting == "against" else "index"
+    step = step_of(recipe_with(tmp_path / "home", f"minhash_dedup: {{{setting}: {value}}}"))
+    addresses = {kept_at(address, step).address for address in (*step.stage.loads, *step.stage.saves)}
+    assert addresses == {str(tmp_path / "home" / "index" / part) for part in ("bands", "sketches")}
 
 
 @pytest.mark.parametrize("tokenizer", ["train", "gpt2", "owner/name"])
