@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from types import FunctionType
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -304,8 +304,8 @@ class Encoder(nn.Module):
 
 def _own(part: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The same function with code of its own: what is compiled is kept by code, and no more than 8 times for one."""
-    assert isinstance(part, FunctionType)
-    return FunctionType(part.__code__.replace(), part.__globals__, part.__name__)
+    function = cast(FunctionType, part)
+    return FunctionType(function.__code__.replace(), function.__globals__, function.__name__)
 
 
 def turned(x_THD: Tensor, rotary: Rotary) -> Tensor:

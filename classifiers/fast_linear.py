@@ -126,7 +126,8 @@ class GeluProjection(nn.Module):
 
     def __init__(self, plain: Projection) -> None:
         super().__init__()
-        assert plain.bias is not None
+        if plain.bias is None:
+            raise ValueError("a map without a bias has no kernel with GELU")
         self.register_buffer("weight", plain.weight.detach())
         self.register_buffer("bias", plain.bias.detach())
 

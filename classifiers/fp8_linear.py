@@ -124,7 +124,8 @@ def largest_activations(encoder: Encoder) -> dict[str, float]:
     before = encoder.embedding_norm
     for number, block in enumerate(encoder.blocks):
         width = encoder.shape.width
-        assert isinstance(block, BertBlock)
+        if not isinstance(block, BertBlock):
+            raise TypeError(f"blocks.{number} is a {type(block).__name__}; bounds are known of a BERT's alone")
         values = _largest_answer(before, block.qkv.weight[2 * width :], block.qkv.bias[2 * width :])
         inner = _largest_answer(block.attention_norm, block.up.weight, block.up.bias)
         bounds = {"qkv": _largest_of(before), "out": values, "up": _largest_of(block.attention_norm), "down": inner}

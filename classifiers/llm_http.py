@@ -29,11 +29,18 @@ from typing import Any, Literal
 
 from classifiers.llm import Answer, LanguageModelError, Request
 from classifiers.llm_http_forms import Form, NoAnswer, form_of
-from classifiers.llm_http_wire import Address, Connection, Reply, WireError
+from classifiers.llm_http_proxy import Proxy, proxy_for
+from classifiers.llm_http_wire import Address, Connection, ProxyRefused, Reply, WireError
 from classifiers.llm_tokens import PromptTokens
 
 PASSING = (408, 409, 425, 429)
-HOPELESS = {401: "the key is missing or wrong", 403: "the key may not do this", 404: "no such model or path", 405: "no such path"}
+HOPELESS = {
+    401: "the key is missing or wrong",
+    403: "the key may not do this",
+    404: "no such model or path",
+    405: "no such path",
+    407: "the proxy wants a name and a password",
+}
 MOST_DETAIL = 300
 OURS = frozenset(  # of a request's body: what we write into it, or what would make a reply of another shape
     ("model", "messages", "prompt", "temperature", "max_tokens", "max_completion_tokens", "logprobs", "top_logprobs", "logprob_token_ids",
@@ -110,7 +117,7 @@ class HttpModel:
         if not requests:
             return
         arrived: queue.SimpleQueue[tuple[int, Answer] | BaseException | None] = queue.SimpleQueue()
-        session = _Session(self.endpoint, self._address, self._form, self._key(), requests, arrived)
+        session = _Session(self.endpoint, self._address, self._proxy(), self._form, self._key(), requests, arrived)
         thread = threading.Thread(target=session.run, name="llm-http", daemon=True)
         thread.start()
         try:
@@ -121,6 +128,12 @@ class HttpModel:
         finally:
             session.stop()
             thread.join()
+
+    def _proxy(self) -> Proxy | None:
+        try:
+            return proxy_for(self._address.host, self._address.port, self._address.secure)
+        except ValueError as error:
+            raise LanguageModelError(f"{self.endpoint.url}: {error}") from error
 
     def _key(self) -> str:
         if not self.endpoint.key_variable:
@@ -139,11 +152,12 @@ class _Session:
     """One call of `answers`: workers that share the requests, each with a connection."""
 
     def __init__(
-        self, endpoint: Endpoint, address: Address, form: Form, key: str, requests: Sequence[Request],
+        self, endpoint: Endpoint, address: Address, proxy: Proxy | None, form: Form, key: str, requests: Sequence[Request],
         arrived: queue.SimpleQueue[tuple[int, Answer] | BaseException | None],
     ) -> None:  # fmt: skip
         self.endpoint = endpoint
         self.address = address
+        self.proxy = proxy
         self.form = form
         self.arrived = arrived
         self.requests = requests
@@ -196,7 +210,7 @@ class _Session:
             await asyncio.gather(*workers, return_exceptions=True)
 
     async def _worker(self) -> None:
-        connection = Connection(self.address, self.tls)
+        connection = Connection(self.address, self.tls, self.proxy)
         try:
             for place in self.places:
                 self.arrived.put((place, await self._answer(connection, self.requests[place])))
@@ -258,10 +272,13 @@ class _Session:
             return _Failed("timeout", f"no whole reply in {self.endpoint.timeout:g} s", True)
         except WireError as error:
             return _Failed("disconnected", str(error), True)
+        except ProxyRefused as error:
+            raise LanguageModelError(f"{self.endpoint.url}: {error}") from error
         except ssl.SSLCertVerificationError as error:
             raise LanguageModelError(f"{self.endpoint.url}: its certificate is not trusted ({error.verify_message})") from error
         except OSError as error:
-            return _Failed("disconnected", f"no connection to {self.address.said} ({error.strerror or error})", True)
+            there = self.address.said if self.proxy is None else f"the proxy {self.proxy.said}"
+            return _Failed("disconnected", f"no connection to {there} ({error.strerror or error})", True)
         return self._judged(reply)
 
     def _judged(self, reply: Reply) -> dict[str, Any] | _Failed:

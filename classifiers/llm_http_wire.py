@@ -1,6 +1,6 @@
 """One POST of JSON over HTTP/1.1 (RFC 9112) on asyncio's streams: as little of the protocol as asking a model needs, and no package more.
 
-Connections are kept open and used again. Nothing is followed anywhere: a redirect is an answer like others. Sizes are bounded, and
+Connections are kept open and used again. Through a proxy https is a tunnel (CONNECT), http a request in absolute form. Nothing is followed anywhere: a redirect is an answer like others. Sizes are bounded, and
 the caller bounds the time of a whole exchange (`asyncio.timeout`), so a server that sends a byte a minute holds nobody up.
 """
 
@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from classifiers.llm_http_proxy import Proxy
+
 MOST_HEADER = 64 << 10
 MOST_BODY = 64 << 20
 LONGEST_IDLE = 4.0  # seconds; uvicorn closes after 5
@@ -24,6 +26,10 @@ class WireError(Exception):
     def __init__(self, message: str, fresh: bool = True) -> None:
         super().__init__(message)
         self.fresh = fresh
+
+
+class ProxyRefused(Exception):
+    """The proxy does not let us through, and trying again will not help."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +69,10 @@ class Address:
 class Connection:
     """To one address, opened when it is first needed and again when it was lost."""
 
-    def __init__(self, address: Address, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, address: Address, tls: ssl.SSLContext | None, proxy: Proxy | None = None) -> None:
         self._address = address
         self._tls = tls
+        self._proxy = proxy
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._used = 0.0
 
@@ -75,11 +82,15 @@ class Connection:
             self.close()
         old = self._streams is not None
         if self._streams is None:
-            self._streams = await asyncio.open_connection(self._address.host, self._address.port, ssl=self._tls, limit=MOST_HEADER)
-        reader, writer = self._streams
+            try:
+                await self._open()
+            except BaseException:
+                self.close()
+                raise
+        reader, writer = self._opened()
         try:
-            lines = [f"POST {self._address.path}{path} HTTP/1.1", f"Host: {self._address.said}", f"Content-Length: {len(body)}"]
-            lines += [f"{name}: {value}" for name, value in headers.items()]
+            lines = [f"POST {self._target}{path} HTTP/1.1", f"Host: {self._address.said}", f"Content-Length: {len(body)}"]
+            lines += [f"{name}: {value}" for name, value in (*headers.items(), *self._to_proxy)]
             writer.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body)
             await writer.drain()
             reply, lasting = await _reply(reader)
@@ -97,6 +108,45 @@ class Connection:
         self._used = time.monotonic()
         return reply
 
+    @property
+    def _target(self) -> str:
+        """What a request line names: a path, or to a proxy that is no tunnel the whole address."""
+        return self._address.path if self._proxy is None or self._tls is not None else f"http://{self._address.said}{self._address.path}"
+
+    @property
+    def _to_proxy(self) -> tuple[tuple[str, str], ...]:
+        """Headers of a request that the proxy reads; the server behind a tunnel is not told them."""
+        return self._proxy.headers if self._proxy is not None and self._tls is None else ()
+
+    async def _open(self) -> None:
+        if self._proxy is None:
+            self._streams = await asyncio.open_connection(self._address.host, self._address.port, ssl=self._tls, limit=MOST_HEADER)
+            return
+        self._streams = await asyncio.open_connection(self._proxy.host, self._proxy.port, limit=MOST_HEADER)
+        if self._tls is not None:
+            await self._tunnel(self._proxy, self._tls)
+
+    async def _tunnel(self, proxy: Proxy, tls: ssl.SSLContext) -> None:
+        reader, writer = self._opened()
+        host = f"[{self._address.host}]" if ":" in self._address.host else self._address.host
+        there = f"{host}:{self._address.port}"
+        lines = [f"CONNECT {there} HTTP/1.1", f"Host: {there}", *(f"{name}: {value}" for name, value in proxy.headers)]
+        writer.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n")
+        await writer.drain()
+        _, status = await _first_line(reader)
+        await _headers(reader)
+        if not 200 <= status < 300:
+            refused = f"the proxy {proxy.said} answered {status} to CONNECT {there}"
+            if status >= 500 or status in (408, 429):
+                raise WireError(refused)
+            raise ProxyRefused(refused + ("; it wants a name and a password" if status == 407 else ""))
+        await writer.start_tls(tls, server_hostname=self._address.host)
+
+    def _opened(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._streams is None:
+            raise WireError("the connection is closed")
+        return self._streams
+
     def close(self) -> None:
         if self._streams is not None:
             self._streams[1].close()
@@ -106,16 +156,12 @@ class Connection:
 async def _reply(reader: asyncio.StreamReader) -> tuple[Reply, bool]:
     """The reply, and whether the connection stays open."""
     while True:
-        first = await _line(reader, nothing_yet=True)
-        version, _, rest = first.partition(" ")
-        status = rest[:3]
-        if not version.startswith("HTTP/1.") or not (status.isascii() and status.isdigit() and len(status) == 3):
-            raise WireError(f"no HTTP/1.1 reply: {first[:80]!r}")
+        version, status = await _first_line(reader)
         headers = await _headers(reader)
-        if not status.startswith("1"):
+        if status >= 200:
             break  # 1xx: the real reply follows
     lasting = version == "HTTP/1.1" and "close" not in headers.get("connection", "").lower()
-    if status in ("204", "304"):
+    if status in (204, 304):
         body = b""
     elif "chunked" in headers.get("transfer-encoding", "").lower():
         body = await _chunks(reader)
@@ -123,7 +169,17 @@ async def _reply(reader: asyncio.StreamReader) -> tuple[Reply, bool]:
         body = await _exactly(reader, _size(headers["content-length"], 10))
     else:
         body, lasting = await _to_the_end(reader), False
-    return Reply(int(status), headers, body), lasting
+    return Reply(status, headers, body), lasting
+
+
+async def _first_line(reader: asyncio.StreamReader) -> tuple[str, int]:
+    """Version and status of a reply."""
+    first = await _line(reader, nothing_yet=True)
+    version, _, rest = first.partition(" ")
+    status = rest[:3]
+    if not version.startswith("HTTP/1.") or not (status.isascii() and status.isdigit() and len(status) == 3):
+        raise WireError(f"no HTTP/1.1 reply: {first[:80]!r}")
+    return version, int(status)
 
 
 async def _line(reader: asyncio.StreamReader, nothing_yet: bool = False) -> str:

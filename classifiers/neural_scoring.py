@@ -144,7 +144,8 @@ class _Slot:
         self.done.record(torch.cuda.current_stream(self.device))
 
     def results(self) -> Results:
-        assert self.rows is not None and self.answers is not None
+        if self.rows is None or self.answers is None:
+            raise RuntimeError("results were asked for before any rows were sent")
         self.done.synchronize()
         return Results(self.rows, self.answers.numpy())
 

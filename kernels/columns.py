@@ -27,13 +27,7 @@ class TextColumn(NamedTuple):
 def text_column(array: pa.Array | pa.ChunkedArray) -> TextColumn:
     """The bytes of a string, large_string, string_view or binary column. A null counts as empty."""
     if isinstance(array, pa.ChunkedArray):
-        array = (
-            array.chunk(0)
-            if array.num_chunks == 1
-            else pa.concat_arrays([_plain(c) for c in array.chunks])
-            if array.num_chunks
-            else pa.array([], array.type)
-        )
+        array = _one_array(array)
     array = _plain(array)
     if array.null_count:
         array = pc.fill_null(array, b"" if _binary(array.type) else "")
@@ -54,6 +48,32 @@ def text_array(data: Bytes, offsets: Offsets, like: pa.Array) -> pa.Array:
     ends = pa.py_buffer(np.ascontiguousarray(offsets) if wide else offsets.astype(np.int32))
     made = pa.Array.from_buffers(pa.large_string() if wide else pa.string(), len(like), [nulls, ends, pa.py_buffer(data)], like.null_count)
     return made.cast(like.type) if pa.types.is_string_view(like.type) else made
+
+
+def widened(table: pa.Table) -> pa.Table:
+    """The table with 64-bit offsets in columns that hold more than 32-bit ones can count: Arrow cannot make one array of those, and leaves
+    `combine_chunks` in several."""
+    for place, field in enumerate(table.schema):
+        wide = _wide(field.type)
+        if wide is not None and table.column(place).nbytes > LARGEST_STRING:
+            table = table.set_column(place, field.with_type(wide), table.column(place).cast(wide))
+    return table
+
+
+def _wide(kind: pa.DataType) -> pa.DataType | None:
+    """The same type with offsets of 64 bits, of a type with offsets of 32."""
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return pa.large_string() if pa.types.is_string(kind) else pa.large_binary()
+    return pa.large_list(kind.value_field) if pa.types.is_list(kind) else None
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    chunks = [_plain(chunk) for chunk in column.chunks] or [pa.array([], column.type)]
+    if sum(chunk.nbytes for chunk in chunks) > LARGEST_STRING:
+        chunks = [chunk.cast(_wide(chunk.type) or chunk.type) for chunk in chunks]
+    return pa.concat_arrays(chunks)
 
 
 def _plain(array: pa.Array) -> pa.Array:

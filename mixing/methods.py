@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from mixing.utility import NoisyTask, Utilities, noisy_tasks, scaled
 
 Method = Literal["given", "proportional", "temperature", "unimax", "utilimax", "most_utility", "regmix", "log_linear"]
 Facts = dict[str, Any]
+Value = TypeVar("Value")
 
 FRONTIER = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 LOOKED_AT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # by method: what it must be given, and what it may be
@@ -83,9 +84,14 @@ def choose(supply: Supply, choice: Choice) -> Mix:
     return Mix(weights_N, epochs_N, {"method": choice.method, "budget": supply.budget, "sources": sources, "warnings": [], **facts})
 
 
+def _needed(choice: Choice, value: Value | None, name: str) -> Value:
+    if value is None:
+        raise ValueError(f"the method {choice.method} needs {name}")
+    return value
+
+
 def _given(supply: Supply, choice: Choice) -> tuple[Floats, Facts]:
-    assert choice.weights is not None
-    return shares.given(supply, choice.weights), {}
+    return shares.given(supply, _needed(choice, choice.weights, "weights")), {}
 
 
 def _proportional(supply: Supply, _: Choice) -> tuple[Floats, Facts]:
@@ -93,8 +99,7 @@ def _proportional(supply: Supply, _: Choice) -> tuple[Floats, Facts]:
 
 
 def _temperature(supply: Supply, choice: Choice) -> tuple[Floats, Facts]:
-    assert choice.temperature is not None
-    return shares.temperature(supply, choice.temperature), {}
+    return shares.temperature(supply, _needed(choice, choice.temperature, "temperature")), {}
 
 
 def _unimax(supply: Supply, _: Choice) -> tuple[Floats, Facts]:
@@ -189,9 +194,9 @@ METHODS: dict[str, Callable[[Supply, Choice], tuple[Floats, Facts]]] = {
 
 def _usable(supply: Supply, choice: Choice) -> tuple[Utilities, Facts]:
     """The utilities that a mix hangs on, in the order of the supply. What has no range at all has no scale and goes even where noise stays."""
-    assert choice.utilities is not None
-    check_same_names(supply.names, dict.fromkeys(choice.utilities.sources), "utilities")
-    table = choice.utilities.of_sources(supply.names)
+    utilities = _needed(choice, choice.utilities, "utilities")
+    check_same_names(supply.names, dict.fromkeys(utilities.sources), "utilities")
+    table = utilities.of_sources(supply.names)
     noisy = noisy_tasks(table)
     dropped = [task for task in noisy if choice.noise == "drop" or (task.range == 0 and choice.scale == "worst_to_best")]
     flagged = [task for task in noisy if task not in dropped]
@@ -216,9 +221,9 @@ def _reasons(tasks: list[NoisyTask]) -> str:
 
 
 def _runs(supply: Supply, choice: Choice) -> tuple[Ablations, Floats]:
-    assert choice.ablations is not None
-    check_same_names(supply.names, dict.fromkeys(choice.ablations.sources), "ablations")
-    return choice.ablations.counted(choice.task_weights)
+    ablations = _needed(choice, choice.ablations, "ablations")
+    check_same_names(supply.names, dict.fromkeys(ablations.sources), "ablations")
+    return ablations.counted(choice.task_weights)
 
 
 def _in_order_of(supply: Supply, names: tuple[str, ...]) -> tuple[Supply, list[int]]:

@@ -40,9 +40,7 @@ def grind_carefully(task: Task, memory: int | None = None) -> Result:
                 "memory": memory,
             }
             (Path(folder) / "orders.json").write_text(json.dumps(orders))
-            child = subprocess.run(
-                [sys.executable, "-m", "pipeline.careful", folder], stdin=subprocess.DEVNULL, capture_output=True, check=False
-            )
+            child = subprocess.run(command(folder), stdin=subprocess.DEVNULL, capture_output=True, check=False)
             answer = Path(folder) / "answer.json"
             if answer.exists():
                 found: dict[str, Any] = json.loads(answer.read_text())
@@ -65,6 +63,27 @@ def grind_carefully(task: Task, memory: int | None = None) -> Result:
             if strikes[place] >= STRIKES:
                 condemned[place] = f"killed the worker: {how}"
     raise RunFailed(f"{task['leg']}: part {task['key']} kills every process that works on it; the last one {said}")
+
+
+# The packages of this program come from beside this file; a `stages/` in the folder where the run was started is the user's own. After them
+# modules are found where this process finds them.
+OURS = ("kernels", "mixing", "shards", "trainer", "classifiers", "stages", "pipeline")
+START = f"""
+import json, sys
+folder, home, path = sys.argv[1:]
+sys.path.insert(0, home)
+import {", ".join(OURS)}
+del sys.path[0]
+sys.path += [place for place in json.loads(path) if place not in sys.path]
+from pipeline.careful import main
+main(folder)
+"""
+
+
+def command(folder: str) -> list[str]:
+    """How the child is started. `-P`: without the current folder before all others."""
+    home = Path(__file__).resolve().parent.parent
+    return [sys.executable, "-P", "-c", START, folder, str(home), json.dumps([*sys.path, ""])]
 
 
 def how_it_died(code: int, said: bytes) -> str:
@@ -100,7 +119,3 @@ def main(folder: str) -> None:
         answer = {"failed": f"{orders['task']['node']}, {orders['task']['key']}: {type(error).__name__}: {error}"}
     (Path(folder) / "answer.tmp").write_text(json.dumps(answer))
     (Path(folder) / "answer.tmp").replace(Path(folder) / "answer.json")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

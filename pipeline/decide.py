@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, cast
 
 import numpy as np
@@ -91,15 +92,13 @@ def outcome_with_care(rule: Rule, batch: pa.RecordBatch, care: Care, number: int
         if care.about_to is not None:
             care.about_to(number, rule.called, None)
         return outcome_of(rule, batch, care.watch)
-    whole: Outcome | None = None
+    outcomes = []
     for row in range(len(batch)):
         known = (care.condemned or {}).get((number, rule.called, row))
         if known is None and care.about_to is not None:
             care.about_to(number, rule.called, row)
-        one = outcome_of(rule, batch.slice(row, 1), care.watch) if known is None else broken(known)
-        whole = one if whole is None else _joined(whole, one)
-    assert whole is not None
-    return whole
+        outcomes.append(outcome_of(rule, batch.slice(row, 1), care.watch) if known is None else broken(known))
+    return reduce(_joined, outcomes, Outcome(np.zeros(0, dtype=np.int16), Verdict.keep(0)))
 
 
 def broken(how: str) -> Outcome:

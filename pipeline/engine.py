@@ -201,7 +201,7 @@ class Engine:
             elif future.status == "cancelled":
                 groups.appendleft((group, careful))
             else:
-                for task, result in zip(group, future.result(), strict=False):
+                for task, result in answered(group, future.result()):
                     self.accept(task, result)
                     results[task["task"]] = result
                     self.worked += 1
@@ -231,6 +231,13 @@ class Engine:
                 raise RunFailed(
                     f"{store.at(files[0][0])}: a worker wrote this file, and it is not here: the output folder must lie under the same path for all workers (a shared file system, or s3://)"
                 )
+
+
+def answered(group: list[Task], results: list[Result]) -> list[tuple[Task, Result]]:
+    """Tasks with their results; after one that failed a worker leaves the rest undone, and nowhere else."""
+    if len(results) != len(group) and not (results and len(results) < len(group) and "failed" in results[-1]):
+        raise RunFailed(f"{group[0]['node']}: a worker was given {len(group)} tasks and answered with {len(results)} results")
+    return list(zip(group, results, strict=False))
 
 
 def together(tasks: list[Task], slots: int) -> list[list[Task]]:

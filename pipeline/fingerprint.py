@@ -1,7 +1,9 @@
 """Fingerprints: the hash of everything that can change an output.
 
-For a stage: its settings (less those marked as placement), the source of its module and of every module of ours that it imports,
+For a stage: its settings (less those marked as placement), the code of its module and of every module of ours that it imports,
 and the versions of the packages these import. Found by reading the source, so that nothing has to be declared and forgotten.
+For the engine: the modules that decide what a task of each kind makes (`ENGINE`). Code is hashed as it runs: comments, docstrings
+and formatting do not count, so that an upgrade which only rewords redoes nothing.
 """
 
 from __future__ import annotations
@@ -14,15 +16,32 @@ import importlib.util
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import stages
+from stages.paths import CONTENTS
 from stages.stage import Reader, Stage
 
 OURS = ("kernels", "mixing", "shards", "trainer", "classifiers", "stages")
-# The contract of stages is written down in types; a change of wording there changes no output by itself.
-LAYOUT_VERSION = "1"
+LAYOUT_VERSION = "2"
+
+WITH_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+# The engine's modules that decide results, by kind of task. A test holds these lists against what the modules of each kind import.
+_DOCUMENTS = ("kernels.columns", "pipeline.counts", "pipeline.parts", "pipeline.rejects", "pipeline.writing")
+_ABLATION = ("pipeline.ablate.work",)
+ENGINE: dict[str, tuple[str, ...]] = {
+    "leg": ("pipeline.leg", "stages.read.markup", *_DOCUMENTS),
+    "sink": ("pipeline.sink_columns",),  # of a leg that has one
+    "rules": ("pipeline.decide", "pipeline.leg", "stages.read.markup", *_DOCUMENTS),
+    "flow": ("pipeline.flow", "pipeline.flow_rows", "pipeline.flow_tasks", "pipeline.flow_verdicts", *_DOCUMENTS),
+    "pages": ("pipeline.side_by_side", "pipeline.parts"),  # for the report
+    "training": ("pipeline.ablate.feeding", *_ABLATION),
+    "measuring": ("pipeline.ablate.evaluation", "pipeline.tables", *_ABLATION),
+}
 
 
 def digest(data: Any) -> str:
@@ -41,23 +60,21 @@ def of_stage(stage: Stage, spec: Mapping[str, Any]) -> str:
     }
     if isinstance(stage, Reader):
         placement.add("path")  # files count by their path below the source's root and their contents, wherever that root lies
-    settings = stage.model_dump(mode="json", exclude=placement)
+    settings = stage.model_dump(mode="json", exclude=placement, context={CONTENTS: lambda paths: [hash_below(path) for path in paths]})
     if isinstance(spec["code"], str):
-        code = {"outside": hashlib.sha256(spec["code"].encode()).hexdigest(), **code_of_source(spec["code"])}
+        code = {"outside": code_in(spec["code"]).hash, **code_of_source(spec["code"])}
     else:
-        code = code_of_module(type(stage).__module__)
-    files: dict[str, list[str]] = {}
-    for name in [name for name, value in settings.items() if names_files(name) and value]:
+        code = code_of_class(type(stage).__module__)
+    for name in [name for name, value in settings.items() if names_files(type(stage), name) and isinstance(value, str | list) and value]:
         paths = [settings[name]] if isinstance(settings[name], str) else list(settings[name])
         if all(isinstance(path, str) and Path(path).exists() for path in paths):
-            files[name] = [hash_below(Path(path)) for path in paths]
-            del settings[name]  # what they hold counts, not where they lie
-    return digest([LAYOUT_VERSION, type(stage).__qualname__, stage.called, settings, code, files])
+            settings[name] = {CONTENTS: [hash_below(Path(path)) for path in paths]}  # what they hold counts, not where they lie
+    return digest([LAYOUT_VERSION, type(stage).__qualname__, stage.called, settings, code])
 
 
-def names_files(setting: str) -> bool:
-    """Does a setting of this name hold the path of a file, or of several?"""
-    return setting.endswith(("_file", "_files", "_path"))
+def names_files(kind: type[Stage], setting: str) -> bool:
+    """Is a setting of a user's stage, without the type `RecipePath`, a path all the same, by its name?"""
+    return kind.__module__.split(".")[0] != "stages" and setting.endswith(("_file", "_files", "_path"))
 
 
 def hash_below(path: Path) -> str:
@@ -80,22 +97,75 @@ def file_hash(path: str, size: int, changed: int) -> str:
 
 
 @cache
-def code_of_module(name: str) -> dict[str, str]:
-    """Hash of a module and of all of ours below it, and versions of the packages they use."""
+def code_of_engine(kind: str) -> dict[str, str]:
+    """Hashes of the modules that decide what a task of a kind makes, besides its stages. What else these import of the floors below is part of
+    every stage's code (`stages.stage`, and what that imports)."""
+    return {name: code_in(_source_named(name)).hash for name in ENGINE[kind]}
+
+
+def code_of_class(module: str) -> dict[str, str]:
+    """Of the module of a stage: ours, or of an installed package, of which the version counts and all modules that it imports."""
+    package = module.split(".")[0]
+    if package in OURS:
+        return code_of_module(module)
+    return version_of(package) | (code_of_module(module, (*OURS, package)) if source_of(module) is not None else {})
+
+
+@cache
+def code_of_module(name: str, roots: tuple[str, ...] = OURS) -> dict[str, str]:
+    """Hash of a module and of all below it in `roots`, packages or single modules, and versions of the other packages they use."""
+    _source_named(name)
     found: dict[str, str] = {}
+    seen: set[str] = set()
     waiting = [name]
     while waiting:
         module = waiting.pop()
-        if module in found:
+        if module in seen:
             continue
-        source = source_of(module)
+        seen.add(module)
+        source = source_of(module) if is_below(module, (*roots, name)) else None
         if source is None:
-            found |= version_of(module)
+            found |= version_of(module.split(".")[0])
             continue
-        found[module] = hashlib.sha256(source.encode()).hexdigest()
+        found[module] = code_in(source).hash
         found |= models_of(module, source)
-        waiting += [n for n in imported_names(source, module) if n not in found]
+        waiting += imported_names(source, module)
     return dict(sorted(found.items()))
+
+
+def is_below(module: str, roots: tuple[str, ...]) -> bool:
+    return any(module == root or module.startswith(f"{root}.") for root in roots)
+
+
+def _source_named(name: str) -> str:
+    """Of a module that must be there: a wrong name would silently leave its code out."""
+    source = source_of(name)
+    if source is None:
+        raise LookupError(f"{name}: no such module, so no fingerprint of its code")
+    return source
+
+
+@dataclass(frozen=True)
+class Code:
+    """A source as fingerprints see it: a hash of what it does, and what it imports, wherever in it the import stands."""
+
+    hash: str
+    imports: tuple[tuple[int, str, tuple[str, ...]], ...]  # level, module, names (none of `import module`)
+
+
+@cache
+def code_in(source: str) -> Code:
+    """Comments, docstrings and formatting are no part of it."""
+    tree = ast.parse(source)
+    imports: list[tuple[int, str, tuple[str, ...]]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imports += [(0, alias.name, ()) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            imports.append((node.level, node.module or "", tuple(alias.name for alias in node.names)))
+        elif isinstance(node, WITH_DOCSTRINGS) and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return Code(hashlib.sha256(ast.unparse(tree).encode("utf-8", "surrogatepass")).hexdigest(), tuple(imports))
 
 
 def models_of(module: str, source: str) -> dict[str, str]:
@@ -106,48 +176,51 @@ def models_of(module: str, source: str) -> dict[str, str]:
 
 
 def code_of_source(source: str) -> dict[str, str]:
+    """Of what a file of the user's imports."""
     found: dict[str, str] = {}
     for name in imported_names(source, ""):
-        found |= code_of_module(name)
+        ours = is_below(name, (*OURS, "pipeline")) and source_of(name) is not None
+        found |= code_of_module(name, (*OURS, "pipeline")) if ours else version_of(name.split(".")[0])
     return dict(sorted(found.items()))
 
 
 @cache
 def source_of(module: str) -> str | None:
-    """The source of a module of ours, None for anything else."""
-    if module.split(".")[0] not in OURS or module == "stages":  # `stages` itself only lists where stages are
-        return None
-    path = file_of(module)
+    """The source of a module in Python, None where there is none."""
+    path = None if module in ("stages", "stages.local_flow") else file_of(module)  # a list of stages; a flow that no run goes by
     return path.read_text(encoding="utf-8") if path is not None else None
 
 
 @cache
 def file_of(module: str) -> Path | None:
-    """Where a module of ours lies. It is looked for and not imported: importing what a stage uses (torch, say) takes seconds."""
+    """Where a module lies. It is looked for and not imported: importing what a stage uses (torch, say) takes seconds."""
     top, *rest = module.split(".")
     spec = importlib.util.find_spec(top)
-    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
-        for path in (Path(folder, *rest).with_suffix(".py") if rest else Path(folder, "__init__.py"), Path(folder, *rest, "__init__.py")):
+    if spec is None:
+        return None
+    if not rest and spec.origin is not None and spec.origin.endswith(".py"):
+        return Path(spec.origin)
+    for folder in spec.submodule_search_locations or []:
+        for path in (Path(folder, *rest).with_suffix(".py"), Path(folder, *rest, "__init__.py")):
             if path.is_file():
                 return path
     return None
 
 
 def imported_names(source: str, module: str) -> list[str]:
-    """Modules that a source imports anywhere in it, ours in full, others by their top name."""
-    package = module.rpartition(".")[0]
-    names: list[str] = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                base = ".".join([*package.split(".")[: len(package.split(".")) - node.level + 1], *([base] if base else [])])
-            names.append(base)
-            if base.split(".")[0] in OURS:
-                names += [f"{base}.{alias.name}" for alias in node.names if file_of(f"{base}.{alias.name}") is not None]
-    return sorted({name if name.split(".")[0] in OURS else name.split(".")[0] for name in names if name})
+    """Modules that a module imports, by their full names."""
+    file = file_of(module) if module else None
+    package = module if file is not None and file.name == "__init__.py" else module.rpartition(".")[0]
+    names: set[str] = set()
+    for level, base, taken in code_in(source).imports:
+        if level:
+            base = ".".join([*package.split(".")[: len(package.split(".")) - level + 1], *([base] if base else [])])
+        names.add(base)
+        if base == "stages":
+            names |= {stages.HOMES[name] for name in taken if name in stages.HOMES}
+        if base.split(".")[0] in (*OURS, "pipeline", package.split(".")[0]):
+            names |= {f"{base}.{name}" for name in taken if file_of(f"{base}.{name}") is not None}
+    return sorted(names - {""})
 
 
 @cache
@@ -155,7 +228,7 @@ def version_of(module: str) -> dict[str, str]:
     """The version of the package that a top-level module comes from; the standard library goes by Python's version."""
     if module in sys.stdlib_module_names:
         return {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
-    if module.split(".")[0] in OURS:
+    if module in (*OURS, "pipeline"):  # of these the code itself counts
         return {}
     with contextlib.suppress(
         importlib.metadata.PackageNotFoundError

@@ -114,10 +114,21 @@ class DaskFlow:
             raise ValueError(f"{self.node}: rows cut by {stored.by} and by {others.by} do not meet")
         return StoredRows(stored.files + others.files, stored.buckets, stored.by)
 
-    def join(self, function: JoinFunction, rows: Rows, docs: Dataset, *, columns: Sequence[str], by: str = "home", fan: float = 1) -> Rows:
+    def join(
+        self,
+        function: JoinFunction,
+        rows: Rows,
+        docs: Dataset,
+        *,
+        columns: Sequence[str],
+        by: str = "home",
+        fan: float = 1,
+        of: str | None = None,
+    ) -> Rows:
         stored = self.at_home(rows)
         cut = self.buckets_for(stored.count * fan, by)
-        tasks = self.for_each_home("join", function, stored, docs, {"columns": list(columns), "by": by, "cut": cut}) if stored.files else []
+        given = {"columns": list(columns), "by": by, "cut": cut, "of": of}
+        tasks = self.for_each_home("join", function, stored, docs, given) if stored.files else []
         return self.rows_of(tasks, cut, by)
 
     def tree(self, function: MergeFunction, rows: Rows, *, by: str) -> Rows:

@@ -11,19 +11,20 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 import xxhash
 
+from kernels.columns import widened
 from pipeline.checksums import IN_BATCH, as_in_a_file, batch_checksum, checked_batch, is_whole
 from pipeline.errors import DamagedFile, RecipeError, RunFailed
 from pipeline.fingerprint import digest
 from pipeline.parts import bucket_of
 from pipeline.recipe import Recipe, Step
 from pipeline.store import HashingFile, Store
+from stages.paths import located
 from stages.stage import Global
 
 FILES_IN_A_TASK = 64  # more are named in a file of their own, which every task of the round reads
@@ -84,7 +85,16 @@ def read_rows(store: Store, rows: dict[str, Any], bucket: int | None, buckets: i
             raise damaged_rows(home, facts) from error
         if table is not None:
             tables.append(table)
-    return pa.concat_tables(tables) if tables else None
+    return widened(pa.concat_tables(_alike(tables))) if tables else None
+
+
+def _alike(tables: list[pa.Table]) -> list[pa.Table]:
+    """Tables of one schema: where the rows of a file were so many that a column has wide offsets, that column of all has."""
+    if len({table.schema for table in tables}) == 1:
+        return tables
+    return [
+        table.cast(pa.unify_schemas([table.schema, *(other.schema for other in tables)], promote_options="permissive")) for table in tables
+    ]
 
 
 def _slice(store: Store, facts: dict[str, Any], rows: dict[str, Any], bucket: int | None, buckets: int) -> pa.Table | None:
@@ -134,6 +144,7 @@ def keep_table(store: Store, beginning: str, table: pa.Table) -> dict[str, Any]:
 
 
 def _write(file: HashingFile, table: pa.Table, by: str | None, buckets: int) -> None:
+    table = widened(table)
     batches, schema = _cut(table, by, buckets), table.schema.serialize()
     with pa.ipc.new_file(file, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         for place, batch in enumerate(batches):
@@ -153,13 +164,18 @@ def _cut(table: pa.Table, by: str | None, buckets: int) -> list[pa.RecordBatch]:
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
-    batches = table.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+    """All rows of a table that was widened; a reader takes a bucket for one batch, so that a second one would be lost."""
+    batches = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
+    if len(batches[0]) != len(table):
+        raise RunFailed(
+            f"{len(table):,} rows do not fit one record batch ({len(batches[0]):,} do): a column holds more than Arrow can count"
+        )
+    return batches[0]
 
 
 def kept_at(address: str, step: Step) -> Store:
     """Where rows are kept for other runs: an address, or a path that is the recipe's as its other paths are."""
-    return Store(address if "://" in address else str(step.folder.resolve() / Path(address).expanduser()))
+    return Store(located(address, step.folder.resolve()))
 
 
 def owner_of(recipe: Recipe, step: Step) -> str:

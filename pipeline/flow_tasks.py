@@ -5,13 +5,14 @@ A round reads and writes rows as `flow_rows` lays them; `drop` and `rewrite` (`f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kernels.columns import widened
 from pipeline import registry
 from pipeline.flow_rows import read_rows, write_rows
 from pipeline.leg import Result, Task, peak_memory
@@ -82,10 +83,32 @@ def run_join(task: Task) -> Result:
         mine = rows_of(rows, part)
         if mine is None:
             continue
-        documents = list(read_part(store, part, task["columns"]))
-        if documents:
-            made.append(with_home(cast(JoinFunction, function)(mine, pa.Table.from_batches(documents)), part))
+        documents = documents_for(mine, store, part, task["columns"], task["of"])
+        if documents is not None:
+            made.append(with_home(cast(JoinFunction, function)(mine, documents), part))
     return _written(store, task, made)
+
+
+def documents_for(rows: pa.Table, store: Store, part: Part, columns: Sequence[str], of: str | None) -> pa.Table | None:
+    """The documents of a part; with `of` those that this column of the rows names, and no other is held. None of a part without any."""
+    if of is None:
+        batches = list(read_part(store, part, columns))
+        return widened(pa.Table.from_batches(batches)) if batches else None
+    column = rows.column(of)
+    named = np.unique((pc.list_flatten(column) if pa.types.is_nested(column.type) else column).to_numpy())
+    batches = [batch.filter(pa.array(is_among(batch.column("uid").to_numpy(), named))) for batch in read_part(store, part, columns)]
+    found = sum(len(batch) for batch in batches)
+    if found != len(named):
+        raise ValueError(f"{len(named) - found:,} of {len(named):,} documents that rows name are not in part {part['key']}")
+    return widened(pa.Table.from_batches(batches)) if batches else None
+
+
+def is_among(uids: np.ndarray[Any, Any], named: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which uids are in a sorted list."""
+    if not len(named):
+        return np.zeros(len(uids), dtype=bool)
+    found: np.ndarray[Any, np.dtype[np.bool_]] = named[np.minimum(np.searchsorted(named, uids), len(named) - 1)] == uids
+    return found
 
 
 def run_merge(task: Task) -> Result:

@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from kernels.columns import widened
 from pipeline import registry
 from pipeline.checksums import open_checked
 from pipeline.counts import Count
+from pipeline.errors import RunFailed
 from pipeline.flow_rows import read_rows
 from pipeline.flow_tasks import rows_of, set_out
 from pipeline.leg import Result, Task, peak_memory
@@ -109,8 +111,7 @@ def _laid_beside(
         verdicts = pa.table(
             {"uid": uid, "kept": kept, "stage": pc.if_else(kept, pa.scalar(None, pa.string()), name), "reason": reason, "detail": detail}
         )
-        facts = write_table(store, f"{base}.verdicts.parquet", verdicts)
-        assert facts is not None
+        facts = _beside(store, f"{base}.verdicts.parquet", verdicts)
         count, rejected = _reject(store, task, called, part, verdicts)
         files |= {"verdicts": facts, **rejected}
         part["verdicts"].append(facts)
@@ -120,11 +121,17 @@ def _laid_beside(
         signals = pa.table(
             {"uid": uid} | {name: _scatter(rows.column(name), place, len(uid), rows.schema.field(name).type) for name in extras}
         )
-        facts = write_table(store, f"{base}.signals.parquet", signals)
-        assert facts is not None
+        facts = _beside(store, f"{base}.signals.parquet", signals)
         files["signals"] = facts
         part["signals"].append(facts)
     return part, files, count
+
+
+def _beside(store: Store, path: str, table: pa.Table) -> dict[str, Any]:
+    facts = write_table(store, path, table)
+    if facts is None or facts["rows"] != len(table):
+        raise RunFailed(f"{path}: of {len(table):,} rows {facts['rows'] if facts else 0:,} were written")
+    return facts
 
 
 def _mark_part(store: Store, task: Task, called: str, part: Part, rows: pa.Table | None) -> tuple[Part, dict[str, Any], Count]:
@@ -137,7 +144,9 @@ def _mark_part(store: Store, task: Task, called: str, part: Part, rows: pa.Table
         made.append(marked)
     if not made:
         return part, {}, untouched(part)
-    return _laid_beside(store, task, called, part, pa.concat_tables(made), _uids(store, part), np.flatnonzero(kept_mask(store, part)))
+    return _laid_beside(
+        store, task, called, part, widened(pa.concat_tables(made)), _uids(store, part), np.flatnonzero(kept_mask(store, part))
+    )
 
 
 def _scatter(values: pa.ChunkedArray, place: np.ndarray[Any, Any], length: int, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
@@ -174,7 +183,7 @@ def _rewrite_part(store: Store, task: Task, called: str, part: Part, rows: pa.Ta
         return part, {}, count
     documents = pa.Table.from_batches(list(read_part(store, part)))
     function = cast(JoinFunction, getattr(registry.build(task["stage"]), task["method"]))
-    made = function(rows, documents.select(task["columns"]))
+    made = function(rows, widened(documents.select(task["columns"])))
     if not made.column("uid").equals(documents.column("uid")):
         raise ValueError(f"{called}: what {task['method']} returns must be row by row of the documents that it was given")
     kept = pc.is_null(made.column("reason"))
@@ -187,6 +196,8 @@ def _rewrite_part(store: Store, task: Task, called: str, part: Part, rows: pa.Ta
         if name not in ("home", "uid", "reason", "detail"):
             at = documents.schema.get_field_index(name)
             values = made.column(name)
+            if at >= 0 and values.type == pa.large_string():  # as files of other parts have it
+                values = values.cast(documents.schema.field(at).type)
             documents = documents.append_column(name, values) if at < 0 else documents.set_column(at, name, values)
     documents = documents.filter(kept)
     count.text_bytes = text_length(documents)

@@ -21,6 +21,7 @@ from pipeline.errors import RecipeError, RunFailed, of_storage
 from pipeline.listing import LOOP, Folders, may_hold
 from pipeline.recipe import Parts, Source
 from pipeline.store import Store
+from stages.paths import located
 from stages.stage import Reader
 
 REMEMBERED = "journal/inputs.json"
@@ -71,8 +72,7 @@ def find_files(source: Source, folder: Path) -> list[InputFile]:
 
 def files_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> list[InputFile]:
     """Of a file, a folder or a glob, in order of path; RecipeError, which begins with `who` asks, where it leads nowhere."""
-    if "://" not in address and not Path(address).is_absolute():
-        address = str(folder / Path(address).expanduser()) if not address.startswith("~") else str(Path(address).expanduser())
+    address = located(address, folder)
     try:
         fs, path = url_to_fs(address)
     except (ValueError, ImportError) as error:  # a protocol that nobody knows, or one whose package is not installed

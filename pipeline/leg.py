@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from kernels.columns import widened
 from pipeline import registry
 from pipeline.checksums import open_checked
 from pipeline.counts import Count, check_chain
@@ -122,7 +123,7 @@ class _Grinding:
         base = f"legs/{self.task['leg']}/{self.file_name}"
         place = np.full(part["rows"], -1, dtype=np.int64)
         if self.measured:
-            table = pa.concat_tables(self.measured).combine_chunks()
+            table = widened(pa.concat_tables(self.measured)).combine_chunks()
             place[table.column(ROW).to_numpy()] = np.arange(len(table))
             scattered = table.drop_columns([ROW, "uid"]).take(pa.array(place, mask=place < 0))
             with open_checked(self.store, part["documents"]) as file:

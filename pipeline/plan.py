@@ -57,11 +57,14 @@ class Leg:
         stages = [fingerprint.of_stage(s.stage, s.spec) for s in self.works]
         versions = [measured_again(self.steps), texts_kept(self.steps, self.decides)]
         settings = [recipe.head.rejects.model_dump(), recipe.head.parts.batch_bytes]
-        return fingerprint.digest([reader, stages, versions, self.documents, *settings])
+        engine = [
+            fingerprint.code_of_engine(kind) for kind in ("leg", *(["sink"] if any(isinstance(s.stage, Sink) for s in self.works) else []))
+        ]
+        return fingerprint.digest([reader, stages, versions, self.documents, *settings, engine])
 
     def fingerprint_of_rules(self, recipe: Recipe) -> str:
         rules = [[fingerprint.of_stage(s.stage, s.spec), *seen_by(self.steps, self.decides, s)] for s in self.decides]
-        return fingerprint.digest([rules, recipe.head.rejects.model_dump()])
+        return fingerprint.digest([rules, recipe.head.rejects.model_dump(), fingerprint.code_of_engine("rules")])
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,8 @@ class GlobalNode:
     feeds: tuple[str, ...]
 
     def fingerprint(self, recipe: Recipe) -> str:
-        return fingerprint.digest([fingerprint.of_stage(self.step.stage, self.step.spec), recipe.head.rejects.model_dump()])
+        stage = fingerprint.of_stage(self.step.stage, self.step.spec)
+        return fingerprint.digest([stage, recipe.head.rejects.model_dump(), fingerprint.code_of_engine("flow")])
 
 
 Node = Leg | GlobalNode

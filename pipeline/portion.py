@@ -51,7 +51,8 @@ class Portion:
         by_hash = sorted(cut, key=lambda spans: xxhash.xxh3_64_intdigest(key_of(source.name, spans).encode()))
         if self.share is not None:
             return Inputs(source, tuple(files), tuple((spans, None) for spans in by_hash[: max(1, round(self.share * len(by_hash)))]))
-        assert self.documents is not None
+        if self.documents is None:
+            raise ValueError("a portion of neither a share nor a number of documents")
         few = min(FIRST_PARTS, self.documents, len(by_hash))
         return Inputs(source, tuple(files), tuple(shared_out(self.documents, by_hash[:few])), tuple(by_hash[few:]))
 

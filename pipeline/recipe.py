@@ -161,7 +161,8 @@ class _Reader(YamlFile):
             raise self.wrong(place, f"a stage was expected (`name` or `name: {{settings}}`), not {data!r}")
         kind = self.stage_class(str(address), (*place, address) if isinstance(data, dict) else place)
         if isinstance(settings, dict) and not issubclass(kind, Reader):
-            settings = {name: beside(value, self.folder) if names_files(str(name)) else value for name, value in settings.items()}
+            plain = {name: beside(value, self.folder) for name, value in settings.items() if names_files(kind, str(name))}
+            settings = {**settings, **plain}
         stage = self.settings(kind, settings, (*place, address) if isinstance(data, dict) else place)
         return Step(stage, str(address), self.folder, self.lines.get(place, 1))
 

@@ -36,7 +36,7 @@ def task_of_pages(leg: Leg, recipe: Recipe, store: Store, parts: list[Part], fil
     stretch = part["inputs"][0]
     file = files[stretch["path"]]
     return {
-        "task": fingerprint.digest(["pages", PAGES, CHARACTERS, LARGEST_PAGE, BEGINNING, leg.fingerprint(recipe), identity(part)]),
+        "task": fingerprint.digest(["pages", fingerprint.code_of_engine("pages"), leg.fingerprint(recipe), identity(part)]),
         "kind": "pages",
         "node": leg.name,
         "key": part["key"],

@@ -7,6 +7,8 @@ import time
 import traceback
 from typing import Any
 
+import pyarrow as pa
+
 from pipeline import flow_tasks, flow_verdicts
 from pipeline.careful import grind_carefully
 from pipeline.decide import run_decide
@@ -15,6 +17,8 @@ from pipeline.leg import Care, Result, Task, forget_peak, grind
 from pipeline.lifetime import end_with_parent
 from pipeline.side_by_side import run_pages
 from stages.stage import CannotRun
+
+TOO_MUCH = ("offset overflow", "array cannot contain more than", "input array too large")  # words of Arrow
 
 KINDS = {
     "map": flow_tasks.run_map,
@@ -61,8 +65,24 @@ def one(task: Task, careful: bool, watch: bool) -> Result:
         return {"failed": str(error), "error": type(error).__name__}
     except OSError as error:
         return {"failed": f"{what}: {in_words(error, task['out'])}", "error": "RunFailed"}
+    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
+        if not any(words in str(error) for words in TOO_MUCH):
+            return {"failed": f"{what}: {type(error).__name__}: {error}", "error": "RunFailed", "trace": traceback.format_exc()}
+        return {"failed": f"{what}: {too_much(task, error)}", "error": "RunFailed", "trace": traceback.format_exc()}
     except Exception as error:  # a fault of ours or of a stage's: said with its trace, and the run stops
         return {"failed": f"{what}: {type(error).__name__}: {error}", "error": "RunFailed", "trace": traceback.format_exc()}
+
+
+def too_much(task: Task, error: Exception) -> str:
+    """Of a task that stumbled over the 2 GB that Arrow can count in one column: which files are too large, and what helps."""
+    parts = task.get("parts") or [part for part in (task.get("part"),) if part]
+    read = [*task.get("inputs", []), *(origin for part in parts for origin in part["inputs"])]
+    files = sorted({str(origin["path"]) for origin in read if "path" in origin})
+    named = f" ({', '.join(files[:3])}{f' and {len(files) - 3:,} more' if len(files) > 3 else ''})" if files else ""
+    return (
+        f"the documents of one part{named} are too much for one column, which holds 2 GB ({error}); split large files, or where the format "
+        "can be split (a compressed .jsonl cannot) or files are small take a smaller `parts: {max_bytes: ...}`"
+    )
 
 
 def memory_limit() -> int | None:

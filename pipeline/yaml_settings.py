@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from pipeline.errors import RecipeError
 from pipeline.yaml_lines import Place, load_with_lines
+from stages.paths import FOLDER, located
 from stages.stage import Settings
 
 Made = TypeVar("Made")
@@ -61,7 +62,7 @@ class YamlFile:
         if not isinstance(data, dict):
             raise self.wrong(place, f"settings were expected (name: value), not {data!r}")
         try:
-            return kind(**{str(k): v for k, v in data.items()})
+            return kind.model_validate({str(k): v for k, v in data.items()}, context={FOLDER: self.folder})
         except ValidationError as error:
             lines = []
             guessed = set()
@@ -123,8 +124,8 @@ def beside(value: Any, folder: Path) -> Any:
     """A path in a file is relative to the file, as far as there is something."""
     if isinstance(value, list):
         return [beside(one, folder) for one in value]
-    there = folder / value if isinstance(value, str) and "://" not in value else None
-    return str(there) if there is not None and there.exists() else value
+    there = located(value, folder) if isinstance(value, str) else ""
+    return there if there and Path(there).exists() else value
 
 
 def dotted(place: Place) -> str:

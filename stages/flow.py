@@ -86,8 +86,19 @@ class Flow(Protocol):
         """As `exchange`, of rows of two kinds that are cut by values of one kind; None where a bucket has none of one."""
         ...
 
-    def join(self, function: JoinFunction, rows: Rows, docs: Dataset, *, columns: Sequence[str], by: str = "home", fan: float = 1) -> Rows:
-        """Rows at home, with the documents of their part. `fan` as in `exchange`."""
+    def join(
+        self,
+        function: JoinFunction,
+        rows: Rows,
+        docs: Dataset,
+        *,
+        columns: Sequence[str],
+        by: str = "home",
+        fan: float = 1,
+        of: str | None = None,
+    ) -> Rows:
+        """Rows at home, with the documents of their part; with `of`, a column of uids or of lists of them, only with those that it names, so that
+        no others are held in memory. `fan` as in `exchange`."""
         ...
 
     def both(self, rows: Rows, more: Rows) -> Rows:

@@ -14,7 +14,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, BinaryIO, ClassVar
+from typing import Annotated, Any, BinaryIO, ClassVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from stages.documents import BASE, PAGE, Reading
 from stages.flow import Dataset, Flow
+from stages.local_flow import LocalDocuments, LocalFlow, NeedsRun, as_documents
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -338,6 +339,17 @@ class Global(Stage):
 
     @abstractmethod
     def run(self, docs: Dataset, flow: Flow) -> Dataset: ...
+
+    def __call__(self, table: pa.Table | pa.RecordBatch) -> pa.Table:
+        """Run the stage on a plain Arrow table, without an engine: kept rows come back, with the signals that it adds. Columns that every
+        document has and this table has not (`uid`, `source`, `date`...) are taken as null, uids from the numbers of rows."""
+        documents, added = as_documents(pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table)
+        try:
+            after = cast(LocalDocuments, self.run(LocalDocuments([documents]), LocalFlow()))
+        except NeedsRun as error:
+            raise CannotRun(f"{self.called} needs a run, in a recipe: {error}") from error
+        kept = after.table() if after.tables else documents.slice(0, 0)
+        return kept.drop_columns([name for name in added if name in kept.column_names])
 
 
 def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -104,6 +104,13 @@ def test_every_file_is_read_in_one_sitting() -> None:
     assert {name: count for name, count in lines.items() if count > LONGEST} == {}
 
 
+def test_no_law_is_an_assert() -> None:
+    """`python -O` leaves asserts out, and their failure says nothing to who reads it."""
+    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules(ROOT).items()}
+    assert len(trees) >= 4
+    assert [f"{name}:{node.lineno}" for name, tree in trees.items() for node in ast.walk(tree) if isinstance(node, ast.Assert)] == []
+
+
 def test_transformers_does_not_take_our_kernels_for_its_own() -> None:
     """It looks for a package named `kernels` and compares versions; ours must stay outside what it accepts."""
     if importlib.util.find_spec("transformers") is None:

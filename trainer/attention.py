@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -37,9 +37,7 @@ def attend(
         from torch.nn.attention.varlen import varlen_attn
 
         grouped: dict[str, Any] = {"enable_gqa": True} if q_THD.shape[1] != k_THD.shape[1] and _SAYS_GROUPS else {}
-        answer = varlen_attn(q_THD, k_THD, v_THD, cuts_q, cuts_k, longest_q, longest_k, window_size=window, **grouped)
-        assert isinstance(answer, Tensor)
-        return answer
+        return cast(Tensor, varlen_attn(q_THD, k_THD, v_THD, cuts_q, cuts_k, longest_q, longest_k, window_size=window, **grouped))
     return attend_by_length(q_THD, k_THD, v_THD, cuts_q, cuts_k, longest_q, longest_k, window)
 
 

@@ -113,14 +113,12 @@ def _listed(folder: Path) -> dict[Path, set[str] | None]:
     places = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(places, dict) or not places:
         raise LlamaError(f"{folder / INDEX}: weight_map does not say which file has which tensor")
-    found: dict[Path, set[str] | None] = {}
+    found: dict[Path, set[str]] = {}
     for name, file in places.items():
         if not isinstance(file, str) or not re.fullmatch(r"[\w-][\w.-]*\.safetensors", file):
             raise LlamaError(f"{folder / INDEX}: {name} is said to be in {file!r}; files are *.safetensors of the same folder. {PICKLED}")
-        names = found.setdefault(folder / file, set())
-        assert names is not None
-        names.add(name)
-    return found
+        found.setdefault(folder / file, set()).add(name)
+    return {**found}
 
 
 def write_folder(folder: Path, write: Callable[[Path], None]) -> None:

@@ -203,8 +203,10 @@ class Run:
         """With a new feed whenever other rows are to be read than those on their way: after a return, when a bucket is opened."""
         while self.progress.update < self.training.updates:
             progress.set_back(self.loader, self.progress.loader)
-            assert self.progress.rows_per_step is not None
-            with Feed(self.loader, self.progress.rows_per_step, self.device, frozenset(self.progress.left_out)) as feed:
+            rows_per_step = self.progress.rows_per_step
+            if rows_per_step is None:
+                raise RuntimeError("rows_per_step is not settled")
+            with Feed(self.loader, rows_per_step, self.device, frozenset(self.progress.left_out)) as feed:
                 stale = False
                 while not stale and self.progress.update < self.training.updates:
                     self._update(feed)
@@ -344,7 +346,8 @@ class Run:
     def _open(self) -> bool:
         """The next bucket, if it is time."""
         rule, order, now = self.training.unlocking, self.loader.order, self.progress
-        assert rule is not None and isinstance(order, Unlocked)
+        if rule is None or not isinstance(order, Unlocked):
+            raise RuntimeError("the order of these rows has no buckets to open")
         last = order.log[-1]
         reason = None if order.whole else rule.reason(now.stage_losses, now.update - last.update)
         if reason is None:

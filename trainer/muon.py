@@ -138,7 +138,8 @@ class MuonOptimizer(torch.optim.Optimizer):
         if "momentum" not in state:
             state["momentum"] = torch.zeros_like(parameter)
         momentum: Tensor = state["momentum"]
-        assert parameter.grad is not None
+        if parameter.grad is None:
+            raise RuntimeError("a parameter without a gradient has no direction")
         gradient = parameter.grad.to(parameter.dtype)
         if bad is not None:
             gradient = torch.where(bad, momentum, gradient)  # leaves the momentum as it is

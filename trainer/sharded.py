@@ -73,7 +73,8 @@ def fully_sharded(model: Decoder, ranks: Ranks, zero: int, bf16: bool, offload: 
     for block in model.blocks:
         fully_shard(block, **how, reshard_after_forward=zero == 3)
     fully_shard(model, **how, reshard_after_forward=False)  # embedding, norm and head: the backward pass begins with them
-    assert isinstance(model, FSDPModule)
+    if not isinstance(model, FSDPModule):
+        raise TypeError("FSDP2 did not take the model over")
     for name in ("hidden", "losses", "logits"):  # as `forward`, which is the loss
         register_fsdp_forward_method(model, name)
     for module in [*model.blocks, model]:
@@ -88,7 +89,8 @@ def slots_of(model: Decoder) -> list[Slot]:
     """Each rank's slice of each parameter, as a plain tensor over the same memory."""
     slots = []
     for name, parameter in model.named_parameters():
-        assert isinstance(parameter, DTensor)
+        if not isinstance(parameter, DTensor):
+            raise TypeError(f"{name} is not cut over ranks")
         local = parameter.to_local().detach().requires_grad_()
         slots.append(Slot(name, parameter, local, Cut(tuple(parameter.shape), 0, _slice_of(parameter))))
     return slots
@@ -100,7 +102,10 @@ def _slice_of(parameter: DTensor) -> tuple[tuple[int, int], ...]:
     each = -(-parameter.shape[0] // mesh.size())
     start = min(parameter.shape[0], mesh.get_local_rank() * each)
     stop = min(parameter.shape[0], start + each)
-    assert stop - start == len(parameter.to_local())
+    if stop - start != len(parameter.to_local()):
+        raise RuntimeError(
+            f"this rank should hold rows {start:,} to {stop:,} of a parameter, and FSDP2 gave it {len(parameter.to_local()):,}"
+        )
     return ((start, stop),) if stop > start else ()
 
 
@@ -139,7 +144,8 @@ class OnSlices:
 
     def step(self, optimizer: torch.optim.Optimizer, gradients: Mapping[str, Tensor], norm: Tensor, most: float) -> None:
         for slot in self._slots:
-            assert isinstance(slot.weight, DTensor)
+            if not isinstance(slot.weight, DTensor):
+                raise TypeError(f"{slot.name} is not cut over ranks")
             if slot.weight.to_local().data_ptr() != slot.master.data_ptr():
                 raise RuntimeError(f"{slot.name}: FSDP2 moved this slice after the optimiser was made")
             slot.master.grad = gradients[slot.name]

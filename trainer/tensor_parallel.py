@@ -77,10 +77,12 @@ def cut_layers(model: Decoder, ranks: Ranks) -> dict[str, Cut]:
     of_q, of_kv, of_mlp = (_share(width, ranks) for width in (q, kv, shape.mlp))
     makes = {"qkv": (of_q, _moved(of_kv, q), _moved(of_kv, q + kv)), "gate_up": (of_mlp, _moved(of_mlp, shape.mlp))}
     reads = {"out": (of_q,), "down": (of_mlp,)}
-    assert all((b - a) % D == 0 for a, b in makes["qkv"])
+    if any((b - a) % D for a, b in makes["qkv"]):
+        raise ValueError(f"{ranks.count} ranks would cut a head of {D} in two")
     cuts: dict[str, Cut] = {}
     for layer, block in enumerate(model.blocks):
-        assert isinstance(block, Block)
+        if not isinstance(block, Block):
+            raise TypeError(f"blocks.{layer} is a {type(block).__name__}, which cannot be cut over ranks")
         for kind, dim, spans_of in ((Column, 0, makes), (Row, 1, reads)):
             for name, spans in spans_of.items():
                 cut = Cut(tuple(getattr(block, name).weight.shape), dim, spans)

@@ -92,7 +92,8 @@ class Bucket:
         for place in range(len(self.weights)):
             if place not in self.begun:
                 self.view(place).zero_()
-        assert self.flat is not None
+        if self.flat is None:
+            raise RuntimeError("a bucket of no weights has no gradients")
         return self.flat
 
 
@@ -154,7 +155,8 @@ class Bucketed:
         if self._as_they_came and self._last and self._passes == 0:
             return
         bucket, place = self._place[id(weight)]
-        assert weight.grad is not None
+        if weight.grad is None:
+            raise RuntimeError("a gradient was announced and is not there")
         bucket.take(place, weight.grad)
         weight.grad = None
         bucket.missing -= 1

@@ -18,7 +18,7 @@ from pipeline.ablate.feeding import blended
 from pipeline.ablate.length import stages_of
 from pipeline.ablate.plan import CONTROL, Base, Loaded, Plan, Training
 from pipeline.errors import RecipeError
-from pipeline.fingerprint import code_of_module, digest, stamp
+from pipeline.fingerprint import code_of_engine, code_of_module, digest, stamp
 
 Job = dict[str, Any]
 BASE = "base"
@@ -134,8 +134,10 @@ def _job(folder: Path, arm: str, seed: int, *, stages: list[dict[str, Any]], sha
          evaluate: dict[str, Any] | None, found: Checked, keep_model: bool, device: str, threads: int) -> Job:  # fmt: skip
     from trainer import settings
 
-    code = {**code_of_module("trainer.loop"), **code_of_module("trainer.llama"), **code_of_module("pipeline.ablate.feeding")}
-    measures = {**code_of_module("trainer.evaluate"), **code_of_module("trainer.multiple_choice")}
+    code = code_of_engine("training")
+    for module in ("trainer.loop", "trainer.llama", "shards.loader", "pipeline.ablate.feeding"):
+        code = {**code, **code_of_module(module)}
+    measures = {**code_of_engine("measuring"), **code_of_module("trainer.evaluate"), **code_of_module("trainer.multiple_choice")}
     start = begin if "shape" in begin else {"fingerprint": begin["fingerprint"]}
     learns = settings.Training.from_facts(training).identity()
     reads = [{key: value for key, value in stage.items() if key != "weights"} for stage in stages]

@@ -16,6 +16,7 @@ from pipeline.ablate.protocols import Protocol, protocol_from
 from pipeline.errors import RecipeError
 from pipeline.yaml_lines import Place
 from pipeline.yaml_settings import YamlFile, nearest
+from stages.paths import located
 from stages.stage import PLACEMENT, Settings
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}")
@@ -188,7 +189,7 @@ class Loaded:
         return self.path.resolve().parent
 
     def place(self, path: str) -> Path:
-        return self.folder / Path(path).expanduser()
+        return Path(located(path, self.folder))
 
     def out(self, asked: str | None) -> Path:
         if asked:

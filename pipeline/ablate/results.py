@@ -17,6 +17,7 @@ from pipeline.ablate.length import Length, weights_of
 from pipeline.ablate.measures import Measure, Scores, centred_error, compared, difference_facts, levels_of, measures_of
 from pipeline.ablate.plan import CONTROL, Plan
 from pipeline.ablate.work import Result
+from pipeline.errors import RunFailed
 
 VERSION = 1
 OF_JOB = (
@@ -105,7 +106,8 @@ def _arm(
         differences.append(difference_facts(pairs, found, measure, seeds, plan.confidence))
         if measure.domain is None and measure.role == "target":
             of_target, better = found, measure.better
-    assert of_target is not None
+    if of_target is None:
+        raise RunFailed(f"{arm}: none of its measures is the target")
     budget, guard, rise, guard_chance = plan.evaluate.guard_budget, None, None, None
     if guarded is not None:
         rise, own, guard_chance = guarded

@@ -24,6 +24,7 @@ from mixing.methods import Mix as ChosenMix
 from mixing.supply import ShortSupply, Supply, simulated_epoching
 from stages.blend.groups import group_names
 from stages.flow import Dataset, Flow
+from stages.paths import RecipePath
 from stages.sample import chances
 from stages.stage import CannotRun, Global
 
@@ -52,14 +53,16 @@ class Mix(Global):
     weights: Annotated[dict[str, Number] | None, Field(description="of `given`: a number for each source, of any scale")] = None
     temperature: Annotated[float | None, Field(description="of `temperature`: 1 is proportional, above 1 small sources gain", gt=0)] = None
     utilities_file: Annotated[
-        str | None, Field(description="of `utilimax` and `most_utility`: a CSV of sources x tasks with standard errors")
+        RecipePath | None, Field(description="of `utilimax` and `most_utility`: a CSV of sources x tasks with standard errors")
     ] = None
     aversion: Annotated[
         float, Field(description="of `utilimax`: to risk; 0 trusts the utilities, much of it is unimax", ge=0, allow_inf_nan=False)
     ] = 1.0
     noise: Annotated[Literal["drop", "flag"], Field(description="what happens to tasks that do not tell sources apart")] = "drop"
     scale: Annotated[Literal["worst_to_best", "as_given"], Field(description="of utilities, task by task")] = "worst_to_best"
-    ablations_file: Annotated[str | None, Field(description="of `regmix` and `log_linear`: a CSV of runs, their weights and losses")] = None
+    ablations_file: Annotated[
+        RecipePath | None, Field(description="of `regmix` and `log_linear`: a CSV of runs, their weights and losses")
+    ] = None
     task_weights: Annotated[dict[str, Number] | None, Field(description="what each task counts; all alike unless given")] = None
     regressor: Annotated[Literal["trees", "ridge"], Field(description="of `regmix`")] = "trees"
     candidates: Annotated[int, Field(description="of `regmix`: mixes that are looked at", ge=1)] = 100_000

@@ -21,6 +21,7 @@ from kernels.ngrams import Overlaps, Scratch, hits_of, index_of, overlaps_of, sc
 from kernels.tokens import Tokens, token_column
 from stages.dedup.benchmark_index import Account, BenchmarkIndex, Wanted, benchmark_index
 from stages.dedup.benchmarks import Benchmark, files_of
+from stages.paths import RecipePath
 from stages.stage import Annotate, Applied, Map, Rewrite, Rule, Signals, Verdict, with_columns
 from stages.text.measure import slices
 
@@ -31,7 +32,7 @@ Share = Annotated[float, Field(gt=0, le=1)] | Literal["any"]
 class WithBenchmarks(Map):
     """What seeks benchmark texts: which, and by which n-grams. Words are compared without case and punctuation."""
 
-    benchmarks_path: Annotated[str, Field(description="the folder that benchmarks lie in; all in it counts for the fingerprint")]
+    benchmarks_path: Annotated[RecipePath, Field(description="the folder that benchmarks lie in; all in it counts for the fingerprint")]
     benchmarks: Annotated[
         tuple[Benchmark, ...], Field(description="each `{name: gsm8k, path: gsm8k/test-*.parquet, fields: [question]}`", min_length=1)
     ]
@@ -41,7 +42,7 @@ class WithBenchmarks(Map):
         int, Field(description="an n-gram that more texts of the benchmarks share is template, and not sought", ge=1, le=10_000)
     ] = 50
     common_phrases_file: Annotated[
-        str | None, Field(description="texts, one a line, whose n-grams are no sign of a benchmark: proverbs, licences, quotations")
+        RecipePath | None, Field(description="texts, one a line, whose n-grams are no sign of a benchmark: proverbs, licences, quotations")
     ] = None
 
     needs: ClassVar[tuple[str, ...]] = ("text",)

@@ -136,7 +136,8 @@ class MinHashDedup(NearDuplicates):
         found = [self.compared(flow.exchange(self.nominate, bands, fan=1 / self.shape[0]), docs, flow, by="left")] if self.within else []
         for saved, sketches in indexes:
             pairs = flow.exchange(self.nominate_saved, flow.both(bands, saved), by="right", fan=1 / self.shape[0])
-            found.append(flow.join(self.compare_saved, flow.meet(self.with_sketch, pairs, sketches), docs, columns=self.read, by="left"))
+            sketched = flow.meet(self.with_sketch, pairs, sketches)
+            found.append(flow.join(self.compare_saved, sketched, docs, columns=self.read, by="left", of="left"))
         return reduce(flow.both, found)
 
     def sign(self, docs: pa.Table) -> pa.Table:

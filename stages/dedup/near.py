@@ -85,7 +85,12 @@ class NearDuplicates(WithPolicy):
 
     def compared(self, pairs: Rows, docs: Dataset, flow: Flow, by: str) -> Rows:
         return flow.join(
-            self.compare, flow.join(self.fetch, pairs, docs, columns=self.read, fan=SKETCH_ROWS), docs, columns=self.read, by=by
+            self.compare,
+            flow.join(self.fetch, pairs, docs, columns=self.read, fan=SKETCH_ROWS, of="left"),
+            docs,
+            columns=self.read,
+            by=by,
+            of="rights",
         )
 
     def fetch(self, pairs: pa.Table, docs: pa.Table) -> pa.Table:
@@ -207,8 +212,8 @@ class NearDuplicates(WithPolicy):
     def tell_examples(self, docs: Dataset, flow: Flow, edges: Rows) -> None:
         """Some documents that go, beside those that stay for them, for the report."""
         pairs = flow.tree(self.fewest, flow.exchange(self.that_go, edges), by="home")
-        for function in (self.with_loser, self.with_keeper):
-            pairs = flow.join(function, pairs, docs, columns=("uid", "url", "text"))
+        for function, of in ((self.with_loser, "uid"), (self.with_keeper, "like")):
+            pairs = flow.join(function, pairs, docs, columns=("uid", "url", "text"), of=of)
         found = sorted(flow.gather(pairs).to_pylist(), key=lambda row: row["uid"])
         named = [("uid", "url", "text"), ("like", "like_url", "like_text"), ("similarity",)]
         flow.tell(

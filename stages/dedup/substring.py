@@ -58,7 +58,7 @@ class SubstringDedup(Global):
         chosen = flow.map(self.choose, docs, columns=self.columns, by="key", fan=fan)  # n-grams of each document
         shared = flow.exchange(self.shared, chosen)  # those that are met twice, sent home
         # windows that are the first of a partition, by their hash: as many as an anchor is apart from the next
-        windows = flow.join(self.compare, shared, docs, columns=self.columns, by="key", fan=self.tokens / 2)
+        windows = flow.join(self.compare, shared, docs, columns=self.columns, by="key", fan=self.tokens / 2, of="uid")
         repeated = flow.exchange(self.judge, windows)  # spans of tokens, sent home
         return flow.rewrite(self.cut, repeated, docs, columns=self.columns)
 
@@ -83,8 +83,7 @@ class SubstringDedup(Global):
         """What stands twice in a partition of this part, as spans to remove; and, for all other partitions, a row for each window that is the
         first of its like in this one, by its hash. A row is a span if it has an `end`; a window is as long as all windows."""
         shared = np.unique(rows["key"].to_numpy())
-        mine = docs.filter(pc.is_in(docs["uid"], value_set=pc.unique(rows["uid"]))).select(["uid", "text"])
-        mine = mine.set_column(1, "text", mine["text"].cast(pa.large_string())).sort_by("uid")  # large: a whole part is moved
+        mine = docs.select(["uid", "text"]).sort_by("uid")
         return pa.concat_tables([self.compare_partition(shared, partition) for partition in slices(mine)])
 
     def compare_partition(self, shared: Array, docs: pa.Table) -> pa.Table:

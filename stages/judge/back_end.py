@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from stages.judge.judge import on_device
+from stages.paths import RecipePath
 from stages.stage import PLACEMENT, Settings
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ class BackEnd(Settings):
     model_config = ConfigDict(protected_namespaces=())  # older pydantic warns of `model_path`
 
     model: Annotated[str, Field(description="its name on a hub, or the name by which the endpoint knows it")] = ""
-    model_path: Annotated[str, Field(description="or its folder; what it holds counts, not where it lies")] = ""
+    model_path: Annotated[RecipePath, Field(description="or its folder; what it holds counts, not where it lies")] = ""
     endpoint: Annotated[str, Field(description="address of a server in OpenAI's manner, up to /v1", json_schema_extra=PLACEMENT)] = ""
     engine: Annotated[Literal["vllm", "transformers"], Field(description="what runs the model in this process, without an endpoint")] = (
         "vllm"

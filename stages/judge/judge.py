@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+from stages.paths import RecipePath
 from stages.stage import Annotate, CannotRun, Rule, Signals, Verdict, numbers_in
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class Judge(Annotate):
     document is blamed for it.
     """
 
-    judge_path: Annotated[str, Field(description="the judge's folder; what it holds counts, not where it lies")]
+    judge_path: Annotated[RecipePath, Field(description="the judge's folder; what it holds counts, not where it lies")]
     prefix: Annotated[
         str, Field(description="before the names of the signals, where two judges have heads of one name", pattern=r"^([a-z][a-z0-9_]*)?$")
     ] = ""

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from stages.judge.back_end import BackEnd
+from stages.paths import PathRole, RecipePath
 from stages.stage import PLACEMENT, Annotate, CannotRun
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class LlmScore(BackEnd, Annotate):
     """
 
     rubric: Annotated[str, Field(description="what to judge, in your words; each label's meaning too")] = ""
-    description_file: Annotated[str, Field(description="instead of a rubric: a description that `gristmill medu` wrote")] = ""
+    description_file: Annotated[RecipePath, Field(description="instead of a rubric: a description that `gristmill medu` wrote")] = ""
     labels: dict[str, float] = Field(
         default=MEDU_LABELS, description="of a rubric: the words that a mark may be, each with its number from 0 to 1"
     )
@@ -46,6 +47,7 @@ class LlmScore(BackEnd, Annotate):
     ] = 0.02
     cache_path: Annotated[
         str,
+        PathRole(is_name=bool),  # one that is not there is made only of a whole path
         Field(
             description="a folder in which answers are kept for other runs: one that is there, or a whole path", json_schema_extra=PLACEMENT
         ),

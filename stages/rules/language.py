@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import yaml
 from pydantic import Field, field_validator, model_validator
 
+from stages.paths import RecipePath
 from stages.stage import Rule, Signals, Verdict
 
 Score = Annotated[float, Field(ge=0, le=1)]
@@ -43,7 +44,7 @@ class KeepLanguages(Rule):
     at_least: Annotated[Score, Field(description="the lowest score that stays")] = 0.65
     thresholds: Annotated[dict[str, Score], Field(description="the lowest score for some languages of their own", default_factory=dict)]
     thresholds_file: Annotated[
-        str | None, Field(description="YAML or JSON of the same kind for many languages; `thresholds` go before it")
+        RecipePath | None, Field(description="YAML or JSON of the same kind for many languages; `thresholds` go before it")
     ] = None
 
     needs: ClassVar[tuple[str, ...]] = ("language", "language_score")

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import yaml
 from pydantic import Field, model_validator
 
+from stages.paths import RecipePath
 from stages.stage import Rule, Signals
 
 Limits = dict[str, np.ndarray[Any, np.dtype[np.float64]]]
@@ -20,7 +21,7 @@ class RuleByLanguage(Rule):
     """A rule whose fields are thresholds, each a number or null (not tested), that a file can set otherwise for some languages."""
 
     thresholds_file: Annotated[
-        str | None,
+        RecipePath | None,
         Field(description="YAML or JSON {language: {field: value}}: fields that differ for a language, as the signal `language` names it"),
     ] = None
 

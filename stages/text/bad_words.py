@@ -18,6 +18,7 @@ from pydantic import Field, model_validator
 from kernels.columns import text_column
 from kernels.phrases import Trie, count_phrases, lower_case, phrase_within, trie
 from kernels.unicode import properties
+from stages.paths import RecipePath
 from stages.stage import Annotate, Rule, Signals, Verdict
 from stages.text.stop_words import plain_name
 
@@ -33,7 +34,8 @@ class BadWords(Annotate):
     """
 
     words_path: Annotated[
-        str, Field(description="a list, one phrase a line, plain or .gz; or a folder of lists, each named by its language: en, de, ja.txt")
+        RecipePath,
+        Field(description="a list, one phrase a line, plain or .gz; or a folder of lists, each named by its language: en, de, ja.txt"),
     ]
     default_language: Annotated[str, Field(description="which list of a folder judges documents without a `language`")] = "en"
     allowed: Annotated[tuple[str, ...], Field(description="entries of the lists that do not count")] = ALLOWED

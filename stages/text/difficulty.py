@@ -16,6 +16,7 @@ from kernels.diversity import DIVERSITY, DIVERSITY_COLUMNS, MTLD, RARE, Scratch,
 from kernels.sentences import sentences
 from kernels.syllables import latin_letters, memory, syllables
 from kernels.unicode import properties
+from stages.paths import RecipePath
 from stages.stage import Annotate, Signals
 from stages.text.common_words import common_words_of
 from stages.text.measure import Array, slices
@@ -35,7 +36,7 @@ class Difficulty(Annotate):
     only: Annotated[tuple[str, ...], Field(description="measure only these signals; empty is all that can be")] = ()
     language: Annotated[str, Field(description="the language of documents that have no `language`; Flesch's scores are for English")] = "en"
     common_words: Annotated[
-        str | None,
+        RecipePath | None,
         Field(
             description="a list of words, the most frequent first, or what `python -m stages.text.common_words` made; for `rare_word_share`"
         ),

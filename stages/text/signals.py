@@ -19,6 +19,7 @@ from kernels import line_shape as l
 from kernels import word_counts as w
 from kernels.columns import text_column
 from kernels.unicode import SCRIPTS
+from stages.paths import RecipePath
 from stages.stage import Annotate, Signals
 from stages.text.measure import Array, Measured, Units, measure
 from stages.text.stop_words import STOP_WORDS, plain_name
@@ -131,7 +132,7 @@ class TextSignals(Annotate):
     only: Annotated[tuple[str, ...], Field(description="measure only these signals; empty is all")] = ()
     language: Annotated[str, Field(description="whose stop words count where a document has no `language`")] = "en"
     stop_words_file: Annotated[
-        str | None, Field(description="YAML or JSON of stop words by language; goes before the lists that come with us")
+        RecipePath | None, Field(description="YAML or JSON of stop words by language; goes before the lists that come with us")
     ] = None
     short_line: Annotated[int, Field(description="a line of at most so many characters is short", ge=0)] = 30
 

@@ -29,10 +29,11 @@ from kernels.url_lists import (
     WORD,
     look_up,
 )  # fmt: skip
+from stages.paths import RecipePath
 from stages.stage import Rule, Signals, Verdict
 from stages.text.url_lists import Wanted, mended_urls, url_lists
 
-Files = str | list[str] | None
+Files = RecipePath | list[RecipePath] | None
 TAKEN_OUT = {"nothing": NOTHING, "hyphens_and_dots": HYPHENS_AND_DOTS, "punctuation": PUNCTUATION}
 KINDS = {
     "allowed_domains_file": ALLOWED, "blocked_domains_file": DOMAIN, "blocked_hosts_file": HOST, "blocked_urls_file": URL,

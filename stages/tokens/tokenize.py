@@ -16,12 +16,13 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from stages.flow import Dataset, Flow, Rows
+from stages.paths import PathRole
 from stages.sample import chances
 from stages.stage import Global
 from stages.tokens.encoding import Encoded, Encoder, encoder_of
 from stages.tokens.tally import GROUPS, Checked, added_up, facts_of, rows_of
 from stages.tokens.training import LEAST, SPECIALS, trained
-from stages.tokens.vocabulary import Ids, Vocabulary, check, demanded, given, ids_of, seems_a_path, tokenizer_from
+from stages.tokens.vocabulary import FILES, Ids, Vocabulary, check, demanded, given, ids_of, seems_a_path, tokenizer_from
 
 Array = np.ndarray[Any, Any]
 
@@ -41,7 +42,11 @@ class Tokenize(Global):
     and on a sample of about 2,000 documents how many come back as the text they were.
     """
 
-    tokenizer: Annotated[str, Field(description="`train`, a hub id, a folder, or the path of a tokenizer.json")] = TRAIN
+    tokenizer: Annotated[
+        str,
+        PathRole(words=(TRAIN,), is_name=lambda name: not seems_a_path(name), files=FILES),
+        Field(description="`train`, a hub id, a folder, or the path of a tokenizer.json"),
+    ] = TRAIN
     revision: Annotated[str | None, Field(description="commit, tag or branch of a hub id; a commit never changes")] = None
     vocab_size: Annotated[
         int, Field(description="of a tokenizer that is trained; specials and the 256 bytes among them", ge=LEAST, le=1 << 20)

@@ -24,6 +24,8 @@ from stages.stage import CannotRun
 FILE = "tokenizer.json"
 SAYS_SPECIALS = ("tokenizer_config.json", "special_tokens_map.json")  # of two that speak, the first counts
 NEEDS_TRANSFORMERS = ("tokenizer.model", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "vocab.txt")
+# All that may count of what lies in a tokenizer's folder; weights beside them do not.
+FILES = (FILE, *SAYS_SPECIALS, *NEEDS_TRANSFORMERS, "added_tokens.json", "config.json", "merges.txt")
 ROLES = ("bos", "eos", "pad")
 
 SCHEMA = pa.schema(

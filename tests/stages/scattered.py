@@ -9,93 +9,93 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-Buckets = list[pa.Table | None]
+from stages.local_flow import LocalDocuments as Parts
+from stages.local_flow import LocalFlow, LocalRows, called_with
 
 
-class Parts:
-    """Documents in parts, each with a home."""
+class Scattered(LocalFlow):
+    """With the dice of a seed."""
 
-    def __init__(self, tables: list[pa.Table]) -> None:
-        self.tables = [(home + 1, table) for home, table in enumerate(tables) if len(table)]
-
-    @property
-    def rows(self) -> int:
-        return sum(len(table) for _, table in self.tables)
-
-    @property
-    def text_bytes(self) -> int:
-        return sum(table["text"].nbytes for _, table in self.tables)
-
-    def table(self) -> pa.Table:
-        return pa.concat_tables([table for _, table in self.tables])
-
-
-class Kept:
-    """Rows of a round, with what they are cut by."""
-
-    def __init__(self, tables: list[pa.Table], by: str, cut: int = 0) -> None:
-        self.tables, self.by, self.cut = [table for table in tables if len(table)], by, cut
-
-    @property
-    def count(self) -> int:
-        return sum(len(table) for table in self.tables)
-
-    def table(self) -> pa.Table | None:
-        return pa.concat_tables(self.tables) if self.tables else None
-
-
-class Scattered:
     def __init__(self, seed: int) -> None:
+        super().__init__()
         self.random = random.Random(seed)
         self.partial = False
-        self.saved: dict[str, tuple[Kept, dict[str, Any]]] = {}
+        self.saved: dict[str, tuple[Any, dict[str, Any]]] = {}
         self.rounds: list[str] = []
-        self.told: dict[str, Any] = {}
-        self.handed_on: dict[str, Any] = {}
         self.left: dict[str, str] = {}
         self.published: dict[str, pa.Table] = {}
 
+    @property
+    def gone(self) -> dict[int, dict[str, Any]]:
+        """By uid: what the last step said of those that went."""
+        return {row["uid"]: row for row in self.named.to_pylist() if row["reason"] is not None}
+
     def parts(self, table: pa.Table) -> Parts:
         """A table of documents in parts of any size and order."""
-        table = self.shuffled(table)
+        table = self.in_any_order(table)
         cuts = sorted(self.random.randint(0, len(table)) for _ in range(self.random.randint(0, 3)))
         return Parts([table.slice(a, b - a) for a, b in zip([0, *cuts], [*cuts, len(table)], strict=True)])
 
-    def shuffled(self, table: pa.Table) -> pa.Table:
+    def in_any_order(self, table: pa.Table) -> pa.Table:
         order = list(range(len(table)))
         self.random.shuffle(order)
         return table.take(pa.array(order, pa.int64()))
-
-    def buckets(self, *kept: Kept) -> list[Buckets]:
-        count = self.random.choice([1, 2, 4])
-        return [[self.bucket(k, number, count) for k in kept] for number in range(count)]
-
-    def bucket(self, kept: Kept, number: int, count: int) -> pa.Table | None:
-        table = kept.table()
-        if table is None:
-            return None
-        found = table.filter(pa.array(table[kept.by].to_numpy() % np.uint64(count) == number))
-        return self.shuffled(found) if len(found) else None
-
-    def map(
-        self, function: Any, docs: Parts, *, columns: Any, by: str, fan: float = 1, beside: Any = None, cut: int = 0, gpu: bool = False
-    ) -> Kept:
-        self.rounds.append(function.__name__)
-        run = called_with(function, beside)
-        made = [with_home(run(batch), home) for home, table in docs.tables for batch in self.batches(those_there(table, columns))]
-        return Kept(made, by, cut)
 
     def batches(self, table: pa.Table) -> list[pa.Table]:
         """A part as a reader brings it; the second does not begin at the beginning of its buffers."""
         cut = self.random.randint(0, len(table))
         return [batch for batch in (table.slice(0, cut), table.slice(cut)) if len(batch)]
 
-    def exchange(self, function: Any, rows: Kept, *, by: str = "home", fan: float = 1, beside: Any = None) -> Kept:
-        self.rounds.append(function.__name__)
-        run = called_with(function, beside)
-        return Kept([run(bucket) for (bucket,) in self.buckets(rows) if bucket is not None], by)
+    def buckets(self, *rows: LocalRows) -> list[list[pa.Table | None]]:
+        count = self.random.choice([1, 2, 4])
+        return [[self.bucket(each, number, count) for each in rows] for number in range(count)]
 
-    def publish(self, function: Any, rows: Kept, *, beside: Any = None) -> list[dict[str, Any]]:
+    def bucket(self, rows: LocalRows, number: int, count: int) -> pa.Table | None:
+        table = rows.table()
+        if table is None:
+            return None
+        found = table.filter(pa.array(table[rows.by].to_numpy() % np.uint64(count) == number))
+        return self.in_any_order(found) if len(found) else None
+
+    def map(self, function: Any, docs: Any, **how: Any) -> Any:
+        self.rounds.append(function.__name__)
+        return super().map(function, docs, **how)
+
+    def exchange(self, function: Any, rows: Any, **how: Any) -> Any:
+        self.rounds.append(function.__name__)
+        return super().exchange(function, rows, **how)
+
+    def meet(self, function: Any, left: Any, right: Any, **how: Any) -> Any:
+        self.rounds.append(function.__name__)
+        return super().meet(function, left, right, **how)
+
+    def join(self, function: Any, rows: Any, docs: Any, **how: Any) -> Any:
+        self.rounds.append(function.__name__)
+        return super().join(function, rows, docs, **how)
+
+    def mark(self, function: Any, docs: Any, **how: Any) -> Any:
+        self.rounds.append(function.__name__)
+        return super().mark(function, docs, **how)
+
+    def tree(self, function: Any, rows: Any, *, by: str) -> Any:
+        self.rounds.append(function.__name__)
+        tables = [self.in_any_order(table) for table in rows.tables]
+        self.random.shuffle(tables)
+        while len(tables) > 2:
+            tables = [function(tables[:2]), *tables[2:]]
+            self.random.shuffle(tables)
+        return LocalRows([function(tables)] if tables else [], by)
+
+    def scan(self, function: Any, rows: Any, *, by: str = "home") -> Any:
+        self.rounds.append(function.__name__)
+        table = rows.table()
+        if table is None:
+            return LocalRows([], by)
+        table = table.sort_by(rows.by)
+        cut = self.random.randint(0, len(table))
+        return LocalRows(list(function(iter([t for t in (table.slice(0, cut), table.slice(cut)) if len(t)]))), by)
+
+    def publish(self, function: Any, rows: Any, *, beside: Any = None) -> list[dict[str, Any]]:
         """Files are tables in `published`, by their path; only rows that a `cut` number of buckets was asked for can be published."""
         self.rounds.append(function.__name__)
         assert rows.cut, "which rows meet in a file must not hang on the engine"
@@ -109,7 +109,7 @@ class Scattered:
         )
         for bucket in range(rows.cut) if table is not None else ():
             mine = table.filter(pa.array(number == bucket))
-            for made in run(self.shuffled(mine)) if len(mine) else ():
+            for made in run(self.in_any_order(mine)) if len(mine) else ():
                 path = f"{made.folder}/shard-{bucket:05d}.arrow"
                 self.published[path] = made.table
                 found.append({"path": path, "bytes": made.table.nbytes, "checksum": "", **made.facts})
@@ -118,130 +118,11 @@ class Scattered:
     def leave(self, path: str, text: str) -> None:
         self.left[path] = text
 
-    def meet(self, function: Any, left: Kept, right: Kept, *, by: str = "home") -> Kept:
-        self.rounds.append(function.__name__)
-        return Kept([function(*pair) for pair in self.buckets(left, right) if pair != [None, None]], by)
-
-    def join(self, function: Any, rows: Kept, docs: Parts, *, columns: Any, by: str = "home", fan: float = 1) -> Kept:
-        self.rounds.append(function.__name__)
-        made = []
-        for home, mine, table in self.at_home(rows, docs):
-            made.append(with_home(function(mine, self.shuffled(table.select(columns))), home))
-        return Kept(made, by)
-
-    def at_home(self, rows: Kept, docs: Parts) -> list[tuple[int, pa.Table, pa.Table]]:
-        assert rows.by == "home"
-        every = rows.table()
-        found = (
-            []
-            if every is None
-            else [(home, every.filter(pa.array(every["home"].to_numpy() == home)), table) for home, table in docs.tables]
-        )
-        assert every is None or sum(len(mine) for _, mine, _ in found) == len(every), "rows have a home that no part has"
-        return [(home, self.shuffled(mine), table) for home, mine, table in found if len(mine)]
-
-    def both(self, rows: Kept, more: Kept) -> Kept:
-        assert not more.tables or rows.by == more.by
-        return Kept(rows.tables + more.tables, rows.by)
-
-    def tree(self, function: Any, rows: Kept, *, by: str) -> Kept:
-        self.rounds.append(function.__name__)
-        tables = [self.shuffled(table) for table in rows.tables]
-        self.random.shuffle(tables)
-        while len(tables) > 2:
-            tables = [function(tables[:2]), *tables[2:]]
-            self.random.shuffle(tables)
-        return Kept([function(tables)] if tables else [], by)
-
-    def scan(self, function: Any, rows: Kept, *, by: str = "home") -> Kept:
-        self.rounds.append(function.__name__)
-        table = rows.table()
-        if table is None:
-            return Kept([], by)
-        table = table.sort_by(rows.by)
-        cut = self.random.randint(0, len(table))
-        return Kept(list(function(iter([t for t in (table.slice(0, cut), table.slice(cut)) if len(t)]))), by)
-
-    def gather(self, rows: Kept) -> pa.Table:
-        table = rows.table()
-        return pa.table({}) if table is None else table
-
-    def tell(self, name: str, value: Any) -> None:
-        self.told[name] = value
-        self.hand_on(name, value)
-
-    def hand_on(self, name: str, value: Any) -> None:
-        self.handed_on[name] = value
-
-    def heard(self, name: str) -> Any:
-        return self.handed_on.get(name)
-
-    def save(self, rows: Kept, address: str, facts: dict[str, Any]) -> None:
+    def save(self, rows: Any, address: str, facts: dict[str, Any]) -> None:
         self.saved[address] = (rows, facts)
 
-    def load(self, address: str) -> tuple[Kept, dict[str, Any]]:
+    def load(self, address: str) -> tuple[Any, dict[str, Any]]:
         return self.saved[address]
-
-    def drop(self, docs: Parts, losers: Kept) -> Parts:
-        """The documents that stay, with the signals of the losers' rows; what went is in `gone`."""
-        self.named = self.gather(losers)
-        self.at_home(losers, docs)
-        uids = self.named["uid"].to_pylist() if len(self.named) else []
-        assert len(set(uids)) == len(uids), "a document is named once"
-        gone = {row["uid"]: row for row in self.named.to_pylist() if row["reason"] is not None}
-        self.gone = gone
-        return Parts([table.filter(pa.array([u not in gone for u in table["uid"].to_pylist()], pa.bool_())) for _, table in docs.tables])
-
-    def mark(self, function: Any, docs: Parts, *, columns: Any, beside: Any = None) -> Parts:
-        """As the engine does it; what went is in `gone`, what the function returned in `named`."""
-        self.rounds.append(function.__name__)
-        run, marked, after = called_with(function, beside), [], []
-        for _, table in docs.tables:
-            made = pa.concat_tables([run(batch) for batch in self.batches(those_there(table, columns))])
-            assert made["uid"].to_pylist() == table["uid"].to_pylist()
-            marked.append(made)
-            for name in made.column_names:
-                if name not in ("uid", "reason", "detail"):
-                    at = table.schema.get_field_index(name)
-                    table = table.append_column(name, made[name]) if at < 0 else table.set_column(at, name, made[name])
-            after.append(table.filter(made["reason"].is_null()))
-        self.named = pa.concat_tables(marked) if marked else pa.table({})
-        self.gone = {row["uid"]: row for row in self.named.to_pylist() if row["reason"] is not None}
-        return Parts(after)
-
-    def rewrite(self, function: Any, rows: Kept, docs: Parts, *, columns: Any) -> Parts:
-        """As the engine does it; what went is in `gone`, what the function returned in `named`."""
-        made, told = {}, {home: (mine, table) for home, mine, table in self.at_home(rows, docs)}
-        for home, (mine, table) in told.items():
-            made[home] = function(mine, table.select(columns))
-            assert made[home]["uid"].equals(table["uid"])
-        self.named = pa.concat_tables(list(made.values())) if made else pa.table({})
-        self.gone = {row["uid"]: row for row in self.named.to_pylist() if row["reason"] is not None}
-        after = []
-        for home, table in docs.tables:
-            if home in made:
-                for name in made[home].column_names:
-                    if name not in ("home", "uid", "reason", "detail"):
-                        at = table.schema.get_field_index(name)
-                        table = table.append_column(name, made[home][name]) if at < 0 else table.set_column(at, name, made[home][name])
-                table = table.filter(made[home]["reason"].is_null())
-            after.append(table)
-        return Parts(after)
-
-
-def those_there(table: pa.Table, columns: Any) -> pa.Table:
-    return table.select([name for name in columns if name in table.column_names])
-
-
-def called_with(function: Any, beside: Any) -> Any:
-    if beside is None:
-        return function
-    table = beside.table() if isinstance(beside, Kept) else beside
-    return lambda rows: function(rows, table)
-
-
-def with_home(rows: pa.Table, home: int) -> pa.Table:
-    return rows if "home" in rows.column_names else rows.append_column("home", pa.array([home] * len(rows), pa.uint64()))
 
 
 def fates(stage: Any, rows: list[dict[str, Any]], schema: pa.Schema, seed: int = 0) -> dict[int, dict[str, Any]]:

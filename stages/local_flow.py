@@ -1,0 +1,260 @@
+"""A `Flow` in memory: a global stage on a plain table, in this process, without an engine or a folder.
+
+    from stages import MinHashDedup
+    kept = MinHashDedup()(table)
+
+All documents are one part and all rows of a round one bucket. What leaves files behind (an index, shards) needs a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stages.documents import BASE, BATCH_ROWS, uid_of
+from stages.flow import Beside, Dataset, JoinFunction, MapFunction, MeetFunction, MergeFunction, PublishFunction, Rows, ScanFunction
+
+FATE = ("home", "uid", "reason", "detail")  # what rows say of a document beside signals
+
+
+class NeedsRun(Exception):
+    """A stage asked for something that only a run in a folder has."""
+
+
+class LocalDocuments:
+    """Documents in parts, each with a home."""
+
+    def __init__(self, tables: Iterable[pa.Table]) -> None:
+        self.tables = [(home, table) for home, table in enumerate(tables, 1) if len(table)]
+
+    @property
+    def rows(self) -> int:
+        return sum(len(table) for _, table in self.tables)
+
+    @property
+    def text_bytes(self) -> int:
+        return sum(pc.sum(pc.binary_length(table["text"])).as_py() or 0 for _, table in self.tables)
+
+    def table(self) -> pa.Table:
+        return pa.concat_tables([table for _, table in self.tables], promote_options="default")
+
+
+class LocalRows:
+    """Rows of a round, with what they are cut by."""
+
+    def __init__(self, tables: Iterable[pa.Table], by: str, cut: int = 0) -> None:
+        self.tables, self.by, self.cut = [table for table in tables if len(table)], by, cut
+
+    @property
+    def count(self) -> int:
+        return sum(len(table) for table in self.tables)
+
+    def table(self) -> pa.Table | None:
+        return pa.concat_tables(self.tables) if self.tables else None
+
+
+class LocalFlow:
+    """The flow of one global stage. `named` holds what the stage said of documents in its last step, `told` what it has for its report."""
+
+    partial = False
+
+    def __init__(self) -> None:
+        self.told: dict[str, Any] = {}
+        self.handed_on: dict[str, Any] = {}
+        self.named = pa.table({})
+
+    # How rows come together, which no result may hang on.
+
+    def in_any_order(self, table: pa.Table) -> pa.Table:
+        return table
+
+    def batches(self, table: pa.Table) -> list[pa.Table]:
+        return [pa.Table.from_batches([batch]) for batch in table.to_batches(BATCH_ROWS)]
+
+    def buckets(self, *rows: LocalRows) -> list[list[pa.Table | None]]:
+        return [[each.table() for each in rows]]
+
+    # The rounds.
+
+    def map(
+        self,
+        function: MapFunction,
+        docs: Dataset,
+        *,
+        columns: Sequence[str],
+        by: str,
+        fan: float = 1,
+        beside: Beside = None,
+        cut: int = 0,
+        gpu: bool = False,
+    ) -> Rows:
+        run, parts = called_with(function, beside), cast(LocalDocuments, docs).tables
+        made = [with_home(run(batch), home) for home, table in parts for batch in self.batches(those_there(table, columns))]
+        return LocalRows(made, by, cut)
+
+    def exchange(self, function: MapFunction, rows: Rows, *, by: str = "home", fan: float = 1, beside: Beside = None) -> Rows:
+        run = called_with(function, beside)
+        return LocalRows([run(bucket) for (bucket,) in self.buckets(cast(LocalRows, rows)) if bucket is not None], by)
+
+    def meet(self, function: MeetFunction, left: Rows, right: Rows, *, by: str = "home") -> Rows:
+        pairs = self.buckets(cast(LocalRows, left), cast(LocalRows, right))
+        return LocalRows([function(*pair) for pair in pairs if pair != [None, None]], by)
+
+    def both(self, rows: Rows, more: Rows) -> Rows:
+        these, others = cast(LocalRows, rows), cast(LocalRows, more)
+        if others.tables and these.by != others.by:
+            raise ValueError(f"rows cut by {these.by} and by {others.by} do not meet")
+        return LocalRows(these.tables + others.tables, these.by)
+
+    def join(
+        self,
+        function: JoinFunction,
+        rows: Rows,
+        docs: Dataset,
+        *,
+        columns: Sequence[str],
+        by: str = "home",
+        fan: float = 1,
+        of: str | None = None,
+    ) -> Rows:
+        made = []
+        for home, mine, table in self.at_home(rows, docs):
+            chosen = table if of is None else named_by(mine, of, table)
+            made.append(with_home(function(mine, self.in_any_order(those_there(chosen, columns))), home))
+        return LocalRows(made, by)
+
+    def tree(self, function: MergeFunction, rows: Rows, *, by: str) -> Rows:
+        tables = cast(LocalRows, rows).tables
+        return LocalRows([function(tables)] if tables else [], by)
+
+    def scan(self, function: ScanFunction, rows: Rows, *, by: str = "home") -> Rows:
+        table = cast(LocalRows, rows).table()
+        return LocalRows(function(iter([table.sort_by(cast(LocalRows, rows).by)])) if table is not None else [], by)
+
+    def gather(self, rows: Rows) -> pa.Table:
+        table = cast(LocalRows, rows).table()
+        return pa.table({}) if table is None else table
+
+    def tell(self, name: str, value: Any) -> None:
+        self.told[name] = value
+        self.hand_on(name, value)
+
+    def hand_on(self, name: str, value: Any) -> None:
+        self.handed_on[name] = value
+
+    def heard(self, name: str) -> Any:
+        return self.handed_on.get(name)
+
+    # What a table has no place for.
+
+    def save(self, rows: Rows, address: str, facts: dict[str, Any]) -> None:
+        raise NeedsRun(f"it saves an index at {address}")
+
+    def load(self, address: str) -> tuple[Rows, dict[str, Any]]:
+        raise NeedsRun(f"it reads the saved index at {address}")
+
+    def publish(self, function: PublishFunction, rows: Rows, *, beside: Beside = None) -> list[dict[str, Any]]:
+        raise NeedsRun("it writes files for others")
+
+    def leave(self, path: str, text: str) -> None:
+        raise NeedsRun(f"it writes {path}")
+
+    # How a flow ends.
+
+    def drop(self, docs: Dataset, losers: Rows) -> Dataset:
+        self.named = self.gather(losers)
+        mine = {home: rows for home, rows, _ in self.at_home(losers, docs)}
+        return LocalDocuments([with_fates(table, mine.get(home)) for home, table in cast(LocalDocuments, docs).tables])
+
+    def mark(self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], beside: Beside = None) -> Dataset:
+        run, marked, after = called_with(function, beside), [], []
+        for _, table in cast(LocalDocuments, docs).tables:
+            rows = pa.concat_tables([run(batch) for batch in self.batches(those_there(table, columns))])
+            after.append(row_by_row(table, rows))
+            marked.append(rows)
+        self.named = pa.concat_tables(marked) if marked else pa.table({})
+        return LocalDocuments(after)
+
+    def rewrite(self, function: JoinFunction, rows: Rows, docs: Dataset, *, columns: Sequence[str]) -> Dataset:
+        made = {home: function(mine, those_there(table, columns)) for home, mine, table in self.at_home(rows, docs)}
+        self.named = pa.concat_tables(list(made.values())) if made else pa.table({})
+        tables = cast(LocalDocuments, docs).tables
+        return LocalDocuments([row_by_row(table, made[home]) if home in made else table for home, table in tables])
+
+    def at_home(self, rows: Rows, docs: Dataset) -> list[tuple[int, pa.Table, pa.Table]]:
+        """Rows with the documents of the part that is their home."""
+        by, every = cast(LocalRows, rows).by, cast(LocalRows, rows).table()
+        if by != "home":
+            raise ValueError(f"these rows are cut by {by}; give `by='home'` in the round before")
+        if every is None:
+            return []
+        found = [
+            (home, every.filter(pa.array(every["home"].to_numpy() == home)), table) for home, table in cast(LocalDocuments, docs).tables
+        ]
+        if sum(len(mine) for _, mine, _ in found) != len(every):
+            raise ValueError("rows have a home that no part has")
+        return [(home, self.in_any_order(mine), table) for home, mine, table in found if len(mine)]
+
+
+def as_documents(table: pa.Table) -> tuple[pa.Table, list[str]]:
+    """A table with the columns that every document has, and the names of those that were added: null, and uids by the number of the row."""
+    for place, field in enumerate(table.schema):
+        if field.type == pa.string_view():  # pyarrow cannot filter views
+            table = table.set_column(place, field.name, table.column(place).cast(pa.large_string()))
+    lacking = [field for field in BASE if field.name not in table.column_names]
+    for field in lacking:
+        uids = [uid_of("table", "", row) for row in range(len(table))] if field.name == "uid" else None
+        table = table.append_column(field.name, pa.nulls(len(table), field.type) if uids is None else pa.array(uids, pa.uint64()))
+    if pc.count_distinct(table["uid"]).as_py() != len(table):
+        raise ValueError("the column `uid` names some documents more than once")
+    return table, [field.name for field in lacking]
+
+
+def with_fates(table: pa.Table, rows: pa.Table | None) -> pa.Table:
+    """The documents that stay, with what rows, one a document at most, say of some."""
+    if rows is None:
+        return table
+    at = pc.index_in(table["uid"], value_set=rows["uid"].combine_chunks())
+    if pc.count_distinct(rows["uid"]).as_py() != len(rows) or len(at) - at.null_count != len(rows):
+        raise ValueError("rows name a document twice, or one that is not there")
+    return row_by_row(table, rows.take(at).set_column(rows.column_names.index("uid"), "uid", table["uid"]))
+
+
+def row_by_row(table: pa.Table, rows: pa.Table) -> pa.Table:
+    """The documents that stay, with the signals (or texts) that rows beside them bring."""
+    if not rows["uid"].equals(table["uid"]):
+        raise ValueError("rows are not row by row of the documents")
+    for name in rows.column_names:
+        if name not in FATE:
+            at = table.column_names.index(name) if name in table.column_names else -1
+            table = table.append_column(name, rows[name]) if at < 0 else table.set_column(at, name, rows[name])
+    return table.filter(pc.is_null(rows["reason"]))
+
+
+def named_by(rows: pa.Table, of: str, docs: pa.Table) -> pa.Table:
+    """The documents that a column of uids, or of lists of them, names."""
+    column = rows[of]
+    named = np.unique((pc.list_flatten(column) if pa.types.is_nested(column.type) else column).to_numpy())
+    found = docs.filter(pa.array(np.isin(docs["uid"].to_numpy(), named)))
+    if len(found) != len(named):
+        raise ValueError("rows name documents that are not in the part which is their home")
+    return found
+
+
+def those_there(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    return table.select([name for name in columns if name in table.column_names])
+
+
+def called_with(function: Callable[..., Any], beside: Beside) -> Callable[..., Any]:
+    if beside is None:
+        return function
+    table = beside if isinstance(beside, pa.Table) else cast(LocalRows, beside).table()
+    return lambda rows: function(rows, table)
+
+
+def with_home(rows: pa.Table, home: int) -> pa.Table:
+    return rows if "home" in rows.column_names else rows.append_column("home", pa.array(np.full(len(rows), home, np.uint64)))
