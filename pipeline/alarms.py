@@ -3,9 +3,16 @@ damaged or empty, and which of their files are the cause."""
 
 from __future__ import annotations
 
-from pipeline.counts import Account
+from pipeline.counts import Account, Count
 from pipeline.plan import Plan
 from pipeline.recipe import Source
+
+# What readers and stages note of documents: the share of a source from which on it is an alarm, and what it means.
+NOTED = {
+    "replacement_characters": (0.01, "hold U+FFFD for characters that were lost; few_replacement_characters drops texts with many"),
+    "charset_overruled": (0.05, "are not in the encoding that they declare, so that it was detected"),
+    "charset_detected": (0.10, "declare no encoding and are not UTF-8, so that it was detected"),
+}
 
 
 def alarms(plan: Plan, account: Account, ended: bool) -> list[str]:
@@ -21,6 +28,7 @@ def alarms(plan: Plan, account: Account, ended: bool) -> list[str]:
                 f"{name}: {read.quarantined:,} damaged record{'s' if read.quarantined > 1 else ''} in its files{where and ': '}{where}"
             )
         found += [f"{name}: {remark}" for remark in read.faults.of_remarks()]
+        found += [f"{name}: {line}" for line in alarms_of_notes(read)]
         if read.kept == 0:
             found.append(f"{name} gave no documents")
     return found
@@ -42,8 +50,19 @@ def alarms_of_stages(plan: Plan, account: Account) -> list[str]:
             for signal, times in sorted(count.absent.items()):
                 if times == count.kept > 0:
                     found.append(f"{name} found {signal} in none of {count.kept:,} documents of {origin}; look at where it is read from")
+            found += [f"{name}, {origin}: {line}" for line in alarms_of_notes(count)]
             if count.quarantined:
                 found.append(
                     f"{name} quarantined {count.quarantined:,} document{'s' if count.quarantined > 1 else ''} of {origin} that broke it"
                 )
     return found
+
+
+def alarms_of_notes(count: Count) -> list[str]:
+    """What was noted of more documents than is usual."""
+    shares = {note: count.noted[note] / count.kept for note in NOTED if count.kept and count.noted[note]}
+    return [
+        f"{count.noted[note]:,} of {count.kept:,} documents ({share:.1%}) {NOTED[note][1]}"
+        for note, share in shares.items()
+        if share > NOTED[note][0]
+    ]

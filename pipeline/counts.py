@@ -23,6 +23,9 @@ class Count:
     bytes_out: int = 0
     text_bytes: int = 0  # UTF-8 of the texts that stay; before extraction there are none
     absent: Counter[str] = field(default_factory=Counter)  # by signal: documents without one, of stages that expect values
+    noted: Counter[str] = field(
+        default_factory=Counter
+    )  # by name: documents of which a reader or stage noted something (pipeline/alarms.py)
     faults: Faults = field(default_factory=Faults)  # of a reader's files: for alarms, and no part of the record
 
     def add(self, other: Count) -> None:
@@ -35,6 +38,7 @@ class Count:
         self.bytes_out += other.bytes_out
         self.text_bytes += other.text_bytes
         self.absent.update(other.absent)
+        self.noted.update(other.noted)
         self.faults.add(other.faults)
 
     def plain(self) -> dict[str, Any]:
@@ -48,11 +52,12 @@ class Count:
             "bytes_out": self.bytes_out,
             "text_bytes": self.text_bytes,
             **({"absent": dict(sorted(self.absent.items()))} if self.absent else {}),
+            **({"noted": dict(sorted(self.noted.items()))} if self.noted else {}),
         }
 
     @classmethod
     def from_plain(cls, data: dict[str, Any]) -> Count:
-        counters = {"dropped": Counter(data["dropped"]), "absent": Counter(data.get("absent", {}))}
+        counters = {"dropped": Counter(data["dropped"]), **{name: Counter(data.get(name, {})) for name in ("absent", "noted")}}
         return cls(**{**data, **counters, "faults": Faults.from_plain(data.get("faults", {}))})
 
     def check(self, what: str) -> None:

@@ -27,7 +27,7 @@ from pipeline.counts import Count, check_chain
 from pipeline.errors import RunFailed
 from pipeline.faults import Faults
 from pipeline.inputs import open_input
-from pipeline.parts import ROW, new_part, read_part, text_length, with_text_lengths
+from pipeline.parts import ROW, new_part, read_part, text_length, texts_with_replacements, with_text_lengths
 from pipeline.rejects import Rejects
 from pipeline.sink_columns import filled, from_text
 from pipeline.slowest import Slowest
@@ -161,6 +161,8 @@ class _Grinding:
                     count.docs_in += len(documents) + damaged + sum(reading.skipped.values())
                     count.bytes_out += documents.nbytes
                     count.text_bytes += text_length(documents)
+                    if lossy := texts_with_replacements(documents):
+                        count.noted["replacement_characters"] += lossy
                     self.log += [f"{self.source}: {d}" for d in reading.damaged]
                     self.log += [one_line(f"{self.source}: {origin.path}: {remark}") for remark in reading.remarks]
                     self.faults.note(origin, reading)
@@ -276,6 +278,7 @@ class _Grinding:
         else:
             if applied.seconds is not None:
                 self.slowest.look(stage.called, batch, applied.seconds)
+            self.counts[stage.called].noted.update(applied.noted)
             yield applied.batch, applied.verdict
 
     def halves(self, stage: Map, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, Verdict]]:

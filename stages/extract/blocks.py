@@ -52,8 +52,9 @@ class Block(NamedTuple):
 
 def utf8(html: bytes | str, charset: str | None = None) -> bytes:
     """Markup as UTF-8 without NULs; a page that is valid UTF-8 is passed on as it is. What cannot be decoded becomes U+FFFD."""
-    data = html.encode("utf-8", "replace").removeprefix(MARK) if isinstance(html, str) else decode_page(html, charset).utf8
-    return data.replace(b"\0", b"")
+    if isinstance(html, str):
+        return html.encode("utf-8", "replace").removeprefix(MARK).replace(b"\0", b"")
+    return decode_page(html, charset).utf8
 
 
 def look_at(data: bytes) -> Seen:

@@ -72,8 +72,9 @@ class Decoded:
 
     @property
     def utf8(self) -> bytes:
-        """The text as UTF-8; the bytes themselves where they are that."""
-        return self.data if self.characters is None else self.characters.encode("utf-8", "replace")
+        """The text as UTF-8 without NULs; the bytes themselves where they are that."""
+        data = self.data if self.characters is None else self.characters.encode("utf-8", "replace")
+        return data.replace(b"\0", b"")
 
 
 def charset_in(content_type: str | None) -> str | None:
@@ -92,7 +93,12 @@ def decode_html(data: bytes, http_charset: str | None) -> str:
 
 
 def decode_text(data: bytes, charset: str | None = None) -> str:
-    return decode(without_mark(data), declared(data, charset)).text
+    return decode_labelled(data, charset).text
+
+
+def decode_labelled(data: bytes, charset: str | None) -> Decoded:
+    """Bytes that are no page; `charset` is a label."""
+    return decode(without_mark(data), declared(data, charset))
 
 
 def decode_page(data: bytes, http: str | None) -> Decoded:
@@ -179,7 +185,7 @@ def utf16_without_mark(data: bytes) -> str | None:
 
 
 def iso_2022_jp(data: bytes) -> str | None:
-    if b"\x1b" not in data or not data.isascii() or not TO_JAPANESE.search(data):
+    if not data.isascii() or b"\x1b" not in data or not TO_JAPANESE.search(data):
         return None
     return "iso2022_jp" if share_lost(decode_as(data, "iso2022_jp", None)) <= STRAY else None
 

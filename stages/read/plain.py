@@ -11,7 +11,7 @@ from typing import Annotated, BinaryIO, ClassVar
 from pydantic import Field
 
 from stages.documents import EMPTY, Collector, Reading
-from stages.read.charset import decode_text
+from stages.read.charset import decode_labelled
 from stages.read.members import Codec, Damaged, Unpacked, Window, codec_for, plain_chunks
 from stages.read.other_formats import other_format
 from stages.read.warc import MAX_RECORD
@@ -21,7 +21,10 @@ from stages.stage import Origin, Reader
 class Plain(Reader):
     """Text files, one document a file; its id is its path below the source. .gz and .zst are unpacked."""
 
-    charset: Annotated[str | None, Field(description="their encoding; absent: a byte order mark, else UTF-8, else detected")] = None
+    charset: Annotated[
+        str | None,
+        Field(description="their encoding, unless their bytes are of another; absent: a byte order mark, else UTF-8, else detected"),
+    ] = None
     max_record_bytes: Annotated[int, Field(description="larger files are skipped, unpacked size", gt=0)] = MAX_RECORD
     suffixes: ClassVar[tuple[str, ...]] = (".txt", ".text", ".md", ".txt.gz", ".text.gz", ".md.gz", ".txt.zst", ".text.zst", ".md.zst")
 
@@ -44,7 +47,10 @@ class Plain(Reader):
         if len(data) > self.max_record_bytes:
             collector.skip("too_large", origin.path, f"{origin.size} bytes")
         elif data:
-            collector.add(0, text=decode_text(data, self.charset), id=origin.path)
+            decoded = decode_labelled(data, self.charset)
+            if decoded.overruled:
+                collector.remark(f"it is not in the encoding {decoded.declared}, and was read as {decoded.codec}")
+            collector.add(0, text=decoded.text, id=origin.path)
         else:
             collector.remark(EMPTY)
 

@@ -192,3 +192,14 @@ def test_references_of_thousands_of_digits_spare_the_page():
     )
     (row,) = Extract()(pa.Table.from_batches([batch_of(page.encode())])).to_pylist()
     assert "A page of many words." in row["text"] and json.loads(row["meta"])["title"] == "e\ufffd"
+
+
+def test_what_is_wrong_with_encodings_is_counted():
+    russian = ("Старая мельница у реки мелет медленно, но верно. " * 8).encode("cp1251")
+    lost = f"<p>{BODY}<p>It was said \ufffdlike this\ufffd. ".encode()
+    done = Extract().apply(batch_of(PAGE, b"<p>" + russian, b"<html></html>", lost, None, text="as \ufffd it was"))
+    assert done.verdict.kept.tolist() == [True, True, False, True, True]
+    assert done.noted == {"charset_overruled": 1, "replacement_characters": 1}, "texts that were no pages are the reader's to count"
+    undeclared = batch_of(b"<p>" + russian, PAGE)
+    undeclared = undeclared.set_column(undeclared.schema.get_field_index("charset"), "charset", pa.nulls(2, pa.string()))
+    assert Extract(engine="resiliparse").apply(undeclared).noted == {"charset_detected": 1} and Extract().apply(batch_of(PAGE)).noted == {}
