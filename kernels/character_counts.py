@@ -13,8 +13,9 @@ from kernels.bare import code_point, inlined, kernel
 from kernels.unicode import DIGIT, LETTER, PUNCTUATION, SCRIPTS, SPACE, SYMBOL, UPPER, properties, script
 
 # Columns of `character_counts`, and of `mentions`.
-CHARACTERS, NEWLINES, LETTERS, UPPER_CASE, DIGITS, SPACES, MARKS, HASHES, CURLY_BRACKETS = range(9)  # MARKS: punctuation and symbols
-CHARACTER_COLUMNS = 9
+CHARACTERS, NEWLINES, LETTERS, UPPER_CASE, DIGITS, SPACES, MARKS, HASHES, CURLY_BRACKETS, REPLACEMENTS = range(10)
+# MARKS: punctuation and symbols; REPLACEMENTS: U+FFFD
+CHARACTER_COLUMNS = 10
 ELLIPSES, LINKS, JAVASCRIPTS = range(3)
 MENTION_COLUMNS = 3
 _LOOK = np.isin(np.arange(256), [0x2E, 0xE2, 0x3A, 0x77, 0x6A, 0x4A])  # bytes at which `mentions` looks twice
@@ -26,7 +27,7 @@ def character_counts(data, offsets, properties, histogram, out, entropy):  # typ
     """out[i]: the columns above; entropy[i]: bits a byte (Shannon). `histogram` is scratch, int64[256]."""
     for d in range(len(offsets) - 1):
         histogram[:] = 0
-        letters, upper, digits, spaces, marks, points = 0, 0, 0, 0, 0, 0
+        letters, upper, digits, spaces, marks, points, replacements = 0, 0, 0, 0, 0, 0, 0
         i, stop = offsets[d], offsets[d + 1]
         size = stop - i
         while i < stop:
@@ -39,6 +40,7 @@ def character_counts(data, offsets, properties, histogram, out, entropy):  # typ
             for j in range(i + 1, i + length):
                 histogram[data[j]] += 1
             points += 1
+            replacements += point == 0xFFFD
             found = properties[point]
             letters += (found & LETTER) != 0
             upper += (found & (LETTER | UPPER)) == (LETTER | UPPER)
@@ -64,7 +66,7 @@ def character_counts(data, offsets, properties, histogram, out, entropy):  # typ
         row = out[d]
         row[CHARACTERS], row[NEWLINES], row[LETTERS], row[UPPER_CASE] = points, histogram[0x0A], letters, upper
         row[DIGITS], row[SPACES], row[MARKS] = digits, spaces, marks
-        row[HASHES], row[CURLY_BRACKETS] = histogram[0x23], histogram[0x7B] + histogram[0x7D]
+        row[HASHES], row[CURLY_BRACKETS], row[REPLACEMENTS] = histogram[0x23], histogram[0x7B] + histogram[0x7D], replacements
 
 
 @kernel
@@ -142,6 +144,7 @@ def character_counts_plain(text: str) -> tuple[list[int], float]:
         sum(bool(b & (PUNCTUATION | SYMBOL)) for b in bits),
         text.count("#"),
         text.count("{") + text.count("}"),
+        text.count("\ufffd"),
     ]
     return counts, entropy
 

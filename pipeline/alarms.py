@@ -3,13 +3,20 @@ damaged or empty, and which of their files are the cause."""
 
 from __future__ import annotations
 
-from pipeline.counts import Account
+from pipeline.counts import Account, Count
 from pipeline.plan import Plan
 from pipeline.recipe import Source
 from stages.read.markup import MARKUP
 from stages.stage import Map
 
 MOST_MARKUP = 0.01  # share of a source's texts: a text about HTML may begin with a tag
+
+# What readers and stages note of documents: the share of a source from which on it is an alarm, and what it means.
+NOTED = {
+    "replacement_characters": (0.01, "hold U+FFFD for characters that were lost; few_replacement_characters drops texts with many"),
+    "charset_overruled": (0.05, "are not in the encoding that they declare, so that it was detected"),
+    "charset_detected": (0.10, "declare no encoding and are not UTF-8, so that it was detected"),
+}
 
 
 def alarms(plan: Plan, account: Account, ended: bool) -> list[str]:
@@ -25,6 +32,7 @@ def alarms(plan: Plan, account: Account, ended: bool) -> list[str]:
                 f"{name}: {read.quarantined:,} damaged record{'s' if read.quarantined > 1 else ''} in its files{where and ': '}{where}"
             )
         found += [f"{name}: {remark}" for remark in read.faults.of_remarks()]
+        found += [f"{name}: {line}" for line in alarms_of_notes(read)]
         if read.kept == 0:
             found.append(f"{name} gave no documents")
         if (raw := raw_markup(name, account)) > MOST_MARKUP * read.kept:
@@ -58,8 +66,19 @@ def alarms_of_stages(plan: Plan, account: Account) -> list[str]:
                 if times == count.kept > 0:
                     found.append(f"{name} found {signal} in none of {count.kept:,} documents of {origin}; look at where it is read from")
             found += thing.stage.alarms(origin, count.docs_in, count.noted) if isinstance(thing.stage, Map) else []
+            found += [f"{name}, {origin}: {line}" for line in alarms_of_notes(count)]
             if count.quarantined:
                 found.append(
                     f"{name} quarantined {count.quarantined:,} document{'s' if count.quarantined > 1 else ''} of {origin} that broke it"
                 )
     return found
+
+
+def alarms_of_notes(count: Count) -> list[str]:
+    """What was noted of more documents than is usual."""
+    shares = {note: count.noted[note] / count.kept for note in NOTED if count.kept and count.noted[note]}
+    return [
+        f"{count.noted[note]:,} of {count.kept:,} documents ({share:.1%}) {NOTED[note][1]}"
+        for note, share in shares.items()
+        if share > NOTED[note][0]
+    ]

@@ -23,7 +23,9 @@ class Count:
     bytes_out: int = 0
     text_bytes: int = 0  # UTF-8 of the texts that stay; before extraction there are none
     absent: Counter[str] = field(default_factory=Counter)  # by signal: documents without one, of stages that expect values
-    noted: Counter[str] = field(default_factory=Counter)  # documents of a kind that alarms are about
+    noted: Counter[str] = field(
+        default_factory=Counter
+    )  # by name: documents of which a reader or stage noted something (pipeline/alarms.py)
     faults: Faults = field(default_factory=Faults)  # of a reader's files: for alarms, and no part of the record
 
     def add(self, other: Count) -> None:

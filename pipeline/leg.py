@@ -29,7 +29,7 @@ from pipeline.counts import Count, check_chain
 from pipeline.errors import RunFailed
 from pipeline.faults import Faults
 from pipeline.inputs import open_input
-from pipeline.parts import ROW, new_part, read_part, text_length, with_text_lengths
+from pipeline.parts import ROW, new_part, read_part, text_length, texts_with_replacements, with_text_lengths
 from pipeline.rejects import Rejects
 from pipeline.sink_columns import filled, from_text
 from pipeline.sinks import staged
@@ -167,6 +167,8 @@ class _Grinding:
                     count.bytes_out += documents.nbytes
                     count.text_bytes += text_length(documents)
                     count.noted.update({MARKUP: rows} if (rows := len(rows_of_markup(documents.column("text")))) else {})
+                    if lossy := texts_with_replacements(documents):
+                        count.noted["replacement_characters"] += lossy
                     self.log += [f"{self.source}: {d}" for d in reading.damaged]
                     self.log += [one_line(f"{self.source}: {origin.path}: {remark}") for remark in reading.remarks]
                     self.faults.note(origin, reading)

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
+from kernels.columns import text_column
 from pipeline.checksums import open_checked
 from pipeline.fingerprint import digest
 from pipeline.store import Store
@@ -126,6 +127,14 @@ def read_part(store: Store, part: Part, columns: Sequence[str] | None = None, nu
 def text_length(batch: pa.RecordBatch | pa.Table) -> int:
     """Bytes of all texts."""
     return int(pc.sum(pc.binary_length(batch.column("text"))).as_py() or 0)
+
+
+def texts_with_replacements(batch: pa.RecordBatch) -> int:
+    """How many texts hold U+FFFD."""
+    data, offsets = text_column(batch.column("text"))
+    texts = data[offsets[0] : offsets[-1]].tobytes()
+    places = [found.start() for found in re.finditer("\ufffd".encode(), texts)] if "\ufffd".encode() in texts else []
+    return len(set(np.searchsorted(offsets - offsets[0], places, side="right").tolist()))
 
 
 def text_lengths(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from stages.rules.gopher import GopherQuality, GopherRepetition
     from stages.rules.language import KeepLanguages
     from stages.rules.refinedweb import RefinedwebLines, RefinedwebQuality
+    from stages.rules.replacements import FewReplacementCharacters
     from stages.sample import Sample
     from stages.text.bad_words import BadWords, FewBadWords
     from stages.text.boilerplate import Boilerplate
@@ -67,6 +68,7 @@ HOMES: dict[str, str] = {
     "ExactDedup": "stages.dedup.exact",
     "Extract": "stages.extract.stage",
     "FewBadWords": "stages.text.bad_words",
+    "FewReplacementCharacters": "stages.rules.replacements",
     "FinewebQuality": "stages.rules.fineweb",
     "FromMeta": "stages.from_meta",
     "GopherQuality": "stages.rules.gopher",
@@ -120,6 +122,7 @@ __all__ = [
     "ExactDedup",
     "Extract",
     "FewBadWords",
+    "FewReplacementCharacters",
     "FinewebQuality",
     "FromMeta",
     "GopherQuality",

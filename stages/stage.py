@@ -215,7 +215,9 @@ class Applied:
     batch: pa.RecordBatch
     verdict: Verdict
     seconds: np.ndarray[Any, np.dtype[np.float64]] | None = None  # on each row, of a stage that works row by row: the slowest are reported
-    noted: Mapping[str, int] = field(default_factory=dict)  # what `Map.alarms` is told of: documents of a kind, counted
+    noted: Mapping[str, int] = field(
+        default_factory=dict
+    )  # by name, how many of the documents kept have what the run's record should tell of
 
 
 class Annotate(Map):

@@ -23,7 +23,7 @@ from pipeline.explore.shelf import Shelf
 from pipeline.explore.turns import Turn
 from pipeline.history import Span, Story
 from pipeline.inputs import REMEMBERED, open_input
-from stages.read.charset import charset_of, decoded
+from stages.read.charset import decode_page
 from stages.stage import Origin, Reader
 
 SHOWN = 4 << 20  # characters of markup in a frame
@@ -172,8 +172,8 @@ def in_file(reader: Reader, address: str, size: int, span: Span, wanted: np.uint
                 html = row.get("html")
                 if html is None:
                     raise NoOriginal("this record was a text already: there is no markup")
-                codec = charset_of(html, row.get("charset"))
-                return Original(decoded(html, codec), len(html), codec, span.path)
+                page = decode_page(html, row.get("charset"))
+                return Original(page.text, len(html), page.codec, span.path)
             if turn.over:
                 return None
     return None

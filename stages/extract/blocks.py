@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from classifiers.block_model import BlockModel, Measured, load, measure_page
 from kernels.block_text import CHARACTERS, FROM_JSON, FROM_META, FROM_TITLE, IN_TITLE, WORDS
@@ -18,7 +17,8 @@ from kernels.html import Page, segment
 from kernels.html_names import HEAD_JSON, HEAD_TITLE, TAGS
 from stages.extract.metadata import Head, long_text, main_thing, read_head
 from stages.extract.render import Form, numbered, render
-from stages.read.charset import charset_of, decoded
+from stages.read.charset import decode_page
+from stages.read.charset import is_utf8 as is_utf8
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -53,20 +53,8 @@ class Block(NamedTuple):
 def utf8(html: bytes | str, charset: str | None = None) -> bytes:
     """Markup as UTF-8 without NULs; a page that is valid UTF-8 is passed on as it is. What cannot be decoded becomes U+FFFD."""
     if isinstance(html, str):
-        data = html.encode("utf-8", "replace")
-    else:
-        codec = charset_of(html, charset)
-        data = html if codec == "utf-8" and (html.isascii() or is_utf8(html)) else decoded(html, codec).encode("utf-8", "replace")
-    return data.removeprefix(MARK).replace(b"\0", b"")
-
-
-def is_utf8(data: bytes) -> bool:
-    offsets = pa.py_buffer(np.array([0, len(data)], np.int64))
-    try:
-        pa.Array.from_buffers(pa.large_string(), 1, [None, offsets, pa.py_buffer(data)]).validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
+        return html.encode("utf-8", "replace").removeprefix(MARK).replace(b"\0", b"")
+    return decode_page(html, charset).utf8
 
 
 def look_at(data: bytes) -> Seen:

@@ -12,13 +12,17 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from stages.documents import PAGE, as_json, column_of
-from stages.extract.engine import ENGINES, OURS, EngineName, Extracted, Form, check_engine, extract, gristmill, markup, utf8
+from stages.extract.engine import ENGINES, OURS, EngineName, Extracted, Form, check_engine, extract, gristmill, markup
 from stages.extract.nesting import nests_deeper
 from stages.extract.pages import REASONS
+from stages.read.charset import Decoded, decode_page
 from stages.read.markup import MARKUP, rows_of_markup
 from stages.stage import Applied, Rewrite, Signals, Verdict, with_columns
 
 PAGES = "pages"  # under which documents with html are counted
+
+# What is noted of pages: read in another encoding than they declare, in one that was detected, with characters that were lost.
+NOTED = ("charset_overruled", "charset_detected", "replacement_characters")
 
 
 class Extract(Rewrite):
@@ -63,6 +67,7 @@ class Extract(Rewrite):
         pages = columns.column("html")
         markup_rows = set(rows_of_markup(columns.column("text"))) - set(np.flatnonzero(pages.is_valid()).tolist())
         no_source, too_deep, empty = (np.zeros(len(batch), dtype=bool) for _ in range(3))
+        noted = {name: np.zeros(len(batch), dtype=bool) for name in NOTED}
         no_page = {reason: np.zeros(len(batch), dtype=bool) for reason in REASONS}
         seconds = np.zeros(len(batch))
         for row, text in enumerate(texts):
@@ -74,7 +79,8 @@ class Extract(Rewrite):
             if html is None:
                 no_source[row] = not text
                 continue
-            extracted = self.read(html, charset, urls[row])
+            page = decode_page(html, charset)
+            extracted = self.read(page, urls[row])
             seconds[row] = time.perf_counter() - start
             if extracted is None:
                 too_deep[row], texts[row] = True, None
@@ -83,6 +89,9 @@ class Extract(Rewrite):
             if extracted.no_page:
                 no_page[extracted.no_page][row] = True
             empty[row] = not extracted.text
+            facts = (page.overruled, page.detected, "\ufffd" in extracted.text)
+            for name, holds in zip(NOTED, facts, strict=True):
+                noted[name][row] = holds
         verdict = (
             Verdict.keep(len(batch))
             .drop(no_source, "no_text_in_source")
@@ -92,8 +101,9 @@ class Extract(Rewrite):
             verdict.drop(where, reason)
         verdict.drop(empty, "no_text")
         done = with_columns(batch, {"text": column_of(texts, pa.string()), "meta": column_of(metas, pa.string())})
-        noted = {PAGES: len(batch) - pages.null_count, MARKUP: len(markup_rows)}
-        return Applied(done.drop_columns(PAGE.names), verdict, seconds, noted)
+        counts = {name: int(np.count_nonzero(rows & verdict.kept)) for name, rows in noted.items()}
+        counts |= {PAGES: len(batch) - pages.null_count, MARKUP: len(markup_rows)}
+        return Applied(done.drop_columns(PAGE.names), verdict, seconds, {name: count for name, count in counts.items() if count})
 
     def alarms(self, source: str, documents: int, noted: Mapping[str, int]) -> list[str]:
         pages, markup_texts = noted.get(PAGES, 0), noted.get(MARKUP, 0)
@@ -109,12 +119,12 @@ class Extract(Rewrite):
             ]
         return []
 
-    def read(self, html: bytes, charset: str | None, url: str | None) -> Extracted | None:
+    def read(self, page: Decoded, url: str | None) -> Extracted | None:
         """What the engine makes of one page; None where it is nested too deep for it."""
         if self.engine == OURS:
-            return gristmill(utf8(html, charset), url, self.form)
-        page = markup(html, charset)
-        return None if nests_deeper(page, self.max_nesting) else ENGINES[self.engine](page, url)
+            return gristmill(page.utf8, url, self.form)
+        html = markup(page.text)
+        return None if nests_deeper(html, self.max_nesting) else ENGINES[self.engine](html, url)
 
 
 def merged(meta: str | None, page: Extracted) -> str | None:

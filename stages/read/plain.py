@@ -12,7 +12,7 @@ from typing import Annotated, BinaryIO, ClassVar
 from pydantic import Field
 
 from stages.documents import EMPTY, Collector, Reading
-from stages.read.charset import decode_text
+from stages.read.charset import decode_labelled
 from stages.read.members import Codec, Damaged, Unpacked, Window, codec_for, plain_chunks
 from stages.read.other_formats import other_format
 from stages.read.warc import MAX_RECORD
@@ -54,13 +54,19 @@ class WholeFiles(Reader):
 class Plain(WholeFiles):
     """Text files, one document a file; its id is its path below the source. .gz and .zst are unpacked."""
 
-    charset: Annotated[str | None, Field(description="their encoding; absent: a byte order mark, else UTF-8, else detected")] = None
+    charset: Annotated[
+        str | None,
+        Field(description="their encoding, unless their bytes are of another; absent: a byte order mark, else UTF-8, else detected"),
+    ] = None
     suffixes: ClassVar[tuple[str, ...]] = (".txt", ".text", ".md", ".txt.gz", ".text.gz", ".md.gz", ".txt.zst", ".text.zst", ".md.zst")
     holds: ClassVar[str] = "text"
 
     def add(self, data: bytes, origin: Origin, collector: Collector) -> None:
         if data:
-            collector.add(0, text=decode_text(data, self.charset), id=origin.path)
+            decoded = decode_labelled(data, self.charset)
+            if decoded.overruled:
+                collector.remark(f"it is not in the encoding {decoded.declared}, and was read as {decoded.codec}")
+            collector.add(0, text=decoded.text, id=origin.path)
         else:
             collector.remark(EMPTY)
 

@@ -111,6 +111,7 @@ SIGNALS: dict[str, Signal] = {
     "digit_share": Signal(("characters",), lambda m: share(m.characters[:, c.DIGITS], m.characters[:, c.CHARACTERS])),
     "space_share": Signal(("characters",), lambda m: share(m.characters[:, c.SPACES], m.characters[:, c.CHARACTERS])),
     "mark_share": Signal(("characters",), lambda m: share(m.characters[:, c.MARKS], m.characters[:, c.CHARACTERS])),
+    "replacement_share": Signal(("characters",), lambda m: share(m.characters[:, c.REPLACEMENTS], m.characters[:, c.CHARACTERS])),
     "curly_brackets": Signal(("characters",), lambda m: m.characters[:, c.CURLY_BRACKETS]),
     "entropy": Signal(("characters",), lambda m: m.entropy),
     "link_words": Signal(("mentions",), lambda m: m.mentions[:, c.LINKS]),

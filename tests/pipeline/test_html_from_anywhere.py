@@ -107,7 +107,7 @@ def test_texts_that_are_markup_are_extracted_or_alarmed_about(tmp_path: Path) ->
     assert extracted.startswith("extract: 3 of 3 texts of rows were markup, and their text was extracted; name the field with `html:`")
     assert raw.startswith("late: 3 of 3 texts are markup; name the field with `html:` in its reader") and "put `extract` first" in raw
     extract = next(entry for entry in summary.record["stages"] if entry["name"] == "extract")
-    assert extract["noted"] == {"markup": 3, "pages": 0}
+    assert extract["noted"] == {"markup": 3}
 
 
 @pytest.mark.parametrize(("markup", "told"), [(0, 0), (1, 0), (2, 1)])

@@ -218,7 +218,7 @@ def test_a_text_that_is_a_page_is_extracted_and_counted(before):
     applied = Extract().apply(texts_of(before + page, *prose, before + "<p>" + "Grüße. " * 40))
     assert applied.batch["text"].to_pylist() == [extract(PAGE).text, *prose, ("Grüße. " * 40).strip()]
     assert json.loads(applied.batch["meta"][0].as_py())["title"] == "A mill" and applied.verdict.kept.all()
-    assert applied.noted == {"pages": 0, "markup": 2} and applied.batch.schema.names == texts_of().schema.names
+    assert applied.noted == {"markup": 2} and applied.batch.schema.names == texts_of().schema.names
 
 
 def test_a_declaration_of_another_charset_is_no_matter_to_a_text():
@@ -228,4 +228,17 @@ def test_a_declaration_of_another_charset_is_no_matter_to_a_text():
 
 def test_a_page_beside_its_text_is_extracted_once():
     applied = Extract().apply(batch_of(PAGE, text="<html>old"))
-    assert applied.batch["text"].to_pylist() == [extract(PAGE).text] and applied.noted == {"pages": 1, "markup": 0}
+    assert applied.batch["text"].to_pylist() == [extract(PAGE).text] and applied.noted == {"pages": 1}
+
+
+def test_what_is_wrong_with_encodings_is_counted():
+    russian = ("Старая мельница у реки мелет медленно, но верно. " * 8).encode("cp1251")
+    lost = f"<p>{BODY}<p>It was said \ufffdlike this\ufffd. ".encode()
+    done = Extract().apply(batch_of(PAGE, b"<p>" + russian, b"<html></html>", lost, None, text="as \ufffd it was"))
+    assert done.verdict.kept.tolist() == [True, True, False, True, True]
+    assert done.noted == {"charset_overruled": 1, "replacement_characters": 1, "pages": 4}, (
+        "texts that were no pages are the reader's to count"
+    )
+    undeclared = batch_of(b"<p>" + russian, PAGE)
+    undeclared = undeclared.set_column(undeclared.schema.get_field_index("charset"), "charset", pa.nulls(2, pa.string()))
+    assert Extract(engine="resiliparse").apply(undeclared).noted == {"charset_detected": 1, "pages": 2}

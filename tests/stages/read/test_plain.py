@@ -65,3 +65,11 @@ def test_a_file_that_is_no_text_is_one_damage_that_says_what_it_is(data, what):
 
 def test_a_packed_file_without_a_byte_is_damage():
     assert [d.what for d in read(b"", "a.txt.gz").damaged] == ["the file is empty"]
+
+
+def test_a_file_that_is_not_in_the_encoding_of_the_recipe_is_read_as_it_is_and_remarked_on():
+    text = "Старая мельница у реки мелет медленно, но верно. " * 8
+    reading = read(text.encode("cp1251"), charset="utf-8")
+    assert reading.documents["text"].to_pylist() == [text]
+    assert reading.remarks == ["it is not in the encoding utf-8, and was read as cp1251"]
+    assert read(text.encode("cp1251"), charset="windows-1251").remarks == [] == read(text.encode("cp1251")).remarks
