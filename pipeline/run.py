@@ -17,13 +17,14 @@ from pipeline.errors import NotConserved, RecipeError, RunFailed
 from pipeline.flow import DaskFlow
 from pipeline.flow_rows import check_saved, kept_before, owner_of
 from pipeline.flow_verdicts import untouched
+from pipeline.input_notes import alarms_of_changes, alarms_of_inputs, facts_of, gone_since, notes_of
 from pipeline.interrupts import one_is_enough
 from pipeline.journal import Journal
 from pipeline.leg import Result, Task
 from pipeline.leg_tasks import begun_of, documents_of, global_task, tasks_of_leg, tasks_of_rules
 from pipeline.parts import Documents, Part
 from pipeline.plan import GlobalNode, Leg, Node, Plan, make_plan
-from pipeline.portion import Inputs, Portion, alarms_of_changes, find_inputs
+from pipeline.portion import Inputs, Portion, find_inputs
 from pipeline.progress_file import OnRecord, on_record
 from pipeline.recipe import Recipe, Step
 from pipeline.record import record_of, without_times
@@ -56,8 +57,8 @@ class Summary:
     alarms: list[str] = field(default_factory=list)
 
 
-def run(recipe: Recipe, out: str, where: Where, face: Face, portion: Portion | None = None) -> Summary:
-    """Carry a recipe out; what is finished already is not done again."""
+def run(recipe: Recipe, out: str, where: Where, face: Face, portion: Portion | None = None, check_inputs: bool = False) -> Summary:
+    """Carry a recipe out; what is finished already is not done again. `check_inputs` hashes all inputs anew, whatever their times say."""
     store = Store(out)
     where.check()
     store.make_root()
@@ -68,7 +69,7 @@ def run(recipe: Recipe, out: str, where: Where, face: Face, portion: Portion | N
         try:
             if where.forked and not is_done(store):
                 template.begin(recipe.path)
-            running = _Run(recipe, store, where, face, portion or Portion())
+            running = _Run(recipe, store, where, face, portion or Portion(), check_inputs)
             recording = OnRecord(face, recipe.name, running.plan.nodes, lambda account: alarms_of_stages(running.plan, account))
             with on_record(recording, store) as running.face:
                 return running.carry_out()
@@ -96,7 +97,7 @@ def check_folder(recipe: Recipe, store: Store) -> None:
 
 
 class _Run:
-    def __init__(self, recipe: Recipe, store: Store, where: Where, face: Face, portion: Portion) -> None:
+    def __init__(self, recipe: Recipe, store: Store, where: Where, face: Face, portion: Portion, check_inputs: bool) -> None:
         self.recipe = recipe
         self.store = store
         self.face = face
@@ -105,7 +106,9 @@ class _Run:
         self.where = replace(where, gpus=any(thing.stage.gpu for _, thing in self.plan.stage_order() if isinstance(thing, Step)))
         self.began = time.time()
         self.meter = Machine.here()
-        self.inputs: dict[str, Inputs] = find_inputs(recipe, store, portion)
+        self.check_inputs = check_inputs
+        self.inputs: dict[str, Inputs] = find_inputs(recipe, store, portion, check=check_inputs)
+        self.input_facts = facts_of(self.inputs, gone_since(self.inputs, store))
         self.account = Account()
         self.slowest = Slowest()
         self.documents: dict[str, Documents] = {}
@@ -121,6 +124,9 @@ class _Run:
         self.scored: dict[str, tuple[Stage, list[Part]]] = {}  # stages that score or cut by scores, and the documents they had
 
     def carry_out(self) -> Summary:
+        gone = {name: {"gone": entry["gone"]} for name, entry in self.input_facts.items() if "gone" in entry}
+        for line in [*alarms_of_inputs(self.inputs), *notes_of(gone)]:
+            self.face.note(line)  # before the work, which may be in vain
         journal = Journal(self.store)
         journal.check(self.store.files(""))
         journal.gather()
@@ -142,7 +148,7 @@ class _Run:
         self.store.remove(
             stale_files(self.store, self.plan, journal, self.mine)
         )  # even if nothing was worked on: an input that is gone leaves outputs and no work
-        record = self.record(alarms_of_inputs=alarms_of_changes(self.inputs) if engine.worked else ())
+        record = self.record(changes=alarms_of_changes(self.inputs) if engine.worked else ())
         before = self.store.read_json("run.json")
         if engine.worked or before.get("status") != "done" or without_times(before) != without_times(record):
             from pipeline.survey.look import survey_legs
@@ -229,7 +235,7 @@ class _Run:
         for task in tasks:
             if documents_of(task) not in journal.done:
                 journal.add(documents_of(task), {"documents": given[task["key"]]})
-        self.inputs[source] = more.with_contents(self.store)
+        self.inputs[source] = more.with_contents(self.store, check=self.check_inputs)
         return True
 
     def results(self, engine: Engine, tasks: dict[str, list[Task]], known: Container[str] = ()) -> dict[str, Result]:
@@ -347,7 +353,7 @@ class _Run:
         write_if_changed(self.store, f"legs/{node.name}/manifest.json", manifest)
         self.face.ends(node)
 
-    def record(self, status: str = "done", error: str | None = None, alarms_of_inputs: Sequence[str] = ()) -> dict[str, Any]:
+    def record(self, status: str = "done", error: str | None = None, changes: Sequence[str] = ()) -> dict[str, Any]:
         """run.json."""
         facts: dict[str, Any] = {
             "started": datetime.fromtimestamp(self.began, UTC).isoformat(timespec="seconds"),
@@ -356,8 +362,8 @@ class _Run:
             "start": {"seconds": round(self.start_seconds, 3)},  # until workers were ready, kernels that had to be compiled among it
             "joules": self.meter.joules(),  # of the driver's machine; null: no meter
             "disk_bytes": sum(size for path, size in self.store.files("").items() if path in self.mine),
-            "inputs": {name: {"files": len(i.files), "bytes": i.bytes} for name, i in self.inputs.items()},
-            "alarms": [*alarms_of_inputs, *alarms(self.plan, self.account, ended=status == "done")],
+            "inputs": self.input_facts,
+            "alarms": [*alarms_of_inputs(self.inputs), *changes, *alarms(self.plan, self.account, ended=status == "done")],
         }
         return record_of(self.recipe, self.plan, self.account, self.slowest, self.where.count, {"status": status, "error": error, **facts})
 
