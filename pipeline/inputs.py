@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob as globbing
 import json
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -48,9 +48,11 @@ class Span:
     file: InputFile
     start: int
     end: int | None
+    bytes: int  # of the file; start and end may be numbers of another kind (row groups)
 
     def plain(self) -> dict[str, Any]:
-        return {"address": self.file.address, "path": self.file.path, "size": self.file.size, "start": self.start, "end": self.end}
+        place = {"start": self.start, "end": self.end, "bytes": self.bytes}
+        return {"address": self.file.address, "path": self.file.path, "size": self.file.size, **place}
 
 
 @dataclass(frozen=True)
@@ -346,20 +348,27 @@ def cut_into_parts(files: list[InputFile], reader: Reader, parts: Parts, who: st
                     spans = reader.spans(stream, file.path, file.size, parts.max_bytes)
             except OSError as error:
                 raise RunFailed(f"sources.{who}: {file.address} cannot be read: {error.strerror or error}") from error
-            yield from ([Span(file, start, end)] for start, end in spans)
+            yield from ([span] for span in spans_of(file, spans))
         elif file.size >= parts.small_file or parts.files == 1:
-            yield [Span(file, 0, None)]
+            yield spans_of(file)
         else:
             if waiting and waiting_bytes + file.size > parts.max_bytes:
                 yield waiting
                 waiting, waiting_bytes = [], 0
-            waiting.append(Span(file, 0, None))
+            waiting += spans_of(file)
             waiting_bytes += file.size
             if xxhash.xxh3_64_intdigest(file.path.encode("utf-8", "surrogateescape")) % parts.files == 0:
                 yield waiting
                 waiting, waiting_bytes = [], 0
     if waiting:
         yield waiting
+
+
+def spans_of(file: InputFile, spans: Sequence[tuple[int, int | None]] = ((0, None),)) -> list[Span]:
+    """The spans of a file with the bytes of each, in proportion where a format counts in something else than bytes."""
+    whole = spans[-1][1] or file.size
+    ends = [file.size * (whole if end is None else end) // max(1, whole) for _, end in spans]
+    return [Span(file, start, end, until - since) for (start, end), since, until in zip(spans, [0, *ends], ends, strict=False)]
 
 
 def key_of(source: str, spans: list[Span]) -> str:

@@ -13,6 +13,7 @@ from typing import cast
 
 import xxhash
 
+from pipeline.estimate import Halves, halves_of
 from pipeline.inputs import InputFile, Span, cut_into_parts, find_files, key_of, not_in, with_contents
 from pipeline.recipe import Parts, Recipe, Source
 from pipeline.store import Store
@@ -47,12 +48,13 @@ class Portion:
         """The inputs of a source, of its files and how they are cut."""
         if self.whole:
             return Inputs(source, tuple(files), tuple((spans, None) for spans in cut))
+        halves = halves_of([size_of(spans) for spans in cut])
         by_hash = sorted(cut, key=lambda spans: xxhash.xxh3_64_intdigest(key_of(source.name, spans).encode()))
-        if self.share is not None:
-            return Inputs(source, tuple(files), tuple((spans, None) for spans in by_hash[: max(1, round(self.share * len(by_hash)))]))
-        assert self.documents is not None
+        if self.documents is None:
+            chosen = by_hash[: max(1, round((self.share or 1.0) * len(by_hash)))]
+            return Inputs(source, tuple(files), tuple((spans, None) for spans in chosen), halves=halves)
         few = min(FIRST_PARTS, self.documents, len(by_hash))
-        return Inputs(source, tuple(files), tuple(shared_out(self.documents, by_hash[:few])), tuple(by_hash[few:]))
+        return Inputs(source, tuple(files), tuple(shared_out(self.documents, by_hash[:few])), tuple(by_hash[few:]), halves=halves)
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class Inputs:
     files: tuple[InputFile, ...]
     parts: tuple[Chosen, ...]
     waiting: tuple[list[Span], ...] = ()  # parts to turn to where those have too few documents
+    halves: Halves | None = None  # of all parts, of a run on some of them
     passed_over: Mapping[str, int] = field(default_factory=dict)  # address -> size, of files in its folders that no source reads
 
     @property
@@ -100,6 +103,10 @@ class Inputs:
             parts.append((spans, None if limit is None else limit + more))
             missing -= more
         return replace(self, parts=tuple(parts)) if tuple(parts) != self.parts else None
+
+
+def size_of(spans: list[Span]) -> int:
+    return sum(span.bytes for span in spans)
 
 
 def shared_out(documents: int, parts: tuple[list[Span], ...] | list[list[Span]]) -> list[Chosen]:

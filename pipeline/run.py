@@ -14,6 +14,7 @@ from pipeline.cluster import Where
 from pipeline.counts import Account
 from pipeline.engine import Engine, Watcher
 from pipeline.errors import NotConserved, RecipeError, RunFailed
+from pipeline.estimate import PartRead, documents_in_all
 from pipeline.flow import DaskFlow
 from pipeline.flow_rows import check_saved, kept_before, owner_of
 from pipeline.flow_verdicts import untouched
@@ -192,6 +193,8 @@ class _Run:
             return
         legs = [n for n in wave if isinstance(n, Leg)]
         tasks, results = self.work_legs(legs, engine)
+        for source in (leg.source.name for leg in legs if leg.source is not None):
+            self.extrapolate(source, tasks[source], results)
         worked = {leg.name: self.taken(tasks[leg.name], results) if tasks[leg.name] else self.fed(leg) for leg in legs}
         rules = {leg.name: tasks_of_rules(leg, self.recipe, self.store, worked[leg.name]) for leg in legs}
         results = self.results(engine, rules)
@@ -221,6 +224,13 @@ class _Run:
                 leg for leg in legs if leg.source is not None and self.takes_more(leg.source.name, tasks[leg.name], results, engine.journal)
             ]
         return tasks, results | self.results(engine, tasks, results)
+
+    def extrapolate(self, source: str, tasks: list[Task], results: dict[str, Result]) -> None:
+        """Of a run on some parts of a source: how many documents the whole has."""
+        halves = self.inputs[source].halves
+        if halves is not None:
+            parts = [PartRead.of(task, results[task["task"]]["counts"][source]) for task in tasks]
+            self.input_facts[source]["estimate"] = documents_in_all(parts, halves).plain()
 
     def takes_more(self, source: str, tasks: list[Task], results: dict[str, Result], journal: Journal) -> bool:
         """Have the parts of a source given fewer documents than are asked for, and are there more? How many they gave stays known when those

@@ -25,11 +25,11 @@ class Arrow(RowReader):
     suffixes: ClassVar[tuple[str, ...]] = (".arrow", ".feather", ".ipc", ".arrows")
 
     def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]:
-        account = Collector(origin.source, origin.path)
+        account = Collector(origin.source, origin.path, at=0)  # what batches took is said with each
         if not origin.size:
             account.damage(0, 0, EMPTY)
         found = batches(file) if origin.size else iter(())
-        group = 0
+        group, begun = 0, 0
         while True:
             try:  # only the format's own errors are damage; what goes wrong after is not
                 batch = next(found, None)
@@ -42,8 +42,12 @@ class Arrow(RowReader):
                 account.remark(remark)
                 yield account.take()
             batch = batch.select([name for name in self.columns(batch.schema.names) if batch.schema.names.count(name) == 1])
+            taken, begun = max(0, file.tell() - begun), file.tell()
             for first in range(0, batch.num_rows, BATCH_ROWS):
-                yield reading_of(batch.slice(first, BATCH_ROWS), group, first, self, origin)
+                piece = batch.slice(first, BATCH_ROWS)
+                reading = reading_of(piece, group, first, self, origin)
+                reading.stored = taken * piece.num_rows // batch.num_rows
+                yield reading
             group += 1
         yield account.take()
 

@@ -38,7 +38,7 @@ class Archive(Reader):
         return [(start, min(start + target, size)) for start in range(0, size, target)] or [(0, None)]
 
     def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]:
-        collector = Collector(origin.source, origin.path, pages=self.pages)
+        collector = Collector(origin.source, origin.path, pages=self.pages, at=origin.start)
         if origin.size == 0:
             collector.damage(0, 0, EMPTY)
         window = Window(file)
@@ -49,10 +49,12 @@ class Archive(Reader):
             self.account(record, place, collector)
             if collector.full:
                 yield collector.take()
+        collector.at = end
         yield collector.take()
 
     def plain(self, window: Window, collector: Collector, origin: Origin, end: int) -> Iterator[tuple[str, Record]]:
-        for item in records(FileInflow(window, origin.size), self.max_record_bytes, origin.start):
+        inflow = FileInflow(window, origin.size)
+        for item in records(inflow, self.max_record_bytes, origin.start):
             if item.place >= end:
                 return
             if item.place < origin.start:
@@ -60,6 +62,7 @@ class Archive(Reader):
             if isinstance(item, Broken):
                 collector.damage(item.place, item.end, item.what)
             else:
+                collector.at = inflow.place
                 yield f"{item.place}:0", item
 
     def members(self, codec: Codec, window: Window, collector: Collector, origin: Origin, end: int) -> Iterator[tuple[str, Record]]:
@@ -71,11 +74,13 @@ class Archive(Reader):
                 return
             member = codec.open(window, at)
             broken: list[str] = []
+            inflow = Inflow(member.chunk)
             try:
-                for item in records(Inflow(member.chunk), self.max_record_bytes):
+                for item in records(inflow, self.max_record_bytes):
                     if isinstance(item, Broken):
                         broken.append(item.what)
                     else:
+                        collector.at = at + (member.end - at) * inflow.place // max(1, inflow.end)
                         yield f"{at}:{item.place}", item
                 after = member.end
             except Damaged as damage:
