@@ -44,6 +44,9 @@ Cluster = Annotated[str | None, typer.Option("--cluster", help="YAML that descri
 ASIDE = "into OUT-sample, with an estimate for the whole"
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help=f"only so many documents of each source, {ASIDE}")]
 Sample = Annotated[str | None, typer.Option("--sample", help=f"only such a share of the input, such as 1%, {ASIDE}")]
+CheckInputs = Annotated[
+    bool, typer.Option("--check-inputs", help="read every input file to see whether it changed, whatever its size and times say")
+]
 Strict = Annotated[bool, typer.Option("--strict", help="alarms are errors (exit code 3)")]
 
 
@@ -70,6 +73,7 @@ def run_command(
     cluster: Cluster = None,
     limit: Limit = None,
     sample: Sample = None,
+    check_inputs: CheckInputs = False,
     strict: Strict = False,
     as_json: AsJson = False,
 ) -> None:
@@ -79,6 +83,7 @@ def run_command(
     from pipeline import recipe as recipes
     from pipeline.cluster import Where
     from pipeline.estimate import estimate, share_of
+    from pipeline.input_notes import notes_beside
     from pipeline.portion import Portion
     from pipeline.progress import face_for, final_table
     from pipeline.run import run
@@ -99,7 +104,7 @@ def run_command(
     screen = console(stderr=True)
     try:
         with face_for(as_json, screen) as face:
-            summary = run(loaded, folder, where, face, portion)
+            summary = run(loaded, folder, where, face, portion, check_inputs)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         screen.print(
@@ -122,6 +127,8 @@ def run_command(
         show.print(final_table(summary.record))
         for alarm in summary.alarms:
             show.print(f"[yellow]alarm[/yellow]  {escape(alarm)}")
+        for note in notes_beside(summary.alarms, summary.record["inputs"]):
+            show.print(f"[dim]note[/dim]   {escape(note)}")
         if guess:
             show.print(escape(guess.in_words()))
             for name in (step.called for step in loaded.all_steps if isinstance(step.stage, Global) and step.stage.saves):
@@ -151,7 +158,7 @@ def tell_so_far(folder: str) -> None:
 
 
 @app.command()
-def plan(recipe: RecipePath, out: OutOption = None, as_json: AsJson = False) -> None:
+def plan(recipe: RecipePath, out: OutOption = None, check_inputs: CheckInputs = False, as_json: AsJson = False) -> None:
     """Show what would run, what is up to date, and why not."""
     from pipeline import recipe as recipes
     from pipeline.flow_rows import check_saved
@@ -159,11 +166,14 @@ def plan(recipe: RecipePath, out: OutOption = None, as_json: AsJson = False) -> 
 
     loaded = recipes.load(recipe)
     check_saved(loaded, whole=True)
-    seen = foresee(loaded, out_of(loaded, out))
+    notes: list[str] = []
+    seen = foresee(loaded, out_of(loaded, out), check_inputs, notes.append)
     if as_json:
         print(json.dumps([s.plain() for s in seen]))
     else:
         console().print(render(seen))
+    for note in notes:
+        console(stderr=as_json).print(f"[yellow]inputs[/yellow]  {escape(note)}", soft_wrap=True)
 
 
 @app.command()

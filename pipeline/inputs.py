@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import glob as globbing
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
@@ -18,13 +19,15 @@ import xxhash
 from fsspec.core import url_to_fs
 
 from pipeline.errors import RecipeError, RunFailed, of_storage
-from pipeline.listing import LOOP, Folders, may_hold
+from pipeline.listing import LOOP, SPECIAL, Folders, may_hold
+from pipeline.passed_over import by_ending, in_words
 from pipeline.recipe import Parts, Source
 from pipeline.store import Store
 from stages.paths import located
 from stages.stage import Reader
 
 REMEMBERED = "journal/inputs.json"
+PROTOCOLS = "inputs lie on this machine, or behind s3://, gs://, hf://, https:// or another address that fsspec opens"
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,9 @@ class InputFile:
     address: str
     path: str
     size: int
-    stamp: str  # modification time, or what the object store says instead; only tells whether a known hash still holds
+    stamp: str  # of a local file `listing.stamp_of`, else what the object store says; only tells whether a known hash still holds
     content: str = ""
+    identity: str = ""  # equal where two addresses lead to one file
 
 
 @dataclass(frozen=True)
@@ -45,40 +49,59 @@ class Span:
     file: InputFile
     start: int
     end: int | None
+    bytes: int  # of the file; start and end may be numbers of another kind (row groups)
 
     def plain(self) -> dict[str, Any]:
-        return {"address": self.file.address, "path": self.file.path, "size": self.file.size, "start": self.start, "end": self.end}
+        place = {"start": self.start, "end": self.end, "bytes": self.bytes}
+        return {"address": self.file.address, "path": self.file.path, "size": self.file.size, **place}
 
 
-def find_files(source: Source, folder: Path) -> list[InputFile]:
-    """Every file that a source names, in order of path; RecipeError where a path leads nowhere."""
+@dataclass(frozen=True)
+class Listing:
+    """The files that a path names, and those passed over beside them."""
+
+    files: list[InputFile]
+    passed_over: dict[str, int] = field(default_factory=dict)  # address -> size; their endings are none that the reader takes
+
+
+def find_files(source: Source, folder: Path, who: str) -> Listing:
+    """Every file that a source names, in order of path; RecipeError, which begins with `who` asks, where a path leads nowhere."""
     reader = cast(Reader, source.reader.stage)
     addresses = [reader.path] if isinstance(reader.path, str) else list(reader.path)
     if not addresses or not all(addresses):
-        raise RecipeError(
-            f"sources.{source.name}: the path is empty; a file, a folder or a glob was expected (`.` for the recipe's own folder)"
-        )
-    found: dict[str, InputFile] = {}
+        raise RecipeError(f"{who}: the path is empty; a file, a folder or a glob was expected (`.` for the recipe's own folder)")
+    files: dict[str, InputFile] = {}
+    passed_over: dict[str, int] = {}
     for address in addresses:
-        for file in files_at(address, folder, reader.suffixes, f"sources.{source.name}"):
-            other = found.get(file.path)
+        listing = list_at(address, folder, reader.suffixes, who)
+        passed_over |= listing.passed_over
+        for file in listing.files:
+            other = files.get(file.path)
             if other is not None and other.address != file.address:
                 raise RecipeError(
-                    f"sources.{source.name}: {file.address} and {other.address} have the same path {file.path} below their roots; make them two sources"
+                    f"{who}: {file.address} and {other.address} have the same path {file.path} below their roots; make them two sources"
                 )
-            found[file.path] = file
-    return [found[path] for path in sorted(found)]
+            files[file.path] = file
+    return Listing([files[path] for path in sorted(files)], passed_over)
 
 
 def files_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> list[InputFile]:
     """Of a file, a folder or a glob, in order of path; RecipeError, which begins with `who` asks, where it leads nowhere."""
+    return list_at(address, folder, suffixes, who).files
+
+
+def list_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> Listing:
+    """The same, with the files of a folder that are passed over for their ending. A glob passes nothing over: it names what is wanted."""
     address = located(address, folder)
     try:
         fs, path = url_to_fs(address)
     except (ValueError, ImportError) as error:  # a protocol that nobody knows, or one whose package is not installed
-        raise RecipeError(f"{who}: {address}: {error}") from error
+        raise RecipeError(f"{who}: {address}: {error}; {PROTOCOLS}") from error
+    except OSError as error:  # some file systems connect at once
+        raise not_reached(error, address, who) from error
     path = str(path)
     is_local = "file" in fs.protocol
+    passed_over: dict[str, int] = {}
     try:
         if any(c in path for c in "*?[") and not fs.exists(path):
             root = _fixed_part(path)
@@ -108,16 +131,17 @@ def files_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) ->
                 )
             files = {name: facts for name, facts in found.items() if facts["type"] != LOOP}
             matching = {name: facts for name, facts in files.items() if not suffixes or name.lower().endswith(suffixes)}
-            runs = runs_above(matching, root, found.__contains__)
+            runs = runs_above(files, root, found.__contains__)
+            passed_over = {name: int(facts["size"]) for name, facts in files.items() if name not in matching and name not in runs}
             chosen = {name: facts for name, facts in matching.items() if name not in runs}
             if matching and not chosen:
                 raise RecipeError(
-                    f"{who}: {address}: the folder has files of runs alone ({min(runs.values())}); name the folder in it that is meant"
+                    f"{who}: {address}: the folder has files of runs alone ({min(runs[name] for name in matching)}); name the folder in it that is meant"
                 )
             if not chosen:
                 raise RecipeError(
-                    f"{who}: {address}: the folder has no file that ends in {', '.join(suffixes)}"
-                    if found
+                    f"{who}: {address}: the folder has no file that ends in {', '.join(suffixes)}; it has {in_words(by_ending(files))}"
+                    if files
                     else f"{who}: {address}: the folder is empty"
                 )
         elif fs.exists(path):
@@ -127,20 +151,39 @@ def files_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) ->
             raise RecipeError(f"{who}: {address}: no such file or folder")
     except PermissionError as error:
         raise RecipeError(f"{who}: {address}: may not be read: {error}") from error
+    except OSError as error:
+        raise not_reached(error, address, who) from error
     except Exception as error:
         if not of_storage(error):
             raise
         raise RunFailed(f"{who}: {address}: cannot be reached: {error}") from error
     prefix = "" if is_local else f"{fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]}://"
-    return [
+    for name, facts in chosen.items():
+        refuse_special(who, prefix + name, facts)
+    inputs = [
         InputFile(
             prefix + name,
             name[len(root) :].lstrip("/"),
             int(facts["size"]),
-            str(facts.get("ETag") or facts.get("etag") or facts.get("mtime") or facts.get("LastModified") or ""),
+            str(next((facts[key] for key in ("stamp", "ETag", "etag", "mtime", "LastModified") if facts.get(key)), "")),
+            identity=str(facts.get("identity") or prefix + name),
         )
         for name, facts in sorted(chosen.items())
     ]
+    return Listing(inputs, {prefix + name: size for name, size in passed_over.items()})
+
+
+def not_reached(error: OSError, address: str, who: str) -> RunFailed:
+    """For a file system of another machine."""
+    if isinstance(error, socket.gaierror):
+        return RunFailed(f"{who}: {address}: the host cannot be found ({error.strerror}); {PROTOCOLS}")
+    return RunFailed(f"{who}: {address}: cannot be reached: {error.strerror or error}")
+
+
+def refuse_special(who: str, address: str, facts: Mapping[str, Any]) -> None:
+    """Pipes, sockets and devices are never opened: reading one could block for ever."""
+    if facts["type"] == SPECIAL:
+        raise RecipeError(f"{who}: {address} is {facts['kind']}; only regular files are read; save what it gives to a file first")
 
 
 def all_were_read(unread: list[OSError]) -> None:
@@ -195,40 +238,62 @@ def _fixed_part(path: str) -> str:
     return "/".join(steps) or "/"
 
 
-def with_contents(files: list[InputFile], store: Store, who: str, remember: bool = True) -> list[InputFile]:
-    """The files with the hash of their contents. A hash is remembered while size and stamp stay; object stores' etags serve as they are."""
-    remembered: dict[str, list[Any]] = store.read_json(REMEMBERED) or {}
+def remembered_in(data: bytes) -> dict[str, list[Any]]:
+    """The contents of inputs.json: size, stamp and content hash by address. The file is only a cache: if it is torn or altered, it counts as
+    empty and is written anew."""
+    try:
+        record = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    if isinstance(record, dict) and record.keys() == {"sum", "files"}:
+        return dict(record["files"]) if isinstance(record["files"], dict) and record["sum"] == sum_of(record["files"]) else {}
+    # an earlier version wrote it, without a sum; its stamps match no file of today's, so no run relies on it
+    return {a: facts for a, facts in record.items() if isinstance(facts, list) and len(facts) == 3} if isinstance(record, dict) else {}
+
+
+def sum_of(files: Mapping[str, Any]) -> str:
+    return xxhash.xxh3_128_hexdigest(json.dumps(files, sort_keys=True).encode())
+
+
+def with_contents(files: list[InputFile], store: Store, who: str, remember: bool = True, check: bool = False) -> list[InputFile]:
+    """The files with the hash of their contents. A remembered hash serves while size and stamp stay the same, unless `check` is set; object
+    stores' etags serve as they are."""
+    try:
+        remembered = remembered_in(store.read(REMEMBERED))
+    except (FileNotFoundError, NotADirectoryError):
+        remembered = {}
 
     def hashed(file: InputFile) -> InputFile:
         known = remembered.get(file.address)
-        if known and known[:2] == [file.size, file.stamp]:
-            content = known[2]
-        elif "://" in file.address and file.stamp:
+        if "://" in file.address and file.stamp:
             content = f"{file.size}-{file.stamp}"
+        elif known and known[:2] == [file.size, file.stamp] and not check:
+            content = known[2]
         else:
             content = _content_hash(file, who)
-        return InputFile(file.address, file.path, file.size, file.stamp, content)
+        return replace(file, content=content)
 
     with ThreadPoolExecutor(8) as threads:  # xxh3 lets go of the GIL; many small files wait on the disk
         done = list(threads.map(hashed, files, chunksize=64))
     fresh = {f.address: [f.size, f.stamp, f.content] for f in done}
     if remember and any(remembered.get(a) != facts for a, facts in fresh.items()):
-        store.write(REMEMBERED, json.dumps(remembered | fresh).encode())
+        known = remembered | fresh
+        store.write(REMEMBERED, json.dumps({"sum": sum_of(known), "files": known}).encode())
     return done
 
 
-def not_in(store: Store, files: list[InputFile], who: str) -> list[InputFile]:
+def not_in(store: Store, listing: Listing, who: str) -> Listing:
     """The files outside the folder of the run that is to read them: else each run would read what the one before it wrote."""
     own = f"{store.root}/"
-    outside = [file for file in files if not without_protocol(file.address).startswith(own)]
-    if files and not outside:
+    outside = [file for file in listing.files if not without_protocol(file.address).startswith(own)]
+    if listing.files and not outside:
         raise RecipeError(
-            f"sources.{who}: {files[0].address} is of the run in {store.address} itself; choose another --out, or other inputs"
+            f"{who}: {listing.files[0].address} is of the run in {store.address} itself; choose another --out, or other inputs"
         )
-    return outside
+    return Listing(outside, {a: size for a, size in listing.passed_over.items() if not without_protocol(a).startswith(own)})
 
 
-def changed_since(files: list[InputFile]) -> list[str]:
+def changed_since(files: list[InputFile], who: str) -> list[str]:
     """Paths of the local files that are not as they were when they were found, below their source's root."""
     here, changed = Folders(), []
     for file in files:
@@ -238,7 +303,13 @@ def changed_since(files: list[InputFile]) -> list[str]:
             except OSError:
                 changed.append(file.path)
                 continue
-            if (int(facts["size"]), str(facts["mtime"])) != (file.size, file.stamp):
+            stamp = str(facts.get("stamp"))
+            written = int(facts["size"]) != file.size or facts["type"] != "file" or stamp.split()[0] != file.stamp.split()[0]
+            # if size and modification time are the same, only the contents can tell a set-back time from a new mode or a new link
+            try:
+                if written or (stamp != file.stamp and _content_hash(file, who) != file.content):
+                    changed.append(file.path)
+            except RunFailed:
                 changed.append(file.path)
     return changed
 
@@ -277,20 +348,27 @@ def cut_into_parts(files: list[InputFile], reader: Reader, parts: Parts, who: st
                     spans = reader.spans(stream, file.path, file.size, parts.max_bytes)
             except OSError as error:
                 raise RunFailed(f"sources.{who}: {file.address} cannot be read: {error.strerror or error}") from error
-            yield from ([Span(file, start, end)] for start, end in spans)
+            yield from ([span] for span in spans_of(file, spans))
         elif file.size >= parts.small_file or parts.files == 1:
-            yield [Span(file, 0, None)]
+            yield spans_of(file)
         else:
             if waiting and waiting_bytes + file.size > parts.max_bytes:
                 yield waiting
                 waiting, waiting_bytes = [], 0
-            waiting.append(Span(file, 0, None))
+            waiting += spans_of(file)
             waiting_bytes += file.size
             if xxhash.xxh3_64_intdigest(file.path.encode("utf-8", "surrogateescape")) % parts.files == 0:
                 yield waiting
                 waiting, waiting_bytes = [], 0
     if waiting:
         yield waiting
+
+
+def spans_of(file: InputFile, spans: Sequence[tuple[int, int | None]] = ((0, None),)) -> list[Span]:
+    """The spans of a file with the bytes of each, in proportion where a format counts in something else than bytes."""
+    whole = spans[-1][1] or file.size
+    ends = [file.size * (whole if end is None else end) // max(1, whole) for _, end in spans]
+    return [Span(file, start, end, until - since) for (start, end), since, until in zip(spans, [0, *ends], ends, strict=False)]
 
 
 def key_of(source: str, spans: list[Span]) -> str:

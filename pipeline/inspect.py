@@ -68,11 +68,15 @@ class Folder:
         except FileNotFoundError:
             return []
 
-    def json(self, path: str) -> dict[str, Any]:
+    def read(self, path: str) -> bytes:
         try:
-            return dict(json.loads(self.fs.cat_file(self.full(path))))
+            return bytes(self.fs.cat_file(self.full(path)))
         except FileNotFoundError as error:
             raise NotFound(f"{self.full(path)}: no such file; is {self.root} the output folder of a run?") from error
+
+    def json(self, path: str) -> dict[str, Any]:
+        try:
+            return dict(json.loads(self.read(path)))
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{self.full(path)}: not JSON ({error}); was it cut off, or written by another program?") from error
 

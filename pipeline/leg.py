@@ -152,7 +152,7 @@ class _Grinding:
                 raise RunFailed(f"{self.source}: {span['address']} cannot be read: {error.strerror or error}") from error
             with file:
                 readings = reader.read(file, origin)
-                begun = span["start"]  # where in the file the documents of a reading begin
+                begun, passed = span["start"], 0  # where the next reading begins, and bytes of the span that earlier readings held
                 while True:
                     start = time.perf_counter()
                     reading = next(readings, None)
@@ -175,16 +175,16 @@ class _Grinding:
                     self.rejects.unread(self.source, reading)
                     count.seconds += time.perf_counter() - start
                     yield from rebatch([documents], self.task["batch_bytes"])
+                    stored = reading.stored if reading.stored is not None else max(0, file.tell() - begun)
+                    begun = file.tell()
                     if limit is not None and count.kept >= limit:
                         taken = len(documents) / max(1, len(reading.documents))
-                        count.bytes_in += round(begun - span["start"] + (file.tell() - begun) * taken)
+                        count.bytes_in += min(span["bytes"], round(passed + stored * taken))
                         break
-                    begun = file.tell()
+                    passed += stored
                 if limit is not None and count.kept >= limit:
                     return
-            count.bytes_in += (span["end"] if span["end"] is not None and span["end"] <= span["size"] else span["size"]) - min(
-                span["start"], span["size"]
-            )
+            count.bytes_in += span["bytes"]
 
     def through_stages(self, batch: pa.RecordBatch) -> None:
         given = set(batch.schema.names)

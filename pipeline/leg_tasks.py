@@ -12,7 +12,7 @@ from pipeline.leg import Task
 from pipeline.measures import measured_again, seen_by, texts_kept
 from pipeline.parts import Part, identity
 from pipeline.plan import Leg
-from pipeline.portion import Inputs
+from pipeline.portion import Inputs, size_of
 from pipeline.recipe import Recipe
 from pipeline.sink_columns import as_text, columns_of_all, shows_signals
 from pipeline.store import Store
@@ -50,7 +50,7 @@ def tasks_of_leg(leg: Leg, recipe: Recipe, store: Store, inputs: dict[str, Input
                     "files": [s.plain() for s in spans],
                     "inputs": [{"source": leg.source.name, "path": s.file.path, "start": s.start, "end": s.end} for s in spans],
                     "limit": limit,
-                    "cost": sum((s.end or s.file.size) - s.start for s in spans),
+                    "cost": size_of(spans),
                 }
             )
     else:

@@ -12,6 +12,8 @@ from typing import Any
 from fsspec.implementations.local import LocalFileSystem
 
 LOOP = "loop"  # the kind of a linked folder that is not entered
+SPECIAL = "special"  # the kind of what is neither file nor folder: opening it could wait for ever
+KINDS = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"))
 OF_THE_SYSTEM = "lost+found"  # lies on many a disk, for nobody to read
 
 
@@ -28,19 +30,24 @@ class Folders(LocalFileSystem):  # type: ignore[misc]
 
     def info(self, path: Any, **options: Any) -> dict[str, Any]:
         facts: dict[str, Any] = super().info(path, **options)
+        entry = path if isinstance(path, os.DirEntry) else Path(facts["name"])
+        there = entry.stat(follow_symlinks=False)
         if facts["islink"]:
             link = Path(facts["name"])
             try:
                 there = link.stat()
             except OSError:  # it leads nowhere, which is said when it is read
                 return facts
-            # a link that is turned to another file, and a file that changes behind its link, are both news
-            facts["mtime"] = f"{there.st_mtime} {link.lstat().st_mtime}"
             if stat.S_ISDIR(there.st_mode):
                 found = isinstance(path, os.DirEntry)  # and not named by whoever asks
                 facts["type"] = LOOP if found and self.is_loop(link) else "directory"
             elif stat.S_ISREG(there.st_mode):
                 facts["type"] = "file"
+        facts["stamp"] = stamp_of(there)
+        facts["identity"] = f"{there.st_dev} {there.st_ino} {there.st_size}"
+        if facts["type"] == "other":
+            facts["type"] = SPECIAL
+            facts["kind"] = next((kind for is_kind, kind in KINDS if is_kind(there.st_mode)), "no regular file")
         return facts
 
     def is_loop(self, link: Path) -> bool:
@@ -55,6 +62,11 @@ class Folders(LocalFileSystem):  # type: ignore[misc]
     def note(self, error: OSError) -> None:
         if not isinstance(error, FileNotFoundError) and Path(str(error.filename)).name != OF_THE_SYSTEM:
             self.unread.append(error)
+
+
+def stamp_of(facts: os.stat_result) -> str:
+    """Differs once a file was written to or replaced, even if its modification time was set back; the first word is that time."""
+    return f"{facts.st_mtime_ns} {facts.st_ctime_ns} {facts.st_ino}"
 
 
 def may_hold(folder: str, glob: str) -> bool:

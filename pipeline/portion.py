@@ -7,14 +7,14 @@ How many documents a part has is known once it is read: where the first parts ha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
 import xxhash
 
-from pipeline.faults import LONGEST_PATH, NAMED, few, shortened
-from pipeline.inputs import InputFile, Span, changed_since, cut_into_parts, find_files, key_of, not_in, with_contents
+from pipeline.estimate import Halves, halves_of
+from pipeline.inputs import InputFile, Span, cut_into_parts, find_files, key_of, not_in, with_contents
 from pipeline.recipe import Parts, Recipe, Source
 from pipeline.store import Store
 from stages.stage import Reader
@@ -48,13 +48,13 @@ class Portion:
         """The inputs of a source, of its files and how they are cut."""
         if self.whole:
             return Inputs(source, tuple(files), tuple((spans, None) for spans in cut))
+        halves = halves_of([size_of(spans) for spans in cut])
         by_hash = sorted(cut, key=lambda spans: xxhash.xxh3_64_intdigest(key_of(source.name, spans).encode()))
-        if self.share is not None:
-            return Inputs(source, tuple(files), tuple((spans, None) for spans in by_hash[: max(1, round(self.share * len(by_hash)))]))
         if self.documents is None:
-            raise ValueError("a portion of neither a share nor a number of documents")
+            chosen = by_hash[: max(1, round((self.share or 1.0) * len(by_hash)))]
+            return Inputs(source, tuple(files), tuple((spans, None) for spans in chosen), halves=halves)
         few = min(FIRST_PARTS, self.documents, len(by_hash))
-        return Inputs(source, tuple(files), tuple(shared_out(self.documents, by_hash[:few])), tuple(by_hash[few:]))
+        return Inputs(source, tuple(files), tuple(shared_out(self.documents, by_hash[:few])), tuple(by_hash[few:]), halves=halves)
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,8 @@ class Inputs:
     files: tuple[InputFile, ...]
     parts: tuple[Chosen, ...]
     waiting: tuple[list[Span], ...] = ()  # parts to turn to where those have too few documents
+    halves: Halves | None = None  # of all parts, of a run on some of them
+    passed_over: Mapping[str, int] = field(default_factory=dict)  # address -> size, of files in its folders that no source reads
 
     @property
     def bytes(self) -> int:
@@ -75,12 +77,12 @@ class Inputs:
         """The files of which parts are taken."""
         return [*{span.file.path: span.file for spans, _ in self.parts for span in spans}.values()]
 
-    def with_contents(self, store: Store, remember: bool = True) -> Inputs:
+    def with_contents(self, store: Store, remember: bool = True, check: bool = False) -> Inputs:
         """What is taken, with the hashes of its contents. Of a large crawl of which little is tried, the rest need not be read for that."""
         unknown = [file for file in self.read if not file.content]
         if not unknown:
             return self
-        known = {file.path: file for file in with_contents(unknown, store, self.source.name, remember)}
+        known = {file.path: file for file in with_contents(unknown, store, self.source.name, remember, check)}
         parts = tuple(([replace(span, file=known.get(span.file.path, span.file)) for span in spans], limit) for spans, limit in self.parts)
         return replace(self, parts=parts)
 
@@ -103,29 +105,31 @@ class Inputs:
         return replace(self, parts=tuple(parts)) if tuple(parts) != self.parts else None
 
 
+def size_of(spans: list[Span]) -> int:
+    return sum(span.bytes for span in spans)
+
+
 def shared_out(documents: int, parts: tuple[list[Span], ...] | list[list[Span]]) -> list[Chosen]:
     """As many of each part; a part of which none would be read is not among them."""
     each, more = divmod(documents, max(1, len(parts)))
     return [(spans, each + (i < more)) for i, spans in enumerate(parts) if each + (i < more)]
 
 
-def find_inputs(recipe: Recipe, store: Store, portion: Portion, remember: bool = True) -> dict[str, Inputs]:
-    """The inputs of every source; RecipeError where a path leads nowhere. `remember` False leaves the run's folder as it is."""
-    found = {}
+def find_inputs(recipe: Recipe, store: Store, portion: Portion, remember: bool = True, check: bool = False) -> dict[str, Inputs]:
+    """The inputs of every source; RecipeError where a path leads nowhere. `remember` False leaves the run's folder as it is; `check` hashes
+    every file anew."""
+    path = Path(recipe.path).resolve()
+    listings = {}
     for source in recipe.sources:
-        files = not_in(store, find_files(source, Path(recipe.path).resolve().parent), source.name)
+        who = f"{recipe.path}:{source.reader.line}: sources.{source.name}"
+        listings[source.name] = not_in(store, find_files(source, path.parent, who), who)
+    read = {file.address for listing in listings.values() for file in listing.files} | {str(path)}
+    inputs = {}
+    for source in recipe.sources:
+        files = listings[source.name].files
         parts = portion.parts(recipe.head.parts, sum(file.size for file in files))
         cut = list(cut_into_parts(files, cast(Reader, source.reader.stage), parts, source.name))
-        found[source.name] = portion.of(source, files, cut).with_contents(store, remember)
-    return found
-
-
-def alarms_of_changes(inputs: Mapping[str, Inputs]) -> list[str]:
-    """One for each source whose files were written to while they were read: what came of them may be of neither version."""
-    found = []
-    for name, its in inputs.items():
-        changed = changed_since(its.read)
-        if changed:
-            shown = few([shortened(path, LONGEST_PATH) for path in changed[:NAMED]], len(changed))
-            found.append(f"{name}: {shown} changed while the run went on; the same command reads what is new")
-    return found
+        taken = portion.of(source, files, cut).with_contents(store, remember, check)
+        passed_over = {address: size for address, size in listings[source.name].passed_over.items() if address not in read}
+        inputs[source.name] = replace(taken, passed_over=passed_over)
+    return inputs

@@ -6,7 +6,7 @@ import inspect
 import os
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -215,7 +215,7 @@ class _Reader(YamlFile):
         step = self.step({address: settings}, place)
         if not isinstance(step.stage, Reader):
             raise self.wrong((*place, address), f"{address} does not read files")
-        return step
+        return replace(step, line=self.lines.get((*place, address, "path"), step.line))
 
     def recipe(self) -> Recipe:
         if not isinstance(self.data, dict):

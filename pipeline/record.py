@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 
 from pipeline.counts import Account
+from pipeline.parts import Part
 from pipeline.plan import Plan
 from pipeline.recipe import Prices, Recipe, Source
 from pipeline.slowest import Slowest
@@ -85,3 +86,22 @@ def kind_of(stage: Stage) -> str:
         if isinstance(stage, kind):
             return name
     return "rewrite"
+
+
+def manifest_part(node: str, part: Part) -> dict[str, Any]:
+    """What the manifest of a leg or global stage says of a part: the files that it made itself. No times, so that runs can be compared."""
+    made = [part["documents"]] if part["documents"] else []
+    made += [*part["verdicts"], *part["signals"]]
+    own = {facts["path"].rsplit(".", 2)[1]: facts for facts in made if facts["path"].startswith(f"legs/{node}/")}
+    sinks = part.get("sinks", {}) if part["leg"] == node else {}
+    home = {} if part["leg"] == node else {"from": part["leg"]}  # the leg whose documents the rows of a global stage lie beside
+    return {
+        "key": part["key"],
+        "source": part["source"],
+        **home,
+        "inputs": part["inputs"],
+        "rows": part["rows"],
+        "kept": part["kept"],
+        "files": {name: facts["path"] for name, facts in own.items()} | {f"sink/{name}": path for name, path in sinks.items()},
+        "checksums": {name: facts["checksum"] for name, facts in own.items()},
+    }

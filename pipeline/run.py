@@ -14,20 +14,22 @@ from pipeline.cluster import Where
 from pipeline.counts import Account
 from pipeline.engine import Engine, Watcher
 from pipeline.errors import DamagedFile, NotConserved, RecipeError, RunFailed
+from pipeline.estimate import PartRead, documents_in_all
 from pipeline.faults import NAMED, few
 from pipeline.flow import DaskFlow
 from pipeline.flow_rows import check_saved, kept_before, owner_of
 from pipeline.flow_verdicts import untouched
+from pipeline.input_notes import alarms_of_changes, alarms_of_inputs, facts_of, gone_since, notes_of
 from pipeline.interrupts import one_is_enough
 from pipeline.journal import Journal
 from pipeline.leg import Result, Task
 from pipeline.leg_tasks import begun_of, documents_of, global_task, tasks_of_leg, tasks_of_rules
 from pipeline.parts import Documents, Part
 from pipeline.plan import GlobalNode, Leg, Node, Plan, make_plan
-from pipeline.portion import Inputs, Portion, alarms_of_changes, find_inputs
+from pipeline.portion import Inputs, Portion, find_inputs
 from pipeline.progress_file import OnRecord, on_record
 from pipeline.recipe import Recipe, Step
-from pipeline.record import record_of, without_times
+from pipeline.record import manifest_part, record_of, without_times
 from pipeline.scores import scores_of, signals_of
 from pipeline.side_by_side import task_of_pages
 from pipeline.sinks import publish
@@ -58,8 +60,8 @@ class Summary:
     alarms: list[str] = field(default_factory=list)
 
 
-def run(recipe: Recipe, out: str, where: Where, face: Face, portion: Portion | None = None) -> Summary:
-    """Carry a recipe out; what is finished already is not done again."""
+def run(recipe: Recipe, out: str, where: Where, face: Face, portion: Portion | None = None, check_inputs: bool = False) -> Summary:
+    """Carry a recipe out; what is finished already is not done again. `check_inputs` hashes all inputs anew, whatever their times say."""
     store = Store(out)
     where.check()
     store.make_root()
@@ -73,7 +75,7 @@ def run(recipe: Recipe, out: str, where: Where, face: Face, portion: Portion | N
                 template.begin(recipe.path)
             while True:
                 try:
-                    return on_its_record(_Run(recipe, store, where, face, portion or Portion(), journal))
+                    return on_its_record(_Run(recipe, store, where, face, portion or Portion(), journal, check_inputs))
                 except DamagedFile as error:
                     journal.suspect(error)
                     face.note(f"{error.path}: its content is not what was written; what made it is done again")
@@ -111,7 +113,9 @@ def check_folder(recipe: Recipe, store: Store, journal: Journal) -> None:
 
 
 class _Run:
-    def __init__(self, recipe: Recipe, store: Store, where: Where, face: Face, portion: Portion, journal: Journal) -> None:
+    def __init__(
+        self, recipe: Recipe, store: Store, where: Where, face: Face, portion: Portion, journal: Journal, check_inputs: bool
+    ) -> None:
         self.recipe = recipe
         self.store = store
         self.journal = journal
@@ -121,7 +125,9 @@ class _Run:
         self.where = replace(where, gpus=any(thing.stage.gpu for _, thing in self.plan.stage_order() if isinstance(thing, Step)))
         self.began = time.time()
         self.meter = Machine.here()
-        self.inputs: dict[str, Inputs] = find_inputs(recipe, store, portion)
+        self.check_inputs = check_inputs
+        self.inputs: dict[str, Inputs] = find_inputs(recipe, store, portion, check=check_inputs)
+        self.input_facts = facts_of(self.inputs, gone_since(self.inputs, store))
         self.account = Account()
         self.slowest = Slowest()
         self.documents: dict[str, Documents] = {}
@@ -139,6 +145,9 @@ class _Run:
         self.scored: dict[str, tuple[Stage, list[Part]]] = {}  # stages that score or cut by scores, and the documents they had
 
     def carry_out(self) -> Summary:
+        gone = {name: {"gone": entry["gone"]} for name, entry in self.input_facts.items() if "gone" in entry}
+        for line in [*alarms_of_inputs(self.inputs), *notes_of(gone)]:
+            self.face.note(line)  # before the work, which may be in vain
         journal = self.journal
         journal.check(self.store.stamps(""))
         journal.gather()
@@ -164,7 +173,7 @@ class _Run:
         self.store.remove(
             stale_files(self.store, self.plan, journal, self.mine | self.cards)
         )  # even if nothing was worked on: an input that is gone leaves outputs and no work
-        record = self.record(alarms_of_inputs=alarms_of_changes(self.inputs) if engine.worked else ())
+        record = self.record(changes=alarms_of_changes(self.inputs) if engine.worked else ())
         before = self.store.read_json_if_whole("run.json") or {}
         if engine.worked or journal.damaged or before.get("status") != "done" or without_times(before) != without_times(record):
             from pipeline.survey.look import survey_legs
@@ -210,6 +219,8 @@ class _Run:
             return
         legs = [n for n in wave if isinstance(n, Leg)]
         tasks, results = self.work_legs(legs, engine)
+        for source in (leg.source.name for leg in legs if leg.source is not None):
+            self.extrapolate(source, tasks[source], results)
         worked = {leg.name: self.taken(tasks[leg.name], results) if tasks[leg.name] else self.fed(leg) for leg in legs}
         rules = {leg.name: tasks_of_rules(leg, self.recipe, self.store, worked[leg.name]) for leg in legs}
         results = self.results(engine, rules)
@@ -241,6 +252,13 @@ class _Run:
             ]
         return tasks, results | self.results(engine, tasks, results)
 
+    def extrapolate(self, source: str, tasks: list[Task], results: dict[str, Result]) -> None:
+        """Of a run on some parts of a source: how many documents the whole has."""
+        halves = self.inputs[source].halves
+        if halves is not None:
+            parts = [PartRead.of(task, results[task["task"]]["counts"][source]) for task in tasks]
+            self.input_facts[source]["estimate"] = documents_in_all(parts, halves).plain()
+
     def takes_more(self, source: str, tasks: list[Task], results: dict[str, Result], journal: Journal) -> bool:
         """Have the parts of a source given fewer documents than are asked for, and are there more? How many they gave stays known when those
         files are not used, so that the same command finds the same parts again without reading."""
@@ -254,7 +272,7 @@ class _Run:
         for task in tasks:
             if documents_of(task) not in journal.done:
                 journal.add(documents_of(task), {"documents": given[task["key"]]})
-        self.inputs[source] = more.with_contents(self.store)
+        self.inputs[source] = more.with_contents(self.store, check=self.check_inputs)
         return True
 
     def results(self, engine: Engine, tasks: dict[str, list[Task]], known: Container[str] = ()) -> dict[str, Result]:
@@ -385,7 +403,7 @@ class _Run:
     def keep_json(self, path: str, data: dict[str, Any]) -> None:
         self.journal.keep(path, json_bytes(data))
 
-    def record(self, status: str = "done", error: str | None = None, alarms_of_inputs: Sequence[str] = ()) -> dict[str, Any]:
+    def record(self, status: str = "done", error: str | None = None, changes: Sequence[str] = ()) -> dict[str, Any]:
         """run.json."""
         facts: dict[str, Any] = {
             "started": datetime.fromtimestamp(self.began, UTC).isoformat(timespec="seconds"),
@@ -394,8 +412,8 @@ class _Run:
             "start": {"seconds": round(self.start_seconds, 3)},  # until workers were ready, kernels that had to be compiled among it
             "joules": self.meter.joules(),  # of the driver's machine; null: no meter
             "disk_bytes": sum(size for path, size in self.store.files("").items() if path in self.mine),
-            "inputs": {name: {"files": len(i.files), "bytes": i.bytes} for name, i in self.inputs.items()},
-            "alarms": [*alarms_of_inputs, *alarms(self.plan, self.account, ended=status == "done")],
+            "inputs": self.input_facts,
+            "alarms": [*alarms_of_inputs(self.inputs), *changes, *alarms(self.plan, self.account, ended=status == "done")],
         }
         return record_of(self.recipe, self.plan, self.account, self.slowest, self.where.count, {"status": status, "error": error, **facts})
 
@@ -422,22 +440,3 @@ class _Run:
             self.store.write("logs/run.log", "".join(f"{line}\n" for line in self.log).encode("utf-8", "replace"))
         self.keep_json("run.json", record)
         self.store.write("report.html", build_report(self.store.address).encode("utf-8", "replace"))
-
-
-def manifest_part(node: str, part: Part) -> dict[str, Any]:
-    """What the manifest of a leg or global stage says of a part: the files that it made itself. No times, so that runs can be compared."""
-    made = [part["documents"]] if part["documents"] else []
-    made += [*part["verdicts"], *part["signals"]]
-    own = {facts["path"].rsplit(".", 2)[1]: facts for facts in made if facts["path"].startswith(f"legs/{node}/")}
-    sinks = part.get("sinks", {}) if part["leg"] == node else {}
-    home = {} if part["leg"] == node else {"from": part["leg"]}  # the leg whose documents the rows of a global stage lie beside
-    return {
-        "key": part["key"],
-        "source": part["source"],
-        **home,
-        "inputs": part["inputs"],
-        "rows": part["rows"],
-        "kept": part["kept"],
-        "files": {name: facts["path"] for name, facts in own.items()} | {f"sink/{name}": path for name, path in sinks.items()},
-        "checksums": {name: facts["checksum"] for name, facts in own.items()},
-    }

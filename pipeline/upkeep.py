@@ -16,9 +16,10 @@ from rich.table import Table
 from pipeline import registry
 from pipeline.cores import cores_here
 from pipeline.errors import RecipeError
-from pipeline.inputs import is_run, runs_above
+from pipeline.inputs import all_were_read, is_run, refuse_special, runs_above
 from pipeline.journal import Journal
-from pipeline.listing import Folders
+from pipeline.listing import LOOP, Folders
+from pipeline.passed_over import by_ending, in_words
 from pipeline.screen import escape
 from pipeline.store import Store, one_run_at_a_time
 from stages.stage import Reader
@@ -117,21 +118,28 @@ def start_recipe(folder: Path, recipe: Path) -> str:
     endings: Counter[str] = Counter()
     found: Counter[str] = Counter()
     root = str(folder.resolve())
-    files = {path for path, facts in Folders(root).find(root, detail=True).items() if facts["type"] == "file"}
+    folders = Folders(root)
+    files = {path: facts for path, facts in folders.find(root, detail=True).items() if facts["type"] != LOOP}
+    all_were_read(folders.unread)
     of_runs = runs_above(files, root, files.__contains__)
+    passed_over = []
     for address in sorted(files):
         path = Path(address)
         if address not in of_runs:
             # the longest ending that a reader knows decides: pages.warc.gz is a crawl, not a compressed text
             known = [(suffix, r.recipe_name()) for r in readers for suffix in r.suffixes if path.name.lower().endswith(suffix)]
             if known:
+                refuse_special(str(folder), address, files[address])
                 suffix, name = max(known, key=lambda x: len(x[0]))
                 found[name] += 1
                 endings[suffix] += 1
+            else:
+                passed_over.append(address)
     if not found:
+        there = f" (it has {in_words(by_ending(passed_over))})" if passed_over else ""
         beside = " beside what runs have left" if of_runs else ""
         raise RecipeError(
-            f"{folder}: no file that a reader knows{beside}; there are {', '.join(sorted({s for r in readers for s in r.suffixes}))}"
+            f"{folder}: no file that a reader knows{beside}{there}; readers know {', '.join(sorted({s for r in readers for s in r.suffixes}))}"
         )
     shown = folder.resolve()
     names = {name: ("crawl" if len(found) == 1 else f"{name}_files") for name in found}
@@ -148,4 +156,5 @@ def start_recipe(folder: Path, recipe: Path) -> str:
         encoding="utf-8",
     )
     counted = ", ".join(f"{n:,} {suffix}" for suffix, n in endings.most_common())
-    return f"{recipe} is written for {counted} in {shown}.\nTry it: gristmill run {recipe} --limit 1000"
+    left = f"\nPassed over: {in_words(by_ending(passed_over))}, which no reader knows." if passed_over else ""
+    return f"{recipe} is written for {counted} in {shown}.{left}\nTry it: gristmill run {recipe} --limit 1000"

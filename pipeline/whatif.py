@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from rich.table import Table
 
 from pipeline import fingerprint
 from pipeline.flow_rows import kept_before, saved_is_gone
+from pipeline.input_notes import alarms_of_inputs, facts_of, gone_since, notes_beside
 from pipeline.journal import Journal
 from pipeline.leg_tasks import begun_of, global_task, tasks_of_leg, tasks_of_rules
 from pipeline.parts import Part
@@ -39,11 +41,14 @@ class Foreseen:
         return asdict(self)
 
 
-def foresee(recipe: Recipe, out: str) -> list[Foreseen]:
-    """Every node of the plan, held against the journal."""
+def foresee(recipe: Recipe, out: str, check_inputs: bool = False, note: Callable[[str], object] = str) -> list[Foreseen]:
+    """Every node of the plan, held against the journal. `note` hears what there is to say of the inputs, line by line."""
     store = Store(out)
     plan = make_plan(recipe)
-    inputs = find_inputs(recipe, store, Portion(), remember=False)
+    inputs = find_inputs(recipe, store, Portion(), remember=False, check=check_inputs)
+    loud = alarms_of_inputs(inputs)
+    for line in [*loud, *notes_beside(loud, facts_of(inputs, gone_since(inputs, store)))]:
+        note(line)
     journal = Journal(store, looks_only=True)
     journal.check(store.stamps(""))
     known: dict[str, list[Part] | None] = {}

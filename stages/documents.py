@@ -70,7 +70,7 @@ class Reading:
 
     Conservation: records read = documents + all counts in `skipped` + all `records` in `damaged`.
     `skips` names some of those in `skipped` one by one; it is never longer than the counts. `remarks` are for people: what is wrong with the
-    file and no record's doing.
+    file and no record's doing. `stored` is the number of bytes of the file that hold these records, if the reader knows: readers read ahead.
     """
 
     documents: pa.RecordBatch
@@ -78,6 +78,7 @@ class Reading:
     skips: list[Skipped] = field(default_factory=list)
     damaged: list[Damage] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    stored: int | None = None
 
 
 @dataclass
@@ -88,12 +89,16 @@ class Collector:
     path: str
     pages: bool = False  # do documents carry html and charset?
     batch_bytes: int = BATCH_BYTES
+    at: int | None = None  # where in the file the records so far end; a reader that sets it begins with the start of its span
     _rows: list[dict[str, Any]] = field(default_factory=list)
     _bytes: int = 0
     _skipped: dict[str, int] = field(default_factory=dict)
     _skips: list[Skipped] = field(default_factory=list)
     _damaged: list[Damage] = field(default_factory=list)
     _remarks: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._begun = self.at or 0
 
     def skip(self, reason: str, url: str | None = None, detail: str | None = None) -> None:
         """Count a record that is no document; with its url it is also put on record by name (a request record is not)."""
@@ -141,7 +146,10 @@ class Collector:
         """Everything gathered so far; the collector is empty afterwards."""
         schema = page_schema() if self.pages else BASE
         columns = [column_of([row[f.name] for row in self._rows], f.type) for f in schema]
-        reading = Reading(pa.RecordBatch.from_arrays(columns, schema=schema), self._skipped, self._skips, self._damaged, self._remarks)
+        documents = pa.RecordBatch.from_arrays(columns, schema=schema)
+        stored = None if self.at is None else max(0, self.at - self._begun)
+        reading = Reading(documents, self._skipped, self._skips, self._damaged, self._remarks, stored)
+        self._begun = self.at or 0
         self._rows, self._bytes, self._skipped, self._skips, self._damaged, self._remarks = [], 0, {}, [], [], []
         return reading
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from pydantic import ValidationError
@@ -22,7 +22,7 @@ from pipeline import registry
 from pipeline.explore.shelf import Shelf
 from pipeline.explore.turns import Turn
 from pipeline.history import Span, Story
-from pipeline.inputs import REMEMBERED, open_input
+from pipeline.inputs import REMEMBERED, open_input, remembered_in
 from stages.read.charset import decode_page
 from stages.stage import Origin, Reader
 
@@ -139,13 +139,13 @@ def reader_of(shelf: Shelf, source: str) -> Reader:
 def addresses_of(shelf: Shelf, span: Span, reader: Reader) -> Iterator[tuple[str, int]]:
     """Input files that a span may mean, as the journal remembers them, with their sizes then."""
     try:
-        remembered: Mapping[str, Any] = shelf.folder.json(REMEMBERED)
-    except (LookupError, ValueError, TypeError) as error:
+        remembered = remembered_in(shelf.folder.read(REMEMBERED))
+    except LookupError as error:
         raise NoOriginal("the journal does not say where the input files are") from error
     roots = [reader.path] if isinstance(reader.path, str) else list(reader.path)
     for address, facts in remembered.items():
         below = address == span.path or address.endswith(f"/{span.path}")
-        if below and any(is_below(address, str(root)) for root in roots) and isinstance(facts, list) and facts:
+        if below and any(is_below(address, str(root)) for root in roots):
             yield address, int(facts[0])
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from pipeline.input_notes import notes_of
 from pipeline.inspect import Count, Folder, Run, Sample, StageCount, by_size
 from pipeline.overview import reports_of
 from pipeline.report.ablation_section import ablations
@@ -110,6 +111,7 @@ def page_of(
     values = {
         "run": run,
         "funnel": funnel(run, found.get("stages") or [], reports) if run.readers or run.stages else Funnel.empty(),
+        "input_notes": notes_of(found.get("inputs") or {}),
         "sources": [fate(run, reader) for reader in run.readers],
         "stages": [page for page in pages if page not in folded],
         "folded": folded,

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.inputs import REMEMBERED, remembered_in
 from pipeline.inspect import Folder, NotFound, Run
 from pipeline.overview import Overview, overview_of, reports_of
 from pipeline.parts import TOP
@@ -97,9 +98,9 @@ def caveats(runs: tuple[Run, Run], found: tuple[Mapping[str, Any], Mapping[str, 
             )
     inputs = [one.get("inputs") or {} for one in found]
     for source in sorted(sources[0] & sources[1]):
-        a, b = (its.get(source) or {} for its in inputs)
+        a, b = ([(its.get(source) or {}).get(key) for key in ("files", "bytes")] for its in inputs)
         if a != b:
-            sizes = [f"{as_number(its.get('files'))} files of {as_number(its.get('bytes'))} bytes" for its in (a, b)]
+            sizes = [f"{as_number(files)} files of {as_number(size)} bytes" for files, size in (a, b)]
             said.append(f"The inputs of {source} differ: A read {sizes[0]}, B {sizes[1]}.")
     if recipes.version_differences(*runs):
         said.append("The versions of packages differ (below): the same setting may decide otherwise.")
@@ -110,8 +111,7 @@ def caveats(runs: tuple[Run, Run], found: tuple[Mapping[str, Any], Mapping[str, 
 
 def changed_files(folders: tuple[Folder, Folder]) -> list[str]:
     """Files of one name that both runs read, with other contents: the same uid is another document then."""
-    path = "journal/inputs.json"
-    a, b = (folder.json(path) if folder.has(path) else {} for folder in folders)
+    a, b = (remembered_in(folder.read(REMEMBERED)) if folder.has(REMEMBERED) else {} for folder in folders)
     changed = sum(a[file][-1] != b[file][-1] for file in a.keys() & b.keys())
     return (
         [f"{as_number(changed)} of the files that both runs read changed between them: a document there may have another text."]

@@ -25,11 +25,11 @@ class Arrow(RowReader):
     suffixes: ClassVar[tuple[str, ...]] = (".arrow", ".feather", ".ipc", ".arrows")
 
     def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]:
-        account = Collector(origin.source, origin.path, pages=self.gives_pages)
+        account = Collector(origin.source, origin.path, pages=self.gives_pages, at=0)  # what batches took is said with each
         if not origin.size:
             account.damage(0, 0, EMPTY)
         found = batches(file) if origin.size else iter(())
-        group = 0
+        group, begun = 0, 0
         while True:
             try:  # only the format's own errors are damage; what goes wrong after is not
                 batch = next(found, None)
@@ -42,9 +42,12 @@ class Arrow(RowReader):
                 account.remark(remark)
                 yield account.take()
             batch = batch.select([name for name in self.columns(batch.schema.names) if batch.schema.names.count(name) == 1])
+            taken, begun = max(0, file.tell() - begun), file.tell()
             first = 0
             for piece in rebatch([batch]):
-                yield reading_of(piece, group, first, self, origin)
+                reading = reading_of(piece, group, first, self, origin)
+                reading.stored = taken * piece.num_rows // batch.num_rows
+                yield reading
                 first += piece.num_rows
             group += 1
         yield account.take()

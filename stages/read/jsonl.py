@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, ClassVar
 
 from stages.documents import EMPTY, Collector, Reading
-from stages.read.members import Chunks, Codec, Damaged, Unpacked, Window, codec_for, plain_chunks
+from stages.read.members import Chunks, Damaged, Unpacked, Window, codec_for, plain_chunks
 from stages.read.other_formats import NO_ROWS, OTHERS, other_format
 from stages.read.rows import RowReader, add_row, missing_field
 from stages.stage import Origin
@@ -39,7 +39,7 @@ class Jsonl(RowReader):
         return [(start, min(start + target, size)) for start in range(0, size, target)] or [(0, None)]
 
     def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]:
-        collector = Collector(origin.source, origin.path, pages=self.gives_pages)
+        collector = Collector(origin.source, origin.path, pages=self.gives_pages, at=origin.start)
         window = Window(file)
         codec = codec_for(window, origin.path)
         paths = self.paths()
@@ -51,14 +51,15 @@ class Jsonl(RowReader):
             return
         if origin.size == 0:
             collector.remark(EMPTY)
-        if codec is None:
+        unpacked = None if codec is None else Unpacked(codec, window, origin.size)
+        if unpacked is None:
             end = origin.size if origin.end is None else min(origin.end, origin.size)
             found = lines(plain_chunks(window, max(origin.start - 1, 0)), max(origin.start - 1, 0), self.max_record_bytes)
             if origin.start > 0:
                 next(found, None)  # a line that began before, or the line end just before the span
         else:
             end = -1
-            found = lines(unpacked_chunks(codec, window, origin.size, collector), 0, self.max_record_bytes)
+            found = lines(unpacked_chunks(unpacked, origin.size, collector), 0, self.max_record_bytes)
         filled, others = 0, None  # rows with text (or a page), and the fields of the first that has not even a place for it
         for place, line in found:
             if 0 <= end <= place:
@@ -77,7 +78,10 @@ class Jsonl(RowReader):
                 except RecursionError:
                     collector.damage(place, place + len(line), "nested too deeply")
             if collector.full:
+                after = place + len(line or b"") + 1
+                collector.at = after if unpacked is None else unpacked.at * after // max(after, unpacked.unpacked)
                 yield collector.take()
+        collector.at = origin.size if end < 0 else end
         if others is not None and not filled:
             collector.remark(missing_field(self, others))
         yield collector.take()
@@ -98,9 +102,8 @@ class Jsonl(RowReader):
         return None
 
 
-def unpacked_chunks(codec: Codec, window: Window, size: int, collector: Collector) -> Chunks:
+def unpacked_chunks(unpacked: Unpacked, size: int, collector: Collector) -> Chunks:
     """Chunks of all members one after the other; damage is noted and ends them, less the line that it cut."""
-    unpacked = Unpacked(codec, window, size)
 
     def chunk() -> bytes:
         try:

@@ -208,6 +208,7 @@ class Unpacked:
         self._codec, self._window, self._size = codec, window, size
         self._member = codec.open(window, 0)
         self._over = size == 0
+        self.unpacked = 0  # bytes so far
 
     @property
     def at(self) -> int:
@@ -223,6 +224,7 @@ class Unpacked:
                 self._over = True
                 raise Damaged(str(damage).replace(ENDS, "the file ends inside its compressed stream")) from damage
             if data:
+                self.unpacked += len(data)
                 return data
             self._over = self.at >= self._size or not self._window.exact(self.at, 4).strip(b"\0")  # zeros: padding
             if not self._over:

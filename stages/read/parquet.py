@@ -39,7 +39,7 @@ class Parquet(RowReader):
         return spans or [(0, None)]
 
     def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]:
-        account = Collector(origin.source, origin.path, pages=self.gives_pages)
+        account = Collector(origin.source, origin.path, pages=self.gives_pages, at=0)  # what batches took is said with each
         table = None
         try:
             if origin.size:
@@ -73,7 +73,9 @@ class Parquet(RowReader):
                 return
             if batch is None:
                 return
-            yield reading_of(batch, group, row, self, origin)
+            reading = reading_of(batch, group, row, self, origin)
+            reading.stored = stored_bytes(info) * batch.num_rows // info.num_rows
+            yield reading
             row += batch.num_rows
 
 

@@ -59,6 +59,11 @@ class Inflow:
     def place(self) -> int:
         return self._base + self.at
 
+    @property
+    def end(self) -> int:
+        """How much of the stream has been in memory so far."""
+        return self._base + len(self.data)
+
     def more(self) -> bool:
         chunk = self._chunk()
         if chunk:

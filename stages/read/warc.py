@@ -48,6 +48,10 @@ class Archived:
             return f"{at}:{inside}"
         return f"{self.entry.header}+{at}:{inside}" if self.entry.deflated else f"{self.entry.start + at}:{inside}"
 
+    def in_file(self, place: int) -> int:
+        """About where in the file a place of the archive is."""
+        return place if self.entry is None else self.entry.start + (self.entry.end - self.entry.start) * place // max(1, self.size)
+
     def damage(self, broken: Broken, collector: Collector) -> None:
         if self.entry is None:
             collector.damage(broken.place, broken.end, broken.what)
@@ -69,19 +73,21 @@ class Archive(Reader):
         return [(start, min(start + target, size)) for start in range(0, size, target)] or [(0, None)]
 
     def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]:
-        collector = Collector(origin.source, origin.path, pages=self.pages)
+        collector = Collector(origin.source, origin.path, pages=self.pages, at=origin.start)
         if origin.size == 0:
             collector.damage(0, 0, EMPTY)
         for archive in self.archives(file, origin, collector):
             window = Window(archive.file)
             codec = codec_for(window, archive.name)
-            for at, item in self.plain(window, archive) if codec is None else self.members(codec, window, archive):
+            for at, through, item in self.plain(window, archive) if codec is None else self.members(codec, window, archive):
                 if isinstance(item, Broken):
                     archive.damage(item, collector)
                 else:
+                    collector.at = archive.in_file(through)
                     self.account(item, archive.place(at, item.place - at if codec is None else item.place), collector)
                 if collector.full:
                     yield collector.take()
+        collector.at = origin.size if origin.end is None else min(origin.end, origin.size)
         yield collector.take()
 
     def archives(self, file: BinaryIO, origin: Origin, collector: Collector) -> Iterator[Archived]:
@@ -114,15 +120,17 @@ class Archive(Reader):
                 else:
                     yield Archived(member, entry.name, size, 0, size, entry)
 
-    def plain(self, window: Window, archive: Archived) -> Iterator[tuple[int, Record | Broken]]:
-        for item in records(FileInflow(window, archive.size), self.max_record_bytes, archive.start):
+    def plain(self, window: Window, archive: Archived) -> Iterator[tuple[int, int, Record | Broken]]:
+        """Records, with the places where they begin and up to which the archive was read for them."""
+        inflow = FileInflow(window, archive.size)
+        for item in records(inflow, self.max_record_bytes, archive.start):
             if item.place >= archive.end:
                 return
             if item.place >= archive.start:
-                yield item.place, item
+                yield item.place, inflow.place, item
 
-    def members(self, codec: Codec, window: Window, archive: Archived) -> Iterator[tuple[int, Record | Broken]]:
-        """Records, with the places where their members begin."""
+    def members(self, codec: Codec, window: Window, archive: Archived) -> Iterator[tuple[int, int, Record | Broken]]:
+        """Records, with the places where their members begin and up to which the archive was read for them."""
         size, end = archive.size, archive.end
         at: int | None = archive.start
         if archive.start > 0:
@@ -132,19 +140,20 @@ class Archive(Reader):
                 return
             member = codec.open(window, at)
             broken: list[str] = []
+            inflow = Inflow(member.chunk)
             try:
-                for item in records(Inflow(member.chunk), self.max_record_bytes):
+                for item in records(inflow, self.max_record_bytes):
                     if isinstance(item, Broken):
                         broken.append(item.what)
                     else:
-                        yield at, item
+                        yield at, at + (member.end - at) * inflow.place // max(1, inflow.end), item
                 after = member.end
             except Damaged as damage:
                 after = next_start(codec, window, at + 1, size, begins) or size
                 if not only_zeros(window, at, after):
                     broken.append(str(damage))
             for what in broken:
-                yield at, Broken(at, after, what.replace("the file ends", "the member ends") if after < size else what)
+                yield at, after, Broken(at, after, what.replace("the file ends", "the member ends") if after < size else what)
             at = after
 
     def account(self, record: Record, place: str, collector: Collector) -> None:

@@ -88,7 +88,7 @@ def test_a_run_never_reads_what_it_wrote_itself(tmp_path: Path) -> None:
 
     def read(path: str) -> list[str]:
         source = load(save(tmp_path / "r.yaml", text.replace("PATH", path))).sources[0]
-        return [file.path for file in not_in(store, find_files(source, tmp_path), "a")]
+        return [file.path for file in not_in(store, find_files(source, tmp_path, "sources.a"), "sources.a").files]
 
     assert read('"out/*/write/*.parquet"') == ["y/write/y.parquet"]
     with pytest.raises(RecipeError, match=r"sources\.a: .*x\.parquet is of the run in .*/out/x itself; choose another --out"):
@@ -163,7 +163,7 @@ def test_an_empty_path_is_no_path(tmp_path: Path, path: str) -> None:
     lines(tmp_path / "in" / "a.jsonl", ["one"])
     source = load(save(tmp_path / "r.yaml", f"name: own\nsources:\n  a: {{jsonl: {{path: {path}}}}}\nstages: [write]\n")).sources[0]
     with pytest.raises(RecipeError, match=r"sources\.a: the path is empty"):
-        find_files(source, tmp_path)
+        find_files(source, tmp_path, "sources.a")
 
 
 def test_files_that_change_while_a_run_goes_on_are_an_alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

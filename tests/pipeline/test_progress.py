@@ -59,7 +59,12 @@ def test_a_log_hears_of_a_long_run_once_a_minute(
 
 def record(seconds: float, start: float) -> dict[str, Any]:
     read = {"name": "a", "kind": "read", "bytes_in": 10, "seconds": 4.0, "kept": 5, "peak_memory": 1, "sources": {"a": {"kept": 5}}}
-    return {"stages": [read], "inputs": {"a": {"bytes": 100}}, "seconds": seconds, "start": {"seconds": start}}
+    return {
+        "stages": [read],
+        "inputs": {"a": {"bytes": 100, "estimate": {"documents": 50, "low": 40, "high": 65}}},
+        "seconds": seconds,
+        "start": {"seconds": start},
+    }
 
 
 def test_the_whole_is_not_told_to_compile_again() -> None:
@@ -67,11 +72,14 @@ def test_the_whole_is_not_told_to_compile_again() -> None:
     assert estimate(record(45.0, 43.0), workers=2).seconds == pytest.approx(3.0 + 20.0)
 
 
-def test_each_source_is_scaled_by_its_own_share() -> None:
+def test_each_source_is_scaled_by_its_own_estimate() -> None:
     parts = record(5.0, 2.0)
     small = {"name": "b", "kind": "read", "bytes_in": 50, "seconds": 1.0, "kept": 7, "peak_memory": 1, "sources": {"b": {"kept": 7}}}
     last = {"name": "write", "kind": "sink", "seconds": 1.0, "kept": 9, "peak_memory": 1, "sources": {"a": {"kept": 3}, "b": {"kept": 6}}}
     parts["stages"] += [small, last]
-    parts["inputs"]["b"] = {"bytes": 50}
-    found = estimate(parts, workers=2)
-    assert (found.documents, found.kept, round(found.share, 2)) == (57, 36, 0.4)
+    parts["inputs"]["b"] = {"bytes": 50, "estimate": {"documents": 7, "low": 7, "high": 7}}
+    guess = estimate(parts, workers=2)
+    assert (guess.documents, guess.low, guess.high, guess.kept, round(guess.share, 2)) == (57, 47, 72, 36, 0.4)
+    assert "about 57 documents (47 to 72, right in 9 of 10 cases), 36 kept" in guess.in_words()
+    parts["inputs"]["b"]["estimate"] |= {"low": None, "high": None}
+    assert "about 57 documents (too little was read to say how sure)" in estimate(parts, workers=2).in_words()
