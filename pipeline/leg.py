@@ -169,7 +169,7 @@ class _Grinding:
                     count.noted.update({MARKUP: rows} if (rows := len(rows_of_markup(documents.column("text")))) else {})
                     if lossy := texts_with_replacements(documents):
                         count.noted["replacement_characters"] += lossy
-                    self.log += [f"{self.source}: {d}" for d in reading.damaged]
+                    self.log += [one_line(f"{self.source}: {d}") for d in reading.damaged]
                     self.log += [one_line(f"{self.source}: {origin.path}: {remark}") for remark in reading.remarks]
                     self.faults.note(origin, reading)
                     self.rejects.unread(self.source, reading)

@@ -20,7 +20,7 @@ from typing import Annotated, BinaryIO, ClassVar
 from pydantic import Field
 
 from stages.documents import EMPTY, Collector, Reading
-from stages.read.charset import charset_in, decode_text
+from stages.read.charset import charset_in, decode_text, is_utf8
 from stages.read.members import Codec, Damaged, Window, codec_for, next_start, only_zeros
 from stages.read.payload import TooLarge, Undecodable, decoded_payload, is_plain_text, kind_of, not_html, response_of
 from stages.read.records import Broken, FileInflow, Inflow, Record, begins, records
@@ -224,12 +224,11 @@ class Warc(Archive):
 def add_conversion(record: Record, place: str, url: str | None, collector: Collector) -> None:
     """A record whose body is the text of a page already."""
     fields = record.fields
-    text = (record.body or b"").decode("utf-8", "replace")
+    body, content_type = record.body or b"", fields.get(b"content-type", b"")
+    text = body.decode() if is_utf8(body) else decode_text(body, charset_in(content_type.decode("latin-1")))
     if not text or text.isspace():
         return collector.skip("empty_page", url)
-    collector.add(
-        place, text=text, id=id_of(fields), url=url, date=date_of(fields), meta=meta_of(fields, kind_of(fields.get(b"content-type")))
-    )
+    collector.add(place, text=text, id=id_of(fields), url=url, date=date_of(fields), meta=meta_of(fields, kind_of(content_type)))
 
 
 def meta_of(fields: dict[bytes, bytes], kind: str) -> dict[str, str]:

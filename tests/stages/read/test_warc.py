@@ -264,6 +264,14 @@ def test_truncated_records_are_kept_unless_a_recipe_says_otherwise():
     assert read(data, "t.warc", reader=Warc(path="x", keep_truncated=False))[1] == {"truncated": 1}
 
 
+def test_wet_records_that_are_not_utf8_are_read_as_what_they_are():
+    text = "Die Mühle mahlt langsam, aber gründlich; jeden Morgen öffnet der Müller das Wehr.\n" * 4
+    data = record("u:a", text.encode("latin-1"), "conversion") + record("u:b", text.encode(), "conversion")
+    data += record("u:c", text.encode("utf-8") + b"\xff", "conversion", Content_Type="text/plain")
+    rows, _, _, _ = read(data, "w.warc.wet", reader=Wet(path="x"))
+    assert [row["text"] for row in rows] == [text, text, text + "\ufffd"]
+
+
 def test_text_of_wet_records():
     data = gzip.compress(record("u:wet", "Grüße\n".encode(), "conversion", WARC_Identified_Content_Language="deu")) + gzip.compress(
         PAGES[0]
