@@ -26,11 +26,11 @@ from pipeline.plan import GlobalNode, Leg, Node, Plan, make_plan
 from pipeline.portion import Inputs, Portion, alarms_of_changes, find_inputs
 from pipeline.progress_file import OnRecord, on_record
 from pipeline.recipe import Recipe, Step
-from pipeline.record import record_of, without_times
+from pipeline.record import record_of, record_up_to, without_times
 from pipeline.scores import scores_of, signals_of
 from pipeline.side_by_side import task_of_pages
 from pipeline.slowest import Slowest
-from pipeline.stale import stale_files
+from pipeline.stale import alarms_of_unused, stale_files
 from pipeline.store import Store, one_run_at_a_time
 from stages.stage import CannotRun, Global, Stage
 from trainer.energy import Machine
@@ -142,7 +142,8 @@ class _Run:
         self.store.remove(
             stale_files(self.store, self.plan, journal, self.mine)
         )  # even if nothing was worked on: an input that is gone leaves outputs and no work
-        record = self.record(alarms_of_inputs=alarms_of_changes(self.inputs) if engine.worked else ())
+        changed = alarms_of_changes(self.inputs) if engine.worked else []
+        record = self.record(more_alarms=[*changed, *alarms_of_unused(self.store, self.plan)])
         before = self.store.read_json("run.json")
         if engine.worked or before.get("status") != "done" or without_times(before) != without_times(record):
             from pipeline.survey.look import survey_legs
@@ -316,6 +317,10 @@ class _Run:
             raise NotConserved(
                 f"{node.name}: {docs.rows:,} documents were handed over and {after.rows:,} are left, but it says {count.docs_in:,} and {count.kept:,}"
             )
+        if count.kept < count.docs_in and not stage.drops:
+            raise RunFailed(
+                f"{node.name} dropped {count.docs_in - count.kept:,} documents, and it declares that it drops none (`drops = False`)"
+            )
         for task_files in flow.files:
             self.remember(task_files)
         beside = [f for p in after.parts for f in [*p["verdicts"], *p["signals"]]]
@@ -347,7 +352,7 @@ class _Run:
         write_if_changed(self.store, f"legs/{node.name}/manifest.json", manifest)
         self.face.ends(node)
 
-    def record(self, status: str = "done", error: str | None = None, alarms_of_inputs: Sequence[str] = ()) -> dict[str, Any]:
+    def record(self, status: str = "done", error: str | None = None, more_alarms: Sequence[str] = ()) -> dict[str, Any]:
         """run.json."""
         facts: dict[str, Any] = {
             "started": datetime.fromtimestamp(self.began, UTC).isoformat(timespec="seconds"),
@@ -357,7 +362,7 @@ class _Run:
             "joules": self.meter.joules(),  # of the driver's machine; null: no meter
             "disk_bytes": sum(size for path, size in self.store.files("").items() if path in self.mine),
             "inputs": {name: {"files": len(i.files), "bytes": i.bytes} for name, i in self.inputs.items()},
-            "alarms": [*alarms_of_inputs, *alarms(self.plan, self.account, ended=status == "done")],
+            "alarms": [*more_alarms, *alarms(self.plan, self.account, ended=status == "done")],
         }
         return record_of(self.recipe, self.plan, self.account, self.slowest, self.where.count, {"status": status, "error": error, **facts})
 
@@ -378,7 +383,7 @@ class _Run:
             write_if_changed(self.store, f"stages/{entry['name']}/report.json", steady)
         for name, told in self.told.items():
             if "packing" in told:
-                card = card_of(record, told["packing"], self.heard[name])
+                card = card_of(record_up_to(name, record, self.plan, self.recipe), told["packing"], self.heard[name])
                 self.store.write(f"{told['packing']['folder']}/README.md", card.encode("utf-8", "replace"))
         if self.log:
             self.store.write("logs/run.log", "".join(f"{line}\n" for line in self.log).encode("utf-8", "replace"))

@@ -310,6 +310,8 @@ class Global(Stage):
     columns: ClassVar[tuple[str, ...]] = ()
     rewrites: ClassVar[bool] = False  # changes texts, so that what was measured on them is measured again
     reads_text: ClassVar[bool] = False  # what it adds is of the text, and holds until a rewrite
+    drops: ClassVar[bool] = True  # may drop documents; a stage that never does says False
+    final: ClassVar[bool] = False  # writes the end product: no stage after it may change or drop documents
 
     @property
     def wants(self) -> tuple[str, ...]:
