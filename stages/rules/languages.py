@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow.compute as pc
 import yaml
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from stages.stage import Rule, Signals
 
@@ -62,8 +62,10 @@ class RuleByLanguage(Rule):
                 raise ValueError(f"{path}: {language}: expected fields of {self.recipe_name()} and their values, found {values!r}")
             try:
                 stage = type(self)(**{**own, **values})
-            except ValueError as error:
-                raise ValueError(f"{path}: {language}: {error}") from None
+            except ValidationError as error:
+                wrong = [(".".join(map(str, e["loc"])), e["msg"].removeprefix("Value error, ")) for e in error.errors(include_url=False)]
+                said = "; ".join(f"{place}: {what}" if place else what for place, what in wrong)
+                raise ValueError(f"{path}: {language}: {said}") from None
             table[language] = {name: _number(getattr(stage, name)) for name in own}
         return table
 

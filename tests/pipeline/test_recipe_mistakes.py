@@ -182,3 +182,54 @@ def test_a_wrong_member_of_a_list_is_told_once(tmp_path):
         recipes.load(recipe)
     said = str(told.value).splitlines()
     assert len(said) == 2 and "kinds" in said[0] and "'emails'" in said[0] and "text is no signal" in said[1]
+
+
+LIMITS = """
+from stages.stage import Rule, Verdict
+
+class Mine(Rule):
+    min_depth: float = 1
+    max_depth: float | None = 5
+
+    def verdict(self, signals):
+        return Verdict.keep(len(signals))
+"""
+
+
+@pytest.mark.parametrize(
+    ("stage", "says"),
+    [
+        (
+            "gopher_quality: {min_words: 500, max_words: 100}",
+            "gopher_quality: min_words 500 is above max_words 100: no document could pass",
+        ),
+        ("gopher_quality: {min_mean_word_length: 11}", "min_mean_word_length 11 is above max_mean_word_length 10: no document could pass"),
+        (
+            "gopher_quality: {max_words: null, min_words: 100000000000000000000000000000}",
+            "min_words 1e+29 is above 2,147,483,647, the most that any document can have",
+        ),
+        ("c4_quality: {min_sentences: 3000000000}", "min_sentences 3e+09 is above 2,147,483,647, the most that any document can have"),
+        ("gopher_quality: {min_alphabetic_word_share: 80}", "min_alphabetic_word_share 80 is above 1, the most that a share can have"),
+        ("dolma_gopher: {min_alphabetic_words: 80}", "min_alphabetic_words: Input should be less than or equal to 1, not 80"),
+        ("dolma_gopher: {words: {low: 9, high: 5}}", "dolma_gopher.words: low 9 is above high 5: no value lies between them"),
+        ("own.py:Mine: {min_depth: 6}", "min_depth 6 is above max_depth 5: no document could pass"),
+        ("gopher_quality: {thresholds_file: limits.yaml}", "limits.yaml: fr: min_words 900 is above max_words 800: no document could pass"),
+        ("gopher_quality: {max_words: 40, thresholds_file: fine.yaml}", "min_words 50 is above max_words 40: no document could pass"),
+        (
+            "fineweb_quality: {thresholds_file: shares.yaml}",
+            "shares.yaml: de: min_terminal_line_share 12 is above 1, the most that a share can have",
+        ),
+    ],
+)
+def test_limits_that_nothing_can_pass_are_told_before_any_work(tmp_path, stage, says):
+    save(tmp_path / "own.py", LIMITS)
+    save(tmp_path / "limits.yaml", "de: {min_words: 20}\nfr: {min_words: 900, max_words: 800}\n")
+    save(tmp_path / "shares.yaml", "de: {min_terminal_line_share: 12}\n")
+    save(tmp_path / "fine.yaml", "de: {min_words: 5}\n")
+    [said] = complaints(tmp_path, SOURCES.replace(", join: late", "") + f"  - {stage}\n")
+    assert said.startswith("7: stages[1].") and said.endswith(says) and len(said) < 300
+
+
+def test_limits_that_meet_are_allowed(tmp_path):
+    text = SOURCES.replace(", join: late", "") + "  - gopher_quality: {min_words: 100, max_words: 100, max_hash_ratio: 1.0e+29}\n"
+    assert [s.called for s in recipes.load(save(tmp_path / "r.yaml", text)).steps] == ["exact_dedup", "gopher_quality"]
