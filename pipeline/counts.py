@@ -23,6 +23,7 @@ class Count:
     bytes_out: int = 0
     text_bytes: int = 0  # UTF-8 of the texts that stay; before extraction there are none
     absent: Counter[str] = field(default_factory=Counter)  # by signal: documents without one, of stages that expect values
+    nuls: int = 0  # texts that a reader took NUL characters out of
     faults: Faults = field(default_factory=Faults)  # of a reader's files: for alarms, and no part of the record
 
     def add(self, other: Count) -> None:
@@ -35,6 +36,7 @@ class Count:
         self.bytes_out += other.bytes_out
         self.text_bytes += other.text_bytes
         self.absent.update(other.absent)
+        self.nuls += other.nuls
         self.faults.add(other.faults)
 
     def plain(self) -> dict[str, Any]:
@@ -48,6 +50,7 @@ class Count:
             "bytes_out": self.bytes_out,
             "text_bytes": self.text_bytes,
             **({"absent": dict(sorted(self.absent.items()))} if self.absent else {}),
+            **({"nuls": self.nuls} if self.nuls else {}),
         }
 
     @classmethod

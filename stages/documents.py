@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
 
 BATCH_BYTES = 32 << 20
@@ -78,6 +79,7 @@ class Reading:
     skips: list[Skipped] = field(default_factory=list)
     damaged: list[Damage] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    nuls: int = 0  # texts that NUL characters were taken out of
 
 
 @dataclass
@@ -94,6 +96,7 @@ class Collector:
     _skips: list[Skipped] = field(default_factory=list)
     _damaged: list[Damage] = field(default_factory=list)
     _remarks: list[str] = field(default_factory=list)
+    _nuls: int = 0
 
     def skip(self, reason: str, url: str | None = None, detail: str | None = None) -> None:
         """Count a record that is no document; with its url it is also put on record by name (a request record is not)."""
@@ -119,6 +122,9 @@ class Collector:
         date: str | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> None:
+        if text is not None and "\0" in text:
+            text = text.replace("\0", "")
+            self._nuls += 1
         row: dict[str, Any] = {
             "uid": uid_of(self.source, self.path, place),
             "source": self.source,
@@ -141,9 +147,16 @@ class Collector:
         """Everything gathered so far; the collector is empty afterwards."""
         schema = page_schema() if self.pages else BASE
         columns = [column_of([row[f.name] for row in self._rows], f.type) for f in schema]
-        reading = Reading(pa.RecordBatch.from_arrays(columns, schema=schema), self._skipped, self._skips, self._damaged, self._remarks)
-        self._rows, self._bytes, self._skipped, self._skips, self._damaged, self._remarks = [], 0, {}, [], [], []
+        documents = pa.RecordBatch.from_arrays(columns, schema=schema)
+        reading = Reading(documents, self._skipped, self._skips, self._damaged, self._remarks, self._nuls)
+        self._rows, self._bytes, self._skipped, self._skips, self._damaged, self._remarks, self._nuls = [], 0, {}, [], [], [], 0
         return reading
+
+
+def without_nuls(texts: pa.Array) -> tuple[pa.Array, int]:
+    """Texts less their NUL characters, as extraction leaves them out of pages, and how many texts had any."""
+    held = pc.sum(pc.match_substring(texts, "\0")).as_py() or 0
+    return (pc.replace_substring(texts, "\0", "") if held else texts), held
 
 
 def page_schema() -> pa.Schema:

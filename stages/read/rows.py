@@ -65,7 +65,7 @@ def add_row(row: Mapping[str, Any], place: str | int, reader: RowReader, paths: 
     url = string_of(taken(rest, paths["url"]))
     if isinstance(text, bytes):
         text = decode_text(text)
-    if not isinstance(text, str) or not text or text.isspace():
+    if not isinstance(text, str) or not text or text.isspace() or ("\0" in text and not text.replace("\0", "").strip()):
         collector.skip("no_text", mended(url))
         return isinstance(text, str)
     if len(text) > reader.max_record_bytes:

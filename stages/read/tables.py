@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stages.documents import BASE, Collector, Reading, as_json, column_of, uid_of
+from stages.documents import BASE, Collector, Reading, as_json, column_of, uid_of, without_nuls
 from stages.read.charset import decode_text
 from stages.read.rows import RowReader, mended, no_text_among, string_of
 from stages.stage import Origin
@@ -45,6 +45,7 @@ def reading_of(batch: pa.RecordBatch, group: int, first_row: int, reader: RowRea
         "text": texts.filter(kept),
         "meta": metas(batch, [place for place in found.values() if place.paths], reader.keep).filter(kept),
     }
+    values["text"], reading.nuls = without_nuls(values["text"])
     reading.documents = pa.RecordBatch.from_arrays([values[f.name] for f in BASE], schema=BASE)
     return reading
 
