@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -59,7 +60,9 @@ class RuleByLanguage(Rule):
             if not isinstance(language, str):
                 raise ValueError(f"{path}: {language} is not the name of a language (quote `no`, which YAML reads as false)")
             if not isinstance(values, dict):
-                raise ValueError(f"{path}: {language}: expected fields of {self.recipe_name()} and their values, found {values!r}")
+                raise ValueError(
+                    f"{path}: {language}: expected fields of {self.recipe_name()} and their values, found {reprlib.repr(values)}"
+                )
             try:
                 stage = type(self)(**{**own, **values})
             except ValidationError as error:
