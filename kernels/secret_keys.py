@@ -1,5 +1,6 @@
 """Keys and tokens by the shapes that their issuers give them: AWS, GitHub, GitLab, Google, Slack, Stripe, OpenAI and Anthropic, Hugging Face,
-npm, PyPI, SendGrid, DigitalOcean, JSON web tokens, private keys in PEM. Each begins with a prefix, is of a length, and stands alone.
+npm, PyPI, SendGrid, DigitalOcean, JSON web tokens, private keys in PEM. Each begins with a prefix, is of a length, and stands alone. And what stands
+for `user:password` in an address.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -107,7 +108,7 @@ def _cased(data, i, stop):  # type: ignore[no-untyped-def]
 
 @helper
 def from_hyphen(data, at, start, end):  # type: ignore[no-untyped-def]
-    """xox?- (Slack), sk- (OpenAI, Anthropic), glpat- (GitLab), pypi-AgE, and -----BEGIN ... PRIVATE KEY-----; `at` is the first hyphen."""
+    """xox?- (Slack), sk- (OpenAI, Anthropic, DeepSeek, OpenRouter), glpat- (GitLab), pypi-AgE, and -----BEGIN ... PRIVATE KEY-----; `at` is the first hyphen."""
     if at > start and data[at - 1] == 45:
         return -1, -1
     if _is(data, at, end, b"-----BEGIN "):
@@ -119,8 +120,9 @@ def from_hyphen(data, at, start, end):  # type: ignore[no-untyped-def]
         return -1, -1
     stop = -1
     if _is(data, i, end, b"sk-"):
-        stop = _token(data, i + 3, end, 2, 32, 255)
-        stop = stop if stop > 0 and _mixed(data, i + 3, stop) else -1
+        stop = _token(data, i + 3, end, 2, 20, 255)
+        long = stop - i - 3 >= 32
+        stop = stop if stop > 0 and ((long and _mixed(data, i + 3, stop)) or _dense(data, i + 3, stop)) else -1
     elif _is(data, i, end, b"xox") and at - i == 4:
         stop = _token(data, at + 1, end, 2, 20, 255)
         stop = stop if stop > 0 and digit(data[at + 1]) else -1
@@ -129,6 +131,49 @@ def from_hyphen(data, at, start, end):  # type: ignore[no-untyped-def]
     elif _is(data, i, end, b"pypi-AgE"):
         stop = _token(data, i + 8, end, 2, 50, 1024)
     return i, stop
+
+
+@helper
+def _dense(data, i, stop):  # type: ignore[no-untyped-def]
+    """Is there a run of 20 letters and digits with three of each? Names of classes and pages have hyphens, and words no digits."""
+    letters, digits = 0, 0
+    for j in range(i, stop):
+        if digit(data[j]):
+            digits += 1
+        elif letter(data[j]):
+            letters += 1
+        else:
+            letters, digits = 0, 0
+        if letters + digits >= 20 and letters >= 3 and digits >= 3:
+            return True
+    return False
+
+
+@helper
+def from_scheme(data, colon, start, end):  # type: ignore[no-untyped-def]
+    """`user:password` of `scheme://user:password@host` (RFC 3986; no quotes, brackets or commas in either), the colon being the scheme's."""
+    if colon == start or not letter(data[colon - 1]) or not _is(data, colon, end, b"://"):
+        return -1, -1
+    first = colon + 3
+    middle = _user_info(data, first, min(end, first + 64))
+    if middle >= end or data[middle] != 58:
+        return -1, -1
+    stop = _user_info(data, middle + 1, min(end, middle + 256))
+    if stop == middle + 1 or stop + 1 >= end or data[stop] != 64 or not (alnum(data[stop + 1]) or data[stop + 1] == 91):
+        return -1, -1
+    return first, stop
+
+
+@helper
+def _user_info(data, i, end):  # type: ignore[no-untyped-def]
+    """Where letters, digits and - . _ ~ % ! $ & * + = end."""
+    while i < end:
+        byte = data[i]
+        marked = byte == 33 or 36 <= byte <= 38 or 42 <= byte <= 43 or 45 <= byte <= 46 or byte == 61 or byte == 95 or byte == 126
+        if not (alnum(byte) or marked):
+            break
+        i += 1
+    return i
 
 
 @helper

@@ -1,7 +1,7 @@
 """Spans of personal data in one pass over Arrow text, and the text with something else in their place, straight into new buffers.
 
 The scan goes from left to right and looks closer only where a byte may anchor a shape (`@ : + ( _ - A G J`, a digit). At one place the order
-is IBAN, card, IPv4, telephone. What was found is passed over; of two that overlap the one that begins first stays, of two that begin together
+is IBAN, card, social security number, IPv4, telephone. What was found is passed over; of two that overlap the one that begins first stays, of two that begin together
 the longer. Twin: `kernels/spans_plain.py`.
 """
 
@@ -17,12 +17,13 @@ from kernels.columns import Bytes, Offsets
 from kernels.compiled import helper, kernel
 from kernels.patterns import alnum, card, digit, email, iban, ip4, ip6
 from kernels.phones import after_cue, bracketed, in_pairs, international, north_american
-from kernels.secret_keys import from_capital_a, from_capital_g, from_capital_j, from_hyphen, from_underscore
+from kernels.secret_keys import from_capital_a, from_capital_g, from_capital_j, from_hyphen, from_scheme, from_underscore
+from kernels.social_security import social_security
 
 Array = np.ndarray[Any, Any]
-KINDS = ("email", "ip", "phone", "card", "iban", "key")
-EMAIL, IP, PHONE, CARD, IBAN, KEY = range(6)
-IP6 = 6  # replacements of their own: one kind, but two forms of address
+KINDS = ("email", "ip", "phone", "card", "iban", "key", "ssn")
+EMAIL, IP, PHONE, CARD, IBAN, KEY, SSN = range(7)
+IP6 = 7  # replacements of their own: one kind, but two forms of address
 
 # SWIFT IBAN registry, release 99: lengths by country.
 IBAN_LENGTHS = (
@@ -146,6 +147,10 @@ def _at(data, i, start, end, free, wanted, lengths):  # type: ignore[no-untyped-
             stop = card(data, i, start, end, free)
             if stop > 0:
                 return i, stop, CARD
+        if wanted >> SSN & 1:
+            stop = social_security(data, i, start, end)
+            if stop > 0:
+                return i, stop, SSN
         if wanted >> IP & 1:
             stop = ip4(data, i, start, end)
             if stop > 0:
@@ -166,6 +171,10 @@ def _at(data, i, start, end, free, wanted, lengths):  # type: ignore[no-untyped-
             first, stop = ip6(data, i, start, end)
             if stop > 0 and first >= free:
                 return first, stop, IP
+        if wanted >> KEY & 1:
+            first, stop = from_scheme(data, i, start, end)
+            if stop > 0:
+                return first, stop, KEY
         return none
     if byte == 43 or byte == 40:
         if wanted >> PHONE & 1:
@@ -225,7 +234,7 @@ def _choose(data, starts, ends, kinds, firsts, seed, chosen):  # type: ignore[no
             kind = IP6
         for i in range(starts[span], ends[span]):
             byte = data[i]
-            if not alnum(byte) and byte < 128 and kind >= PHONE and kind <= IBAN:
+            if not alnum(byte) and byte < 128 and ((kind >= PHONE and kind <= IBAN) or kind == SSN):
                 continue
             hashed = (hashed ^ np.uint64(byte | 32 if 65 <= byte <= 90 else byte)) * np.uint64(0xBF58476D1CE4E5B9)
             hashed ^= hashed >> np.uint64(31)

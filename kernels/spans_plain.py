@@ -49,7 +49,8 @@ KEYS = {
     "A": rb"(?<![A-Za-z0-9_-])(?:AIza[\w-]{35}(?![\w-])|(?:AKIA|ASIA)[A-Z0-9]{16}(?!\w))",
     "_": rb"(?<![A-Za-z0-9_-])(?:gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_\w{22,255}|(?:sk_live|sk_test|rk_live)_[A-Za-z0-9]{16,255}"
     rb"|hf_(?=[A-Za-z0-9]*[A-Z])(?=[A-Za-z0-9]*[a-z])[A-Za-z0-9]{30,40}|npm_[A-Za-z0-9]{36}|dop_v1_[A-Za-z0-9]{64})(?!\w)",
-    "-": rb"(?<![A-Za-z0-9_-])(?:sk-(?=[\w-]*\d)(?=[\w-]*[A-Z])(?=[\w-]*[a-z])[\w-]{32,255}|xox[A-Za-z]-(?=\d)[\w-]{20,255}"
+    "-": rb"(?<![A-Za-z0-9_-])(?:sk-(?=[\w-]*\d)(?=[\w-]*[A-Z])(?=[\w-]*[a-z])[\w-]{32,255}"
+    rb"|sk-(?=(?:[\w-]*[_-])?(?=(?:[A-Za-z]*\d){3})(?=(?:\d*[A-Za-z]){3})[A-Za-z0-9]{20})[\w-]{20,255}|xox[A-Za-z]-(?=\d)[\w-]{20,255}"
     rb"|glpat-[\w-]{20,64}|pypi-AgE[\w-]{50,1024})(?![\w-])",
     "J": rb"(?<![A-Za-z0-9_.-])eyJ[\w-]{9,}\.eyJ[\w-]{8,}\.[\w-]{15,}",
     "G": rb"(?<![A-Za-z0-9_-])SG\.[\w-]{22}\.[\w-]{43}(?![\w-])",
@@ -86,12 +87,13 @@ def _at(text: bytes, i: int, free: int, wanted: tuple[str, ...]) -> Span | None:
     if anchor in "0123456789" and not text[max(i - 1, 0) : i].isdigit():
         options = [_iban(text, i, free) if "iban" in wanted else None]
         if i >= free:
-            options += [_card(text, i, free) if "card" in wanted else None, _ip4(text, i) if "ip" in wanted else None]
+            options += [_card(text, i, free) if "card" in wanted else None, _social_security(text, i) if "ssn" in wanted else None]
+            options += [_ip4(text, i) if "ip" in wanted else None]
             options += [_national(text, i) if "phone" in wanted else None]
     elif anchor == "@" and "email" in wanted:
         options = [_email(text, i)]
-    elif anchor == ":" and "ip" in wanted:
-        options = [_ip6(text, i, free)]
+    elif anchor == ":":
+        options = [_ip6(text, i, free) if "ip" in wanted else None, _credentials(text, i) if "key" in wanted else None]
     elif anchor == "+" and "phone" in wanted:
         options = [_international(text, i)]
     elif anchor == "(" and "phone" in wanted:
@@ -189,6 +191,26 @@ def _card(text: bytes, i: int, free: int) -> Span | None:
                 return None
             best = max(best, found.end())
     return (i, best, "card") if best else None
+
+
+NAMED = re.compile(rb"(?<![a-z])(?:ssns?(?![a-z])|ss#|social security)", re.IGNORECASE)
+
+
+def _social_security(text: bytes, i: int) -> Span | None:
+    found = re.compile(rb"(?<![A-Za-z0-9+_./-])(?!000|666|9)\d{3}([ -])(?!00)\d\d\1(?!0000)\d{4}(?![A-Za-z0-9_]|[-./][A-Za-z0-9])").match(
+        text, i
+    )
+    before = NAMED.search(text, max(i - 48, 0), i) if found else None
+    return (i, found.end(), "ssn") if found and before else None
+
+
+USER_INFO = rb"[A-Za-z0-9!$%&*+.=_~-]"
+
+
+def _credentials(text: bytes, colon: int) -> Span | None:
+    pattern = rb"(?<=[A-Za-z])://(" + USER_INFO + rb"{0,64}:" + USER_INFO + rb"{1,255})@(?=[A-Za-z0-9\[])"
+    found = re.compile(pattern).match(text, colon)
+    return (*found.span(1), "key") if found else None
 
 
 def luhn(digits: str) -> bool:

@@ -207,12 +207,13 @@ def clean(
     flow: Annotated[bool, typer.Option(help="what global stages passed between their rounds, which the next run then does again")] = True,
     legs: Annotated[bool, typer.Option(help="documents between legs too: a changed recipe then starts from the source")] = False,
     rejects: Annotated[bool, typer.Option(help="what was dropped")] = False,
+    unused: Annotated[bool, typer.Option(help="shards and other results of stages that the recipe no longer has")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would go")] = False,
 ) -> None:
-    """Remove intermediates of a finished run."""
+    """Remove intermediates of a finished run, and what earlier versions of its recipe made."""
     from pipeline.upkeep import clean_up
 
-    files, size = clean_up(out, flow=flow, legs=legs, rejects=rejects, dry_run=dry_run)
+    files, size = clean_up(out, flow=flow, legs=legs, rejects=rejects, unused=unused, dry_run=dry_run)
     console().print(f"{'would remove' if dry_run else 'removed'} {files:,} files, {size / 1e6:,.1f} MB")
 
 

@@ -26,6 +26,7 @@ class Count:
     noted: Counter[str] = field(
         default_factory=Counter
     )  # by name: documents of which a reader or stage noted something (pipeline/alarms.py)
+    nuls: int = 0  # texts that a reader took NUL characters out of
     faults: Faults = field(default_factory=Faults)  # of a reader's files: for alarms, and no part of the record
 
     def add(self, other: Count) -> None:
@@ -39,6 +40,7 @@ class Count:
         self.text_bytes += other.text_bytes
         self.absent.update(other.absent)
         self.noted.update(other.noted)
+        self.nuls += other.nuls
         self.faults.add(other.faults)
 
     def plain(self) -> dict[str, Any]:
@@ -53,6 +55,7 @@ class Count:
             "text_bytes": self.text_bytes,
             **({"absent": dict(sorted(self.absent.items()))} if self.absent else {}),
             **({"noted": dict(sorted(self.noted.items()))} if self.noted else {}),
+            **({"nuls": self.nuls} if self.nuls else {}),
         }
 
     @classmethod

@@ -171,6 +171,11 @@ class _Grinding:
                         count.noted["replacement_characters"] += lossy
                     self.log += [one_line(f"{self.source}: {d}") for d in reading.damaged]
                     self.log += [one_line(f"{self.source}: {origin.path}: {remark}") for remark in reading.remarks]
+                    if reading.nuls:
+                        count.nuls += reading.nuls
+                        self.log.append(
+                            one_line(f"{self.source}: {origin.path}: texts with NUL characters, which are taken out: {reading.nuls:,}")
+                        )
                     self.faults.note(origin, reading)
                     self.rejects.unread(self.source, reading)
                     count.seconds += time.perf_counter() - start

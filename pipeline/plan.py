@@ -13,6 +13,7 @@ from typing import Any
 
 from pipeline import fingerprint
 from pipeline.errors import RecipeError
+from pipeline.final_stages import check_nothing_leaks
 from pipeline.measures import decides_on_the_spot, measured_again, pieces, seen_by, texts_kept, with_measures
 from pipeline.recipe import Recipe, Source, Step
 from pipeline.sink_columns import shows_signals
@@ -93,6 +94,22 @@ class Plan:
     def node(self, name: str) -> Node:
         return next(n for n in self.nodes if n.name == name)
 
+    def leading_to(self, name: str) -> set[str]:
+        """Names of the sources and stages that documents pass on their way to the node of a stage, and the node's own; sinks only look on."""
+        nodes = {node.name: node for node in self.nodes}
+        left, passed, names = [name], set[str](), set[str]()
+        while left:
+            node = nodes[left.pop()]
+            if node.name in passed:
+                continue
+            passed.add(node.name)
+            left += node.feeds
+            steps = node.steps if isinstance(node, Leg) else (node.step,)
+            names |= {step.called for step in steps if not isinstance(step.stage, Sink)}
+            if isinstance(node, Leg) and node.source is not None:
+                names.add(node.source.name)
+        return names
+
     def waves(self) -> list[list[Node]]:
         """Nodes that can be worked on together."""
         done: set[str] = set()
@@ -121,6 +138,7 @@ class Plan:
 
 
 def make_plan(recipe: Recipe) -> Plan:
+    check_nothing_leaks(recipe)
     written, recipe = recipe, with_measures(recipe)
     check_pages_become_text(recipe, written)
     steps = recipe.steps

@@ -14,9 +14,10 @@ from pydantic import Field, field_validator
 
 from pipeline import registry
 from pipeline.fingerprint import names_files
+from pipeline.first_mistakes import readers_hint, source_hint, stage_hint
 from pipeline.memory_limit import check_memory
 from pipeline.yaml_lines import Place
-from pipeline.yaml_settings import YamlFile, beside, listed, nearest
+from pipeline.yaml_settings import YamlFile, beside, listed, nearest, quoted
 from stages.stage import PLACEMENT, CannotRun, Global, Reader, Settings, Sink, Stage
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ class _Reader(YamlFile):
         elif isinstance(data, dict) and len(data) == 1:
             address, settings = next(iter(data.items()))
         else:
-            raise self.wrong(place, f"a stage was expected (`name` or `name: {{settings}}`), not {data!r}")
+            raise self.wrong(place, f"a stage was expected (`name` or `name: {{settings}}`), not {quoted(data)}{stage_hint(data)}")
         kind = self.stage_class(str(address), (*place, address) if isinstance(data, dict) else place)
         if isinstance(settings, dict) and not issubclass(kind, Reader):
             plain = {name: beside(value, self.folder) for name, value in settings.items() if names_files(kind, str(name))}
@@ -179,7 +180,8 @@ class _Reader(YamlFile):
         if data is None:
             return ()
         if not isinstance(data, list):
-            raise self.wrong(place, "a list of stages was expected")
+            example = quoted(str(next(iter(data)))) if isinstance(data, dict) and data else "exact_dedup"
+            raise self.wrong(place, f"a list of stages was expected, each behind a dash: `- {example.strip(chr(39))}`")
         return tuple(step for i, item in enumerate(data) for step in self.noted(self.working_step, item, (*place, i)))
 
     def working_step(self, item: Any, place: Place) -> Step:
@@ -199,11 +201,12 @@ class _Reader(YamlFile):
         place: Place = ("sources", name)
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise self.wrong(place, f"{A_NAME} were expected in a source's name")
-        if not isinstance(data, dict):
-            raise self.wrong(place, "a reader was expected, such as `warc: {path: crawl/*.warc.gz}`")
+        misplaced = source_hint(name, data)
+        if misplaced:
+            raise self.wrong(place, misplaced)
         readers = [key for key in data if key not in ("stages", "join")]
         if len(readers) != 1:
-            raise self.wrong(place, f"one reader was expected, not {', '.join(map(str, readers)) or 'none'}")
+            raise self.wrong(place, f"one reader was expected, not {', '.join(map(str, readers)) or 'none'}{readers_hint(readers)}")
         reader = self.noted(self.reader, readers[0], data[readers[0]], place)
         steps = self.list_of_steps(data.get("stages"), (*place, "stages"))
         join = data.get("join")
@@ -214,7 +217,7 @@ class _Reader(YamlFile):
     def reader(self, address: Any, settings: Any, place: Place) -> Step:
         step = self.step({address: settings}, place)
         if not isinstance(step.stage, Reader):
-            raise self.wrong((*place, address), f"{address} does not read files")
+            raise self.wrong((*place, address), f"{address} does not read files{readers_hint([address])}")
         return replace(step, line=self.lines.get((*place, address, "path"), step.line))
 
     def recipe(self) -> Recipe:
@@ -252,7 +255,8 @@ class _Reader(YamlFile):
                 for found in self.noted(self.source, name, data[name]):
                     yield from found
         elif "sources" in self.data or not self.complaints:  # else it may be what was misspelt
-            self.complain(("sources",), "at least one source was expected, such as `crawl: {warc: {path: crawl/*.warc.gz}}`")
+            given = "" if not data else f", not {quoted(data)}"
+            self.complain(("sources",), f"at least one source was expected, such as `crawl: {{warc: {{path: crawl/*.warc.gz}}}}`{given}")
 
     def check_names(self, sources: tuple[Source, ...], steps: tuple[Step, ...]) -> None:
         """Every source and stage leaves a folder and a report of its own, so no two may share a name."""
@@ -360,6 +364,7 @@ def schema() -> dict[str, Any]:
         "type": "object",
         "properties": properties,
         "required": ["name", "sources"],
+        "patternProperties": {"^(x-|[.])": {}},
         "additionalProperties": False,
         "$defs": definitions,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -46,6 +47,14 @@ def record_of(recipe: Recipe, plan: Plan, account: Account, slowest: Slowest, wo
         "cost": cost_of(stages, facts["joules"], prices),
         "stages": stages,
     }
+
+
+def record_up_to(name: str, record: dict[str, Any], plan: Plan, recipe: Recipe) -> dict[str, Any]:
+    """The record less all that the documents of a global stage did not pass: stages after it, sinks, sources that join later."""
+    passed = plan.leading_to(name)
+    end = 1 + next(place for place, step in enumerate(recipe.steps) if step.called == name)
+    part = replace(recipe, sources=tuple(source for source in recipe.sources if source.name in passed), steps=recipe.steps[:end])
+    return {**record, "recipe": part.resolved(), "stages": [stage for stage in record["stages"] if stage["name"] in passed]}
 
 
 def entry(name: str, stage: Stage, account: Account, slowest: Slowest, prices: Prices | None) -> dict[str, Any]:

@@ -29,12 +29,12 @@ from pipeline.plan import GlobalNode, Leg, Node, Plan, make_plan
 from pipeline.portion import Inputs, Portion, find_inputs
 from pipeline.progress_file import OnRecord, on_record
 from pipeline.recipe import Recipe, Step
-from pipeline.record import manifest_part, record_of, without_times
+from pipeline.record import manifest_part, record_of, record_up_to, without_times
 from pipeline.scores import scores_of, signals_of
 from pipeline.side_by_side import task_of_pages
 from pipeline.sinks import publish
 from pipeline.slowest import Slowest
-from pipeline.stale import stale_files
+from pipeline.stale import alarms_of_unused, stale_files
 from pipeline.store import Store, json_bytes, one_run_at_a_time
 from stages.stage import CannotRun, Global, Sink, Stage
 from trainer.energy import Machine
@@ -173,7 +173,8 @@ class _Run:
         self.store.remove(
             stale_files(self.store, self.plan, journal, self.mine | self.cards)
         )  # even if nothing was worked on: an input that is gone leaves outputs and no work
-        record = self.record(changes=alarms_of_changes(self.inputs) if engine.worked else ())
+        changed = alarms_of_changes(self.inputs) if engine.worked else []
+        record = self.record(more_alarms=[*changed, *alarms_of_unused(self.store, self.plan)])
         before = self.store.read_json_if_whole("run.json") or {}
         if engine.worked or journal.damaged or before.get("status") != "done" or without_times(before) != without_times(record):
             from pipeline.survey.look import survey_legs
@@ -369,6 +370,10 @@ class _Run:
             raise NotConserved(
                 f"{node.name}: {docs.rows:,} documents were handed over and {after.rows:,} are left, but it says {count.docs_in:,} and {count.kept:,}"
             )
+        if count.kept < count.docs_in and not stage.drops:
+            raise RunFailed(
+                f"{node.name} dropped {count.docs_in - count.kept:,} documents, and it declares that it drops none (`drops = False`)"
+            )
         for task_files in flow.files:
             self.remember(task_files)
         beside = [f for p in after.parts for f in [*p["verdicts"], *p["signals"]]]
@@ -403,7 +408,7 @@ class _Run:
     def keep_json(self, path: str, data: dict[str, Any]) -> None:
         self.journal.keep(path, json_bytes(data))
 
-    def record(self, status: str = "done", error: str | None = None, changes: Sequence[str] = ()) -> dict[str, Any]:
+    def record(self, status: str = "done", error: str | None = None, more_alarms: Sequence[str] = ()) -> dict[str, Any]:
         """run.json."""
         facts: dict[str, Any] = {
             "started": datetime.fromtimestamp(self.began, UTC).isoformat(timespec="seconds"),
@@ -413,7 +418,7 @@ class _Run:
             "joules": self.meter.joules(),  # of the driver's machine; null: no meter
             "disk_bytes": sum(size for path, size in self.store.files("").items() if path in self.mine),
             "inputs": self.input_facts,
-            "alarms": [*alarms_of_inputs(self.inputs), *changes, *alarms(self.plan, self.account, ended=status == "done")],
+            "alarms": [*alarms_of_inputs(self.inputs), *more_alarms, *alarms(self.plan, self.account, ended=status == "done")],
         }
         return record_of(self.recipe, self.plan, self.account, self.slowest, self.where.count, {"status": status, "error": error, **facts})
 
@@ -434,7 +439,7 @@ class _Run:
             self.keep_json(f"stages/{entry['name']}/report.json", steady)
         for name, told in self.told.items():
             if "packing" in told:
-                card = card_of(record, told["packing"], self.heard[name])
+                card = card_of(record_up_to(name, record, self.plan, self.recipe), told["packing"], self.heard[name])
                 self.journal.keep(f"{told['packing']['folder']}/README.md", card.encode("utf-8", "replace"))
         if self.log:
             self.store.write("logs/run.log", "".join(f"{line}\n" for line in self.log).encode("utf-8", "replace"))

@@ -1,15 +1,22 @@
-"""Files in a run's folder that earlier versions of the run wrote and this one does not use."""
+"""Files in a run's folder that earlier versions of the run wrote and this one does not use.
+
+Intermediates go with the run that replaces them. Results (token shards, what sinks wrote) of a stage that the recipe no longer has are kept, and an
+alarm says so: somebody may be training on them.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from pipeline.journal import Journal, files_of
 from pipeline.parts import OF_A_PART
 from pipeline.plan import Plan
-from pipeline.recipe import Step
+from pipeline.recipe import FOLDERS, Step
 from pipeline.store import Store
-from stages.stage import Sink
+from pipeline.words import as_bytes
+from stages.stage import Sink, snake_case
 
 OF_A_SET = re.compile(
     r"shards/([a-z0-9_]+/)?(\d+/(shard-\d{5}\.[0-9a-f]{8}\.arrow|index\.json|tokenizer/tokenizer(_config)?\.json)|README\.md)$"
@@ -37,4 +44,51 @@ def stale_files(store: Store, plan: Plan, journal: Journal, mine: set[str]) -> l
         and p.startswith(("legs/", "stages/"))
         and p.split("/")[1] not in names
     }
-    return sorted(stale)
+    unused = {path for paths in unused_results(present, names).values() for path in paths}
+    return sorted(stale - unused)
+
+
+def unused_results(paths: Iterable[str], stages: Collection[str]) -> dict[str, list[str]]:
+    """Results of stages that are not among `stages`: their files, by the stage that wrote them."""
+    unused: dict[str, list[str]] = {}
+    for path in sorted(paths):
+        owner = owner_of(path)
+        if owner is not None and owner not in stages:
+            unused.setdefault(owner, []).append(path)
+    return unused
+
+
+def owner_of(path: str) -> str | None:
+    """The stage whose result a file is, by its path; None for files that are no results."""
+    of_a_set = OF_A_SET.match(path)
+    if of_a_set:
+        return str(of_a_set[1] or "pack").rstrip("/")
+    folder, _, name = path.partition("/")
+    return folder if folder not in FOLDERS and "/" not in name and OF_A_PART.search(name) else None
+
+
+def alarms_of_unused(store: Store, plan: Plan) -> list[str]:
+    present = store.files("")
+    unused = unused_results(present, {name for name, _ in plan.stage_order()})
+    return [
+        f"{stage} is no longer in the recipe; its results in {folder_of(paths)} ({len(paths):,} files, "
+        f"{as_bytes(sum(present[path] for path in paths))}) are those of an earlier run and are kept; `gristmill clean {store.address} --unused` removes them"
+        for stage, paths in unused.items()
+    ]
+
+
+def folder_of(paths: list[str]) -> str:
+    """The folder that files lie in, at whatever depth."""
+    first, last = paths[0].split("/")[:-1], paths[-1].split("/")[:-1]
+    return "".join(f"{one}/" for one, other in zip(first, last, strict=False) if one == other)
+
+
+def stages_of(resolved: Mapping[str, Any]) -> set[str]:
+    """Names of all stages of a recipe as run.json has it."""
+    lists = [resolved.get("stages", []), *(source.get("stages", []) for source in resolved.get("sources", {}).values())]
+    return {
+        settings.get("name") or snake_case(address.rpartition(":")[2])
+        for steps in lists
+        for step in steps
+        for address, settings in step.items()
+    }

@@ -21,6 +21,7 @@ from pipeline.journal import Journal
 from pipeline.listing import LOOP, Folders
 from pipeline.passed_over import by_ending, in_words
 from pipeline.screen import escape
+from pipeline.stale import stages_of, unused_results
 from pipeline.store import Store, one_run_at_a_time
 from stages.stage import Reader
 
@@ -72,14 +73,17 @@ def gpu_names() -> list[str]:
     return said.stdout.split("\n")[:-1] if said.returncode == 0 else []
 
 
-def clean_up(out: str, *, flow: bool, legs: bool, rejects: bool, dry_run: bool) -> tuple[int, int]:
-    """Remove intermediates; files and bytes that went."""
+def clean_up(out: str, *, flow: bool, legs: bool, rejects: bool, unused: bool, dry_run: bool) -> tuple[int, int]:
+    """Remove intermediates, and if asked results that the recipe no longer makes; files and bytes that went."""
     store = Store(out)
-    if store.read_json("run.json") is None:
+    record = store.read_json("run.json")
+    if record is None:
         raise RecipeError(f"{out}: no run is here (there is no run.json)")
     with one_run_at_a_time(store):
         present = store.files("")
-        chosen = [
+        results = unused_results(present, stages_of(record["recipe"])) if unused else {}
+        chosen = [path for paths in results.values() for path in paths]
+        chosen += [
             path
             for path in present
             if (flow and path.startswith("flow/") and path.endswith(".arrow"))

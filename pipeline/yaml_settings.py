@@ -17,6 +17,7 @@ from stages.paths import FOLDER, located
 from stages.stage import Settings
 
 Made = TypeVar("Made")
+LONGEST = 200  # characters of a wrong value that a message shows
 CLOSE = 0.8  # how alike a misspelt name is to the one that was meant; what is less alike is only a guess
 
 
@@ -26,7 +27,8 @@ class YamlFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.folder = path.resolve().parent
-        self.data, self.lines = load_with_lines(path)
+        data, self.lines = load_with_lines(path)
+        self.data = {key: value for key, value in data.items() if not is_private(key)} if isinstance(data, dict) else data
         self.complaints: list[str] = []
 
     def wrong(self, place: Place, what: str) -> RecipeError:
@@ -60,7 +62,7 @@ class YamlFile:
         if data is None:
             data = {}
         if not isinstance(data, dict):
-            raise self.wrong(place, f"settings were expected (name: value), not {data!r}")
+            raise self.wrong(place, f"settings were expected (name: value), not {quoted(data)}{settings_hint(kind, data)}")
         try:
             return kind.model_validate({str(k): v for k, v in data.items()}, context={FOLDER: self.folder})
         except ValidationError as error:
@@ -82,6 +84,8 @@ class YamlFile:
                     else:
                         guessed |= {(*inside, field) for field in near}
                         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+                        if not near and len(where) == 1:
+                            hint += "; a key of your own, for anchors, begins with `x-`"
                     lines.append(str(self.wrong(where, f"no such field; {hint}")))
                 elif complaint["type"] == "missing":
                     if complaint["loc"] not in guessed:  # misspelt, and said so already
@@ -90,10 +94,38 @@ class YamlFile:
                     lines.append(str(self.wrong(where, complaint["msg"].removeprefix("Value error, "))))
                 else:
                     given = complaint.get("input")
-                    quoted = complaint["type"] == "string_type" and isinstance(given, bool | int | float | date)
-                    hint = "; to YAML it is a word only in quotes" if quoted else ""
-                    lines.append(str(self.wrong(where, f"{complaint['msg']}, not {given!r}{hint}")))
+                    lines.append(str(self.wrong(where, f"{complaint['msg']}, not {quoted(given)}{value_hint(complaint['type'], given)}")))
             raise RecipeError("\n".join(lines)) from error
+
+
+def settings_hint(kind: type[Settings], given: Any) -> str:
+    """What a stage that was given a value in place of its settings probably meant."""
+    required = [name for name, field in kind.model_fields.items() if field.is_required()]
+    return (
+        f"; did you mean {{{required[0]}: {quoted(given)}}}?" if len(required) == 1 and isinstance(given, str | int | float | list) else ""
+    )
+
+
+def value_hint(kind: str, given: Any) -> str:
+    """What a value of a wrong type probably was to be, by pydantic's name for the fault."""
+    if kind == "string_type" and isinstance(given, bool | int | float | date):
+        return "; to YAML it is a word only in quotes"
+    if kind in ("list_type", "tuple_type", "set_type") and isinstance(given, str):
+        return f"; a list stands in brackets: [{given}]" if len(given) <= LONGEST else ""
+    if kind == "float_parsing" and isinstance(given, str) and given.strip().endswith("%"):
+        return "; 10% is written 0.1"
+    return ""
+
+
+def is_private(key: str | int) -> bool:
+    """Top-level keys that begin with `x-` or a dot hold what anchors name, and are no fields."""
+    return str(key).startswith(("x-", "."))
+
+
+def quoted(value: Any) -> str:
+    """A value in a message; a long one is cut."""
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 def fields_at(kind: type[Settings], steps: Sequence[str | int]) -> list[str]:

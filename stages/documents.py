@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
 
 BATCH_BYTES = 32 << 20
@@ -79,6 +80,7 @@ class Reading:
     damaged: list[Damage] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     stored: int | None = None
+    nuls: int = 0  # texts that NUL characters were taken out of
 
 
 @dataclass
@@ -96,6 +98,7 @@ class Collector:
     _skips: list[Skipped] = field(default_factory=list)
     _damaged: list[Damage] = field(default_factory=list)
     _remarks: list[str] = field(default_factory=list)
+    _nuls: int = 0
 
     def __post_init__(self) -> None:
         self._begun = self.at or 0
@@ -124,6 +127,9 @@ class Collector:
         date: str | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> None:
+        if text is not None and "\0" in text:
+            text = text.replace("\0", "")
+            self._nuls += 1
         row: dict[str, Any] = {
             "uid": uid_of(self.source, self.path, place),
             "source": self.source,
@@ -148,10 +154,16 @@ class Collector:
         columns = [column_of([row[f.name] for row in self._rows], f.type) for f in schema]
         documents = pa.RecordBatch.from_arrays(columns, schema=schema)
         stored = None if self.at is None else max(0, self.at - self._begun)
-        reading = Reading(documents, self._skipped, self._skips, self._damaged, self._remarks, stored)
+        reading = Reading(documents, self._skipped, self._skips, self._damaged, self._remarks, stored, self._nuls)
         self._begun = self.at or 0
-        self._rows, self._bytes, self._skipped, self._skips, self._damaged, self._remarks = [], 0, {}, [], [], []
+        self._rows, self._bytes, self._skipped, self._skips, self._damaged, self._remarks, self._nuls = [], 0, {}, [], [], [], 0
         return reading
+
+
+def without_nuls(texts: pa.Array) -> tuple[pa.Array, int]:
+    """Texts less their NUL characters, as extraction leaves them out of pages, and how many texts had any."""
+    held = pc.sum(pc.match_substring(texts, "\0")).as_py() or 0
+    return (pc.replace_substring(texts, "\0", "") if held else texts), held
 
 
 def page_schema() -> pa.Schema:

@@ -14,12 +14,12 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, BinaryIO, ClassVar, cast
+from typing import Annotated, Any, BinaryIO, ClassVar, Self, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from stages.documents import BASE, PAGE, Reading
 from stages.flow import Dataset, Flow
@@ -29,6 +29,7 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 # A field marked so says where work is done, never what comes out; it is left out of fingerprints. All others count.
 PLACEMENT: dict[str, Any] = {"placement": True}
+MOST = 2**31 - 1  # counts of a document are int32
 
 
 class Settings(BaseModel):
@@ -42,6 +43,12 @@ class Range(Settings):
 
     low: float | None = None
     high: float | None = None
+
+    @model_validator(mode="after")
+    def _ends_are_in_order(self) -> Self:
+        if self.low is not None and self.high is not None and self.low > self.high:
+            raise ValueError(f"low {self.low:,g} is above high {self.high:,g}: no value lies between them")
+        return self
 
     def holds(self, values: np.ndarray[Any, Any]) -> Mask:
         inside = np.ones(len(values), dtype=bool)
@@ -66,6 +73,22 @@ class Stage(Settings, ABC):
     ] = None
     expect_drops: ClassVar[float] = 0.5  # an alarm sounds when more than this share of a source goes
     adds: ClassVar[tuple[str, ...]] = ()  # signals that it leaves on the documents that stay
+
+    @model_validator(mode="after")
+    def _limits_leave_something(self) -> Self:
+        """A lower limit `min_x` is not above `max_x`, nor above what any document has: each would drop everything without a word."""
+        for name in type(self).model_fields:
+            low = getattr(self, name)
+            if not name.startswith("min_") or not isinstance(low, int | float):
+                continue
+            upper = f"max_{name.removeprefix('min_')}"
+            high = getattr(self, upper, None)
+            if isinstance(high, int | float) and low > high:
+                raise ValueError(f"{name} {low:,g} is above {upper} {high:,g}: no document could pass")
+            most = 1 if name.endswith("_share") else MOST
+            if low > most:
+                raise ValueError(f"{name} {low:,g} is above {most:,}, the most that {'a share' if most == 1 else 'any document'} can have")
+        return self
 
     @classmethod
     def recipe_name(cls) -> str:
@@ -323,6 +346,8 @@ class Global(Stage):
     columns: ClassVar[tuple[str, ...]] = ()
     rewrites: ClassVar[bool] = False  # changes texts, so that what was measured on them is measured again
     reads_text: ClassVar[bool] = False  # what it adds is of the text, and holds until a rewrite
+    drops: ClassVar[bool] = True  # may drop documents; a stage that never does says False
+    final: ClassVar[bool] = False  # writes the end product: no stage after it may change or drop documents
 
     @property
     def wants(self) -> tuple[str, ...]:

@@ -40,6 +40,7 @@ class QuantileBuckets(Quantiles):
     ] = "quality"
 
     adds: ClassVar[tuple[str, ...]] = ("quality_bucket", "quality_tier")
+    drops: ClassVar[bool] = False
 
     @model_validator(mode="after")
     def _tiers_fit(self) -> Self:

@@ -87,7 +87,7 @@ def add_row(row: Mapping[str, Any], place: str | int, reader: RowReader, paths: 
     url = string_of(taken(rest, paths["url"]))
     if isinstance(content, bytes) and reader.content == "text":
         content = decode_text(content)
-    if not isinstance(content, str) or not content or content.isspace():
+    if not isinstance(content, str) or not content or content.isspace() or ("\0" in content and not content.replace("\0", "").strip()):
         collector.skip(f"no_{reader.content}", mended(url))
         return isinstance(content, str)
     html = content.encode("utf-8", "replace") if reader.content == "html" else None

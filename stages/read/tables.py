@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stages.documents import BASE, PAGE, Collector, Reading, as_json, column_of, page_schema, uid_of
+from stages.documents import BASE, PAGE, Collector, Reading, as_json, column_of, page_schema, uid_of, without_nuls
 from stages.read.charset import decode_text
 from stages.read.rows import UTF_8, RowReader, mended, missing_field, string_of
 from stages.stage import Origin
@@ -46,6 +46,7 @@ def reading_of(batch: pa.RecordBatch, group: int, first_row: int, reader: RowRea
         "text": content.filter(kept) if pages is None else pa.nulls(len(rows), pa.string()),
         "meta": metas(batch, [place for place in found.values() if place.paths], reader.keep).filter(kept),
     }
+    values["text"], reading.nuls = without_nuls(values["text"])
     if pages is not None:
         values |= {"html": content.filter(kept).cast(PAGE.field("html").type), "charset": pages.charset.filter(kept)}
     schema = BASE if pages is None else page_schema()

@@ -23,7 +23,7 @@ class DolmaGopher(Rule):
     words: Annotated[Range, Field(description="how many words")] = Range(low=50, high=100_000)
     median_word_length: Annotated[Range, Field(description="characters")] = Range(low=3, high=10)
     max_symbol_ratio: Annotated[Share, Field(description="# and ellipses for each word")] = 0.1
-    min_alphabetic_words: Annotated[Share, Field(description="share of words with a letter")] = 0.8
+    min_alphabetic_words: Annotated[float, Field(description="share of words with a letter", ge=0, le=1)] = 0.8
     min_stop_words: Annotated[int, Field(description="of: the be to of and that have with", ge=0)] = 2
     max_bullet_lines: Annotated[Share, Field(description="share of lines that begin with a bullet")] = 0.9
     max_ellipsis_lines: Annotated[Share, Field(description="share of lines that end in an ellipsis")] = 0.3

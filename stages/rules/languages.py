@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow.compute as pc
 import yaml
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from stages.paths import RecipePath
 from stages.stage import Rule, Signals
@@ -60,11 +61,15 @@ class RuleByLanguage(Rule):
             if not isinstance(language, str):
                 raise ValueError(f"{path}: {language} is not the name of a language (quote `no`, which YAML reads as false)")
             if not isinstance(values, dict):
-                raise ValueError(f"{path}: {language}: expected fields of {self.recipe_name()} and their values, found {values!r}")
+                raise ValueError(
+                    f"{path}: {language}: expected fields of {self.recipe_name()} and their values, found {reprlib.repr(values)}"
+                )
             try:
                 stage = type(self)(**{**own, **values})
-            except ValueError as error:
-                raise ValueError(f"{path}: {language}: {error}") from None
+            except ValidationError as error:
+                wrong = [(".".join(map(str, e["loc"])), e["msg"].removeprefix("Value error, ")) for e in error.errors(include_url=False)]
+                said = "; ".join(f"{place}: {what}" if place else what for place, what in wrong)
+                raise ValueError(f"{path}: {language}: {said}") from None
             table[language] = {name: _number(getattr(stage, name)) for name in own}
         return table
 

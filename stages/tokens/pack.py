@@ -52,6 +52,8 @@ class Pack(Global):
     columns: ClassVar[tuple[str, ...]] = (
         "uid", "source", "token_ids", "tokens", "copies", "places", "segments", "bucket", "difficulty",
     )  # fmt: skip
+    drops: ClassVar[bool] = False
+    final: ClassVar[bool] = True
 
     @field_validator("row_length")
     @classmethod

@@ -20,7 +20,7 @@ CARDS = ["4111111111111111", "4111 1111 1111 1111", "5555-5555-5555-4444", "3782
 IBANS = ["GB29 NWBK 6016 1331 9268 19", "DE89370400440532013000", "NO93 8601 1117 947", "FR1420041010050500013M02606"]
 KEYS = [
     "AKIA" + "ABCD1234" * 2, "AIza" + "aB3-_" * 7, "ghp_" + "a1B2" * 9, "github_pat_" + "a1_B" * 6, "sk_live_" + "ab12" * 5, "hf_" + "aB" * 17,
-    "sk-proj-" + "aB3_" * 10, "xoxb-1234567890-" + "aB3d" * 4, "glpat-" + "aB3-" * 5, "npm_" + "a1B2" * 9, "SG." + "a" * 22 + "." + "b" * 43,
+    "sk-proj-" + "aB3_" * 10, "sk-" + "aB3d" * 12, "sk-ant-api03-" + "aB3_-d" * 14, "sk-" + "0af3" * 8, "sk-or-v1-" + "0af3" * 16, "xoxb-1234567890-" + "aB3d" * 4, "glpat-" + "aB3-" * 5, "npm_" + "a1B2" * 9, "SG." + "a" * 22 + "." + "b" * 43,
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.abcdefghijklmnopq", "dop_v1_" + "0a" * 32, "pypi-AgE" + "aB3_" * 15,
     "-----BEGIN RSA PRIVATE KEY-----\nMIIE+/=\n-----END RSA PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----\nMI\n-----END PRIVATE KEY-----",
 ]  # fmt: skip
@@ -36,11 +36,15 @@ FOUND = {
     ],
     "card": CARDS, "iban": IBANS, "key": KEYS,
 }  # fmt: skip
+SSN = "536-90-4399"
 NEAR = [
     "@mention", "icon@2x.png", "git@github.com:a/b", "a@b", "lodash@4.17.21", "10.1.20.30", "192.168.100.20", "203.0.113.25", "1.2.3.4",
     "93.184.216.340", "93.184.216.34.5", "v93.184.216.34", "version 93.184.216.34", "224.10.10.10", "2001:db8:1::1", "fe80::1:2:3", "12:30:45",
     "std::abc", "2024-01-02", "978-0-306-40615-7", "$1,234,567.89", "4111111111111112", "GB29 NWBK 6016 1331 9268 18", "123-456-7890",
-    "2010-2015", "tel 2010-12-31", "sk-loading-spinner-container-wrapper-x", "AKIAIOSFODNN7", "3.141592653589793", "1234567890", "+1 000 000 0000",
+    "2010-2015", "tel 2010-12-31", "sk-loading-spinner-container-wrapper-x", "sk-typo-mod-font-primary-700-h5-2024-12", "sk-SK", "sk-3f2a91",
+    "sk-Model-2024-Black-Edition", "sk-rapid-wechselt-neben-kara-auch-fountas-in-die-mls-2019", "sk-xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+    "536-90-4399", "070-01-0141", "STC: Nr. 219-05-2006", "classname 536-90-4399", "https://example.org:8080/@ann", "https://ann@host/",
+    "https://a.example,https://b.example/@x:1", "std::cout<<x@y", "12:30://x:y@", "a://b:@c", "AKIAIOSFODNN7", "3.141592653589793", "1234567890", "+1 000 000 0000",
     "4220 4632 5041 5490 6775", "-----BEGIN PUBLIC KEY-----\nMI\n-----END PUBLIC KEY-----", "555-0123", "1700000000000", "0x1234567890abcdef",
 ]  # fmt: skip
 
@@ -84,11 +88,52 @@ def test_context_decides():
 
 pieces = st.sampled_from(
     [text for texts in FOUND.values() for text in texts] + NEAR
+    + [SSN, "SSN ", "ssns", "SS# ", "social security ", "://", "https://ann:s3cret@", "sk-" + "a1" * 10]
     + [*"@:+(_-AGJ0123456789./ )#\n", "a", "b", "@", "x1", "é", "中", "ж", " ", "–", "tel ", "no. ", "call", "version ", "git", "sk-", "::", "xn--", " / ", "：", "电话", "тел", "ефон", "факс", "=", '"', "fileversion"]
 )  # fmt: skip
 texts = st.lists(pieces, max_size=8).map("".join)
-sentences = st.lists(st.sampled_from(sorted(FOUND)).flatmap(lambda kind: st.sampled_from(FOUND[kind])), max_size=4).map(" ".join)
+cued = FOUND | {"ssn": [f"SSN {SSN}", f"social security number: {SSN}", "SS# 123 45 6789"]}
+sentences = st.lists(st.sampled_from(sorted(cued)).flatmap(lambda kind: st.sampled_from(cued[kind])), max_size=4).map(" ".join)
 near_alphabet = st.text("@:+(_-.AIKG eyJ0125789abx)/é中\u00a0", max_size=60)
+
+
+@pytest.mark.parametrize(
+    "cue", ["SSN", "ssn:", "SSNs", "SS#", "Social Security number:", "SOCIAL SECURITY NO.", "his social security number is", "ssn,"]
+)
+@pytest.mark.parametrize("number", [SSN, "536 90 4399", "001-01-0001", "899-99-9999", "665-01-0001", "667-01-0001"])
+def test_social_security_numbers_are_found_behind_a_word_that_says_so(cue, number):
+    for around in ("{}", "({}).", "{}, or", '"{}"'):
+        assert found_in(around.format(f"{cue} {number}")) == [(number, "ssn")], around
+    assert found_in(f"{cue} {number}", ("email", "key")) == []
+
+
+@pytest.mark.parametrize("number", ["000-12-3456", "666-12-3456", "900-12-3456", "987-65-4321", "536-00-4399", "536-90-0000", "536-90 4399", "536.90.4399"])  # fmt: skip
+def test_numbers_that_are_never_issued_stay(number):
+    assert found_in(f"SSN {number}") == []
+
+
+def test_the_word_stands_near_and_alone():
+    for text in (
+        f"{SSN} is no SSN",
+        f"classname {SSN}",
+        f"ssnet {SSN}",
+        f"SSN {'x' * 48} {SSN}",
+        f"SSN 1-{SSN}",
+        f"SSN {SSN}-1",
+        f"SSN {SSN}5",
+        f"press# {SSN}",
+    ):
+        assert found_in(text) == [], text
+    assert found_in(f"SSN {'x' * 40} {SSN}") == [(SSN, "ssn")]
+    assert found_in(f"SSN {SSN} and 212-34-5678") == [(SSN, "ssn"), ("212-34-5678", "ssn")]
+
+
+@pytest.mark.parametrize("host", ["db.example.org/x", "localhost:5432/x", "10.1.20.30", "[fe80::1]:80/"])
+@pytest.mark.parametrize("secret", ["ann:s3cret", ":s3cret", "ann%40mail.example:p%40ss~$w0rd!", "a.b-c_d:x"])
+def test_what_logs_in_within_an_address_is_a_key(host, secret):
+    for scheme in ("https", "postgresql+psycopg", "redis", "amqp"):
+        assert found_in(f"see {scheme}://{secret}@{host}") == [(secret, "key")]
+    assert ("s3cret@db.example.org", "email") in found_in("https://ann:s3cret@db.example.org/x", ("email",))
 
 
 def test_kernels_and_twin_agree():
@@ -149,7 +194,26 @@ def test_more_spans_than_were_expected():
 
 
 @pytest.mark.parametrize(
-    "unit", ["@", "a@", "1", "+1", "(", "-----BEGIN PRIVATE KEY-----", "eyJ", "2600:", ":", "4 4", "a.", "sk-", "é@é", "tel 1"]
+    "unit",
+    [
+        "@",
+        "a@",
+        "1",
+        "+1",
+        "(",
+        "a://a:",
+        "123-45-6789 ",
+        "ss",
+        "-----BEGIN PRIVATE KEY-----",
+        "eyJ",
+        "2600:",
+        ":",
+        "4 4",
+        "a.",
+        "sk-",
+        "é@é",
+        "tel 1",
+    ],
 )
 def test_ten_megabytes_of_anything_take_a_moment(unit):
     find_spans(*text_column(pa.array(["x"])))

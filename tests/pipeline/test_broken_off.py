@@ -247,7 +247,7 @@ def test_a_global_stage_that_was_begun_is_said_to_be(folder: Path, monkeypatch: 
         path.unlink()
     assert why(2)["tokenize"] == "its files are gone (cleaned?)"
     go(recipe(folder, 2), out)
-    clean_up(str(out), flow=True, legs=False, rejects=False, dry_run=False)
+    clean_up(str(out), flow=True, legs=False, rejects=False, unused=False, dry_run=False)
     said = why(2)
     assert (
         said["notes"] == "up to date"

@@ -282,5 +282,8 @@ def test_tokens_of_a_text_that_is_rewritten_afterwards_do_not_count(tmp_path):
     text = "name: r\nsources: {a: {jsonl: {path: in}}}\nstages:\n  - tokenize\n  - personal_data\n  - pack\n"
     path = tmp_path / "r.yaml"
     path.write_text(text)
+    with pytest.raises(RecipeError, match=r"r.yaml:5: personal_data changes texts between tokenize \(line 4\) and pack \(line 6\)"):
+        make_plan(recipes.load(path))
+    path.write_text(text.replace("  - tokenize\n", ""))
     with pytest.raises(RecipeError, match=r"pack needs the signal tokens.*put tokenize before it"):
         make_plan(recipes.load(path))

@@ -46,7 +46,7 @@ stages:
         "6: sources.crawl.stages[0]: no such stage 'extrat'; did you mean extract?",
         "7: sources.books.jsonl.pth: no such field; did you mean path?",
         "9: stages[0].gopher_quality.min_word: no such field; did you mean min_words?",
-        "11: stages[2]: a stage was expected (`name` or `name: {settings}`), not {'write': None, 'sample': None}",
+        "11: stages[2]: a stage was expected (`name` or `name: {settings}`), not {'write': None, 'sample': None}; write and sample each need a dash of their own",
         "12: stages[3]: parquet reads files; it belongs under sources",
     ]
 
@@ -182,3 +182,94 @@ def test_a_wrong_member_of_a_list_is_told_once(tmp_path):
         recipes.load(recipe)
     said = str(told.value).splitlines()
     assert len(said) == 2 and "kinds" in said[0] and "'emails'" in said[0] and "text is no signal" in said[1]
+
+
+LIMITS = """
+from stages.stage import Rule, Verdict
+
+class Mine(Rule):
+    min_depth: float = 1
+    max_depth: float | None = 5
+
+    def verdict(self, signals):
+        return Verdict.keep(len(signals))
+"""
+
+
+@pytest.mark.parametrize(
+    ("stage", "says"),
+    [
+        (
+            "gopher_quality: {min_words: 500, max_words: 100}",
+            "gopher_quality: min_words 500 is above max_words 100: no document could pass",
+        ),
+        ("gopher_quality: {min_mean_word_length: 11}", "min_mean_word_length 11 is above max_mean_word_length 10: no document could pass"),
+        (
+            "gopher_quality: {max_words: null, min_words: 100000000000000000000000000000}",
+            "min_words 1e+29 is above 2,147,483,647, the most that any document can have",
+        ),
+        ("c4_quality: {min_sentences: 3000000000}", "min_sentences 3e+09 is above 2,147,483,647, the most that any document can have"),
+        ("gopher_quality: {min_alphabetic_word_share: 80}", "min_alphabetic_word_share 80 is above 1, the most that a share can have"),
+        ("dolma_gopher: {min_alphabetic_words: 80}", "min_alphabetic_words: Input should be less than or equal to 1, not 80"),
+        ("dolma_gopher: {words: {low: 9, high: 5}}", "dolma_gopher.words: low 9 is above high 5: no value lies between them"),
+        ("own.py:Mine: {min_depth: 6}", "min_depth 6 is above max_depth 5: no document could pass"),
+        ("gopher_quality: {thresholds_file: limits.yaml}", "limits.yaml: fr: min_words 900 is above max_words 800: no document could pass"),
+        ("gopher_quality: {max_words: 40, thresholds_file: fine.yaml}", "min_words 50 is above max_words 40: no document could pass"),
+        (
+            "fineweb_quality: {thresholds_file: shares.yaml}",
+            "shares.yaml: de: min_terminal_line_share 12 is above 1, the most that a share can have",
+        ),
+    ],
+)
+def test_limits_that_nothing_can_pass_are_told_before_any_work(tmp_path, stage, says):
+    save(tmp_path / "own.py", LIMITS)
+    save(tmp_path / "limits.yaml", "de: {min_words: 20}\nfr: {min_words: 900, max_words: 800}\n")
+    save(tmp_path / "shares.yaml", "de: {min_terminal_line_share: 12}\n")
+    save(tmp_path / "fine.yaml", "de: {min_words: 5}\n")
+    [said] = complaints(tmp_path, SOURCES.replace(", join: late", "") + f"  - {stage}\n")
+    assert said.startswith("7: stages[1].") and said.endswith(says) and len(said) < 300
+
+
+def test_limits_that_meet_are_allowed(tmp_path):
+    text = SOURCES.replace(", join: late", "") + "  - gopher_quality: {min_words: 100, max_words: 100, max_hash_ratio: 1.0e+29}\n"
+    assert [s.called for s in recipes.load(save(tmp_path / "r.yaml", text)).steps] == ["exact_dedup", "gopher_quality"]
+
+
+FINE = "sources:\n  crawl: {jsonl: {path: a}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("sources: {jsonl: {path: x}}\n", "2: sources.jsonl: jsonl is a reader, and stands where a source has its name; put a name of your own above it: `my_data: {jsonl: …}`"),
+        ("sources:\n  warc:\n    path: [a, b]\n", "3: sources.warc: warc is a reader, and stands where a source has its name; put a name of your own above it: `my_data: {warc: …}`"),
+        ("sources:\n  crawl: {path: x}\n", "3: sources.crawl: path is a setting of a reader, which is missing: `crawl: {READER: {path: …}}`, and READER is jsonl, parquet, warc or another"),
+        ("sources:\n  crawl: data/*.jsonl\n", "3: sources.crawl: a reader was expected, such as `warc: {path: crawl/*.warc.gz}`, not 'data/*.jsonl'"),
+        ("sources: [{jsonl: {path: x}}]\n", "2: sources: at least one source was expected, such as `crawl: {warc: {path: crawl/*.warc.gz}}`, not [{'jsonl': {'path': 'x'}}]"),
+        ("sources:\n  crawl: {jsonl: data/}\n", "3: sources.crawl.jsonl: settings were expected (name: value), not 'data/'; did you mean {path: 'data/'}?"),
+        ("sources:\n  crawl: {jsonl: {path: a}, warc: {path: b}}\n", "3: sources.crawl: one reader was expected, not jsonl, warc; give each a source of its own"),
+        ("sources:\n  crawl: {exact_dedup: {}}\n", "3: sources.crawl.exact_dedup: exact_dedup does not read files; stages of one source stand in its own list: `stages: [exact_dedup]`"),
+        ("sources:\n  crawl: {jsonl: {path: a}, extract: {}}\n", "3: sources.crawl: one reader was expected, not jsonl, extract; stages of one source stand in its own list: `stages: [extract]`"),
+        ("sources:\n  crawl: {jsonl: {path: a}}\n  exact_dedup: {}\n", "4: sources.exact_dedup: exact_dedup is a stage; it belongs under stages, as `- exact_dedup`"),
+        ("source:\n  crawl: {jsonl: {path: a}}\n", "2: source: no such field; did you mean sources?"),
+        (FINE + "stages:\n  exact_dedup:\n  write: {}\n", "4: stages: a list of stages was expected, each behind a dash: `- exact_dedup`"),
+        (FINE + "stages: write\n", "4: stages: a list of stages was expected, each behind a dash: `- exact_dedup`"),
+        (FINE + "stages: [[exact_dedup, write]]\n", "4: stages[0]: a stage was expected (`name` or `name: {settings}`), not ['exact_dedup', 'write']; one list holds all stages, each behind a dash of its own"),
+        (FINE + "stages: [{warc: {path: b}}]\n", "4: stages[0]: warc reads files; it belongs under sources"),
+        (FINE + "stages:\n  - sample: 0.1\n", "5: stages[0].sample: settings were expected (name: value), not 0.1; did you mean {rate: 0.1}?"),
+        (FINE + "stages:\n  - sample: {rate: 10%}\n", "5: stages[0].sample.rate: Input should be a valid number, unable to parse string as a number, not '10%'; 10% is written 0.1"),
+        (FINE + "stages:\n  - keep_languages: {languages: en}\n", "5: stages[0].keep_languages.languages: Input should be a valid list, not 'en'; a list stands in brackets: [en]"),
+        (FINE + "stages:\n  - gopher_quality:\n    min_words: 3\n", "5: stages[0]: a stage was expected (`name` or `name: {settings}`), not {'gopher_quality': None, 'min_words': 3}; settings are indented below their stage: `gopher_quality: {min_words: …}`"),
+    ],
+)  # fmt: skip
+def test_first_mistakes_are_answered_in_the_terms_of_who_made_them(tmp_path, text, says):
+    assert complaints(tmp_path, f"name: r\n{text}") == [says]
+
+
+def test_a_source_may_have_the_name_of_a_reader_or_a_stage(tmp_path):
+    save(tmp_path / "own.py", "from stages.read.jsonl import Jsonl\n\nclass Mine(Jsonl):\n    pass\n")
+    text = "name: r\nsources:\n  jsonl: {jsonl: {path: a}}\n  sample: {'own.py:Mine': {path: b}}\n"
+    assert [(s.name, s.reader.called) for s in recipes.load(save(tmp_path / "r.yaml", text)).sources] == [
+        ("jsonl", "jsonl"),
+        ("sample", "mine"),
+    ]

@@ -14,11 +14,11 @@ from kernels.spans_plain import spans_plain
 from stages import PersonalData
 
 TEXT = (
-    "Ann <ann@a.org>, +49 30 1234567, ann@a.org, 93.184.216.34, 2600:1f18:1::1, 4111 1111 1111 1111, GB29 NWBK 6016 1331 9268 19, AKIA"
+    "Ann <ann@a.org>, +49 30 1234567, ann@a.org, 93.184.216.34, 2600:1f18:1::1, 4111 1111 1111 1111, GB29 NWBK 6016 1331 9268 19, SSN 536-90-4399, AKIA"
     + "ABCD1234" * 2
 )
-MASKED = "Ann <<email>>, <phone>, <email>, <ip>, <ip>, <card>, <iban>, <key>"
-COUNTS = {"emails": 2, "ips": 2, "phones": 1, "cards": 1, "ibans": 1, "keys": 1}
+MASKED = "Ann <<email>>, <phone>, <email>, <ip>, <ip>, <card>, <iban>, SSN <ssn>, <key>"
+COUNTS = {"emails": 2, "ips": 2, "phones": 1, "cards": 1, "ibans": 1, "keys": 1, "ssns": 1}
 
 
 def batch_of(texts, kind=None):
@@ -49,6 +49,7 @@ def test_fakes_are_harmless_stable_and_depend_on_the_seed():
     assert text == faked(TEXT) != faked(TEXT, seed=1)
     first, second = [part.strip("<> ") for part in text.split(",")[0:3:2]]
     assert first.removeprefix("Ann <") == second and second.split("@")[1] in ("example.com", "example.net", "example.org")
+    assert "SSN 987-65-432" in text and faked("SSN 536-90-4399") == faked("SSN 536 90 4399")
     assert "2001:db8::" in text and "-555-01" in text and text.endswith("<key>")
     assert faked("+1 212 555 9999") == faked("+1-212-555-9999"), "spelling does not matter"
     assert "93.184" not in text and spans_plain(faked("93.184.216.34").encode()) == []
