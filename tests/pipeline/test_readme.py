@@ -95,7 +95,7 @@ def test_the_export_of_a_run_with_two_row_lengths(run_of_two_lengths: Path, tmp_
 def test_the_stage_of_your_own_runs_in_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path / "my_rules.py", block("python", "# my_rules.py"))
     monkeypatch.syspath_prepend(tmp_path)
-    [line] = re.findall(r"Alone, in a notebook: (.*?)\. Installed", README)
+    [line] = re.findall(r"Alone, in a notebook: (.*?)\. Global stages", README)
     *imports, expression = re.findall(r"`(.*?)`", line)
     names: dict[str, Any] = {"table": pa.table({"text": ["A quiet sentence.", "A LOUD SENTENCE."]})}
     exec("\n".join(imports), names)

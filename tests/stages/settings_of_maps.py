@@ -42,6 +42,7 @@ def row_reader(name: str, suffix: str, packed: Any) -> Subject:
             "path": path_change(suffix),
             "layout": to("plain", given=(packed(WITHOUT_URL), f"a{suffix}")),
             "text": to("body"),
+            "html": to("body"),
             "id": to("key"),
             "url": to("link"),
             "date": to("seen"),
@@ -76,12 +77,14 @@ def record(kind: str, body: bytes, **extra: str) -> bytes:
     return ("WARC/1.0\r\n" + "\r\n".join([*lines, f"Content-Length: {len(body)}"]) + "\r\n\r\n").encode() + body + b"\r\n\r\n"
 
 
-def archive(name: str, suffix: str, kind: str, body: bytes, content: str) -> Subject:
+def archive(name: str, suffix: str, kind: str, body: bytes, content: str, **more: Change) -> Subject:
     data = record(kind, body, Content_Type=content) + record(kind, body, Content_Type=content, WARC_Truncated="length")
-    changes = {"path": path_change(suffix), "max_record_bytes": to(20), "keep_truncated": to(False)}
+    changes = {"path": path_change(suffix), "max_record_bytes": to(20), "keep_truncated": to(False), **more}
     return Subject(name, changes, given=(data, f"a{suffix}"), base={"path": "x"})
 
 
+HTTP = "application/http; msgtype=response"
+NOTE = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\nA note of some words."
 PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html><p>A page of some words.</p></html>"
 READERS = [
     row_reader("Jsonl", ".jsonl", as_jsonl),
@@ -93,7 +96,15 @@ READERS = [
         given=("Gr\u00fc\u00dfe".encode(), "a.txt"),
         base={"path": "x"},
     ),
-    archive("Warc", ".warc", "response", PAGE, "application/http; msgtype=response"),
+    Subject(
+        "Html",
+        {"path": path_change(".html"), "base_url": to("https://a.example/"), "max_record_bytes": to(2)},
+        given=(b"<html><p>A page of some words.</p></html>", "a.html"),
+        base={"path": "x"},
+    ),
+    archive(
+        "Warc", ".warc", "response", PAGE, HTTP, keep_plain_text=to(True, given=(record("response", NOTE, Content_Type=HTTP), "a.warc"))
+    ),
     archive("Wet", ".warc.wet", "conversion", b"A text of some words.", "text/plain"),
 ]
 
@@ -144,7 +155,7 @@ def of_benchmarks() -> dict[str, Change | Elsewhere]:
         "benchmarks_path": to(lambda lab: str(Path(lab.file("bench2/b.jsonl", BENCH.replace("moon", "stone"))).parent)),
         "benchmarks": to([BENCHMARK | {"fields": ["other"]}]),
         "benchmarks.name": to("c"),
-        "benchmarks.path": to("c.jsonl", benchmarks_path=lambda lab: str(Path(lab.file("bench/c.jsonl", BENCH.replace("moon", "stone"))).parent)),
+        "benchmarks.path": to("c.jsonl", benchmarks_path=lambda lab: lab.file("bench/b.jsonl", BENCH) and str(Path(lab.file("bench/c.jsonl", BENCH.replace("moon", "stone"))).parent)),
         "benchmarks.fields": to(["other"]),
         "benchmarks.id": to("key"),
         "ngram": to(3, given=texts(FILLER * 9 + "Which moon of Saturn was it? " + FILLER * 9)),
@@ -312,13 +323,15 @@ TEXT = [
 
 # --- rules -------------------------------------------------------------------------------------------------------------
 
-FAR = {"en": {"min_words": 10**6, "max_top_2gram_share": 0, "min_terminal_line_share": 9}}
+FAR = {"en": {"min_words": 10**6, "max_top_2gram_share": 0, "min_terminal_line_share": 1}}
 
 
 def limits(stage: str, names: list[str]) -> Subject:
     """A rule whose limits are all off, and then each of them alone at a value that no text keeps to."""
     off: dict[str, Any] = dict.fromkeys(names)
-    changes: dict[str, Change | Elsewhere] = {name: to(0 if name.startswith("max_") else 10**6) for name in names}
+    changes: dict[str, Change | Elsewhere] = {
+        name: to(0 if name.startswith("max_") else 1 if name.endswith("_share") else 10**6) for name in names
+    }
     only = next(name for name in FAR["en"] if name in names)
     by_language = to(lambda lab: lab.file(f"far-{stage}.json", json.dumps({"en": {only: FAR["en"][only]}})))
     return Subject(stage, changes | {"thresholds_file": by_language}, given=lambda lab: measured(), base=off)
@@ -336,6 +349,7 @@ RULES = [
         ["max_duplicate_paragraph_share", "max_duplicate_paragraph_character_share", "max_duplicate_line_share", "max_duplicate_line_character_share",
          *(f"max_top_{n}gram_share" for n in (2, 3, 4)), *(f"max_duplicate_{n}gram_share" for n in range(5, 11))],
     ),
+    Subject("FewReplacementCharacters", {"max_share": to(1)}, given=signals(replacement_share=0.1)),
     Subject(
         "DolmaGopher",
         {
@@ -346,7 +360,7 @@ RULES = [
             "median_word_length.low": to(99),
             "median_word_length.high": to(1),
             "max_symbol_ratio": to(0),
-            "min_alphabetic_words": to(9),
+            "min_alphabetic_words": to(1),
             "min_stop_words": to(999),
             "max_bullet_lines": to(0),
             "max_ellipsis_lines": to(0),

@@ -121,7 +121,7 @@ def flowed(stage: Global, given: pa.Table, seed: int, before: Callable[[Scattere
     flow = Scattered(seed)
     if before is not None:
         before(flow)
-    flow.gone, flow.named = {}, pa.table({})
+    flow.named = pa.table({})
     after = stage.run(flow.parts(given), flow)
     made = {
         "after": in_order(*(table for _, table in after.tables)),
