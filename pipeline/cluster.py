@@ -59,7 +59,7 @@ def connected(where: Where, recipe: Path) -> Iterator[Any]:
     from distributed import Client
 
     settings = {
-        "distributed.scheduler.allowed-failures": 2,
+        "distributed.scheduler.allowed-failures": 0,  # a worker that dies leaves a trail, and the engine looks for the document
         "distributed.scheduler.work-stealing": False,  # few tasks are in flight, so that none has to be moved
         # Tasks hold one batch and hand back a few numbers: there is nothing to spill, and a pause would only stall.
         "distributed.worker.memory.target": False,

@@ -19,6 +19,7 @@ import stages
 from stages.stage import Stage, snake_case
 
 ENTRY_POINTS = "gristmill.stages"
+OUTSIDE = "gristmill_outside_"  # modules made of a user's own files
 
 
 @cache
@@ -64,7 +65,7 @@ def find(name: str, folder: Path | None = None) -> type[Stage]:
 @cache
 def class_from_source(file_name: str, text: str, class_name: str) -> type[Stage]:
     """A stage from a file outside the tree: the recipe's owner names it, as with any script that one runs."""
-    module_name = f"gristmill_outside_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    module_name = f"{OUTSIDE}{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     if module_name not in sys.modules:
         module = types.ModuleType(module_name)
         module.__file__ = file_name
@@ -78,6 +79,14 @@ def class_from_source(file_name: str, text: str, class_name: str) -> type[Stage]
     if not (isinstance(found, type) and issubclass(found, Stage)):
         raise LookupError(f"{file_name} has no stage named {class_name}")
     return found
+
+
+def named(stage: Stage) -> str:
+    """A stage in error messages: as the recipe calls it, with the file and class of a user's own."""
+    kind = type(stage)
+    if not kind.__module__.startswith(OUTSIDE):
+        return stage.called
+    return f"{stage.called} ({sys.modules[kind.__module__].__file__}:{kind.__name__})"
 
 
 def spec_of(stage: Stage, address: str, folder: Path | None = None) -> dict[str, Any]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol, cast
 
-from pipeline import fingerprint, template
+from pipeline import fingerprint, registry, template
 from pipeline.alarms import alarms, alarms_of_stages
 from pipeline.cluster import Where
 from pipeline.counts import Account
 from pipeline.engine import Engine, Watcher
-from pipeline.errors import NotConserved, RecipeError, RunFailed
+from pipeline.errors import GristmillError, NotConserved, RecipeError, RunFailed, of_storage
 from pipeline.flow import DaskFlow
 from pipeline.flow_rows import check_saved, kept_before, owner_of
 from pipeline.flow_verdicts import untouched
@@ -32,6 +33,8 @@ from pipeline.side_by_side import task_of_pages
 from pipeline.slowest import Slowest
 from pipeline.stale import stale_files
 from pipeline.store import Store, one_run_at_a_time
+from pipeline.words import one_line, plain
+from stages.contract import kind_of
 from stages.stage import CannotRun, Global, Stage
 from trainer.energy import Machine
 
@@ -294,9 +297,15 @@ class _Run:
         )
         stage = cast(Global, node.step.stage)
         try:
-            after = cast(Documents, stage.run(docs, flow))
-        except CannotRun as error:
-            raise RunFailed(f"{node.name}: {error}") from error
+            after = stage.run(docs, flow)
+        except (GristmillError, OSError):
+            raise
+        except Exception as error:
+            if of_storage(error):
+                raise
+            raise RunFailed(self.said_of(stage, error)) from error
+        if not isinstance(after, Documents):
+            raise RunFailed(f"{registry.named(stage)}: run() answered with {kind_of(after)}; the documents were expected")
         self.told[node.name] = flow.told
         self.handed_on |= flow.handed_on
         self.heard[node.name] = dict(self.handed_on)
@@ -325,6 +334,13 @@ class _Run:
         if not engine.journal.done.get(begun_of(task), {}).get("ended"):
             engine.journal.add(begun_of(task), {"ended": True, "files": flow.between_rounds})
         self.finish(node, list(after.parts), print_)
+
+    def said_of(self, stage: Stage, error: Exception) -> str:
+        """What is wrong with a global stage, and where in its code unless it says that itself."""
+        if isinstance(error, CannotRun):
+            return f"{registry.named(stage)}: {error}"
+        self.store.write("logs/trace.txt", plain("".join(traceback.format_exception(error))).encode("utf-8", "replace"))
+        return f"{registry.named(stage)}: {type(error).__name__}: {error} (where in the code: {self.store.at('logs/trace.txt')})"
 
     def fed(self, node: Node) -> list[Part]:
         return sorted((p for name in node.feeds for p in self.documents[name].parts), key=lambda p: str(p["key"]))
@@ -381,7 +397,7 @@ class _Run:
                 card = card_of(record, told["packing"], self.heard[name])
                 self.store.write(f"{told['packing']['folder']}/README.md", card.encode("utf-8", "replace"))
         if self.log:
-            self.store.write("logs/run.log", "".join(f"{line}\n" for line in self.log).encode("utf-8", "replace"))
+            self.store.write("logs/run.log", "".join(f"{one_line(line)}\n" for line in self.log).encode("utf-8", "replace"))
         self.store.write_json("run.json", record)
         self.store.write("report.html", build_report(self.store.address).encode("utf-8", "replace"))
 
