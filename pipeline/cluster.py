@@ -19,6 +19,17 @@ from pipeline.gpus import gpus_here, spread_over
 from pipeline.memory_limit import check_memory
 
 STARTS = 3
+LOGGERS = (
+    "distributed",
+    "distributed.nanny",
+    "distributed.worker",
+    "distributed.scheduler",
+    "distributed.core",
+    "distributed.client",
+    "distributed.comm",
+    "tornado.application",
+    "asyncio",  # a worker that is stopped while it starts
+)
 
 
 @dataclass(frozen=True)
@@ -77,19 +88,7 @@ def connected(where: Where, recipe: Path) -> Iterator[Any]:
         "distributed.comm.timeouts.connect": "10s",
         "logging": {"distributed": "error"},
     }
-    for name in (
-        "distributed",
-        "distributed.nanny",
-        "distributed.worker",
-        "distributed.scheduler",
-        "distributed.core",
-        "distributed.client",
-        "distributed.comm",
-        "tornado.application",
-        "asyncio",  # a worker that is stopped while it starts
-    ):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    with dask.config.set(settings), contextlib.ExitStack() as stack:
+    with silenced(), dask.config.set(settings), contextlib.ExitStack() as stack:
         if where.scheduler:
             try:
                 client = Client(where.scheduler, timeout="10s")
@@ -102,6 +101,20 @@ def connected(where: Where, recipe: Path) -> Iterator[Any]:
             client = Client(cluster)
             stack.callback(_close, client)
         yield client
+
+
+@contextlib.contextmanager
+def silenced() -> Iterator[None]:
+    """Without what Dask logs, in a process that may be somebody else's: after the block its loggers are as they were."""
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def local(where: Where, recipe: Path) -> Any:

@@ -43,7 +43,7 @@ def of_stage(stage: Stage, spec: Mapping[str, Any]) -> str:
         placement.add("path")  # files count by their path below the source's root and their contents, wherever that root lies
     settings = stage.model_dump(mode="json", exclude=placement)
     if isinstance(spec["code"], str):
-        code = {"outside": hashlib.sha256(spec["code"].encode()).hexdigest(), **code_of_source(spec["code"])}
+        code = {"outside": hashlib.sha256(spec["code"].encode()).hexdigest(), **code_of_source(spec["code"]), **spec.get("helpers", {})}
     else:
         code = code_of_module(type(stage).__module__)
     files: dict[str, list[str]] = {}

@@ -445,7 +445,9 @@ def test_a_stage_that_every_document_breaks_is_at_fault_itself(tmp_path: Path) -
 
 
 def test_a_stage_without_a_package_it_needs(tmp_path: Path) -> None:
-    run_with_boom(tmp_path, "import nosuchpackage", texts(5, mark_at=2)).one_line(1, "boom (my_rules.py:Boom): ", "No module named 'nosuchpackage'")
+    run_with_boom(tmp_path, "import nosuchpackage", texts(5, mark_at=2)).one_line(
+        1, "boom (my_rules.py:Boom): ", "No module named 'nosuchpackage'"
+    )
 
 
 # --- Ctrl-C ----------------------------------------------------------------------------------------------------------

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,8 +15,15 @@ import pytest
 from here import work_here
 from runs import go, lines, save, written
 
+from pipeline import recipe as recipes
+from pipeline import registry
+from pipeline.cluster import Where, silenced
 from pipeline.engine import Engine
-from pipeline.errors import RunFailed
+from pipeline.errors import RecipeError, RunFailed
+from pipeline.fingerprint import of_stage
+from pipeline.journal import Journal
+from pipeline.progress import Quiet
+from pipeline.store import Store
 from stages.contract import ContractBroken
 from stages.stage import Signals, Verdict
 
@@ -199,3 +209,84 @@ NONE = "pa.nulls(len(docs), pa.string())"
 def test_a_global_stage_that_breaks_the_contract_is_named(tmp_path: Path, run: str, made: str, says: str) -> None:
     said = failure(tmp_path, GLOBAL.format(run=run, made=made))
     assert said.startswith(OWN) and says in said
+
+
+def test_the_code_that_workers_get_is_what_was_checked_whatever_became_of_the_file(tmp_path: Path) -> None:
+    step = recipes.load(recipe(tmp_path, RULE + "Verdict.keep(rows)")).steps[0]
+    save(tmp_path / "evil.py", "edited while the run began")
+    assert step.spec["code"] == HEAD + RULE + "Verdict.keep(rows)"
+    assert registry.build(step.spec) == step.stage
+
+
+def test_modules_beside_a_stage_file_count_for_its_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "helpers_of_evil").mkdir()
+    save(tmp_path / "helpers_of_evil" / "__init__.py", "")
+    save(tmp_path / "helpers_of_evil" / "words.py", "from limit_of_evil import LIMIT\n")
+    save(tmp_path / "limit_of_evil.py", "LIMIT = 3\n")
+    save(tmp_path / "unused.py", "LIMIT = 3\n")
+    file = recipe(tmp_path, "from helpers_of_evil.words import LIMIT\n" + RULE + "Verdict.keep(rows)")
+
+    def fingerprint_now() -> str:
+        step = recipes.load(file).steps[0]
+        return of_stage(step.stage, step.spec)
+
+    before = fingerprint_now()
+    assert [*recipes.load(file).steps[0].spec["helpers"]] == ["helpers_of_evil/__init__.py", "helpers_of_evil/words.py", "limit_of_evil.py"]
+    save(tmp_path / "unused.py", "LIMIT = 4\n")
+    assert fingerprint_now() == before
+    save(tmp_path / "limit_of_evil.py", "LIMIT = 4\n")
+    assert fingerprint_now() != before
+
+
+def test_a_module_that_workers_do_not_have_is_named_with_what_to_do(tmp_path: Path) -> None:
+    file = recipe(tmp_path, "import helper_that_is_nowhere\n" + RULE + "Verdict.keep(rows)")
+    with pytest.raises(RecipeError, match=r"evil\.py does not import: ModuleNotFoundError: .*goes to the workers alone.*must be installed"):
+        recipes.load(file)
+
+
+def test_an_error_s_escapes_are_shown_and_not_obeyed(tmp_path: Path) -> None:
+    lines(tmp_path / "docs.jsonl", [f"document number {n}" for n in range(40)])
+    stage = "class Evil(Rewrite):\n    def rewrite(self, batch):\n        if 'number 7' in str(batch['text'].to_pylist()):\n"
+    stage += "            raise ValueError('\\x1b]0;pwned\\x07\\x1b[2J\\nsecond line')\n        return Applied(batch, Verdict.keep(len(batch)))\n"
+    go(recipe(tmp_path, stage), tmp_path / "out")
+    [line] = (tmp_path / "out" / "logs" / "run.log").read_text().splitlines()
+    assert line.endswith("ValueError: ␛]0;pwned␇␛[2J second line") and line.startswith("evil: document ")
+
+
+def test_a_trace_s_escapes_are_shown_and_not_obeyed(tmp_path: Path) -> None:
+    failure(tmp_path, GLOBAL.format(run="raise ValueError('\\x1b[2J')", made="None"))
+    trace = (tmp_path / "out" / "logs" / "trace.txt").read_text()
+    assert "ValueError: ␛[2J" in trace and "\x1b" not in trace
+
+
+def test_dask_is_silent_in_a_run_and_as_it_was_after_it() -> None:
+    asyncio, ours = logging.getLogger("asyncio"), logging.getLogger("distributed.worker")
+    ours.setLevel(logging.INFO)
+    with silenced():
+        assert asyncio.level == ours.level == logging.CRITICAL
+    assert (asyncio.level, ours.level) == (logging.NOTSET, logging.INFO)
+    ours.setLevel(logging.NOTSET)
+
+
+def test_tasks_that_a_scheduler_cancels_again_and_again_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    sent: list[SimpleNamespace] = []
+
+    def submit(*_: object, key: str, **__: object) -> SimpleNamespace:
+        sent.append(SimpleNamespace(key=key, status="cancelled", release=lambda: None))
+        return sent[-1]
+
+    class AsCompleted:
+        def add(self, future: object) -> None: ...
+
+        def __iter__(self) -> Iterator[object]:
+            return iter(sent)  # which grows
+
+    monkeypatch.setattr("distributed.as_completed", AsCompleted)
+    engine = Engine(Journal(Store(str(tmp_path))), Where(1), Quiet(), tmp_path)
+    client = SimpleNamespace(nthreads=lambda: {"w": 1}, submit=submit)
+    engine._client = client
+    with pytest.raises(RunFailed, match="docs, part-1 was cancelled by the scheduler 5 times"):
+        engine._send_and_take(client, [{"task": "t", "node": "docs", "key": "part-1", "kind": "leg", "cost": 1}], {})
+    assert len(sent) == 5
