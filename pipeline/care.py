@@ -17,6 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipeline.lifetime import no_way_back_for_forks
+
 LONGEST_RECORD = 4096  # bytes; behind them is what a watchdog says of a process that it ended
 LONGEST_URL = 300
 Place = tuple[int, str]  # number of a batch, name of a stage
@@ -78,7 +80,7 @@ class Last:
         hung = data[LONGEST_RECORD:].decode("utf-8", "replace")
         if "stage" not in record:
             return cls(record["task"], hung=hung)
-        named = f"document {record['uid']} ({record['url']})" if "uid" in record else "a document"
+        named = f"document {record['uid']} ({record['url']})" if "uid" in record else "a document" if record["rows"] == 1 else ""
         return cls(record["task"], (record["batch"], record["stage"]), record["row"], record["rows"], named, hung)
 
     def in_words(self) -> str:
@@ -128,16 +130,13 @@ class Care:
 
     @contextlib.contextmanager
     def watching(self, patience: float) -> Iterator[None]:
-        """A stage at work. The process ends if that takes longer, even if C code holds the interpreter; and so does a process that the
-        stage forked and that comes back here: it would do all that its parent does a second time."""
-        process = os.getpid()
+        """A stage at work. The process ends if that takes longer, even if C code holds the interpreter."""
         if self.watch:
             said_to = self.trail.file if self.trail is not None else sys.__stderr__ or sys.stderr
             faulthandler.dump_traceback_later(patience, exit=True, file=said_to)
         try:
-            yield
+            with no_way_back_for_forks():
+                yield
         finally:
-            if os.getpid() != process:
-                os._exit(1)
             if self.watch:
                 faulthandler.cancel_dump_traceback_later()

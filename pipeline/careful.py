@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import resource
-import signal
 import subprocess
 import sys
 import tempfile
@@ -25,7 +24,7 @@ from pipeline.care import Care, Last, Place, SearchEnded, Spot, Trail
 from pipeline.decide import run_decide
 from pipeline.errors import GristmillError, RunFailed, in_words
 from pipeline.leg import Result, Task, grind
-from pipeline.lifetime import end_with_parent
+from pipeline.lifetime import end_with_parent, how_it_ended
 
 MOST_DEATHS = 96
 STRIKES = 2
@@ -137,10 +136,8 @@ def _wait(child: subprocess.Popen[bytes], trail: Path, note: Callable[[str], Non
 
 
 def how_it_died(code: int, last: Last | None) -> str:
-    if code < 0:
-        return f"died of {signal.Signals(-code).name}"
     # faulthandler ends a process that hangs with code 1, as others may; but it says so
-    return TOO_LONG if last is not None and last.hung else f"ended with code {code}"
+    return TOO_LONG if code == 1 and last is not None and last.hung else how_it_ended(code)
 
 
 def main(folder: Path) -> None:

@@ -146,7 +146,9 @@ def local(where: Where, recipe: Path) -> Any:
             raise RecipeError(f"--memory {where.memory}: {error}") from error
         except RuntimeError as error:  # Dask gives up when a worker is killed before it has said hello
             if not left:
-                raise RunFailed(f"the workers do not start: {error.__cause__ or error}") from error
+                raise RunFailed(
+                    f"the workers do not start: they end before they are ready, {STARTS} times over ({error.__cause__ or error})"
+                ) from error
     raise AssertionError(STARTS)
 
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import stages
-from stages.stage import Stage, snake_case
+from pipeline.errors import RunFailed
+from stages.stage import CannotRun, Stage, snake_case
 
 ENTRY_POINTS = "gristmill.stages"
 OUTSIDE = "gristmill_outside_"  # modules made of a user's own files
@@ -93,6 +94,15 @@ def named(stage: Stage) -> str:
     if not kind.__module__.startswith(OUTSIDE):
         return stage.called
     return f"{stage.called} ({sys.modules[kind.__module__].__file__}:{kind.__name__})"
+
+
+def prepare(stage: Stage) -> None:
+    """Let a stage do what is worth doing once on a machine; no document is to blame if it cannot."""
+    try:
+        stage.prepare()
+    except Exception as error:
+        said = str(error) if isinstance(error, CannotRun) else f"prepare() failed: {type(error).__name__}: {error}"
+        raise RunFailed(f"{named(stage)}: {said}") from error
 
 
 def spec_of(stage: Stage, address: str, folder: Path | None = None) -> dict[str, Any]:

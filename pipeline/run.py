@@ -178,7 +178,7 @@ class _Run:
         if stages:
             start = time.monotonic()
             for stage in stages:
-                stage.prepare()
+                registry.prepare(stage)
             if time.monotonic() - start > SLOW_PREPARATION:
                 self.face.note(f"kernels and tables made ready in {time.monotonic() - start:.0f} s; the next run finds them")
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import sys
 import time
 import traceback
 from pathlib import Path
@@ -15,8 +17,9 @@ from pipeline.careful import grind_carefully
 from pipeline.decide import run_decide
 from pipeline.errors import GristmillError, in_words
 from pipeline.leg import Result, Task, forget_peak, grind
-from pipeline.lifetime import end_with_parent
+from pipeline.lifetime import end_descendants, end_with_parent, let_go_of_the_template, no_way_back_for_forks
 from pipeline.side_by_side import run_pages
+from pipeline.template import LOADS
 from stages.stage import CannotRun
 
 NOTES = "gristmill"  # the topic under which workers say something for people
@@ -40,6 +43,9 @@ def run_tasks(
 ) -> list[Result]:
     """The results of some tasks, in order; after a failure the rest is left undone. `trail` is where to say what is about to be done, `place`
     where a worker died that did not go about it with care."""
+    unprepared: list[str] = getattr(sys.modules.get(LOADS), "failures", [])  # of the template that this process was forked from
+    if unprepared:
+        return [{"failed": unprepared[0], "error": "RunFailed"}]
     done: list[Result] = []
     with contextlib.ExitStack() as stack:
         care = Care(Trail(Path(trail)) if trail is not None else None, watch=watch)
@@ -50,7 +56,9 @@ def run_tasks(
             forget_peak()
             if care.trail is not None:
                 care.trail.begins(task["task"])
-            done.append(one(task, care, careful, place) | {"seconds": round(time.perf_counter() - start, 4)})
+            with no_way_back_for_forks():
+                result = one(task, care, careful, place)
+            done.append(result | {"seconds": round(time.perf_counter() - start, 4)})
             if "failed" in done[-1]:
                 break
     return done
@@ -104,4 +112,10 @@ def memory_limit() -> int | None:
 def dask_setup(worker: Any) -> None:
     """Preloaded by every local worker: leave Ctrl-C to the driver, and do not outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.register_at_fork(after_in_child=let_go_of_the_template)
     end_with_parent()
+
+
+def dask_teardown(worker: Any) -> None:
+    """What stages have left at work ends with their worker."""
+    end_descendants()
