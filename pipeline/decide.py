@@ -122,6 +122,12 @@ def _joined(a: Outcome, b: Outcome) -> Outcome:
     return Outcome(first, verdict, broke)
 
 
+def harmless(part: Part, result: Result) -> Part:
+    """A part as its rules may be shown it again: without documents that killed them."""
+    facts = result["files"].get("condemned")
+    return part if facts is None else {**part, "verdicts": [*part["verdicts"], facts]}
+
+
 def run_decide(task: Task, care: Care | None = None) -> Result:
     """The verdicts of a leg's rules on one part, its rejects, and the account."""
     with part_writers() as writers:
@@ -147,6 +153,7 @@ class _Decision:
         self.uid = np.zeros(rows, dtype=np.uint64)
         self.failed = {d.rule.called: np.zeros(rows, dtype=np.uint64) for d in self.rules}
         self.reasons: dict[str, list[str]] = {d.rule.called: [] for d in self.rules}
+        self.condemned = np.zeros(rows, dtype=bool)  # what kills a rule: nobody asks one of it again
         self.log: list[str] = []
         self.alive = 0
         self.text_bytes = 0
@@ -172,6 +179,9 @@ class _Decision:
             files["verdicts"] = facts
             part["verdicts"].append(facts)
         part["kept"], part["text_bytes"] = self.alive, self.text_bytes
+        if self.condemned.any():
+            path = f"legs/{self.task['leg']}/{self.file_name}.condemned.parquet"
+            files["condemned"] = write_table(self.store, path, pa.table({"kept": ~self.condemned}))
         return {"part": part, "files": files, "counts": counts, "log": self.log, "peak_memory": peak_memory()}
 
     def judge(self, batch: pa.RecordBatch) -> None:
@@ -179,6 +189,7 @@ class _Decision:
         self.uid[rows] = batch.column("uid").to_numpy()
         alive = np.ones(len(batch), dtype=bool)
         lengths = text_lengths(batch)
+        self.condemned[rows[[row for spot, _, row in self.care.condemned if spot == self.batch_number]]] = True
         for number, deciding in enumerate(self.rules):
             start = time.perf_counter()
             called, view = deciding.rule.called, deciding.view(batch)

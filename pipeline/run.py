@@ -13,6 +13,7 @@ from pipeline import fingerprint, registry, template
 from pipeline.alarms import alarms, alarms_of_stages
 from pipeline.cluster import Where
 from pipeline.counts import Account
+from pipeline.decide import harmless
 from pipeline.engine import Engine, Watcher
 from pipeline.errors import GristmillError, NotConserved, RecipeError, RunFailed, of_storage
 from pipeline.flow import DaskFlow
@@ -195,7 +196,7 @@ class _Run:
         for leg in legs:
             decided = {p["key"]: p for p in self.taken(rules[leg.name], results)}
             parts = [decided.get(p["key"], p) for p in worked[leg.name]]
-            self.note_rules(leg, rules[leg.name])
+            self.note_rules(leg, rules[leg.name], results)
             self.finish(leg, parts, fingerprint.digest([leg.fingerprint(self.recipe), leg.fingerprint_of_rules(self.recipe)]))
             self.look_at_pages(leg, parts, engine)
             for step in leg.works:
@@ -256,11 +257,13 @@ class _Run:
                 self.pages.setdefault(stages[0], []).append(task)
                 engine.along(task)
 
-    def note_rules(self, leg: Leg, tasks: list[Task]) -> None:
-        """What the rules of a leg decide on, and where it lies, for `tune`."""
+    def note_rules(self, leg: Leg, tasks: list[Task], results: dict[str, Result]) -> None:
+        """What the rules of a leg decide on, and where it lies, for `tune` and the report; without what kills a rule."""
         path = f"legs/{leg.name}/rules.json"
         if tasks:
-            write_if_changed(self.store, path, {"rules": tasks[0]["rules"], "parts": [t["part"] for t in tasks]})
+            write_if_changed(
+                self.store, path, {"rules": tasks[0]["rules"], "parts": [harmless(t["part"], results[t["task"]]) for t in tasks]}
+            )
         elif self.store.exists(path):
             self.store.remove([path])
 

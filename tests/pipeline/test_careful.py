@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,6 @@ def carefully(
             engine.watcher.finished(task, results[task["task"]], anew=True)
 
     monkeypatch.setattr(Engine, "_work", work)
-    monkeypatch.setattr("pipeline.survey.look.survey_legs", lambda store: None)  # it asks rules too
     lines(folder / "docs.jsonl", texts(culprits))
     save(folder / "deadly.py", DEADLY.format(log=str(folder / "log"), deed=deed))
     text = "name: r\nparts: {batch_bytes: 600}\nsources: {docs: {jsonl: {path: docs.jsonl}}}\n"
@@ -132,6 +132,7 @@ def test_a_document_that_kills_a_rule_is_found_as_well(tmp_path: Path, monkeypat
     carefully(tmp_path, monkeypatch, EXIT, {23, 24}, stage="DeadlyRule", place=(1, "deadly_rule"))
     assert [line.rpartition(": ")[2] for line in quarantined(tmp_path)] == ["ended with code 7"] * 2
     assert len(written(tmp_path / "out")) == 37, "two are quarantined, and one is long"
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["status"] == "done", "no report asks the rule about them"
 
 
 def test_a_sink_that_kills_blames_no_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
