@@ -19,6 +19,17 @@ from pipeline.gpus import gpus_here, spread_over
 from pipeline.memory_limit import check_memory
 
 STARTS = 3
+LOGGERS = (
+    "distributed",
+    "distributed.nanny",
+    "distributed.worker",
+    "distributed.scheduler",
+    "distributed.core",
+    "distributed.client",
+    "distributed.comm",
+    "tornado.application",
+    "asyncio",  # a worker that is stopped while it starts
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +70,7 @@ def connected(where: Where, recipe: Path) -> Iterator[Any]:
     from distributed import Client
 
     settings = {
-        "distributed.scheduler.allowed-failures": 2,
+        "distributed.scheduler.allowed-failures": 0,  # a worker that dies leaves a trail, and the engine looks for the document
         "distributed.scheduler.work-stealing": False,  # few tasks are in flight, so that none has to be moved
         # Tasks hold one batch and hand back a few numbers: there is nothing to spill, and a pause would only stall.
         "distributed.worker.memory.target": False,
@@ -79,19 +90,7 @@ def connected(where: Where, recipe: Path) -> Iterator[Any]:
         "distributed.comm.timeouts.connect": "10s",
         "logging": {"distributed": "error"},
     }
-    for name in (
-        "distributed",
-        "distributed.nanny",
-        "distributed.worker",
-        "distributed.scheduler",
-        "distributed.core",
-        "distributed.client",
-        "distributed.comm",
-        "tornado.application",
-        "asyncio",  # a worker that is stopped while it starts
-    ):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    with dask.config.set(settings), contextlib.ExitStack() as stack:
+    with silenced(), dask.config.set(settings), contextlib.ExitStack() as stack:
         if where.scheduler:
             try:
                 client = Client(where.scheduler, timeout="10s")
@@ -104,6 +103,20 @@ def connected(where: Where, recipe: Path) -> Iterator[Any]:
             client = Client(cluster)
             stack.callback(_close, client)
         yield client
+
+
+@contextlib.contextmanager
+def silenced() -> Iterator[None]:
+    """Without what Dask logs, in a process that may be somebody else's: after the block its loggers are as they were."""
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def local(where: Where, recipe: Path) -> Any:
@@ -135,7 +148,9 @@ def local(where: Where, recipe: Path) -> Any:
             raise RecipeError(f"--memory {where.memory}: {error}") from error
         except RuntimeError as error:  # Dask gives up when a worker is killed before it has said hello
             if not left:
-                raise RunFailed(f"the workers do not start: {error.__cause__ or error}") from error
+                raise RunFailed(
+                    f"the workers do not start: they end before they are ready, {STARTS} times over ({error.__cause__ or error})"
+                ) from error
     raise AssertionError(STARTS)
 
 

@@ -18,14 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline import registry
+from pipeline.care import Care, SearchEnded
 from pipeline.counts import Count, check_chain
 from pipeline.errors import RunFailed
-from pipeline.leg import ENOUGH_TO_BLAME_THE_STAGE, Care, Result, Task, giving_up_after, peak_memory, said
+from pipeline.leg import ENOUGH_TO_BLAME_THE_STAGE, Result, Task, peak_memory, said
 from pipeline.parts import ROW, TEXT_BYTES, Part, columns_of, read_part, text_lengths
 from pipeline.rejects import QUARANTINED, Rejects
 from pipeline.store import Store
 from pipeline.writing import PartWriter, part_writers, write_table
-from stages.stage import CannotRun, NoSuchSignal, Rule, Signals, Verdict, with_columns
+from stages.stage import CannotRun, NoSuchSignal, Rule, Verdict, with_columns
 
 KEPT, BROKE = -1, -2  # what a document came to, where it is no index of a reason
 
@@ -69,36 +70,31 @@ class Outcome:
     broke: dict[int, str] = field(default_factory=dict)
 
 
-def outcome_of(rule: Rule, batch: pa.RecordBatch, watch: bool = False) -> Outcome:
+def outcome_of(rule: Rule, batch: pa.RecordBatch, care: Care | None = None) -> Outcome:
     """A rule's verdict on a batch; where a document breaks the rule, it is found by halving."""
+    care = care or Care()
     try:
-        with giving_up_after(rule.patience if watch else None):
-            verdict = rule.verdict(Signals(batch))
-        if len(verdict) != len(batch):
-            raise RunFailed(f"{rule.called} was given {len(batch)} documents and answered with {len(verdict)} verdicts")
+        with care.watching(rule.patience):
+            verdict = rule.checked(batch).verdict
         return Outcome(verdict.first.copy(), verdict)
     except (CannotRun, ImportError, NoSuchSignal, RunFailed) as error:  # not a document's doing
-        raise RunFailed(f"{rule.called}: {error}") from error
+        raise RunFailed(f"{registry.named(rule)}: {error}") from error
     except Exception as error:  # whatever a hostile document brings a rule to
         if len(batch) <= 1:
             return broken(said(error)) if len(batch) else Outcome(np.zeros(0, dtype=np.int16), Verdict.keep(0))
     middle = len(batch) // 2
-    return _joined(outcome_of(rule, batch.slice(0, middle), watch), outcome_of(rule, batch.slice(middle), watch))
+    return _joined(outcome_of(rule, batch.slice(0, middle), care), outcome_of(rule, batch.slice(middle), care))
 
 
 def outcome_with_care(rule: Rule, batch: pa.RecordBatch, care: Care, number: int) -> Outcome:
-    """The same, in a process that documents may kill: it says what it is about to do, and leaves out what killed it before."""
-    if number not in care.one_by_one:
-        if care.about_to is not None:
-            care.about_to(number, rule.called, None)
-        return outcome_of(rule, batch, care.watch)
+    """The same, in a process that documents may kill: it leaves a trail, and leaves out what killed it before."""
+    place = (number, rule.called)
     outcomes = []
-    for row in range(len(batch)):
-        known = (care.condemned or {}).get((number, rule.called, row))
-        if known is None and care.about_to is not None:
-            care.about_to(number, rule.called, row)
-        outcomes.append(outcome_of(rule, batch.slice(row, 1), care.watch) if known is None else broken(known))
-    return reduce(_joined, outcomes, Outcome(np.zeros(0, dtype=np.int16), Verdict.keep(0)))
+    for piece, row, condemned in care.pieces(place, batch):
+        if condemned is None:
+            care.about_to(place, piece, row)
+        outcomes.append(outcome_of(rule, piece, care) if condemned is None else broken(condemned))
+    return reduce(_joined, outcomes)
 
 
 def broken(how: str) -> Outcome:
@@ -126,6 +122,12 @@ def _joined(a: Outcome, b: Outcome) -> Outcome:
     return Outcome(first, verdict, broke)
 
 
+def harmless(part: Part, result: Result) -> Part:
+    """A part as its rules may be shown it again: without documents that killed them."""
+    facts = result["files"].get("condemned")
+    return part if facts is None else {**part, "verdicts": [*part["verdicts"], facts]}
+
+
 def run_decide(task: Task, care: Care | None = None) -> Result:
     """The verdicts of a leg's rules on one part, its rejects, and the account."""
     with part_writers() as writers:
@@ -151,6 +153,7 @@ class _Decision:
         self.uid = np.zeros(rows, dtype=np.uint64)
         self.failed = {d.rule.called: np.zeros(rows, dtype=np.uint64) for d in self.rules}
         self.reasons: dict[str, list[str]] = {d.rule.called: [] for d in self.rules}
+        self.condemned = np.zeros(rows, dtype=bool)  # what kills a rule: nobody asks one of it again
         self.log: list[str] = []
         self.alive = 0
         self.text_bytes = 0
@@ -162,7 +165,10 @@ class _Decision:
             wanted += ["text", *(name for d in self.rules for name in d.texts)]
         for batch in read_part(self.store, self.part, list(dict.fromkeys(wanted)), numbered=True):
             self.batch_number += 1
-            self.judge(batch)
+            if not self.care.skips(self.batch_number):
+                self.judge(batch)
+        if self.care.search is not None:
+            raise SearchEnded
         names = [d.rule.called for d in self.rules]
         counts = {name: count.plain() for name, count in self.counts.items()}
         check_chain(counts, names, self.part["kept"], self.alive, f"{self.task['leg']}, rules on part {self.part['key']}")
@@ -173,6 +179,9 @@ class _Decision:
             files["verdicts"] = facts
             part["verdicts"].append(facts)
         part["kept"], part["text_bytes"] = self.alive, self.text_bytes
+        if self.condemned.any():
+            path = f"legs/{self.task['leg']}/{self.file_name}.condemned.parquet"
+            files["condemned"] = write_table(self.store, path, pa.table({"kept": ~self.condemned}))
         return {"part": part, "files": files, "counts": counts, "log": self.log, "peak_memory": peak_memory()}
 
     def judge(self, batch: pa.RecordBatch) -> None:
@@ -180,6 +189,7 @@ class _Decision:
         self.uid[rows] = batch.column("uid").to_numpy()
         alive = np.ones(len(batch), dtype=bool)
         lengths = text_lengths(batch)
+        self.condemned[rows[[row for spot, _, row in self.care.condemned if spot == self.batch_number]]] = True
         for number, deciding in enumerate(self.rules):
             start = time.perf_counter()
             called, view = deciding.rule.called, deciding.view(batch)
@@ -232,7 +242,8 @@ class _Decision:
             self.reason[place], self.detail[place] = reason, detail or None
             self.stage[place], self.kept[place] = number, False
         if count.quarantined == len(view) >= ENOUGH_TO_BLAME_THE_STAGE:
-            raise RunFailed(f"{called}: all {len(view)} documents of a batch of {self.part['key']} broke it; the last: {self.log[-1]}")
+            named = registry.named(self.rules[number].rule)
+            raise RunFailed(f"{named}: all {len(view)} documents of a batch of {self.part['key']} broke it; the last: {self.log[-1]}")
 
     def verdicts(self, names: list[str]) -> pa.Table:
         """One row a document: kept or not, by which stage and why; and for each rule a bit for each of its reasons that held."""

@@ -1,7 +1,7 @@
 """Tasks to results: those in the journal are not done again, the others run on workers, a bounded number at a time.
 
 A task is plain data with a fingerprint (`task`), a kind, the node it belongs to, a key and a cost in bytes. Small ones travel together,
-for a round trip through the scheduler costs about a millisecond. A task whose worker died twice is tried alone, and carefully.
+for a round trip through the scheduler costs about a millisecond. A task whose worker died is tried alone, and carefully.
 """
 
 from __future__ import annotations
@@ -11,21 +11,25 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from pipeline.care import Last, Place
 from pipeline.cluster import Where, connected
 from pipeline.errors import DamagedFile, NotConserved, RunFailed
 from pipeline.gpus import RESOURCE
-from pipeline.journal import Journal, files_of
+from pipeline.journal import FOLDER, Journal, files_of
 from pipeline.leg import Result, Task
 from pipeline.parts import resting_on
-from pipeline.work import run_tasks
+from pipeline.words import one_line, plain
+from pipeline.work import NOTES, run_tasks
 
 TOGETHER_BYTES = 32 << 20
 TOGETHER_TASKS = 256
 SLOW_START = 10.0  # seconds worth a word
 IN_FLIGHT = 3  # tasks sent for each worker: one at work, two on the way
+TRIES = 5  # of a group that is lost for no reason of its own
 
 
 class Watcher(Protocol):
@@ -81,6 +85,7 @@ class Engine:
             with ThreadPoolExecutor(1) as aside:  # processes take seconds to start; tasks wait for both
                 ready = aside.submit(self.before_workers) if self.before_workers is not None else None
                 self._client = self._stack.enter_context(connected(self.where, self.recipe))
+                self._client.subscribe_topic(NOTES, lambda event: self.watcher.note(one_line(str(event[1]))))
                 self.wait_for_workers()
                 if ready is not None:
                     ready.result()
@@ -169,8 +174,8 @@ class Engine:
         """Tasks to workers, a bounded number at a time, and what comes of them into the journal."""
         from distributed import KilledWorker, as_completed
 
-        groups = deque((group, False) for group in together(tasks, self.slots))
-        flying: dict[Any, tuple[list[Task], bool]] = {}
+        groups = deque(Group(group) for group in together(tasks, self.slots))
+        flying: dict[Any, tuple[Group, Path | None]] = {}
         completed = as_completed()
         attempt = 0
         for_gpus = {RESOURCE: 1} if any(task.get("gpu") for task in tasks) and self.has_gpus() else None
@@ -178,36 +183,64 @@ class Engine:
         def send() -> None:
             nonlocal attempt
             while groups and len(flying) < IN_FLIGHT * self.slots:
-                group, careful = groups.popleft()
+                group = groups.popleft()
                 attempt += 1
-                name = f"{group[0]['node']}-{group[0]['task']}-{attempt}"
-                wants = for_gpus if group[0].get("gpu") else None
-                future = client.submit(run_tasks, group, careful=careful, watch=True, key=name, pure=False, resources=wants)
-                flying[future.key] = (group, careful)
+                name = f"{group.tasks[0]['node']}-{group.tasks[0]['task']}-{attempt}"
+                trail = self.trail(f"{group.tasks[0]['task'][:16]}-{attempt}")
+                how = {"careful": group.careful, "watch": True, "trail": trail and str(trail), "place": group.place}
+                wants = for_gpus if group.tasks[0].get("gpu") else None
+                future = client.submit(run_tasks, group.tasks, **how, key=name, pure=False, resources=wants)
+                flying[future.key] = group, trail
                 completed.add(future)
 
         send()
         for future in completed:
-            group, careful = flying.pop(future.key)
+            group, trail = flying.pop(future.key)
             error = future.exception() if future.status == "error" else None
             if isinstance(error, KilledWorker):
-                if careful:
-                    raise RunFailed(f"{group[0]['node']}: part {group[0]['key']} killed its worker again and again{self.limit}")
-                more = f" and {len(group) - 1} more" if len(group) > 1 else ""
-                self.watcher.note(f"a worker died over {group[0]['node']}, {group[0]['key']}{more}; trying again with care")
-                groups.extendleft(([task], True) for task in reversed(group))
+                groups.extendleft(reversed(self.after_a_death(group, trail)))
             elif error is not None:
-                raise RunFailed(f"{group[0]['node']}: {type(error).__name__}: {error}") from error
+                raise RunFailed(f"{group}: {type(error).__name__}: {error}") from error
             elif future.status == "cancelled":
-                groups.appendleft((group, careful))
+                groups.appendleft(group.again(f"was cancelled by the scheduler {TRIES} times; is another client at work there?"))
             else:
-                for task, result in answered(group, future.result()):
+                for task, result in answered(group.tasks, future.result()):
                     self.accept(task, result)
                     results[task["task"]] = result
                     self.worked += 1
                     self.watcher.finished(task, result, anew=True)
             future.release()
             send()
+
+    def trail(self, name: str) -> Path | None:
+        """Where a worker says what it is about to do, where it can write what is read here."""
+        store = self.journal.store
+        return Path(store.at(f"{FOLDER}/.{name}.tmp")) if store.local else None
+
+    def after_a_death(self, group: Group, trail: Path | None) -> list[Group]:
+        """What to send of a group whose worker died: what it was at with care, and the rest as before."""
+        last = Last.of(trail) if trail is not None else None
+        if trail is not None:
+            trail.unlink(missing_ok=True)
+        if last is not None and last.hung:
+            self.journal.store.write("logs/trace.txt", plain(last.hung).encode("utf-8", "replace"))
+        if group.careful:  # documents do not kill it: somebody else did
+            return [group.again(f"killed its worker {TRIES} times{self.limit}")]
+        if last is None:  # nothing was begun, or nobody knows
+            if trail is not None:
+                return [group.again(f"lost its worker {TRIES} times before anything was begun{self.limit}")]
+            self.watcher.note(f"a worker died over {group}; trying again with care")
+            return [Group([task], careful=True) for task in group.tasks]
+        number = next(number for number, task in enumerate(group.tasks) if task["task"] == last.task)
+        task = group.tasks[number]
+        what = f"{task['node']}, {task['key']}"
+        if last.place is None:
+            self.watcher.note(f"a worker died over {what}; trying again with care")
+        else:
+            died = f"took longer than its patience ({self.journal.store.at('logs/trace.txt')} says where)" if last.hung else "died"
+            self.watcher.note(f"a worker {died} {last.in_words()} of {what}; looking for the one to blame")
+        rest = [tasks for tasks in (group.tasks[:number], group.tasks[number + 1 :]) if tasks]
+        return [Group([task], careful=True, place=last.place), *(Group(tasks) for tasks in rest)]
 
     def accept(self, task: Task, result: Result) -> None:
         """A result goes into the journal; a failure ends the run."""
@@ -216,7 +249,7 @@ class Engine:
         if "failed" in result:
             if "trace" in result:
                 # for whoever mends the stage; the person at the keyboard gets the message
-                self.journal.store.write("logs/trace.txt", result["trace"].encode("utf-8", "replace"))
+                self.journal.store.write("logs/trace.txt", plain(result["trace"]).encode("utf-8", "replace"))
                 result["failed"] += f" (where in the code: {self.journal.store.at('logs/trace.txt')})"
             raise (NotConserved if result.get("error") == "NotConserved" else RunFailed)(result["failed"])
         self.look_for(result)
@@ -238,6 +271,25 @@ def answered(group: list[Task], results: list[Result]) -> list[tuple[Task, Resul
     if len(results) != len(group) and not (results and len(results) < len(group) and "failed" in results[-1]):
         raise RunFailed(f"{group[0]['node']}: a worker was given {len(group)} tasks and answered with {len(results)} results")
     return list(zip(group, results, strict=False))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tasks that travel together, and how often that went wrong."""
+
+    tasks: list[Task]
+    careful: bool = False
+    place: Place | None = None  # where a worker died over the only one
+    tries: int = 1
+
+    def __str__(self) -> str:
+        more = f" and {len(self.tasks) - 1} more" if len(self.tasks) > 1 else ""
+        return f"{self.tasks[0]['node']}, {self.tasks[0]['key']}{more}"
+
+    def again(self, failure: str) -> Group:
+        if self.tries == TRIES:
+            raise RunFailed(f"{self} {failure}")
+        return replace(self, tries=self.tries + 1)
 
 
 def together(tasks: list[Task], slots: int) -> list[list[Task]]:

@@ -62,7 +62,7 @@ def of_stage(stage: Stage, spec: Mapping[str, Any]) -> str:
         placement.add("path")  # files count by their path below the source's root and their contents, wherever that root lies
     settings = stage.model_dump(mode="json", exclude=placement, context={CONTENTS: lambda paths: [hash_below(path) for path in paths]})
     if isinstance(spec["code"], str):
-        code = {"outside": code_in(spec["code"]).hash, **code_of_source(spec["code"])}
+        code = {"outside": code_in(spec["code"]).hash, **code_of_source(spec["code"]), **spec.get("helpers", {})}
     else:
         code = code_of_class(type(stage).__module__)
     for name in [name for name, value in settings.items() if names_files(type(stage), name) and isinstance(value, str | list) and value]:

@@ -19,6 +19,7 @@ from pipeline.leg import Result, Task, peak_memory
 from pipeline.parts import Part, read_part
 from pipeline.store import Store
 from shards.writer import write_shard
+from stages.contract import ContractBroken, check_rows, check_same_types, kind_of
 from stages.flow import JoinFunction, MeetFunction, Published, ScanFunction
 
 
@@ -28,7 +29,7 @@ def run_map(task: Task) -> Result:
     made = []
     for part in task["parts"]:
         for batch in read_part(store, part, task["columns"]):
-            made.append(with_home(function(pa.Table.from_batches([batch])), part))
+            made.append(with_home(task, function(pa.Table.from_batches([batch])), part))
     return _written(store, task, made)
 
 
@@ -51,7 +52,9 @@ def run_publish(task: Task) -> Result:
     store, function = set_out(task)
     rows = read_rows(store, task["rows"], task["bucket"], task["buckets"])
 
-    made: list[Published] = [] if rows is None else function(rows)
+    made: list[Published] = [] if rows is None else list(function(rows))
+    if not all(isinstance(published, Published) for published in made):
+        raise ContractBroken(f"{task['method']}() answered with {kind_of(made[0])}; a list of Published was expected")
     found = []
     for published in made:
         path = f"{published.folder}/shard-{task['bucket']:05d}.{task['task'][:8]}.arrow"
@@ -85,7 +88,7 @@ def run_join(task: Task) -> Result:
             continue
         documents = documents_for(mine, store, part, task["columns"], task["of"])
         if documents is not None:
-            made.append(with_home(cast(JoinFunction, function)(mine, documents), part))
+            made.append(with_home(task, cast(JoinFunction, function)(mine, documents), part))
     return _written(store, task, made)
 
 
@@ -118,8 +121,9 @@ def run_merge(task: Task) -> Result:
     return _written(store, task, [cast(Callable[[list[pa.Table]], pa.Table], function)(tables)] if tables else [])
 
 
-def with_home(rows: pa.Table, part: Part) -> pa.Table:
+def with_home(task: Task, rows: pa.Table, part: Part) -> pa.Table:
     """The part that rows came from, unless they say themselves where they go."""
+    check_rows(task["method"], rows, None)
     return rows if "home" in rows.column_names else rows.append_column("home", pa.array(np.full(len(rows), part["home"], dtype=np.uint64)))
 
 
@@ -140,7 +144,11 @@ def set_out(task: Task) -> tuple[Store, Callable[..., Any]]:
 
 def _written(store: Store, task: Task, made: list[pa.Table]) -> Result:
     """What a round made, on disk; no rows, no file."""
+    for rows in made:
+        check_rows(task["method"], rows, task["by"])
     made = [t for t in made if len(t)]
+    for rows in made[1:]:
+        check_same_types(made[0].schema, rows.schema)
     counted: dict[str, Any] = {"rows": 0, "files": {}, "log": [], "peak_memory": peak_memory()}
     if not made:
         return counted

@@ -23,6 +23,7 @@ from pipeline.parts import Part, kept_mask, read_part, text_length, with_text_le
 from pipeline.rejects import Rejects
 from pipeline.store import Store
 from pipeline.writing import part_writers, write_table
+from stages.contract import ContractBroken, check_documents, check_same_types, check_texts, check_verdicts
 from stages.flow import JoinFunction
 
 PartChange = Callable[[Store, Task, str, Part, pa.Table | None], tuple[Part, dict[str, Any], Count]]
@@ -76,11 +77,12 @@ def _drop_from_part(store: Store, task: Task, called: str, part: Part, rows: pa.
     if rows is None or part["documents"] is None:
         return part, {}, count
     uid = _uids(store, part)
+    check_verdicts("drop", rows)
     rows = rows.sort_by("uid")
     order = np.argsort(uid, kind="stable")
     place = order[np.clip(np.searchsorted(uid, rows.column("uid").to_numpy(), sorter=order), 0, len(uid) - 1)]
     if not (uid[place] == rows.column("uid").to_numpy()).all():
-        raise ValueError(f"{called} named documents that are not in part {part['key']}")
+        raise ContractBroken(f"the rows to drop name documents that are not in part {part['key']}")
     return _laid_beside(store, task, called, part, rows, uid, place)
 
 
@@ -136,11 +138,13 @@ def _beside(store: Store, path: str, table: pa.Table) -> dict[str, Any]:
 
 def _mark_part(store: Store, task: Task, called: str, part: Part, rows: pa.Table | None) -> tuple[Part, dict[str, Any], Count]:
     _, function = set_out(task)
-    made = []
+    made: list[pa.Table] = []
     for batch in read_part(store, part, task["columns"]):
-        marked = function(pa.Table.from_batches([batch]))
-        if not marked.column("uid").combine_chunks().equals(batch.column("uid")):
-            raise ValueError(f"{called}: what {task['method']} returns must be row by row of the documents that it was given")
+        documents = pa.Table.from_batches([batch])
+        marked = function(documents)
+        check_verdicts(task["method"], marked)
+        check_documents(task["method"], marked, documents)
+        check_same_types((made or [marked])[0].schema, marked.schema)
         made.append(marked)
     if not made:
         return part, {}, untouched(part)
@@ -184,9 +188,11 @@ def _rewrite_part(store: Store, task: Task, called: str, part: Part, rows: pa.Ta
     documents = pa.Table.from_batches(list(read_part(store, part)))
     function = cast(JoinFunction, getattr(registry.build(task["stage"]), task["method"]))
     made = function(rows, widened(documents.select(task["columns"])))
-    if not made.column("uid").equals(documents.column("uid")):
-        raise ValueError(f"{called}: what {task['method']} returns must be row by row of the documents that it was given")
+    check_verdicts(task["method"], made, changes=["text"])
+    check_documents(task["method"], made, documents)
     kept = pc.is_null(made.column("reason"))
+    if "text" in made.column_names:
+        check_texts(documents, made, kept.to_numpy())
     files: dict[str, Any] = {}
     if not pc.all(kept).as_py():
         fate = pa.table({name: made.column(name) for name in ("uid", "reason", "detail")})

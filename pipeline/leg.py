@@ -8,12 +8,10 @@ A stage that raises is tried on halves of the batch until the document is found 
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +22,7 @@ import pyarrow.parquet as pq
 
 from kernels.columns import widened
 from pipeline import registry
+from pipeline.care import Care, SearchEnded
 from pipeline.checksums import open_checked
 from pipeline.counts import Count, check_chain
 from pipeline.errors import RunFailed
@@ -37,6 +36,7 @@ from pipeline.slowest import Slowest
 from pipeline.store import Store
 from pipeline.words import one_line
 from pipeline.writing import PartWriter, part_writers, write_table
+from stages.contract import check_same_types, check_table
 from stages.documents import rebatch
 from stages.read.markup import MARKUP, rows_of_markup
 from stages.stage import Annotate, CannotRun, Map, NoSuchSignal, Origin, Reader, Rewrite, Sink, Verdict, with_columns
@@ -45,16 +45,6 @@ Task = dict[str, Any]
 Result = dict[str, Any]
 # When all of so many documents fail, it is the stage that is broken and not the documents.
 ENOUGH_TO_BLAME_THE_STAGE = 16
-
-
-@dataclass
-class Care:
-    """How carefully to go. A worker that was killed over a part is tried again in a child process that tells what it is about to do."""
-
-    about_to: Callable[[int, str, int | None], None] | None = None  # batch number, stage, row where rows go one by one
-    one_by_one: frozenset[int] = frozenset()  # numbers of the batches in which the culprit hides
-    condemned: dict[tuple[int, str, int], str] | None = None  # (batch, stage, row) -> what it did
-    watch: bool = False  # give the process up when a stage hangs
 
 
 def grind(task: Task, care: Care | None = None) -> Result:
@@ -86,11 +76,15 @@ class _Grinding:
         self.rows_left = 0
         self.batch_number = -1
         self.measured: list[pa.Table] = []  # what a leg beside its documents found: rows and signals
+        self.schemas: dict[str, pa.Schema] = {}  # of each stage's answer to its first batch, and of each sink's table
 
     def run(self) -> Result:
         for batch in self.batches():
             self.batch_number += 1
-            self.through_stages(batch)
+            if not self.care.skips(self.batch_number):
+                self.through_stages(batch)
+        if self.care.search is not None:
+            raise SearchEnded
         files: dict[str, Any] = {}
         documents = self.documents.close()
         if documents is not None:
@@ -224,7 +218,7 @@ class _Grinding:
             if isinstance(stage, Sink):
                 shown = batch if self.columns is None else filled(batch, self.columns)
                 self.sinks[stage.called].write(
-                    stage.table(shown.drop_columns([name for name in stage.without if name in shown.schema.names]))
+                    self.table(stage, shown.drop_columns([name for name in stage.without if name in shown.schema.names]))
                 )
             count.seconds += time.perf_counter() - start
         self.rows_left += len(batch)
@@ -253,34 +247,42 @@ class _Grinding:
         same = pc.fill_null(pc.equal(old, new), False)
         return with_columns(batch, {name: pc.if_else(same, pa.scalar(None, old.type), old)})
 
+    def table(self, sink: Sink, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """What a sink writes of a batch. No document is to blame if it cannot: the run stops."""
+        place = (self.batch_number, sink.called)
+        self.care.about_to(place, batch)
+        try:
+            with self.care.watching(sink.patience):
+                table = sink.table(batch)
+            check_table(batch, table)
+            check_same_types(self.schemas.setdefault(f"{sink.called}: table", table.schema), table.schema)
+        except Exception as error:
+            raise RunFailed(f"{registry.named(sink)}: {error if isinstance(error, CannotRun) else said(error)}") from error
+        return table
+
     def pieces(self, stage: Map, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, Verdict]]:
         """The stage's answer on a batch, in as many pieces as it takes to leave out the documents that break it."""
         before = self.counts[stage.called].quarantined
-        if self.batch_number in self.care.one_by_one:
-            for row in range(len(batch)):
-                yield from self.piece(stage, batch.slice(row, 1), row)
-        else:
-            yield from self.piece(stage, batch, None)
+        place = (self.batch_number, stage.called)
+        for piece, row, condemned in self.care.pieces(place, batch):
+            if condemned is not None:
+                self.quarantine(stage, piece, condemned)
+            else:
+                yield from self.piece(stage, piece, row)
         broken = self.counts[stage.called].quarantined - before
         if broken == len(batch) >= ENOUGH_TO_BLAME_THE_STAGE:
-            raise RunFailed(f"{stage.called}: all {broken} documents of a batch of {self.task['key']} broke it; the last: {self.log[-1]}")
+            raise RunFailed(
+                f"{registry.named(stage)}: all {broken} documents of a batch of {self.task['key']} broke it; the last: {self.log[-1]}"
+            )
 
     def piece(self, stage: Map, batch: pa.RecordBatch, row: int | None) -> Iterator[tuple[pa.RecordBatch, Verdict]]:
-        known = (self.care.condemned or {}).get((self.batch_number, stage.called, row)) if row is not None else None
-        if known is not None:
-            self.quarantine(stage, batch, known)
-            return
-        if self.care.about_to is not None:
-            self.care.about_to(self.batch_number, stage.called, row)
+        self.care.about_to((self.batch_number, stage.called), batch, row)
         try:
-            with giving_up_after(stage.patience if self.care.watch else None):
-                applied = stage.apply(batch)
-            if len(applied.batch) != len(batch) or len(applied.verdict) != len(batch):
-                raise RunFailed(
-                    f"{stage.called} was given {len(batch)} documents and answered with {len(applied.batch)} rows and {len(applied.verdict)} verdicts"
-                )
+            with self.care.watching(stage.patience):
+                applied = stage.checked(batch)
+            check_same_types(self.schemas.setdefault(stage.called, applied.batch.schema), applied.batch.schema)
         except (CannotRun, ImportError, NoSuchSignal, RunFailed) as error:  # not a document's doing
-            raise RunFailed(f"{stage.called}: {error}") from error
+            raise RunFailed(f"{registry.named(stage)}: {error}") from error
         except Exception as error:  # whatever a hostile document brings a stage to
             if len(batch) == 1:
                 self.quarantine(stage, batch, said(error))
@@ -307,19 +309,6 @@ class _Grinding:
 
 def said(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:2000]
-
-
-@contextlib.contextmanager
-def giving_up_after(seconds: float | None) -> Iterator[None]:
-    """End this process if the block takes longer, even if C code holds the interpreter; the engine then looks for the document."""
-    if seconds is None:
-        yield
-        return
-    faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__ or sys.stderr)
-    try:
-        yield
-    finally:
-        faulthandler.cancel_dump_traceback_later()
 
 
 def forget_peak() -> None:

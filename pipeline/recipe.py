@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -99,7 +100,7 @@ class Step:
     def called(self) -> str:
         return self.stage.called
 
-    @property
+    @cached_property
     def spec(self) -> dict[str, Any]:
         return registry.spec_of(self.stage, self.address, self.folder)
 

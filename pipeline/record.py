@@ -10,10 +10,13 @@ from typing import Any
 import psutil
 
 from pipeline.counts import Account
+from pipeline.errors import RecipeError
+from pipeline.journal import Journal
 from pipeline.parts import Part
 from pipeline.plan import Plan
 from pipeline.recipe import Prices, Recipe, Source
 from pipeline.slowest import Slowest
+from pipeline.store import Store
 from stages.stage import Annotate, Global, Reader, Rule, Sink, Stage
 
 PACKAGES = ("gristmill", "pyarrow", "numpy", "dask", "distributed", "resiliparse", "xxhash", "pydantic")
@@ -114,3 +117,25 @@ def manifest_part(node: str, part: Part) -> dict[str, Any]:
         "files": {name: facts["path"] for name, facts in own.items()} | {f"sink/{name}": path for name, path in sinks.items()},
         "checksums": {name: facts["checksum"] for name, facts in own.items()},
     }
+
+
+def is_done(store: Store) -> bool:
+    """Is there a finished run in a folder? The same recipe needs no workers then."""
+    record = store.read_json_if_whole("run.json")
+    return isinstance(record, dict) and record.get("status") == "done"
+
+
+def check_folder(recipe: Recipe, store: Store, journal: Journal) -> None:
+    """A folder belongs to the recipe of one name; another version of that recipe is welcome."""
+    if not journal.is_as_written("run.json"):
+        return  # damaged: the journal shows whose folder this is, and the record is written anew
+    record = store.read_json("run.json")
+    ours = isinstance(record, dict) and isinstance(record.get("name"), str)
+    if ours and record["name"] != recipe.name:
+        raise RecipeError(
+            f"{store.address}: this folder holds a run of the recipe named {record['name']}, not {recipe.name}; choose another --out, or remove it"
+        )
+    if record is not None and not ours:
+        raise RecipeError(f"{store.address}: this folder holds files that are no run of ours (its run.json is not); choose an empty one")
+    if record is None and any(not p.startswith((".lock", "logs/", "journal/")) for p in store.files("")) and not store.exists("journal"):
+        raise RecipeError(f"{store.address}: this folder holds files that are no run of ours; choose an empty one")

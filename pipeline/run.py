@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol, cast
 
-from pipeline import fingerprint, template
+from pipeline import fingerprint, registry, template
 from pipeline.alarms import alarms, alarms_of_stages
 from pipeline.cluster import Where
 from pipeline.counts import Account
+from pipeline.decide import harmless
 from pipeline.engine import Engine, Watcher
-from pipeline.errors import DamagedFile, NotConserved, RecipeError, RunFailed
+from pipeline.errors import DamagedFile, GristmillError, NotConserved, RecipeError, RunFailed, of_storage
 from pipeline.estimate import PartRead, documents_in_all
 from pipeline.faults import NAMED, few
 from pipeline.flow import DaskFlow
@@ -29,13 +31,15 @@ from pipeline.plan import GlobalNode, Leg, Node, Plan, make_plan
 from pipeline.portion import Inputs, Portion, find_inputs
 from pipeline.progress_file import OnRecord, on_record
 from pipeline.recipe import Recipe, Step
-from pipeline.record import manifest_part, record_of, record_up_to, without_times
+from pipeline.record import check_folder, is_done, manifest_part, record_of, record_up_to, without_times
 from pipeline.scores import scores_of, signals_of
 from pipeline.side_by_side import task_of_pages
 from pipeline.sinks import publish
 from pipeline.slowest import Slowest
 from pipeline.stale import alarms_of_unused, stale_files
 from pipeline.store import Store, json_bytes, one_run_at_a_time
+from pipeline.words import one_line, plain
+from stages.contract import kind_of
 from stages.stage import CannotRun, Global, Sink, Stage
 from trainer.energy import Machine
 
@@ -88,28 +92,6 @@ def on_its_record(running: _Run) -> Summary:
     recording = OnRecord(running.face, running.recipe.name, running.plan.nodes, lambda account: alarms_of_stages(running.plan, account))
     with on_record(recording, running.store) as running.face:
         return running.carry_out()
-
-
-def is_done(store: Store) -> bool:
-    """Is there a finished run in a folder? The same recipe needs no workers then."""
-    record = store.read_json_if_whole("run.json")
-    return isinstance(record, dict) and record.get("status") == "done"
-
-
-def check_folder(recipe: Recipe, store: Store, journal: Journal) -> None:
-    """A folder belongs to the recipe of one name; another version of that recipe is welcome."""
-    if not journal.is_as_written("run.json"):
-        return  # damaged: the journal shows whose folder this is, and the record is written anew
-    record = store.read_json("run.json")
-    ours = isinstance(record, dict) and isinstance(record.get("name"), str)
-    if ours and record["name"] != recipe.name:
-        raise RecipeError(
-            f"{store.address}: this folder holds a run of the recipe named {record['name']}, not {recipe.name}; choose another --out, or remove it"
-        )
-    if record is not None and not ours:
-        raise RecipeError(f"{store.address}: this folder holds files that are no run of ours (its run.json is not); choose an empty one")
-    if record is None and any(not p.startswith((".lock", "logs/", "journal/")) for p in store.files("")) and not store.exists("journal"):
-        raise RecipeError(f"{store.address}: this folder holds files that are no run of ours; choose an empty one")
 
 
 class _Run:
@@ -209,7 +191,7 @@ class _Run:
         if stages:
             start = time.monotonic()
             for stage in stages:
-                stage.prepare()
+                registry.prepare(stage)
             if time.monotonic() - start > SLOW_PREPARATION:
                 self.face.note(f"kernels and tables made ready in {time.monotonic() - start:.0f} s; the next run finds them")
 
@@ -229,7 +211,7 @@ class _Run:
             decided = {p["key"]: p for p in self.taken(rules[leg.name], results)}
             parts = [decided.get(p["key"], p) for p in worked[leg.name]]
             self.publish_sinks(leg)
-            self.note_rules(leg, rules[leg.name])
+            self.note_rules(leg, rules[leg.name], results)
             self.finish(leg, parts, fingerprint.digest([leg.fingerprint(self.recipe), leg.fingerprint_of_rules(self.recipe)]))
             self.look_at_pages(leg, parts, engine)
             for step in leg.works:
@@ -306,11 +288,11 @@ class _Run:
                 self.pages.setdefault(stages[0], []).append(task)
                 engine.along(task)
 
-    def note_rules(self, leg: Leg, tasks: list[Task]) -> None:
-        """What the rules of a leg decide on, and where it lies, for `tune`."""
+    def note_rules(self, leg: Leg, tasks: list[Task], results: dict[str, Result]) -> None:
+        """What the rules of a leg decide on, and where it lies, for `tune` and the report; without what kills a rule."""
         path = f"legs/{leg.name}/rules.json"
         if tasks:
-            self.keep_json(path, {"rules": tasks[0]["rules"], "parts": [t["part"] for t in tasks]})
+            self.keep_json(path, {"rules": tasks[0]["rules"], "parts": [harmless(t["part"], results[t["task"]]) for t in tasks]})
         elif self.store.exists(path):
             self.store.remove([path])
 
@@ -348,9 +330,15 @@ class _Run:
         )
         stage = cast(Global, node.step.stage)
         try:
-            after = cast(Documents, stage.run(docs, flow))
-        except CannotRun as error:
-            raise RunFailed(f"{node.name}: {error}") from error
+            after = stage.run(docs, flow)
+        except (GristmillError, OSError):
+            raise
+        except Exception as error:
+            if of_storage(error):
+                raise
+            raise RunFailed(self.said_of(stage, error)) from error
+        if not isinstance(after, Documents):
+            raise RunFailed(f"{registry.named(stage)}: run() answered with {kind_of(after)}; the documents were expected")
         self.told[node.name] = flow.told
         self.handed_on |= flow.handed_on
         self.heard[node.name] = dict(self.handed_on)
@@ -383,6 +371,13 @@ class _Run:
         if not engine.journal.done.get(begun_of(task), {}).get("ended"):
             engine.journal.add(begun_of(task), {"ended": True, "files": flow.between_rounds})
         self.finish(node, list(after.parts), print_)
+
+    def said_of(self, stage: Stage, error: Exception) -> str:
+        """What is wrong with a global stage, and where in its code unless it says that itself."""
+        if isinstance(error, CannotRun):
+            return f"{registry.named(stage)}: {error}"
+        self.store.write("logs/trace.txt", plain("".join(traceback.format_exception(error))).encode("utf-8", "replace"))
+        return f"{registry.named(stage)}: {type(error).__name__}: {error} (where in the code: {self.store.at('logs/trace.txt')})"
 
     def fed(self, node: Node) -> list[Part]:
         return sorted((p for name in node.feeds for p in self.documents[name].parts), key=lambda p: str(p["key"]))
@@ -442,6 +437,6 @@ class _Run:
                 card = card_of(record_up_to(name, record, self.plan, self.recipe), told["packing"], self.heard[name])
                 self.journal.keep(f"{told['packing']['folder']}/README.md", card.encode("utf-8", "replace"))
         if self.log:
-            self.store.write("logs/run.log", "".join(f"{line}\n" for line in self.log).encode("utf-8", "replace"))
+            self.store.write("logs/run.log", "".join(f"{one_line(line)}\n" for line in self.log).encode("utf-8", "replace"))
         self.keep_json("run.json", record)
         self.store.write("report.html", build_report(self.store.address).encode("utf-8", "replace"))

@@ -11,9 +11,13 @@ import contextlib
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Iterator
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
+from typing import Any
+
+from pipeline import lifetime
 
 POSSIBLE = sys.platform == "linux"  # elsewhere libraries of the system do not survive a fork; workers are spawned there
 LOADS = "pipeline.template_loads"
@@ -38,6 +42,8 @@ def begin(recipe: Path) -> None:
     """Start the template for the stages of a recipe, if none is there; returns at once."""
     if not POSSIBLE:
         return
+    resource_tracker.unregister = unregister
+    warnings.filterwarnings("ignore", message="resource_tracker: process died unexpectedly")
     resource_tracker.ensure_running()  # it unblocks signals
     forkserver.set_forkserver_preload([LOADS])
     wanted = {name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()} | {RECIPE: str(recipe.resolve())}
@@ -45,15 +51,24 @@ def begin(recipe: Path) -> None:
         forkserver.ensure_running()
 
 
+def unregister(name: Any, rtype: str) -> None:
+    """In place of the standard library's: a resource tracker that was killed and is started anew knows nothing of what is given back to it, and
+    would print a trace for each."""
+    resource_tracker.register(name, rtype)
+    resource_tracker._resource_tracker.unregister(name, rtype)
+
+
 def end() -> None:
-    """End the template, and with it every worker that is left."""
+    """End the template, and with it every worker that is left and all that stages have left behind, which it has adopted."""
     server = forkserver._forkserver
     with server._lock:  # type: ignore[attr-defined]
         pid = server._forkserver_pid  # type: ignore[attr-defined]
         if pid is not None:
+            left = lifetime.descendants(pid)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             server._stop_unlocked()  # type: ignore[attr-defined]
+            lifetime.end(left)
 
 
 @contextlib.contextmanager

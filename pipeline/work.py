@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
+import sys
 import time
 import traceback
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from pipeline import flow_tasks, flow_verdicts
+from pipeline.care import Care, Place, Trail
 from pipeline.careful import grind_carefully
 from pipeline.decide import run_decide
 from pipeline.errors import DamagedFile, GristmillError, in_words
-from pipeline.leg import Care, Result, Task, forget_peak, grind
-from pipeline.lifetime import end_with_parent
+from pipeline.leg import Result, Task, forget_peak, grind
+from pipeline.lifetime import end_descendants, end_with_parent, let_go_of_the_template, no_way_back_for_forks
 from pipeline.side_by_side import run_pages
+from pipeline.template import LOADS
 from stages.stage import CannotRun
 
 TOO_MUCH = ("offset overflow", "array cannot contain more than", "input array too large")  # words of Arrow
 
+NOTES = "gristmill"  # the topic under which workers say something for people
 KINDS = {
     "map": flow_tasks.run_map,
     "exchange": flow_tasks.run_exchange,
@@ -35,30 +42,44 @@ KINDS = {
 }
 
 
-def run_tasks(tasks: list[Task], careful: bool = False, watch: bool = False) -> list[Result]:
-    """The results of some tasks, in order; after a failure the rest is left undone."""
+def run_tasks(
+    tasks: list[Task], careful: bool = False, watch: bool = False, trail: str | None = None, place: Place | None = None
+) -> list[Result]:
+    """The results of some tasks, in order; after a failure the rest is left undone. `trail` is where to say what is about to be done, `place`
+    where a worker died that did not go about it with care."""
+    unprepared: list[str] = getattr(sys.modules.get(LOADS), "failures", [])  # of the template that this process was forked from
+    if unprepared:
+        return [{"failed": unprepared[0], "error": "RunFailed"}]
     done: list[Result] = []
-    for task in tasks:
-        start = time.perf_counter()
-        forget_peak()
-        done.append(one(task, careful, watch) | {"seconds": round(time.perf_counter() - start, 4)})
-        if "failed" in done[-1]:
-            break
+    with contextlib.ExitStack() as stack:
+        care = Care(Trail(Path(trail)) if trail is not None else None, watch=watch)
+        if care.trail is not None:
+            stack.callback(care.trail.close)
+        for task in tasks:
+            start = time.perf_counter()
+            forget_peak()
+            if care.trail is not None:
+                care.trail.begins(task["task"])
+            with no_way_back_for_forks():
+                result = one(task, care, careful, place)
+            done.append(result | {"seconds": round(time.perf_counter() - start, 4)})
+            if "failed" in done[-1]:
+                break
     return done
 
 
-def one(task: Task, careful: bool, watch: bool) -> Result:
-    what = f"{task['node']}, {task['kind']} {task['key']}"
+def one(task: Task, care: Care, careful: bool, place: Place | None) -> Result:
+    what = f"{named_in(task)}, {task['kind']} {task['key']}"
     try:
         if careful and task["kind"] in ("leg", "decide"):
-            return grind_carefully(task, memory_limit())
+            return grind_carefully(task, memory_limit(), place, note)
         if task["kind"] == "leg":
-            return grind(task, Care(watch=watch))
+            return grind(task, care)
         if task["kind"] == "decide":
-            return run_decide(task, Care(watch=watch))
+            return run_decide(task, care)
         return KINDS[task["kind"]](task)
     except CannotRun as error:
-        return {"failed": f"{task['node']}: {error}", "error": "RunFailed"}
+        return {"failed": f"{named_in(task)}: {error}", "error": "RunFailed"}
     except DamagedFile as error:
         return {"failed": str(error), "error": "RunFailed", "damaged": error.path}
     except GristmillError as error:
@@ -85,6 +106,20 @@ def too_much(task: Task, error: Exception) -> str:
     )
 
 
+def named_in(task: Task) -> str:
+    """The node of a task, with the file and class of a global stage of a user's own."""
+    address = str(task.get("stage", {}).get("stage", ""))
+    return f"{task['node']} ({Path(address).name})" if ".py:" in address else str(task["node"])
+
+
+def note(message: str) -> None:
+    """Something for the person who waits for the run, from a worker."""
+    from distributed import get_worker
+
+    with contextlib.suppress(ValueError):  # this process is no worker
+        get_worker().log_event(NOTES, message)
+
+
 def memory_limit() -> int | None:
     """What this worker may hold, if it is a Dask worker with a limit."""
     try:
@@ -99,4 +134,10 @@ def memory_limit() -> int | None:
 def dask_setup(worker: Any) -> None:
     """Preloaded by every local worker: leave Ctrl-C to the driver, and do not outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.register_at_fork(after_in_child=let_go_of_the_template)
     end_with_parent()
+
+
+def dask_teardown(worker: Any) -> None:
+    """What stages have left at work ends with their worker."""
+    end_descendants()

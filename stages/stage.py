@@ -18,9 +18,9 @@ from typing import Annotated, Any, BinaryIO, ClassVar, Self, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from stages.contract import MOST_REASONS, CannotRun, ContractBroken, check_batch, check_details, kind_of, mask_of, signals_of
 from stages.documents import BASE, PAGE, Reading
 from stages.flow import Dataset, Flow
 from stages.local_flow import LocalDocuments, LocalFlow, NeedsRun, as_documents
@@ -131,14 +131,12 @@ class Verdict:
 
     def drop(self, where: Any, reason: str, details: Sequence[str] | list[str] | None = None) -> Verdict:
         """Drop the rows of a boolean mask (numpy or Arrow; null is false); `details` are aligned with the rows."""
-        if isinstance(where, pa.Array | pa.ChunkedArray):
-            where = pc.fill_null(where, False).to_numpy(zero_copy_only=False)
-        mask = np.asarray(where, dtype=bool)
-        if mask.shape != self.first.shape:
-            raise ValueError(f"{reason}: a mask of {mask.shape[0]} rows for a verdict on {len(self.first)}")
+        mask = mask_of(where, reason, len(self.first))
+        if details is not None:
+            check_details(details, reason, len(self.first))
         if reason not in self.reasons:
-            if len(self.reasons) == 64:
-                raise ValueError("a stage can name 64 reasons at most")
+            if len(self.reasons) == MOST_REASONS:
+                raise ContractBroken(f"a stage can name {MOST_REASONS} reasons at most")
             self.reasons.append(reason)
         index = self.reasons.index(reason)
         newly = mask & (self.first < 0)
@@ -164,10 +162,6 @@ class Verdict:
 
 class NoSuchSignal(AttributeError):
     """A stage asked for a column that nobody put there: the recipe's fault, never a document's."""
-
-
-class CannotRun(Exception):
-    """A stage cannot work with what it was given; the message is for the person who wrote the recipe."""
 
 
 class Signals:
@@ -218,6 +212,16 @@ class Map(Stage):
         """What a run is to be loud about, by what it noted (`Applied.noted`) on all documents of a source."""
         return []
 
+    def checked(self, batch: pa.RecordBatch) -> Applied:
+        """The stage's answer on a batch; one that breaks the contract raises."""
+        applied = self.apply(batch)
+        if not isinstance(applied, Applied):
+            raise ContractBroken(f"{kind_of(applied)} was answered; Applied(batch, verdict) was expected")
+        if not isinstance(applied.verdict, Verdict):
+            raise ContractBroken(f"{kind_of(applied.verdict)} was answered where a Verdict was expected")
+        check_batch(batch, applied.batch, applied.verdict.kept, isinstance(self, Rewrite))
+        return applied
+
     def __call__(self, table: pa.Table | pa.RecordBatch) -> pa.Table:
         """Run the stage on a plain Arrow table, without an engine: kept rows come back."""
         batches = [table] if isinstance(table, pa.RecordBatch) else table.combine_chunks().to_batches()
@@ -226,7 +230,7 @@ class Map(Stage):
             batches = [pa.RecordBatch.from_pylist([], schema=table.schema)]
         out = []
         for batch in batches:
-            done = self.apply(batch)
+            done = self.checked(batch)
             out.append(done.batch.filter(pa.array(done.verdict.kept)))
         return pa.Table.from_batches(out)
 
@@ -253,7 +257,7 @@ class Annotate(Map):
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]: ...
 
     def apply(self, batch: pa.RecordBatch) -> Applied:
-        return Applied(with_columns(batch, self.annotate(batch)), Verdict.keep(len(batch)))
+        return Applied(with_columns(batch, signals_of(self.annotate(batch), batch, self.added)), Verdict.keep(len(batch)))
 
 
 class Rule(Map):
@@ -396,6 +400,6 @@ def with_columns(batch: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.Reco
 
 
 __all__ = [
-    "PLACEMENT", "Annotate", "Applied", "CannotRun", "Dataset", "Flow", "Global", "Map", "Mask", "NoSuchSignal", "Origin", "Range", "Reader", "Rewrite",
+    "PLACEMENT", "Annotate", "Applied", "CannotRun", "ContractBroken", "Dataset", "Flow", "Global", "Map", "Mask", "NoSuchSignal", "Origin", "Range", "Reader", "Rewrite",
     "Rule", "Settings", "Signals", "Sink", "Stage", "Verdict", "snake_case", "with_columns",
 ]  # fmt: skip

@@ -58,6 +58,10 @@ class Language(WithModel):
 
     adds: ClassVar[tuple[str, ...]] = ("language", "language_score")
 
+    @property
+    def added(self) -> tuple[str, ...]:
+        return (*self.adds, "languages_top", "language_scores_top") if self.top > 1 else self.adds
+
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         model = model_of(self.model_file)
         text = text_column(Signals(batch).column("text"))

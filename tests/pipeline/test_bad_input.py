@@ -419,18 +419,23 @@ def run_with_boom(folder: Path, deed: str, documents: list[str], mark: str = "MA
 
 
 @pytest.mark.parametrize(
-    ("deed", "error"),
+    ("deed", "error", "signs"),
     [
-        ("raise ValueError('too hot to handle')", "ValueError: too hot to handle"),
-        ("os._exit(7)", "killed the worker: ended with code 7"),
-        ("os._exit(1)", "killed the worker: ended with code 1"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "killed the worker: died of SIGKILL"),
-        ("time.sleep(600)", "killed the worker: took too long"),
+        ("raise ValueError('too hot to handle')", "ValueError: too hot to handle", []),
+        ("os._exit(7)", "killed the worker: ended with code 7", ["a worker died", "killed its process", "killed its process"]),
+        ("os._exit(1)", "killed the worker: ended with code 1", ["a worker died", "killed its process", "killed its process"]),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "killed the worker: died of SIGKILL", ["a worker died", "died of SIGKILL", "quarantined"]),
+        ("time.sleep(600)", "killed the worker: took too long", ["a worker took longer than its patience", "took too long"]),
     ],
 )
-def test_one_document_that_breaks_a_stage_is_put_aside_and_the_others_go_on(tmp_path: Path, deed: str, error: str) -> None:
+def test_one_document_that_breaks_a_stage_is_put_aside_and_the_others_go_on(
+    tmp_path: Path, deed: str, error: str, signs: list[str]
+) -> None:
     said = run_with_boom(tmp_path, deed, texts(5, mark_at=2))
     assert said.code == 0, said.err
+    notes = said.err.splitlines()
+    assert len(notes) == len(signs) and all(sign in note and "boom" in note for sign, note in zip(signs, notes, strict=True)), said.err
+    assert all("(https://example.org/docs/2)" in note for note in notes[1:]), "the first names stage and part, the others the document"
     assert "boom quarantined 1 document of docs" in said.out
     boom = entry(tmp_path / "out", "boom")
     assert (boom["docs_in"], boom["kept"], boom["quarantined"]) == (5, 4, 1)
@@ -445,7 +450,9 @@ def test_a_stage_that_every_document_breaks_is_at_fault_itself(tmp_path: Path) -
 
 
 def test_a_stage_without_a_package_it_needs(tmp_path: Path) -> None:
-    run_with_boom(tmp_path, "import nosuchpackage", texts(5, mark_at=2)).one_line(1, "boom: ", "No module named 'nosuchpackage'")
+    run_with_boom(tmp_path, "import nosuchpackage", texts(5, mark_at=2)).one_line(
+        1, "boom (my_rules.py:Boom): ", "No module named 'nosuchpackage'"
+    )
 
 
 # --- Ctrl-C ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,64 @@
+"""The child that tries a part again after it killed its worker."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pipeline.careful import command, grind_carefully
+from pipeline.parts import new_part
+from pipeline.registry import spec_of
+from pipeline.store import Store
+from pipeline.writing import write_table
+from stages import Sample
+
+THEIRS = ("pipeline", "stages", "kernels")
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of a user's who has packages of our names, and a module of his own."""
+    folder = tmp_path / "shell"
+    for name in THEIRS:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").write_text(f"raise RuntimeError('{name} of the user')\n")
+    (folder / "helper_of_mine.py").write_text("LIMIT = 3\n")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def decide_task(folder: Path) -> dict[str, Any]:
+    store = Store(str(folder))
+    rows = {"uid": pa.array([1, 1 << 63, 2], pa.uint64()), "url": pa.nulls(3, pa.string()), "text": ["a", "b", "c"]}
+    facts = write_table(store, "documents.parquet", pa.table(rows))
+    part = {"leg": "a"} | new_part("k", "s", 3, 3, facts, [])
+    rules = [{"stage": spec_of(Sample(rate=0.5), "sample"), "columns": {}, "texts": []}]
+    return {
+        "task": "0" * 32, "kind": "decide", "node": "a", "leg": "a", "key": "k", "source": "s", "out": str(folder), "part": part, "rules": rules,
+        "rejects": {"keep": 1.0, "text": True}, "cost": 3,
+    }  # fmt: skip
+
+
+def test_it_takes_our_packages_wherever_it_is_started(shell: Path, tmp_path: Path) -> None:
+    result = grind_carefully(decide_task(tmp_path / "out"), None, None, print)
+    count = result["counts"]["sample"]
+    assert (count["docs_in"], count["quarantined"]) == (3, 0) and count["kept"] + sum(count["dropped"].values()) == 3
+
+
+def test_it_still_finds_modules_of_the_user(shell: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "library").mkdir()
+    (tmp_path / "library" / "kept_elsewhere.py").write_text("NAME = 'elsewhere'\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "library"))
+    start = command(str(tmp_path))
+    start[3] = start[3].replace(
+        "main(folder)",
+        "import json, helper_of_mine, kept_elsewhere, stages; print(json.dumps([helper_of_mine.LIMIT, kept_elsewhere.NAME, stages.__file__]))",
+    )
+    done = subprocess.run(start, capture_output=True, text=True, check=True)
+    limit, name, ours = json.loads(done.stdout)
+    assert (limit, name) == (3, "elsewhere") and not Path(ours).is_relative_to(shell)
