@@ -43,6 +43,7 @@ DECIDES_NOTHING = {
     "pipeline.ablate.facts",  # JSON files in and out
     "pipeline.ablate.jobs",  # what it makes is the job itself, which is hashed
     "pipeline.ablate.plan",  # the same
+    "pipeline.care",  # which documents are looked at alone, and what killed a process before
     "pipeline.checksums",  # what is read is what was written, or nothing is read
     "pipeline.engine",  # sends tasks, takes results
     "pipeline.errors",
@@ -50,6 +51,7 @@ DECIDES_NOTHING = {
     "pipeline.fingerprint",
     "pipeline.inputs",  # files are known by their contents; bytes are handed on as they are
     "pipeline.leg",  # to rules it counts; of rounds it knows how much memory they took
+    "pipeline.lifetime",
     "pipeline.plan",  # what it makes are tasks, which are hashed
     "pipeline.recipe",  # the same
     "pipeline.registry",  # names to stages, which are hashed
