@@ -18,12 +18,13 @@ from typing import Annotated, Any, BinaryIO, ClassVar, Self, cast
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from stages.contract import MOST_REASONS, CannotRun, ContractBroken, check_batch, check_details, kind_of, mask_of, signals_of
 from stages.documents import BASE, PAGE, Reading
 from stages.flow import Dataset, Flow
 from stages.local_flow import LocalDocuments, LocalFlow, NeedsRun, as_documents
+from stages.paths import FOLDER
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -38,6 +39,11 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=False)
 
 
+def of_a_recipe(info: ValidationInfo) -> bool:
+    """Are settings those of a recipe, as a person wrote them?"""
+    return info.context is not None and FOLDER in info.context
+
+
 class Range(Settings):
     """A closed interval; an end that is absent is open."""
 
@@ -45,8 +51,8 @@ class Range(Settings):
     high: float | None = None
 
     @model_validator(mode="after")
-    def _ends_are_in_order(self) -> Self:
-        if self.low is not None and self.high is not None and self.low > self.high:
+    def _ends_are_in_order(self, info: ValidationInfo) -> Self:
+        if of_a_recipe(info) and self.low is not None and self.high is not None and self.low > self.high:
             raise ValueError(f"low {self.low:,g} is above high {self.high:,g}: no value lies between them")
         return self
 
@@ -75,9 +81,10 @@ class Stage(Settings, ABC):
     adds: ClassVar[tuple[str, ...]] = ()  # signals that it leaves on the documents that stay
 
     @model_validator(mode="after")
-    def _limits_leave_something(self) -> Self:
-        """A lower limit `min_x` is not above `max_x`, nor above what any document has: each would drop everything without a word."""
-        for name in type(self).model_fields:
+    def _limits_leave_something(self, info: ValidationInfo) -> Self:
+        """A lower limit `min_x` is not above `max_x`, nor above what any document has: each would drop everything without a word. `tune` and the
+        report's sliders may go there."""
+        for name in type(self).model_fields if of_a_recipe(info) else ():
             low = getattr(self, name)
             if not name.startswith("min_") or not isinstance(low, int | float):
                 continue

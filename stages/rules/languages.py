@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow.compute as pc
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, model_validator
 
 from stages.paths import RecipePath
 from stages.stage import Rule, Signals
@@ -27,9 +27,9 @@ class RuleByLanguage(Rule):
     ] = None
 
     @model_validator(mode="after")
-    def _file_is_of_use(self) -> RuleByLanguage:
+    def _file_is_of_use(self, info: ValidationInfo) -> RuleByLanguage:
         if self.thresholds_file:
-            self._table()
+            self._table(info.context)
         return self
 
     @classmethod
@@ -48,7 +48,7 @@ class RuleByLanguage(Rule):
         row = pc.fill_null(coded.indices, len(languages) - 1).to_numpy(zero_copy_only=False)
         return {name: np.array([table.get(language, own)[name] for language in languages])[row] for name in own}
 
-    def _table(self) -> dict[str | None, dict[str, float]]:
+    def _table(self, context: Any = None) -> dict[str | None, dict[str, float]]:
         path = str(self.thresholds_file)
         try:
             stamp = Path(path).stat()
@@ -65,7 +65,7 @@ class RuleByLanguage(Rule):
                     f"{path}: {language}: expected fields of {self.recipe_name()} and their values, found {reprlib.repr(values)}"
                 )
             try:
-                stage = type(self)(**{**own, **values})
+                stage = type(self).model_validate({**own, **values}, context=context)
             except ValidationError as error:
                 wrong = [(".".join(map(str, e["loc"])), e["msg"].removeprefix("Value error, ")) for e in error.errors(include_url=False)]
                 said = "; ".join(f"{place}: {what}" if place else what for place, what in wrong)

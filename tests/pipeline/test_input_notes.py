@@ -306,3 +306,13 @@ def test_a_host_that_cannot_be_found_is_told_with_its_source(tmp_path: Path, mon
     recipe = save(tmp_path / "a.yaml", ONE.replace("path: in", "path: ftp://nowhere.invalid/x"))
     with pytest.raises(RunFailed, match=r"a\.yaml:5: sources\.a: ftp://nowhere\.invalid/x: the host cannot be found .*s3://"):
         started(recipe, tmp_path / "out")
+
+
+def test_names_of_input_files_cannot_steer_a_terminal(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    save(tmp_path / "in" / "a\x1b[31m\x9b1m.jsonl", '{"text": "one"}\nno json\n')
+    save(tmp_path / "in" / "b\x1b[31m.bad", "")
+    record, _, _ = started(save(tmp_path / "a.yaml", ONE), tmp_path / "out")
+    log = (tmp_path / "out" / "logs" / "run.log").read_text()
+    lines_shown = [*log.splitlines(), *record["alarms"], *notes_of(record["inputs"])]
+    assert len(lines_shown) == 3 and all(line.isprintable() for line in lines_shown) and "no JSON" in log
