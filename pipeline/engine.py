@@ -29,7 +29,8 @@ TOGETHER_BYTES = 32 << 20
 TOGETHER_TASKS = 256
 SLOW_START = 10.0  # seconds worth a word
 IN_FLIGHT = 3  # tasks sent for each worker: one at work, two on the way
-TRIES = 5  # of a group that is lost for no reason of its own
+TRIES = 5  # of a group that is lost for no reason that is known
+QUEUED_TRIES = 100  # of one that stood in the queue of a worker that others killed: where many documents kill, that is often
 
 
 class Watcher(Protocol):
@@ -224,11 +225,11 @@ class Engine:
             trail.unlink(missing_ok=True)
         if last is not None and last.hung:
             self.journal.store.write("logs/trace.txt", plain(last.hung).encode("utf-8", "replace"))
+        if last is None and trail is not None:  # it stood in the worker's queue
+            return [group.queued_again(f"lost its worker {QUEUED_TRIES} times before anything was begun{self.limit}")]
         if group.careful:  # documents do not kill it: somebody else did
             return [group.again(f"killed its worker {TRIES} times{self.limit}")]
-        if last is None:  # nothing was begun, or nobody knows
-            if trail is not None:
-                return [group.again(f"lost its worker {TRIES} times before anything was begun{self.limit}")]
+        if last is None:
             self.watcher.note(f"a worker died over {group}; trying again with care")
             return [Group([task], careful=True) for task in group.tasks]
         number = next(number for number, task in enumerate(group.tasks) if task["task"] == last.task)
@@ -281,6 +282,7 @@ class Group:
     careful: bool = False
     place: Place | None = None  # where a worker died over the only one
     tries: int = 1
+    queued: int = 1
 
     def __str__(self) -> str:
         more = f" and {len(self.tasks) - 1} more" if len(self.tasks) > 1 else ""
@@ -290,6 +292,11 @@ class Group:
         if self.tries == TRIES:
             raise RunFailed(f"{self} {failure}")
         return replace(self, tries=self.tries + 1)
+
+    def queued_again(self, failure: str) -> Group:
+        if self.queued == QUEUED_TRIES:
+            raise RunFailed(f"{self} {failure}")
+        return replace(self, queued=self.queued + 1)
 
 
 def together(tasks: list[Task], slots: int) -> list[list[Task]]:

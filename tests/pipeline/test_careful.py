@@ -14,7 +14,7 @@ from runs import go, lines, save, written
 from pipeline.care import Care, Last, SearchEnded, Trail
 from pipeline.careful import grind_carefully
 from pipeline.cluster import Where
-from pipeline.engine import TRIES, Engine, Group
+from pipeline.engine import QUEUED_TRIES, TRIES, Engine, Group
 from pipeline.errors import RunFailed
 from pipeline.journal import Journal
 from pipeline.leg import Result, Task
@@ -205,10 +205,10 @@ def test_of_a_group_whose_worker_died_only_what_was_at_hand_is_done_with_care(en
 
 def test_tasks_that_were_not_begun_are_sent_again_and_not_for_ever(engine: Engine, tmp_path: Path, capsys: Any) -> None:
     group = Group([task("a"), task("b")])
-    for _ in range(TRIES - 1):
+    for _ in range(QUEUED_TRIES - 1):
         [group] = engine.after_a_death(group, tmp_path / "none")
         assert group.tasks == [task("a"), task("b")] and not group.careful
-    with pytest.raises(RunFailed, match="docs, part-a and 1 more lost its worker 5 times before anything was begun"):
+    with pytest.raises(RunFailed, match="docs, part-a and 1 more lost its worker 100 times before anything was begun"):
         engine.after_a_death(group, tmp_path / "none")
     assert capsys.readouterr().err == ""
 
@@ -230,7 +230,9 @@ def test_on_an_object_store_there_is_no_trail_and_all_of_a_group_is_done_with_ca
     assert capsys.readouterr().err == "a worker died over docs, part-a and 1 more; trying again with care\n"
 
 
-def test_what_is_done_with_care_is_not_sent_for_ever(engine: Engine) -> None:
+def test_what_is_done_with_care_is_not_sent_for_ever(engine: Engine, tmp_path: Path) -> None:
     group = Group([task("a")], careful=True, tries=TRIES)
+    [waiting] = engine.after_a_death(group, tmp_path / "none")
+    assert waiting.careful and waiting.tries == TRIES, "another killed the worker in whose queue it stood"
     with pytest.raises(RunFailed, match="docs, part-a killed its worker 5 times"):
-        engine.after_a_death(group, None)
+        engine.after_a_death(waiting, left_by(tmp_path / "t", lambda trail: trail.begins("a")))
