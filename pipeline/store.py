@@ -91,7 +91,11 @@ class Store:
             return file.read()
 
     def exists(self, path: str) -> bool:
-        return bool(self.fs.exists(self.at(path)))
+        try:
+            return bool(self.fs.exists(self.at(path)))
+        finally:
+            if not self.local:
+                self.fs.invalidate_cache()  # a listing that is remembered hides what workers write from now on
 
     def make_root(self) -> None:
         try:
@@ -166,7 +170,11 @@ class Store:
 
     def write_if_other(self, path: str, content: bytes) -> str:
         """A small file with this content, written if it is not there or holds another; its checksum."""
-        if not self.exists(path) or self.read(path) != content:
+        try:
+            there = self.read(path)
+        except (FileNotFoundError, NotADirectoryError):
+            there = None
+        if there != content:
             return self.write(path, content)
         return xxhash.xxh3_128_hexdigest(content)
 

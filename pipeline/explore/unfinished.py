@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipeline.inspect import Folder, Run
+from pipeline.sinks import staged
 
 LARGEST_JOURNAL = 256 << 20  # bytes; beyond that a page would wait too long for parts that the manifests will name
 
@@ -19,7 +20,7 @@ def finished_parts(folder: Folder, run: Run, legs: list[dict[str, Any]], trouble
     for result in results(folder, troubles):
         part = result.get("part")
         if isinstance(part, dict) and part.get("key"):
-            for leg, files in files_by_leg(part).items():
+            for leg, files in files_by_leg(folder, part).items():
                 if leg not in done:
                     home = {} if leg == part.get("leg") else {"from": part.get("leg")}
                     facts = {name: part.get(name) for name in ("key", "source", "rows", "kept")}
@@ -36,8 +37,8 @@ def is_there(path: str, leg: str, present: set[str]) -> bool:
     return not path.startswith(f"legs/{leg}/") or path.rsplit("/", 1)[-1] in present
 
 
-def files_by_leg(part: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """The files of a part by the leg that made them, named as manifests do."""
+def files_by_leg(folder: Folder, part: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """The files of a part by the leg that made them, named as manifests do; those of a sink where they wait for the others."""
     made = [part["documents"]] if part.get("documents") else []
     made += [*(part.get("verdicts") or []), *(part.get("signals") or [])]
     found: dict[str, dict[str, str]] = {}
@@ -47,7 +48,8 @@ def files_by_leg(part: Mapping[str, Any]) -> dict[str, dict[str, str]]:
             found.setdefault(path.split("/")[1], {})[path.rsplit(".", 2)[1]] = path
     for name, path in (part.get("sinks") or {}).items():
         if ".." not in str(path):
-            found.setdefault(str(part.get("leg")), {})[f"sink/{name}"] = str(path)
+            lying = str(path) if folder.has(str(path)) else staged(str(path))
+            found.setdefault(str(part.get("leg")), {})[f"sink/{name}"] = lying
     return found
 
 

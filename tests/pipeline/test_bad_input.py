@@ -466,7 +466,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path: Path) -> None:
     command = [*RUN, "run", str(file), "--out", str(tmp_path / "out"), "--workers", "1"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     until = time.monotonic() + 60
-    while len(list((tmp_path / "out" / "write").glob("*.parquet"))) < 3:
+    while len(list((tmp_path / "out" / ".write.new").glob("*.parquet"))) < 3:
         assert process.poll() is None and time.monotonic() < until
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
@@ -474,7 +474,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path: Path) -> None:
     Said(process.returncode, out, err).one_line(130, "interrupted", f"gristmill run {file} --out {tmp_path / 'out'}", "goes on")
     record = run_json(tmp_path / "out")
     kept = record["stages"][0]["kept"] if record["stages"] else 0
-    assert record["status"] == "interrupted" and kept <= len(list((tmp_path / "out" / "write").glob("*.parquet"))) < 12
+    assert record["status"] == "interrupted" and kept <= len(list((tmp_path / "out" / ".write.new").glob("*.parquet"))) < 12
     again = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
     assert len(re.findall(r'"event": "finished".*"anew": false', again.stderr)) >= 1

@@ -12,8 +12,8 @@ RECIPE = """
 name: encodings
 sources:
   crawl: {warc: {path: crawl.warc}}
-  notes: {jsonl: {path: notes.jsonl}}
-  clean: {jsonl: {path: clean.jsonl}}
+  notes: {jsonl: {path: notes.jsonl}, join: few_replacement_characters}
+  clean: {jsonl: {path: clean.jsonl}, join: few_replacement_characters}
 stages: [extract, few_replacement_characters, write]
 """
 RUSSIAN = "Старая мельница у реки мелет медленно, но верно; каждое утро мельник открывает заслонку и ждёт. " * 4

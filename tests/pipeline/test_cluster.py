@@ -119,7 +119,7 @@ def test_workers_in_another_folder_write_into_the_run(tmp_path: Path, monkeypatc
 
 
 def test_workers_that_write_onto_a_disk_of_their_own_are_found_out(tmp_path: Path) -> None:
-    result = {"files": {"documents": {"path": "legs/a/x.parquet", "bytes": 1}}}
+    result = {"files": {"documents": {"path": "legs/a/x.parquet", "bytes": 1, "checksum": "0"}}}
     task = {"task": "t"}
     here, _ = engine_at(tmp_path, Where(2), None)
     here.accept(task, result)

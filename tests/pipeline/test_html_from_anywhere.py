@@ -93,7 +93,8 @@ def test_texts_that_are_markup_are_extracted_or_alarmed_about(tmp_path: Path) ->
     """The same rows, of which the recipe takes the field of pages for text."""
     inputs(tmp_path)
     (tmp_path / "plain.jsonl").write_text('{"text": "only words"}\n')
-    recipe = "name: raw\nsources:\n  rows: {jsonl: {path: rows.jsonl, text: doc.html}}\n  late: {jsonl: {path: rows.jsonl, text: doc.html}, join: write}\n"
+    (tmp_path / "late.jsonl").write_bytes((tmp_path / "rows.jsonl").read_bytes())
+    recipe = "name: raw\nsources:\n  rows: {jsonl: {path: rows.jsonl, text: doc.html}}\n  late: {jsonl: {path: late.jsonl, text: doc.html}, join: write}\n"
     recipe += "  words: {jsonl: {path: plain.jsonl}}\nstages: [extract, write]\n"
     summary, _ = go(save(tmp_path / "r.yaml", recipe), tmp_path / "out")
     texts = [text for _, text in written(tmp_path / "out")]

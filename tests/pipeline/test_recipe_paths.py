@@ -73,7 +73,7 @@ SETTINGS = {
 }  # fmt: skip
 # Addresses that the engine itself looks up beside the recipe; `inputs` and saved indexes are known by contents on their own account.
 ENGINES = {"minhash_dedup.against", "minhash_dedup.save_index"} | {
-    f"{reader}.path" for reader in ("arrow", "jsonl", "parquet", "plain", "warc", "wet")
+    f"{reader}.path" for reader in ("arrow", "html", "jsonl", "parquet", "plain", "warc", "wet")
 }
 
 
@@ -176,7 +176,9 @@ def test_inputs_are_those_beside_the_recipe(reader: str, path: str, tmp_path: Pa
     path = path.replace(".x", suffix)
     recipe = save(tmp_path / "home" / "r.yaml", f"name: r\nsources:\n  a: {{{reader}: {{path: '{path}'}}}}\nstages: [write]\n")
     loaded = recipes.load(recipe)
-    assert [file.address for file in find_files(loaded.sources[0], recipe.parent)] == [str(tmp_path / "home" / "in" / f"a{suffix}")]
+    assert [file.address for file in find_files(loaded.sources[0], recipe.parent, "a").files] == [
+        str(tmp_path / "home" / "in" / f"a{suffix}")
+    ]
 
 
 @pytest.mark.parametrize("setting", ["against", "save_index"])

@@ -105,7 +105,7 @@ def test_what_an_earlier_version_wrote_goes(run: Path) -> None:
 def test_verify_and_export_on_the_command_line(run: Path, tmp_path: Path) -> None:
     ask = CliRunner().invoke
     fine = ask(app, ["verify", str(run)])
-    assert fine.exit_code == 0 and fine.output.count("all as written") == 2
+    assert fine.exit_code == 0 and fine.output.count("all as written") == 3
     done = ask(app, ["export", str(run), str(tmp_path / "m"), "--to", "megatron", "--row-length", "64"])
     assert done.exit_code == 0 and (tmp_path / "m" / "tokens.bin").stat().st_size > 30_000
     assert "name one of" in str(ask(app, ["export", str(run), str(tmp_path / "n"), "--to", "mds"]).exception)
