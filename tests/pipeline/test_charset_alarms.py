@@ -47,7 +47,7 @@ def test_pages_that_lie_and_texts_with_lost_characters_raise_alarms(tmp_path: Pa
         f"notes: 2 of 40 documents (5.0%) {lost}",
     ]
     stages = {stage["name"]: stage["sources"] for stage in summary.record["stages"]}
-    assert stages["extract"]["crawl"]["noted"] == {"charset_detected": 1, "charset_overruled": 1, "replacement_characters": 1}
+    assert stages["extract"]["crawl"]["noted"] == {"charset_detected": 1, "charset_overruled": 1, "replacement_characters": 1, "pages": 9}
     assert stages["clean"]["clean"]["noted"] == {"replacement_characters": 1}, "1 of 100 is counted, and no alarm"
     rule = stages["few_replacement_characters"]
     assert [rule[source]["dropped"] for source in ("crawl", "notes", "clean")] == [
