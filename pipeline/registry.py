@@ -110,8 +110,11 @@ def spec_of(stage: Stage, address: str, folder: Path | None = None) -> dict[str,
     spec = {"stage": address, "settings": stage.model_dump(mode="json"), "code": None}
     if ".py:" not in address:
         return spec
-    code: str = getattr(sys.modules[type(stage).__module__], SOURCE)
-    helpers = modules_beside(code, ((folder or Path()) / address.rpartition(":")[0]).parent)
+    file = (folder or Path()) / address.rpartition(":")[0]
+    code: str | None = getattr(sys.modules[type(stage).__module__], SOURCE, None)
+    if code is None:  # a class that the file imports and does not make
+        code = file.read_text(encoding="utf-8")
+    helpers = modules_beside(code, file.parent)
     return spec | {"code": code} | ({"helpers": helpers} if helpers else {})
 
 

@@ -168,10 +168,10 @@ def listed(names: Iterable[str]) -> str:
 
 
 def check_rows(function: str, made: Any, by: str | None) -> None:
-    """Rows that a method of a global stage makes, cut by the values of a column."""
+    """Rows that a method of a global stage makes, cut by the values of a column; a table without rows need have none."""
     if not isinstance(made, pa.Table):
         raise ContractBroken(f"{function}() answered with {kind_of(made)}; a table was expected")
-    if by is None or not len(made):  # no rows need no columns
+    if by is None or not len(made):
         return
     if by not in made.column_names:
         raise ContractBroken(f"{function}() answered without {by!r}, by which its rows are cut; it has {listed(made.column_names)}")
@@ -185,7 +185,7 @@ def check_rows(function: str, made: Any, by: str | None) -> None:
 def check_verdicts(function: str, made: Any, changes: Iterable[str] = ()) -> None:
     """Rows that say of documents whether they go, and bring signals; `changes` are columns of documents that they may bring too."""
     check_rows(function, made, "uid")
-    missing = [name for name in ("reason", "detail") if name not in made.column_names]
+    missing = [name for name in ("uid", "reason", "detail") if name not in made.column_names]
     if missing:
         raise ContractBroken(f"{function}() answered without {listed(missing)}; a document with a null reason stays")
     for name in ("reason", "detail"):

@@ -14,9 +14,10 @@ from runs import Counting, go, save, written
 from pipeline import recipe as recipes
 from pipeline.cluster import Where
 from pipeline.errors import RecipeError
-from pipeline.flow_rows import check_saved
+from pipeline.flow_rows import check_saved, read_index, write_index
 from pipeline.portion import Portion
 from pipeline.run import run
+from pipeline.store import Store
 from pipeline.whatif import foresee
 
 RECIPE = "name: r\nparts: {{{parts}}}\nsources:\n  a: {{jsonl: {{path: {path}}}}}\nstages:\n  - minhash_dedup: {{{settings}}}\n  - write\n"

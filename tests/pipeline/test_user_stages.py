@@ -218,6 +218,11 @@ def test_the_code_that_workers_get_is_what_was_checked_whatever_became_of_the_fi
     assert registry.build(step.spec) == step.stage
 
 
+def test_a_stage_file_may_name_a_class_that_it_imports(tmp_path: Path) -> None:
+    step = recipes.load(recipe(tmp_path, "from stages.text.repair import Repair as Evil\n")).steps[0]
+    assert registry.build(step.spec) == step.stage and step.called == "repair"
+
+
 def test_modules_beside_a_stage_file_count_for_its_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "helpers_of_evil").mkdir()
