@@ -9,6 +9,9 @@ from hypothesis import is_hypothesis_test, settings
 if not Path("/proc/driver/nvidia/gpus").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # must be there when triton is imported, whoever does it first
 
+# Sums of MKL hang on where memory lies, on some processors, unless this is set before it is loaded (docs/training.md).
+os.environ.setdefault("MKL_CBWR", "AUTO")
+
 os.environ.pop("COLUMNS", None)  # what a terminal's width is said to be; tests read whole lines
 
 # A kernel's first call compiles it; that says nothing of the example. The same examples in every run, so that a change is red for what it does;
