@@ -17,12 +17,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from classifiers.card import Json, JudgeError
+from gristmill.classifiers.card import Json, JudgeError
 
 FORMAT, VERSION = "gristmill-judge", 1
 DESCRIPTION = "judge.json"
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-NEVER_READ = re.compile(r"\..*|README(\.md)?|LICEN[SC]E(\.txt|\.md)?")  # may lie beside the listed files: what hubs and people put there
+NEVER_READ = re.compile(
+    r"\..*|README(\.md)?|LICEN[SC]E(\.txt|\.md)?"
+)  # may lie beside the listed files: what hubs and people put there
 LARGEST_DESCRIPTION = 8 << 20  # bytes
 MOST_FILES = 200
 
@@ -64,11 +66,16 @@ def read_folder(folder: Path) -> Json:
             _fail(folder, f"the SHA-256 of {name} is 64 hexadecimal digits")
     for found in sorted(path.name for path in folder.iterdir()):
         if found not in listed and found != DESCRIPTION and not NEVER_READ.fullmatch(found):
-            _fail(folder, f"it holds {found!r}, which {DESCRIPTION} does not list; take it out, or fetch the judge again")
+            _fail(
+                folder, f"it holds {found!r}, which {DESCRIPTION} does not list; take it out, or fetch the judge again"
+            )
     for name, digest in listed.items():
         _regular_file(folder, name)
         if (actual := sha256_of(folder / name)) != digest:
-            _fail(folder, f"{name} is not the file that was saved: its SHA-256 is {actual[:16]}..., and {digest[:16]}... was expected")
+            _fail(
+                folder,
+                f"{name} is not the file that was saved: its SHA-256 is {actual[:16]}..., and {digest[:16]}... was expected",
+            )
     return facts
 
 
@@ -83,7 +90,12 @@ def read_json(path: Path, largest: int = LARGEST_DESCRIPTION) -> Any:
     if size > largest:
         raise JudgeError(f"{path}: {size:,} bytes, and {largest:,} are the most that are read")
     try:
-        return json.loads(path.read_bytes().decode(), parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_no_key_twice)
+        return json.loads(
+            path.read_bytes().decode(),
+            parse_constant=_no_constant,
+            parse_float=_finite,
+            object_pairs_hook=_no_key_twice,
+        )
     except RecursionError as error:
         raise JudgeError(f"{path}: nested too deeply") from error
     except ValueError as error:  # also what is not UTF-8, and whole numbers of thousands of digits
@@ -99,7 +111,10 @@ def _description(folder: Path) -> Json:
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         _fail(folder, f"{DESCRIPTION} has no version that is a whole number")
     if version > VERSION:
-        _fail(folder, f"it was made by a newer Gristmill (format {version}; this one reads up to {VERSION}); install a newer one")
+        _fail(
+            folder,
+            f"it was made by a newer Gristmill (format {version}; this one reads up to {VERSION}); install a newer one",
+        )
     seal = facts.get("seal")
     if seal != _seal(facts) or (folder / DESCRIPTION).read_bytes() != _written(facts):
         _fail(folder, f"{DESCRIPTION} was changed after it was saved (its seal does not fit its content)")
@@ -119,7 +134,10 @@ def _written(facts: Json) -> bytes:
 
 def _check_name(folder: Path, name: str) -> None:
     if not PLAIN_NAME.fullmatch(name) or name == DESCRIPTION:
-        _fail(folder, f"{name[:60]!r} is no name for a file of a judge: letters, digits, `.`, `_` and `-`, without any folder")
+        _fail(
+            folder,
+            f"{name[:60]!r} is no name for a file of a judge: letters, digits, `.`, `_` and `-`, without any folder",
+        )
 
 
 def _regular_file(folder: Path, name: str) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from classifiers.card import Json
-from classifiers.metrics import calibration_error, reliability
+from gristmill.classifiers.card import Json
+from gristmill.classifiers.metrics import calibration_error, reliability
 
 Array = np.ndarray[Any, Any]
 
@@ -96,7 +96,10 @@ def fit_platt(scores: Array, good: Array) -> Platt:
 def probability_error(good: Array, chances: Array) -> Json:
     """Expected calibration error over deciles, and Brier's score."""
     good, chances = np.asarray(good, np.float64), np.asarray(chances, np.float64)
-    return {"calibration_error": calibration_error(reliability(good > 0, chances)), "brier": float(((chances - good) ** 2).mean())}
+    return {
+        "calibration_error": calibration_error(reliability(good > 0, chances)),
+        "brier": float(((chances - good) ** 2).mean()),
+    }
 
 
 def _logit(scores: Array) -> Array:

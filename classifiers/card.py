@@ -38,7 +38,9 @@ class Head:
 
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and SIGNAL_NAME.fullmatch(self.name)):
-            raise JudgeError(f"head {_shown(self.name)}: a name is lower-case letters, digits and _, and begins with a letter")
+            raise JudgeError(
+                f"head {_shown(self.name)}: a name is lower-case letters, digits and _, and begins with a letter"
+            )
         if self.kind not in get_args(HeadKind):
             raise JudgeError(f"head {self.name}: kind {_shown(self.kind)} is none of {', '.join(get_args(HeadKind))}")
         if not isinstance(self.meaning, str) or len(self.meaning) > LONGEST_WORDS:
@@ -46,17 +48,25 @@ class Head:
         self._check_labels()
         for bound in (self.low, self.high):
             if isinstance(bound, bool) or not isinstance(bound, int | float) or not abs(bound) <= LARGEST:
-                raise JudgeError(f"head {self.name}: scores from {_shown(self.low)} to {_shown(self.high)} are no range")
+                raise JudgeError(
+                    f"head {self.name}: scores from {_shown(self.low)} to {_shown(self.high)} are no range"
+                )
         if self.low >= self.high:
             raise JudgeError(f"head {self.name}: scores from {self.low} to {self.high} are no range")
         if self.kind == "probability" and (self.low, self.high) != (0, 1):
             raise JudgeError(f"head {self.name}: a probability lies between 0 and 1, not {self.low} and {self.high}")
         if self.kind == "classes" and (self.low, self.high) != (0, len(self.labels) - 1):
-            raise JudgeError(f"head {self.name}: of {len(self.labels)} classes the expected one lies between 0 and {len(self.labels) - 1}")
+            raise JudgeError(
+                f"head {self.name}: of {len(self.labels)} classes the expected one lies between 0 and {len(self.labels) - 1}"
+            )
 
     def _check_labels(self) -> None:
         labels = self.labels
-        if not (isinstance(labels, tuple) and len(labels) <= MOST_LABELS and all(isinstance(a, str) and len(a) <= 1000 for a in labels)):
+        if not (
+            isinstance(labels, tuple)
+            and len(labels) <= MOST_LABELS
+            and all(isinstance(a, str) and len(a) <= 1000 for a in labels)
+        ):
             raise JudgeError(f"head {self.name}: labels are at most {MOST_LABELS:,} short texts")
         if len(set(labels)) != len(labels):
             raise JudgeError(f"head {self.name}: two labels are the same")

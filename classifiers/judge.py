@@ -16,17 +16,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from classifiers.artifact import DESCRIPTION, read_folder, write_folder
-from classifiers.card import Head, Json, JudgeCard, JudgeError, NotExplained, card_of
+from gristmill.classifiers.artifact import DESCRIPTION, read_folder, write_folder
+from gristmill.classifiers.card import Head, Json, JudgeCard, JudgeError, NotExplained, card_of
 
 __all__ = ["GOLDEN_TEXTS", "Head", "Judge", "JudgeCard", "JudgeError", "NotExplained", "load_judge", "scores_of"]
 
 Scores = dict[str, np.ndarray[Any, np.dtype[np.float32]]]
 
 KINDS = {  # the module is imported when a judge of its kind is loaded, so that only neural judges ask for torch
-    "fasttext": "classifiers.fasttext_judge:FastTextJudge",
-    "linear": "classifiers.linear_judge:LinearJudge",
-    "neural": "classifiers.neural:NeuralJudge",
+    "fasttext": "gristmill.classifiers.fasttext.judge:FastTextJudge",
+    "linear": "gristmill.classifiers.linear.judge:LinearJudge",
+    "neural": "gristmill.classifiers.neural.judge:NeuralJudge",
 }
 
 GOLDEN_TEXTS = (
@@ -74,7 +74,9 @@ class Judge(ABC):
         """float32_NC by head, in the order of its labels; heads that are a regression have none."""
         found = self.outputs(texts)
         return {
-            head.name: np.stack([1 - found[head.name], found[head.name]], axis=1) if head.kind == "probability" else found[head.name]
+            head.name: np.stack([1 - found[head.name], found[head.name]], axis=1)
+            if head.kind == "probability"
+            else found[head.name]
             for head in self.card.heads
             if head.kind != "regression"
         }
@@ -151,7 +153,9 @@ def _check_golden(where: Path, judge: Judge, golden: object) -> None:
 
 def _golden_text(where: Path, one: object) -> str:
     if not isinstance(one, dict) or not isinstance(text := one.get("text"), str) or len(text) > LONGEST_GOLDEN:
-        raise JudgeError(f"{where}: a golden score is an object with a text of at most {LONGEST_GOLDEN:,} characters and its outputs")
+        raise JudgeError(
+            f"{where}: a golden score is an object with a text of at most {LONGEST_GOLDEN:,} characters and its outputs"
+        )
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -163,7 +167,9 @@ def _golden_numbers(where: Path, one: Json, head: Head) -> np.ndarray[Any, np.dt
     outputs = one.get("outputs")
     numbers = outputs.get(head.name) if isinstance(outputs, dict) else None
     numbers = numbers if isinstance(numbers, list) else [numbers]
-    if len(numbers) != head.width or not all(isinstance(n, int | float) and not isinstance(n, bool) and abs(n) < 1e30 for n in numbers):
+    if len(numbers) != head.width or not all(
+        isinstance(n, int | float) and not isinstance(n, bool) and abs(n) < 1e30 for n in numbers
+    ):
         raise JudgeError(f"{where}: the golden text {_start(one['text'])} has not {head.width} numbers for {head.name}")
     return np.array(numbers, np.float64)
 

@@ -68,7 +68,9 @@ def reliability(good: Array, scores: Array, weights: Array | None = None, bins: 
 def calibration_error(table: list[Json]) -> float:
     """Expected calibration error (Naeini et al. 2015) of a table of `reliability`: how far the share that is good lies from the score."""
     whole = sum(row["weight"] for row in table)
-    return float(sum(row["weight"] * abs(row["score"] - row["good"]) for row in table) / whole) if whole else float("nan")
+    return (
+        float(sum(row["weight"] * abs(row["score"] - row["good"]) for row in table) / whole) if whole else float("nan")
+    )
 
 
 def confusion(truth: Array, said: Array, classes: int, weights: Array | None = None) -> Array:
@@ -80,7 +82,11 @@ def confusion(truth: Array, said: Array, classes: int, weights: Array | None = N
 def kappa(table_CC: Array, quadratic: bool = False) -> float:
     """Cohen's kappa of a confusion table; `quadratic` for classes in an order, where far off is worse. NaN if all agree on one class."""
     classes = len(table_CC)
-    distance = np.subtract.outer(np.arange(classes), np.arange(classes)).astype(np.float64) ** 2 if quadratic else 1 - np.eye(classes)
+    distance = (
+        np.subtract.outer(np.arange(classes), np.arange(classes)).astype(np.float64) ** 2
+        if quadratic
+        else 1 - np.eye(classes)
+    )
     by_chance = np.outer(table_CC.sum(axis=1), table_CC.sum(axis=0)) / max(table_CC.sum(), 1e-300)
     expected = (distance * by_chance).sum()
     return float(1 - (distance * table_CC).sum() / expected) if expected > 0 else float("nan")
@@ -139,6 +145,10 @@ def _steps(good: Array, scores: Array, weights: Array | None) -> tuple[Array, Ar
 def _json(facts: Json) -> Json:
     """NaN is no JSON."""
     return {
-        key: None if isinstance(value, float) and not np.isfinite(value) else _json(value) if isinstance(value, dict) else value
+        key: None
+        if isinstance(value, float) and not np.isfinite(value)
+        else _json(value)
+        if isinstance(value, dict)
+        else value
         for key, value in facts.items()
     }

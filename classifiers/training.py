@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from classifiers.card import Head, Json, JudgeError
-from classifiers.judge import Judge
-from classifiers.metrics import class_metrics, probability_metrics
-from classifiers.training_sets import LabelledTexts, held_out
+from gristmill.classifiers.card import Head, Json, JudgeError
+from gristmill.classifiers.judge import Judge
+from gristmill.classifiers.metrics import class_metrics, probability_metrics
+from gristmill.classifiers.training_sets import LabelledTexts, held_out
 
 J = TypeVar("J", bound=Judge)
 
@@ -24,15 +24,21 @@ class HeldOut:
     seed: int = 0
 
 
-def train_and_measure(labelled: LabelledTexts, head: Head, train: Callable[[LabelledTexts], J], kept: HeldOut = HeldOut()) -> J:
+def train_and_measure(
+    labelled: LabelledTexts, head: Head, train: Callable[[LabelledTexts], J], kept: HeldOut = HeldOut()
+) -> J:
     """`train` makes a judge of the texts that it is given: a function such as `lambda texts: train_fasttext(texts, head, recipe)`."""
     outside = held_out(labelled, kept.share, kept.seed)
     for name, mask in (("training", ~outside), ("the held-out texts", outside)):
         if not mask.any():
-            raise JudgeError(f"nothing is left for {name}: {len(labelled):,} texts have too few groups; name another group, share or seed")
+            raise JudgeError(
+                f"nothing is left for {name}: {len(labelled):,} texts have too few groups; name another group, share or seed"
+            )
     inside = labelled.take(~outside)
     for label in sorted(set(labelled.labels.to_pylist()) - set(inside.labels.to_pylist())) if head.labels else ():
-        raise JudgeError(f"every text with the label {label!r} is of a group that is held out; name another group, share or seed")
+        raise JudgeError(
+            f"every text with the label {label!r} is of a group that is held out; name another group, share or seed"
+        )
     judge = train(inside)
     facts = judge.card
     measured = facts.metrics | {head.name: held_out_metrics(judge, head, labelled.take(outside))}

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from classifiers.card import Head, Json, JudgeError
-from kernels.columns import text_column
+from gristmill.classifiers.card import Head, Json, JudgeError
+from gristmill.kernels.base.columns import text_column
 
 Array = np.ndarray[Any, Any]
 
@@ -40,7 +40,9 @@ class LabelledTexts:
         found = Counter(self.labels.to_pylist())
         for label in found:
             if label not in places:
-                raise JudgeError(f"{found[label]:,} texts have the label {label!r}; head {head.name} has {', '.join(head.labels)}")
+                raise JudgeError(
+                    f"{found[label]:,} texts have the label {label!r}; head {head.name} has {', '.join(head.labels)}"
+                )
         for label in head.labels:
             if label not in found:
                 raise JudgeError(f"no text has the label {label!r} of head {head.name}")
@@ -96,7 +98,12 @@ def labelled_texts(
         labels = labels.cast(pa.float64())
         if not np.isfinite(labels.to_numpy(zero_copy_only=False)).all():
             raise JudgeError(f"column {label!r} has values that are no finite numbers")
-    elif pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+    elif (
+        pa.types.is_integer(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_string_view(kind)
+    ):
         labels = labels.cast(pa.string())
     else:
         raise JudgeError(f"column {label!r} is of type {kind}; labels are texts or numbers")
@@ -137,7 +144,10 @@ def _groups(labelled: LabelledTexts, seed: int) -> tuple[Array, Array, Array]:
     """The number of each text's group; for each group a hash of its name in [0, 1), and its commonest label. Where there are no groups
     a text is its own name."""
     names = (labelled.groups if labelled.groups is not None else labelled.texts).dictionary_encode()
-    places = [(xxhash.xxh3_64_intdigest(name.encode(), seed % (1 << 64)) >> 11) / 2.0**53 for name in names.dictionary.to_pylist()]
+    places = [
+        (xxhash.xxh3_64_intdigest(name.encode(), seed % (1 << 64)) >> 11) / 2.0**53
+        for name in names.dictionary.to_pylist()
+    ]
     groups = names.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     labels = labelled.labels.dictionary_encode().indices.to_numpy(zero_copy_only=False)
     pairs, counts = np.unique(np.stack([groups, labels]), axis=1, return_counts=True)

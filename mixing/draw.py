@@ -8,7 +8,7 @@ No list of all documents is ever sorted. Pass one adds up tokens by source and b
 of parts add up). That says in which bin the cut lies (`plan`). Pass two reads the documents of that bin alone (`in_cut_bin`, `exact_cuts`); after
 it each document knows its own copies (`copies`). `copies_plain` sorts everything and must agree.
 
-Hashes are chains of splitmix64 (kernels/splitmix.py): state = mixed((state ^ value) + 0x9E3779B97F4A7C15) over a number for the purpose,
+Hashes are chains of splitmix64 (kernels/base/splitmix.py): state = mixed((state ^ value) + 0x9E3779B97F4A7C15) over a number for the purpose,
 the seed, and what is hashed. The draw and the keys of copies have purposes of their own, so neither says anything about the other, nor
 about the stage `sample`. With one seed, distinct uids have distinct hashes.
 
@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.splitmix import ALL, mixed_all, mixed_plain
-from mixing.supply import Floats
+from gristmill.kernels.base.splitmix import ALL, mixed_all, mixed_plain
+from gristmill.mixing.weights.supply import Floats
 
 Words = np.ndarray[Any, np.dtype[np.uint64]]
 Integers = np.ndarray[Any, np.dtype[np.int64]]
@@ -89,7 +89,9 @@ def histogram(bins: Integers, tokens: Integers, groups: Integers, number_of_grou
     """Tokens by group and bin. Tables of any split of the documents add up to that of all."""
     width = 1 << bits
     cells = (groups.astype(np.int64) << bits) + bins
-    table = np.bincount(cells, weights=tokens, minlength=number_of_groups * width)  # sums of integers: exact in float64 up to 2**53
+    table = np.bincount(
+        cells, weights=tokens, minlength=number_of_groups * width
+    )  # sums of integers: exact in float64 up to 2**53
     return table.astype(np.int64).reshape(number_of_groups, width)
 
 
@@ -99,10 +101,14 @@ def plan(table_GB: Integers, wanted_G: Integers) -> Plan:
         raise ValueError("tokens are wanted of a group that has none, or fewer than none are wanted")
     whole_G = wanted_G // np.maximum(total_G, 1)
     if np.any(whole_G >= MOST_COPIES):
-        raise ValueError(f"a group would be seen {int(whole_G.max()):,} times and more; at most {MOST_COPIES:,} copies of a document")
+        raise ValueError(
+            f"a group would be seen {int(whole_G.max()):,} times and more; at most {MOST_COPIES:,} copies of a document"
+        )
     rest_G = wanted_G - whole_G * total_G
     upto_GB = np.cumsum(table_GB, axis=1)
-    bin_G = (upto_GB < rest_G[:, None]).sum(axis=1)  # the bin in which what is wanted is reached; less than all is wanted, so there is one
+    bin_G = (upto_GB < rest_G[:, None]).sum(
+        axis=1
+    )  # the bin in which what is wanted is reached; less than all is wanted, so there is one
     before_G = np.where(bin_G > 0, upto_GB[np.arange(len(bin_G)), np.maximum(bin_G - 1, 0)], 0)
     bits = table_GB.shape[1].bit_length() - 1
     return Plan(bits, total_G, wanted_G.astype(np.int64), whole_G, rest_G, bin_G, before_G)
@@ -143,7 +149,9 @@ def copies(cuts: Cuts, uids: Words, hashes: Words, groups: Integers) -> Counts:
     return found
 
 
-def copies_plain(uids: list[int], hashes: list[int], tokens: list[int], groups: list[int], wanted: list[int]) -> list[int]:
+def copies_plain(
+    uids: list[int], hashes: list[int], tokens: list[int], groups: list[int], wanted: list[int]
+) -> list[int]:
     """Sort everything, and walk until one document more would lead no nearer to what is wanted."""
     found = [0] * len(uids)
     for group, asked in enumerate(wanted):

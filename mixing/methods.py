@@ -14,20 +14,22 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from mixing import log_linear, regmix, shares
-from mixing.ablations import Ablations, left_out, trust
-from mixing.budget import most_utility
-from mixing.supply import Floats, Supply, check_same_names
-from mixing.unimax import unimax
-from mixing.utilimax import frontier
-from mixing.utility import NoisyTask, Utilities, noisy_tasks, scaled
+from gristmill.mixing.weights import log_linear, regmix, shares
+from gristmill.mixing.weights.ablations import Ablations, left_out, trust
+from gristmill.mixing.weights.budget import most_utility
+from gristmill.mixing.weights.supply import Floats, Supply, check_same_names
+from gristmill.mixing.weights.unimax import unimax
+from gristmill.mixing.weights.utilimax import frontier
+from gristmill.mixing.weights.utility import NoisyTask, Utilities, noisy_tasks, scaled
 
 Method = Literal["given", "proportional", "temperature", "unimax", "utilimax", "most_utility", "regmix", "log_linear"]
 Facts = dict[str, Any]
 Value = TypeVar("Value")
 
 FRONTIER = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-LOOKED_AT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # by method: what it must be given, and what it may be
+LOOKED_AT: dict[
+    str, tuple[tuple[str, ...], tuple[str, ...]]
+] = {  # by method: what it must be given, and what it may be
     "given": (("weights",), ()),
     "proportional": ((), ()),
     "temperature": (("temperature",), ()),
@@ -79,9 +81,20 @@ def choose(supply: Supply, choice: Choice) -> Mix:
     weights_N, facts = METHODS[choice.method](supply, choice)
     supply.check_mix(weights_N)
     epochs_N = supply.epochs(weights_N)
-    columns = zip(supply.names, supply.tokens_N.tolist(), supply.caps_N.tolist(), weights_N.tolist(), epochs_N.tolist(), strict=True)
+    columns = zip(
+        supply.names,
+        supply.tokens_N.tolist(),
+        supply.caps_N.tolist(),
+        weights_N.tolist(),
+        epochs_N.tolist(),
+        strict=True,
+    )
     sources = [dict(zip(("source", "tokens", "cap", "weight", "epochs"), column, strict=True)) for column in columns]
-    return Mix(weights_N, epochs_N, {"method": choice.method, "budget": supply.budget, "sources": sources, "warnings": [], **facts})
+    return Mix(
+        weights_N,
+        epochs_N,
+        {"method": choice.method, "budget": supply.budget, "sources": sources, "warnings": [], **facts},
+    )
 
 
 def _needed(choice: Choice, value: Value | None, name: str) -> Value:
@@ -146,7 +159,9 @@ def _most_utility(supply: Supply, choice: Choice) -> tuple[Floats, Facts]:
 def _regmix(supply: Supply, choice: Choice) -> tuple[Floats, Facts]:
     table, weights_T = _runs(supply, choice)
     if not 1 <= choice.best <= choice.candidates:
-        raise ValueError(f"best is {choice.best} of {choice.candidates} candidates; expected 1 or more, and not more than there are")
+        raise ValueError(
+            f"best is {choice.best} of {choice.candidates} candidates; expected 1 or more, and not more than there are"
+        )
     fit = regmix.trees(choice.seed) if choice.regressor == "trees" else regmix.ridge
     inner, back = _in_order_of(supply, table.sources)
     candidates_KN = regmix.draw_candidates(inner, choice.candidates, choice.seed)
@@ -154,7 +169,9 @@ def _regmix(supply: Supply, choice: Choice) -> tuple[Floats, Facts]:
     law = fit(table.weights_RN, target_R1)
     mix_N = regmix.best_mean(candidates_KN, law(candidates_KN)[:, 0], choice.best, inner.caps_N)
     predicted = left_out(table.weights_RN, np.hstack([table.losses_RT, target_R1]), fit)
-    facts = trust(table, weights_T, predicted[:, :-1], predicted[:, -1]) | _predictions(inner, mix_N, lambda mixes_KN: law(mixes_KN)[:, 0])
+    facts = trust(table, weights_T, predicted[:, :-1], predicted[:, -1]) | _predictions(
+        inner, mix_N, lambda mixes_KN: law(mixes_KN)[:, 0]
+    )
     facts["warnings"] = facts["warnings"] + _unseen(table, mix_N)
     return mix_N[back], facts | {"regressor": choice.regressor, "tasks": list(table.tasks)}
 
@@ -177,7 +194,12 @@ def _log_linear(supply: Supply, choice: Choice) -> tuple[Floats, Facts]:
     facts |= _predictions(inner, proposal.weights_N, lambda mixes_KN: law(mixes_KN) @ weights_T)
     facts["warnings"] = facts["warnings"] + _unseen(table, proposal.weights_N)
     floors = dict(zip(table.tasks, law.floor_T.tolist(), strict=True))
-    return proposal.weights_N[back], facts | {"kl": choice.kl, "gap": proposal.gap, "floors": floors, "tasks": list(table.tasks)}
+    return proposal.weights_N[back], facts | {
+        "kl": choice.kl,
+        "gap": proposal.gap,
+        "floors": floors,
+        "tasks": list(table.tasks),
+    }
 
 
 METHODS: dict[str, Callable[[Supply, Choice], tuple[Floats, Facts]]] = {
@@ -198,12 +220,16 @@ def _usable(supply: Supply, choice: Choice) -> tuple[Utilities, Facts]:
     check_same_names(supply.names, dict.fromkeys(utilities.sources), "utilities")
     table = utilities.of_sources(supply.names)
     noisy = noisy_tasks(table)
-    dropped = [task for task in noisy if choice.noise == "drop" or (task.range == 0 and choice.scale == "worst_to_best")]
+    dropped = [
+        task for task in noisy if choice.noise == "drop" or (task.range == 0 and choice.scale == "worst_to_best")
+    ]
     flagged = [task for task in noisy if task not in dropped]
     gone = {task.task for task in dropped}
     kept = tuple(task for task in table.tasks if task not in gone)
     if not kept:
-        raise ValueError(f"no task tells the sources apart: {_reasons(dropped)}. Take unimax, which asks for no utilities")
+        raise ValueError(
+            f"no task tells the sources apart: {_reasons(dropped)}. Take unimax, which asks for no utilities"
+        )
     used = table.of_tasks(kept)
     warnings = [f"tasks dropped, for they do not tell sources apart: {_reasons(dropped)}"] if dropped else []
     warnings += [f"tasks of noise that the mix hangs on: {_reasons(flagged)}"] if flagged else []
@@ -235,14 +261,20 @@ def _in_order_of(supply: Supply, names: tuple[str, ...]) -> tuple[Supply, list[i
 
 def _unseen(table: Ablations, mix_N: Floats) -> list[str]:
     """Sources that get something though no run tells of them."""
-    names = [name for name, most, weight in zip(table.sources, table.weights_RN.max(axis=0), mix_N, strict=True) if most == 0 < weight]
+    names = [
+        name
+        for name, most, weight in zip(table.sources, table.weights_RN.max(axis=0), mix_N, strict=True)
+        if most == 0 < weight
+    ]
     return [f"no run has seen {', '.join(map(repr, names))}: what is said about it is a guess"] if names else []
 
 
 def _predictions(supply: Supply, mix_N: Floats, loss: Callable[[Floats], Floats]) -> Facts:
     return {
         "predicted_loss": float(loss(mix_N[None])[0]),
-        "controls": {name: {"predicted_loss": float(loss(control_N[None])[0])} for name, control_N in _controls(supply).items()},
+        "controls": {
+            name: {"predicted_loss": float(loss(control_N[None])[0])} for name, control_N in _controls(supply).items()
+        },
     }
 
 

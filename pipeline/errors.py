@@ -25,7 +25,10 @@ class DamagedFile(RunFailed):
     """A file of the run whose content is not what was written; whoever made it can make it again."""
 
     def __init__(self, path: str, message: str | None = None) -> None:
-        super().__init__(message or f"{path}: its content is not what was written; run the same command again, which makes this file anew")
+        super().__init__(
+            message
+            or f"{path}: its content is not what was written; run the same command again, which makes this file anew"
+        )
         self.path = path
 
 
@@ -49,7 +52,9 @@ def of_storage(error: BaseException) -> bool:
 
 def in_words(error: OSError, where: str | None = None) -> str:
     """What the system said, with what to do about it; `where` serves if the error names no file."""
-    bare = isinstance(error, FileNotFoundError) and error.errno is None  # as pyarrow and fsspec raise it: with the path alone
+    bare = (
+        isinstance(error, FileNotFoundError) and error.errno is None
+    )  # as pyarrow and fsspec raise it: with the path alone
     named = (str(error) if bare else error.filename) or where
     at = f"{named}: " if named else ""
     if error.errno == errno.ENOSPC:

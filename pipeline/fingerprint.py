@@ -21,34 +21,52 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import stages
-from stages.paths import CONTENTS
-from stages.stage import Reader, Stage
+from gristmill import stages
+from gristmill.stages.paths import CONTENTS
+from gristmill.stages.stage import Reader, Stage
 
-OURS = ("kernels", "mixing", "shards", "trainer", "classifiers", "stages")
+OURS = tuple(f"gristmill.{floor}" for floor in ("kernels", "mixing", "shards", "trainer", "classifiers", "stages"))
+ENGINE_ROOT = "gristmill.pipeline"
 LAYOUT_VERSION = "2"
 
 WITH_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 # The engine's modules that decide results, by kind of task. A test holds these lists against what the modules of each kind import.
-_DOCUMENTS = ("kernels.columns", "pipeline.counts", "pipeline.parts", "pipeline.rejects", "pipeline.writing")
-_ABLATION = ("pipeline.ablate.work",)
+_DOCUMENTS = (
+    "gristmill.kernels.base.columns",
+    "gristmill.pipeline.store.counts",
+    "gristmill.pipeline.store.parts",
+    "gristmill.pipeline.store.rejects",
+    "gristmill.pipeline.store.writing",
+)
+_ABLATION = ("gristmill.pipeline.ablate.work",)
 ENGINE: dict[str, tuple[str, ...]] = {
-    "leg": ("pipeline.leg", "stages.read.markup", *_DOCUMENTS),
-    "sink": ("pipeline.sink_columns",),  # of a leg that has one
-    "rules": ("pipeline.decide", "pipeline.leg", "stages.read.markup", *_DOCUMENTS),
-    "flow": ("pipeline.flow", "pipeline.flow_rows", "pipeline.flow_tasks", "pipeline.flow_verdicts", *_DOCUMENTS),
-    "pages": ("pipeline.side_by_side", "pipeline.parts"),  # for the report
-    "training": ("pipeline.ablate.feeding", *_ABLATION),
-    "measuring": ("pipeline.ablate.evaluation", "pipeline.tables", *_ABLATION),
+    "leg": ("gristmill.pipeline.leg.leg", "gristmill.stages.read.markup", *_DOCUMENTS),
+    "sink": ("gristmill.pipeline.plan.sink_columns",),  # of a leg that has one
+    "rules": (
+        "gristmill.pipeline.leg.rules",
+        "gristmill.pipeline.leg.leg",
+        "gristmill.stages.read.markup",
+        *_DOCUMENTS,
+    ),
+    "flow": (
+        "gristmill.pipeline.run.flow",
+        "gristmill.pipeline.flow.rows",
+        "gristmill.pipeline.flow.rounds",
+        "gristmill.pipeline.flow.verdicts",
+        *_DOCUMENTS,
+    ),
+    "pages": ("gristmill.pipeline.leg.side_by_side", "gristmill.pipeline.store.parts"),  # for the report
+    "training": ("gristmill.pipeline.ablate.feeding", *_ABLATION),
+    "measuring": ("gristmill.pipeline.ablate.evaluation", "gristmill.pipeline.judging.tables", *_ABLATION),
 }
 
 
 def digest(data: Any) -> str:
     """A short stable hash of plain data; refuses what has no stable form."""
-    return hashlib.sha256(json.dumps(data, sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=True).encode()).hexdigest()[
-        :32
-    ]
+    return hashlib.sha256(
+        json.dumps(data, sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=True).encode()
+    ).hexdigest()[:32]
 
 
 def of_stage(stage: Stage, spec: Mapping[str, Any]) -> str:
@@ -59,29 +77,41 @@ def of_stage(stage: Stage, spec: Mapping[str, Any]) -> str:
         if isinstance(field.json_schema_extra, dict) and field.json_schema_extra.get("placement")
     }
     if isinstance(stage, Reader):
-        placement.add("path")  # files count by their path below the source's root and their contents, wherever that root lies
-    settings = stage.model_dump(mode="json", exclude=placement, context={CONTENTS: lambda paths: [hash_below(path) for path in paths]})
+        placement.add(
+            "path"
+        )  # files count by their path below the source's root and their contents, wherever that root lies
+    settings = stage.model_dump(
+        mode="json", exclude=placement, context={CONTENTS: lambda paths: [hash_below(path) for path in paths]}
+    )
     if isinstance(spec["code"], str):
         code = {"outside": code_in(spec["code"]).hash, **code_of_source(spec["code"]), **spec.get("helpers", {})}
     else:
         code = code_of_class(type(stage).__module__)
-    for name in [name for name, value in settings.items() if names_files(type(stage), name) and isinstance(value, str | list) and value]:
+    for name in [
+        name
+        for name, value in settings.items()
+        if names_files(type(stage), name) and isinstance(value, str | list) and value
+    ]:
         paths = [settings[name]] if isinstance(settings[name], str) else list(settings[name])
         if all(isinstance(path, str) and Path(path).exists() for path in paths):
-            settings[name] = {CONTENTS: [hash_below(Path(path)) for path in paths]}  # what they hold counts, not where they lie
+            settings[name] = {
+                CONTENTS: [hash_below(Path(path)) for path in paths]
+            }  # what they hold counts, not where they lie
     return digest([LAYOUT_VERSION, type(stage).__qualname__, stage.called, settings, code])
 
 
 def names_files(kind: type[Stage], setting: str) -> bool:
     """Is a setting of a user's stage, without the type `RecipePath`, a path all the same, by its name?"""
-    return kind.__module__.split(".")[0] != "stages" and setting.endswith(("_file", "_files", "_path"))
+    return not is_below(kind.__module__, ("gristmill.stages",)) and setting.endswith(("_file", "_files", "_path"))
 
 
 def hash_below(path: Path) -> str:
     """Of a file's contents, or of all files of a folder."""
     if not path.is_dir():
         return file_hash(str(path), *stamp(path))
-    return digest({str(p.relative_to(path)): file_hash(str(p), *stamp(p)) for p in sorted(path.rglob("*")) if p.is_file()})
+    return digest(
+        {str(p.relative_to(path)): file_hash(str(p), *stamp(p)) for p in sorted(path.rglob("*")) if p.is_file()}
+    )
 
 
 def stamp(path: Path) -> tuple[int, int]:
@@ -99,15 +129,15 @@ def file_hash(path: str, size: int, changed: int) -> str:
 @cache
 def code_of_engine(kind: str) -> dict[str, str]:
     """Hashes of the modules that decide what a task of a kind makes, besides its stages. What else these import of the floors below is part of
-    every stage's code (`stages.stage`, and what that imports)."""
+    every stage's code (`gristmill.stages.stage`, and what that imports)."""
     return {name: code_in(_source_named(name)).hash for name in ENGINE[kind]}
 
 
 def code_of_class(module: str) -> dict[str, str]:
     """Of the module of a stage: ours, or of an installed package, of which the version counts and all modules that it imports."""
-    package = module.split(".")[0]
-    if package in OURS:
+    if is_below(module, OURS):
         return code_of_module(module)
+    package = module.split(".")[0]
     return version_of(package) | (code_of_module(module, (*OURS, package)) if source_of(module) is not None else {})
 
 
@@ -179,22 +209,25 @@ def code_of_source(source: str) -> dict[str, str]:
     """Of what a file of the user's imports."""
     found: dict[str, str] = {}
     for name in imported_names(source, ""):
-        ours = is_below(name, (*OURS, "pipeline")) and source_of(name) is not None
-        found |= code_of_module(name, (*OURS, "pipeline")) if ours else version_of(name.split(".")[0])
+        ours = is_below(name, (*OURS, ENGINE_ROOT)) and source_of(name) is not None
+        found |= code_of_module(name, (*OURS, ENGINE_ROOT)) if ours else version_of(name.split(".")[0])
     return dict(sorted(found.items()))
 
 
 @cache
 def source_of(module: str) -> str | None:
     """The source of a module in Python, None where there is none."""
-    path = None if module in ("stages", "stages.local_flow") else file_of(module)  # a list of stages; a flow that no run goes by
+    path = (
+        None if module in ("gristmill", "gristmill.stages", "gristmill.stages.local_flow") else file_of(module)
+    )  # lists of names; a flow that no run goes by
     return path.read_text(encoding="utf-8") if path is not None else None
 
 
 @cache
 def file_of(module: str) -> Path | None:
     """Where a module lies. It is looked for and not imported: importing what a stage uses (torch, say) takes seconds."""
-    top, *rest = module.split(".")
+    names = module.split(".")
+    top, rest = (".".join(names[:2]), names[2:]) if names[0] == "gristmill" else (names[0], names[1:])
     spec = importlib.util.find_spec(top)
     if spec is None:
         return None
@@ -216,7 +249,7 @@ def imported_names(source: str, module: str) -> list[str]:
         if level:
             base = ".".join([*package.split(".")[: len(package.split(".")) - level + 1], *([base] if base else [])])
         names.add(base)
-        if base == "stages":
+        if base == "gristmill.stages":
             names |= {stages.HOMES[name] for name in taken if name in stages.HOMES}
         if base.split(".")[0] in (*OURS, "pipeline", package.split(".")[0]):
             names |= {f"{base}.{name}" for name in taken if file_of(f"{base}.{name}") is not None}
@@ -228,7 +261,7 @@ def version_of(module: str) -> dict[str, str]:
     """The version of the package that a top-level module comes from; the standard library goes by Python's version."""
     if module in sys.stdlib_module_names:
         return {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
-    if module in (*OURS, "pipeline"):  # of these the code itself counts
+    if module == "gristmill":  # its code itself counts
         return {}
     with contextlib.suppress(
         importlib.metadata.PackageNotFoundError

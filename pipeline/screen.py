@@ -8,7 +8,7 @@ import sys
 from rich.console import Console
 from rich.markup import escape as without_markup
 
-from pipeline.words import plain
+from gristmill.pipeline.formatting import plain
 
 
 def console(stderr: bool = False) -> Console:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shards.rows import Rows
+from gristmill.shards.rows import Rows
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

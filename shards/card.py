@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 
 import yaml
 
-from shards.card_text import fenced, front_matter, link, number, one_line, plain, share, table
+from gristmill.shards.card_text import fenced, front_matter, link, number, one_line, plain, share, table
 
 FRONT_MATTER = re.compile(r"\A---\r?\n(.*?)^---\r?\n", re.DOTALL | re.MULTILINE)
 SIZES = (  # of the hub: rows below this
@@ -150,7 +150,10 @@ def _front(facts: Facts) -> dict[str, Any]:
     """In the hub's own words. Rows of one length are one form of the same tokens: the form of the most rows says how large the data is."""
     license_name = one_line(facts.get("license", "unknown")) or "unknown"
     known = license_name.lower() in LICENSES.split()
-    front: dict[str, Any] = {"pretty_name": facts.get("title") or "Token shards", "license": license_name.lower() if known else "other"}
+    front: dict[str, Any] = {
+        "pretty_name": facts.get("title") or "Token shards",
+        "license": license_name.lower() if known else "other",
+    }
     if not known:
         front["license_name"] = license_name
     if facts.get("license_url"):
@@ -208,7 +211,9 @@ def _funnel(stages: Sequence[Stage]) -> str:
     for stage in stages:
         came = stage.get("docs_in", 0)
         reasons = sorted(stage.get("dropped", {}).items(), key=lambda item: (-item[1], item[0]))
-        told = ", ".join(f"{plain(reason)} {number(count)} ({share(count, came)})" for reason, count in reasons if count)
+        told = ", ".join(
+            f"{plain(reason)} {number(count)} ({share(count, came)})" for reason, count in reasons if count
+        )
         rows.append(
             [
                 plain(stage.get("name", "")),
@@ -237,7 +242,9 @@ def _tokenizer(tokenizer: Tokenizer) -> str:
     rows.append(["special tokens", ", ".join(f"{name} {'none' if token is None else token}" for name, token in tokens)])
     if tokenizer.get("bytes_per_token"):
         measured = sorted(tokenizer["bytes_per_token"].items())
-        rows.append(["bytes per token", ", ".join(f"{plain(language)} {number(value)}" for language, value in measured)])
+        rows.append(
+            ["bytes per token", ", ".join(f"{plain(language)} {number(value)}" for language, value in measured)]
+        )
     return "## Tokenizer\n\n" + table(["what", "value"], rows)
 
 
@@ -275,7 +282,7 @@ def _loading(facts: Facts) -> str:
     path, config = usable[0]["path"], str(usable[0]["row_length"])
     folder = path.rpartition("/")[0] or "."
     ours = (
-        "from shards.loader import Loader\nfrom shards.reader import open_shards\n\n"
+        "from gristmill.shards.loader import Loader\nfrom gristmill.shards.reader import open_shards\n\n"
         f"for batch in Loader(open_shards({json.dumps(folder)}), batch_rows=64, epochs=1):\n    print(batch.input_ids.shape)"
     )
     theirs = (

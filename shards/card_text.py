@@ -30,7 +30,11 @@ def one_line(value: object) -> str:
 
 def visible(value: str) -> str:
     return "".join(
-        c if c in "\n\t" or c in JOINERS or unicodedata.category(c) not in UNSEEN else " " if c in "\r\v\f\x85" else REPLACEMENT
+        c
+        if c in "\n\t" or c in JOINERS or unicodedata.category(c) not in UNSEEN
+        else " "
+        if c in "\r\v\f\x85"
+        else REPLACEMENT
         for c in value
     )
 

@@ -1,4 +1,4 @@
-"""Documents put together again from their pieces in the rows of a shard (`shards.pieces` says how)."""
+"""Documents put together again from their pieces in the rows of a shard (`gristmill.shards.pieces` says how)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shards.pieces import Array, joined_pieces, piece_starts
-from shards.rows import Rows
+from gristmill.shards.pieces import Array, joined_pieces, piece_starts
+from gristmill.shards.rows import Rows
 
 
 class Document(NamedTuple):

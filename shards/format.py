@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from kernels.columns import Offsets
-from kernels.lay_rows import laid_rows
-from kernels.pack import LONGEST_ROW, Packed
+from gristmill.kernels.base.columns import Offsets
+from gristmill.kernels.rows.lay_rows import laid_rows
+from gristmill.kernels.rows.pack import LONGEST_ROW, Packed
 
 VERSION = 1
 KEY = b"gristmill"  # of the schema's metadata
@@ -90,7 +90,9 @@ class ShardMeta:
     def from_schema(cls, schema: pa.Schema, where: str) -> ShardMeta:
         stored = (schema.metadata or {}).get(KEY)
         if stored is None:
-            raise BadShards(f"{where}: an Arrow file, but not a token shard (no {KEY.decode()!r} in the metadata of its schema)")
+            raise BadShards(
+                f"{where}: an Arrow file, but not a token shard (no {KEY.decode()!r} in the metadata of its schema)"
+            )
         try:
             return cls.from_facts(json.loads(stored), where)
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -101,7 +103,9 @@ def check_version(version: Any, where: str) -> None:
     if type(version) is not int or version < 1:
         raise BadShards(f"{where}: {version!r} is no version of token shards")
     if version > VERSION:
-        raise BadShards(f"{where}: token shards of version {version}, this program reads up to version {VERSION}; update gristmill")
+        raise BadShards(
+            f"{where}: token shards of version {version}, this program reads up to version {VERSION}; update gristmill"
+        )
 
 
 def dtype_of(vocab_size: int) -> np.dtype[Any]:
@@ -119,7 +123,9 @@ def schema_of(meta: ShardMeta, sources: Sequence[str]) -> pa.Schema:
     source = pa.dictionary(pa.int16() if len(sources) <= 1 << 15 else pa.int32(), pa.string())
     return pa.schema(
         [
-            pa.field("input_ids", pa.list_(pa.field("item", pa.from_numpy_dtype(meta.dtype), False), meta.row_length), False),
+            pa.field(
+                "input_ids", pa.list_(pa.field("item", pa.from_numpy_dtype(meta.dtype), False), meta.row_length), False
+            ),
             pa.field("seq_lens", _list_of(pa.int32()), False),
             pa.field("doc_uids", _list_of(pa.uint64()), False),
             pa.field("chunk", _list_of(pa.int32()), False),
@@ -143,10 +149,12 @@ class Documents(NamedTuple):
 
 
 def shard_table(meta: ShardMeta, sources: Sequence[str], documents: Documents, packed: Packed) -> pa.Table:
-    """The rows of one shard: documents packed as `kernels.pack` says (in rows of `meta.row_length`)."""
+    """The rows of one shard: documents packed as `gristmill.kernels.rows.pack` says (in rows of `meta.row_length`)."""
     tokens = np.asarray(documents.tokens)
     if tokens.dtype != meta.dtype:
-        raise ValueError(f"tokens are {tokens.dtype}, but a vocabulary of {meta.vocab_size:,} is stored as {meta.dtype}")
+        raise ValueError(
+            f"tokens are {tokens.dtype}, but a vocabulary of {meta.vocab_size:,} is stored as {meta.dtype}"
+        )
     if len(tokens) and int(tokens.max()) >= meta.vocab_size:
         raise ValueError(
             f"token {int(tokens.max()):,} is not in the vocabulary of {meta.vocab_size:,}: is the tokenizer the one that was named?"
@@ -167,7 +175,9 @@ def shard_table(meta: ShardMeta, sources: Sequence[str], documents: Documents, p
         "seq_lens": pa.array(np.asarray(packed.length, np.int32)),
         "doc_uids": pa.array(np.asarray(documents.uid, np.uint64)[packed.document]),
         "chunk": pa.array(_chunks(packed, documents.offsets)),
-        "source": pa.DictionaryArray.from_arrays(pa.array(source, schema.field("source").type.value_type.index_type), names),
+        "source": pa.DictionaryArray.from_arrays(
+            pa.array(source, schema.field("source").type.value_type.index_type), names
+        ),
     }
     for name, flat in values.items():
         column[name] = pa.ListArray.from_arrays(pa.array(first_piece), flat, type=schema.field(name).type)

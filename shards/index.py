@@ -12,7 +12,7 @@ from typing import Any
 
 import xxhash
 
-from shards.format import BadShards, ShardMeta, check_version
+from gristmill.shards.format import BadShards, ShardMeta, check_version
 
 NAME = "index.json"
 FORMAT = "gristmill token shards"
@@ -94,7 +94,9 @@ def _check(index: Index, facts: Mapping[str, Any], where: str) -> None:
     if len(index.sources) < len(facts["sources"]):
         raise BadShards(f"{where}: a source is listed twice")
     if sum(index.sources.values()) != index.total("tokens"):
-        raise BadShards(f"{where}: sources hold {sum(index.sources.values()):,} tokens, shards {index.total('tokens'):,}")
+        raise BadShards(
+            f"{where}: sources hold {sum(index.sources.values()):,} tokens, shards {index.total('tokens'):,}"
+        )
     path, times = Counter(shard.path for shard in index.shards).most_common(1)[0] if index.shards else ("", 1)
     if times > 1:
         raise BadShards(f"{where}: {path} is listed {times} times")
@@ -109,7 +111,11 @@ def check_segments(segments: Sequence[int], rows: int, where: str) -> None:
 
 
 def _entry(facts: Any, row_length: int, where: str) -> ShardEntry:
-    if not isinstance(facts, dict) or not isinstance(facts.get("path"), str) or not isinstance(facts.get("checksum"), str):
+    if (
+        not isinstance(facts, dict)
+        or not isinstance(facts.get("path"), str)
+        or not isinstance(facts.get("checksum"), str)
+    ):
         raise BadShards(f"{where}: a shard has a path, a checksum and counts")
     path = facts["path"]
     if "\\" in path or not path.isprintable() or {"", ".", ".."} & set(path.split("/")):
@@ -117,7 +123,9 @@ def _entry(facts: Any, row_length: int, where: str) -> ShardEntry:
     counts = {name: _count(facts.get(name), f"{where}.{name}") for name in TOTALS}
     entry = ShardEntry(path=path, checksum=facts["checksum"], **counts)
     if entry.tokens + entry.padding != entry.rows * row_length:
-        raise BadShards(f"{where}: {entry.tokens:,} tokens and {entry.padding:,} of padding are not {entry.rows:,} rows of {row_length:,}")
+        raise BadShards(
+            f"{where}: {entry.tokens:,} tokens and {entry.padding:,} of padding are not {entry.rows:,} rows of {row_length:,}"
+        )
     return entry
 
 

@@ -1,6 +1,6 @@
 """Training batches as a pure function of (seed, epoch, place): any number of ranks and workers, stop and resume, the same batches.
 
-The places of an epoch are 0 to the number of rows; an order (`shards.orders`) says which row stands at each. Batch after batch takes the next
+The places of an epoch are 0 to the number of rows; an order (`gristmill.shards.orders`) says which row stands at each. Batch after batch takes the next
 `batch_rows` places, over the end of an epoch into the next, so that no row is left out. A rank takes an equal, contiguous share of every
 batch: the shares of ranks 0, 1, … one after another are the batch, whatever their number. What is saved is the place alone.
 """
@@ -14,11 +14,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kernels.columns import Offsets
-from shards.batch import Batch
-from shards.format import BadShards, ShardMeta
-from shards.orders import AsWritten, Order
-from shards.rows import Rows
+from gristmill.kernels.base.columns import Offsets
+from gristmill.shards.batch import Batch
+from gristmill.shards.format import BadShards, ShardMeta
+from gristmill.shards.orders import AsWritten, Order
+from gristmill.shards.rows import Rows
 
 STATE_VERSION = 1
 LAST_PLACE = 1 << 62  # places are int64, and the batches that come next need room too
@@ -27,7 +27,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class RowSet(Protocol):
-    """What is read: a `shards.reader.ShardSet`, or several together (`shards.weighted`)."""
+    """What is read: a `gristmill.shards.reader.ShardSet`, or several together (`gristmill.shards.weighted`)."""
 
     meta: ShardMeta
     folder: Path
@@ -61,7 +61,9 @@ class Loader:
         if world < 1 or not 0 <= rank < world:
             raise ValueError(f"rank {rank} of {world}: ranks count from 0")
         if batch_rows < 1 or batch_rows % world:
-            raise ValueError(f"batches of {batch_rows:,} rows cannot be shared equally by {world} ranks; take a multiple of {world}")
+            raise ValueError(
+                f"batches of {batch_rows:,} rows cannot be shared equally by {world} ranks; take a multiple of {world}"
+            )
         if not 0 <= seed < 1 << 64:
             raise ValueError(f"seed {seed}: between 0 and 2**64 - 1")
         if epochs is not None and epochs < 0:
@@ -78,9 +80,16 @@ class Loader:
         if self.epoch_rows == 0:
             raise BadShards(f"{shards.folder}: {len(shards):,} rows, too few for one batch of {batch_rows:,}")
         if epochs and epochs * self.epoch_rows < batch_rows:
-            raise BadShards(f"{shards.folder}: {epochs} epochs of {len(shards):,} rows are too few for one batch of {batch_rows:,}")
+            raise BadShards(
+                f"{shards.folder}: {epochs} epochs of {len(shards):,} rows are too few for one batch of {batch_rows:,}"
+            )
         self.place = 0  # rows that all ranks together have read
-        self._same = {"shards": shards.fingerprint, "order": self.order.facts(), "seed": seed, "epoch_rows": self.epoch_rows}
+        self._same = {
+            "shards": shards.fingerprint,
+            "order": self.order.facts(),
+            "seed": seed,
+            "epoch_rows": self.epoch_rows,
+        }
 
     def __len__(self) -> int:
         """Batches that are still to come."""
@@ -139,10 +148,14 @@ class Loader:
         for name, ours in self._same.items():
             if state.get(name) != ours:
                 found = state.get(name)
-                raise BadShards(f"this state has {name} {found!r}, here it is {ours!r}: what came next would not be what comes next here")
+                raise BadShards(
+                    f"this state has {name} {found!r}, here it is {ours!r}: what came next would not be what comes next here"
+                )
         epoch, row = state.get("epoch"), state.get("row")
         if type(epoch) is not int or type(row) is not int or epoch < 0 or not 0 <= row < self.epoch_rows:
             raise BadShards(f"a loader's state at row {row!r} of epoch {epoch!r}: there is no such place")
         if (place := epoch * self.epoch_rows + row) > LAST_PLACE:
-            raise BadShards(f"a loader's state in epoch {epoch:,}: rows are counted up to 2**62, which no run can reach; was it damaged?")
+            raise BadShards(
+                f"a loader's state in epoch {epoch:,}: rows are counted up to 2**62, which no run can reach; was it damaged?"
+            )
         self.place = place

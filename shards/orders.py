@@ -1,6 +1,6 @@
 """Which row is read at which place of an epoch: pure functions of the seed, the epoch and the place, and no array of all rows.
 
-Every order reads every row of the set once in an epoch. What is shuffled is shuffled anew in each (`kernels.feistel`).
+Every order reads every row of the set once in an epoch. What is shuffled is shuffled anew in each (`gristmill.kernels.base.feistel`).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any, Protocol
 import numpy as np
 import xxhash
 
-from kernels.columns import Offsets
-from kernels.feistel import permuted
-from kernels.splitmix import ALL, mixed_all, mixed_plain
-from shards.index import check_segments
-from shards.reader import ShardSet
+from gristmill.kernels.base.columns import Offsets
+from gristmill.kernels.base.feistel import permuted
+from gristmill.kernels.base.splitmix import ALL, mixed_all, mixed_plain
+from gristmill.shards.index import check_segments
+from gristmill.shards.reader import ShardSet
 
 _STEP = 0x9E3779B97F4A7C15
 
@@ -79,7 +79,9 @@ class ShuffledInStretches:
 
     def __post_init__(self) -> None:
         if not self.first_rows:
-            raise ValueError("no stretches: the shards were written without segments; use ShuffledInWindows, or bucket_stretches(shards)")
+            raise ValueError(
+                "no stretches: the shards were written without segments; use ShuffledInWindows, or bucket_stretches(shards)"
+            )
         check_segments(self.first_rows, self.first_rows[-1] + 1, "stretches")
 
     def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
@@ -89,7 +91,11 @@ class ShuffledInStretches:
 
     def facts(self) -> dict[str, Any]:
         first_rows = np.array(self.first_rows, "<i8")
-        return {"name": "shuffled_in_stretches", "stretches": len(first_rows), "hash": xxhash.xxh3_64_hexdigest(first_rows.tobytes())}
+        return {
+            "name": "shuffled_in_stretches",
+            "stretches": len(first_rows),
+            "hash": xxhash.xxh3_64_hexdigest(first_rows.tobytes()),
+        }
 
 
 def segment_stretches(shards: ShardSet) -> ShuffledInStretches:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shards.format import BadShards
+from gristmill.shards.format import BadShards
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -45,7 +45,9 @@ def joined_pieces(uids_P: Array, chunks_P: Array, lengths_P: Array) -> tuple[Arr
     expected = _within_runs(uids, copies)
     wrong = np.flatnonzero(chunks_P[order] != expected)
     if wrong.size:
-        raise BadShards(f"document {uids[wrong[0]]}: some of its pieces are missing from the shard, so it cannot be put together")
+        raise BadShards(
+            f"document {uids[wrong[0]]}: some of its pieces are missing from the shard, so it cannot be put together"
+        )
     starts = np.flatnonzero(expected == 0)
     sizes = np.diff(np.append(starts, len(order)))
     later = np.flatnonzero(copies > 0)
@@ -53,7 +55,9 @@ def joined_pieces(uids_P: Array, chunks_P: Array, lengths_P: Array) -> tuple[Arr
     alike = (before >= 0) & (uids[before] == uids[later]) & (expected[before] == expected[later])
     alike &= lengths_P[order[before]] == lengths_P[order[later]]
     if not alike.all():
-        raise BadShards(f"document {uids[later[np.argmin(alike)]]}: its copies are cut at different places, so they cannot be put together")
+        raise BadShards(
+            f"document {uids[later[np.argmin(alike)]]}: its copies are cut at different places, so they cannot be put together"
+        )
     ranks = np.argsort(order[starts])
     sizes = sizes[ranks]
     begins = np.cumsum(sizes) - sizes

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shards.documents import Document, documents_of
-from shards.format import BadShards, ShardMeta, schema_of
-from shards.index import NAME, Index, read_index
-from shards.rows import Row, Rows, joined
+from gristmill.shards.documents import Document, documents_of
+from gristmill.shards.format import BadShards, ShardMeta, schema_of
+from gristmill.shards.index import NAME, Index, read_index
+from gristmill.shards.rows import Row, Rows, joined
 
 __all__ = ["Document", "Row", "Rows", "Shard", "ShardSet", "open_shards"]
 
@@ -34,13 +34,17 @@ class Shard:
             with pa.memory_map(where) as file, pa.ipc.open_file(file) as reader:
                 self.meta = ShardMeta.from_schema(reader.schema, where)
                 if self.meta != meta:
-                    raise BadShards(f"{where}: made in another way than the index says ({_difference(self.meta, meta)})")
+                    raise BadShards(
+                        f"{where}: made in another way than the index says ({_difference(self.meta, meta)})"
+                    )
                 batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
                 self.sources = _sources(reader.schema, batches, meta, where)
         except FileNotFoundError:
             raise BadShards(f"{where}: missing, but the index lists it") from None
         except (pa.ArrowException, OSError) as error:
-            raise BadShards(f"{where}: not a whole Arrow file ({str(error).splitlines()[0]}); was it cut off or changed?") from None
+            raise BadShards(
+                f"{where}: not a whole Arrow file ({str(error).splitlines()[0]}); was it cut off or changed?"
+            ) from None
         try:
             self.batches = [_rows(batch, f"{where}: record batch {i}") for i, batch in enumerate(batches)]
         except pa.ArrowException as error:  # nulls where there are none, offsets beyond the data
@@ -131,7 +135,9 @@ class ShardSet:
         if len(shard) != entry.rows:
             raise BadShards(f"{path}: {len(shard):,} rows, the index says {entry.rows:,}")
         if shard.sources != self.sources:
-            raise BadShards(f"{path}: its sources are {', '.join(shard.sources)}, those of the index {', '.join(self.sources)}")
+            raise BadShards(
+                f"{path}: its sources are {', '.join(shard.sources)}, those of the index {', '.join(self.sources)}"
+            )
         return shard
 
     def _batch_of(self, i: int) -> tuple[Rows, int]:
@@ -154,7 +160,7 @@ class ShardSet:
 
 
 def open_shards(folder: str | PathLike[str]) -> ShardSet:
-    """A set of shards in a local folder, by its index.json. Files are looked at when they are first needed (`shards.verify` looks at all)."""
+    """A set of shards in a local folder, by its index.json. Files are looked at when they are first needed (`gristmill.shards.verify` looks at all)."""
     if "://" in str(folder):
         raise BadShards(f"{folder}: shards are mapped, so they must lie in a local folder; copy them there first")
     path = Path(folder)

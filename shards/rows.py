@@ -45,7 +45,9 @@ class Rows(NamedTuple):
         at, rows = slice(first_piece[0], first_piece[-1]), slice(start, stop)
         lengths, uids, chunk, source = self.seq_lens[at], self.doc_uids[at], self.chunk[at], self.source[at]
         first_piece = first_piece - first_piece[0]
-        return Rows(self.input_ids[rows], first_piece, lengths, uids, chunk, source, self.bucket[rows], self.difficulty[rows])
+        return Rows(
+            self.input_ids[rows], first_piece, lengths, uids, chunk, source, self.bucket[rows], self.difficulty[rows]
+        )
 
 
 def joined(parts: Sequence[Rows], out: Array) -> Rows:

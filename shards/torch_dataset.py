@@ -15,13 +15,18 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 from torch.utils.dlpack import from_dlpack
 
-from shards.batch import Batch, cumulative_lengths, document_numbers, labels, positions
-from shards.loader import Loader
+from gristmill.shards.batch import Batch, cumulative_lengths, document_numbers, labels, positions
+from gristmill.shards.loader import Loader
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-DERIVED = {"labels": labels, "position_ids": positions, "document_numbers": document_numbers, "cu_seqlens": cumulative_lengths}
+DERIVED = {
+    "labels": labels,
+    "position_ids": positions,
+    "document_numbers": document_numbers,
+    "cu_seqlens": cumulative_lengths,
+}
 
 
 class TokenBatches(IterableDataset[dict[str, Any]]):

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import xxhash
 
-from shards.format import UNKNOWN_BUCKET, BadShards
-from shards.index import NAME, TOTALS, ShardEntry
-from shards.pieces import filled
-from shards.reader import ShardSet, open_shards
-from shards.rows import Rows
+from gristmill.shards.format import UNKNOWN_BUCKET, BadShards
+from gristmill.shards.index import NAME, TOTALS, ShardEntry
+from gristmill.shards.pieces import filled
+from gristmill.shards.reader import ShardSet, open_shards
+from gristmill.shards.rows import Rows
 
 READ = 1 << 23  # bytes at a time
 TOKENIZER = "tokenizer/tokenizer.json"  # of a set that carries its own
@@ -66,7 +66,11 @@ def verify_shard(shards: ShardSet, number: int) -> tuple[list[Fault], Array]:
     checksum = _checksum(path)
     if checksum != entry.checksum:
         faults.append(
-            Fault(entry.path, None, f"checksum {checksum}, the index says {entry.checksum}: the file was changed after it was written")
+            Fault(
+                entry.path,
+                None,
+                f"checksum {checksum}, the index says {entry.checksum}: the file was changed after it was written",
+            )
         )
     first_row = 0
     for batch in batches:
@@ -91,7 +95,9 @@ def set_faults(shards: ShardSet, tokens: Array) -> list[Fault]:
     listed = {entry.path for entry in shards.index.shards}
     found_files = sorted(path.relative_to(shards.folder).as_posix() for path in shards.folder.rglob("*.arrow"))
     return faults + [
-        Fault(path, None, "lies among the shards, but the index does not list it") for path in found_files if path not in listed
+        Fault(path, None, "lies among the shards, but the index does not list it")
+        for path in found_files
+        if path not in listed
     ]
 
 
@@ -100,7 +106,11 @@ def changed_tokenizer(file: Path, expected: str) -> str | None:
     if not file.is_file():
         return None
     found = hashlib.sha256(file.read_bytes()).hexdigest()
-    return None if found == expected else f"sha256 {found}, the shards were made with {expected}: it is another tokenizer, or was changed"
+    return (
+        None
+        if found == expected
+        else f"sha256 {found}, the shards were made with {expected}: it is another tokenizer, or was changed"
+    )
 
 
 def _checksum(path: Path) -> str:
@@ -143,11 +153,14 @@ def _first(wrong: Array, what: str) -> Iterator[tuple[int, str]]:
 
 def _of_pieces(batches: list[Rows]) -> Iterator[tuple[int, str]]:
     """Of each document, there are as many of a piece as of the one before it, or fewer where copies were cut in other places; one source."""
-    uids, chunks, sources = (np.concatenate([getattr(batch, name) for batch in batches]) for name in ("doc_uids", "chunk", "source"))
+    uids, chunks, sources = (
+        np.concatenate([getattr(batch, name) for batch in batches]) for name in ("doc_uids", "chunk", "source")
+    )
     if len(uids) == 0:
         return
     row_of = np.repeat(
-        np.arange(sum(len(batch.bucket) for batch in batches)), np.concatenate([np.diff(batch.first_piece) for batch in batches])
+        np.arange(sum(len(batch.bucket) for batch in batches)),
+        np.concatenate([np.diff(batch.first_piece) for batch in batches]),
     )
     order = np.lexsort((chunks, uids))
     uid, chunk, source = uids[order], chunks[order].astype(np.int64), sources[order]
@@ -164,7 +177,10 @@ def _of_pieces(batches: list[Rows]) -> Iterator[tuple[int, str]]:
     if len(wrong):
         i = int(wrong.min())
         more = f" (and {len(wrong) - 1:,} more)" if len(wrong) > 1 else ""
-        yield int(row_of[i]), f"document {uids[i]}: piece {chunks[i]} without piece {int(chunks[i]) - 1} in this shard{more}"
+        yield (
+            int(row_of[i]),
+            f"document {uids[i]}: piece {chunks[i]} without piece {int(chunks[i]) - 1} in this shard{more}",
+        )
 
 
 def _of_counts(entry: ShardEntry, batches: list[Rows]) -> list[Fault]:
@@ -177,4 +193,6 @@ def _of_counts(entry: ShardEntry, batches: list[Rows]) -> list[Fault]:
         "pieces": sum(len(batch.chunk) for batch in batches),
     }
     differ = [name for name in TOTALS if name in found and found[name] != getattr(entry, name)]
-    return [Fault(entry.path, None, f"{found[name]:,} {name}, the index says {getattr(entry, name):,}") for name in differ]
+    return [
+        Fault(entry.path, None, f"{found[name]:,} {name}, the index says {getattr(entry, name):,}") for name in differ
+    ]

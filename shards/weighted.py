@@ -16,13 +16,13 @@ from typing import Any, ClassVar
 import numpy as np
 import xxhash
 
-from kernels.columns import Offsets
-from kernels.feistel import permuted
-from kernels.splitmix import mixed_plain
-from shards.format import BadShards
-from shards.orders import Order, key_of
-from shards.reader import ShardSet
-from shards.rows import Rows, joined
+from gristmill.kernels.base.columns import Offsets
+from gristmill.kernels.base.feistel import permuted
+from gristmill.kernels.base.splitmix import mixed_plain
+from gristmill.shards.format import BadShards
+from gristmill.shards.orders import Order, key_of
+from gristmill.shards.reader import ShardSet
+from gristmill.shards.rows import Rows, joined
 
 PERIOD = 1000
 
@@ -39,7 +39,9 @@ class Together:
             for name in ("tokenizer_hash", "vocab_size", "row_length", "pad_id"):
                 ours, theirs = getattr(sets[0].meta, name), getattr(other.meta, name)
                 if ours != theirs:
-                    raise BadShards(f"{other.folder}: {name} {theirs!r}, but {sets[0].folder} has {ours!r}; they cannot be read together")
+                    raise BadShards(
+                        f"{other.folder}: {name} {theirs!r}, but {sets[0].folder} has {ours!r}; they cannot be read together"
+                    )
         self.sets = tuple(sets)
         self.meta = sets[0].meta
         self.folder = sets[0].folder
@@ -103,7 +105,9 @@ class Weighted:
                 epochs, within = np.divmod(period * count + ranks[slots[mine]], size)
                 for own_epoch in np.unique(epochs).tolist():
                     here = epochs == own_epoch
-                    found[mine[here]] = firsts[number] + order.rows_at(within[here], size, seed ^ mixed_plain(number), own_epoch)
+                    found[mine[here]] = firsts[number] + order.rows_at(
+                        within[here], size, seed ^ mixed_plain(number), own_epoch
+                    )
         return found
 
     def facts(self) -> dict[str, Any]:

@@ -15,15 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shards.format import ShardMeta, batch_rows
-from shards.index import Index, ShardEntry, check_segments
+from gristmill.shards.format import ShardMeta, batch_rows
+from gristmill.shards.index import Index, ShardEntry, check_segments
 
 ALIGNMENT = 64
 FILLER = "align"
 
 
 def write_shard(file: IO[bytes], table: pa.Table) -> None:
-    """To a binary file that is at its beginning. `table` is what `shards.format.shard_table` makes. Also one without rows has a batch."""
+    """To a binary file that is at its beginning. `table` is what `gristmill.shards.format.shard_table` makes. Also one without rows has a batch."""
     whole = pa.RecordBatch.from_arrays([_one_chunk(column) for column in table.columns], schema=table.schema)
     each = batch_rows(table.schema.field("input_ids").type.list_size)
     before, headers = _sizes(whole.slice(0, 1))
@@ -41,7 +41,9 @@ def shard_facts(table: pa.Table) -> dict[str, Any]:
     by_source: dict[str, int] = {}
     for part, of_part in zip(table["source"].chunks, table["seq_lens"].chunks, strict=True):
         codes = part.flatten()
-        counts = np.bincount(codes.indices.to_numpy(), of_part.flatten().to_numpy(), len(codes.dictionary)).astype(np.int64)
+        counts = np.bincount(codes.indices.to_numpy(), of_part.flatten().to_numpy(), len(codes.dictionary)).astype(
+            np.int64
+        )
         for name, count in zip(codes.dictionary.to_pylist(), counts.tolist(), strict=True):
             by_source[name] = by_source.get(name, 0) + count
     return {

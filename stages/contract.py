@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stages.documents import BASE, PAGE
+from gristmill.stages.documents import BASE, PAGE
 
 IDENTITY = ("uid", "source")  # what no stage changes
 MOST_REASONS = 64
@@ -36,12 +36,16 @@ def mask_of(where: Any, reason: str, rows: int) -> np.ndarray[Any, np.dtype[np.b
     else:
         values = np.asarray(where)
     if values.ndim != 1 or len(values) != rows:
-        raise ContractBroken(f"{reason}: a mask of {'x'.join(map(str, values.shape)) or 'no'} rows for a verdict on {rows}")
+        raise ContractBroken(
+            f"{reason}: a mask of {'x'.join(map(str, values.shape)) or 'no'} rows for a verdict on {rows}"
+        )
     if values.dtype == object:
         with contextlib.suppress(pa.ArrowException, TypeError):
             values = pa.array(values, pa.bool_(), from_pandas=True).fill_null(False).to_numpy(zero_copy_only=False)
     if values.dtype != bool and rows:
-        raise ContractBroken(f"{reason}: a mask of true and false was expected, not of {values.dtype}; compare, as in `signals.words < 50`")
+        raise ContractBroken(
+            f"{reason}: a mask of true and false was expected, not of {values.dtype}; compare, as in `signals.words < 50`"
+        )
     mask: np.ndarray[Any, np.dtype[np.bool_]] = values.astype(bool, copy=False)
     return mask
 
@@ -58,16 +62,24 @@ def signals_of(answer: Any, batch: pa.RecordBatch, declared: Iterable[str]) -> d
     expected = dict.fromkeys(declared)
     for name in answer:
         if name in BASE.names or name in PAGE.names:
-            raise ContractBroken(f"annotate() answered with {name!r}, a column that every document has; give the signal another name")
+            raise ContractBroken(
+                f"annotate() answered with {name!r}, a column that every document has; give the signal another name"
+            )
         if name not in expected:
-            raise ContractBroken(f"annotate() answered with {name!r}, which `adds` does not declare (it declares {listed(expected)})")
+            raise ContractBroken(
+                f"annotate() answered with {name!r}, which `adds` does not declare (it declares {listed(expected)})"
+            )
     missing = [name for name in expected if name not in answer]
     if missing:
         raise ContractBroken(f"`adds` declares {listed(missing)}, and annotate() did not answer with it")
-    columns = {name: values if isinstance(values, pa.Array) else arrow_of(name, values) for name, values in answer.items()}
+    columns = {
+        name: values if isinstance(values, pa.Array) else arrow_of(name, values) for name, values in answer.items()
+    }
     for name, values in columns.items():
         if len(values) != len(batch):
-            raise ContractBroken(f"annotate() answered with {len(values)} values of {name!r} for {len(batch)} documents")
+            raise ContractBroken(
+                f"annotate() answered with {len(values)} values of {name!r} for {len(batch)} documents"
+            )
     return columns
 
 
@@ -84,7 +96,9 @@ def check_batch(before: pa.RecordBatch, after: Any, kept: Any, rewrites: bool) -
     if not isinstance(after, pa.RecordBatch):
         raise ContractBroken(f"a record batch was expected, not {kind_of(after)}")
     if len(after) != len(before) or len(kept) != len(before):
-        raise ContractBroken(f"{len(before)} documents came, and {len(after)} rows and {len(kept)} verdicts were answered")
+        raise ContractBroken(
+            f"{len(before)} documents came, and {len(after)} rows and {len(kept)} verdicts were answered"
+        )
     if after is before:
         return
     if not after.schema.equals(before.schema):
@@ -92,7 +106,9 @@ def check_batch(before: pa.RecordBatch, after: Any, kept: Any, rewrites: bool) -
     for name in IDENTITY:
         place = before.schema.get_field_index(name)
         if place >= 0 and not after.column(name).equals(before.column(place)):
-            raise ContractBroken(f"`{name}` was changed, or rows have changed places; a document is who it is by its {name}")
+            raise ContractBroken(
+                f"`{name}` was changed, or rows have changed places; a document is who it is by its {name}"
+            )
     if rewrites:
         check_texts(before, after, kept)
 
@@ -101,12 +117,16 @@ def check_schema(before: pa.Schema, after: pa.Schema, rewrites: bool) -> None:
     names = after.names
     there = set(names)
     if len(there) != len(names):
-        raise ContractBroken(f"two columns of one name: {listed(sorted(name for name in there if names.count(name) > 1))}")
+        raise ContractBroken(
+            f"two columns of one name: {listed(sorted(name for name in there if names.count(name) > 1))}"
+        )
     known = set(before.names)
     lost = [name for name in known - there if not (rewrites and name in PAGE.names)]
     if lost:
         raise ContractBroken(f"the answer lacks {listed(sorted(lost))}; a stage keeps the columns that it was given")
-    for name in sorted(there - known | ({"text"} & there)):  # those that may be new in kind; all of them would take ten times as long
+    for name in sorted(
+        there - known | ({"text"} & there)
+    ):  # those that may be new in kind; all of them would take ten times as long
         check_type(name, after.field(name).type)
 
 
@@ -115,7 +135,9 @@ def check_type(name: str, kind: pa.DataType) -> None:
     if name == "text" and kind not in (pa.string(), pa.large_string()):
         raise ContractBroken(f"`text` became {kind}; a text is a string")
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        raise ContractBroken(f"{name!r} is {kind}, which cannot be filtered; cast it to large_{str(kind).removesuffix('_view')}")
+        raise ContractBroken(
+            f"{name!r} is {kind}, which cannot be filtered; cast it to large_{str(kind).removesuffix('_view')}"
+        )
 
 
 def check_texts(before: pa.RecordBatch, after: pa.RecordBatch, kept: Any) -> None:
@@ -124,7 +146,9 @@ def check_texts(before: pa.RecordBatch, after: pa.RecordBatch, kept: Any) -> Non
     if text is None or not text.null_count:
         return
     null = pc.is_null(text).to_numpy(zero_copy_only=False) & np.asarray(kept)
-    if any(name in after.schema.names for name in PAGE.names) or not any(name in before.schema.names for name in PAGE.names):
+    if any(name in after.schema.names for name in PAGE.names) or not any(
+        name in before.schema.names for name in PAGE.names
+    ):
         null &= pc.is_valid(before.column("text")).to_numpy(zero_copy_only=False)
     if null.any():
         raise ContractBroken(
@@ -148,7 +172,9 @@ def check_same_types(earlier: pa.Schema, now: pa.Schema) -> None:
     if absent:
         raise ContractBroken(f"{listed(absent)} was in the answer on a batch before, and is not on this one")
     if now.names != earlier.names:
-        raise ContractBroken(f"columns changed places between batches: {listed(earlier.names)}, then {listed(now.names)}")
+        raise ContractBroken(
+            f"columns changed places between batches: {listed(earlier.names)}, then {listed(now.names)}"
+        )
 
 
 def check_table(batch: pa.RecordBatch, table: Any) -> None:
@@ -156,7 +182,9 @@ def check_table(batch: pa.RecordBatch, table: Any) -> None:
     if not isinstance(table, pa.RecordBatch):
         raise ContractBroken(f"table() answered with {kind_of(table)}; a record batch was expected")
     if len(table) != len(batch):
-        raise ContractBroken(f"table() answered with {len(table)} rows for {len(batch)} documents; a sink writes what passes through it")
+        raise ContractBroken(
+            f"table() answered with {len(table)} rows for {len(batch)} documents; a sink writes what passes through it"
+        )
 
 
 def kind_of(value: Any) -> str:
@@ -174,7 +202,9 @@ def check_rows(function: str, made: Any, by: str | None) -> None:
     if by is None or not len(made):
         return
     if by not in made.column_names:
-        raise ContractBroken(f"{function}() answered without {by!r}, by which its rows are cut; it has {listed(made.column_names)}")
+        raise ContractBroken(
+            f"{function}() answered without {by!r}, by which its rows are cut; it has {listed(made.column_names)}"
+        )
     column = made.column(by)
     if column.type != pa.uint64() or column.null_count:
         raise ContractBroken(
@@ -191,7 +221,9 @@ def check_verdicts(function: str, made: Any, changes: Iterable[str] = ()) -> Non
     for name in ("reason", "detail"):
         kind = made.schema.field(name).type
         if kind not in (pa.string(), pa.large_string(), pa.null()):
-            raise ContractBroken(f"{function}() answered with {name!r} of {kind}; strings were expected, null for documents that stay")
+            raise ContractBroken(
+                f"{function}() answered with {name!r} of {kind}; strings were expected, null for documents that stay"
+            )
     reason = made.column("reason")
     if reason.null_count < len(reason) and pc.any(pc.equal(pc.utf8_trim_whitespace(reason), "")).as_py():
         raise ContractBroken(f"{function}() dropped a document without a reason; name one, or leave it null")

@@ -53,7 +53,9 @@ class Damage:
     def __str__(self) -> str:
         if self.start == self.end:  # a file without a byte
             return f"{self.path}: {self.what}"
-        return f"{self.path}: record at byte {self.start:,} is damaged ({self.what}); reading goes on at byte {self.end:,}"
+        return (
+            f"{self.path}: record at byte {self.start:,} is damaged ({self.what}); reading goes on at byte {self.end:,}"
+        )
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,9 @@ class Collector:
     path: str
     pages: bool = False  # do documents carry html and charset?
     batch_bytes: int = BATCH_BYTES
-    at: int | None = None  # where in the file the records so far end; a reader that sets it begins with the start of its span
+    at: int | None = (
+        None  # where in the file the records so far end; a reader that sets it begins with the start of its span
+    )
     _rows: list[dict[str, Any]] = field(default_factory=list)
     _bytes: int = 0
     _skipped: dict[str, int] = field(default_factory=dict)
@@ -156,7 +160,15 @@ class Collector:
         stored = None if self.at is None else max(0, self.at - self._begun)
         reading = Reading(documents, self._skipped, self._skips, self._damaged, self._remarks, stored, self._nuls)
         self._begun = self.at or 0
-        self._rows, self._bytes, self._skipped, self._skips, self._damaged, self._remarks, self._nuls = [], 0, {}, [], [], [], 0
+        self._rows, self._bytes, self._skipped, self._skips, self._damaged, self._remarks, self._nuls = (
+            [],
+            0,
+            {},
+            [],
+            [],
+            [],
+            0,
+        )
         return reading
 
 
@@ -197,7 +209,9 @@ def finite(value: Any) -> Any:
     return [finite(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def rebatch(batches: Iterable[pa.RecordBatch], batch_bytes: int = BATCH_BYTES, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+def rebatch(
+    batches: Iterable[pa.RecordBatch], batch_bytes: int = BATCH_BYTES, rows: int = BATCH_ROWS
+) -> Iterator[pa.RecordBatch]:
     """Cut batches that are too large; the cut depends on the contents alone."""
     for batch in batches:
         start = 0

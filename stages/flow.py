@@ -1,4 +1,4 @@
-"""What a global stage may ask of the engine: rounds over documents and rows, by whoever carries them out (`pipeline/flow.py`).
+"""What a global stage may ask of the engine: rounds over documents and rows, by whoever carries them out (`pipeline/run/flow.py`).
 
 Types alone, so that a stage that is written as a dataflow knows neither Dask nor files.
 """
@@ -78,7 +78,9 @@ class Flow(Protocol):
         (a power of two), where what comes after hangs on it. `gpu`: on the workers that have a GPU, if any does (and `Stage.gpu` is true)."""
         ...
 
-    def exchange(self, function: MapFunction, rows: Rows, *, by: str = "home", fan: float = 1, beside: Beside = None) -> Rows:
+    def exchange(
+        self, function: MapFunction, rows: Rows, *, by: str = "home", fan: float = 1, beside: Beside = None
+    ) -> Rows:
         """Rows that met in a bucket, through a function. `fan`: about how many rows (of 50 bytes) it makes of one."""
         ...
 

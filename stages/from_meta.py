@@ -10,8 +10,8 @@ from typing import Annotated, Any, ClassVar, Self
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, model_validator
 
-from stages.documents import BASE, PAGE, column_of
-from stages.stage import Annotate
+from gristmill.stages.documents import BASE, PAGE, column_of
+from gristmill.stages.stage import Annotate
 
 
 def _named(given: Any) -> Any:
@@ -52,7 +52,9 @@ class FromMeta(Annotate):
         taken = {*BASE.names, *PAGE.names}
         for name in self.added:
             if name in taken:
-                raise ValueError(f"{name} is a column of every document; give the signal another name: {{its_name: {name}}}")
+                raise ValueError(
+                    f"{name} is a column of every document; give the signal another name: {{its_name: {name}}}"
+                )
         if twice := set(self.numbers) & set(self.texts):
             raise ValueError(f"{', '.join(sorted(twice))}: a number and a text of one name")
         return self
@@ -63,8 +65,13 @@ class FromMeta(Annotate):
 
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         known = [known_of(meta) for meta in batch.column("meta").to_pylist()]
-        numbers = {name: column_of([number(at(each, path)) for each in known], pa.float64()) for name, path in self.numbers.items()}
-        texts = {name: column_of([text(at(each, path)) for each in known], pa.string()) for name, path in self.texts.items()}
+        numbers = {
+            name: column_of([number(at(each, path)) for each in known], pa.float64())
+            for name, path in self.numbers.items()
+        }
+        texts = {
+            name: column_of([text(at(each, path)) for each in known], pa.string()) for name, path in self.texts.items()
+        }
         return numbers | texts
 
 
@@ -87,7 +94,9 @@ def at(known: Any, path: str) -> Any:
 
 def number(found: Any) -> float | None:
     if isinstance(found, str):
-        found = found.strip() if found.isascii() and "_" not in found else None  # Python reads 1_000 and other scripts' digits
+        found = (
+            found.strip() if found.isascii() and "_" not in found else None
+        )  # Python reads 1_000 and other scripts' digits
     try:
         value = float(found)
     except (TypeError, ValueError, OverflowError):

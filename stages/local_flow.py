@@ -1,6 +1,6 @@
 """A `Flow` in memory: a global stage on a plain table, in this process, without an engine or a folder.
 
-    from stages import MinHashDedup
+    from gristmill.stages import MinHashDedup
     kept = MinHashDedup()(table)
 
 All documents are one part and all rows of a round one bucket. What leaves files behind (an index, shards) needs a run.
@@ -15,8 +15,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stages.documents import BASE, BATCH_ROWS, uid_of
-from stages.flow import Beside, Dataset, JoinFunction, MapFunction, MeetFunction, MergeFunction, PublishFunction, Rows, ScanFunction
+from gristmill.stages.documents import BASE, BATCH_ROWS, uid_of
+from gristmill.stages.flow import (
+    Beside,
+    Dataset,
+    JoinFunction,
+    MapFunction,
+    MeetFunction,
+    MergeFunction,
+    PublishFunction,
+    Rows,
+    ScanFunction,
+)
 
 FATE = ("home", "uid", "reason", "detail")  # what rows say of a document beside signals
 
@@ -93,10 +103,14 @@ class LocalFlow:
         gpu: bool = False,
     ) -> Rows:
         run, parts = called_with(function, beside), cast(LocalDocuments, docs).tables
-        made = [with_home(run(batch), home) for home, table in parts for batch in self.batches(those_there(table, columns))]
+        made = [
+            with_home(run(batch), home) for home, table in parts for batch in self.batches(those_there(table, columns))
+        ]
         return LocalRows(made, by, cut)
 
-    def exchange(self, function: MapFunction, rows: Rows, *, by: str = "home", fan: float = 1, beside: Beside = None) -> Rows:
+    def exchange(
+        self, function: MapFunction, rows: Rows, *, by: str = "home", fan: float = 1, beside: Beside = None
+    ) -> Rows:
         run = called_with(function, beside)
         return LocalRows([run(bucket) for (bucket,) in self.buckets(cast(LocalRows, rows)) if bucket is not None], by)
 
@@ -193,7 +207,8 @@ class LocalFlow:
         if every is None:
             return []
         found = [
-            (home, every.filter(pa.array(every["home"].to_numpy() == home)), table) for home, table in cast(LocalDocuments, docs).tables
+            (home, every.filter(pa.array(every["home"].to_numpy() == home)), table)
+            for home, table in cast(LocalDocuments, docs).tables
         ]
         if sum(len(mine) for _, mine, _ in found) != len(every):
             raise ValueError("rows have a home that no part has")
@@ -208,7 +223,9 @@ def as_documents(table: pa.Table) -> tuple[pa.Table, list[str]]:
     lacking = [field for field in BASE if field.name not in table.column_names]
     for field in lacking:
         uids = [uid_of("table", "", row) for row in range(len(table))] if field.name == "uid" else None
-        table = table.append_column(field.name, pa.nulls(len(table), field.type) if uids is None else pa.array(uids, pa.uint64()))
+        table = table.append_column(
+            field.name, pa.nulls(len(table), field.type) if uids is None else pa.array(uids, pa.uint64())
+        )
     if pc.count_distinct(table["uid"]).as_py() != len(table):
         raise ValueError("the column `uid` names some documents more than once")
     return table, [field.name for field in lacking]
@@ -257,4 +274,8 @@ def called_with(function: Callable[..., Any], beside: Beside) -> Callable[..., A
 
 
 def with_home(rows: pa.Table, home: int) -> pa.Table:
-    return rows if "home" in rows.column_names else rows.append_column("home", pa.array(np.full(len(rows), home, np.uint64)))
+    return (
+        rows
+        if "home" in rows.column_names
+        else rows.append_column("home", pa.array(np.full(len(rows), home, np.uint64)))
+    )

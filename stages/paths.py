@@ -30,7 +30,9 @@ class PathRole:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.with_info_before_validator_function(
-            self.located, handler(source), serialization=core_schema.plain_serializer_function_ser_schema(self.hashed, info_arg=True)
+            self.located,
+            handler(source),
+            serialization=core_schema.plain_serializer_function_ser_schema(self.hashed, info_arg=True),
         )
 
     def located(self, value: Any, info: ValidationInfo) -> Any:
@@ -51,7 +53,13 @@ class PathRole:
         if isinstance(value, list | tuple):  # of a setting that takes one path or several, pydantic asks here first
             return [self.hashed(each, info) for each in value]
         context = info.context
-        if not isinstance(value, str) or not value or value in self.words or not isinstance(context, Mapping) or CONTENTS not in context:
+        if (
+            not isinstance(value, str)
+            or not value
+            or value in self.words
+            or not isinstance(context, Mapping)
+            or CONTENTS not in context
+        ):
             return value
         path = Path(value).expanduser()
         return {CONTENTS: context[CONTENTS](self.counting(path))} if path.exists() else value

@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from kernels.splitmix import mixed_all
-from stages.stage import Rule, Signals, Verdict
+from gristmill.kernels.base.splitmix import mixed_all
+from gristmill.stages.stage import Rule, Signals, Verdict
 
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 

@@ -4,7 +4,7 @@ A stage is a small frozen pydantic model. Its fields are its configuration, its 
 recipes, its docstring is its documentation. Stages never see Dask, file layout or the command line; each works alone, in a
 notebook, on a plain Arrow table:
 
-    from stages import Sample
+    from gristmill.stages import Sample
     kept = Sample(rate=0.1)(table)
 """
 
@@ -20,11 +20,20 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from stages.contract import MOST_REASONS, CannotRun, ContractBroken, check_batch, check_details, kind_of, mask_of, signals_of
-from stages.documents import BASE, PAGE, Reading
-from stages.flow import Dataset, Flow
-from stages.local_flow import LocalDocuments, LocalFlow, NeedsRun, as_documents
-from stages.paths import FOLDER
+from gristmill.stages.contract import (
+    MOST_REASONS,
+    CannotRun,
+    ContractBroken,
+    check_batch,
+    check_details,
+    kind_of,
+    mask_of,
+    signals_of,
+)
+from gristmill.stages.documents import BASE, PAGE, Reading
+from gristmill.stages.flow import Dataset, Flow
+from gristmill.stages.local_flow import LocalDocuments, LocalFlow, NeedsRun, as_documents
+from gristmill.stages.paths import FOLDER
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -75,7 +84,8 @@ class Stage(Settings, ABC):
     """What all kinds share: a name in recipes and in reports."""
 
     name: Annotated[
-        str | None, Field(description="a name of its own, where a recipe uses the same stage twice", pattern=r"^[a-z][a-z0-9_]*$")
+        str | None,
+        Field(description="a name of its own, where a recipe uses the same stage twice", pattern=r"^[a-z][a-z0-9_]*$"),
     ] = None
     expect_drops: ClassVar[float] = 0.5  # an alarm sounds when more than this share of a source goes
     adds: ClassVar[tuple[str, ...]] = ()  # signals that it leaves on the documents that stay
@@ -94,7 +104,9 @@ class Stage(Settings, ABC):
                 raise ValueError(f"{name} {low:,g} is above {upper} {high:,g}: no document could pass")
             most = 1 if name.endswith("_share") else MOST
             if low > most:
-                raise ValueError(f"{name} {low:,g} is above {most:,}, the most that {'a share' if most == 1 else 'any document'} can have")
+                raise ValueError(
+                    f"{name} {low:,g} is above {most:,}, the most that {'a share' if most == 1 else 'any document'} can have"
+                )
         return self
 
     @classmethod
@@ -210,7 +222,9 @@ class Map(Stage):
 
     needs: ClassVar[tuple[str, ...]] = ()  # columns it reads; empty says that nobody knows, and it is shown all
     costly: ClassVar[bool] = False  # worth a boundary before it, so that it never runs for a changed threshold
-    patience: ClassVar[float] = 900.0  # seconds for one batch; past that the worker is given up and the document looked for
+    patience: ClassVar[float] = (
+        900.0  # seconds for one batch; past that the worker is given up and the document looked for
+    )
 
     @abstractmethod
     def apply(self, batch: pa.RecordBatch) -> Applied: ...
@@ -248,7 +262,9 @@ class Applied:
 
     batch: pa.RecordBatch
     verdict: Verdict
-    seconds: np.ndarray[Any, np.dtype[np.float64]] | None = None  # on each row, of a stage that works row by row: the slowest are reported
+    seconds: np.ndarray[Any, np.dtype[np.float64]] | None = (
+        None  # on each row, of a stage that works row by row: the slowest are reported
+    )
     noted: Mapping[str, int] = field(
         default_factory=dict
     )  # by name, how many of the documents kept have what the run's record should tell of
@@ -258,13 +274,17 @@ class Annotate(Map):
     """Adds signals (those in `adds`); changes nothing else. One that works with its defaults is put in by the engine wherever a rule
     needs what it adds; a setting named `only` is then given the signals that are asked for."""
 
-    expects_values: ClassVar[bool] = False  # an alarm sounds where a signal of it is null for every document of a source
+    expects_values: ClassVar[bool] = (
+        False  # an alarm sounds where a signal of it is null for every document of a source
+    )
 
     @abstractmethod
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]: ...
 
     def apply(self, batch: pa.RecordBatch) -> Applied:
-        return Applied(with_columns(batch, signals_of(self.annotate(batch), batch, self.added)), Verdict.keep(len(batch)))
+        return Applied(
+            with_columns(batch, signals_of(self.annotate(batch), batch, self.added)), Verdict.keep(len(batch))
+        )
 
 
 class Rule(Map):
@@ -295,7 +315,10 @@ class Sink(Map):
     """Writes what passes through it for other programs, and passes it on unchanged. The engine does the writing."""
 
     without: Annotated[
-        tuple[str, ...], Field(description="signals that it is not shown; tokens of a text that was changed since are left out in any case")
+        tuple[str, ...],
+        Field(
+            description="signals that it is not shown; tokens of a text that was changed since are left out in any case"
+        ),
     ] = ()
 
     @field_validator("without")
@@ -333,7 +356,9 @@ class Reader(Stage):
 
     path: Annotated[
         str | list[str],
-        Field(description="a file, a folder (less what runs have left in it) or a glob; local or any fsspec address (s3://, gs://, hf://)"),
+        Field(
+            description="a file, a folder (less what runs have left in it) or a glob; local or any fsspec address (s3://, gs://, hf://)"
+        ),
     ]
     suffixes: ClassVar[tuple[str, ...]] = ()  # what is taken from a folder
     pages: ClassVar[bool] = False  # are its documents pages that still need extraction?
@@ -392,7 +417,10 @@ class Global(Stage):
 
 def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
     """String views laid out as large strings: pyarrow cannot filter views."""
-    return with_columns(batch, {f.name: batch.column(f.name).cast(pa.large_string()) for f in batch.schema if f.type == pa.string_view()})
+    return with_columns(
+        batch,
+        {f.name: batch.column(f.name).cast(pa.large_string()) for f in batch.schema if f.type == pa.string_view()},
+    )
 
 
 def with_columns(batch: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.RecordBatch:

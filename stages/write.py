@@ -8,8 +8,8 @@ from typing import Annotated
 import pyarrow as pa
 from pydantic import Field
 
-from stages.documents import BASE, PAGE, column_of
-from stages.stage import Sink, with_columns
+from gristmill.stages.documents import BASE, PAGE, column_of
+from gristmill.stages.stage import Sink, with_columns
 
 # FineWeb's columns less dump and file_path, then ours. All are always there, null where unknown: parts never differ in schema.
 COLUMNS = pa.schema(
@@ -32,7 +32,9 @@ OURS = {"token_count": "tokens"}  # what a stage of ours calls it
 class Write(Sink):
     """Writes what passes through it, as Parquet with FineWeb's column names and our `uid`, `source` and `meta`."""
 
-    dump: Annotated[str | None, Field(description="name of the crawl (CC-MAIN-2024-10); adds `dump`, and `file_path` out of `meta`")] = None
+    dump: Annotated[
+        str | None, Field(description="name of the crawl (CC-MAIN-2024-10); adds `dump`, and `file_path` out of `meta`")
+    ] = None
     signals: Annotated[bool, Field(description="also write the signals measured so far, by name")] = True
 
     def table(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -57,4 +59,6 @@ def from_meta(batch: pa.RecordBatch, key: str) -> list[str | None]:
     """What a source has under this key, as text: one that had a number there is no fault."""
     metas = batch.column(batch.schema.get_field_index("meta")).to_pylist()
     found = [json.loads(meta).get(key) if meta else None for meta in metas]
-    return [value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in found]
+    return [
+        value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in found
+    ]

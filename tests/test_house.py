@@ -78,9 +78,22 @@ def test_imports_go_down_and_never_in_circles() -> None:
     ("files", "wrong"),
     [
         ({"stages/a.py": "import pipeline.b", "pipeline/b.py": ""}, ["stages.a imports pipeline.b, a floor above"]),
-        ({"kernels/a.py": "def f():\n    from stages import b", "stages/b.py": ""}, ["kernels.a imports stages.b, a floor above"]),
-        ({"stages/a.py": "from .b import x", "stages/b.py": "from stages import a"}, ["circle: stages.a -> stages.b -> stages.a"]),
-        ({"pipeline/a.py": "from stages.b import x\nimport json", "stages/b.py": "from kernels import c", "kernels/c.py": ""}, []),
+        (
+            {"kernels/a.py": "def f():\n    from stages import b", "stages/b.py": ""},
+            ["kernels.a imports stages.b, a floor above"],
+        ),
+        (
+            {"stages/a.py": "from .b import x", "stages/b.py": "from stages import a"},
+            ["circle: stages.a -> stages.b -> stages.a"],
+        ),
+        (
+            {
+                "pipeline/a.py": "from stages.b import x\nimport json",
+                "stages/b.py": "from kernels import c",
+                "kernels/c.py": "",
+            },
+            [],
+        ),
     ],
 )
 def test_a_broken_house_is_seen(files: dict[str, str], wrong: list[str], tmp_path: Path) -> None:
@@ -95,7 +108,9 @@ def test_a_broken_house_is_seen(files: dict[str, str], wrong: list[str], tmp_pat
 def test_every_module_says_what_it_is_for() -> None:
     sources = {name: path.read_text(encoding="utf-8") for name, path in modules(ROOT).items()}
     assert len(sources) >= 4
-    assert [name for name, source in sources.items() if source.count("\n") > 5 and not ast.get_docstring(ast.parse(source))] == []
+    assert [
+        name for name, source in sources.items() if source.count("\n") > 5 and not ast.get_docstring(ast.parse(source))
+    ] == []
 
 
 def test_every_file_is_read_in_one_sitting() -> None:
@@ -108,7 +123,12 @@ def test_no_law_is_an_assert() -> None:
     """`python -O` leaves asserts out, and their failure says nothing to who reads it."""
     trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules(ROOT).items()}
     assert len(trees) >= 4
-    assert [f"{name}:{node.lineno}" for name, tree in trees.items() for node in ast.walk(tree) if isinstance(node, ast.Assert)] == []
+    assert [
+        f"{name}:{node.lineno}"
+        for name, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assert)
+    ] == []
 
 
 def test_transformers_does_not_take_our_kernels_for_its_own() -> None:

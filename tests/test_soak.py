@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import soak
-from benchmarks.soak import Proof, Soak
+from benchmarks.soak.soak import soak
+from benchmarks.soak.soak.soak import Proof, Soak
 
 
 class Drawing:
@@ -51,7 +51,9 @@ def test_what_a_case_draws_follows_from_seed_and_number_alone(tmp_path: Path) ->
     soaked(tmp_path / "a", once)
     soaked(tmp_path / "b", again)
     Soak(Proof("drawing", alone), 0, tmp_path / "c", lambda line: None).only(2, tmp_path / "alone")
-    assert not (tmp_path / "alone").exists() and not (tmp_path / "c").exists(), "a case that is run alone leaves nothing if it holds"
+    assert not (tmp_path / "alone").exists() and not (tmp_path / "c").exists(), (
+        "a case that is run alone leaves nothing if it holds"
+    )
     assert once.drawn == again.drawn and alone.drawn == {2: once.drawn[2]}
     assert soaked(tmp_path / "a", other, seed=1)[0]["cases"] == 3, "another seed begins at its own first slice"
     assert sorted(other.drawn) == [0, 1, 2] and not set(other.drawn.values()) & set(once.drawn.values())
@@ -60,7 +62,7 @@ def test_what_a_case_draws_follows_from_seed_and_number_alone(tmp_path: Path) ->
 def test_a_failure_is_named_and_stays_until_it_is_mended(tmp_path: Path) -> None:
     summary, lines = soaked(tmp_path, Drawing(1))
     assert lines[0] == {
-        "failed": 1, "seed": 0, "error": "ValueError: case 1 does not hold", "again": "python -m benchmarks.soak drawing --seed 0 --only 1",
+        "failed": 1, "seed": 0, "error": "ValueError: case 1 does not hold", "again": "python -m benchmarks.soak.soak drawing --seed 0 --only 1",
     }  # fmt: skip
     assert (summary["cases"], summary["failures"], summary["things"]) == (3, [1], 4)
     with pytest.raises(ValueError, match="case 1 does not hold"):
@@ -89,7 +91,11 @@ def test_a_slice_that_was_broken_off_is_run_from_its_beginning(tmp_path: Path) -
 
 @pytest.mark.parametrize(("failing", "code"), [((), 0), ((2,), 1)])
 def test_the_command_ends_with_an_error_where_a_failure_is_left(
-    failing: tuple[int, ...], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    failing: tuple[int, ...],
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(soak, "PROGRESS", tmp_path)
     monkeypatch.setattr(soak, "proof_of", lambda name: Proof(name, Drawing(*failing), 3))

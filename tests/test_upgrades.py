@@ -18,20 +18,20 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from pipeline import cli
-from pipeline.engine import Engine
-from pipeline.errors import GristmillError
-from shards.loader import Loader
-from shards.orders import Shuffled
-from shards.reader import open_shards
-from shards.verify import verify
+from gristmill.pipeline.cli import app as cli
+from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.errors import GristmillError
+from gristmill.shards.loader import Loader
+from gristmill.shards.orders import Shuffled
+from gristmill.shards.reader import open_shards
+from gristmill.shards.verify import verify
+from gristmill.trainer.model.model import Decoder, initialise
+from gristmill.trainer.model.shapes import Shape
+from gristmill.trainer.run.loop import train
+from gristmill.trainer.run.settings import Training
 from tests.fixtures.facts import facts_of_batches, facts_of_documents, facts_of_shards, funnel_of, shards_of
 from tests.pipeline.here import work_here
 from tests.pipeline.runs import go, lines
-from trainer.loop import train
-from trainer.model import Decoder, initialise
-from trainer.settings import Training
-from trainer.shapes import Shape
 
 FINGERPRINT = re.compile(r"\.[0-9a-f]{8}\.")
 FOLDERS = sorted(path for path in (Path(__file__).parent / "fixtures").glob("v*") if path.is_dir())
@@ -70,7 +70,9 @@ def opened(folder: Path, what: str) -> Iterator[None]:
     if words is None:
         yield
         return
-    with pytest.raises((GristmillError, RuntimeError, ValueError)) as error:  # errors with words, in all of our packages
+    with pytest.raises(
+        (GristmillError, RuntimeError, ValueError)
+    ) as error:  # errors with words, in all of our packages
         yield
     message = str(error.value)
     assert words in message and "\n" not in message, message
@@ -169,7 +171,12 @@ def test_a_later_run_finds_what_is_in_a_saved_index(folder: Path, tmp_path: Path
         go(here / "later.yaml", here / "later-out")
         assert funnel_of(here / "later-out") == expected["funnel"]
         assert facts_of_documents(here / "later-out") == expected["documents"]
-        assert expected["funnel"]["minhash_dedup"] == {"docs_in": 4, "kept": 2, "dropped": {"near_duplicate": 2}, "quarantined": 0}
+        assert expected["funnel"]["minhash_dedup"] == {
+            "docs_in": 4,
+            "kept": 2,
+            "dropped": {"near_duplicate": 2},
+            "quarantined": 0,
+        }
 
 
 @pytest.mark.parametrize("kind", ["fasttext", "linear", "neural"])
@@ -192,7 +199,14 @@ def test_training_goes_on_from_a_checkpoint(folder: Path, tmp_path: Path) -> Non
     with opened(folder, "training"):
         training, shape = Training.from_facts(expected["training"]), Shape(**{**expected["shape"], "windows": ()})
         loader = Loader(open_shards(here / "out" / "shards" / "64"), order=Shuffled(), **expected["loader"])
-        train(initialise(Decoder(shape), 99), loader, training, here / "training", device=torch.device("cpu"), save_model=False)
+        train(
+            initialise(Decoder(shape), 99),
+            loader,
+            training,
+            here / "training",
+            device=torch.device("cpu"),
+            save_model=False,
+        )
         told = [json.loads(line) for line in (here / "training" / "metrics.jsonl").read_text().splitlines()]
         assert [line["step"] for line in told] == [*range(1, training.updates + 1)] and expected["at"] == 4
         assert [line["loss"] for line in told][4:] == pytest.approx(losses[4:], abs=1e-4)

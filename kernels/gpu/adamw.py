@@ -3,7 +3,7 @@
     weight 2 (written), gradient 2 (bf16, read), master, mean and square 4 each (read and written): 28 bytes a parameter
 
 What changes from step to step (rate, clipping, whether the gradient is finite, the number of steps) are scalars on the device
-(`kernels.gpu.plain.step_scalars`), so that the host never waits for them. As torch's fused kernel: the decay comes first.
+(`gristmill.kernels.gpu.plain.step_scalars`), so that the host never waits for them. As torch's fused kernel: the decay comes first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.gpu.plain import Rule
+from gristmill.kernels.gpu.plain import Rule
 
 
 class Tile(NamedTuple):
@@ -28,11 +28,20 @@ TILE = Tile()
 
 
 def adamw_step(
-    weight: Tensor, gradient: Tensor, master: Tensor, mean: Tensor, square: Tensor, scalars: Tensor, rule: Rule, tile: Tile = TILE
+    weight: Tensor,
+    gradient: Tensor,
+    master: Tensor,
+    mean: Tensor,
+    square: Tensor,
+    scalars: Tensor,
+    rule: Rule,
+    tile: Tile = TILE,
 ) -> None:
     """Changes weight (any precision), master, mean and square (float32) of one parameter."""
     if not (weight.shape == gradient.shape == master.shape == mean.shape == square.shape):
-        raise ValueError(f"weight {tuple(weight.shape)}, gradient {tuple(gradient.shape)} and states {tuple(master.shape)} differ")
+        raise ValueError(
+            f"weight {tuple(weight.shape)}, gradient {tuple(gradient.shape)} and states {tuple(master.shape)} differ"
+        )
     if not all(x.is_contiguous() for x in (weight, master, mean, square)):
         raise ValueError("weight, master, mean and square must be contiguous")
     size = master.numel()
@@ -45,9 +54,16 @@ def adamw_step(
 
 
 @triton.jit(do_not_specialize=["new", "keep", "new_square", "eps", "decay"])
-def _step(weight, gradient, master, mean, square, scalars, size, new, keep, new_square, eps, decay, BLOCK: tl.constexpr):
+def _step(
+    weight, gradient, master, mean, square, scalars, size, new, keep, new_square, eps, decay, BLOCK: tl.constexpr
+):
     if tl.load(scalars + 4) == 0:
-        rate, corrected_rate, root, clip = tl.load(scalars), tl.load(scalars + 1), tl.load(scalars + 2), tl.load(scalars + 3)
+        rate, corrected_rate, root, clip = (
+            tl.load(scalars),
+            tl.load(scalars + 1),
+            tl.load(scalars + 2),
+            tl.load(scalars + 3),
+        )
         at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
         there = at < size
         slope = tl.load(gradient + at, mask=there, other=0).to(tl.float32) * clip

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.gpu.plain import NONE
+from gristmill.kernels.gpu.plain import NONE
 
 _NONE, LOWEST = tl.constexpr(NONE), tl.constexpr(-3.0e38)  # no infinity, whose difference to itself is no number
 
@@ -42,11 +42,22 @@ def row_losses_and_slopes(logits: Tensor, targets: Tensor, z: float = 0.0, tile:
 def _run(kernel, logits: Tensor, targets: Tensor, z: float, tile: Tile) -> Tensor:  # type: ignore[no-untyped-def]
     rows, vocabulary = logits.shape
     if logits.stride(1) != 1 or targets.shape != (rows,):
-        raise ValueError(f"logits {tuple(logits.shape)} with strides {logits.stride()} and targets {tuple(targets.shape)}")
+        raise ValueError(
+            f"logits {tuple(logits.shape)} with strides {logits.stride()} and targets {tuple(targets.shape)}"
+        )
     losses = logits.new_empty(rows, dtype=torch.float32)
     if rows:
         block = min(triton.next_power_of_2(vocabulary), tile.columns)
-        kernel[(rows,)](logits, targets.contiguous(), losses, logits.stride(0), z, VOCABULARY=vocabulary, BLOCK=block, num_warps=tile.warps)
+        kernel[(rows,)](
+            logits,
+            targets.contiguous(),
+            losses,
+            logits.stride(0),
+            z,
+            VOCABULARY=vocabulary,
+            BLOCK=block,
+            num_warps=tile.warps,
+        )
     return losses
 
 
@@ -55,7 +66,9 @@ def _largest_and_sum(row, VOCABULARY: tl.constexpr, BLOCK: tl.constexpr):
     largest, total = tl.full((), LOWEST, tl.float32), tl.full((), 0, tl.float32)
     for start in range(0, VOCABULARY, BLOCK):
         column = start + tl.arange(0, BLOCK)
-        x = tl.load(row + column, mask=column < VOCABULARY, other=float("-inf"), eviction_policy="evict_last").to(tl.float32)
+        x = tl.load(row + column, mask=column < VOCABULARY, other=float("-inf"), eviction_policy="evict_last").to(
+            tl.float32
+        )
         larger = tl.maximum(largest, tl.max(x, 0))
         total = total * tl.exp(largest - larger) + tl.sum(tl.exp(x - larger), 0)
         largest = larger
@@ -89,14 +102,18 @@ def _losses_and_slopes(logits, targets, losses, stride, z, VOCABULARY: tl.conste
             column = start + tl.arange(0, BLOCK)
             tl.store(row + column, tl.zeros([BLOCK], logits.dtype.element_ty), mask=column < VOCABULARY)
     else:
-        chosen = _chosen(row, target, VOCABULARY)  # before the pass whose barriers all threads meet: the next one writes over it
+        chosen = _chosen(
+            row, target, VOCABULARY
+        )  # before the pass whose barriers all threads meet: the next one writes over it
         largest, total = _largest_and_sum(row, VOCABULARY, BLOCK)
         log_sum = largest + tl.log(total)
         tl.store(losses + index, log_sum - chosen + z * log_sum * log_sum)
         share = (1 + 2 * z * log_sum) / total
         for start in range(0, VOCABULARY, BLOCK):
             column = start + tl.arange(0, BLOCK)
-            x = tl.load(row + column, mask=column < VOCABULARY, other=float("-inf"), eviction_policy="evict_first").to(tl.float32)
+            x = tl.load(row + column, mask=column < VOCABULARY, other=float("-inf"), eviction_policy="evict_first").to(
+                tl.float32
+            )
             slope = tl.exp(x - largest) * share
             slope = tl.where(column == target, slope - 1, slope)
             tl.store(row + column, slope.to(logits.dtype.element_ty), mask=column < VOCABULARY)

@@ -16,19 +16,31 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels.gpu.plain import FP8, rounded
+from gristmill.kernels.gpu.plain import FP8, rounded
 
 WORKSPACE = 32 << 20
 MOST_PLANS = 256  # some kilobytes each; the last step of a stream of texts has a size of its own
 
 # From cublasLt.h and library_types.h.
 _COMPUTE_32F, _R_32F, _R_16BF, _R_8F_E4M3 = 68, 0, 14, 28
-_TRANSA, _TRANSB, _EPILOGUE, _BIAS_POINTER, _A_SCALE, _B_SCALE, _D_SCALE, _FAST_ACCUM, _BIAS_TYPE = 3, 4, 7, 8, 17, 18, 20, 25, 26
+_TRANSA, _TRANSB, _EPILOGUE, _BIAS_POINTER, _A_SCALE, _B_SCALE, _D_SCALE, _FAST_ACCUM, _BIAS_TYPE = (
+    3,
+    4,
+    7,
+    8,
+    17,
+    18,
+    20,
+    25,
+    26,
+)
 _BIAS, _GELU_BIAS = 4, 36
 _MOST_WORKSPACE = 1
 
 
-def gelu_rounded(x8_TK: Tensor, weight8_NK: Tensor, bias_N: Tensor, x_scale: Tensor, weight_scale: Tensor, shrink: Tensor) -> Tensor:
+def gelu_rounded(
+    x8_TK: Tensor, weight8_NK: Tensor, bias_N: Tensor, x_scale: Tensor, weight_scale: Tensor, shrink: Tensor
+) -> Tensor:
     """GELU (by tanh) of the linear map, times `shrink`, in fp8. Scales are float32, one number each, on the device."""
     x8 = in_sixteens(x8_TK)
     answer = x8.new_empty(len(x8), len(weight8_NK), dtype=FP8)
@@ -36,7 +48,9 @@ def gelu_rounded(x8_TK: Tensor, weight8_NK: Tensor, bias_N: Tensor, x_scale: Ten
     return answer[: len(x8_TK)]
 
 
-def linear_added(x8_TK: Tensor, weight8_NK: Tensor, bias_N: Tensor, x_scale: Tensor, weight_scale: Tensor, to_TN: Tensor) -> Tensor:
+def linear_added(
+    x8_TK: Tensor, weight8_NK: Tensor, bias_N: Tensor, x_scale: Tensor, weight_scale: Tensor, to_TN: Tensor
+) -> Tensor:
     """`to` and the linear map, bf16, rounded once."""
     if to_TN.shape != (len(x8_TK), len(weight8_NK)):
         raise ValueError(f"{len(x8_TK)} x {len(weight8_NK)} cannot be added to {tuple(to_TN.shape)}")
@@ -56,11 +70,15 @@ def in_sixteens(x: Tensor) -> Tensor:
     return filled.view(x.dtype)
 
 
-def gelu_rounded_plain(x8_TK: Tensor, weight8_NK: Tensor, bias_N: Tensor, x_scale: Tensor, weight_scale: Tensor, shrink: Tensor) -> Tensor:
+def gelu_rounded_plain(
+    x8_TK: Tensor, weight8_NK: Tensor, bias_N: Tensor, x_scale: Tensor, weight_scale: Tensor, shrink: Tensor
+) -> Tensor:
     return rounded(F.gelu(_linear_plain(x8_TK, weight8_NK, bias_N, x_scale, weight_scale), approximate="tanh"), shrink)
 
 
-def linear_added_plain(x8_TK: Tensor, weight8_NK: Tensor, bias_N: Tensor, x_scale: Tensor, weight_scale: Tensor, to_TN: Tensor) -> Tensor:
+def linear_added_plain(
+    x8_TK: Tensor, weight8_NK: Tensor, bias_N: Tensor, x_scale: Tensor, weight_scale: Tensor, to_TN: Tensor
+) -> Tensor:
     return (to_TN.float() + _linear_plain(x8_TK, weight8_NK, bias_N, x_scale, weight_scale)).to(to_TN.dtype)
 
 
@@ -139,7 +157,9 @@ def _multiply(
             raise ValueError(f"{tensor.dtype} where {kind} is wanted")
     if not T:
         return
-    pointers = [(_BIAS_POINTER, bias), (_A_SCALE, weight_scale), (_B_SCALE, x_scale)] + ([] if shrink is None else [(_D_SCALE, shrink)])
+    pointers = [(_BIAS_POINTER, bias), (_A_SCALE, weight_scale), (_B_SCALE, x_scale)] + (
+        [] if shrink is None else [(_D_SCALE, shrink)]
+    )
     with torch.cuda.device(x8.device):
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         added = ctypes.c_void_p(None if to is None else to.data_ptr())
@@ -195,7 +215,11 @@ def _algorithms(description: ctypes.c_void_p, layouts: tuple[ctypes.c_void_p, ..
     library, preference, found, many = _library(), ctypes.c_void_p(), (_Heuristic * most)(), ctypes.c_int()
     _checked(library.cublasLtMatmulPreferenceCreate(ctypes.byref(preference)))
     size = ctypes.c_size_t(WORKSPACE)
-    _checked(library.cublasLtMatmulPreferenceSetAttribute(preference, _MOST_WORKSPACE, ctypes.byref(size), ctypes.c_size_t(8)))
+    _checked(
+        library.cublasLtMatmulPreferenceSetAttribute(
+            preference, _MOST_WORKSPACE, ctypes.byref(size), ctypes.c_size_t(8)
+        )
+    )
     status = library.cublasLtMatmulAlgoGetHeuristic(
         _handle(torch.cuda.current_device()), description, *layouts, preference, most, found, ctypes.byref(many)
     )
@@ -212,7 +236,11 @@ def _point(description: ctypes.c_void_p, pointers: list[tuple[int, Tensor]]) -> 
 
 
 def _set(description: ctypes.c_void_p, name: int, value: Any) -> None:
-    _checked(_library().cublasLtMatmulDescSetAttribute(description, name, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value))))
+    _checked(
+        _library().cublasLtMatmulDescSetAttribute(
+            description, name, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value))
+        )
+    )
 
 
 @cache

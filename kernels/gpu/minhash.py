@@ -1,4 +1,4 @@
-"""MinHash on the GPU: text to signatures or the hashes of their bands, with the bits of `kernels.minhash` and `kernels.minhash_plain`.
+"""MinHash on the GPU: text to signatures or the hashes of their bands, with the bits of `gristmill.kernels.duplicates.minhash` and `gristmill.kernels.duplicates.minhash_plain`.
 
 A place of a signature is held as (round that filled it, value) in 64 bits, and only ever made less: the outcome does not depend on which
 program comes first, so all run flat over tokens, a document may lie in any number of them, and rounds may be done in any order. They are done in
@@ -14,14 +14,13 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.columns import Offsets, TextColumn
-from kernels.gpu.tokens import TOKEN_CHUNK, Tiles, device_tokens, fill, most_tokens, not_above, room
-from kernels.gpu.transfer import Piece, column_tensor, default_device, through_device
-from kernels.minhash_plain import ROUND_STEP as _ROUND_STEP
-from kernels.splitmix import mixed_plain
-from kernels.tokens import Array, Hashes
-from kernels.tokens_plain import SHINGLE_STEP as _SHINGLE_STEP
-from kernels.tokens_plain import SHORT as _SHORT
+from gristmill.kernels.base.columns import Offsets, TextColumn
+from gristmill.kernels.base.splitmix import mixed_plain
+from gristmill.kernels.duplicates.minhash_plain import ROUND_STEP as _ROUND_STEP
+from gristmill.kernels.gpu.tokens import TOKEN_CHUNK, Tiles, device_tokens, fill, most_tokens, not_above, room
+from gristmill.kernels.gpu.transfer import Piece, column_tensor, default_device, through_device
+from gristmill.kernels.words.token_rules import SHINGLE_STEP as _SHINGLE_STEP, SHORT as _SHORT
+from gristmill.kernels.words.tokens import Array, Hashes
 
 ROUND_STEP, SHINGLE_STEP, SHORT = tl.constexpr(_ROUND_STEP), tl.constexpr(_SHINGLE_STEP), tl.constexpr(_SHORT)
 FIRST_MIX, SECOND_MIX = tl.constexpr(0xBF58476D1CE4E5B9), tl.constexpr(0x94D049BB133111EB)
@@ -47,7 +46,15 @@ def band_hashes(
 ) -> tuple[Hashes, Offsets]:
     """uint64[documents, bands], and how many shingles, with repeats, each document has; one that has none has no bands that mean anything."""
     places = bands * rows if places is None else places
-    return sign(column_tensor(column), column.offsets, banded(bands, rows, places), width, places, seed, device or default_device())
+    return sign(
+        column_tensor(column),
+        column.offsets,
+        banded(bands, rows, places),
+        width,
+        places,
+        seed,
+        device or default_device(),
+    )
 
 
 def signatures(
@@ -92,7 +99,9 @@ def banded(bands: int, rows: int, places: int) -> Callable[[torch.Tensor], torch
 
     def finish(held: torch.Tensor) -> torch.Tensor:
         out = torch.empty((len(held), bands), dtype=torch.uint64, device=held.device)
-        _hash_bands[(triton.cdiv(out.numel(), 128),)](held, out.view(torch.int64), out.numel(), places, BANDS=bands, ROWS=rows, TILE=128)
+        _hash_bands[(triton.cdiv(out.numel(), 128),)](
+            held, out.view(torch.int64), out.numel(), places, BANDS=bands, ROWS=rows, TILE=128
+        )
         return out
 
     return finish
@@ -112,14 +121,20 @@ def held_places(piece: Piece, width: int, places: int, salt: int, tiles: Tiles) 
     programs = (fill(device, triton.cdiv(most, tiles.tokens), tiles.token_warps),)
     shape = {"PLACES": places, "TILE": tiles.tokens, "num_warps": tiles.token_warps}
     steps = (documents + 1).bit_length()
-    _first_round[programs](tokens.hashes, tokens.first, documents, steps, salt, shingles, owners, held, WIDTH=width, **shape)
+    _first_round[programs](
+        tokens.hashes, tokens.first, documents, steps, salt, shingles, owners, held, WIDTH=width, **shape
+    )
     lacking = (sizes := tokens.first.diff()).clamp(max=1).to(torch.int8)
     spans = (2 * places - 1).bit_length()
     lack = torch.zeros(spans, dtype=torch.int32, device=device)
     for span in range(spans):
-        _find_lacking[(triton.cdiv(documents, 8),)](held, documents, lacking, lack, span, PLACES=places, ROWS=8, TILE=128)
+        _find_lacking[(triton.cdiv(documents, 8),)](
+            held, documents, lacking, lack, span, PLACES=places, ROWS=8, TILE=128
+        )
         begin, end = 1 << span, min(2 << span, 2 * places)
-        _later_rounds[programs](tokens.first, documents, shingles, owners, lacking, lack, span, held, begin, end, **shape)
+        _later_rounds[programs](
+            tokens.first, documents, shingles, owners, lacking, lack, span, held, begin, end, **shape
+        )
     return held, torch.where(sizes < width, sizes.clamp(max=1), sizes - (width - 1))
 
 
@@ -141,7 +156,17 @@ def _fall(held, owner, place, round_, h, there, PLACES: tl.constexpr):
 
 @triton.jit(do_not_specialize=["documents", "steps", "salt"])
 def _first_round(
-    hashes, first, documents, steps, salt, shingles, owners, held, WIDTH: tl.constexpr, PLACES: tl.constexpr, TILE: tl.constexpr
+    hashes,
+    first,
+    documents,
+    steps,
+    salt,
+    shingles,
+    owners,
+    held,
+    WIDTH: tl.constexpr,
+    PLACES: tl.constexpr,
+    TILE: tl.constexpr,
 ):
     count = tl.load(first + documents)
     for tile in range(tl.program_id(0), tl.cdiv(count, TILE), tl.num_programs(0)):
@@ -183,7 +208,18 @@ def _find_lacking(held, documents, lacking, lack, span, PLACES: tl.constexpr, RO
 
 @triton.jit(do_not_specialize=["documents", "span", "round_begin", "round_end"])
 def _later_rounds(
-    first, documents, shingles, owners, lacking, lack, span, held, round_begin, round_end, PLACES: tl.constexpr, TILE: tl.constexpr
+    first,
+    documents,
+    shingles,
+    owners,
+    lacking,
+    lack,
+    span,
+    held,
+    round_begin,
+    round_end,
+    PLACES: tl.constexpr,
+    TILE: tl.constexpr,
 ):
     """Rounds of the documents that lack a value. In round PLACES + i all shingles fall into place i."""
     count = tl.load(first + documents)

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.gpu.plain import FP8, HEAD_SIZES, LARGEST
+from gristmill.kernels.gpu.plain import FP8, HEAD_SIZES, LARGEST
 
 _LOG2_E, _LARGEST = 1.4426950408889634, tl.constexpr(LARGEST)
 
@@ -88,7 +88,9 @@ def _attended(
             key, sees = (whole + place).to(tl.int64) * stride, whole + place < end
             score = tl.dot(asked, tl.load(keys + key[None, :], mask=sees[None, :], other=0.0), input_precision="ieee")
             score = tl.where(sees[None, :], score, float("-inf"))
-            most, total, found = _met(score, tl.load(values + key[:, None], mask=sees[:, None], other=0.0), most, total, found, scale)
+            most, total, found = _met(
+                score, tl.load(values + key[:, None], mask=sees[:, None], other=0.0), most, total, found, scale
+            )
         found = found / total[:, None]
         if firsts is not None:  # noqa: SIM102  # the outer one is decided by the compiler
             if begin == first:
@@ -96,7 +98,9 @@ def _attended(
                 tl.store(firsts + text.to(tl.int64) * width + column, alone)
         if shrink is not None:
             found = tl.minimum(tl.maximum(found * tl.load(shrink), -_LARGEST), _LARGEST)
-        tl.store(answer + row.to(tl.int64)[:, None] * width + column[None, :], found.to(answer.dtype.element_ty), mask=there)
+        tl.store(
+            answer + row.to(tl.int64)[:, None] * width + column[None, :], found.to(answer.dtype.element_ty), mask=there
+        )
 
 
 @triton.jit

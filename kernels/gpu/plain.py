@@ -88,8 +88,10 @@ def row_losses_and_slopes(logits: Tensor, targets: Tensor, z: float = 0.0) -> Te
     return losses
 
 
-def adamw_step(weight: Tensor, gradient: Tensor, master: Tensor, mean: Tensor, square: Tensor, scalars: Tensor, rule: Rule) -> None:
-    """`scalars`: see `kernels.gpu.adamw.step_scalars`."""
+def adamw_step(
+    weight: Tensor, gradient: Tensor, master: Tensor, mean: Tensor, square: Tensor, scalars: Tensor, rule: Rule
+) -> None:
+    """`scalars`: see `gristmill.kernels.gpu.adamw.step_scalars`."""
     rate, corrected_rate, root, clip, found_inf = scalars.tolist()
     if found_inf:
         return
@@ -107,11 +109,18 @@ def step_scalars(rate: Tensor, steps: Tensor, clip: Tensor, found_inf: Tensor, b
     float32."""
     steps, rate = steps.double(), rate.double()
     first, second = (1 - torch.pow(torch.full_like(steps, beta), steps) for beta in betas)
-    return torch.stack([x.reshape(()) for x in (rate, rate / first, second.sqrt(), clip.double(), found_inf.double())]).float()
+    return torch.stack(
+        [x.reshape(()) for x in (rate, rate / first, second.sqrt(), clip.double(), found_inf.double())]
+    ).float()
 
 
 def packed_attention(
-    q_THD: Tensor, k_THD: Tensor, v_THD: Tensor, cuts: Tensor, shrink: Tensor | None = None, first_NHD: Tensor | None = None
+    q_THD: Tensor,
+    k_THD: Tensor,
+    v_THD: Tensor,
+    cuts: Tensor,
+    shrink: Tensor | None = None,
+    first_NHD: Tensor | None = None,
 ) -> Tensor:
     """T x H x D: of each token to all of its text; with `shrink` so many times it, in fp8. Text by text; of first tokens, as they are, also into `first_NHD`."""
     answer, bounds = torch.zeros_like(widened(q_THD), memory_format=torch.contiguous_format), cuts.tolist()

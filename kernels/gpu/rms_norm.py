@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.gpu.grid import processors
+from gristmill.kernels.gpu.grid import processors
 
 
 class Tile(NamedTuple):
@@ -36,20 +36,28 @@ def rms_norm(x_TC: Tensor, weight_C: Tensor, eps: float, tile: Tile = FORWARD) -
     normed, scales = torch.empty_like(x_TC), x_TC.new_empty(rows, dtype=torch.float32)
     if rows:
         shape = _shape(width, tile)
-        _normed[(triton.cdiv(rows, shape["ROWS"]),)](x_TC, weight_C, normed, scales, rows, eps, **shape, num_warps=tile.warps)
+        _normed[(triton.cdiv(rows, shape["ROWS"]),)](
+            x_TC, weight_C, normed, scales, rows, eps, **shape, num_warps=tile.warps
+        )
     return normed, scales
 
 
-def add_rms_norm(x_TC: Tensor, residual_TC: Tensor, weight_C: Tensor, eps: float, tile: Tile = FORWARD) -> tuple[Tensor, Tensor, Tensor]:
+def add_rms_norm(
+    x_TC: Tensor, residual_TC: Tensor, weight_C: Tensor, eps: float, tile: Tile = FORWARD
+) -> tuple[Tensor, Tensor, Tensor]:
     """The sum (rounded to its type before it is normed), its norm, and 1 / rms of each row. Both inputs are of one type."""
     if x_TC.shape != residual_TC.shape or x_TC.dtype != residual_TC.dtype:
-        raise ValueError(f"{x_TC.dtype} {tuple(x_TC.shape)} and {residual_TC.dtype} {tuple(residual_TC.shape)} are not alike")
+        raise ValueError(
+            f"{x_TC.dtype} {tuple(x_TC.shape)} and {residual_TC.dtype} {tuple(residual_TC.shape)} are not alike"
+        )
     x_TC, residual_TC, (rows, width) = x_TC.contiguous(), residual_TC.contiguous(), x_TC.shape
     total, normed, scales = torch.empty_like(x_TC), torch.empty_like(x_TC), x_TC.new_empty(rows, dtype=torch.float32)
     if rows:
         shape = _shape(width, tile)
         programs = (triton.cdiv(rows, shape["ROWS"]),)
-        _sum_normed[programs](x_TC, residual_TC, weight_C, total, normed, scales, rows, eps, **shape, num_warps=tile.warps)
+        _sum_normed[programs](
+            x_TC, residual_TC, weight_C, total, normed, scales, rows, eps, **shape, num_warps=tile.warps
+        )
     return total, normed, scales
 
 
@@ -96,11 +104,15 @@ def _normed(x, weight, normed, scales, rows, eps, WIDTH: tl.constexpr, BLOCK: tl
 
 
 @triton.jit
-def _sum_normed(x, residual, weight, total, normed, scales, rows, eps, WIDTH: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+def _sum_normed(
+    x, residual, weight, total, normed, scales, rows, eps, WIDTH: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr
+):
     row, column = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), tl.arange(0, BLOCK)
     there = (row < rows)[:, None] & (column < WIDTH)[None, :]
     at = row[:, None] * WIDTH + column[None, :]
-    wide = tl.load(x + at, mask=there, other=0).to(tl.float32) + tl.load(residual + at, mask=there, other=0).to(tl.float32)
+    wide = tl.load(x + at, mask=there, other=0).to(tl.float32) + tl.load(residual + at, mask=there, other=0).to(
+        tl.float32
+    )
     rounded = wide.to(total.dtype.element_ty)
     norm, scale = _norm_of(rounded.to(tl.float32), weight, column, eps, WIDTH)
     tl.store(total + at, rounded, mask=there)

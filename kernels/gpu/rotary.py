@@ -28,7 +28,14 @@ TILE = Tile()
 
 
 def rotary_qkv(
-    qkv: Tensor, cos: Tensor, sin: Tensor, positions_T: Tensor | None, heads: int, kv_heads: int, head_size: int, tile: Tile = TILE
+    qkv: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    positions_T: Tensor | None,
+    heads: int,
+    kv_heads: int,
+    head_size: int,
+    tile: Tile = TILE,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Queries T x H x D, keys and values T x K x D, of `qkv` T x (H + 2K)D. `cos` and `sin` are P x D/2, float32; token t takes their row
     `positions_T[t]`, or row t without positions. A position outside the tables gives NaN."""
@@ -38,7 +45,17 @@ def rotary_qkv(
     if tokens:
         shape, programs = _shape(tokens, heads, kv_heads, head_size, tile)
         _turn[programs](
-            qkv.contiguous(), cos.contiguous(), sin.contiguous(), positions_T, q, k, v, tokens, len(cos), **shape, num_warps=tile.warps
+            qkv.contiguous(),
+            cos.contiguous(),
+            sin.contiguous(),
+            positions_T,
+            q,
+            k,
+            v,
+            tokens,
+            len(cos),
+            **shape,
+            num_warps=tile.warps,
         )
     return q, k, v
 
@@ -59,12 +76,23 @@ def rotary_qkv_backward(
 
 
 def checked(
-    width: int, cos: Tensor, sin: Tensor, positions_T: Tensor | None, tokens: int, heads: int, kv_heads: int, head_size: int
+    width: int,
+    cos: Tensor,
+    sin: Tensor,
+    positions_T: Tensor | None,
+    tokens: int,
+    heads: int,
+    kv_heads: int,
+    head_size: int,
 ) -> None:
     if width != (heads + 2 * kv_heads) * head_size or head_size % 2 or heads % kv_heads:
-        raise ValueError(f"{heads} query heads and twice {kv_heads} others of size {head_size} do not make rows of {width}")
+        raise ValueError(
+            f"{heads} query heads and twice {kv_heads} others of size {head_size} do not make rows of {width}"
+        )
     if cos.shape != sin.shape or cos.shape[1:] != (head_size // 2,) or not cos.dtype == sin.dtype == torch.float32:
-        raise ValueError(f"cosines {tuple(cos.shape)} and sines {tuple(sin.shape)}: both must be float32, with {head_size // 2} columns")
+        raise ValueError(
+            f"cosines {tuple(cos.shape)} and sines {tuple(sin.shape)}: both must be float32, with {head_size // 2} columns"
+        )
     if (len(cos) if positions_T is None else len(positions_T)) != tokens:
         raise ValueError(f"{tokens} tokens need as many positions, or as many rows of cosines and sines")
 
@@ -74,7 +102,9 @@ def _shape(tokens: int, heads: int, kv_heads: int, head_size: int, tile: Tile) -
     block_heads, block_half = triton.next_power_of_2(kv_heads), triton.next_power_of_2(head_size // 2)
     tokens_each = triton.next_power_of_2(max(tile.pairs // (block_heads * block_half), 1))
     shape = {"HEADS": heads, "KV_HEADS": kv_heads, "SIZE": head_size, "TOKENS": tokens_each}
-    return {**shape, "BLOCK_HEADS": block_heads, "BLOCK_HALF": block_half}, (triton.cdiv(tokens, tokens_each) * (heads // kv_heads + 2),)
+    return {**shape, "BLOCK_HEADS": block_heads, "BLOCK_HALF": block_half}, (
+        triton.cdiv(tokens, tokens_each) * (heads // kv_heads + 2),
+    )
 
 
 @triton.jit
@@ -145,9 +175,15 @@ def _turn_back(
         c, s = _angles(cos, sin, positions, token, pair, tokens, table, SIZE)
         if group < QUERIES:
             by_query = token[:, None, None] * (HEADS * SIZE) + group * (KV_HEADS * SIZE) + inside
-            first, second = tl.load(d_q + by_query, mask=there, other=0), tl.load(d_q + by_query + HALF, mask=there, other=0)
+            first, second = (
+                tl.load(d_q + by_query, mask=there, other=0),
+                tl.load(d_q + by_query + HALF, mask=there, other=0),
+            )
         else:
-            first, second = tl.load(d_k + by_key, mask=there, other=0), tl.load(d_k + by_key + HALF, mask=there, other=0)
+            first, second = (
+                tl.load(d_k + by_key, mask=there, other=0),
+                tl.load(d_k + by_key + HALF, mask=there, other=0),
+            )
         x, y = first.to(tl.float32), second.to(tl.float32)
         tl.store(d_qkv + at, (x * c + y * s).to(d_qkv.dtype.element_ty), mask=there)
         tl.store(d_qkv + at + HALF, (y * c - x * s).to(d_qkv.dtype.element_ty), mask=there)

@@ -44,7 +44,9 @@ def swiglu_backward(d_out: Tensor, gate_up: Tensor, out: Tensor | None = None, t
     d_out, gate_up, (tokens, inner) = d_out.contiguous(), gate_up.contiguous(), d_out.shape
     out = torch.empty_like(gate_up) if out is None else out
     if not out.is_contiguous() or out.shape != gate_up.shape:
-        raise ValueError(f"the gradient is written to a contiguous matrix of {tuple(gate_up.shape)}, not {tuple(out.shape)}")
+        raise ValueError(
+            f"the gradient is written to a contiguous matrix of {tuple(gate_up.shape)}, not {tuple(out.shape)}"
+        )
     if d_out.numel():
         shape, programs = _shape(tokens, inner, tile)
         _backward[programs](d_out, gate_up, out, tokens, inner, **shape, num_warps=tile.warps)

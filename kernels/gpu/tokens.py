@@ -1,4 +1,4 @@
-"""Tokens of a piece of text on the GPU: where they begin, and their hashes, as `kernels.tokens_plain` says.
+"""Tokens of a piece of text on the GPU: where they begin, and their hashes, as `gristmill.kernels.words.token_rules` says.
 
 All kernels run flat over bytes or over tokens, never over documents, so that one document of 10 MB costs what as many small ones do.
 First each byte gets what is known of its character (`marks`) and its lower case; then tokens begin and end where two neighbours differ. How many
@@ -15,15 +15,21 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.token_marks import INSIDE as _INSIDE
-from kernels.token_marks import IS_DENSE as _IS_DENSE
-from kernels.token_marks import IS_MARK as _IS_MARK
-from kernels.token_marks import PAGE as _PAGE
-from kernels.token_marks import character_tables
-from kernels.tokens_plain import TOKEN_CHUNK as _TOKEN_CHUNK
-from kernels.tokens_plain import TOKEN_LENGTH as _TOKEN_LENGTH
+from gristmill.kernels.words.token_marks import (
+    INSIDE as _INSIDE,
+    IS_DENSE as _IS_DENSE,
+    IS_MARK as _IS_MARK,
+    PAGE as _PAGE,
+    character_tables,
+)
+from gristmill.kernels.words.token_rules import TOKEN_CHUNK as _TOKEN_CHUNK, TOKEN_LENGTH as _TOKEN_LENGTH
 
-INSIDE, IS_MARK, IS_DENSE, PAGE = tl.constexpr(_INSIDE), tl.constexpr(_IS_MARK), tl.constexpr(_IS_DENSE), tl.constexpr(_PAGE)
+INSIDE, IS_MARK, IS_DENSE, PAGE = (
+    tl.constexpr(_INSIDE),
+    tl.constexpr(_IS_MARK),
+    tl.constexpr(_IS_DENSE),
+    tl.constexpr(_PAGE),
+)
 TOKEN_CHUNK, TOKEN_LENGTH = tl.constexpr(_TOKEN_CHUNK), tl.constexpr(_TOKEN_LENGTH)
 LEAD, OPENS = tl.constexpr(8), tl.constexpr(16)  # the first byte of a character, of a document
 
@@ -33,7 +39,7 @@ LARGEST_PIECE = 2**31 - 2**20  # bytes that positions of 32 bits can count, with
 
 
 class Tiles(NamedTuple):
-    """How much one program takes at a time, and how many warps share it; the fastest of those that benchmarks/gpu_minhash.py tries on an H200.
+    """How much one program takes at a time, and how many warps share it; the fastest of those that benchmarks/dedup/gpu_minhash.py tries on an H200.
     Results do not depend on it."""
 
     characters: int = 128  # bytes whose characters are looked at: few, for where all are ASCII none is looked up
@@ -54,7 +60,9 @@ class DeviceTokens(NamedTuple):
 def device_tokens(data: torch.Tensor, size: int, offsets: torch.Tensor, tiles: Tiles) -> DeviceTokens:
     """Of a piece: document i is `data[offsets[i]:offsets[i + 1]]`, offsets (int64) begin at 0 and end at `size`."""
     if size > LARGEST_PIECE:
-        raise ValueError(f"a piece of {size:,} bytes: at most {LARGEST_PIECE:,} fit in one, so no document may be longer")
+        raise ValueError(
+            f"a piece of {size:,} bytes: at most {LARGEST_PIECE:,} fit in one, so no document may be longer"
+        )
     device, documents = data.device, len(offsets) - 1
     marks = torch.zeros(room(size + 1), dtype=torch.uint8, device=device)
     marks.index_fill_(0, offsets, LEAD.value | OPENS.value)
@@ -63,7 +71,9 @@ def device_tokens(data: torch.Tensor, size: int, offsets: torch.Tensor, tiles: T
     counts = torch.empty(parts, dtype=torch.int32, device=device)
     programs = (fill(device, triton.cdiv(size, tiles.characters), tiles.character_warps),)
     tables = device_tables(device)
-    _mark_characters[programs](data, marks, lower, *tables, size, TILE=tiles.characters, num_warps=tiles.character_warps)
+    _mark_characters[programs](
+        data, marks, lower, *tables, size, TILE=tiles.characters, num_warps=tiles.character_warps
+    )
     shape = {"TILE": tiles.bytes, "num_warps": tiles.byte_warps}
     _count_starts[(parts,)](marks, counts, size, **shape)
     through = torch.cumsum(counts, 0, dtype=torch.int32)
@@ -75,7 +85,9 @@ def device_tokens(data: torch.Tensor, size: int, offsets: torch.Tensor, tiles: T
     shape = {"TILE": tiles.tokens, "num_warps": tiles.token_warps}
     _hash_tokens[programs](lower.view(torch.int64), starts, ends, through, parts, hashes, **shape)
     first = torch.empty(documents + 1, dtype=torch.int32, device=device)
-    _find_first[(triton.cdiv(documents + 1, 128),)](starts, through, parts, offsets, first, documents + 1, most.bit_length(), TILE=128)
+    _find_first[(triton.cdiv(documents + 1, 128),)](
+        starts, through, parts, offsets, first, documents + 1, most.bit_length(), TILE=128
+    )
     return DeviceTokens(hashes, first)
 
 
@@ -92,13 +104,15 @@ def room(size: int) -> int:
 
 def fill(device: torch.device, tiles: int, warps: int) -> int:
     """How many programs to start where each takes tile after tile: what a GPU has room for, or two where it is only played."""
-    room_for = torch.cuda.get_device_properties(device).multi_processor_count * WARPS // warps if device.type == "cuda" else 2
+    room_for = (
+        torch.cuda.get_device_properties(device).multi_processor_count * WARPS // warps if device.type == "cuda" else 2
+    )
     return max(min(tiles, room_for), 1)
 
 
 @cache
 def device_tables(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """`kernels.token_marks.character_tables`: where the page of a code point begins, and the entries."""
+    """`gristmill.kernels.words.token_marks.character_tables`: where the page of a code point begins, and the entries."""
     places, entries = character_tables()
     return torch.from_numpy(places.astype(np.int32)).to(device), torch.from_numpy(entries.astype(np.int64)).to(device)
 
@@ -140,10 +154,16 @@ def _beyond_ascii(data, marks, places, entries, at, there, size, byte, known, sm
     length = tl.where((first >= 0xC2) & (first < 0xE0), 2, length)
     point = (first & 0x1F) << 6 | (second & 0x3F)
     point = tl.where(length == 3, (first & 0x0F) << 12 | (second & 0x3F) << 6 | (third & 0x3F), point)
-    point = tl.where(length == 4, (first & 0x07) << 18 | (second & 0x3F) << 12 | (third & 0x3F) << 6 | (fourth & 0x3F), point)
+    point = tl.where(
+        length == 4, (first & 0x07) << 18 | (second & 0x3F) << 12 | (third & 0x3F) << 6 | (fourth & 0x3F), point
+    )
     whole = (length >= 2) & (back < length) & _goes_on(second) & _same_document(marks, lead + 1, size, wide)
-    whole &= (length < 3) | (_goes_on(third) & _same_document(marks, lead + 2, size, wide & (length >= 3)) & (point >= 0x800))
-    whole &= (length < 4) | (_goes_on(fourth) & _same_document(marks, lead + 3, size, wide & (length >= 4)) & (point >= 0x10000))
+    whole &= (length < 3) | (
+        _goes_on(third) & _same_document(marks, lead + 2, size, wide & (length >= 3)) & (point >= 0x800)
+    )
+    whole &= (length < 4) | (
+        _goes_on(fourth) & _same_document(marks, lead + 3, size, wide & (length >= 4)) & (point >= 0x10000)
+    )
     whole &= wide & (point < 0x110000)
     page = tl.load(places + (point // PAGE), mask=whole, other=0)
     entry = tl.load(entries + page + point % PAGE, mask=whole, other=0)

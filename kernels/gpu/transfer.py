@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from kernels.columns import Offsets, TextColumn
-from kernels.gpu.tokens import PADDING, room
+from gristmill.kernels.base.columns import Offsets, TextColumn
+from gristmill.kernels.gpu.tokens import PADDING, room
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -38,7 +38,9 @@ def column_tensor(column: TextColumn) -> torch.Tensor:
     """The bytes of a column as a tensor over the same memory; the column must outlive it."""
     if not len(column.data):
         return torch.empty(0, dtype=torch.uint8)
-    place = (ctypes.c_uint8 * len(column.data)).from_address(column.data.ctypes.data)  # torch warns of arrays that are read-only
+    place = (ctypes.c_uint8 * len(column.data)).from_address(
+        column.data.ctypes.data
+    )  # torch warns of arrays that are read-only
     return torch.frombuffer(place, dtype=torch.uint8)
 
 

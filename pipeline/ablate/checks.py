@@ -9,18 +9,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.ablate.evaluation import tokenizer_of
-from pipeline.ablate.facts import read_facts, write_facts
-from pipeline.ablate.feeding import SetSize, epochs_of, shares_of_rows, size_of
-from pipeline.ablate.length import Length, length_of, stages_of, too_small
-from pipeline.ablate.plan import CONTROL, Loaded
-from pipeline.errors import RecipeError, RunFailed
-from pipeline.fingerprint import stamp
-from pipeline.token_sets import the_set
-from shards.format import BadShards, ShardMeta
-from shards.reader import ShardSet, open_shards
-from shards.verify import verify
-from trainer.shapes import Shape, shape_named
+from gristmill.pipeline.ablate.evaluation import tokenizer_of
+from gristmill.pipeline.ablate.facts import read_facts, write_facts
+from gristmill.pipeline.ablate.feeding import SetSize, epochs_of, shares_of_rows, size_of
+from gristmill.pipeline.ablate.length import Length, length_of, stages_of, too_small
+from gristmill.pipeline.ablate.plan import CONTROL, Loaded
+from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.fingerprint import stamp
+from gristmill.pipeline.look.token_sets import the_set
+from gristmill.shards.format import BadShards, ShardMeta
+from gristmill.shards.reader import ShardSet, open_shards
+from gristmill.shards.verify import verify
+from gristmill.trainer.model.shapes import Shape, shape_named
 
 MOST_EPOCHS = 4.0  # repeats up to here are as good as new (Muennighoff et al. 2023)
 VOCABULARY_STEP = 64  # matrices of a GPU like round sizes
@@ -50,7 +50,13 @@ class Checked:
 def checked(loaded: Loaded, out: Path, note: Callable[[str], None]) -> Checked:
     plan = loaded.plan
     needed = list(
-        dict.fromkeys([*plan.control, *((plan.base.mix or {}) if plan.base else {}), *(n for mix in plan.arms.values() for n in mix)])
+        dict.fromkeys(
+            [
+                *plan.control,
+                *((plan.base.mix or {}) if plan.base else {}),
+                *(n for mix in plan.arms.values() for n in mix),
+            ]
+        )
     )
     vital = list(dict.fromkeys([*plan.control, *((plan.base.mix or {}) if plan.base else {})]))
     shards, faults = _opened(loaded, needed, vital)
@@ -88,7 +94,9 @@ def checked(loaded: Loaded, out: Path, note: Callable[[str], None]) -> Checked:
             problems[arm] = "; ".join(broken)
             continue
         if (other := known.setdefault(_rows_of(mix, shards), arm)) != arm:
-            problems[arm] = f"its sets hold the rows of those of {other}, in the same shares, so that the runs of both would be the same"
+            problems[arm] = (
+                f"its sets hold the rows of those of {other}, in the same shares, so that the runs of both would be the same"
+            )
             continue
         stages = stages_of(plan, arm, length)
         rare = [name for weights, _ in stages for name in too_small(shares_of_rows(weights, sizes))]
@@ -97,7 +105,9 @@ def checked(loaded: Loaded, out: Path, note: Callable[[str], None]) -> Checked:
                 f"{loaded.path}: control: {rare[0]}: less than one row in 1,000 would be of it; give it more weight, or leave it out"
             )
         if rare:
-            problems[arm] = f"sets.{rare[0]}: less than one row in 1,000 would be of it; give it more weight, or leave it out"
+            problems[arm] = (
+                f"sets.{rare[0]}: less than one row in 1,000 would be of it; give it more weight, or leave it out"
+            )
             continue
         epochs[arm] = epochs_of(stages, sizes)
         warnings += [
@@ -105,7 +115,11 @@ def checked(loaded: Loaded, out: Path, note: Callable[[str], None]) -> Checked:
             for name, times in epochs[arm].items()
             if times > MOST_EPOCHS
         ]
-    if model is not None and (model / "tokenizer.json").is_file() and (model / "tokenizer.json").read_bytes() != tokenizer.read_bytes():
+    if (
+        model is not None
+        and (model / "tokenizer.json").is_file()
+        and (model / "tokenizer.json").read_bytes() != tokenizer.read_bytes()
+    ):
         warnings.append(
             f"base.model: its tokenizer.json is not that of the shards ({tokenizer}); if it splits text in another way, the model reads noise"
         )
@@ -153,7 +167,9 @@ def _fault(shards: ShardSet, out: Path, note: Callable[[str], None]) -> str:
     path = out / VERIFIED
     known = read_facts(path)
     stamps = {
-        entry.path: list(stamp(shards.folder / entry.path)) for entry in shards.index.shards if (shards.folder / entry.path).is_file()
+        entry.path: list(stamp(shards.folder / entry.path))
+        for entry in shards.index.shards
+        if (shards.folder / entry.path).is_file()
     }
     if known.get(str(shards.folder)) == [shards.fingerprint, stamps]:
         return ""
@@ -175,7 +191,7 @@ def _rows_of(mix: Mapping[str, float], shards: Mapping[str, ShardSet]) -> frozen
 
 
 def _before(shards: ShardSet) -> int | None:
-    from trainer.evaluate import opening_of
+    from gristmill.trainer.evaluation.evaluate import opening_of
 
     return opening_of(shards.take(range(min(LOOKED_AT, len(shards)))), shards.meta.bos_id)
 
@@ -198,8 +214,8 @@ def _shape(loaded: Loaded, meta: ShardMeta, model: Path | None) -> Shape:
     """Of a model that is there, or of one trained here."""
     plan = loaded.plan
     if model is not None:
-        from trainer.llama_config import LlamaError, shape_of
-        from trainer.llama_files import read_json
+        from gristmill.trainer.model.llama_config import LlamaError, shape_of
+        from gristmill.trainer.model.llama_files import read_json
 
         try:
             return shape_of(read_json(model / "config.json"), str(model / "config.json"))
@@ -219,8 +235,8 @@ def model_of(loaded: Loaded) -> Path | None:
     """The folder of a base that is there: beside the plan, or fetched from the hub."""
     if loaded.plan.base is None or loaded.plan.base.model is None:
         return None
-    from trainer.llama_config import LlamaError
-    from trainer.llama_files import model_folder
+    from gristmill.trainer.model.llama_config import LlamaError
+    from gristmill.trainer.model.llama_files import model_folder
 
     beside = loaded.place(loaded.plan.base.model)
     try:

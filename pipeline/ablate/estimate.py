@@ -6,10 +6,10 @@ import time
 
 import numpy as np
 
-from pipeline.ablate.run import Prepared
-from pipeline.ablate.workers import Crew, connected
-from pipeline.gpus import RESOURCE
-from trainer.flops import flops_of
+from gristmill.pipeline.ablate.run import Prepared
+from gristmill.pipeline.ablate.workers import Crew, connected
+from gristmill.pipeline.processes.gpus import RESOURCE
+from gristmill.trainer.model.flops import flops_of
 
 SIZE, TRIAL = 1024, 0.3  # of matrices; seconds
 

@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from pipeline.ablate.plan import Loaded, Texts
-from pipeline.errors import RecipeError
-from pipeline.fingerprint import digest, file_hash, stamp
-from pipeline.inputs import InputFile, files_at
-from pipeline.tables import SUFFIXES, as_words, column_names, table_of, with_texts
-from stages.blend.groups import NO_VALUE
+from gristmill.pipeline.ablate.plan import Loaded, Texts
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.fingerprint import digest, file_hash, stamp
+from gristmill.pipeline.inputs.files import InputFile, files_at
+from gristmill.pipeline.judging.tables import SUFFIXES, as_words, column_names, table_of, with_texts
+from gristmill.stages.blend.groups import NO_VALUE
 
 LEAST_CLUSTERS = 20  # under so many, an interval over items rests on little
 ITEMS = pa.schema(
@@ -85,7 +85,11 @@ def documents_of(name: str, asked: Mapping[str, Any]) -> Documents:
     clusters = [word or f"{NO_VALUE} {i}" for i, word in enumerate(named)] or [str(i) for i in range(len(texts))]
     kept = [i for i, text in enumerate(texts) if text.strip()]
     if asked["most"] is not None and len(kept) > asked["most"]:
-        kept = sorted(sorted(kept, key=lambda i: (xxhash.xxh3_64_intdigest(texts[i].encode("utf-8", "replace")), i))[: asked["most"]])
+        kept = sorted(
+            sorted(kept, key=lambda i: (xxhash.xxh3_64_intdigest(texts[i].encode("utf-8", "replace")), i))[
+                : asked["most"]
+            ]
+        )
     if len(kept) < 2:
         raise RecipeError(f"{who}: {len(kept)} documents with text; at least 2 are needed")
     return Documents(*([column[i] for i in kept] for column in (texts, domains, clusters)))
@@ -105,7 +109,9 @@ def tokenizer_of(loaded: Loaded, control_folder: Path) -> tuple[Path, str]:
 
 def _texts(loaded: Loaded, name: str, texts: Texts) -> dict[str, Any]:
     files = [file for path in texts.files for file in files_at(path, loaded.folder, SUFFIXES, f"evaluate.texts.{name}")]
-    contents = [f"{f.size} {f.stamp}" if "://" in f.address else file_hash(f.address, *stamp(Path(f.address))) for f in files]
+    contents = [
+        f"{f.size} {f.stamp}" if "://" in f.address else file_hash(f.address, *stamp(Path(f.address))) for f in files
+    ]
     return {**texts.model_dump(), "files": [file.address for file in files], "content": contents}
 
 

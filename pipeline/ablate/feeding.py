@@ -15,13 +15,13 @@ from typing import Any, cast
 import numpy as np
 import xxhash
 
-from kernels.columns import Offsets
-from kernels.splitmix import mixed_all, mixed_plain
-from shards.format import ShardMeta
-from shards.orders import Order, Shuffled
-from shards.reader import ShardSet, open_shards
-from shards.rows import Rows
-from shards.weighted import PERIOD, Together, Weighted
+from gristmill.kernels.base.columns import Offsets
+from gristmill.kernels.base.splitmix import mixed_all, mixed_plain
+from gristmill.shards.format import ShardMeta
+from gristmill.shards.orders import Order, Shuffled
+from gristmill.shards.reader import ShardSet, open_shards
+from gristmill.shards.rows import Rows
+from gristmill.shards.weighted import PERIOD, Together, Weighted
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -111,7 +111,12 @@ class OneThenOther:
         return found
 
     def facts(self) -> dict[str, Any]:
-        return {"name": "one_then_other", "rows_before": self.rows_before, "before": self.before.facts(), "after": self.after.facts()}
+        return {
+            "name": "one_then_other",
+            "rows_before": self.rows_before,
+            "before": self.before.facts(),
+            "after": self.after.facts(),
+        }
 
 
 def kept_rows(shards: ShardSet, share: float) -> Array:
@@ -121,7 +126,9 @@ def kept_rows(shards: ShardSet, share: float) -> Array:
     parts = [np.zeros(0, np.uint64)]
     for block in shards.blocks():
         first = block.first_piece[:-1]
-        parts.append(mixed_all(block.doc_uids[first].astype(np.uint64) ^ mixed_all(block.chunk[first].astype(np.uint64))))
+        parts.append(
+            mixed_all(block.doc_uids[first].astype(np.uint64) ^ mixed_all(block.chunk[first].astype(np.uint64)))
+        )
     order = np.argsort(np.concatenate(parts), kind="stable")
     return np.sort(order[: max(1, round(share * len(shards)))]).astype(np.int64)
 
@@ -175,7 +182,8 @@ def rows_and_order(stages: list[dict[str, Any]], share: float, seed: int) -> tup
         rows = shares_of_rows(stage["weights"], sizes)
         mine = [folder for folder in folders if folder in rows]
         own: list[Order] = [
-            GoneOn(SeededBy(Shuffled(), seed_of(seed, sets[folders.index(folder)].fingerprint)), read[folder]) for folder in mine
+            GoneOn(SeededBy(Shuffled(), seed_of(seed, sets[folders.index(folder)].fingerprint)), read[folder])
+            for folder in mine
         ]
         picked = Together([sets[folders.index(folder)] for folder in mine])
         order = Weighted.of(picked, [rows[folder] for folder in mine], own)
@@ -206,7 +214,12 @@ class Among:
 
     @classmethod
     def of(cls, together: Together, chosen: list[int], order: Weighted, rows: int) -> Among:
-        return cls(order, rows, tuple(np.cumsum([0, *order.sizes])[:-1].tolist()), tuple(int(together.first_rows[i]) for i in chosen))
+        return cls(
+            order,
+            rows,
+            tuple(np.cumsum([0, *order.sizes])[:-1].tolist()),
+            tuple(int(together.first_rows[i]) for i in chosen),
+        )
 
     def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
         found = self.order.rows_at(places + epoch * rows, self.rows, seed, 0)

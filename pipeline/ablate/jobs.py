@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.ablate.checks import Checked
-from pipeline.ablate.evaluation import identity
-from pipeline.ablate.feeding import blended
-from pipeline.ablate.length import stages_of
-from pipeline.ablate.plan import CONTROL, Base, Loaded, Plan, Training
-from pipeline.errors import RecipeError
-from pipeline.fingerprint import code_of_engine, code_of_module, digest, stamp
+from gristmill.pipeline.ablate.checks import Checked
+from gristmill.pipeline.ablate.evaluation import identity
+from gristmill.pipeline.ablate.feeding import blended
+from gristmill.pipeline.ablate.length import stages_of
+from gristmill.pipeline.ablate.plan import CONTROL, Base, Loaded, Plan, Training
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.fingerprint import code_of_engine, code_of_module, digest, stamp
 
 Job = dict[str, Any]
 BASE = "base"
@@ -30,7 +30,9 @@ def base_job(loaded: Loaded, found: Checked, out: Path, device: str, threads: in
     if base is None or base.mix is None or base.tokens is None:
         return None
     asked = base.training or loaded.plan.training
-    training = training_facts(asked, float(asked.rate or 0), base.tokens, found.meta.row_length, base.seed, device, _of_base(asked))
+    training = training_facts(
+        asked, float(asked.rate or 0), base.tokens, found.meta.row_length, base.seed, device, _of_base(asked)
+    )
     return _job(
         out / BASE, BASE, base.seed,
         stages=[_stage(blended(base.mix, {}, 0.0), found)], share=1.0, begin={"shape": found.shape.facts(), "seed": base.seed},
@@ -78,12 +80,17 @@ def rate_of(base: Base | None) -> float:
 def training_facts(
     asked: Training, rate: float, tokens: int, row_length: int, seed: int, device: str, schedule: dict[str, Any]
 ) -> dict[str, Any]:
-    """What `trainer.settings.Training.from_facts` reads; what the trainer would refuse is said here, before anything is trained."""
-    from trainer import settings
+    """What `gristmill.trainer.run.settings.Training.from_facts` reads; what the trainer would refuse is said here, before anything is trained."""
+    from gristmill.trainer.run import settings
 
     updates = asked.updates(tokens, row_length)
     every = max(1, updates // asked.checkpoints)
-    optimizer: dict[str, Any] = {"name": asked.optimizer, "rate": rate, "weight_decay": asked.weight_decay, "clip": asked.clip}
+    optimizer: dict[str, Any] = {
+        "name": asked.optimizer,
+        "rate": rate,
+        "weight_decay": asked.weight_decay,
+        "clip": asked.clip,
+    }
     if asked.optimizer == "adamw":
         optimizer["betas"] = [0.9, 0.95]
     else:  # embedding, head and norms, which Muon leaves to AdamW, follow the plan too
@@ -114,7 +121,13 @@ def training_facts(
 
 def _of_base(asked: Training) -> dict[str, Any]:
     """Warm-up, then level: an anneal goes on from it."""
-    return {"kind": "stable", "warmup": 0.05 if asked.warmup is None else asked.warmup, "decay": 0.0, "floor": 0.0, "fall": "linear"}
+    return {
+        "kind": "stable",
+        "warmup": 0.05 if asked.warmup is None else asked.warmup,
+        "decay": 0.0,
+        "floor": 0.0,
+        "fall": "linear",
+    }
 
 
 def _stages(plan: Plan, arm: str, found: Checked) -> list[dict[str, Any]]:
@@ -132,12 +145,21 @@ def _stage(weights: Mapping[str, float], found: Checked) -> dict[str, Any]:
 
 def _job(folder: Path, arm: str, seed: int, *, stages: list[dict[str, Any]], share: float, begin: dict[str, Any], training: dict[str, Any],
          evaluate: dict[str, Any] | None, found: Checked, keep_model: bool, device: str, threads: int) -> Job:  # fmt: skip
-    from trainer import settings
+    from gristmill.trainer.run import settings
 
     code = code_of_engine("training")
-    for module in ("trainer.loop", "trainer.llama", "shards.loader", "pipeline.ablate.feeding"):
+    for module in (
+        "gristmill.trainer.run.loop",
+        "gristmill.trainer.model.llama",
+        "gristmill.shards.loader",
+        "gristmill.pipeline.ablate.feeding",
+    ):
         code = {**code, **code_of_module(module)}
-    measures = {**code_of_engine("measuring"), **code_of_module("trainer.evaluate"), **code_of_module("trainer.multiple_choice")}
+    measures = {
+        **code_of_engine("measuring"),
+        **code_of_module("gristmill.trainer.evaluation.evaluate"),
+        **code_of_module("gristmill.trainer.evaluation.multiple_choice"),
+    }
     start = begin if "shape" in begin else {"fingerprint": begin["fingerprint"]}
     learns = settings.Training.from_facts(training).identity()
     reads = [{key: value for key, value in stage.items() if key != "weights"} for stage in stages]

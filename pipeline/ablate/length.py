@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipeline.ablate.feeding import blended
-from pipeline.ablate.plan import CONTROL, Loaded, Plan, Training
-from pipeline.errors import RecipeError
+from gristmill.pipeline.ablate.feeding import blended
+from gristmill.pipeline.ablate.plan import CONTROL, Loaded, Plan, Training
+from gristmill.pipeline.errors import RecipeError
 
 
 @dataclass(frozen=True)

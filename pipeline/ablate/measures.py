@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mixing.paired import Better, Errors, Paired, bootstrap, errors, paired
-from mixing.power import detectable
-from mixing.supply import Floats
-from pipeline.ablate.plan import CONTROL, Evaluate
-from pipeline.errors import RunFailed
+from gristmill.mixing.verdicts.paired import Better, Errors, Paired, bootstrap, errors, paired
+from gristmill.mixing.verdicts.power import detectable
+from gristmill.mixing.weights.supply import Floats
+from gristmill.pipeline.ablate.plan import CONTROL, Evaluate
+from gristmill.pipeline.errors import RunFailed
 
 Scores = Mapping[tuple[str, int], pa.Table]  # items by arm and seed
 DRAWS = 10_000
@@ -51,7 +51,10 @@ class Measure:
             "unit": self.unit,
             "items": len(self.sizes),
             "clusters": len(set(self.clusters)),
-            "control": {"mean": sum(levels.values()) / len(levels), "by_seed": {str(seed): level for seed, level in levels.items()}},
+            "control": {
+                "mean": sum(levels.values()) / len(levels),
+                "by_seed": {str(seed): level for seed, level in levels.items()},
+            },
         }
 
 
@@ -96,10 +99,17 @@ def levels_of(scores: Scores, arm: str, seeds: Sequence[int], measure: Measure) 
 
 
 def compared(scores: Scores, arm: str, seeds: Sequence[int], measure: Measure) -> Paired:
-    return paired(values_of(scores, arm, seeds, measure), values_of(scores, CONTROL, seeds, measure), measure.sizes, measure.clusters)
+    return paired(
+        values_of(scores, arm, seeds, measure),
+        values_of(scores, CONTROL, seeds, measure),
+        measure.sizes,
+        measure.clusters,
+    )
 
 
-def difference_facts(pairs: Paired, found: Errors, measure: Measure, seeds: Sequence[int], confidence: float) -> dict[str, Any]:
+def difference_facts(
+    pairs: Paired, found: Errors, measure: Measure, seeds: Sequence[int], confidence: float
+) -> dict[str, Any]:
     """What ablation.json says of one arm on one measure."""
     low, high = found.interval(confidence)
     drawn = bootstrap(pairs, DRAWS, 0, confidence) if found.seeds > 1 and found.clusters > 1 else (math.nan, math.nan)

@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from mixing.verdict import CONFIDENCE, GUARD_BUDGET
-from pipeline.ablate.protocols import Protocol, protocol_from
-from pipeline.errors import RecipeError
-from pipeline.yaml_lines import Place
-from pipeline.yaml_settings import YamlFile, nearest
-from stages.paths import located
-from stages.stage import PLACEMENT, Settings
+from gristmill.mixing.verdicts.verdict import CONFIDENCE, GUARD_BUDGET
+from gristmill.pipeline.ablate.protocols import Protocol, protocol_from
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.recipe.yaml_lines import Place
+from gristmill.pipeline.recipe.yaml_settings import YamlFile, nearest
+from gristmill.stages.paths import located
+from gristmill.stages.stage import PLACEMENT, Settings
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}")
 CONTROL = "control"  # the name of its jobs
@@ -63,7 +63,9 @@ def _seeds_from(value: Any) -> Any:
 
 
 Paths = Annotated[tuple[str, ...], BeforeValidator(_one_or_many), Field(min_length=1)]
-Mix = Annotated[dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]], BeforeValidator(_mix_from), Field(min_length=1)]
+Mix = Annotated[
+    dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]], BeforeValidator(_mix_from), Field(min_length=1)
+]
 Count = Annotated[int, BeforeValidator(_count_from), Field(gt=0)]
 Seeds = Annotated[tuple[Annotated[int, Field(ge=0, lt=1 << 32)], ...], BeforeValidator(_seeds_from)]
 
@@ -74,17 +76,21 @@ class Texts(Settings):
     files: Paths
     text: Annotated[str, Field(description="the column with the text")] = "text"
     domain: Annotated[str | None, Field(description="a column whose values are reported apart")] = None
-    cluster: Annotated[str | None, Field(description="a column (host, book) whose documents rise and fall together")] = None
-    most: Annotated[int | None, Field(ge=2, description="so many documents, by hash of their text; all unless given")] = None
+    cluster: Annotated[
+        str | None, Field(description="a column (host, book) whose documents rise and fall together")
+    ] = None
+    most: Annotated[
+        int | None, Field(ge=2, description="so many documents, by hash of their text; all unless given")
+    ] = None
 
 
 class Choices(Settings):
-    """Multiple-choice questions (`trainer.multiple_choice` has the form), scored by the log-probability of the answers."""
+    """Multiple-choice questions (`gristmill.trainer.evaluation.multiple_choice` has the form), scored by the log-probability of the answers."""
 
     file: str
-    cluster: Annotated[Literal["question", "domain"], Field(description="what rises and falls together: put the passage into `domain`")] = (
-        "question"
-    )
+    cluster: Annotated[
+        Literal["question", "domain"], Field(description="what rises and falls together: put the passage into `domain`")
+    ] = "question"
     score: Annotated[
         Literal["accuracy", "accuracy_by_byte", "accuracy_by_token", "bits_per_byte"],
         Field(description="bits per byte of the right answer tell small models apart sooner"),
@@ -99,7 +105,9 @@ class Evaluate(Settings):
     target: Annotated[str, Field(description="the name of one of texts or choices")]
     guard: Annotated[str | None, Field(description="general text: the name of one of texts")] = None
     guard_budget: Annotated[float, Field(gt=0, lt=1, description="rise of its bits per byte, relative")] = GUARD_BUDGET
-    tokenizer: Annotated[str | None, Field(description="a tokenizer.json; unless given the one beside the control's shards")] = None
+    tokenizer: Annotated[
+        str | None, Field(description="a tokenizer.json; unless given the one beside the control's shards")
+    ] = None
     points: Annotated[
         int,
         Field(
@@ -115,20 +123,32 @@ class Training(Settings):
 
     rate: Annotated[
         float | None,
-        Field(gt=0, allow_inf_nan=False, description="peak rate; a run that goes on with a base trained here takes the base's"),
+        Field(
+            gt=0,
+            allow_inf_nan=False,
+            description="peak rate; a run that goes on with a base trained here takes the base's",
+        ),
     ] = None
     rows_per_update: Annotated[int, Field(ge=1)] = 64
-    rows_per_step: Annotated[int | None, Field(ge=1, description="at a time; the largest that fits unless given")] = None
+    rows_per_step: Annotated[int | None, Field(ge=1, description="at a time; the largest that fits unless given")] = (
+        None
+    )
     optimizer: Literal["adamw", "muon"] = "adamw"
     weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
     clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-    warmup: Annotated[float | None, Field(ge=0, lt=1, description="share of the updates; the protocol's unless given")] = None
-    precision: Annotated[Literal["auto", "float32", "bf16", "fp16"], Field(description="auto: bf16 on a GPU, float32 elsewhere")] = "auto"
+    warmup: Annotated[
+        float | None, Field(ge=0, lt=1, description="share of the updates; the protocol's unless given")
+    ] = None
+    precision: Annotated[
+        Literal["auto", "float32", "bf16", "fp16"], Field(description="auto: bf16 on a GPU, float32 elsewhere")
+    ] = "auto"
     linears: Literal["bf16", "fp8"] = "bf16"
     recompute: Annotated[Literal["none", "selective", "full"], Field(json_schema_extra=PLACEMENT)] = "none"
     compile: Annotated[bool | None, Field(json_schema_extra=PLACEMENT, description="on a GPU unless given")] = None
     deterministic: bool = False
-    average: Annotated[int, Field(ge=1, description="the model that is measured is the mean of so many last checkpoints")] = 1
+    average: Annotated[
+        int, Field(ge=1, description="the model that is measured is the mean of so many last checkpoints")
+    ] = 1
     checkpoints: Annotated[
         int,
         Field(
@@ -169,9 +189,9 @@ class Plan(Settings):
     tokens: Annotated[Count, Field(description="of each run, padding counted; whole updates, as many as come nearest")]
     seeds: Annotated[Seeds, Field(description="a number of them, or a list")] = (0, 1, 2, 3, 4)
     training: Training = Training()
-    stands_for: Annotated[Count | None, Field(description="simulated epoching: the tokens of the large run that these runs stand for")] = (
-        None
-    )
+    stands_for: Annotated[
+        Count | None, Field(description="simulated epoching: the tokens of the large run that these runs stand for")
+    ] = None
     evaluate: Evaluate
     confidence: Annotated[float, Field(ge=0.5, lt=1)] = CONFIDENCE
     keep_models: Annotated[bool, Field(json_schema_extra=PLACEMENT, description="keep what each run trained")] = False
@@ -205,19 +225,28 @@ def load(path: Path) -> Loaded:
     if not isinstance(file.data, dict):
         raise file.wrong((), "a plan is a mapping with sets, control, arms, tokens and evaluate")
     if CONTROL not in file.data and not nearest(CONTROL, map(str, file.data)):
-        raise file.wrong((), "control is missing: without one nothing can be said of an arm. Name the set, or the mix, that arms must beat")
+        raise file.wrong(
+            (),
+            "control is missing: without one nothing can be said of an arm. Name the set, or the mix, that arms must beat",
+        )
     plan: Plan = file.settings(Plan, file.data, ())
     _check_names(file, plan)
     _check_arms(file, plan)
     _check_base(file, plan)
     _check_evaluate(file, plan)
     if plan.stands_for is not None and plan.stands_for < plan.tokens:
-        raise file.wrong(("stands_for",), f"a run of {plan.stands_for:,} tokens is smaller than these of {plan.tokens:,}")
+        raise file.wrong(
+            ("stands_for",), f"a run of {plan.stands_for:,} tokens is smaller than these of {plan.tokens:,}"
+        )
     return Loaded(path, plan)
 
 
 def _check_names(file: YamlFile, plan: Plan) -> None:
-    named: dict[Place, Iterable[str]] = {("sets",): plan.sets, ("arms",): plan.arms, ("evaluate", "texts"): plan.evaluate.texts}
+    named: dict[Place, Iterable[str]] = {
+        ("sets",): plan.sets,
+        ("arms",): plan.arms,
+        ("evaluate", "texts"): plan.evaluate.texts,
+    }
     for place, names in (named | {("evaluate", "choices"): plan.evaluate.choices}).items():
         for name in names:
             if not NAME.fullmatch(name):
@@ -225,8 +254,13 @@ def _check_names(file: YamlFile, plan: Plan) -> None:
     if not NAME.fullmatch(plan.name):
         raise file.wrong(("name",), f"letters, digits, '-', '_' and '.' were expected, not {plan.name!r}")
     if CONTROL in plan.arms or "base" in plan.arms:
-        raise file.wrong(("arms", CONTROL if CONTROL in plan.arms else "base"), "this name is taken; call the arm something else")
-    mixes: dict[Place, dict[str, float]] = {("control",): plan.control, **{("arms", name): mix for name, mix in plan.arms.items()}}
+        raise file.wrong(
+            ("arms", CONTROL if CONTROL in plan.arms else "base"), "this name is taken; call the arm something else"
+        )
+    mixes: dict[Place, dict[str, float]] = {
+        ("control",): plan.control,
+        **{("arms", name): mix for name, mix in plan.arms.items()},
+    }
     if plan.base is not None and plan.base.mix is not None:
         mixes["base", "mix"] = plan.base.mix
     for at, mix in mixes.items():
@@ -234,7 +268,8 @@ def _check_names(file: YamlFile, plan: Plan) -> None:
             if name not in plan.sets:
                 near = nearest(name, plan.sets)
                 raise file.wrong(
-                    (*at, name), f"no set is called {name}; {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(plan.sets)}"
+                    (*at, name),
+                    f"no set is called {name}; {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(plan.sets)}",
                 )
     if len(set(plan.seeds)) < len(plan.seeds):
         raise file.wrong(("seeds",), "a seed stands twice")
@@ -246,7 +281,10 @@ def _check_arms(file: YamlFile, plan: Plan) -> None:
     for name, mix in plan.arms.items():
         shares = _shares(mix)
         if shares in known:
-            raise file.wrong(("arms", name), f"is the mix of {known[shares]}, so that their runs would be the same; take one of them out")
+            raise file.wrong(
+                ("arms", name),
+                f"is the mix of {known[shares]}, so that their runs would be the same; take one of them out",
+            )
         known[shares] = f"arms.{name}"
 
 
@@ -258,7 +296,9 @@ def _check_base(file: YamlFile, plan: Plan) -> None:
     base = plan.base
     if plan.protocol.from_scratch:
         if base is not None:
-            raise file.wrong(("base",), "the protocol from_scratch begins with no base; take it out, or another protocol")
+            raise file.wrong(
+                ("base",), "the protocol from_scratch begins with no base; take it out, or another protocol"
+            )
         if plan.shape is None:
             raise file.wrong(("shape",), "from_scratch needs the shape of the model, such as 10m")
         if plan.training.rate is None:
@@ -269,13 +309,18 @@ def _check_base(file: YamlFile, plan: Plan) -> None:
             f"{plan.protocol.name} goes on with a nearly trained model: give base.model, or base.mix, shape and tokens to train one here",
         )
     elif (base.model is None) == (base.mix is None):
-        raise file.wrong(("base",), "either a model that is there (model), or one to train here (mix, shape, tokens) was expected")
+        raise file.wrong(
+            ("base",), "either a model that is there (model), or one to train here (mix, shape, tokens) was expected"
+        )
     elif base.model is not None:
         given = [name for name in ("shape", "tokens", "training") if getattr(base, name) is not None]
         if given:
             raise file.wrong(("base", given[0]), "says how a base is trained, but base.model is there already")
         if plan.training.rate is None:
-            raise file.wrong(("training", "rate"), "which rate had the base when it was left? An anneal goes on from it, and only falls")
+            raise file.wrong(
+                ("training", "rate"),
+                "which rate had the base when it was left? An anneal goes on from it, and only falls",
+            )
     else:
         for name in ("shape", "tokens"):
             if getattr(base, name) is None:
@@ -284,7 +329,7 @@ def _check_base(file: YamlFile, plan: Plan) -> None:
             raise file.wrong(("training", "rate"), "is missing: the base is trained here")
     if not plan.protocol.from_scratch and plan.shape is not None:
         raise file.wrong(("shape",), "the base has a shape already; this one is for from_scratch")
-    from trainer.shapes import NAMED
+    from gristmill.trainer.model.shapes import NAMED
 
     for place, shape in ((("shape",), plan.shape), (("base", "shape"), base.shape if base else None)):
         if isinstance(shape, str) and shape not in NAMED:

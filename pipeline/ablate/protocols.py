@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from stages.stage import Settings
+from gristmill.stages.stage import Settings
 
 Name = Literal["llama3", "microanneal", "two_stage", "from_scratch", "custom"]
 
@@ -30,7 +30,9 @@ class Protocol(Settings):
 
     name: Name
     share: Annotated[float | None, Field(gt=0, le=1, description="of new data; the preset's unless given")] = None
-    steady: Annotated[float | None, Field(gt=0, lt=1, description="two_stage: the share of tokens before the fall")] = None
+    steady: Annotated[float | None, Field(gt=0, lt=1, description="two_stage: the share of tokens before the fall")] = (
+        None
+    )
 
     @model_validator(mode="after")
     def fits(self) -> Protocol:
@@ -65,11 +67,15 @@ class Protocol(Settings):
         return min(max(1, round(self.before * updates)), updates - 1)
 
     def schedule(self, warmup: float | None, updates: int) -> dict[str, Any]:
-        """Settings of `trainer.schedule.Schedule`."""
+        """Settings of `gristmill.trainer.run.schedule.Schedule`."""
         if self.name == "two_stage":
             fall = (updates - self.updates_before(updates)) / updates
             return {"kind": "stable", "warmup": warmup or 0.0, "decay": fall, "floor": 0.0, "fall": "linear"}
-        return {"kind": "linear", "warmup": (0.05 if self.from_scratch else 0.0) if warmup is None else warmup, "floor": 0.0}
+        return {
+            "kind": "linear",
+            "warmup": (0.05 if self.from_scratch else 0.0) if warmup is None else warmup,
+            "floor": 0.0,
+        }
 
 
 def protocol_from(value: Any) -> Any:

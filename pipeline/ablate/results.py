@@ -10,14 +10,22 @@ import platform
 from collections.abc import Sequence
 from typing import Any
 
-from mixing.paired import Errors, errors
-from mixing.verdict import holm, over, relative, verdict
-from pipeline.ablate.jobs import Job
-from pipeline.ablate.length import Length, weights_of
-from pipeline.ablate.measures import Measure, Scores, centred_error, compared, difference_facts, levels_of, measures_of
-from pipeline.ablate.plan import CONTROL, Plan
-from pipeline.ablate.work import Result
-from pipeline.errors import RunFailed
+from gristmill.mixing.verdicts.paired import Errors, errors
+from gristmill.mixing.verdicts.verdict import holm, over, relative, verdict
+from gristmill.pipeline.ablate.jobs import Job
+from gristmill.pipeline.ablate.length import Length, weights_of
+from gristmill.pipeline.ablate.measures import (
+    Measure,
+    Scores,
+    centred_error,
+    compared,
+    difference_facts,
+    levels_of,
+    measures_of,
+)
+from gristmill.pipeline.ablate.plan import CONTROL, Plan
+from gristmill.pipeline.ablate.work import Result
+from gristmill.pipeline.errors import RunFailed
 
 VERSION = 1
 OF_JOB = (
@@ -97,7 +105,13 @@ def _guards(plan: Plan, scores: Scores, seeds: dict[str, list[int]], measures: l
 
 
 def _arm(
-    plan: Plan, arm: str, scores: Scores, seeds: list[int], measures: list[Measure], adjusted: float, guarded: Guarded | None
+    plan: Plan,
+    arm: str,
+    scores: Scores,
+    seeds: list[int],
+    measures: list[Measure],
+    adjusted: float,
+    guarded: Guarded | None,
 ) -> dict[str, Any]:
     differences, of_target = [], None
     for measure in measures:
@@ -113,7 +127,15 @@ def _arm(
         rise, own, guard_chance = guarded
         low, high = rise.interval(plan.confidence)
         holds = guard_chance < 1 - plan.confidence and rise.mean < budget
-        guard = {"rise": rise.mean, "low": low, "high": high, "budget": budget, "p": own, "p_holm": guard_chance, "holds": holds}
+        guard = {
+            "rise": rise.mean,
+            "low": low,
+            "high": high,
+            "budget": budget,
+            "p": own,
+            "p_holm": guard_chance,
+            "holds": holds,
+        }
     said = verdict(of_target, better, rise, budget, adjusted, plan.confidence, guard_chance)
     return {
         "name": arm,
@@ -138,7 +160,7 @@ def _without(plan: Plan, arm: str, problem: str | None) -> dict[str, Any]:
 
 
 def utilities_csv(plan: Plan, scores: Scores) -> str | None:
-    """Sources x tasks as `mixing.tables` reads them, if every arm is one set alone: an arm's difference to the control, and the error that tells arms apart.
+    """Sources x tasks as `gristmill.mixing.weights.tables` reads them, if every arm is one set alone: an arm's difference to the control, and the error that tells arms apart.
 
     Arms are the sources, by name. The guard is no task, nor is what one cluster measures, whose error nobody knows. None where there is nothing to compare.
     """
@@ -177,7 +199,14 @@ def ablations_csv(plan: Plan, scores: Scores, length: Length) -> str | None:
         weights = weights_of(plan, arm, length)
         levels = [levels_of(scores, arm, seeds, measure) for measure in measures]
         for seed in seeds:
-            lines.append([arm, str(seed), *(repr(weights.get(name, 0.0)) for name in names), *(repr(level[seed]) for level in levels)])
+            lines.append(
+                [
+                    arm,
+                    str(seed),
+                    *(repr(weights.get(name, 0.0)) for name in names),
+                    *(repr(level[seed]) for level in levels),
+                ]
+            )
     return _csv(lines)
 
 
@@ -203,7 +232,11 @@ def _csv(lines: list[list[str]]) -> str:
 
 
 def machine_facts() -> dict[str, Any]:
-    return {"system": platform.system(), "processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
+    return {
+        "system": platform.system(),
+        "processor": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+    }
 
 
 def clean(data: Any) -> Any:

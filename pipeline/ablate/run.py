@@ -16,19 +16,28 @@ import numpy as np
 import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
-from mixing.paired import effective, numbered
-from pipeline.ablate.checks import Checked, checked
-from pipeline.ablate.evaluation import LEAST_CLUSTERS, asked_of, documents_of
-from pipeline.ablate.jobs import BASE, Job, arm_jobs, base_job
-from pipeline.ablate.length import in_words, weights_of
-from pipeline.ablate.plan import CONTROL, Loaded, Plan
-from pipeline.ablate.results import VERSION, ablations_csv, arms_of, clean, cost_of, job_facts, machine_facts, utilities_csv
-from pipeline.ablate.show import Face
-from pipeline.ablate.work import ITEMS_FILE, Result, carry_out, finished
-from pipeline.ablate.workers import Crew, Team, Work
-from pipeline.errors import RecipeError, RunFailed
-from pipeline.store import Store, one_run_at_a_time
-from trainer.multiple_choice import BadQuestions, encoded_questions, read_questions
+from gristmill.mixing.verdicts.paired import effective, numbered
+from gristmill.pipeline.ablate.checks import Checked, checked
+from gristmill.pipeline.ablate.evaluation import LEAST_CLUSTERS, asked_of, documents_of
+from gristmill.pipeline.ablate.jobs import BASE, Job, arm_jobs, base_job
+from gristmill.pipeline.ablate.length import in_words, weights_of
+from gristmill.pipeline.ablate.plan import CONTROL, Loaded, Plan
+from gristmill.pipeline.ablate.results import (
+    VERSION,
+    ablations_csv,
+    arms_of,
+    clean,
+    cost_of,
+    job_facts,
+    machine_facts,
+    utilities_csv,
+)
+from gristmill.pipeline.ablate.show import Face
+from gristmill.pipeline.ablate.work import ITEMS_FILE, Result, carry_out, finished
+from gristmill.pipeline.ablate.workers import Crew, Team, Work
+from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.store.store import Store, one_run_at_a_time
+from gristmill.trainer.evaluation.multiple_choice import BadQuestions, encoded_questions, read_questions
 
 RECORD = "ablation.json"
 
@@ -43,7 +52,13 @@ class Prepared:
         self.warnings = [*self.found.warnings, *_warnings(self.evaluate, self.found)]
         self.base = base_job(loaded, self.found, out, crew.device, crew.threads)
         self.jobs = arm_jobs(
-            loaded, self.found, out, self.evaluate, self.base["fingerprint"] if self.base else None, crew.device, crew.threads
+            loaded,
+            self.found,
+            out,
+            self.evaluate,
+            self.base["fingerprint"] if self.base else None,
+            crew.device,
+            crew.threads,
         )
 
     @property
@@ -51,7 +66,9 @@ class Prepared:
         return self.loaded.plan
 
 
-def run(loaded: Loaded, out: Path, crew: Crew, face: Face, only: str | None = None, work: Work = carry_out) -> dict[str, Any]:
+def run(
+    loaded: Loaded, out: Path, crew: Crew, face: Face, only: str | None = None, work: Work = carry_out
+) -> dict[str, Any]:
     """The record, as it stands in ablation.json. What is done already is not done again."""
     start = time.perf_counter()
     store = Store(str(out))
@@ -97,7 +114,7 @@ def run(loaded: Loaded, out: Path, crew: Crew, face: Face, only: str | None = No
 
 def _keep(store: Store, record: dict[str, Any]) -> None:
     """The record, and the page that shows it."""
-    from pipeline.report.ablation import build_page
+    from gristmill.pipeline.report.ablation import build_page
 
     store.write_json(RECORD, record)
     store.write("ablation.html", build_page(store.address).encode("utf-8", "replace"))
@@ -120,7 +137,9 @@ def _worked(team: Team, jobs: Iterable[Job], face: Face) -> dict[str, Result]:
     return results
 
 
-def _record(ready: Prepared, results: dict[str, Result], scores: dict[tuple[str, int], Any], start: float) -> dict[str, Any]:
+def _record(
+    ready: Prepared, results: dict[str, Result], scores: dict[tuple[str, int], Any], start: float
+) -> dict[str, Any]:
     plan, found = ready.plan, ready.found
     problems = dict(found.problems)
     for job in ready.jobs:
@@ -181,9 +200,7 @@ def _warnings(evaluate: dict[str, Any], found: Checked) -> list[str]:
         sizes_C = np.bincount(numbered(documents.clusters), [len(text.encode()) for text in documents.texts])
         clusters, alike = len(sizes_C), effective(sizes_C / sizes_C.sum())
         if alike <= 1:
-            words = (
-                f"evaluate.texts.{name}: all its documents are of one cluster ({texts['cluster']}), so that nothing can be said beyond it"
-            )
+            words = f"evaluate.texts.{name}: all its documents are of one cluster ({texts['cluster']}), so that nothing can be said beyond it"
             if name == evaluate["target"]:
                 raise RecipeError(f"{words}; name another column, or take other texts for the target")
             warnings.append(words + ("; a guard like this lets no arm be adopted" if name == evaluate["guard"] else ""))
@@ -195,7 +212,10 @@ def _warnings(evaluate: dict[str, Any], found: Checked) -> list[str]:
     for name, choices in evaluate["choices"].items():
         try:
             encoded_questions(
-                read_questions(Path(choices["file"])), Tokenizer.from_file(str(found.tokenizer)), found.meta.row_length, found.before
+                read_questions(Path(choices["file"])),
+                Tokenizer.from_file(str(found.tokenizer)),
+                found.meta.row_length,
+                found.before,
             )
         except BadQuestions as error:
             raise RecipeError(f"evaluate.choices.{name}: {error}") from error

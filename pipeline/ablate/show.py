@@ -15,10 +15,10 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from pipeline.ablate.jobs import Job
-from pipeline.ablate.work import Result
-from pipeline.screen import escape
-from pipeline.words import as_energy
+from gristmill.pipeline.ablate.jobs import Job
+from gristmill.pipeline.ablate.work import Result
+from gristmill.pipeline.formatting import as_energy
+from gristmill.pipeline.screen import escape
 
 TAIL = 4096  # bytes of metrics.jsonl that are looked at
 COLOURS = {"adopt": "green", "reject": "red", "inconclusive": "yellow"}
@@ -43,7 +43,10 @@ class Face:
     def ends(self, job: Job, result: Result) -> None:
         self.left -= 1
         if "failed" in result:
-            self.say(f"{name_of(job)}: failed: {result['failed']}" + (f"\n{result['trace'].rstrip()}" if result.get("trace") else ""))
+            self.say(
+                f"{name_of(job)}: failed: {result['failed']}"
+                + (f"\n{result['trace'].rstrip()}" if result.get("trace") else "")
+            )
         elif not result["anew"]:
             self.say(f"{name_of(job)}: is there already")
         else:
@@ -95,7 +98,9 @@ class LiveFace(Face):
         table = Table(box=None)
         for name in ("arm", "seed", "", "update", "loss", "tokens/s"):
             table.add_column(name, justify="left" if name in ("arm", "") else "right")
-        for job in sorted(self.jobs, key=lambda job: self.states.get(job["folder"], "~") != "at work")[: max(4, self.console.height - 6)]:
+        for job in sorted(self.jobs, key=lambda job: self.states.get(job["folder"], "~") != "at work")[
+            : max(4, self.console.height - 6)
+        ]:
             state, last = self.states.get(job["folder"], ""), {}
             if state == "at work":
                 last = last_metrics(Path(job["folder"]) / "metrics.jsonl")
@@ -162,7 +167,9 @@ def reasons(record: dict[str, Any]) -> list[str]:
     for arm in record["arms"]:
         if arm["verdict"] is not None:
             seeds = arm["verdict"]["seeds_needed"]
-            lines.append(f"{arm['name']}: {arm['verdict']['why']}" + (f"; {seeds} seeds would settle it" if seeds else ""))
+            lines.append(
+                f"{arm['name']}: {arm['verdict']['why']}" + (f"; {seeds} seeds would settle it" if seeds else "")
+            )
         elif arm["error"]:
             lines.append(f"{arm['name']}: {arm['error']}")
     return lines
@@ -193,19 +200,26 @@ def cost_line(record: dict[str, Any]) -> str:
 
 def foreseen(ready: Any, flops: float, speed: float) -> Table:
     """What would run, for --dry-run: tokens, epochs, and hours at half of what this machine multiplies."""
-    from pipeline.ablate.length import in_words, weights_of
+    from gristmill.pipeline.ablate.length import in_words, weights_of
 
     plan = ready.plan
-    table = Table(title=f"{escape(plan.name)}: {plan.protocol.name}, {in_words(plan, ready.found.length)}", title_justify="left")
+    table = Table(
+        title=f"{escape(plan.name)}: {plan.protocol.name}, {in_words(plan, ready.found.length)}", title_justify="left"
+    )
     for name in ("run", "tokens", "updates", "reads", "of a run's tokens", "epochs"):
         table.add_column(name, justify="left" if name in ("run", "reads") else "right")
-    from pipeline.ablate.plan import CONTROL
+    from gristmill.pipeline.ablate.plan import CONTROL
 
     if ready.base is not None:
         updates = ready.base["training"]["updates"]
         rows = ready.base["training"]["rows_per_update"]
         table.add_row(
-            "base", f"{updates * rows * ready.found.meta.row_length:,}", f"{updates:,}", ", ".join(map(escape, plan.base.mix)), "", ""
+            "base",
+            f"{updates * rows * ready.found.meta.row_length:,}",
+            f"{updates:,}",
+            ", ".join(map(escape, plan.base.mix)),
+            "",
+            "",
         )
     for arm in (CONTROL, *plan.arms):
         if arm in ready.found.problems:

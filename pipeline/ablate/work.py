@@ -20,12 +20,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.ablate.evaluation import ITEMS, Documents, documents_of
-from pipeline.ablate.facts import read_facts, write_facts
-from pipeline.ablate.feeding import rows_and_order
-from pipeline.ablate.jobs import Job
-from pipeline.errors import GristmillError, in_words
-from pipeline.store import Store, one_run_at_a_time
+from gristmill.pipeline.ablate.evaluation import ITEMS, Documents, documents_of
+from gristmill.pipeline.ablate.facts import read_facts, write_facts
+from gristmill.pipeline.ablate.feeding import rows_and_order
+from gristmill.pipeline.ablate.jobs import Job
+from gristmill.pipeline.errors import GristmillError, in_words
+from gristmill.pipeline.store.store import Store, one_run_at_a_time
 
 TRAINED, RESULT, ITEMS_FILE, JOB = "trained.json", "result.json", "items.parquet", "job.json"
 OF_TRAINING = ("run.json", "metrics.jsonl", "checkpoints", "model", "tensorboard", TRAINED)
@@ -112,9 +112,9 @@ def _trained(job: Job, folder: Path, device: Any) -> Result:
     """The run by the trainer; its checkpoints stay until it is measured."""
     import torch
 
-    from shards.loader import Loader
-    from trainer.loop import train
-    from trainer.settings import Training
+    from gristmill.shards.loader import Loader
+    from gristmill.trainer.run.loop import train
+    from gristmill.trainer.run.settings import Training
 
     training = Training.from_facts(job["training"])
     sets, order = rows_and_order(job["stages"], job["share"], job["seed"])
@@ -137,9 +137,13 @@ def _trained(job: Job, folder: Path, device: Any) -> Result:
         del model
         torch.cuda.empty_cache()
     facts = asdict(outcome) | {"seconds_on_the_way": round(sum(spent), 3)}
-    facts["seconds"] = max(0.0, outcome.seconds - sum(spent))  # of this session's measurements; those before a kill count as training
+    facts["seconds"] = max(
+        0.0, outcome.seconds - sum(spent)
+    )  # of this session's measurements; those before a kill count as training
     if not outcome.counted:
-        raise GristmillError(f"{folder}: no token that was read has a next one in its document, so that nothing was learned")
+        raise GristmillError(
+            f"{folder}: no token that was read has a next one in its document, so that nothing was learned"
+        )
     if not math.isfinite(facts["loss"]):
         raise GristmillError(f"{folder}: the run ended with a loss that is not a number")
     return facts
@@ -148,10 +152,10 @@ def _trained(job: Job, folder: Path, device: Any) -> Result:
 def _beginning(begin: Mapping[str, Any], device: Any) -> Any:
     import torch
 
-    from trainer.attention import fastest
-    from trainer.llama import load_llama
-    from trainer.model import Decoder, initialise
-    from trainer.shapes import Shape
+    from gristmill.trainer.model.attention import fastest
+    from gristmill.trainer.model.llama import load_llama
+    from gristmill.trainer.model.model import Decoder, initialise
+    from gristmill.trainer.model.shapes import Shape
 
     if "model" in begin:
         return load_llama(begin["model"], device, attend=fastest(device))
@@ -184,12 +188,14 @@ def _measured(job: Job, folder: Path, device: Any) -> pa.Table:
     """Every item of every set, as it was scored."""
     import torch
 
-    from trainer.attention import fastest
-    from trainer.llama import load_llama
-    from trainer.precision import computing
+    from gristmill.trainer.model.attention import fastest
+    from gristmill.trainer.model.llama import load_llama
+    from gristmill.trainer.step.precision import computing
 
     asked = job["evaluate"]
-    precision = job["training"]["precision"]  # as it computed in training; but linear maps that were in fp8 are measured in bf16
+    precision = job["training"][
+        "precision"
+    ]  # as it computed in training; but linear maps that were in fp8 are measured in bf16
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     model = load_llama(folder / "model", device, dtype, fastest(device)).eval()
     tables = []
@@ -207,23 +213,35 @@ def _held_out(documents: Documents, job: Job) -> Any:
     """Texts as the trainer measures them."""
     from tokenizers import Tokenizer
 
-    from trainer.evaluate import HeldOut
+    from gristmill.trainer.evaluation.evaluate import HeldOut
 
-    return HeldOut.of(documents.texts, documents.domains, Tokenizer.from_file(job["tokenizer"]), job["row_length"], before=job["before"])
+    return HeldOut.of(
+        documents.texts,
+        documents.domains,
+        Tokenizer.from_file(job["tokenizer"]),
+        job["row_length"],
+        before=job["before"],
+    )
 
 
 def _chosen(name: str, choices: Mapping[str, Any], model: Any, job: Job, device: Any) -> pa.Table:
     from tokenizers import Tokenizer
 
-    from trainer.multiple_choice import answers, read_questions
+    from gristmill.trainer.evaluation.multiple_choice import answers, read_questions
 
     questions = read_questions(Path(choices["file"]))
-    found = answers(model, questions, Tokenizer.from_file(job["tokenizer"]), job["row_length"], device, before=job["before"])
+    found = answers(
+        model, questions, Tokenizer.from_file(job["tokenizer"]), job["row_length"], device, before=job["before"]
+    )
     domains = [question.domain for question in questions]
     clusters = domains if choices["cluster"] == "domain" else [question.id for question in questions]
     if choices["score"] == "bits_per_byte":
         return items_of(name, domains, clusters, found.answer_bits, found.answer_bytes)
-    kinds: dict[str, Literal["raw", "byte", "token"]] = {"accuracy": "raw", "accuracy_by_byte": "byte", "accuracy_by_token": "token"}
+    kinds: dict[str, Literal["raw", "byte", "token"]] = {
+        "accuracy": "raw",
+        "accuracy_by_byte": "byte",
+        "accuracy_by_token": "token",
+    }
     return items_of(name, domains, clusters, found.correct(kinds[choices["score"]]), np.ones(len(questions)))
 
 
@@ -232,7 +250,9 @@ def items_of(name: str, domains: list[str], clusters: list[str], values: Any, si
     if not np.any(sizes):
         raise GristmillError(f"{name}: the tokenizer leaves nothing of its texts, so there is nothing to measure")
     if not np.isfinite(values).all():
-        raise GristmillError(f"{name}: the model gives scores that are not finite numbers; it has learned nothing that can be measured")
+        raise GristmillError(
+            f"{name}: the model gives scores that are not finite numbers; it has learned nothing that can be measured"
+        )
     columns = [
         [name] * count,
         np.arange(count, dtype=np.int32),
@@ -246,7 +266,10 @@ def items_of(name: str, domains: list[str], clusters: list[str], values: Any, si
 
 def is_ours(error: Exception) -> bool:
     """Errors with a name of their own (of the trainer, of shards) say what to do; of others the trace is kept."""
-    return type(error).__module__.split(".")[0] in ("trainer", "shards") or type(error).__name__ == "OutOfMemoryError"
+    return (
+        type(error).__module__.startswith(("gristmill.trainer.", "gristmill.shards."))
+        or type(error).__name__ == "OutOfMemoryError"
+    )
 
 
 def _said(error: Exception) -> str:

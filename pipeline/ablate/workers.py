@@ -18,12 +18,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pipeline.ablate.jobs import Job
-from pipeline.ablate.work import RESULT, Result, failure
-from pipeline.cores import cores_here
-from pipeline.errors import RecipeError, RunFailed
-from pipeline.gpus import RESOURCE, gpus_here, spread_over
-from pipeline.lifetime import end_with_parent
+from gristmill.pipeline.ablate.jobs import Job
+from gristmill.pipeline.ablate.work import RESULT, Result, failure
+from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.processes.cores import cores_here
+from gristmill.pipeline.processes.gpus import RESOURCE, gpus_here, spread_over
+from gristmill.pipeline.processes.lifetime import end_with_parent
 
 THREADS = 2  # of a worker on the CPU, unless asked
 DEATHS = 1  # of workers over one job, before it is given up
@@ -68,7 +68,9 @@ def _of_these(there: dict[str, Any], asked: int | None, scheduler: str) -> Crew:
     with_gpu = {address: worker for address, worker in there.items() if worker["resources"].get(RESOURCE)}
     mine = with_gpu or there
     if not mine:
-        raise RunFailed(f"{scheduler}: no worker has come to this scheduler yet; start some (dask worker {scheduler} --nthreads 1)")
+        raise RunFailed(
+            f"{scheduler}: no worker has come to this scheduler yet; start some (dask worker {scheduler} --nthreads 1)"
+        )
     count = min(asked or len(mine), len(mine))
     return Crew(count, min(worker["nthreads"] for worker in mine.values()), tuple(sorted(with_gpu))[:count], scheduler)
 
@@ -85,7 +87,9 @@ class Team:
     def __enter__(self) -> Team:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._at_work and self.crew.scheduler:
             _stopped(self._client, list(self._at_work))
         self._stack.close()
@@ -128,7 +132,8 @@ class Team:
                     )
             elif type(error).__name__ == "KilledWorker":
                 result = failure(
-                    job, "its worker died (killed by the system for memory?); the same command goes on from its last checkpoint"
+                    job,
+                    "its worker died (killed by the system for memory?); the same command goes on from its last checkpoint",
                 )
             else:
                 result = failure(job, f"{type(error).__name__}: {error}")
@@ -158,7 +163,9 @@ def _stopped(client: Any, futures: list[Any]) -> None:
     others. (Asked to restart a worker, Dask starts the other and often leaves the process of the first at its work.)"""
     with contextlib.suppress(Exception):  # the scheduler is gone, say: locks keep others out of the folders
         keys, there = {future.key for future in futures}, client.scheduler_info(n_workers=-1)["workers"]
-        busy = [address for address, held in client.processing().items() if keys & set(held) and there[address].get("nanny")]
+        busy = [
+            address for address, held in client.processing().items() if keys & set(held) and there[address].get("nanny")
+        ]
         client.cancel(futures, force=True)
         if busy:
             client.run(_end, workers=busy, wait=False)
@@ -179,7 +186,14 @@ def _arrived(path: Path) -> bool:
 
 
 def _quiet() -> None:
-    for name in ("distributed", "distributed.nanny", "distributed.worker", "distributed.scheduler", "distributed.core", "distributed.comm"):
+    for name in (
+        "distributed",
+        "distributed.nanny",
+        "distributed.worker",
+        "distributed.scheduler",
+        "distributed.core",
+        "distributed.comm",
+    ):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
@@ -212,7 +226,7 @@ def _cluster(crew: Crew) -> Iterator[Any]:
                 memory_limit=None,
                 host="127.0.0.1",
                 dashboard_address=None,
-                preload=["pipeline.ablate.workers"],
+                preload=["gristmill.pipeline.ablate.workers"],
                 silence_logs=logging.CRITICAL,
             )
         except RuntimeError as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from pipeline.demo.crawl import Truth
+from gristmill.pipeline.demo.crawl import Truth
 
 LEAST_RATE = 0.9
 RULES = ("keep_languages", "gopher_repetition", "gopher_quality")
@@ -58,7 +58,10 @@ def _reading(stages: list[dict[str, Any]], truth: Truth) -> list[Finding]:
         equal("records read", truth.records, sum(stage["docs_in"] for stage in readers)),
         equal("pages handed over by the reader", len(truth.documents), sum(stage["kept"] for stage in readers)),
         equal("damaged records", truth.damaged, sum(stage["quarantined"] for stage in readers)),
-        *(equal(f"skipped: {reason}", truth.skipped.get(reason, 0), skipped[reason]) for reason in sorted({*truth.skipped, *skipped})),
+        *(
+            equal(f"skipped: {reason}", truth.skipped.get(reason, 0), skipped[reason])
+            for reason in sorted({*truth.skipped, *skipped})
+        ),
     ]
 
 
@@ -90,13 +93,27 @@ def _pages(kept: list[dict[str, Any]], rejected: list[dict[str, Any]], truth: Tr
     foreign = {url for url, language in truth.languages.items() if language != "en"}
     articles = known - foreign - set(truth.spam)
     return [
-        equal("pages in other languages that went", len(foreign), len(foreign & by_rules), ", ".join(sorted(foreign - by_rules)[:3])),
-        equal("spam that went", len(truth.spam), len(by_rules & set(truth.spam)), ", ".join(sorted(set(truth.spam) - by_rules)[:3])),
+        equal(
+            "pages in other languages that went",
+            len(foreign),
+            len(foreign & by_rules),
+            ", ".join(sorted(foreign - by_rules)[:3]),
+        ),
+        equal(
+            "spam that went",
+            len(truth.spam),
+            len(by_rules & set(truth.spam)),
+            ", ".join(sorted(set(truth.spam) - by_rules)[:3]),
+        ),
         _rate("articles that rules left", len(articles - by_rules), len(articles), sorted(articles & by_rules)),
         none("copies of one text of which rules left some", split),
         equal("groups of exact duplicates with one survivor", len(groups), survivors.count(1), ", ".join(wrong[:3])),
         equal("pairs of near duplicates with one survivor", len(near), len(near) - len(both), ", ".join(both[:3])),
-        equal("documents written", len(known) - len(by_rules) - sum(len(group) - 1 for group in groups) - len(near), len(kept)),
+        equal(
+            "documents written",
+            len(known) - len(by_rules) - sum(len(group) - 1 for group in groups) - len(near),
+            len(kept),
+        ),
         equal("uids that are distinct", len(kept), len({row["uid"] for row in kept})),
         none("pages lost without a reason on record", sorted(known - set(written) - gone)),
         none("pages dropped as duplicates that repeat nothing", sorted(repeated - planted)),

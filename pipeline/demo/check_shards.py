@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from pipeline.demo.check import Finding, equal, none, rows_of
-from shards.reader import open_shards
-from shards.verify import verify
+from gristmill.pipeline.demo.check import Finding, equal, none, rows_of
+from gristmill.shards.reader import open_shards
+from gristmill.shards.verify import verify
 
 
 def check_shards(out: Path, row_length: int) -> list[Finding]:

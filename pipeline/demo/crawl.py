@@ -18,13 +18,27 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from pipeline.demo.pages import NAVIGATION, SITES, page
-from pipeline.demo.texts import SENTENCES, Article, edited, foreign_article, injection_article, keyword_spam, library_articles, link_farm
+from gristmill.pipeline.demo.pages import NAVIGATION, SITES, page
+from gristmill.pipeline.demo.texts import (
+    SENTENCES,
+    Article,
+    edited,
+    foreign_article,
+    injection_article,
+    keyword_spam,
+    library_articles,
+    link_farm,
+)
 
 DATE = "2026-01-01T00:00:00Z"
 FILES = ("demo-00000.warc.gz", "demo-00001.warc.gz")
 ARTICLES, EXACT, NEAR, SPAM, EACH_LANGUAGE = 220, 20, 15, 10, 5
-CHARSETS = {"de": "iso-8859-1", "el": "iso-8859-7", "ja": "shift_jis", "ru": "windows-1251"}  # one page in each of these
+CHARSETS = {
+    "de": "iso-8859-1",
+    "el": "iso-8859-7",
+    "ja": "shift_jis",
+    "ru": "windows-1251",
+}  # one page in each of these
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(64))
 
 ROW_LENGTH = 1024
@@ -53,7 +67,9 @@ class Truth:
     seed: int
     records: int = 0
     documents: list[str] = field(default_factory=list)  # urls of the pages that a reader must hand over, each url once
-    exact: list[list[str]] = field(default_factory=list)  # pages of one text; one of each must survive exact deduplication
+    exact: list[list[str]] = field(
+        default_factory=list
+    )  # pages of one text; one of each must survive exact deduplication
     near: list[list[str]] = field(
         default_factory=list
     )  # a page, and the same with a few words changed; one of each must survive near deduplication
@@ -138,17 +154,31 @@ def pages(truth: Truth, rng: random.Random) -> list[tuple[str, bytes, str]]:
         truth.exact.append(group)
     for number, (url, article, _, site) in enumerate(chosen[EXACT:]):
         changed = edited(article, rng)
-        truth.near.append([url, add(f"https://{SITES[site].host}/drafts/{number:03d}", changed, page(changed, SITES[site], rng, titles))])
+        truth.near.append(
+            [
+                url,
+                add(
+                    f"https://{SITES[site].host}/drafts/{number:03d}", changed, page(changed, SITES[site], rng, titles)
+                ),
+            ]
+        )
     for language in SENTENCES:
         for number in range(EACH_LANGUAGE):
             article, site = foreign_article(language, rng), rng.randrange(len(SITES))
             charset = CHARSETS.get(language, "utf-8") if number == 0 else "utf-8"
             said = "text/html" if number == 1 else f"text/html; charset={charset}"  # some servers leave it to the page
-            add(f"https://{SITES[site].host}/{language}/{number}", article, page(article, SITES[site], rng, titles, charset), said)
+            add(
+                f"https://{SITES[site].host}/{language}/{number}",
+                article,
+                page(article, SITES[site], rng, titles, charset),
+                said,
+            )
     for number in range(SPAM):
         for kind, article in (("offers", keyword_spam(rng)), ("links", link_farm(rng))):
             site = rng.randrange(len(SITES))
-            truth.spam.append(add(f"http://spam-{number}.example/{kind}", article, page(article, SITES[site], rng, titles)))
+            truth.spam.append(
+                add(f"http://spam-{number}.example/{kind}", article, page(article, SITES[site], rng, titles))
+            )
     attack = injection_article()
     add('https://forum.example/thread?q="><svg/onload=alert(3)>', attack, page(attack, SITES[0], rng, titles))
     return out
@@ -167,16 +197,28 @@ def oddities(truth: Truth, rng: random.Random) -> list[Record]:
         out.append(response(f"https://docs.example/gone/{number}", html, status=status, reason="http_status"))
     for number in range(8):
         status, to = ("301 Moved Permanently", "302 Found")[number % 2], rng.choice(truth.documents[:ARTICLES])
-        out.append(response(f"http://docs.example/old/{number}", b"", status=status, reason="redirect", extra=f"Location: {to}\r\n"))
+        out.append(
+            response(
+                f"http://docs.example/old/{number}", b"", status=status, reason="redirect", extra=f"Location: {to}\r\n"
+            )
+        )
     for number in range(6):
-        kind, data = (("image/png", PNG), ("image/jpeg", b"\xff\xd8\xff\xe0" + PNG), ("application/pdf", b"%PDF-1.7\n%demo\n"))[number % 3]
+        kind, data = (
+            ("image/png", PNG),
+            ("image/jpeg", b"\xff\xd8\xff\xe0" + PNG),
+            ("application/pdf", b"%PDF-1.7\n%demo\n"),
+        )[number % 3]
         out.append(response(f"https://docs.example/static/{number}", data, kind, reason="not_html"))
     for number in range(2):
         out.append(response(f"https://notes.example/empty/{number}", b"", reason="empty_page"))
     for url in rng.sample(truth.documents[:ARTICLES], 3):
         block = b"HTTP/1.1 304 Not Modified\r\nContent-Type: text/html; charset=utf-8\r\n\r\n"
         profile = "http://netpreserve.org/warc/1.0/revisit/server-not-modified"
-        headers = [("WARC-Refers-To-Target-URI", url), ("WARC-Profile", profile), ("Content-Type", "application/http; msgtype=response")]
+        headers = [
+            ("WARC-Refers-To-Target-URI", url),
+            ("WARC-Profile", profile),
+            ("Content-Type", "application/http; msgtype=response"),
+        ]
         out.append(Record(warc("revisit", url, block, headers), "revisit"))
     return out
 
@@ -201,7 +243,10 @@ def exchange(kind: str, url: str, block: str) -> Record:
 
 def warcinfo(name: str) -> Record:
     block = b"software: gristmill demo\r\nformat: WARC File Format 1.0\r\n"
-    return Record(warc("warcinfo", None, block, [("WARC-Filename", name), ("Content-Type", "application/warc-fields")]), "not_a_page")
+    return Record(
+        warc("warcinfo", None, block, [("WARC-Filename", name), ("Content-Type", "application/warc-fields")]),
+        "not_a_page",
+    )
 
 
 def warc(kind: str, url: str | None, block: bytes, headers: list[tuple[str, str]]) -> bytes:
@@ -210,7 +255,13 @@ def warc(kind: str, url: str | None, block: bytes, headers: list[tuple[str, str]
     lines = [("WARC-Type", kind), ("WARC-Record-ID", f"<urn:uuid:{name}>"), ("WARC-Date", DATE)]
     lines += [("WARC-Target-URI", url)] if url else []
     lines += [*headers, ("WARC-Block-Digest", digest(block)), ("Content-Length", str(len(block)))]
-    return b"WARC/1.0\r\n" + "".join(f"{key}: {value}\r\n" for key, value in lines).encode() + b"\r\n" + block + b"\r\n\r\n"
+    return (
+        b"WARC/1.0\r\n"
+        + "".join(f"{key}: {value}\r\n" for key, value in lines).encode()
+        + b"\r\n"
+        + block
+        + b"\r\n\r\n"
+    )
 
 
 def digest(data: bytes) -> str:
@@ -226,7 +277,10 @@ def compress(data: bytes) -> bytes:
 def broken(truth: Truth, name: str, start: int) -> bytes:
     """A member whose bytes are damaged: its page is lost, its neighbours are not."""
     url = "https://docs.example/damaged"
-    words = "".join(f"<p>Line {n} of a page that no one will read, {hashlib.sha256(bytes([n])).hexdigest()}.</p>\n" for n in range(100))
+    words = "".join(
+        f"<p>Line {n} of a page that no one will read, {hashlib.sha256(bytes([n])).hexdigest()}.</p>\n"
+        for n in range(100)
+    )
     member = bytearray(compress(response(url, words.encode()).data))
     middle = len(member) // 2
     member[middle : middle + 64] = b"\xff" * 64

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from html import escape
 
-from pipeline.demo.texts import Article
+from gristmill.pipeline.demo.texts import Article
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,27 @@ class Site:
 
 
 SITES = (
-    Site("docs.example", "Library Handbook", ("Start here", "Tutorials", "Release notes", "Download"), "All rights reserved", "semantic"),
-    Site("mirror.example", "Code Mirror", ("Browse packages", "Top contributors", "Sign in"), "Terms of service apply", "classes"),
-    Site("notes.example", "A Programmer's Notebook", ("Archive of posts", "About me", "RSS feed"), "Powered by PlainPress", "plain"),
+    Site(
+        "docs.example",
+        "Library Handbook",
+        ("Start here", "Tutorials", "Release notes", "Download"),
+        "All rights reserved",
+        "semantic",
+    ),
+    Site(
+        "mirror.example",
+        "Code Mirror",
+        ("Browse packages", "Top contributors", "Sign in"),
+        "Terms of service apply",
+        "classes",
+    ),
+    Site(
+        "notes.example",
+        "A Programmer's Notebook",
+        ("Archive of posts", "About me", "RSS feed"),
+        "Powered by PlainPress",
+        "plain",
+    ),
 )
 BANNER = "We use cookies to improve your experience"
 ACCEPT = "Accept all cookies"
@@ -40,7 +58,9 @@ NAVIGATION = (
 def page(article: Article, site: Site, rng: random.Random, titles: list[str], charset: str = "utf-8") -> bytes:
     """The article as a page of the site; `titles` are those of other pages, for the links beside it."""
     menu = "".join(f'<li><a href="/{at}">{escape(name)}</a></li>' for at, name in enumerate(site.menu))
-    related = "".join(f'<li><a href="/p/{rng.randint(1, 9999)}">{escape(title)}</a></li>' for title in rng.sample(titles, 4))
+    related = "".join(
+        f'<li><a href="/p/{rng.randint(1, 9999)}">{escape(title)}</a></li>' for title in rng.sample(titles, 4)
+    )
     head = (
         f'<!DOCTYPE html>\n<html lang="{article.language}">\n<head>\n<meta charset="{charset}">\n'
         f"<title>{escape(article.title)} - {escape(site.title)}</title>\n"

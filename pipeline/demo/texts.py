@@ -71,7 +71,11 @@ def _library() -> Iterator[Article]:
         yield from _article(f"The {module} module", [("", ast.get_docstring(tree))])
         for node in tree.body:
             if isinstance(node, ast.ClassDef):
-                methods = [(m.name, ast.get_docstring(m)) for m in node.body if isinstance(m, ast.FunctionDef) and m.name[0] != "_"]
+                methods = [
+                    (m.name, ast.get_docstring(m))
+                    for m in node.body
+                    if isinstance(m, ast.FunctionDef) and m.name[0] != "_"
+                ]
                 yield from _article(f"{module}.{node.name}", [("", ast.get_docstring(node)), *methods])
             elif isinstance(node, ast.FunctionDef):
                 yield from _article(f"{module}.{node.name}()", [("", ast.get_docstring(node))])
@@ -212,7 +216,10 @@ def foreign_article(language: str, rng: random.Random) -> Article:
     """Six sentences of a language with names and numbers filled in, in two paragraphs under a title."""
     towns, names = NAMES[language]
     space = "" if language in ("zh", "ja") else " "
-    chosen = [s.format(n=rng.randint(3, 980), town=rng.choice(towns), name=rng.choice(names)) for s in rng.sample(SENTENCES[language], 6)]
+    chosen = [
+        s.format(n=rng.randint(3, 980), town=rng.choice(towns), name=rng.choice(names))
+        for s in rng.sample(SENTENCES[language], 6)
+    ]
     blocks = (("p", space.join(chosen[:3])), ("p", space.join(chosen[3:])))
     return Article(f"{rng.choice(towns)} {rng.randint(100, 999)}", blocks, language)
 
@@ -228,7 +235,10 @@ def keyword_spam(rng: random.Random) -> Article:
 
 def _repeat(phrase: str, rng: random.Random) -> Iterator[tuple[str, str]]:
     for _ in range(rng.randint(5, 9)):
-        yield "p", " ".join([phrase, rng.choice(["best price", "discount", "free delivery"])] * rng.randint(8, 14)) + "."
+        yield (
+            "p",
+            " ".join([phrase, rng.choice(["best price", "discount", "free delivery"])] * rng.randint(8, 14)) + ".",
+        )
 
 
 def link_farm(rng: random.Random) -> Article:
@@ -244,5 +254,8 @@ def injection_article() -> Article:
     code = "<script>alert('title')</script>"
     attack = "<img src=x onerror=alert(1)> and </script><script>alert('text')</script>"
     first = f"This thread explains how a forum was attacked with {attack} in an ordinary message."
-    rest = "The moderators escaped every title, every text and every address before showing it, and the attack did nothing. " * 3
+    rest = (
+        "The moderators escaped every title, every text and every address before showing it, and the attack did nothing. "
+        * 3
+    )
     return Article(f"Escaping {code}", (("p", first), ("p", rest.strip()), ("pre", f'"><svg/onload=alert(2)> {code}')))

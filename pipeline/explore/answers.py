@@ -6,16 +6,14 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.words import for_machines
+from gristmill.pipeline.formatting import for_machines
 
 PAGE_POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; frame-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 # Crawled markup: no script, no request, no form, no origin.
-FRAME_POLICY = (
-    "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
-)
+FRAME_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 # report.html has a script of its own, which its own policy names by hash; here it gets an origin of its own too.
 REPORT_POLICY = (
     "sandbox allow-scripts allow-popups; default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
@@ -46,7 +44,11 @@ class Answer:
     @property
     def headers(self) -> dict[str, str]:
         frames = "SAMEORIGIN" if self.policy == FRAME_POLICY else "DENY"
-        first = {"Content-Type": self.kind, "Content-Length": str(len(self.body)), "Content-Security-Policy": self.policy}
+        first = {
+            "Content-Type": self.kind,
+            "Content-Length": str(len(self.body)),
+            "Content-Security-Policy": self.policy,
+        }
         return first | {"X-Frame-Options": frames} | ALWAYS | self.more
 
 
@@ -59,7 +61,12 @@ def page(text: str, status: int = 200) -> Answer:
 
 
 def json_answer(data: Any) -> Answer:
-    return Answer(200, as_bytes(json.dumps(data, default=for_machines)), "application/json; charset=utf-8", "default-src 'none'; sandbox")
+    return Answer(
+        200,
+        as_bytes(json.dumps(data, default=for_machines)),
+        "application/json; charset=utf-8",
+        "default-src 'none'; sandbox",
+    )
 
 
 def elsewhere(address: str, cookie: str | None = None) -> Answer:
@@ -69,4 +76,6 @@ def elsewhere(address: str, cookie: str | None = None) -> Answer:
 
 def bare(status: int, message: str, more: dict[str, str] | None = None) -> Answer:
     """A message for whoever has not shown the token, or speaks no HTTP: plain text, nothing of the run in it."""
-    return Answer(status, as_bytes(f"{message}\n"), "text/plain; charset=utf-8", "default-src 'none'; sandbox", more or {})
+    return Answer(
+        status, as_bytes(f"{message}\n"), "text/plain; charset=utf-8", "default-src 'none'; sandbox", more or {}
+    )

@@ -7,18 +7,37 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pipeline.explore import pages
-from pipeline.explore.answers import FRAME_POLICY, REPORT_POLICY, Answer, as_bytes, elsewhere, json_answer, page
-from pipeline.explore.document import PIECE, Found, NotYet, Piece, Texts, find
-from pipeline.explore.live import live_of
-from pipeline.explore.matches import first_match
-from pipeline.explore.originals import NoOriginal, Originals, inert
-from pipeline.explore.query import ADDRESS, PAGE, UID, BadRequest, Kind, Query, fields_of, number_of, query_of, words_of
-from pipeline.explore.search import READ_ERRORS, Searcher
-from pipeline.explore.shelf import READ_WRONG, Shelf, Shelves
-from pipeline.explore.turns import Busy, Turn, Turns
-from pipeline.history import parse_uid
-from pipeline.inspect import NotFound
+from gristmill.pipeline.explore import pages
+from gristmill.pipeline.explore.answers import (
+    FRAME_POLICY,
+    REPORT_POLICY,
+    Answer,
+    as_bytes,
+    elsewhere,
+    json_answer,
+    page,
+)
+from gristmill.pipeline.explore.document import PIECE, Found, NotYet, Piece, Texts, find
+from gristmill.pipeline.explore.live import live_of
+from gristmill.pipeline.explore.matches import first_match
+from gristmill.pipeline.explore.originals import NoOriginal, Originals, inert
+from gristmill.pipeline.explore.query import (
+    ADDRESS,
+    PAGE,
+    UID,
+    BadRequest,
+    Kind,
+    Query,
+    fields_of,
+    number_of,
+    query_of,
+    words_of,
+)
+from gristmill.pipeline.explore.search import READ_ERRORS, Searcher
+from gristmill.pipeline.explore.shelf import READ_WRONG, Shelf, Shelves
+from gristmill.pipeline.explore.turns import Busy, Turn, Turns
+from gristmill.pipeline.look.history import parse_uid
+from gristmill.pipeline.look.run_folder import NotFound
 
 SEARCHING = 4.0  # seconds of one search
 FINDING = 6.0  # seconds in which a document is found
@@ -126,7 +145,9 @@ class Explorer:
     def frame(self, shelf: Shelf, asked: Asked, names: tuple[str, ...]) -> Answer:
         with self.turns.turn(READING_AGAIN) as turn:
             found = self._surely_found(shelf, names[0], asked, turn)
-            return Answer(200, as_bytes(inert(self.originals.find(shelf, found.story, turn).markup)), policy=FRAME_POLICY)
+            return Answer(
+                200, as_bytes(inert(self.originals.find(shelf, found.story, turn).markup)), policy=FRAME_POLICY
+            )
 
     def markup(self, shelf: Shelf, asked: Asked, names: tuple[str, ...]) -> Answer:
         start = number_of(asked, "from", 0, 0)
@@ -140,7 +161,9 @@ class Explorer:
         """A record that never became a document: by stage, file and row, as a list named it."""
         stage = asked.get("stage", "")
         query = query_of("rejects", {"stage": stage} if stage else {}, shelf)
-        file = next((file for file in self.searcher.files(shelf, query) if stage and file.name == asked.get("file")), None)
+        file = next(
+            (file for file in self.searcher.files(shelf, query) if stage and file.name == asked.get("file")), None
+        )
         row = number_of(asked, "row", 0, 0)
         if file is None or row >= self.shelves.length(shelf, file):
             raise NotFound("no such record among the rejects of this run")
@@ -169,12 +192,16 @@ class Explorer:
             raise NotFound(f"time was up after {found.parts:,} of {found.of:,} parts; open the document first")
         return found
 
-    def _with_match(self, shelf: Shelf, found: Found, number: int, piece: Piece, words: tuple[str, ...]) -> tuple[int, Piece]:
+    def _with_match(
+        self, shelf: Shelf, found: Found, number: int, piece: Piece, words: tuple[str, ...]
+    ) -> tuple[int, Piece]:
         """The stretch in which the words first stand: of the version asked for, or else of the first, in which lists look for them."""
         for candidate in dict.fromkeys([number, 0]) if found.versions else []:
             at = first_match(self.texts.whole(shelf, found.versions[candidate]), words)
             if at is not None:
-                return candidate, self.texts.piece(shelf, found.versions[candidate], 0 if at < PIECE - BEFORE else at - BEFORE)
+                return candidate, self.texts.piece(
+                    shelf, found.versions[candidate], 0 if at < PIECE - BEFORE else at - BEFORE
+                )
         return number, piece
 
     def _piece(self, shelf: Shelf, found: Found, number: int, start: int) -> Piece | None:

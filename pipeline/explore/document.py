@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from pipeline.explore.search import READ_ERRORS, unread
-from pipeline.explore.shelf import File, Shelf
-from pipeline.explore.turns import Turn
-from pipeline.history import Story, follow, refused, rejected
-from pipeline.inspect import NotFound
-from pipeline.words import as_hex
+from gristmill.pipeline.explore.search import READ_ERRORS, unread
+from gristmill.pipeline.explore.shelf import File, Shelf
+from gristmill.pipeline.explore.turns import Turn
+from gristmill.pipeline.formatting import as_hex
+from gristmill.pipeline.look.history import Story, follow, refused, rejected
+from gristmill.pipeline.look.run_folder import NotFound
 
 PIECE = 20_000  # characters of a text on a page
 ROWS = 64  # of a row group at a time, on the way to one text
@@ -95,7 +95,9 @@ def reject_rows(shelf: Shelf, uid: int, turn: Turn, troubles: list[str]) -> list
     """A document that broke the stage which read it lies in rejects alone."""
     for file in shelf.rejects(shelf.stage_names):
         if turn.over:
-            raise NotFound(f"{as_hex(uid)} is in no part of this run; time was up before all rejects were looked through")
+            raise NotFound(
+                f"{as_hex(uid)} is in no part of this run; time was up before all rejects were looked through"
+            )
         if holds(shelf, file, uid, troubles):
             columns = ["uid", "url", "source", "reason", "detail", "text"]
             rows = shelf.folder.rows(file.path, columns, pads.field("uid") == pa.scalar(uid, pa.uint64()), 1)
@@ -113,7 +115,9 @@ def told(shelf: Shelf, uid: int, number: int, troubles: list[str]) -> Found:
         story = Story(as_hex(uid), file.source)
         for stage, row in rejected(shelf.folder, shelf.run, pads.field("uid") == pa.scalar(uid, pa.uint64()), file.key):
             story = refused(stage, row, shelf.run)
-    versions = [Version(one.leg, one.file, one.row) for one in story.passages if one.file.endswith(".documents.parquet")]
+    versions = [
+        Version(one.leg, one.file, one.row) for one in story.passages if one.file.endswith(".documents.parquet")
+    ]
     versions = versions or [Version(file.stage, file.path, row) for row in rows_of(shelf, file, uid)]
     return Found(story, number, versions, troubles)
 

@@ -6,11 +6,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.inspect import Count, Folder, NotFound, Run
-from pipeline.progress_file import PATH, is_alive
-from pipeline.report.sections import is_web
-from pipeline.so_far import record_so_far
-from pipeline.words import as_bytes, as_number, as_seconds, as_share, one_line
+from gristmill.pipeline.formatting import as_bytes, as_number, as_seconds, as_share, one_line
+from gristmill.pipeline.look.run_folder import Count, Folder, NotFound, Run
+from gristmill.pipeline.progress.progress_file import PATH, is_alive
+from gristmill.pipeline.progress.so_far import record_so_far
+from gristmill.pipeline.report.sections import is_web
 
 
 def live_of(out: str) -> dict[str, Any]:
@@ -36,17 +36,29 @@ def shown(facts: Mapping[str, Any], alive: bool | None, now: float) -> dict[str,
     seconds = max(0.0, end - float(facts.get("started") or end))
     recently = facts.get("recently") or {}
     within = float(recently.get("seconds") or 0)
-    speed = float(recently.get("documents") or 0) / within if within >= 1 else float(facts.get("documents") or 0) / max(1.0, seconds)
-    volume = float(recently.get("bytes") or 0) / within if within >= 1 else float(facts.get("bytes") or 0) / max(1.0, seconds)
+    speed = (
+        float(recently.get("documents") or 0) / within
+        if within >= 1
+        else float(facts.get("documents") or 0) / max(1.0, seconds)
+    )
+    volume = (
+        float(recently.get("bytes") or 0) / within
+        if within >= 1
+        else float(facts.get("bytes") or 0) / max(1.0, seconds)
+    )
     nodes = [node_of(node, end) for node in facts.get("nodes") or []]
     if state != "running":
-        nodes = [node | {"state": "broke off", "left": None, "left_words": ""} if node["state"] == "running" else node for node in nodes]
+        nodes = [
+            node | {"state": "broke off", "left": None, "left_words": ""} if node["state"] == "running" else node
+            for node in nodes
+        ]
     run = Run.of(record_so_far(facts, {}, state))
     dashboard = facts.get("dashboard")
     return {
         "state": state,
         "words": {
-            "state": STATES.get(state, state) + (f" on {one_line(str(facts.get('host')))}" if alive is None and state == "running" else ""),
+            "state": STATES.get(state, state)
+            + (f" on {one_line(str(facts.get('host')))}" if alive is None and state == "running" else ""),
             "elapsed": as_seconds(seconds),
             "documents": as_number(sum(reader.count.kept for reader in run.readers)),
             "speed": f"{as_number(speed)}/s",
@@ -107,4 +119,8 @@ def left_of(nodes: list[dict[str, Any]]) -> str:
     waiting = sum(node["state"] == "waiting" for node in nodes)
     if not known:
         return "not known yet"
-    return f"{as_seconds(max(known))} for what is at work; {waiting} of {len(nodes)} have not begun" if waiting else as_seconds(max(known))
+    return (
+        f"{as_seconds(max(known))} for what is at work; {waiting} of {len(nodes)} have not begun"
+        if waiting
+        else as_seconds(max(known))
+    )

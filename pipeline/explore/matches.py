@@ -17,7 +17,11 @@ Stretch = tuple[str, bool]  # text, and whether it is a match
 def folded(text: str) -> str:
     """In small letters, each in its place: one character may not become two."""
     small = text.lower()
-    return small if len(small) == len(text) else "".join(letter.lower() if len(letter.lower()) == 1 else letter for letter in text)
+    return (
+        small
+        if len(small) == len(text)
+        else "".join(letter.lower() if len(letter.lower()) == 1 else letter for letter in text)
+    )
 
 
 def marked(text: str, words: Sequence[str]) -> list[Stretch]:
@@ -41,13 +45,18 @@ def excerpt(text: str, words: Sequence[str]) -> list[Stretch] | None:
     """The first place of each word (at the beginning of a word, if there is one such) with what stands around it, on one line, "…" where it is cut.
     None where no word is found."""
     small = folded(text)
-    places = sorted((place, place + len(word)) for word in words if word and (place := place_of(small, folded(word))) >= 0)
+    places = sorted(
+        (place, place + len(word)) for word in words if word and (place := place_of(small, folded(word))) >= 0
+    )
     if not places:
         return None
     pieces: list[tuple[int, int]] = []
     around = AROUND if len(places) == 1 else AROUND // 2
     for match in places:
-        start, end = word_begins(text, max(0, match[0] - around), match[0]), word_ends(text, min(len(text), match[1] + around), match[1])
+        start, end = (
+            word_begins(text, max(0, match[0] - around), match[0]),
+            word_ends(text, min(len(text), match[1] + around), match[1]),
+        )
         if pieces and start <= pieces[-1][1]:
             pieces[-1] = (pieces[-1][0], max(end, pieces[-1][1]))
         elif sum(b - a for a, b in pieces) < LONGEST:

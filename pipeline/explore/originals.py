@@ -18,13 +18,13 @@ from typing import cast
 import numpy as np
 from pydantic import ValidationError
 
-from pipeline import registry
-from pipeline.explore.shelf import Shelf
-from pipeline.explore.turns import Turn
-from pipeline.history import Span, Story
-from pipeline.inputs import REMEMBERED, open_input, remembered_in
-from stages.read.charset import decode_page
-from stages.stage import Origin, Reader
+from gristmill.pipeline.explore.shelf import Shelf
+from gristmill.pipeline.explore.turns import Turn
+from gristmill.pipeline.inputs.files import REMEMBERED, open_input, remembered_in
+from gristmill.pipeline.look.history import Span, Story
+from gristmill.pipeline.recipe import registry
+from gristmill.stages.read.charset import decode_page
+from gristmill.stages.stage import Origin, Reader
 
 SHOWN = 4 << 20  # characters of markup in a frame
 FEW = 4  # originals kept, of MOST_KEPT bytes at most together
@@ -89,7 +89,9 @@ class Originals:
             known = read_again(shelf, story, turn)
             with self._lock:
                 self._kept[story.uid or ""] = known
-                while len(self._kept) > FEW or (len(self._kept) > 1 and sum(one.bytes for one in self._kept.values()) > MOST_KEPT):
+                while len(self._kept) > FEW or (
+                    len(self._kept) > 1 and sum(one.bytes for one in self._kept.values()) > MOST_KEPT
+                ):
                     self._kept.popitem(last=False)
         return known
 
@@ -118,7 +120,9 @@ def read_again(shelf: Shelf, story: Story, turn: Turn) -> Original:
             if found is not None:
                 return found
     if turn.over:
-        raise NoOriginal("the search through the input file ran out of time; look again, or at a run with smaller files")
+        raise NoOriginal(
+            "the search through the input file ran out of time; look again, or at a run with smaller files"
+        )
     raise NoOriginal(f"it is no longer in its input file{': cannot be read: ' + ', '.join(missing) if missing else ''}")
 
 
@@ -160,7 +164,9 @@ def is_below(address: str, root: str) -> bool:
     return fnmatchcase(address, tail) or fnmatchcase(address, f"{tail}/*")
 
 
-def in_file(reader: Reader, address: str, size: int, span: Span, wanted: np.uint64, story: Story, turn: Turn) -> Original | None:
+def in_file(
+    reader: Reader, address: str, size: int, span: Span, wanted: np.uint64, story: Story, turn: Turn
+) -> Original | None:
     """The document with this uid, in one span of one file; it must be the same record still."""
     with open_input(address) as stream:
         for reading in reader.read(stream, Origin(span.source, span.path, size, span.start, span.end)):

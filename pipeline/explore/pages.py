@@ -12,18 +12,18 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment
 
-from pipeline.explore.document import PIECE, Found, Piece, Version
-from pipeline.explore.matches import marked
-from pipeline.explore.originals import Original
-from pipeline.explore.query import ADDRESS, PAGE, Query, as_typed
-from pipeline.explore.search import Findings, Hit
-from pipeline.explore.shelf import Shelf
-from pipeline.history import span_text
-from pipeline.inspect import by_size
-from pipeline.overview import overview_of, reports_of
-from pipeline.report.sections import environment as as_in_reports
-from pipeline.why import apart
-from pipeline.words import as_hex, one_line
+from gristmill.pipeline.explore.document import PIECE, Found, Piece, Version
+from gristmill.pipeline.explore.matches import marked
+from gristmill.pipeline.explore.originals import Original
+from gristmill.pipeline.explore.query import ADDRESS, PAGE, Query, as_typed
+from gristmill.pipeline.explore.search import Findings, Hit
+from gristmill.pipeline.explore.shelf import Shelf
+from gristmill.pipeline.formatting import as_hex, one_line
+from gristmill.pipeline.look.history import span_text
+from gristmill.pipeline.look.overview import overview_of, reports_of
+from gristmill.pipeline.look.run_folder import by_size
+from gristmill.pipeline.look.why import apart
+from gristmill.pipeline.report.sections import environment as as_in_reports
 
 HERE = Path(__file__).parent
 PALETTE = HERE.parent / "report" / "style.css"
@@ -49,7 +49,13 @@ def script() -> str:
 
 
 def rendered(template: str, shelf: Shelf, here: str, title: str, values: Mapping[str, Any]) -> str:
-    common = {"shelf": shelf, "run": shelf.run, "here": here, "title": title, "has_report": shelf.folder.has("report.html")}
+    common = {
+        "shelf": shelf,
+        "run": shelf.run,
+        "here": here,
+        "title": title,
+        "has_report": shelf.folder.has("report.html"),
+    }
     return environment().get_template(template).render(common | dict(values))
 
 
@@ -81,9 +87,19 @@ def overview(shelf: Shelf, live: Mapping[str, Any]) -> str:
         named = [(reason, n, Query("rejects", stage=stage.name, reason=reason).link()) for reason, n in reasons]
         widths = (100 * count.kept / widest, 100 * (count.lost + count.quarantined) / widest)
         lines.append(
-            StageLine(stage.name, stage.kind, stage.about, count, named, Query("rejects", stage=stage.name).link(), *map(rounded, widths))
+            StageLine(
+                stage.name,
+                stage.kind,
+                stage.about,
+                count,
+                named,
+                Query("rejects", stage=stage.name).link(),
+                *map(rounded, widths),
+            )
         )
-    return rendered("overview.html", shelf, "overview", "Overview", {"totals": seen.totals, "stages": lines, "live": live})
+    return rendered(
+        "overview.html", shelf, "overview", "Overview", {"totals": seen.totals, "stages": lines, "live": live}
+    )
 
 
 def rounded(value: float) -> float:
@@ -102,8 +118,22 @@ def listing(shelf: Shelf, query: Query, found: Findings, start: int, page: int) 
     lines = [Line(hit, link_of(query, hit)) for hit in found.hits]
     pages = -(-found.total // PAGE) if found.total is not None and not query.filtered else None
     reasons = sorted({reason for stage in shelf.run.stages for reason in [*stage.count.dropped, stage.troubled]})
-    onward = None if found.ended or not (found.hits or found.out_of_time) else query.link(at=found.after) if query.filtered else None
-    values = {"query": query, "found": found, "lines": lines, "page": page, "pages": pages, "start": start, "onward": onward}
+    onward = (
+        None
+        if found.ended or not (found.hits or found.out_of_time)
+        else query.link(at=found.after)
+        if query.filtered
+        else None
+    )
+    values = {
+        "query": query,
+        "found": found,
+        "lines": lines,
+        "page": page,
+        "pages": pages,
+        "start": start,
+        "onward": onward,
+    }
     values |= {"reasons": reasons, "words": as_typed(query.words), "elsewhere": elsewhere(query)}
     return rendered("list.html", shelf, query.kind, query.kind.capitalize(), values)
 
@@ -112,10 +142,17 @@ def link_of(query: Query, hit: Hit) -> str:
     """Documents by uid and part; records that never were documents, and what broke a reader, by their row. Words go along, to be marked there."""
     to_match = "#match" if query.words else ""
     if hit.uid is not None:
-        asked = {name: value for name, value in (("part", hit.part), ("words", as_typed(query.words))) if value not in ("", None)}
+        asked = {
+            name: value
+            for name, value in (("part", hit.part), ("words", as_typed(query.words)))
+            if value not in ("", None)
+        }
         return f"/document/{hit.uid}" + (f"?{urlencode(asked)}" if asked else "") + to_match
     return (
-        Query("rejects", query.words, stage=hit.stage or "").link(file=hit.name, row=hit.row).replace("/rejects", "/reject", 1) + to_match
+        Query("rejects", query.words, stage=hit.stage or "")
+        .link(file=hit.name, row=hit.row)
+        .replace("/rejects", "/reject", 1)
+        + to_match
     )
 
 
@@ -175,7 +212,14 @@ def document(shelf: Shelf, found: Found, version: int, piece: Piece | None, word
     part = f"part={found.part}&" if found.part is not None else ""
     part += urlencode({"words": as_typed(words)}) + "&" if words else ""
     texts = [(one.leg, f"{base}?{part}version={number}#text") for number, one in enumerate(found.versions)]
-    values = {"story": story, "signals": signals_of(found), "troubles": found.troubles, "texts": texts, "version": version, "piece": piece}
+    values = {
+        "story": story,
+        "signals": signals_of(found),
+        "troubles": found.troubles,
+        "texts": texts,
+        "version": version,
+        "piece": piece,
+    }
     values |= {"words": words, "original": f"{base}/original?{part}".rstrip("?&") if story.read_from else None}
     values |= {"read_from": [span_text(span) for span in story.read_from[:8]]}
     values |= {"pieces": pieces(piece, f"{base}?{part}version={version}&from=", "#text") if piece else []}
@@ -194,17 +238,27 @@ def pieces(piece: Piece, link: str, fragment: str) -> list[tuple[str, str]]:
     return found
 
 
-def original(shelf: Shelf, found: Found, page: Original | None, why_not: str, piece: Piece, version: Version | None) -> str:
+def original(
+    shelf: Shelf, found: Found, page: Original | None, why_not: str, piece: Piece, version: Version | None
+) -> str:
     story = found.story
     part = f"?part={found.part}" if found.part is not None else ""
     values = {"story": story, "page": page, "why_not": why_not, "piece": piece, "version": version, "part": part}
-    return rendered("original.html", shelf, "documents", f"{story.uid}: original", values | {"base": f"/document/{story.uid}"})
+    return rendered(
+        "original.html", shelf, "documents", f"{story.uid}: original", values | {"base": f"/document/{story.uid}"}
+    )
 
 
 def markup(shelf: Shelf, found: Found, piece: Piece) -> str:
     base = f"/document/{found.story.uid}"
     part = f"part={found.part}&" if found.part is not None else ""
-    values = {"story": found.story, "piece": piece, "base": base, "part": part, "pieces": pieces(piece, f"{base}/markup?{part}from=", "")}
+    values = {
+        "story": found.story,
+        "piece": piece,
+        "base": base,
+        "part": part,
+        "pieces": pieces(piece, f"{base}/markup?{part}from=", ""),
+    }
     return rendered("markup.html", shelf, "documents", f"{found.story.uid}: markup", values)
 
 
@@ -212,6 +266,15 @@ def not_yet(shelf: Shelf, uid: str, parts: int, of: int) -> str:
     return rendered("not_yet.html", shelf, "documents", uid, {"uid": uid, "parts": parts, "of": of})
 
 
-def reject(shelf: Shelf, stage: str, row: Mapping[str, Any], piece: Piece, links: list[tuple[str, str]], words: tuple[str, ...]) -> str:
-    values = {"stage": stage, "row": row, "piece": piece, "pieces": links, "words": words, "uid": as_hex(row.get("uid"))}
+def reject(
+    shelf: Shelf, stage: str, row: Mapping[str, Any], piece: Piece, links: list[tuple[str, str]], words: tuple[str, ...]
+) -> str:
+    values = {
+        "stage": stage,
+        "row": row,
+        "piece": piece,
+        "pieces": links,
+        "words": words,
+        "uid": as_hex(row.get("uid")),
+    }
     return rendered("reject.html", shelf, "rejects", f"Rejected by {stage}", values)

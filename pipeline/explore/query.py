@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal
 from urllib.parse import parse_qsl, urlencode
 
-from pipeline.explore.shelf import Shelf
-from pipeline.words import nearest
+from gristmill.pipeline.explore.shelf import Shelf
+from gristmill.pipeline.formatting import nearest
 
 PAGE = 50  # documents on a page
 LONGEST_QUERY = 4096  # bytes behind the question mark
@@ -18,7 +18,9 @@ MOST_WORDS = 8
 LARGEST_NUMBER = 10**12
 PHRASE = re.compile(r'"([^"]+)"|([^\s"]+)')
 UID = re.compile(r"[0-9a-fA-F]{16}")
-ADDRESS = re.compile(r"(?:[\w-]{1,63}\.)+[^\W\d_]{2,24}(?::[0-9]{1,5})?(?:/\S*)?")  # a host by its name, perhaps with a path
+ADDRESS = re.compile(
+    r"(?:[\w-]{1,63}\.)+[^\W\d_]{2,24}(?::[0-9]{1,5})?(?:/\S*)?"
+)  # a host by its name, perhaps with a path
 
 Kind = Literal["documents", "rejects"]
 
@@ -91,7 +93,9 @@ def query_of(kind: Kind, asked: Mapping[str, str], shelf: Shelf) -> Query:
             raise BadRequest(f"no {name} {value!r} in this run{nearest(value, known)}")
     if outcome not in ("", "kept", "gone"):
         raise BadRequest(f"outcome: kept or gone was expected, not {outcome!r}")
-    found = Query(kind, words_of(asked.get("words", "")), asked.get("url", ""), source, stage, asked.get("reason", ""), outcome)
+    found = Query(
+        kind, words_of(asked.get("words", "")), asked.get("url", ""), source, stage, asked.get("reason", ""), outcome
+    )
     if kind == "rejects" or (outcome != "kept" and not (stage or found.reason)):
         return replace(found, outcome="" if kind == "rejects" else outcome)
     return replace(found, stage="", reason="") if outcome == "kept" else replace(found, outcome="gone")

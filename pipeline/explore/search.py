@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.explore.matches import Stretch, excerpt
-from pipeline.explore.query import PAGE, Query
-from pipeline.explore.shelf import File, Shelf, Shelves
-from pipeline.explore.turns import Turn
-from pipeline.why import asked_by_uid
-from pipeline.words import as_hex
+from gristmill.pipeline.explore.matches import Stretch, excerpt
+from gristmill.pipeline.explore.query import PAGE, Query
+from gristmill.pipeline.explore.shelf import File, Shelf, Shelves
+from gristmill.pipeline.explore.turns import Turn
+from gristmill.pipeline.formatting import as_hex
+from gristmill.pipeline.look.why import asked_by_uid
 
 BATCH = 1024  # rows looked at between two looks at the clock
 BEGINNING = 280  # characters of a text in a list
@@ -116,7 +116,9 @@ class Searcher:
                 continue
         return total
 
-    def _search_file(self, shelf: Shelf, query: Query, turn: Turn, found: Findings, number: int, file: File, place: int) -> None:
+    def _search_file(
+        self, shelf: Shelf, query: Query, turn: Turn, found: Findings, number: int, file: File, place: int
+    ) -> None:
         """One file from `found.after` on; leaves there where it stopped."""
         try:
             fates = self.fates(shelf, file) if query.kind == "documents" else None
@@ -185,7 +187,13 @@ def unread(file: File, error: Exception) -> str:
 
 def batches(shelf: Shelf, file: File, query: Query, start: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Batches of a file from a row on, each with its first row; text only where words are looked for."""
-    wanted = ["uid", "url", "source", *(["reason", "detail"] if query.kind == "rejects" else []), *(["text"] if query.words else [])]
+    wanted = [
+        "uid",
+        "url",
+        "source",
+        *(["reason", "detail"] if query.kind == "rejects" else []),
+        *(["text"] if query.words else []),
+    ]
     with shelf.folder.fs.open(shelf.folder.full(file.path), "rb") as opened:
         parquet = pq.ParquetFile(opened, pre_buffer=False)
         columns = [name for name in wanted if name in parquet.schema_arrow.names]
@@ -230,7 +238,9 @@ def chosen(batch: pa.RecordBatch, query: Query, fates: Fates | None) -> npt.NDAr
         if mask.any():  # words are looked for only in what is left
             rows = np.flatnonzero(mask)
             texts = column(batch, "text", pa.large_string()).take(pa.array(rows))
-            there = pc.fill_null(pc.match_substring(texts, word, ignore_case=True), False).to_numpy(zero_copy_only=False)
+            there = pc.fill_null(pc.match_substring(texts, word, ignore_case=True), False).to_numpy(
+                zero_copy_only=False
+            )
             mask[rows[~there]] = False
     return mask
 
@@ -250,7 +260,15 @@ def codes_of(batch: pa.RecordBatch, fates: Fates) -> npt.NDArray[np.int32]:
 
 def hit_of(batch: pa.RecordBatch, at: int, number: int, row: int, file: File, fates: Fates | None) -> Hit:
     values = {name: batch.column(name)[at].as_py() for name in batch.schema.names if name != "text"}
-    hit = Hit(number, row, None, as_hex(values.get("uid")), values.get("url"), values.get("source") or file.source, name=file.name)
+    hit = Hit(
+        number,
+        row,
+        None,
+        as_hex(values.get("uid")),
+        values.get("url"),
+        values.get("source") or file.source,
+        name=file.name,
+    )
     if fates is None:
         hit.stage, hit.reason, hit.detail = file.stage, values.get("reason"), values.get("detail")
     else:
@@ -273,7 +291,11 @@ def fates_of(shelf: Shelf, files: list[File]) -> Fates:
         reasons = pc.fill_null(table.column("reason").cast(pa.string()), "").combine_chunks().dictionary_encode()
         names = [said.setdefault((file.stage, str(name)), len(said)) for name in reasons.dictionary.to_pylist()]
         uids.append(table.column("uid").to_numpy().astype(np.uint64))
-        codes.append(np.array(names, np.int32)[reasons.indices.to_numpy(zero_copy_only=False)] if names else np.empty(0, np.int32))
+        codes.append(
+            np.array(names, np.int32)[reasons.indices.to_numpy(zero_copy_only=False)]
+            if names
+            else np.empty(0, np.int32)
+        )
     uid, code = np.concatenate(uids), np.concatenate(codes)
     order = np.argsort(uid, kind="stable")
     return {"uid": uid[order], "code": code[order], "said": list(said)}

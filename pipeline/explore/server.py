@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from pipeline.explore.answers import Answer, bare, elsewhere
+from gristmill.pipeline.explore.answers import Answer, bare, elsewhere
 
 CONNECTIONS = 48  # at once; further ones are turned away
 SILENCE = 15.0  # seconds that a client may take for each piece of its request or of our answer
@@ -74,7 +74,11 @@ class Server(ThreadingHTTPServer):
         with contextlib.suppress(ValueError):
             number = ipaddress.ip_address(name)
             return self.named not in LOOPBACK or number.is_loopback
-        return name == "localhost" or name == self.named.lower() or (self.named not in LOOPBACK and name == socket.gethostname().lower())
+        return (
+            name == "localhost"
+            or name == self.named.lower()
+            or (self.named not in LOOPBACK and name == socket.gethostname().lower())
+        )
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._slots.acquire(blocking=False):
@@ -128,7 +132,9 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get("Sec-Fetch-Site", "none").lower() not in ("same-origin", "none"):
             return bare(403, "Another site asked for this.")
         if not self._has_cookie():
-            return bare(403, "The token is missing. Open the address that gristmill explore printed, with ?token=… at its end.")
+            return bare(
+                403, "The token is missing. Open the address that gristmill explore printed, with ?token=… at its end."
+            )
         return self.server.application(path, query)
 
     def _admitted(self, query: str) -> Answer:
@@ -144,7 +150,9 @@ class Handler(BaseHTTPRequestHandler):
         return Answer(200, WELCOME, more={"Set-Cookie": cookie})
 
     def _has_cookie(self) -> bool:
-        found = [part.strip().partition("=") for header in self.headers.get_all("Cookie") or [] for part in header.split(";")]
+        found = [
+            part.strip().partition("=") for header in self.headers.get_all("Cookie") or [] for part in header.split(";")
+        ]
         return any(name == self.server.cookie and same(value, self.server.session) for name, _, value in found)
 
     def _give(self, answer: Answer, body: bool = True) -> None:

@@ -15,15 +15,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from pipeline.decide import Deciding
-from pipeline.explore.live import shown
-from pipeline.explore.unfinished import finished_parts
-from pipeline.history import legs_of, parents
-from pipeline.inspect import Folder, NotFound, Run
-from pipeline.progress_file import PATH as PROGRESS
-from pipeline.progress_file import is_alive
-from pipeline.so_far import record_so_far
-from pipeline.why import CANNOT_ASK
+from gristmill.pipeline.explore.live import shown
+from gristmill.pipeline.explore.unfinished import finished_parts
+from gristmill.pipeline.leg.rules import Deciding
+from gristmill.pipeline.look.history import legs_of, parents
+from gristmill.pipeline.look.run_folder import Folder, NotFound, Run
+from gristmill.pipeline.look.why import CANNOT_ASK
+from gristmill.pipeline.progress.progress_file import PATH as PROGRESS, is_alive
+from gristmill.pipeline.progress.so_far import record_so_far
 
 READ_WRONG = (TypeError, ValueError, AttributeError, LookupError)  # what JSON of another shape brings about
 FRESH = 2.0  # seconds for which what was found in the folder is taken as it was
@@ -145,7 +144,9 @@ def read_shelf(out: str) -> Shelf:
     record = json_or_trouble(folder, "run.json", troubles)
     live = json_or_trouble(folder, PROGRESS, troubles)
     alive = is_alive(live) if live is not None else False
-    told = bool(record and record.get("stages"))  # a run that broke off says in run.json what it came to, unless it was killed
+    told = bool(
+        record and record.get("stages")
+    )  # a run that broke off says in run.json what it came to, unless it was killed
     ended = told and live is None  # whoever ends well takes the file away
     if record is None and live is None and not troubles:
         troubles.append("there is no run.json: nothing was run in this folder, or the run stopped before it began")
@@ -154,7 +155,11 @@ def read_shelf(out: str) -> Shelf:
         live = None
     state = "stopped" if live is None or (live.get("state") == "running" and alive is False) else str(live.get("state"))
     going = live is not None and live.get("state") == "running" and alive is not False
-    chosen = record if record is not None and (live is None or (told and not going)) else record_so_far(live or {}, record or {}, state)
+    chosen = (
+        record
+        if record is not None and (live is None or (told and not going))
+        else record_so_far(live or {}, record or {}, state)
+    )
     try:
         run = Run.of(chosen)
     except READ_WRONG as error:
@@ -190,7 +195,9 @@ class TolerantFolder(Folder):
 def is_manifest(found: Mapping[str, Any]) -> bool:
     stages, parts = found.get("stages", []), found.get("parts")
     whole = isinstance(stages, list) and isinstance(parts, list)
-    return whole and all(isinstance(part, dict) and "key" in part and isinstance(part.get("files"), dict) for part in parts or [])
+    return whole and all(
+        isinstance(part, dict) and "key" in part and isinstance(part.get("files"), dict) for part in parts or []
+    )
 
 
 def is_progress(live: Mapping[str, Any]) -> bool:

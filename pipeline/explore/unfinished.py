@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipeline.inspect import Folder, Run
-from pipeline.sinks import staged
+from gristmill.pipeline.look.run_folder import Folder, Run
+from gristmill.pipeline.store.sinks import staged
 
 LARGEST_JOURNAL = 256 << 20  # bytes; beyond that a page would wait too long for parts that the manifests will name
 
@@ -28,7 +28,9 @@ def finished_parts(folder: Folder, run: Run, legs: list[dict[str, Any]], trouble
                     found.setdefault(leg, {})[str(part["key"])] = facts | home | origin | {"files": files}
     present = {leg: set(folder.names(f"legs/{leg}")) for leg in found}
     for leg, parts in found.items():
-        whole = [part for part in parts.values() if all(is_there(path, leg, present[leg]) for path in part["files"].values())]
+        whole = [
+            part for part in parts.values() if all(is_there(path, leg, present[leg]) for path in part["files"].values())
+        ]
         legs = [*legs, {"leg": leg, "stages": [leg] if leg in stages else [], "parts": whole, "feeds": []}]
     return legs
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.figures.blocks import Block, Facts, Figures, Plane, Point, Warnings
-from pipeline.figures.told import Told, told_of
+from gristmill.pipeline.figures.blocks import Block, Facts, Figures, Plane, Point, Warnings
+from gristmill.pipeline.figures.metrics import Told, told_of
 
 __all__ = ["Block", "Facts", "Figures", "Plane", "Point", "Told", "Warnings", "told_of"]

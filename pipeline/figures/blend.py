@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.figures.blocks import Block, Facts, Figures, Plane, Point, Report, Warnings, first_of, relative
-from pipeline.words import as_number, as_percent, as_share, as_short
+from gristmill.pipeline.figures.blocks import Block, Facts, Figures, Plane, Point, Report, Warnings, first_of, relative
+from gristmill.pipeline.formatting import as_number, as_percent, as_share, as_short
 
 METHODS = {
     "given": "weights as given",
@@ -26,7 +26,9 @@ def mix(report: Report) -> list[Block]:
     blocks += [Warnings([str(line) for line in found["warnings"]])] if found.get("warnings") else []
     blocks.append(sources_mixed(found))
     blocks += [plane(found)] if found.get("frontier") else [beside_controls(found)] if found.get("controls") else []
-    noisy = [("dropped", task) for task in found.get("dropped_tasks") or []] + [("flagged", t) for t in found.get("flagged_tasks") or []]
+    noisy = [("dropped", task) for task in found.get("dropped_tasks") or []] + [
+        ("flagged", t) for t in found.get("flagged_tasks") or []
+    ]
     blocks += [noisy_tasks(noisy)] if noisy else []
     blocks += [left_out(found)] if "rank_correlation" in found else []
     return blocks
@@ -37,7 +39,8 @@ def mix_facts(found: Report) -> list[tuple[str, str]]:
     pairs = [
         (
             "weights by",
-            METHODS.get(found["method"], str(found["method"])) + (f", {found['regressor']}" if found.get("regressor") else ""),
+            METHODS.get(found["method"], str(found["method"]))
+            + (f", {found['regressor']}" if found.get("regressor") else ""),
         ),
         ("sources told apart by", ", ".join(map(str, found["by"]))),
         ("tokens wanted", as_number(wanted)),
@@ -60,7 +63,10 @@ def mix_facts(found: Report) -> list[tuple[str, str]]:
 
 def sources_mixed(found: Report) -> Figures:
     there = sum(row["there"] for row in found["drawn"])
-    given = sorted(zip(found["sources"], found["drawn"], strict=True), key=lambda pair: (-round(pair[0]["weight"], 12), pair[0]["source"]))
+    given = sorted(
+        zip(found["sources"], found["drawn"], strict=True),
+        key=lambda pair: (-round(pair[0]["weight"], 12), pair[0]["source"]),
+    )
     rows = [
         (
             str(source["source"]),
@@ -76,7 +82,16 @@ def sources_mixed(found: Report) -> Figures:
     ]
     head = ("source", "tokens there", "share there", "wanted", "drawn", "epochs", "cap", "weight")
     note = "The weight of a source is its share of training; the cap is the most that its epochs allow."
-    return first_of(Figures("What each source gives, in tokens", head, rows, 1, relative([source["weight"] for source, _ in given]), note))
+    return first_of(
+        Figures(
+            "What each source gives, in tokens",
+            head,
+            rows,
+            1,
+            relative([source["weight"] for source, _ in given]),
+            note,
+        )
+    )
 
 
 def plane(found: Report) -> Plane:
@@ -98,12 +113,12 @@ def plane(found: Report) -> Plane:
         )
         for point, tilt in zip(points, found["frontier"], strict=True)
     ]
-    controls = [Point(str(name), str(name), its["risk"], its["distance"]) for name, its in (found.get("controls") or {}).items()]
+    controls = [
+        Point(str(name), str(name), its["risk"], its["distance"]) for name, its in (found.get("controls") or {}).items()
+    ]
     rows += [(point.name, "–", "–", *placed(point)) for point in controls]
     head = ("mix", "largest source", "its weight", "distance", "risk")
-    note = (
-        "Distance: how far the mix is from the best at every task. Risk: 1 where all sources weigh the same, more where few make up most."
-    )
+    note = "Distance: how far the mix is from the best at every task. Risk: 1 where all sources weigh the same, more where few make up most."
     return Plane(points + controls, Figures("Distance against risk", head, rows, 2, note=note))
 
 
@@ -121,10 +136,19 @@ def beside_controls(found: Report) -> Figures:
 
 def noisy_tasks(given: Sequence[tuple[str, Report]]) -> Figures:
     rows = [
-        (str(task["task"]), fate, str(task["reason"]), as_short(task["range"]), as_short(task["error"]), as_percent(task["chance"]))
+        (
+            str(task["task"]),
+            fate,
+            str(task["reason"]),
+            as_short(task["range"]),
+            as_short(task["error"]),
+            as_percent(task["chance"]),
+        )
         for fate, task in given
     ]
-    return first_of(Figures("Tasks that do not tell sources apart", ("task", "was", "because", "range", "error", "chance"), rows, 3))
+    return first_of(
+        Figures("Tasks that do not tell sources apart", ("task", "was", "because", "range", "error", "chance"), rows, 3)
+    )
 
 
 def left_out(found: Report) -> Figures:
@@ -132,14 +156,18 @@ def left_out(found: Report) -> Figures:
     rows = [(str(name), f"{value:.3f}") for name, value in given]
     note = f"{as_number(found['runs'])} runs; {found['left_out']} is left out: what the others predict of it, against what it gave."
     bars = [min(1.0, max(0.0, value)) for _, value in given]
-    return first_of(Figures("How well runs that were left out are ranked", ("loss", "rank correlation"), rows, 1, bars, note))
+    return first_of(
+        Figures("How well runs that were left out are ranked", ("loss", "rank correlation"), rows, 1, bars, note)
+    )
 
 
 def order(report: Report) -> list[Block]:
     found = report["order"]
     several = len(found["curricula"]) > 1
     parts = [curriculum(its, several) for its in found["curricula"]]
-    pairs = [("segments", f"{as_number(found['segments'])}: inside one, order is by chance and rows are packed together")]
+    pairs = [
+        ("segments", f"{as_number(found['segments'])}: inside one, order is by chance and rows are packed together")
+    ]
     if found["sampled"]:
         without = found["sampled_without_signal"]
         text = f"{as_number(without)} of {as_number(found['sampled'])} documents of the sample ({as_share(without, found['sampled'])})"
@@ -149,7 +177,11 @@ def order(report: Report) -> list[Block]:
 
 
 def curriculum(its: Report, several: bool) -> Facts:
-    by = "chance" if its["by"] is None else f"{its['by']}, {'the highest first' if its['descending'] else 'the lowest first'}"
+    by = (
+        "chance"
+        if its["by"] is None
+        else f"{its['by']}, {'the highest first' if its['descending'] else 'the lowest first'}"
+    )
     pairs = [
         ("schedule", str(its["schedule"])),
         ("goes by", by),
@@ -169,7 +201,9 @@ def deciles(found: Report) -> Figures:
     for group, values in sorted(found["deciles"].items()):
         its = curriculum_of(found["curricula"], group)
         signal = [-value + 0.0 for value in values] if its["descending"] else values
-        rows.append((group or ("all others" if len(found["curricula"]) > 1 else "all"), str(its["by"]), *map(as_short, signal)))
+        rows.append(
+            (group or ("all others" if len(found["curricula"]) > 1 else "all"), str(its["by"]), *map(as_short, signal))
+        )
     head = ("documents", "signal", *(f"{tenth}%" for tenth in range(0, 101, 10)))
     return first_of(Figures("The signal at each tenth of the tokens, in order of rank", head, rows, 2))
 

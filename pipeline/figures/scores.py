@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.figures.blocks import Block, Facts, Figures, Report, Warnings, first_of, relative
-from pipeline.words import as_number, as_percent, as_share, as_short, one_line
+from gristmill.pipeline.figures.blocks import Block, Facts, Figures, Report, Warnings, first_of, relative
+from gristmill.pipeline.formatting import as_number, as_percent, as_share, as_short, one_line
 
 FIGURES = {
     "auc": "AUC",
@@ -40,10 +40,18 @@ def card(its: Report) -> list[Block]:
     for head in its["heads"]:
         found = (its.get("metrics") or {}).get(head["name"])
         metrics = found if isinstance(found, dict) else {}
-        labels = f": {', '.join(map(str, head['labels']))}" if head["labels"] else f" from {head['low']:g} to {head['high']:g}"
+        labels = (
+            f": {', '.join(map(str, head['labels']))}"
+            if head["labels"]
+            else f" from {head['low']:g} to {head['high']:g}"
+        )
         pairs = [("kind", str(its["kind"])), ("says", f"{head['meaning']} ({head['kind']}{labels})")]
-        pairs += [("trained on", f"{as_number(training['texts'])} texts")] if isinstance(training.get("texts"), int) else []
-        measured = ", ".join(f"{words} {metrics[name]:.4f}" for name, words in FIGURES.items() if is_number(metrics.get(name)))
+        pairs += (
+            [("trained on", f"{as_number(training['texts'])} texts")] if isinstance(training.get("texts"), int) else []
+        )
+        measured = ", ".join(
+            f"{words} {metrics[name]:.4f}" for name, words in FIGURES.items() if is_number(metrics.get(name))
+        )
         texts = f" ({as_number(metrics['texts'])} texts)" if is_number(metrics.get("texts")) else ""
         pairs += [("held out" + texts, measured or "nothing: nobody knows how good it is")]
         pairs += [("stands on", "; ".join(map(str, its["attribution"])))] if its.get("attribution") else []
@@ -63,7 +71,9 @@ def calibration(reliability: Sequence[Mapping[str, Any]], good: str) -> Figures:
         for row in reliability
         if isinstance(row, dict) and all(is_number(row.get(name)) for name in ("decile", "texts", "score", "good"))
     ]
-    rows = [(str(row["decile"]), as_number(row["texts"]), f"{row['score']:.3f}", as_percent(row["good"])) for row in told]
+    rows = [
+        (str(row["decile"]), as_number(row["texts"]), f"{row['score']:.3f}", as_percent(row["good"])) for row in told
+    ]
     note = "Of texts that were held out: the mean score of each tenth, and how many of them truly are so."
     bars = [min(1.0, max(0.0, float(row["good"]))) for row in told]
     return first_of(Figures("Calibration", ("tenth", "texts", "mean score", f"are {good}"), rows, 1, bars, note))
@@ -114,12 +124,22 @@ def signal(one: Report, found: Report) -> list[Block]:
         ("documents with a score", as_number(one["documents"])),
         ("mean", as_short(one["mean"])),
         *(
-            [("looked at", f"{as_share(one['documents'] + one['without'], found['of'])} of the documents, in whole parts")]
+            [
+                (
+                    "looked at",
+                    f"{as_share(one['documents'] + one['without'], found['of'])} of the documents, in whole parts",
+                )
+            ]
             if not found["whole"]
             else []
         ),
         *(
-            [("without a score", f"{as_number(one['without'])} ({as_share(one['without'], one['documents'] + one['without'])})")]
+            [
+                (
+                    "without a score",
+                    f"{as_number(one['without'])} ({as_share(one['without'], one['documents'] + one['without'])})",
+                )
+            ]
             if one["without"]
             else []
         ),
@@ -138,7 +158,8 @@ def edges(one: Report, bins: int) -> list[str]:
 def histogram(one: Report) -> Figures:
     counts = one["counts"]
     rows = [
-        (edge, as_number(count), as_share(count, one["documents"])) for edge, count in zip(edges(one, len(counts)), counts, strict=True)
+        (edge, as_number(count), as_share(count, one["documents"]))
+        for edge, count in zip(edges(one, len(counts)), counts, strict=True)
     ]
     return Figures(f"How {one['signal']} lies", ("from", "documents", "share"), rows, 1, relative(counts))
 
@@ -163,5 +184,7 @@ def examples(one: Report) -> Figures:
         )
         for example in one["examples"]
     ]
-    note = "Documents of each tenth, from the lowest scores to the highest; gristmill inspect OUT --uid shows one whole."
+    note = (
+        "Documents of each tenth, from the lowest scores to the highest; gristmill inspect OUT --uid shows one whole."
+    )
     return Figures(f"Examples by {one['signal']}", ("tenth", "document", "begins", "score"), rows, 3, note=note)

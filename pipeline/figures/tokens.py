@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.figures.blocks import Block, Facts, Figures, Report, as_ratio, first_of, relative
-from pipeline.words import as_bytes, as_number, as_percent, as_share
+from gristmill.pipeline.figures.blocks import Block, Facts, Figures, Report, as_ratio, first_of, relative
+from gristmill.pipeline.formatting import as_bytes, as_number, as_percent, as_share
 
 OVERFLOW = 31  # of the lengths of documents: the last group has no end
 
@@ -27,7 +27,9 @@ def tokens(report: Report) -> list[Block]:
         ),
     ]
     if trip["changed"]:
-        pairs.append(("do not come back", ", ".join(map(str, trip["changed"])) + " (gristmill inspect OUT --uid shows them)"))
+        pairs.append(
+            ("do not come back", ", ".join(map(str, trip["changed"])) + " (gristmill inspect OUT --uid shows them)")
+        )
     blocks: list[Block] = [Facts("", pairs)]
     for key in ("language", "source"):
         if report.get(f"bytes_per_token_by_{key}"):
@@ -46,9 +48,14 @@ def special(tokenizer: Report, role: str) -> str:
 
 def per_token(key: str, found: Mapping[str, Mapping[str, Any]]) -> Figures:
     given = list(found.items())
-    rows = [(name, as_number(of["documents"]), as_number(of["tokens"]), as_ratio(of["bytes_per_token"])) for name, of in given]
+    rows = [
+        (name, as_number(of["documents"]), as_number(of["tokens"]), as_ratio(of["bytes_per_token"]))
+        for name, of in given
+    ]
     bars = relative([of["bytes_per_token"] or 0.0 for _, of in given])
-    return first_of(Figures(f"Bytes per token, by {key}", (key, "documents", "tokens", "bytes per token"), rows, 1, bars))
+    return first_of(
+        Figures(f"Bytes per token, by {key}", (key, "documents", "tokens", "bytes per token"), rows, 1, bars)
+    )
 
 
 def packing(report: Report) -> list[Block]:
@@ -64,11 +71,20 @@ def packing(report: Report) -> list[Block]:
         blocks.append(lengths(found["document_lengths"]))
     given = sorted(found["sources"].items(), key=lambda item: (-item[1]["tokens"], item[0]))
     rows = [
-        (str(name), as_number(of["documents"]), as_number(of["tokens"]), as_percent(of["tokens"] / found["tokens"])) for name, of in given
+        (str(name), as_number(of["documents"]), as_number(of["tokens"]), as_percent(of["tokens"] / found["tokens"]))
+        for name, of in given
     ]
     bars = relative([of["tokens"] for _, of in given])
     blocks.append(
-        first_of(Figures("What rows hold of each source, copies counted", ("source", "documents", "tokens", "share"), rows, 1, bars))
+        first_of(
+            Figures(
+                "What rows hold of each source, copies counted",
+                ("source", "documents", "tokens", "share"),
+                rows,
+                1,
+                bars,
+            )
+        )
     )
     return blocks
 
@@ -98,7 +114,13 @@ def lengths(counts: Sequence[int]) -> Figures:
     found = [k for k, count in enumerate(counts) if count]
     groups = range(found[0], found[-1] + 1)
     rows = [(length_group(k), as_number(counts[k]), as_share(counts[k], sum(counts))) for k in groups]
-    return Figures("Documents by length, copies counted", ("tokens", "documents", "share"), rows, 1, relative([counts[k] for k in groups]))
+    return Figures(
+        "Documents by length, copies counted",
+        ("tokens", "documents", "share"),
+        rows,
+        1,
+        relative([counts[k] for k in groups]),
+    )
 
 
 def length_group(k: int) -> str:

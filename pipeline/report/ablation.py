@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.inspect import Folder
-from pipeline.report.ablation_curves import LOSS, ON_THE_WAY, Metrics, curve_of, metrics_of, top_of
-from pipeline.report.ablation_tables import (
+from gristmill.pipeline.formatting import as_number, as_seconds
+from gristmill.pipeline.look.recipe_differences import flat
+from gristmill.pipeline.look.run_folder import Folder
+from gristmill.pipeline.report.ablation_curves import LOSS, ON_THE_WAY, Metrics, curve_of, metrics_of, top_of
+from gristmill.pipeline.report.ablation_tables import (
     CONTROL,
     Record,
     chance,
@@ -31,11 +33,9 @@ from pipeline.report.ablation_tables import (
     signed,
     span,
 )  # fmt: skip
-from pipeline.report.charts_lines import Curve, Curves, Estimate, Forest, forest, lines
-from pipeline.report.compare_recipes import flat
-from pipeline.report.sections import environment
-from pipeline.report.stacked import stacked
-from pipeline.words import as_number, as_seconds
+from gristmill.pipeline.report.charts_lines import Curve, Curves, Estimate, Forest, forest, lines
+from gristmill.pipeline.report.sections import environment
+from gristmill.pipeline.report.stacked import stacked
 
 WORDS = ("adopt", "reject", "inconclusive", "failed", "not run")  # in the order in which they are shown
 MARKS = {"adopt": "✓", "reject": "✕", "inconclusive": "?", "failed": "!", "not run": "–"}
@@ -53,7 +53,9 @@ class Said:
     mark: str
     why: str
     settle: str
-    beside: list[tuple[str, str]]  # worse or better, and where: what it does to sets that are only reported, where that is beyond chance
+    beside: list[
+        tuple[str, str]
+    ]  # worse or better, and where: what it does to sets that are only reported, where that is beyond chance
     figures: list[tuple[str, str]]
 
 
@@ -96,7 +98,9 @@ def counted(said: Sequence[Said]) -> str:
     """How many arms came to what, as a sentence."""
     counts = {word: sum(one.word == word for one in said) for word in WORDS}
     parts = [f"{counts['adopt']} arm{'' if counts['adopt'] == 1 else 's'} to adopt", f"{counts['reject']} to reject"]
-    return ", ".join([*parts, *(f"{count} {word}" for word, count in counts.items() if count and word not in ("adopt", "reject"))])
+    return ", ".join(
+        [*parts, *(f"{count} {word}" for word, count in counts.items() if count and word not in ("adopt", "reject"))]
+    )
 
 
 def without(record: Record, metrics: Mapping[str, Metrics]) -> str:
@@ -107,7 +111,9 @@ def without(record: Record, metrics: Mapping[str, Metrics]) -> str:
         return "" if done else "No run was finished."
     if len(bare) == len(done):
         return f"There is nothing to draw: no metrics.jsonl with losses lies in the folders of the {len(done)} runs that are done (jobs/ARM/seed-N/metrics.jsonl)."
-    names = ", ".join(f"{job['arm']} (seed {job['seed']})" for job in bare[:NAMED]) + (" …" if len(bare) > NAMED else "")
+    names = ", ".join(f"{job['arm']} (seed {job['seed']})" for job in bare[:NAMED]) + (
+        " …" if len(bare) > NAMED else ""
+    )
     return f"Without {len(bare)} of {len(done)} runs, in whose folders lies no metrics.jsonl with losses: {names}."
 
 
@@ -143,7 +149,13 @@ def said_of(arm: Mapping[str, Any], record: Record) -> Said:
         ("guard", guarded(arm.get("guard"))),
     ]
     return Said(
-        name, str(verdict["word"]), MARKS.get(str(verdict["word"]), "?"), str(verdict.get("why") or ""), settle, beside(arm), figures
+        name,
+        str(verdict["word"]),
+        MARKS.get(str(verdict["word"]), "?"),
+        str(verdict.get("why") or ""),
+        settle,
+        beside(arm),
+        figures,
     )
 
 
@@ -160,7 +172,9 @@ def beside(arm: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def target_of(arm: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    return next((one for one in arm.get("differences") or [] if one["role"] == "target" and one["domain"] is None), None)
+    return next(
+        (one for one in arm.get("differences") or [] if one["role"] == "target" and one["domain"] is None), None
+    )
 
 
 def guarded(guard: Mapping[str, Any] | None) -> str:
@@ -179,7 +193,9 @@ def failures(record: Record) -> list[tuple[str, str]]:
             seeds.setdefault((str(job["arm"]), str(job["error"] or "failed")), []).append(str(job["seed"]))
     named = {arm for arm, _ in seeds}
     of_arms = [(str(arm["name"]), str(arm["error"])) for arm in record.get("arms") or [] if arm.get("error")]
-    of_jobs = [(f"{arm}, seed{'s' if len(its) > 1 else ''} {', '.join(its)}", error) for (arm, error), its in seeds.items()]
+    of_jobs = [
+        (f"{arm}, seed{'s' if len(its) > 1 else ''} {', '.join(its)}", error) for (arm, error), its in seeds.items()
+    ]
     return [*((name, error) for name, error in of_arms if name not in named), *of_jobs]
 
 
@@ -219,7 +235,11 @@ def forests(record: Record, order: Sequence[str]) -> list[Forest]:
         ]
         if estimates:
             title = f"{'Target' if role == 'target' else 'Reported'}: {name}"
-            found.append(Forest(title, f"{about}; {first['better']} is better", str(first["unit"]), str(first["better"]), estimates))
+            found.append(
+                Forest(
+                    title, f"{about}; {first['better']} is better", str(first["unit"]), str(first["better"]), estimates
+                )
+            )
     return found
 
 
@@ -240,7 +260,9 @@ def look_of(one: Mapping[str, Any]) -> str:
 def of_guard(arm: Mapping[str, Any], measure: Mapping[str, Any]) -> Estimate:
     guard = arm["guard"]
     level = float(measure["control"]["mean"])
-    found: Mapping[str, Any] = next((one for one in arm["differences"] if one["role"] == "guard" and one["domain"] is None), {})
+    found: Mapping[str, Any] = next(
+        (one for one in arm["differences"] if one["role"] == "guard" and one["domain"] is None), {}
+    )
     seeds = [value / level for value in (found.get("by_seed") or {}).values() if value is not None and level]
     return Estimate(
         str(arm["name"]),
@@ -269,7 +291,11 @@ def drawings(record: Record, metrics: Mapping[str, Metrics], order: Sequence[str
               (ON_THE_WAY, "Target on the way", "bits per byte on a part of the target's documents, so not the figure of the end"))  # fmt: skip
     found: list[Curves] = []
     for value, title, about in titles:
-        curves = {arm: curve for arm in (CONTROL, *order) if (curve := curve_of(arm, runs_of(record, metrics, arm, value))) is not None}
+        curves = {
+            arm: curve
+            for arm in (CONTROL, *order)
+            if (curve := curve_of(arm, runs_of(record, metrics, arm, value))) is not None
+        }
         arms = [arm for arm in curves if arm != CONTROL]
         control = [curves[CONTROL]] if CONTROL in curves else []
         groups = [arms[k : k + TOGETHER] for k in range(0, len(arms), TOGETHER)] or ([[]] if control else [])
@@ -282,5 +308,7 @@ def drawings(record: Record, metrics: Mapping[str, Metrics], order: Sequence[str
 
 def runs_of(record: Record, metrics: Mapping[str, Metrics], arm: str, value: str) -> list[Mapping[int, float]]:
     return [
-        metrics[str(job["folder"])].values[value] for job in record.get("jobs") or [] if job["arm"] == arm and str(job["folder"]) in metrics
+        metrics[str(job["folder"])].values[value]
+        for job in record.get("jobs") or []
+        if job["arm"] == arm and str(job["folder"]) in metrics
     ]

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.inspect import Folder
-from pipeline.report.charts_lines import Curve
+from gristmill.pipeline.look.run_folder import Folder
+from gristmill.pipeline.report.charts_lines import Curve
 
 POINTS = 300  # of a curve; more than a screen shows
 EARLY = 0.1  # of a run, whose losses are too high to draw the rest beside
@@ -59,7 +59,11 @@ def read(folder: Folder, path: str) -> Iterator[Mapping[str, Any]]:
 
 
 def number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) else None
+    return (
+        float(value)
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        else None
+    )
 
 
 def curve_of(name: str, runs: Sequence[Mapping[int, float]]) -> Curve | None:
@@ -77,10 +81,18 @@ def curve_of(name: str, runs: Sequence[Mapping[int, float]]) -> Curve | None:
     means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
     there = ~np.isnan(means).all(axis=0)
     means, at = means[:, there], starts[there].tolist()
-    return Curve(name, at, np.nanmean(means, axis=0).tolist(), np.nanmin(means, axis=0).tolist(), np.nanmax(means, axis=0).tolist())
+    return Curve(
+        name,
+        at,
+        np.nanmean(means, axis=0).tolist(),
+        np.nanmin(means, axis=0).tolist(),
+        np.nanmax(means, axis=0).tolist(),
+    )
 
 
 def top_of(curves: Sequence[Curve]) -> float | None:
     """The highest value after the first tenth of the longest run."""
     late = max((curve.at[-1] for curve in curves), default=0) * EARLY
-    return max((high for curve in curves for at, high in zip(curve.at, curve.high, strict=True) if at >= late), default=None)
+    return max(
+        (high for curve in curves for at, high in zip(curve.at, curve.high, strict=True) if at >= late), default=None
+    )

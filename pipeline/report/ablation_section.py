@@ -7,12 +7,12 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from pipeline.figures import Figures
-from pipeline.inspect import Folder
-from pipeline.report.ablation import Said, said_of
-from pipeline.report.blend import table
-from pipeline.report.sections import Section, fragment
-from pipeline.words import as_number
+from gristmill.pipeline.figures import Figures
+from gristmill.pipeline.formatting import as_number
+from gristmill.pipeline.look.run_folder import Folder
+from gristmill.pipeline.report.ablation import Said, said_of
+from gristmill.pipeline.report.blend import table
+from gristmill.pipeline.report.sections import Section, fragment
 
 PLACE = "ablations"
 
@@ -34,7 +34,10 @@ def ablations(folder: Folder) -> list[Section]:
 def verdicts(record: dict[str, Any], name: str) -> Markup:
     arms = [said_of(arm, record) for arm in record.get("arms") or []]
     heads = tuple(dict.fromkeys(head for arm in arms for head, _ in arm.figures))
-    rows = [(arm.name, f"{arm.mark} {arm.word}", why_of(arm), *(dict(arm.figures).get(head, "–") for head in heads)) for arm in arms]
+    rows = [
+        (arm.name, f"{arm.mark} {arm.word}", why_of(arm), *(dict(arm.figures).get(head, "–") for head in heads))
+        for arm in arms
+    ]
     values = {
         "record": record,
         "protocol": (record.get("protocol") or {}).get("name"),

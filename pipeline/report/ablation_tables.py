@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.figures import Figures
-from pipeline.report.ablation_curves import Metrics
-from pipeline.words import as_bytes, as_energy, as_number, as_seconds
+from gristmill.pipeline.figures import Figures
+from gristmill.pipeline.formatting import as_bytes, as_energy, as_number, as_seconds
+from gristmill.pipeline.report.ablation_curves import Metrics
 
 CONTROL = "control"  # the name of its jobs
 REPEATS = 4  # epochs, above which data is worth less (Muennighoff et al. 2023)
@@ -33,7 +33,18 @@ def differences(record: Record, order: Sequence[str]) -> Figures:
         for arm in in_order(record, order)
         for one in arm.get("differences") or []
     ]  # fmt: skip
-    head = ("arm", "measure", "role", "difference", "interval", "relative", "p", "error, seeds", "error, items", "detectable")
+    head = (
+        "arm",
+        "measure",
+        "role",
+        "difference",
+        "interval",
+        "relative",
+        "p",
+        "error, seeds",
+        "error, items",
+        "detectable",
+    )
     note = "Errors are standard errors: of what seeds vary and of what items vary. Detectable is the smallest true difference found in 80% of cases."
     return Figures("All differences, arm less control", head, rows, words=3, note=note)
 
@@ -65,7 +76,9 @@ def costs(record: Record, metrics: Mapping[str, Metrics], order: Sequence[str]) 
 
 def cost(jobs: Sequence[Mapping[str, Any]], metrics: Mapping[str, Metrics]) -> tuple[str, ...]:
     done = [job for job in jobs if job["status"] == "done"]
-    seconds, measuring, tokens = (sum(job[key] or 0 for job in done) for key in ("seconds", "seconds_measuring", "tokens"))
+    seconds, measuring, tokens = (
+        sum(job[key] or 0 for job in done) for key in ("seconds", "seconds_measuring", "tokens")
+    )
     joules = [job["joules"] for job in done]
     grams = [metrics[str(job["folder"])].grams if str(job["folder"]) in metrics else None for job in done]
     memory = max((job["peak_memory"] for job in done if job["peak_memory"]), default=None)
@@ -95,10 +108,18 @@ def weight(grams: float | None) -> str:
 
 def epochs(record: Record, order: Sequence[str]) -> Figures:
     rows = [
-        (name, set_, share(part), "–" if times is None else f"{times:,.2f}", "▲ above 4" if times is not None and times > REPEATS else "")
+        (
+            name,
+            set_,
+            share(part),
+            "–" if times is None else f"{times:,.2f}",
+            "▲ above 4" if times is not None and times > REPEATS else "",
+        )
         for name, set_, part, times in epochs_of(record, order)
     ]
-    return Figures("How often each arm goes through each set", ("arm", "set", "of its tokens", "epochs", "note"), rows, words=2)
+    return Figures(
+        "How often each arm goes through each set", ("arm", "set", "of its tokens", "epochs", "note"), rows, words=2
+    )
 
 
 def epochs_of(record: Record, order: Sequence[str]) -> list[tuple[str, str, float, float | None]]:
@@ -121,7 +142,9 @@ def jobs(record: Record) -> Figures:
          as_seconds(job["seconds"]), energy(job["joules"]), str(job["device"] or "–"))
         for job in jobs_of(record)
     ]  # fmt: skip
-    return Figures("Every run", ("arm", "seed", "state", "loss", "updates", "tokens", "time", "energy", "device"), rows, words=3)
+    return Figures(
+        "Every run", ("arm", "seed", "state", "loss", "updates", "tokens", "time", "energy", "device"), rows, words=3
+    )
 
 
 def sets(record: Record) -> Figures:

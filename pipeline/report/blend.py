@@ -1,4 +1,4 @@
-"""What the report says of tokenize, mix, order and pack: the tables of `pipeline.figures`, with bars, and mixes drawn by risk and distance."""
+"""What the report says of tokenize, mix, order and pack: the tables of `gristmill.pipeline.figures`, with bars, and mixes drawn by risk and distance."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipeline.figures import Block, Facts, Figures, Plane, Point, Warnings, told_of
-from pipeline.report.charts import Axis
-from pipeline.report.sections import Section, fragment
+from gristmill.pipeline.figures import Block, Facts, Figures, Plane, Point, Warnings, told_of
+from gristmill.pipeline.report.charts import Axis
+from gristmill.pipeline.report.sections import Section, fragment
 
 WIDTH, HEIGHT = 560, 300  # of the drawing, in its own units
 LEFT, RIGHT, TOP, BOTTOM = 64, 20, 14, 46  # around the plane
 KINDS = {"frontier": "UtiliMax, by aversion", "chosen": "chosen", "proportional": "proportional", "unimax": "UniMax"}
 
 
-TOPIC_OF = {"Tokens": "tokens", "Mix": "mix", "Order of training": "curriculum", "Scores": "judges", "Rows and shards": "packing"}
+TOPIC_OF = {
+    "Tokens": "tokens",
+    "Mix": "mix",
+    "Order of training": "curriculum",
+    "Scores": "judges",
+    "Rows and shards": "packing",
+}
 
 
 def blend(entry: Mapping[str, Any], report: Mapping[str, Any]) -> Section | None:
@@ -36,7 +42,10 @@ def drawn(block: Block) -> Markup:
 
 def table(figures: Figures) -> Markup:
     widths: Sequence[float | None] = figures.bars or [None] * len(figures.rows)
-    rows = [(row[0], row[1 : figures.words], row[figures.words :], width) for row, width in zip(figures.rows, widths, strict=True)]
+    rows = [
+        (row[0], row[1 : figures.words], row[figures.words :], width)
+        for row, width in zip(figures.rows, widths, strict=True)
+    ]
     return fragment(TABLE, {"figures": figures, "rows": rows})
 
 
@@ -48,11 +57,20 @@ def plane(found: Plane) -> Markup:
     seen = [kind for kind in KINDS if any(point.kind == kind for point in found.points)]
     values = {
         "line": " ".join(f"{risk.at(point.risk)},{distance.at(point.distance)}" for point in tilts),
-        "points": [(point, risk.at(point.risk), distance.at(point.distance)) for point in sorted(found.points, key=nearness)],
+        "points": [
+            (point, risk.at(point.risk), distance.at(point.distance)) for point in sorted(found.points, key=nearness)
+        ],
         "across": risk.marks(),
         "up": distance.marks(),
         "key": [(kind, KINDS[kind]) for kind in seen],
-        "box": {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": WIDTH - RIGHT, "top": TOP, "bottom": HEIGHT - BOTTOM},
+        "box": {
+            "width": WIDTH,
+            "height": HEIGHT,
+            "left": LEFT,
+            "right": WIDTH - RIGHT,
+            "top": TOP,
+            "bottom": HEIGHT - BOTTOM,
+        },
     }
     return fragment(PLANE, values)
 

@@ -13,18 +13,18 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipeline.input_notes import notes_of
-from pipeline.inspect import Count, Folder, Run, Sample, StageCount, by_size
-from pipeline.overview import reports_of
-from pipeline.report.ablation_section import ablations
-from pipeline.report.funnel import Funnel, funnel
-from pipeline.report.makers import MAKERS
-from pipeline.report.sections import TOPICS, Section, SectionMaker, bars, environment, sections_of
-from pipeline.report.whatif import Survey, data_of, effects, explained, languages, signal_sections
-from pipeline.so_far import record_in
-from pipeline.survey.look import VERSION
-from pipeline.volume import volumes
-from pipeline.words import as_bytes, as_energy, as_money, plain
+from gristmill.pipeline.formatting import as_bytes, as_energy, as_money, plain
+from gristmill.pipeline.inputs.notes import notes_of
+from gristmill.pipeline.look.overview import reports_of
+from gristmill.pipeline.look.run_folder import Count, Folder, Run, Sample, StageCount, by_size
+from gristmill.pipeline.look.volume import volumes
+from gristmill.pipeline.progress.so_far import record_in
+from gristmill.pipeline.report.ablation_section import ablations
+from gristmill.pipeline.report.funnel import Funnel, funnel
+from gristmill.pipeline.report.makers import MAKERS
+from gristmill.pipeline.report.sections import TOPICS, Section, SectionMaker, bars, environment, sections_of
+from gristmill.pipeline.report.whatif import Survey, data_of, effects, explained, languages, signal_sections
+from gristmill.pipeline.survey.look import VERSION
 
 SAMPLES = 5  # of a reason; the rest are in the rejects
 READERS = 4  # shown one by one; more are folded into one line
@@ -75,7 +75,9 @@ def build_report(out: str, makers: Mapping[str, SectionMaker] = MAKERS) -> str:
     run = record_in(folder)
     surveys = [folder.json(path) for name in folder.names("legs") if folder.has(path := f"legs/{name}/survey.json")]
     reports = reports_of(folder, run, kind=None)
-    surveys = [its for its in surveys if its and its.get("version") == VERSION]  # of an older run: its page has no sliders
+    surveys = [
+        its for its in surveys if its and its.get("version") == VERSION
+    ]  # of an older run: its page has no sliders
     return page_of(run, reports, makers, in_order(run, surveys), ablations(folder), shlex.quote(plain(out)))
 
 
@@ -138,7 +140,12 @@ def as_one(readers: Sequence[StageCount]) -> StageCount:
         for reason, n in reader.count.dropped.items():
             dropped[reason] = dropped.get(reason, 0) + n
     counts = [reader.count for reader in readers]
-    count = Count(sum(its.docs_in for its in counts), sum(its.kept for its in counts), dropped, sum(its.quarantined for its in counts))
+    count = Count(
+        sum(its.docs_in for its in counts),
+        sum(its.kept for its in counts),
+        dropped,
+        sum(its.quarantined for its in counts),
+    )
     seconds = sum(reader.seconds or 0.0 for reader in readers)
     peak = max((reader.peak_memory for reader in readers if reader.peak_memory), default=None)
     size = sum(reader.bytes_in or 0 for reader in readers)
@@ -169,7 +176,11 @@ def topics_of(told: Sequence[tuple[str, Section]]) -> list[Topic]:
 def fate(run: Run, reader: StageCount) -> SourceFate:
     """One source's way through all stages that it passed."""
     passed = [(reader.name, reader.count)]
-    passed += [(stage.name, stage.sources[reader.name]) for stage in run.stages if stage.kind != "read" and reader.name in stage.sources]
+    passed += [
+        (stage.name, stage.sources[reader.name])
+        for stage in run.stages
+        if stage.kind != "read" and reader.name in stage.sources
+    ]
     takers = [(n, f"{name}: {reason}") for name, count in passed for reason, n in count.dropped.items()]
     worst_count, worst = max(takers, default=(0, ""))
     lost, quarantined = (sum(count.lost for _, count in passed), sum(count.quarantined for _, count in passed))
@@ -185,10 +196,18 @@ def stage_page(
     surveys: Sequence[Survey],
 ) -> tuple[StagePage, list[Section]]:
     """What stands with the stage, and its sections that stand elsewhere."""
-    reasons = by_size(stage.count.dropped | ({stage.troubled: stage.count.quarantined} if stage.count.quarantined else {}))
-    drops = bars("Dropped, by first reason; share of what came in", "reason", reasons, stage.count.docs_in) if reasons else None
+    reasons = by_size(
+        stage.count.dropped | ({stage.troubled: stage.count.quarantined} if stage.count.quarantined else {})
+    )
+    drops = (
+        bars("Dropped, by first reason; share of what came in", "reason", reasons, stage.count.docs_in)
+        if reasons
+        else None
+    )
     ready = report.get("samples") or {}
-    order = [reason for reason, _ in reasons if ready.get(reason)] + sorted(set(ready) - {reason for reason, _ in reasons})
+    order = [reason for reason, _ in reasons if ready.get(reason)] + sorted(
+        set(ready) - {reason for reason, _ in reasons}
+    )
     samples = [(reason, [sample_of(reason, row) for row in ready[reason][:SAMPLES]]) for reason in order]
     stays = [sample_of("", row) for its in surveys if list(its["rules"])[-1:] == [stage.name] for row in its["kept"]]
     settings = [(str(name), shown(value)) for name, value in stage.settings.items()]
@@ -200,7 +219,9 @@ def stage_page(
 
 
 def sample_of(reason: str, row: Mapping[str, Any]) -> Sample:
-    return Sample(reason, *(None if row.get(key) is None else str(row[key]) for key in ("uid", "url", "source", "detail", "text")))
+    return Sample(
+        reason, *(None if row.get(key) is None else str(row[key]) for key in ("uid", "url", "source", "detail", "text"))
+    )
 
 
 def shown(value: object) -> str:

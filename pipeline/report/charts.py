@@ -13,8 +13,8 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from pipeline.report.sections import fragment
-from pipeline.words import as_number, as_share, as_short
+from gristmill.pipeline.formatting import as_number, as_share, as_short
+from gristmill.pipeline.report.sections import fragment
 
 SERIES = 6  # colours; what comes after shares one
 HEIGHT, ABOVE, BELOW = 84, 16, 18  # of a histogram, and of the words over and under it
@@ -121,7 +121,9 @@ def histogram(found: Histogram) -> Markup:
     """Bars as one outline, drawn twice: as what stays, and, where a threshold cuts it off, as what goes."""
     highest = math.sqrt(max(found.counts, default=0)) or 1.0
     tall = [HEIGHT * math.sqrt(count) / highest for count in found.counts]
-    cut = [(0, WIDE * t.place) if t.side == "low" else (WIDE * t.place, WIDE - WIDE * t.place) for t in found.thresholds]
+    cut = [
+        (0, WIDE * t.place) if t.side == "low" else (WIDE * t.place, WIDE - WIDE * t.place) for t in found.thresholds
+    ]
     values = {
         "found": found,
         "path": outline(found.places, tall),

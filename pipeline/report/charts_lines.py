@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from pipeline.report.charts import Axis, anchored
-from pipeline.report.sections import fragment
+from gristmill.pipeline.report.charts import Axis, anchored
+from gristmill.pipeline.report.sections import fragment
 
 WIDE, TALL = 1000, 220  # units of a drawing of lines
 ROOM = 0.04  # of the height, above and below all lines
@@ -50,13 +50,16 @@ def lines(found: Curves) -> Markup:
     shown = [y for y in values if found.top is None or y <= found.top] or values
     up = within(shown, TALL, 0)
     drawn = [
-        (curve, place(across, up, curve.at, curve.mean), band(across, up, curve), looks(index)) for index, curve in enumerate(found.curves)
+        (curve, place(across, up, curve.at, curve.mean), band(across, up, curve), looks(index))
+        for index, curve in enumerate(found.curves)
     ]
     facts = {
         "found": found,
         "drawn": drawn,
         "box": {"wide": WIDE, "tall": TALL, "all": TALL + 30, "above": 8, "foot": TALL + 8},
-        "ticks_across": [(f"{float(x) / WIDE:.2%}", whole(label), anchored(float(x) / WIDE)[0]) for x, label in across.marks()],
+        "ticks_across": [
+            (f"{float(x) / WIDE:.2%}", whole(label), anchored(float(x) / WIDE)[0]) for x, label in across.marks()
+        ],
         "ticks_up": [(y, label) for y, label in aligned(up) if 0 <= float(y) <= TALL],
         "rows": numbers_of(found),
     }
@@ -179,7 +182,9 @@ class Forest:
 
 def forest(found: Forest) -> Markup:
     """Rows of a table, each with its drawing on the axis that all share."""
-    ends = [value for one in found.estimates for value in (one.value, one.low, one.high, *one.seeds) if value is not None]
+    ends = [
+        value for one in found.estimates for value in (one.value, one.low, one.high, *one.seeds) if value is not None
+    ]
     axis = within([0.0, *ends, *([found.budget] if found.budget is not None else [])], 0, 100)
     rows = [(one, drawn_row(one, axis), said(one.value, found), interval(one, found)) for one in found.estimates]
     facts = {
@@ -188,7 +193,11 @@ def forest(found: Forest) -> Markup:
         "zero": axis.at(0.0),
         "budget": None if found.budget is None else axis.at(found.budget),
         "said_budget": None if found.budget is None else said(found.budget, found),
-        "ticks": [(x, said(float(label), found), anchored(float(x) / 100)[0]) for x, label in axis.marks() if 0 <= float(x) <= 100],
+        "ticks": [
+            (x, said(float(label), found), anchored(float(x) / 100)[0])
+            for x, label in axis.marks()
+            if 0 <= float(x) <= 100
+        ],
     }
     return fragment(FOREST, facts)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipeline.report.sections import Section, bars, fragment
+from gristmill.pipeline.report.sections import Section, bars, fragment
 
 WORDS = 1500  # of each text that are held against each other
 AROUND = 8  # words shown on both sides of a difference
@@ -73,8 +73,19 @@ def with_differences(example: Mapping[str, Any]) -> dict[str, Any]:
         if len(hunks) == PLACES:
             break
         before = ("same", " ".join(gone[max(last, a - AROUND) : a]))
-        hunks.append([before, ("gone", " ".join(gone[a:b])), ("stays", " ".join(stays[c:d])), ("same", " ".join(gone[b : b + AROUND]))])
-    return {**example, "hunks": hunks, "cut": max(len(str(example[n] or "").split()) for n in ("text", "like_text")) > WORDS}
+        hunks.append(
+            [
+                before,
+                ("gone", " ".join(gone[a:b])),
+                ("stays", " ".join(stays[c:d])),
+                ("same", " ".join(gone[b : b + AROUND])),
+            ]
+        )
+    return {
+        **example,
+        "hunks": hunks,
+        "cut": max(len(str(example[n] or "").split()) for n in ("text", "like_text")) > WORDS,
+    }
 
 
 EXAMPLE = """\

@@ -8,9 +8,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipeline.inspect import Run
-from pipeline.report.charts import SERIES, Piece, key_of, row_bar, series_class
-from pipeline.volume import Volume, volumes
+from gristmill.pipeline.look.run_folder import Run
+from gristmill.pipeline.look.volume import Volume, volumes
+from gristmill.pipeline.report.charts import SERIES, Piece, key_of, row_bar, series_class
 
 OTHERS = "other sources"
 
@@ -59,7 +59,11 @@ def funnel(run: Run, entries: Sequence[Mapping[str, Any]], reports: Mapping[str,
     alive = {stage.name: stage.count.kept for stage in run.readers}
     names = sorted(alive, key=lambda name: (-alive[name], name))
     shown = names if len(names) <= SERIES else [*names[: SERIES - 1], OTHERS]
-    looks = [series_class(k) if source != OTHERS else "series-0" for k, source in enumerate(shown)] if len(shown) > 1 else ["kept-shape"]
+    looks = (
+        [series_class(k) if source != OTHERS else "series-0" for k, source in enumerate(shown)]
+        if len(shown) > 1
+        else ["kept-shape"]
+    )
     steps = [("read", dict(alive))] if alive else []
     for stage in run.stages:
         if stage.kind != "read":
@@ -69,7 +73,10 @@ def funnel(run: Run, entries: Sequence[Mapping[str, Any]], reports: Mapping[str,
     widest = max((step.kept + step.gone for step in counted), default=0) or 1
     took = {stage.name: (stage.seconds, stage.cost) for stage in run.stages}
     if alive and "read" not in took:
-        took["read"] = (sum(stage.seconds or 0.0 for stage in run.readers), total([stage.cost for stage in run.readers]))
+        took["read"] = (
+            sum(stage.seconds or 0.0 for stage in run.readers),
+            total([stage.cost for stage in run.readers]),
+        )
     longest = max((seconds or 0.0 for seconds, _ in took.values()), default=0.0) or 1.0
     volume = {left.stage: left for left in volumes(entries, reports)}
     levels = []
@@ -83,7 +90,9 @@ def funnel(run: Run, entries: Sequence[Mapping[str, Any]], reports: Mapping[str,
         bar = row_bar([*pieces, Piece(step.gone / widest, "lost-shape")])
         seconds, cost = took.get(name, (None, None))
         time_bar = row_bar([Piece((seconds or 0.0) / longest, "all-shape")])
-        levels.append(Level(name, step.kept, step.gone, by_source, volume[name].whole, by_volume, seconds, cost, bar, time_bar))
+        levels.append(
+            Level(name, step.kept, step.gone, by_source, volume[name].whole, by_volume, seconds, cost, bar, time_bar)
+        )
     key = list(zip(looks, shown, strict=True)) if len(shown) > 1 else [("kept-shape", "left")]
     return Funnel(levels, shown, key_of([*key, ("lost-shape", "gone here")]))
 

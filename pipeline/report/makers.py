@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipeline.report.blend import blend
-from pipeline.report.duplicates import duplicates
-from pipeline.report.sections import SectionMaker, extraction, reading, writing
+from gristmill.pipeline.report.blend import blend
+from gristmill.pipeline.report.duplicates import duplicates
+from gristmill.pipeline.report.sections import SectionMaker, extraction, reading, writing
 
 MAKERS: Mapping[str, SectionMaker] = {
     "read": reading,

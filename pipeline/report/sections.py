@@ -18,7 +18,16 @@ from urllib.parse import urlsplit
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from pipeline.words import as_amount, as_bytes, as_number, as_rate, as_seconds, as_share, as_tokens, plain
+from gristmill.pipeline.formatting import (
+    as_amount,
+    as_bytes,
+    as_number,
+    as_rate,
+    as_seconds,
+    as_share,
+    as_tokens,
+    plain,
+)
 
 
 @dataclass(frozen=True)
@@ -34,8 +43,14 @@ class Section:
 LEAST_FULL = 0.05  # of a whole: what a full bar stands for at least
 
 TOPICS = {  # in the order of the page: title, and what it is about
-    "languages": ("Languages", "What the language model says of the documents that came to the rules, and how many of each stay."),
-    "duplicates": ("Duplicates", "How large clusters of equal and near-equal documents are, and pairs with their differences marked."),
+    "languages": (
+        "Languages",
+        "What the language model says of the documents that came to the rules, and how many of each stay.",
+    ),
+    "duplicates": (
+        "Duplicates",
+        "How large clusters of equal and near-equal documents are, and pairs with their differences marked.",
+    ),
     "judges": ("Judges", "What judges are, how their scores lie in each source, and documents at each tenth."),
     "mix": ("Mix", "How much is drawn from each source, how often it repeats, and what that is good for."),
     "curriculum": ("Curriculum", "In which order training sees the documents."),
@@ -58,7 +73,9 @@ class Bar:
     of_all: str
 
 
-def sections_of(entry: Mapping[str, Any], report: Mapping[str, Any], makers: Mapping[str, SectionMaker]) -> list[Section]:
+def sections_of(
+    entry: Mapping[str, Any], report: Mapping[str, Any], makers: Mapping[str, SectionMaker]
+) -> list[Section]:
     """What the makers of this stage have to show. `entry["stage"]` is its name in recipes, where it has a name of its own too."""
     names = dict.fromkeys(str(entry[key]) for key in ("stage", "name", "kind") if entry.get(key))
     made = [makers[name](entry, report) for name in names if name in makers]
@@ -75,7 +92,10 @@ def bars(caption: str, head: str, rows: Sequence[tuple[str, int]], whole: int, o
     longest = longest_of([value for _, value in rows], whole)
     lines = [Bar(label, value, value / longest, as_share(value, whole)) for label, value in rows]
     short = bool(rows) and longest > max(value for _, value in rows)
-    return fragment(BARS, {"caption": caption, "head": head, "rows": lines, "of": of, "full": as_share(longest, whole) if short else ""})
+    return fragment(
+        BARS,
+        {"caption": caption, "head": head, "rows": lines, "of": of, "full": as_share(longest, whole) if short else ""},
+    )
 
 
 def longest_of(values: Sequence[float], whole: float) -> float:
@@ -127,13 +147,17 @@ def ticked(text: str) -> Markup:
     parts = plain(text).split("`")
     if len(parts) % 2 == 0:  # a tick that nothing closes
         return Markup.escape(plain(text))
-    return Markup("").join(Markup("<code>{}</code>").format(part) if k % 2 else Markup.escape(part) for k, part in enumerate(parts))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if k % 2 else Markup.escape(part) for k, part in enumerate(parts)
+    )
 
 
 def breakable(name: str) -> Markup:
     """A long name that may go to the next line behind a dot or an underscore."""
     return Markup("").join(
-        Markup("{}<wbr>").format(part) if part in "._" else Markup.escape(part) for part in re.split("([._])", plain(name)) if part
+        Markup("{}<wbr>").format(part) if part in "._" else Markup.escape(part)
+        for part in re.split("([._])", plain(name))
+        if part
     )
 
 
@@ -160,9 +184,7 @@ def reading(entry: Mapping[str, Any], report: Mapping[str, Any]) -> Section | No
     size, seconds, records = entry.get("bytes_in"), entry.get("seconds"), entry.get("docs_in")
     if not size or not seconds or not records:
         return None
-    template = (
-        "<p>{{ size | bytes }} read, {{ (size / seconds) | bytes }} a second; a record has {{ (size / records) | bytes }} on average.</p>"
-    )
+    template = "<p>{{ size | bytes }} read, {{ (size / seconds) | bytes }} a second; a record has {{ (size / records) | bytes }} on average.</p>"
     return Section("Volume", fragment(template, {"size": size, "seconds": seconds, "records": records}))
 
 
@@ -171,7 +193,9 @@ def writing(entry: Mapping[str, Any], report: Mapping[str, Any]) -> Section | No
     size, kept = entry.get("bytes_out"), entry.get("kept")
     if not size or not kept:
         return None
-    template = "<p>{{ size | bytes }} written below <code>{{ name }}/</code>, {{ (size / kept) | bytes }} a document.</p>"
+    template = (
+        "<p>{{ size | bytes }} written below <code>{{ name }}/</code>, {{ (size / kept) | bytes }} a document.</p>"
+    )
     return Section("Files", fragment(template, {"size": size, "kept": kept, "name": entry["name"]}))
 
 

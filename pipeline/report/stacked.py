@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from pipeline.figures import Figures
-from pipeline.report.sections import fragment
+from gristmill.pipeline.figures import Figures
+from gristmill.pipeline.report.sections import fragment
 
 Group = tuple[str, int]  # its name, and how many columns of numbers it spans
 
@@ -27,7 +27,9 @@ class Cell:
 
 def stacked(found: Figures, groups: Sequence[Group] = (), tracks: Sequence[Markup] = ()) -> Markup:
     """`groups` cover all columns of numbers, `tracks` are drawings, one a row."""
-    begins = [name if at == 0 else "" for name, columns in groups for at in range(columns)] or [""] * (len(found.head) - found.words)
+    begins = [name if at == 0 else "" for name, columns in groups for at in range(columns)] or [""] * (
+        len(found.head) - found.words
+    )
     rows = [
         (
             row[0],
@@ -38,7 +40,10 @@ def stacked(found: Figures, groups: Sequence[Group] = (), tracks: Sequence[Marku
         for at, row in enumerate(found.rows)
     ]
     even = len(begins) % 2 == 0
-    return fragment(STACKED, {"found": found, "rows": rows, "groups": groups, "begins": begins, "tracks": bool(tracks), "halves": even})
+    return fragment(
+        STACKED,
+        {"found": found, "rows": rows, "groups": groups, "begins": begins, "tracks": bool(tracks), "halves": even},
+    )
 
 
 STACKED = """\

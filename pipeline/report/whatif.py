@@ -1,6 +1,6 @@
 """Histograms of what rules decide on, with sliders on their thresholds; and the data by which the page's script moves them.
 
-All numbers come from legs/NAME/survey.json (`pipeline.survey`), so they are `gristmill tune`'s: exact for one threshold, from a sample for several at once.
+All numbers come from legs/NAME/survey.json (`gristmill.pipeline.survey`), so they are `gristmill tune`'s: exact for one threshold, from a sample for several at once.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from pipeline.inspect import Run, StageCount
-from pipeline.report.charts import TICKS, Histogram, Piece, Threshold, histogram, round_step, row_bar
-from pipeline.report.sections import Section, fragment, longest_of
-from pipeline.survey.look import OTHERS
-from pipeline.volume import Left, Volume
-from pipeline.words import as_number, as_share, as_short
+from gristmill.pipeline.formatting import as_number, as_share, as_short
+from gristmill.pipeline.look.run_folder import Run, StageCount
+from gristmill.pipeline.look.volume import Left, Volume
+from gristmill.pipeline.report.charts import TICKS, Histogram, Piece, Threshold, histogram, round_step, row_bar
+from gristmill.pipeline.report.sections import Section, fragment, longest_of
+from gristmill.pipeline.survey.look import OTHERS
 
 BARS = 56
 Survey = Mapping[str, Any]
@@ -42,9 +42,12 @@ def signal_sections(entry: Mapping[str, Any], surveys: Sequence[Survey]) -> list
         ]
     else:
         passed = {*(entry.get("sources") or ()), OTHERS}
-        made = signals_added(set(entry.get("adds") or ()), [its for its in surveys if not passed.isdisjoint(its["sources"])])
+        made = signals_added(
+            set(entry.get("adds") or ()), [its for its in surveys if not passed.isdisjoint(its["sources"])]
+        )
     return [
-        section if len(made) == 1 else replace(section, title=f"{section.title} of {and_so_on(its['sources'])}") for its, section in made
+        section if len(made) == 1 else replace(section, title=f"{section.title} of {and_so_on(its['sources'])}")
+        for its, section in made
     ]
 
 
@@ -57,10 +60,22 @@ def signals_added(added: set[str], surveys: Sequence[Survey]) -> list[tuple[Surv
         governed = sorted(added & cut)
         if plain or governed:
             flat = [(signal, in_words(its["signals"][signal])) for signal in plain if is_flat(its["signals"][signal])]
-            drawings = [drawn(signal, its["signals"][signal], [], "") for signal in plain if not is_flat(its["signals"][signal])]
-            rules = [(signal, sorted({c["stage"] for c in its["cuts"] if c["signal"] == signal})) for signal in governed]
+            drawings = [
+                drawn(signal, its["signals"][signal], [], "") for signal in plain if not is_flat(its["signals"][signal])
+            ]
+            rules = [
+                (signal, sorted({c["stage"] for c in its["cuts"] if c["signal"] == signal})) for signal in governed
+            ]
             charts = Markup("").join(map(histogram, drawings))
-            made.append((its, Section("Signals", fragment(SIGNALS, {"charts": charts, "rules": rules, "plain": len(plain), "flat": flat}))))
+            made.append(
+                (
+                    its,
+                    Section(
+                        "Signals",
+                        fragment(SIGNALS, {"charts": charts, "rules": rules, "plain": len(plain), "flat": flat}),
+                    ),
+                )
+            )
     return made
 
 
@@ -83,7 +98,11 @@ def is_flat(found: Mapping[str, Any]) -> bool:
 
 
 def in_words(found: Mapping[str, Any]) -> str:
-    values = number(found["low"]) if found["low"] == found["high"] else f"{as_short(found['low'])} to {as_short(found['high'])}"
+    values = (
+        number(found["low"])
+        if found["low"] == found["high"]
+        else f"{as_short(found['low'])} to {as_short(found['high'])}"
+    )
     return f"all {as_number(sum(found['counts']))} documents: {values}"
 
 
@@ -119,7 +138,9 @@ def thresholds_of(stage: str, number: int, survey: Survey) -> Markup:
     for signal in dict.fromkeys(cut["signal"] for _, cut in its):
         mine = [(k, cut) for k, cut in its if cut["signal"] == signal]
         found = survey["signals"][signal]
-        sliders = fragment(SLIDERS, {"leg": number, "places": PLACES, "sliders": [(k, slider(cut, found, survey)) for k, cut in mine]})
+        sliders = fragment(
+            SLIDERS, {"leg": number, "places": PLACES, "sliders": [(k, slider(cut, found, survey)) for k, cut in mine]}
+        )
         charts.append(histogram(drawn(signal, found, [cut for _, cut in mine], f"{number}-{mine[0][0]}", sliders)))
     return fragment('<div class="histograms">{{ charts }}</div>', {"charts": Markup("").join(charts)})
 
@@ -155,7 +176,12 @@ def drawn(
     starts = [*bar_starts(places), len(counts)]
     bars = [sum(counts[a:b]) for a, b in pairwise(starts)]
     marks = [
-        Threshold(cut["side"], cut["value"], found["places"][cut["at"]], f"{'≥' if cut['side'] == 'low' else '≤'} {number(cut['value'])}")
+        Threshold(
+            cut["side"],
+            cut["value"],
+            found["places"][cut["at"]],
+            f"{'≥' if cut['side'] == 'low' else '≤'} {number(cut['value'])}",
+        )
         for cut in cuts
     ]
     return Histogram(
@@ -221,11 +247,15 @@ def effects(surveys: Sequence[Survey], run: Run) -> list[dict[str, Any]]:
     found = []
     for index, its in enumerate(surveys):
         whole = sum(documents for documents, _ in its["reach"])
-        rows = [{**cut, "k": k, "shown": number(cut["value"]), "alone": alone_of(cut)} for k, cut in enumerate(its["cuts"])]
+        rows = [
+            {**cut, "k": k, "shown": number(cut["value"]), "alone": alone_of(cut)} for k, cut in enumerate(its["cuts"])
+        ]
         rows.sort(key=lambda row: (-row["alone"], -row["takes"], row["k"]))
         most = longest_of([row["takes"] for row in rows], whole)
         for row in rows:
-            row["bar"] = row_bar([Piece(row["alone"] / most, "gone-shape"), Piece((row["takes"] - row["alone"]) / most, "lost-shape")])
+            row["bar"] = row_bar(
+                [Piece(row["alone"] / most, "gone-shape"), Piece((row["takes"] - row["alone"]) / most, "lost-shape")]
+            )
         stay = sum(documents for documents, _ in its["stay"])
         found.append({"called": called(its, run), "index": index, "whole": whole, "stay": stay, "rows": rows})
     return [one for one in found if one["rows"]]
@@ -278,11 +308,20 @@ def tokens_a_unit(survey: Survey, run: Run, lefts: Sequence[Left]) -> list[float
     here = {source: left.by_source.get(source, Volume()) for source in [*last.sources, *survey["sources"]]}
     others = [its for source, its in here.items() if source not in survey["sources"]]
     groups = [Volume.of_all(others).tokens if name == OTHERS else here[name].tokens for name in survey["sources"]]
-    known = [(tokens, weight) for tokens, (_, weight) in zip(groups, survey["stay"], strict=True) if tokens is not None and weight]
+    known = [
+        (tokens, weight)
+        for tokens, (_, weight) in zip(groups, survey["stay"], strict=True)
+        if tokens is not None and weight
+    ]
     if not known:
         return None
-    usual = sum(tokens for tokens, _ in known) / sum(weight for _, weight in known)  # of a source of which nothing is left to tell
-    return [tokens / weight if tokens is not None and weight else usual for tokens, (_, weight) in zip(groups, survey["stay"], strict=True)]
+    usual = sum(tokens for tokens, _ in known) / sum(
+        weight for _, weight in known
+    )  # of a source of which nothing is left to tell
+    return [
+        tokens / weight if tokens is not None and weight else usual
+        for tokens, (_, weight) in zip(groups, survey["stay"], strict=True)
+    ]
 
 
 def languages(surveys: Sequence[Survey]) -> Section | None:
@@ -297,7 +336,11 @@ def languages(surveys: Sequence[Survey]) -> Section | None:
     given = [(name, *counts[name]) for name in sorted(counts, key=lambda name: (-counts[name][0], name))]
     most = given[0][1]
     more = [its["more_languages"] for its in found if its["more_languages"][0]]
-    given += [(f"{max(its[0] for its in more)} more", sum(its[1] for its in more), sum(its[2] for its in more))] if more else []
+    given += (
+        [(f"{max(its[0] for its in more)} more", sum(its[1] for its in more), sum(its[2] for its in more))]
+        if more
+        else []
+    )
     whole = sum(came for _, came, _ in given)
     rows = [
         (name, [("came", as_number(came)), ("share", as_share(came, whole)), ("stay", as_number(left)), ("of them", as_share(left, came))],
@@ -323,7 +366,9 @@ def data_of(surveys: Sequence[Survey], run: Run, lefts: Sequence[Left], where: s
         | {
             "cuts": [{name: cut[name] for name in PARTS_OF_CUT} for cut in its["cuts"]],
             "signals": {
-                cut["signal"]: {"edges": s["edges"], "places": s["places"]} for cut in its["cuts"] for s in [its["signals"][cut["signal"]]]
+                cut["signal"]: {"edges": s["edges"], "places": s["places"]}
+                for cut in its["cuts"]
+                for s in [its["signals"][cut["signal"]]]
             },
             "until": until(its, run),
             "tokens": tokens_a_unit(its, run, lefts),

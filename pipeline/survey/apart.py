@@ -7,9 +7,20 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipeline.decide import Deciding
-from pipeline.survey.cuts import Array, Cut, all_strict, goes, is_number, lax, own_reasons, reasons_of, strict, with_value
-from pipeline.survey.edges import edges_of
+from gristmill.pipeline.leg.rules import Deciding
+from gristmill.pipeline.survey.cuts import (
+    Array,
+    Cut,
+    all_strict,
+    goes,
+    is_number,
+    lax,
+    own_reasons,
+    reasons_of,
+    strict,
+    with_value,
+)
+from gristmill.pipeline.survey.edges import edges_of
 
 NOT_SIGNALS = {"uid", "text", "url", "id", "date", "meta", "source"}
 
@@ -29,13 +40,20 @@ class Asked:
 
 
 def asked_of(
-    rules: list[Deciding], cuts: list[list[Cut]], sample: pa.RecordBatch, columns: list[str], weight: str | None, groups: dict[str, int]
+    rules: list[Deciding],
+    cuts: list[list[Cut]],
+    sample: pa.RecordBatch,
+    columns: list[str],
+    weight: str | None,
+    groups: dict[str, int],
 ) -> Asked:
     thresholds: dict[str, list[float]] = {}
     for cut in (cut for its in cuts for cut in its):
         thresholds.setdefault(cut.signal, []).append(cut.value)
     names = [
-        name for name in sample.schema.names if name not in NOT_SIGNALS and "@" not in name and is_number(sample.schema.field(name).type)
+        name
+        for name in sample.schema.names
+        if name not in NOT_SIGNALS and "@" not in name and is_number(sample.schema.field(name).type)
     ]
     views = {name: d.view(sample) for d, its in zip(rules, cuts, strict=True) for name in (cut.signal for cut in its)}
     edges, decades = {}, set()
@@ -79,7 +97,9 @@ class Apart:
                 continue
             fixed = goes(lax(rule, cuts), view)
             explained = fixed.copy()
-            at_most = reasons_of(all_strict(rule, cuts), view)  # one look for all thresholds that have a reason of their own
+            at_most = reasons_of(
+                all_strict(rule, cuts), view
+            )  # one look for all thresholds that have a reason of their own
             for cut, reason in zip(cuts, reasons, strict=True):
                 values = view.column(cut.signal).to_numpy(zero_copy_only=False)
                 reached = (at_most[reason] if reason in at_most else goes(strict(rule, cuts, cut), view)) & ~fixed
@@ -105,6 +125,8 @@ def odd_elsewhere(asked: Asked, batch: pa.RecordBatch) -> set[int]:
             reached = goes(with_value(deciding.rule, cut.field, np.inf if cut.side == "low" else -np.inf), view) & ~rest
             values = view.column(cut.signal).to_numpy(zero_copy_only=False)
             for edge in np.quantile(asked.edges[cut.signal], (0.05, 0.3, 0.6), method="nearest").tolist():
-                if (goes(with_value(deciding.rule, cut.field, edge), view) != rest | reached & cut.beyond(values, edge)).any():
+                if (
+                    goes(with_value(deciding.rule, cut.field, edge), view) != rest | reached & cut.beyond(values, edge)
+                ).any():
                     odd.add(number)
     return odd

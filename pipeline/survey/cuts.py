@@ -14,9 +14,9 @@ from typing import Any, Literal, cast
 import numpy as np
 import pyarrow as pa
 
-from pipeline.decide import KEPT, outcome_of
-from pipeline.errors import RunFailed
-from stages.stage import Rule, Settings, with_columns
+from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.leg.rules import KEPT, outcome_of
+from gristmill.stages.stage import Rule, Settings, with_columns
 
 Array = np.ndarray[Any, Any]
 Side = Literal["low", "high"]
@@ -112,8 +112,13 @@ def own_reasons(rule: Rule, cuts: list[Cut], view: pa.RecordBatch) -> list[str |
     given = []
     for cut in cuts:
         found = reasons_of(strict(rule, cuts, cut), view)
-        given.append({reason for reason, rows in found.items() if (rows & ~before.get(reason, np.zeros(len(view), bool))).any()})
-    return [min(its) if len(its) == 1 and sum(its <= other or bool(its & other) for other in given) == 1 else None for its in given]
+        given.append(
+            {reason for reason, rows in found.items() if (rows & ~before.get(reason, np.zeros(len(view), bool))).any()}
+        )
+    return [
+        min(its) if len(its) == 1 and sum(its <= other or bool(its & other) for other in given) == 1 else None
+        for its in given
+    ]
 
 
 def find_cuts(rule: Rule, view: pa.RecordBatch) -> list[Cut]:
@@ -121,12 +126,18 @@ def find_cuts(rule: Rule, view: pa.RecordBatch) -> list[Cut]:
     view = view.slice(0, ROWS)
     if not len(view) or "text" in rule.needs:
         return []
-    there = [name for name in dict.fromkeys(rule.needs) if name in view.schema.names and is_number(view.schema.field(name).type)]
+    there = [
+        name
+        for name in dict.fromkeys(rule.needs)
+        if name in view.schema.names and is_number(view.schema.field(name).type)
+    ]
     signals = [name for name in there if view.column(name).null_count < len(view)]
     found = []
     for path, value in numbers_in(rule):
         try:
-            with np.errstate(over="ignore"):  # a number beyond float32 is infinite there, and then no threshold is found
+            with np.errstate(
+                over="ignore"
+            ):  # a number beyond float32 is infinite there, and then no threshold is found
                 cuts = [cut for name in signals if (cut := _probed(rule, view, path, value, name)) is not None]
         except (RunFailed, TypeError, ValueError, OverflowError):  # a field that cannot be such a number
             continue
@@ -152,7 +163,9 @@ def _probed(rule: Rule, view: pa.RecordBatch, path: str, value: float, signal: s
         takes, spares = (below, above) if side == "low" else (above, below)
         if takes.any() and not spares.any() and at.any() == (at >= takes).all():
             closed = bool(at.any())
-            return Cut(rule.called, path, signal, side, value, closed, _is_narrow(rule, view, path, signal, side, closed))
+            return Cut(
+                rule.called, path, signal, side, value, closed, _is_narrow(rule, view, path, signal, side, closed)
+            )
     return None
 
 

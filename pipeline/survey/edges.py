@@ -85,7 +85,10 @@ def climbed(ladder: Sequence[tuple[int, int, int]], first: float, high: float, w
     rungs = [rung for begin, end, by in ladder for rung in range(begin, end, by)]
     decades = range(math.floor(math.log10(first)), math.ceil(math.log10(high)) + 1)
     numbers = [
-        float(f"{rung}e{decade - 2}") for decade in decades for rung in rungs if not whole or decade >= 2 or rung % 10 ** (2 - decade) == 0
+        float(f"{rung}e{decade - 2}")
+        for decade in decades
+        for rung in rungs
+        if not whole or decade >= 2 or rung % 10 ** (2 - decade) == 0
     ]
     inside = [number for number in numbers if first < number < high]
     return [max(n for n in numbers if n <= first), *inside, min(n for n in numbers if n >= high)]

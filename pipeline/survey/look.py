@@ -3,7 +3,7 @@
 What a rule does is taken apart as: a document goes if something that no threshold governs takes it (`fixed`), or if it lies beyond one of the thresholds
 that can take it (`within reach`). That this gives the rule's own verdict is checked on every document; a rule of which it does not hold stays whole.
 So the count of a moved threshold is exact: of the documents that all else keeps, those that it can take and that lie on the near side of it stay.
-Measured: 4.4 s a million documents on two cores, 9 s beside other work, with 31 thresholds (benchmarks/report_size.py).
+Measured: 4.4 s a million documents on two cores, 9 s beside other work, with 31 thresholds (benchmarks/pipeline/report_size.py).
 Signals only, no text but of what is shown.
 """
 
@@ -23,15 +23,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.checksums import open_checked
-from pipeline.cores import cores_here
-from pipeline.decide import Deciding
-from pipeline.parts import Part, columns_of, read_part
-from pipeline.store import Store
-from pipeline.survey.apart import NOT_SIGNALS, Apart, Asked, asked_of, finite, odd_elsewhere
-from pipeline.survey.cuts import Array, find_cuts, is_number
-from pipeline.survey.edges import places_of
-from pipeline.survey.sample import Drawn, draw, kept_samples
+from gristmill.pipeline.leg.rules import Deciding
+from gristmill.pipeline.processes.cores import cores_here
+from gristmill.pipeline.store.checksums import open_checked
+from gristmill.pipeline.store.parts import Part, columns_of, read_part
+from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.survey.apart import NOT_SIGNALS, Apart, Asked, asked_of, finite, odd_elsewhere
+from gristmill.pipeline.survey.cuts import Array, find_cuts, is_number
+from gristmill.pipeline.survey.edges import places_of
+from gristmill.pipeline.survey.sample import Drawn, draw, kept_samples
 
 SOURCES = 12  # told apart; the smaller ones are one
 OTHERS = "other sources"
@@ -70,7 +70,9 @@ class Found:
     def add(self, other: Found) -> None:
         self.reach += other.reach
         self.stay += other.stay
-        for mine, its in zip([*self.free, *self.bins, *self.reached], [*other.free, *other.bins, *other.reached], strict=True):
+        for mine, its in zip(
+            [*self.free, *self.bins, *self.reached], [*other.free, *other.bins, *other.reached], strict=True
+        ):
             mine += its
         for name, counts in other.histograms.items():
             self.histograms[name] += counts
@@ -94,7 +96,9 @@ def survey_legs(store: Store, keep: Callable[[str, bytes], None] | None = None) 
     for name, found in legs.items():
         alike.setdefault(json.dumps(found["rules"], sort_keys=True), []).append(name)
     for names in alike.values():
-        seen = survey(store, names[0], legs[names[0]]["rules"], [part for name in names for part in legs[name]["parts"]])
+        seen = survey(
+            store, names[0], legs[names[0]]["rules"], [part for name in names for part in legs[name]["parts"]]
+        )
         path = f"legs/{names[0]}/survey.json"
         (keep or store.write_if_other)(path, json.dumps(seen, separators=(",", ":")).encode())
     firsts = {names[0] for names in alike.values()}
@@ -127,7 +131,9 @@ def survey(store: Store, leg: str, rules: Sequence[Mapping[str, Any]], parts: Se
         asked = asked_of(deciding, cuts, drawn.batch, columns, weight, groups)
         odd = Apart.of(asked, drawn.batch).odd | odd_elsewhere(asked, drawn.batch)
         while True:
-            asked = asked_of(deciding, [[] if k in odd else its for k, its in enumerate(cuts)], drawn.batch, columns, weight, groups)
+            asked = asked_of(
+                deciding, [[] if k in odd else its for k, its in enumerate(cuts)], drawn.batch, columns, weight, groups
+            )
             found = Found.of(asked)
             for one in pool.map(partial(look, store, asked), parts):
                 found.add(one)
@@ -259,14 +265,20 @@ def told(
         "cuts": lines,
         "signals": {name: signal_told(asked, found, name) for name in asked.edges},
         "languages": [[name, *counts.tolist()] for name, counts in languages[:LANGUAGES]],
-        "more_languages": [max(0, len(languages) - LANGUAGES), *(sum(int(c[side]) for _, c in languages[LANGUAGES:]) for side in (0, 1))],
+        "more_languages": [
+            max(0, len(languages) - LANGUAGES),
+            *(sum(int(c[side]) for _, c in languages[LANGUAGES:]) for side in (0, 1)),
+        ],
         "kept": kept,
         "sample": {
             "sizes": drawn.sizes.tolist(),
             "groups": np.bincount(drawn.groups, minlength=len(drawn.sizes)).tolist(),
             "weights": weights_of(drawn.batch, asked.weight).tolist(),
             "gone": packed(apart.gone.astype(np.uint8)),
-            "bins": [packed(np.where(touched, bins, OUT_OF_REACH)) for touched, bins in zip(apart.touched, apart.bins, strict=True)],
+            "bins": [
+                packed(np.where(touched, bins, OUT_OF_REACH))
+                for touched, bins in zip(apart.touched, apart.bins, strict=True)
+            ],
         },
     }
 
@@ -287,7 +299,9 @@ def signal_told(asked: Asked, found: Found, name: str) -> dict[str, Any]:
         "counts": found.histograms[name].tolist(),
         "places": places,
         "decades": decades,
-        "knee": None if decades or knee >= edges[-1] else places[edges.index(knee)],  # where the scale of the drawing jumps
+        "knee": None
+        if decades or knee >= edges[-1]
+        else places[edges.index(knee)],  # where the scale of the drawing jumps
         "low": low,
         "high": high,
     }

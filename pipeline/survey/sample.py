@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kernels.splitmix import mixed_all
-from pipeline.decide import Deciding
-from pipeline.parts import ROW, Part, read_part
-from pipeline.store import Store
-from pipeline.survey.cuts import Array, goes
+from gristmill.kernels.base.splitmix import mixed_all
+from gristmill.pipeline.leg.rules import Deciding
+from gristmill.pipeline.store.parts import ROW, Part, read_part
+from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.survey.cuts import Array, goes
 
 SAMPLE = 2000  # documents whose signals the page carries
 KEPT, CHARACTERS = 5, 600  # samples of what stays
@@ -32,7 +32,9 @@ class Drawn:
     sizes: Array  # documents of each group, all of them
 
 
-def draw(store: Store, parts: Sequence[Part], columns: Sequence[str], groups: Mapping[str, int], pool: ThreadPoolExecutor) -> Drawn:
+def draw(
+    store: Store, parts: Sequence[Part], columns: Sequence[str], groups: Mapping[str, int], pool: ThreadPoolExecutor
+) -> Drawn:
     number = len(set(groups.values()))
     hashes = list(pool.map(lambda part: mixed(uids_of(store, part)), parts))
     sizes = np.zeros(number, np.int64)
@@ -48,7 +50,9 @@ def draw(store: Store, parts: Sequence[Part], columns: Sequence[str], groups: Ma
     tables = [table for table in taken if table.num_rows]
     if not tables:
         return Drawn(pa.record_batch({"uid": pa.array([], pa.uint64())}), np.zeros(0, np.int64), sizes)
-    which = np.concatenate([np.full(t.num_rows, groups[p["source"]]) for p, t in zip(parts, taken, strict=True) if t.num_rows])
+    which = np.concatenate(
+        [np.full(t.num_rows, groups[p["source"]]) for p, t in zip(parts, taken, strict=True) if t.num_rows]
+    )
     table = pa.concat_tables(tables, promote_options="permissive")
     order = np.lexsort((mixed(table.column("uid").to_numpy()), which))
     return Drawn(table.take(pa.array(order)).combine_chunks().to_batches()[0], which[order], sizes)
@@ -83,7 +87,9 @@ def rows_of(store: Store, part: Part, columns: Sequence[str], rows: Array) -> pa
     return pa.concat_tables(tables) if tables else pa.table({})
 
 
-def kept_samples(store: Store, parts: Sequence[Part], rules: Sequence[Deciding], there: list[str]) -> list[dict[str, Any]]:
+def kept_samples(
+    store: Store, parts: Sequence[Part], rules: Sequence[Deciding], there: list[str]
+) -> list[dict[str, Any]]:
     """Documents that stay: the first by uid of the first rows of the first part that has any."""
     for part in sorted(parts, key=lambda part: (part["home"], part["key"]))[:8]:
         found = next(first_that_stay(store, part, rules, there), [])
@@ -92,7 +98,9 @@ def kept_samples(store: Store, parts: Sequence[Part], rules: Sequence[Deciding],
     return []
 
 
-def first_that_stay(store: Store, part: Part, rules: Sequence[Deciding], there: list[str]) -> Iterator[list[dict[str, Any]]]:
+def first_that_stay(
+    store: Store, part: Part, rules: Sequence[Deciding], there: list[str]
+) -> Iterator[list[dict[str, Any]]]:
     columns = list(dict.fromkeys(["uid", "url", "text", *(name for d in rules for name in d.reads(there))]))
     for batch in read_part(store, part, columns, numbered=True):
         gone = np.zeros(len(batch), bool)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stages.stage import CannotRun, numbers_in
+from gristmill.stages.stage import CannotRun, numbers_in
 
 NO_VALUE = "(none)"
 
@@ -22,7 +22,9 @@ def group_names(docs: pa.Table, columns: Sequence[str], what: str) -> pa.Array:
     parts = []
     for column in columns:
         text = pc.fill_null(docs[column].cast(pa.string()), NO_VALUE)
-        parts.append(text if len(columns) == 1 else pc.replace_substring(pc.replace_substring(text, "\\", "\\\\"), "/", "\\/"))
+        parts.append(
+            text if len(columns) == 1 else pc.replace_substring(pc.replace_substring(text, "\\", "\\\\"), "/", "\\/")
+        )
     joined = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "/")
     return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
 

@@ -18,15 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, field_validator, model_validator
 
-from mixing import draw, tables
-from mixing.methods import LOOKED_AT, Choice, Method, choose
-from mixing.methods import Mix as ChosenMix
-from mixing.supply import ShortSupply, Supply, simulated_epoching
-from stages.blend.groups import group_names
-from stages.flow import Dataset, Flow
-from stages.paths import RecipePath
-from stages.sample import chances
-from stages.stage import CannotRun, Global
+from gristmill.mixing import draw
+from gristmill.mixing.methods import LOOKED_AT, Choice, Method, Mix as ChosenMix, choose
+from gristmill.mixing.weights import tables
+from gristmill.mixing.weights.supply import ShortSupply, Supply, simulated_epoching
+from gristmill.stages.blend.groups import group_names
+from gristmill.stages.flow import Dataset, Flow
+from gristmill.stages.paths import RecipePath
+from gristmill.stages.sample import chances
+from gristmill.stages.stage import CannotRun, Global
 
 Array = np.ndarray[Any, Any]
 Table = TypeVar("Table")
@@ -46,29 +46,56 @@ class Mix(Global):
     source past `max_epochs` is an error that says which source runs short, and by how much. Needs `tokens`: put `tokenize` before it.
     """
 
-    by: list[str] = Field(default=["source"], description="columns that tell sources apart: source, language, a topic, a bucket of quality")
+    by: list[str] = Field(
+        default=["source"],
+        description="columns that tell sources apart: source, language, a topic, a bucket of quality",
+    )
     method: Annotated[Method, Field(description="where weights come from (docs/mixing.md)")] = "proportional"
-    budget: Annotated[float | None, Field(description="tokens of training; null: as many as there are", gt=0, allow_inf_nan=False)] = None
-    max_epochs: Annotated[float | dict[str, float], Field(description="how often a token may be seen; for all sources, or for each")] = 4.0
-    weights: Annotated[dict[str, Number] | None, Field(description="of `given`: a number for each source, of any scale")] = None
-    temperature: Annotated[float | None, Field(description="of `temperature`: 1 is proportional, above 1 small sources gain", gt=0)] = None
+    budget: Annotated[
+        float | None, Field(description="tokens of training; null: as many as there are", gt=0, allow_inf_nan=False)
+    ] = None
+    max_epochs: Annotated[
+        float | dict[str, float], Field(description="how often a token may be seen; for all sources, or for each")
+    ] = 4.0
+    weights: Annotated[
+        dict[str, Number] | None, Field(description="of `given`: a number for each source, of any scale")
+    ] = None
+    temperature: Annotated[
+        float | None, Field(description="of `temperature`: 1 is proportional, above 1 small sources gain", gt=0)
+    ] = None
     utilities_file: Annotated[
-        RecipePath | None, Field(description="of `utilimax` and `most_utility`: a CSV of sources x tasks with standard errors")
+        RecipePath | None,
+        Field(description="of `utilimax` and `most_utility`: a CSV of sources x tasks with standard errors"),
     ] = None
     aversion: Annotated[
-        float, Field(description="of `utilimax`: to risk; 0 trusts the utilities, much of it is unimax", ge=0, allow_inf_nan=False)
+        float,
+        Field(
+            description="of `utilimax`: to risk; 0 trusts the utilities, much of it is unimax",
+            ge=0,
+            allow_inf_nan=False,
+        ),
     ] = 1.0
-    noise: Annotated[Literal["drop", "flag"], Field(description="what happens to tasks that do not tell sources apart")] = "drop"
-    scale: Annotated[Literal["worst_to_best", "as_given"], Field(description="of utilities, task by task")] = "worst_to_best"
+    noise: Annotated[
+        Literal["drop", "flag"], Field(description="what happens to tasks that do not tell sources apart")
+    ] = "drop"
+    scale: Annotated[Literal["worst_to_best", "as_given"], Field(description="of utilities, task by task")] = (
+        "worst_to_best"
+    )
     ablations_file: Annotated[
         RecipePath | None, Field(description="of `regmix` and `log_linear`: a CSV of runs, their weights and losses")
     ] = None
-    task_weights: Annotated[dict[str, Number] | None, Field(description="what each task counts; all alike unless given")] = None
+    task_weights: Annotated[
+        dict[str, Number] | None, Field(description="what each task counts; all alike unless given")
+    ] = None
     regressor: Annotated[Literal["trees", "ridge"], Field(description="of `regmix`")] = "trees"
     candidates: Annotated[int, Field(description="of `regmix`: mixes that are looked at", ge=1)] = 100_000
     best: Annotated[int, Field(description="of `regmix`: the mean of so many of the best", ge=1)] = 100
-    kl: Annotated[float, Field(description="of `log_linear`: what distance from the prior costs", gt=0, allow_inf_nan=False)] = 0.05
-    prior: Annotated[dict[str, Number] | None, Field(description="of `log_linear`: the shares of tokens unless given")] = None
+    kl: Annotated[
+        float, Field(description="of `log_linear`: what distance from the prior costs", gt=0, allow_inf_nan=False)
+    ] = 0.05
+    prior: Annotated[
+        dict[str, Number] | None, Field(description="of `log_linear`: the shares of tokens unless given")
+    ] = None
     stands_for: Annotated[
         float | None,
         Field(
@@ -88,7 +115,9 @@ class Mix(Global):
         caps = given if isinstance(given, dict) else {"": given}
         for name, cap in caps.items():
             if not (math.isfinite(cap) and cap >= 0):
-                raise ValueError(f"{cap:g} epochs{f' of {name!r}' if name else ''}; a finite number, 0 or more, was expected")
+                raise ValueError(
+                    f"{cap:g} epochs{f' of {name!r}' if name else ''}; a finite number, 0 or more, was expected"
+                )
         if not any(caps.values()):
             raise ValueError("0 epochs leave nothing to train on")
         return given
@@ -118,9 +147,13 @@ class Mix(Global):
         for tasks in [table.tasks for table in (choice.utilities, choice.ablations) if table is not None]:
             unknown = sorted(set(self.task_weights or ()) - set(tasks))
             if unknown:
-                raise ValueError(f"task_weights: no task {', '.join(map(repr, unknown))}; there are {', '.join(map(repr, tasks))}")
+                raise ValueError(
+                    f"task_weights: no task {', '.join(map(repr, unknown))}; there are {', '.join(map(repr, tasks))}"
+                )
         if self.method == "regmix" and self.regressor == "trees" and importlib.util.find_spec("sklearn") is None:
-            raise ValueError("regressor trees needs scikit-learn: pip install 'gristmill[train]', or take regressor: ridge")
+            raise ValueError(
+                "regressor trees needs scikit-learn: pip install 'gristmill[train]', or take regressor: ridge"
+            )
         if not self.by:
             raise ValueError("by: name at least one column")
         if self.stands_for is not None and (self.budget is None or self.stands_for < self.budget):
@@ -170,15 +203,23 @@ class Mix(Global):
         """The mix and its budget. Of a part of the input (`--limit`) sources of which it has nothing are left out, and the budget is lowered until there is
         enough of every other."""
         budget, choice = wanted, self.choice()
-        empty = [name for name, number in (choice.weights or {}).items() if number and tokens.get(name) == 0] if partial else []
+        empty = (
+            [name for name, number in (choice.weights or {}).items() if number and tokens.get(name) == 0]
+            if partial
+            else []
+        )
         if empty and choice.weights is not None:
-            choice = replace(choice, weights={name: number * (name not in empty) for name, number in choice.weights.items()})
+            choice = replace(
+                choice, weights={name: number * (name not in empty) for name, number in choice.weights.items()}
+            )
         while True:
             scale = budget / wanted
             supply = Supply.of(tokens, self.stands_for * scale if self.stands_for else budget, self.max_epochs)
             try:
                 mix = choose(supply, choice)
-                said = [f"of a part of the input: no document of {', '.join(map(repr, empty))} is in it"] if empty else []
+                said = (
+                    [f"of a part of the input: no document of {', '.join(map(repr, empty))} is in it"] if empty else []
+                )
                 return replace(mix, facts={**mix.facts, "warnings": mix.facts["warnings"] + said}), budget
             except ShortSupply:
                 if not partial or budget < 1:
@@ -186,7 +227,11 @@ class Mix(Global):
             budget /= 1.25
 
     def check_proxy(self, names: list[str], weights_N: Array, table_GB: Array) -> None:
-        lost = [name for name, weight, tokens in zip(names, weights_N, table_GB.sum(axis=1), strict=True) if weight > 0 and tokens == 0]
+        lost = [
+            name
+            for name, weight, tokens in zip(names, weights_N, table_GB.sum(axis=1), strict=True)
+            if weight > 0 and tokens == 0
+        ]
         if lost:
             raise CannotRun(
                 f"thinned for the proxy, {', '.join(map(repr, lost))} keep no document at all: raise the budget, or lower stands_for"
@@ -197,7 +242,11 @@ class Mix(Global):
         documents: there a name may be mistyped."""
         choice, caps = self.choice(), self.max_epochs
         tables = [table.sources for table in (choice.utilities, choice.ablations) if table is not None]
-        numbers = [setting for setting in (choice.weights, choice.prior, caps if isinstance(caps, dict) else None) if setting is not None]
+        numbers = [
+            setting
+            for setting in (choice.weights, choice.prior, caps if isinstance(caps, dict) else None)
+            if setting is not None
+        ]
         told = [{*names} for names in [*tables, *numbers]]
         return set().union(*told) - found if all(found <= names for names in told) else set()
 
@@ -266,8 +315,14 @@ class Mix(Global):
         """The documents among which the fraction of an epoch ends."""
         hashes, groups = self.hashes(docs), self.groups(docs)
         at = pc.index_in(groups, value_set=planned["group"].combine_chunks()).to_numpy()
-        here = draw.in_cut_bin(planned["bits"][0].as_py(), planned["bin"].to_numpy(), hashes, at) & self.takes_part(docs)
-        rows = {"uid": docs["uid"].to_numpy()[here], "hash": hashes[here], "tokens": docs["tokens"].to_numpy()[here].astype(np.int64)}
+        here = draw.in_cut_bin(planned["bits"][0].as_py(), planned["bin"].to_numpy(), hashes, at) & self.takes_part(
+            docs
+        )
+        rows = {
+            "uid": docs["uid"].to_numpy()[here],
+            "hash": hashes[here],
+            "tokens": docs["tokens"].to_numpy()[here].astype(np.int64),
+        }
         return pa.table({**rows, "group": groups.filter(pa.array(here))})
 
     def columns_of(self, rows: pa.Table, names: list[str]) -> tuple[Array, Array, Array, Array]:
@@ -295,10 +350,14 @@ class Mix(Global):
 
     def account(self, planned: draw.Plan, cuts: draw.Cuts, there_N: Array) -> dict[str, Any]:
         """What was drawn, beside what was wanted."""
-        columns = zip(planned.wanted_G.tolist(), cuts.drawn_G.tolist(), planned.total_G.tolist(), there_N.tolist(), strict=True)
+        columns = zip(
+            planned.wanted_G.tolist(), cuts.drawn_G.tolist(), planned.total_G.tolist(), there_N.tolist(), strict=True
+        )
         return {
             "by": self.by,
-            "drawn": [dict(zip(("wanted", "drawn", "taking_part", "there"), column, strict=True)) for column in columns],
+            "drawn": [
+                dict(zip(("wanted", "drawn", "taking_part", "there"), column, strict=True)) for column in columns
+            ],
         }
 
 

@@ -1,4 +1,4 @@
-"""The order of training: a place for each copy of each document, from its difficulty or quality and a schedule (mixing/curriculum.py).
+"""The order of training: a place for each copy of each document, from its difficulty or quality and a schedule (mixing/curriculum/curriculum.py).
 
 Ranks come from a sample that is the same whatever parts the documents lie in: of each group those with the smallest hashes, 65,536 of them (fewer of
 many groups). Where a group has no more documents its ranks are exact; else a rank errs by 0.002 (one standard deviation), and
@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
-from kernels.splitmix import mixed_all
-from mixing.curriculum import (
+from gristmill.kernels.base.splitmix import mixed_all
+from gristmill.mixing.curriculum.curriculum import (
     MOST_SEGMENTS,
     Anneal,
     Ascending,
@@ -30,14 +30,14 @@ from mixing.curriculum import (
     segments,
     united_edges,
 )
-from mixing.curriculum_pacing import Pacing, StepPacing
-from mixing.curriculum_ranks import Ranks
-from mixing.draw import copy_keys
-from stages.blend.copies import copies_of
-from stages.blend.groups import group_names, numbers_of
-from stages.flow import Dataset, Flow
-from stages.stage import CannotRun, Global, Settings
-from stages.text.directions import EASY_WHEN_HIGH
+from gristmill.mixing.curriculum.pacing import Pacing, StepPacing
+from gristmill.mixing.curriculum.ranks import Ranks
+from gristmill.mixing.draw import copy_keys
+from gristmill.stages.blend.copies import copies_of
+from gristmill.stages.blend.groups import group_names, numbers_of
+from gristmill.stages.flow import Dataset, Flow
+from gristmill.stages.stage import CannotRun, Global, Settings
+from gristmill.stages.text.directions import EASY_WHEN_HIGH
 
 Array = np.ndarray[Any, Any]
 SAMPLE = 1 << 16  # documents of a group by which ranks are told
@@ -58,7 +58,8 @@ class Curriculum(Settings):
 
     by: Annotated[str | None, Field(description="a signal; documents without it (null) are placed by chance")] = None
     descending: Annotated[
-        bool | None, Field(description="the highest first, for a signal of which more is easier; null: as its own definition says")
+        bool | None,
+        Field(description="the highest first, for a signal of which more is easier; null: as its own definition says"),
     ] = None
     schedule: Annotated[
         Literal["random", "ascending", "stages", "warm_up", "interleaved", "pacing", "steps", "anneal"],
@@ -67,15 +68,21 @@ class Curriculum(Settings):
     stages: Annotated[int, Field(description="of `stages` and `steps`: how many", ge=1)] = 4
     passes: Annotated[int, Field(description="of `interleaved`: how many", ge=1)] = 8
     share: Annotated[float, Field(description="of training: the warm-up's, or the annealing's", gt=0, le=1)] = 0.1
-    best: Annotated[float, Field(description="of the annealing: what part of it the best documents make up", gt=0, le=1)] = 1.0
+    best: Annotated[
+        float, Field(description="of the annealing: what part of it the best documents make up", gt=0, le=1)
+    ] = 1.0
     power: Annotated[float, Field(description="of `pacing`: 1 is linear, 2 the root", gt=0)] = 2.0
     start: Annotated[
         float | None,
         Field(
-            description="of `pacing` and `steps`: the share of the data that is open at first; null: 0.01, and 0.25 of `steps`", ge=0, lt=1
+            description="of `pacing` and `steps`: the share of the data that is open at first; null: 0.01, and 0.25 of `steps`",
+            ge=0,
+            lt=1,
         ),
     ] = None
-    until: Annotated[float, Field(description="of `pacing` and `steps`: where in training all data are open", gt=0, le=1)] = 0.5
+    until: Annotated[
+        float, Field(description="of `pacing` and `steps`: where in training all data are open", gt=0, le=1)
+    ] = 0.5
 
     @model_validator(mode="after")
     def _goes_by_something(self) -> Self:
@@ -83,7 +90,9 @@ class Curriculum(Settings):
             raise ValueError(f"{self.schedule} goes by a signal: name it with `by`, such as by: mtld")
         for name, schedules in NUMBERS_OF.items():
             if self.schedule not in schedules and getattr(self, name) != Curriculum.model_fields[name].default:
-                raise ValueError(f"the schedule {self.schedule} does not look at {name}, which is of {' and '.join(schedules)}")
+                raise ValueError(
+                    f"the schedule {self.schedule} does not look at {name}, which is of {' and '.join(schedules)}"
+                )
         if self.by is None and self.descending is not None:
             raise ValueError("descending turns round what `by` names, and it names nothing")
         self.scheduled()
@@ -116,11 +125,15 @@ class Order(Curriculum, Global):
     worse), and so can be compared where sources go by other signals; buckets are of equal tokens, the highest the hardest (or best). Without the signal: null, and -1.
     """
 
-    within: list[str] = Field(default=[], description="columns; documents that are alike in them are ranked among themselves")
+    within: list[str] = Field(
+        default=[], description="columns; documents that are alike in them are ranked among themselves"
+    )
     sources: dict[str, Curriculum] = Field(
         default={}, description="sources with a curriculum of their own, ranked among themselves; joined by place"
     )
-    buckets: Annotated[int, Field(description="levels of difficulty, for curricula that open them while training", ge=1, le=1 << 15)] = 16
+    buckets: Annotated[
+        int, Field(description="levels of difficulty, for curricula that open them while training", ge=1, le=1 << 15)
+    ] = 16
     resolution: Annotated[
         int,
         Field(
@@ -158,7 +171,11 @@ class Order(Curriculum, Global):
     def check_sources(self, curves: dict[str, Ranks], documents: int) -> None:
         """A source with a curriculum that has no document is a name that was mistyped."""
         for name, curriculum in self.sources.items():
-            if documents and curriculum.by is not None and not any(group.split(" ")[0] == f"source={name}" for group in curves):
+            if (
+                documents
+                and curriculum.by is not None
+                and not any(group.split(" ")[0] == f"source={name}" for group in curves)
+            ):
                 raise CannotRun(f"sources: {name!r} has a curriculum, and no document is of it")
 
     def curriculum_of(self, source: str) -> Curriculum:
@@ -167,9 +184,15 @@ class Order(Curriculum, Global):
     def groups(self, docs: pa.Table) -> list[tuple[str, Curriculum, Array]]:
         """Documents that are ranked among themselves: a name for them, their curriculum, and which they are."""
         source = docs["source"].cast(pa.string()) if self.sources else pa.nulls(len(docs), pa.string())
-        own = pc.if_else(pc.is_in(source, value_set=pa.array([*self.sources], pa.string())), source, pa.scalar(None, pa.string()))
+        own = pc.if_else(
+            pc.is_in(source, value_set=pa.array([*self.sources], pa.string())), source, pa.scalar(None, pa.string())
+        )
         mine = pc.fill_null(pc.binary_join_element_wise("source", own, "="), "")
-        names = pc.binary_join_element_wise(mine, group_names(docs, self.within, "to be ranked within"), " ") if self.within else mine
+        names = (
+            pc.binary_join_element_wise(mine, group_names(docs, self.within, "to be ranked within"), " ")
+            if self.within
+            else mine
+        )
         names = names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
         encoded = names.dictionary_encode()
         members = members_of(encoded.indices.to_numpy(), len(encoded.dictionary))
@@ -200,7 +223,9 @@ class Order(Curriculum, Global):
             {
                 "key": key[rows],
                 "uid": uid[rows],
-                "group": pa.array(names).take(pa.array(np.repeat(np.arange(len(names)), [len(mine) for mine in chosen]))),
+                "group": pa.array(names).take(
+                    pa.array(np.repeat(np.arange(len(names)), [len(mine) for mine in chosen]))
+                ),
                 "value": np.concatenate(values),
                 "weight": weights_of(docs)[rows],
             }
@@ -212,7 +237,11 @@ class Order(Curriculum, Global):
         groups = rows_by_group(rows)
         share = min(SAMPLE, max(256, WHOLE_SAMPLE // max(1, len(groups))))
         key, uid = rows["key"].to_numpy(), rows["uid"].to_numpy()
-        return rows.take(pa.array(np.concatenate([mine[smallest(key[mine], uid[mine], share)] for _, mine in sorted(groups.items())])))
+        return rows.take(
+            pa.array(
+                np.concatenate([mine[smallest(key[mine], uid[mine], share)] for _, mine in sorted(groups.items())])
+            )
+        )
 
     def curves(self, sample: pa.Table) -> dict[str, Ranks]:
         value, weight = sample["value"].to_numpy(), sample["weight"].to_numpy()
@@ -226,8 +255,14 @@ class Order(Curriculum, Global):
         copy = np.arange(len(document)) - first[document]
         keys = copy_keys(uid[document], copy, self.seed)
         chance = shares(keys)
-        ties = shares(mixed_all(copy_keys(uid, np.zeros(len(uid), np.int64), self.seed) ^ TIES))  # of all copies: a document has one rank
-        place, bucket, difficulty = np.zeros(len(document)), np.full(len(docs), -1, np.int16), np.full(len(docs), np.nan)
+        ties = shares(
+            mixed_all(copy_keys(uid, np.zeros(len(uid), np.int64), self.seed) ^ TIES)
+        )  # of all copies: a document has one rank
+        place, bucket, difficulty = (
+            np.zeros(len(document)),
+            np.full(len(docs), -1, np.int16),
+            np.full(len(docs), np.nan),
+        )
         ranks, groups = ranks_of(told), self.groups(docs)
         signals = signals_of(docs, [curriculum for _, curriculum, _ in groups])
         group, rank = np.empty(len(docs), np.int64), ties.copy()  # by chance where no signal says otherwise
@@ -241,7 +276,9 @@ class Order(Curriculum, Global):
                 bucket[known] = buckets(rank[known], self.buckets)
                 difficulty[known] = rank[known]
             place[chosen] = curriculum.scheduled().places(rank[document[chosen]], chance[chosen])
-        segment = segments(place, told.filter(pc.equal(told["group"], EDGES))["values"].combine_chunks().flatten().to_numpy())
+        segment = segments(
+            place, told.filter(pc.equal(told["group"], EDGES))["values"].combine_chunks().flatten().to_numpy()
+        )
         exact = (place * (1 << 53)).astype(np.uint64) << np.uint64(11) | keys & np.uint64(2047)
         return pa.table(
             {
@@ -310,7 +347,11 @@ def smallest(keys: Array, uids: Array, most: int) -> Array:
 def rows_by_group(rows: pa.Table) -> dict[str, Array]:
     """Which rows are of each group, in order of its first."""
     encoded = rows["group"].combine_chunks().dictionary_encode()
-    return dict(zip(encoded.dictionary.to_pylist(), members_of(encoded.indices.to_numpy(), len(encoded.dictionary)), strict=True))
+    return dict(
+        zip(
+            encoded.dictionary.to_pylist(), members_of(encoded.indices.to_numpy(), len(encoded.dictionary)), strict=True
+        )
+    )
 
 
 def members_of(group: Array, groups: int) -> list[Array]:
@@ -344,7 +385,8 @@ def table_of(curves: dict[str, Ranks], edges: Array) -> pa.Table:
         (EDGES, edges, [], [])
     ]
     lists = {
-        name: pa.array([list(row[i + 1]) for row in rows], pa.list_(pa.float64())) for i, name in enumerate(("values", "below", "upto"))
+        name: pa.array([list(row[i + 1]) for row in rows], pa.list_(pa.float64()))
+        for i, name in enumerate(("values", "below", "upto"))
     }
     return pa.table({"group": pa.array([row[0] for row in rows], pa.string()), **lists})
 
@@ -352,7 +394,9 @@ def table_of(curves: dict[str, Ranks], edges: Array) -> pa.Table:
 def ranks_of(told: pa.Table) -> dict[str, Ranks]:
     columns = ("values", "below", "upto")
     return {
-        row["group"]: Ranks(*(np.array(row[name], np.float64) for name in columns)) for row in told.to_pylist() if row["group"] != EDGES
+        row["group"]: Ranks(*(np.array(row[name], np.float64) for name in columns))
+        for row in told.to_pylist()
+        if row["group"] != EDGES
     }
 
 

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from kernels.columns import TextColumn, text_column
-from kernels.compiled import cache_folder, hash_of_code
-from kernels.ngrams import Index, index_of
-from kernels.tokens import Tokens, token_column
-from stages.dedup import benchmarks as reading
-from stages.dedup.benchmarks import Benchmark, BenchmarkError, files_of, opened, texts_of
-from stages.mapped import mapped, publish
+from gristmill.kernels.base.columns import TextColumn, text_column
+from gristmill.kernels.base.compiled import cache_folder, hash_of_code
+from gristmill.kernels.duplicates.ngrams import Index, index_of
+from gristmill.kernels.words.tokens import Tokens, token_column
+from gristmill.stages.dedup import benchmarks as reading
+from gristmill.stages.dedup.benchmarks import Benchmark, BenchmarkError, files_of, opened, texts_of
+from gristmill.stages.mapped import mapped, publish
 
 Array = np.ndarray[Any, Any]
 
@@ -54,13 +54,17 @@ class BenchmarkIndex(NamedTuple):
     def label_of(self, texts: Array) -> pa.Array:
         """Benchmark, item and field of each text; -1 is empty."""
         data, offsets = self.labels
-        names = [bytes(data[offsets[text] : offsets[text + 1]]).decode() if text >= 0 else "" for text in texts.tolist()]
+        names = [
+            bytes(data[offsets[text] : offsets[text + 1]]).decode() if text >= 0 else "" for text in texts.tolist()
+        ]
         return pa.array(names, pa.string())
 
 
 def benchmark_index(wanted: Wanted) -> BenchmarkIndex:
     """The index, out of the cache where it was built before. Files that changed are read again."""
-    return _index_as_stamped(wanted, tuple((fact.st_size, fact.st_mtime_ns) for fact in (file.stat() for file in _files(wanted))))
+    return _index_as_stamped(
+        wanted, tuple((fact.st_size, fact.st_mtime_ns) for fact in (file.stat() for file in _files(wanted)))
+    )
 
 
 def _files(wanted: Wanted) -> list[Path]:
@@ -78,7 +82,11 @@ def _index_as_stamped(wanted: Wanted, _stamps: tuple[tuple[int, int], ...]) -> B
 
 def _identity(wanted: Wanted) -> str:
     """A hash of what is in the files, of what is taken from them, and of the code that reads them and lays the index out."""
-    digest = xxhash.xxh3_128(Path(__file__).read_bytes() + Path(reading.__file__).read_bytes() + hash_of_code("kernels.ngrams").encode())
+    digest = xxhash.xxh3_128(
+        Path(__file__).read_bytes()
+        + Path(reading.__file__).read_bytes()
+        + hash_of_code("gristmill.kernels.duplicates.ngrams").encode()
+    )
     digest.update(json.dumps([[b.model_dump() for b in wanted.benchmarks], *wanted[2:5]]).encode())
     for file in _files(wanted):
         place = str(file.relative_to(wanted.folder)) if str(file) != wanted.phrases_file else ""
@@ -106,7 +114,12 @@ def _built(wanted: Wanted) -> BenchmarkIndex:
         items = len({text.item for text in texts})
         accounts.append(
             Account(
-                benchmark.name, items, len(texts), int(short.sum()), int((again & ~short).sum()), int((~short & ~again & ~sought).sum())
+                benchmark.name,
+                items,
+                len(texts),
+                int(short.sum()),
+                int((again & ~short).sum()),
+                int((~short & ~again & ~sought).sum()),
             )
         )
     labels = text_column(pa.array([text.label for texts in found for text in texts], pa.large_string()))
@@ -141,5 +154,8 @@ def _publish(made: BenchmarkIndex, folder: Path) -> None:
 
 def _mapped(folder: Path) -> BenchmarkIndex:
     accounts = json.loads((folder / "accounts.json").read_text(encoding="utf-8"))
-    index, labels = Index(*(mapped(folder, n) for n in Index._fields)), TextColumn(*(mapped(folder, n) for n in TextColumn._fields))
+    index, labels = (
+        Index(*(mapped(folder, n) for n in Index._fields)),
+        TextColumn(*(mapped(folder, n) for n in TextColumn._fields)),
+    )
     return BenchmarkIndex(index, labels, tuple(Account(**account) for account in accounts))

@@ -19,8 +19,8 @@ import zstandard
 from isal import igzip
 from pydantic import Field
 
-from stages.read.arrow import batches
-from stages.stage import Settings
+from gristmill.stages.read.arrow import batches
+from gristmill.stages.stage import Settings
 
 PACKED = (".gz", ".zst", ".zstd")
 KINDS = (".jsonl", ".ndjson", ".json", ".parquet", ".parq", ".arrow", ".feather", ".ipc", ".arrows")
@@ -33,10 +33,16 @@ class BenchmarkError(ValueError):
 class Benchmark(Settings):
     """A benchmark: its files, and which fields of a row are sought in documents."""
 
-    name: Annotated[str, Field(description="what its items are called by in reports", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")]
+    name: Annotated[
+        str, Field(description="what its items are called by in reports", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")
+    ]
     path: Annotated[str | tuple[str, ...], Field(description="files, folders or globs below `benchmarks_path`")]
-    fields: Annotated[tuple[str, ...], Field(description="dotted paths of texts; a list counts as its members", min_length=1)]
-    id: Annotated[str | None, Field(description="dotted path of what names an item; absent: the number of its row, from 0")] = None
+    fields: Annotated[
+        tuple[str, ...], Field(description="dotted paths of texts; a list counts as its members", min_length=1)
+    ]
+    id: Annotated[
+        str | None, Field(description="dotted path of what names an item; absent: the number of its row, from 0")
+    ] = None
 
 
 class Text(NamedTuple):
@@ -54,7 +60,9 @@ def files_of(folder: Path, benchmark: Benchmark) -> list[Path]:
         if Path(path).is_absolute() or ".." in PurePosixPath(path).parts:
             raise BenchmarkError(f"{benchmark.name}: {path} does not lie below benchmarks_path, {folder}")
         there = [folder / path] if (folder / path).exists() else sorted(folder.glob(path))
-        files = [file for one in there for file in (sorted(one.rglob("*")) if one.is_dir() else [one]) if file.is_file()]
+        files = [
+            file for one in there for file in (sorted(one.rglob("*")) if one.is_dir() else [one]) if file.is_file()
+        ]
         if any(one.is_dir() for one in there):
             files = [file for file in files if kind_of(file)]
         if not files:
@@ -105,7 +113,8 @@ def values_at(row: Any, field: str, where: str) -> Iterator[str]:
             yield from walk(value[steps[0]], steps[1:])
         elif steps or not isinstance(value, str | int | float):
             raise BenchmarkError(
-                f"{where}: field {field!r} holds no text but {type(value).__name__}" + (f" above {steps[0]!r}" if steps else "")
+                f"{where}: field {field!r} holds no text but {type(value).__name__}"
+                + (f" above {steps[0]!r}" if steps else "")
             )
         else:
             yield str(value)
@@ -171,7 +180,11 @@ def json_rows(data: bytes, file: Path, fields: tuple[str, ...]) -> Iterator[tupl
         yield from json_lines(data.splitlines(), file)
         return
     if isinstance(whole, dict):
-        arrays = [value for value in whole.values() if isinstance(value, list) and value and all(isinstance(row, dict) for row in value)]
+        arrays = [
+            value
+            for value in whole.values()
+            if isinstance(value, list) and value and all(isinstance(row, dict) for row in value)
+        ]
         a_row = any(field.split(".")[0] in whole for field in fields)
         whole = arrays[0] if len(arrays) == 1 and not a_row else [whole]
     if not isinstance(whole, list):
@@ -187,7 +200,11 @@ def table_rows(data: IO[bytes], kind: str, file: Path, fields: tuple[str, ...]) 
     seekable = io.BytesIO(data.read()) if file.suffix.lower() in PACKED else data
     table = pq.ParquetFile(seekable) if kind in (".parquet", ".parq") else None
     number = 1
-    for batch in table.iter_batches(columns=top_of(fields, table.schema_arrow.names), use_threads=False) if table else batches(seekable):  # type: ignore[arg-type]
+    for batch in (
+        table.iter_batches(columns=top_of(fields, table.schema_arrow.names), use_threads=False)
+        if table
+        else batches(seekable)
+    ):  # type: ignore[arg-type]
         names = batch.schema.names if table is None else table.schema_arrow.names
         for field in fields:
             if field not in names and field.split(".")[0] not in names:

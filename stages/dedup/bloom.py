@@ -3,7 +3,7 @@
 Parts hash their n-grams side by side; one task then walks documents in order of uid past the filter, so that neither workers nor the order
 of files matter, and each part removes what is its own. Texts never leave their part: what travels is 8 bytes an n-gram. Unlike BFF a
 document that goes leaves nothing in the filter: what it alone had brought is still new when it comes again, so that a copy always stays.
-Figures: benchmarks/bloom.py.
+Figures: benchmarks/dedup/bloom.py.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
-from kernels.bloom import MOST_BLOCKS, Shape, empty_filter, shape_for, walk
-from kernels.columns import TextColumn, text_array, text_column
-from kernels.paragraphs import Units, grams_of_units, lines, whole_texts, without_units
-from stages.dedup.slices import slices
-from stages.flow import Dataset, Flow
-from stages.stage import PLACEMENT, CannotRun, Global
+from gristmill.kernels.base.columns import TextColumn, text_array, text_column
+from gristmill.kernels.duplicates.bloom import MOST_BLOCKS, Shape, empty_filter, shape_for, walk
+from gristmill.kernels.duplicates.paragraphs import Units, grams_of_units, lines, whole_texts, without_units
+from gristmill.stages.dedup.slices import slices
+from gristmill.stages.flow import Dataset, Flow
+from gristmill.stages.stage import PLACEMENT, CannotRun, Global
 
 Array = np.ndarray[Any, Any]
 BYTES_A_ROW = 64  # of text for which a row is counted, so that a bucket is no more than about 32 MB of text
@@ -51,7 +51,9 @@ class BloomDedup(Global):
 
     remove: Annotated[
         Literal["both", "lines", "documents"],
-        Field(description="lines and documents as BFF's old-both does; lines alone; or documents, whose n-grams then cross line ends"),
+        Field(
+            description="lines and documents as BFF's old-both does; lines alone; or documents, whose n-grams then cross line ends"
+        ),
     ] = "both"
     ngram: Annotated[int, Field(description="words in an n-gram", ge=1, le=64)] = 13
     min_ngram: Annotated[int, Field(description="words of the shortest text that is judged", ge=1, le=64)] = 13
@@ -67,11 +69,20 @@ class BloomDedup(Global):
     false_positives: Annotated[float, Field(description="the filter's error, for each n-gram", ge=1e-6, le=0.5)] = 0.01
     seed: Annotated[int, Field(description="of the hash", ge=0)] = 0
     shards: Annotated[
-        int, Field(description="split documents by uid into so many (a power of two), each with a filter of its own", ge=1, le=1 << 16)
+        int,
+        Field(
+            description="split documents by uid into so many (a power of two), each with a filter of its own",
+            ge=1,
+            le=1 << 16,
+        ),
     ] = 1
     memory: Annotated[
         int,
-        Field(description="the largest filter, in bytes; more is an error that says what to do", ge=1 << 10, json_schema_extra=PLACEMENT),
+        Field(
+            description="the largest filter, in bytes; more is an error that says what to do",
+            ge=1 << 10,
+            json_schema_extra=PLACEMENT,
+        ),
     ] = 4 << 30
 
     columns: ClassVar[tuple[str, ...]] = ("uid", "text")
@@ -154,7 +165,9 @@ class BloomDedup(Global):
                 rows = table.filter(pa.array(shard_of == shard)) if self.shards > 1 else table
                 heads = pc.is_valid(rows["expected"])
                 if shard not in filters:
-                    filters = {shard: self.filter_for(pc.sum(rows["expected"]).as_py())}  # the shard before has been walked
+                    filters = {
+                        shard: self.filter_for(pc.sum(rows["expected"]).as_py())
+                    }  # the shard before has been walked
                 yield from self.walk_rows(filters[shard], rows.filter(pc.invert(heads)))
 
     def filter_for(self, keys: int) -> Walked:

@@ -13,7 +13,9 @@ WARC = "%Y-%m-%dT%H:%M:%SZ"  # what most are
 BEGINS = datetime(1970, 1, 1, tzinfo=UTC)
 PARTIAL = re.compile(r"(\d{4})(?:-(\d{1,2}))?")
 CAPTURE = re.compile(r"\d{14}")  # as ARC files and the Wayback Machine have them
-SINCE = re.compile(r"\d{10}(?:\d{3}|\d{6})?", re.ASCII)  # seconds, milliseconds or microseconds since 1970: from September 2001 on
+SINCE = re.compile(
+    r"\d{10}(?:\d{3}|\d{6})?", re.ASCII
+)  # seconds, milliseconds or microseconds since 1970: from September 2001 on
 DIGITS = re.compile(r"\d+", re.ASCII)
 
 
@@ -49,7 +51,9 @@ def _read(text: str) -> datetime:
         return datetime.strptime(text, "%Y%m%d%H%M%S")
     if SINCE.fullmatch(text):
         return BEGINS + timedelta(microseconds=int(text.ljust(16, "0")))
-    if DIGITS.fullmatch(text) and len(text) != len("20240131"):  # Python would take any digit for what parts a day from its time
+    if DIGITS.fullmatch(text) and len(text) != len(
+        "20240131"
+    ):  # Python would take any digit for what parts a day from its time
         raise ValueError(text)
     try:
         return datetime.fromisoformat(text)

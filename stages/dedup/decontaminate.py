@@ -2,7 +2,7 @@
 
 GPT-3 (Brown et al. 2020, appendix C) cut every run of 13 words that a benchmark has; DataTrove drops the document for one run of 12; Tulu 3
 (Lambert et al. 2024) and Llama 3 (2024) ask which share of an item is there. All three are settings here. What others do and where this
-differs: docs/decontamination.md. Speed: benchmarks/decontaminate.py.
+differs: docs/decontamination.md. Speed: benchmarks/text/decontaminate.py.
 """
 
 from __future__ import annotations
@@ -15,15 +15,23 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from kernels.columns import TextColumn, text_array, text_column
-from kernels.cuts import Spans, cut, widened
-from kernels.ngrams import Overlaps, Scratch, hits_of, index_of, overlaps_of, scratch_for, spans_of
-from kernels.tokens import Tokens, token_column
-from stages.dedup.benchmark_index import Account, BenchmarkIndex, Wanted, benchmark_index
-from stages.dedup.benchmarks import Benchmark, files_of
-from stages.paths import RecipePath
-from stages.stage import Annotate, Applied, Map, Rewrite, Rule, Signals, Verdict, with_columns
-from stages.text.measure import slices
+from gristmill.kernels.base.columns import TextColumn, text_array, text_column
+from gristmill.kernels.duplicates.cuts import Spans, cut, widened
+from gristmill.kernels.duplicates.ngrams import (
+    Overlaps,
+    Scratch,
+    hits_of,
+    index_of,
+    overlaps_of,
+    scratch_for,
+    spans_of,
+)
+from gristmill.kernels.words.tokens import Tokens, token_column
+from gristmill.stages.dedup.benchmark_index import Account, BenchmarkIndex, Wanted, benchmark_index
+from gristmill.stages.dedup.benchmarks import Benchmark, files_of
+from gristmill.stages.paths import RecipePath
+from gristmill.stages.stage import Annotate, Applied, Map, Rewrite, Rule, Signals, Verdict, with_columns
+from gristmill.stages.text.measure import slices
 
 Array = np.ndarray[Any, Any]
 Share = Annotated[float, Field(gt=0, le=1)] | Literal["any"]
@@ -32,17 +40,30 @@ Share = Annotated[float, Field(gt=0, le=1)] | Literal["any"]
 class WithBenchmarks(Map):
     """What seeks benchmark texts: which, and by which n-grams. Words are compared without case and punctuation."""
 
-    benchmarks_path: Annotated[RecipePath, Field(description="the folder that benchmarks lie in; all in it counts for the fingerprint")]
-    benchmarks: Annotated[
-        tuple[Benchmark, ...], Field(description="each `{name: gsm8k, path: gsm8k/test-*.parquet, fields: [question]}`", min_length=1)
+    benchmarks_path: Annotated[
+        RecipePath, Field(description="the folder that benchmarks lie in; all in it counts for the fingerprint")
     ]
-    ngram: Annotated[int, Field(description="words of a run; GPT-3 has 13, DataTrove 12, Llama 3 and Tulu 3 8", ge=1, le=64)] = 13
-    shortest: Annotated[int, Field(description="a text of fewer words is not sought; up to `ngram` it is sought as a whole", ge=1)] = 8
+    benchmarks: Annotated[
+        tuple[Benchmark, ...],
+        Field(description="each `{name: gsm8k, path: gsm8k/test-*.parquet, fields: [question]}`", min_length=1),
+    ]
+    ngram: Annotated[
+        int, Field(description="words of a run; GPT-3 has 13, DataTrove 12, Llama 3 and Tulu 3 8", ge=1, le=64)
+    ] = 13
+    shortest: Annotated[
+        int, Field(description="a text of fewer words is not sought; up to `ngram` it is sought as a whole", ge=1)
+    ] = 8
     most_texts: Annotated[
-        int, Field(description="an n-gram that more texts of the benchmarks share is template, and not sought", ge=1, le=10_000)
+        int,
+        Field(
+            description="an n-gram that more texts of the benchmarks share is template, and not sought", ge=1, le=10_000
+        ),
     ] = 50
     common_phrases_file: Annotated[
-        RecipePath | None, Field(description="texts, one a line, whose n-grams are no sign of a benchmark: proverbs, licences, quotations")
+        RecipePath | None,
+        Field(
+            description="texts, one a line, whose n-grams are no sign of a benchmark: proverbs, licences, quotations"
+        ),
     ] = None
 
     needs: ClassVar[tuple[str, ...]] = ("text",)
@@ -62,7 +83,14 @@ class WithBenchmarks(Map):
         return self
 
     def sought(self) -> BenchmarkIndex:
-        wanted = (self.benchmarks_path, self.benchmarks, self.ngram, self.shortest, self.most_texts, self.common_phrases_file)
+        wanted = (
+            self.benchmarks_path,
+            self.benchmarks,
+            self.ngram,
+            self.shortest,
+            self.most_texts,
+            self.common_phrases_file,
+        )
         return benchmark_index(Wanted(*wanted))
 
     def account(self) -> tuple[Account, ...]:
@@ -95,7 +123,13 @@ class BenchmarkOverlap(WithBenchmarks, Annotate):
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         sought = self.sought()
         found = overlaps(text_column(Signals(batch).column("text")), sought)
-        values = (pa.array(found.share), sought.label_of(found.text), pa.array(found.found), pa.array(found.start), pa.array(found.end))
+        values = (
+            pa.array(found.share),
+            sought.label_of(found.text),
+            pa.array(found.found),
+            pa.array(found.start),
+            pa.array(found.end),
+        )
         return dict(zip(self.adds, values, strict=True))
 
 
@@ -105,9 +139,12 @@ class Decontaminate(Rule):
     It decides on the text of which the document has the largest share.
     """
 
-    at_least: Annotated[Share, Field(description="the share of a text's n-grams that drops a document, or `any`; Tulu 3 has 0.5")] = 0.5
+    at_least: Annotated[
+        Share, Field(description="the share of a text's n-grams that drops a document, or `any`; Tulu 3 has 0.5")
+    ] = 0.5
     min_ngrams: Annotated[
-        int, Field(description="and at least so many different ones; with 2, texts shorter than `ngram` never count", ge=1)
+        int,
+        Field(description="and at least so many different ones; with 2, texts shorter than `ngram` never count", ge=1),
     ] = 1
 
     needs: ClassVar[tuple[str, ...]] = BenchmarkOverlap.adds
@@ -130,10 +167,16 @@ class CutContamination(WithBenchmarks, Rewrite):
     names the text (benchmark/item/field) of which the document had the largest share.
     """
 
-    at_least: Annotated[Share, Field(description="cut the n-grams of texts of which the document has such a share, or of `any`")] = "any"
-    margin: Annotated[int, Field(description="characters that go with a match on each side; no word is cut in two", ge=0, le=10_000)] = 200
+    at_least: Annotated[
+        Share, Field(description="cut the n-grams of texts of which the document has such a share, or of `any`")
+    ] = "any"
+    margin: Annotated[
+        int, Field(description="characters that go with a match on each side; no word is cut in two", ge=0, le=10_000)
+    ] = 200
     shortest_piece: Annotated[int, Field(description="a piece of fewer characters goes", ge=0)] = 200
-    max_pieces: Annotated[int, Field(description="a document that falls into more pieces, short ones too, is dropped", ge=1)] = 10
+    max_pieces: Annotated[
+        int, Field(description="a document that falls into more pieces, short ones too, is dropped", ge=1)
+    ] = 10
 
     adds: ClassVar[tuple[str, ...]] = ("contamination_cuts", "contamination_cut_bytes", "contamination_cut_by")
     expect_drops: ClassVar[float] = 0.05
@@ -168,7 +211,9 @@ def least(share: Share) -> float:
 def overlaps(column: TextColumn, sought: BenchmarkIndex) -> Overlaps:
     """For each document the benchmark text it holds most of."""
     index, n = sought.runs, len(column)
-    found = Overlaps(np.full(n, -1, np.int32), np.zeros(n, np.int64), np.zeros(n), np.zeros(n, np.int64), np.zeros(n, np.int64))
+    found = Overlaps(
+        np.full(n, -1, np.int32), np.zeros(n, np.int64), np.zeros(n), np.zeros(n, np.int64), np.zeros(n, np.int64)
+    )
     scratch = Scratch(*(np.empty(0, np.int64),) * 3)
     for start, stop, piece, tokens in pieces_of(column):
         hits = hits_of(tokens, index)

@@ -12,10 +12,10 @@ import pyarrow as pa
 import xxhash
 from pydantic import Field
 
-from kernels.normal_form import in_normal_form
-from stages.dedup.policy import PREFER, WithPolicy
-from stages.dedup.survivors import members
-from stages.flow import Dataset, Flow
+from gristmill.kernels.repair.normal_form import in_normal_form
+from gristmill.stages.dedup.policy import PREFER, WithPolicy
+from gristmill.stages.dedup.survivors import members
+from gristmill.stages.flow import Dataset, Flow
 
 HALF = (1 << 64) - 1
 
@@ -28,8 +28,12 @@ class ExactDedup(WithPolicy):
     of two or more, the survivor too, get `exact_cluster_size`; other documents have null there.
     """
 
-    normalise: Annotated[bool, Field(description="compare in Unicode NFC, caseless, white space collapsed; else byte for byte")] = True
-    prefer: list[Literal["source", "longest", "earliest", "best"]] = Field(default=["source", "earliest"], description=PREFER)
+    normalise: Annotated[
+        bool, Field(description="compare in Unicode NFC, caseless, white space collapsed; else byte for byte")
+    ] = True
+    prefer: list[Literal["source", "longest", "earliest", "best"]] = Field(
+        default=["source", "earliest"], description=PREFER
+    )
 
     cluster_size: ClassVar[str] = "exact_cluster_size"
     expect_drops: ClassVar[float] = 0.9

@@ -1,8 +1,8 @@
 """Documents that are nearly the same: MinHash bands nominate, the Jaccard similarity of the real shingles decides (Broder 1997; Leskovec et al., ch. 3).
 
 Two documents of similarity s share a band with the chance 1 - (1 - s**rows)**bands, and a shared band is all that most tools ask before they delete.
-Here it only brings two documents together; `stages.dedup.near` has the rest of the road. Definitions of words and shingles: `kernels.tokens_plain`.
-Recall by kind of edit and speed beside others: benchmarks/minhash.py, docs/dedup.md.
+Here it only brings two documents together; `gristmill.stages.dedup.near` has the rest of the road. Definitions of words and shingles: `gristmill.kernels.words.token_rules`.
+Recall by kind of edit and speed beside others: benchmarks/dedup/minhash.py, docs/dedup.md.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
-from kernels.columns import TextColumn, text_column
-from kernels.minhash import band_hashes, bands_for, chance_of_meeting, signatures
-from kernels.nominate import pairs_in_buckets, pairs_with_saved, siblings
-from kernels.tokens import jaccard_of_pairs, shingle_sets
-from stages.dedup.near import NO_CLUSTER, SAVED, NearDuplicates, Sketches, each_pair_once, edges_of, rows_of
-from stages.flow import Dataset, Flow, Rows
-from stages.stage import PLACEMENT, CannotRun
+from gristmill.kernels.base.columns import TextColumn, text_column
+from gristmill.kernels.duplicates.minhash import band_hashes, bands_for, chance_of_meeting, signatures
+from gristmill.kernels.duplicates.nominate import pairs_in_buckets, pairs_with_saved, siblings
+from gristmill.kernels.words.tokens import jaccard_of_pairs, shingle_sets
+from gristmill.stages.dedup.near import NO_CLUSTER, SAVED, NearDuplicates, Sketches, each_pair_once, edges_of, rows_of
+from gristmill.stages.flow import Dataset, Flow, Rows
+from gristmill.stages.stage import PLACEMENT, CannotRun
 
 Array = np.ndarray[Any, np.dtype[Any]]
 BandHashes = Callable[..., tuple[Array, Array]]
@@ -44,20 +44,32 @@ class MinHashDedup(NearDuplicates):
     All members of a cluster get its name and size; one that stays gets `minhash_copies`, how many documents it stands for.
     """
 
-    threshold: Annotated[float, Field(description="the Jaccard similarity from which two documents are alike", gt=0, le=1)] = 0.8
+    threshold: Annotated[
+        float, Field(description="the Jaccard similarity from which two documents are alike", gt=0, le=1)
+    ] = 0.8
     ngram: Annotated[int, Field(description="words in a shingle", ge=1, le=64)] = 5
     hashes: Annotated[int, Field(description="length of a signature", ge=1, le=1 << 14)] = 128
     recall: Annotated[
-        float, Field(description="bands are cut so that a pair at the threshold is nominated with this chance at least", gt=0, lt=1)
+        float,
+        Field(
+            description="bands are cut so that a pair at the threshold is nominated with this chance at least",
+            gt=0,
+            lt=1,
+        ),
     ] = 0.97
-    bands: Annotated[int | None, Field(description="bands, if they are not to follow from threshold and recall; with rows", ge=1)] = None
+    bands: Annotated[
+        int | None, Field(description="bands, if they are not to follow from threshold and recall; with rows", ge=1)
+    ] = None
     rows: Annotated[int | None, Field(description="rows of a band", ge=1)] = None
     seed: Annotated[int, Field(description="of all hashes", ge=0)] = 0
 
-    against: list[str] = Field(default=[], description="indexes that earlier runs saved: what is like a document in them goes")
+    against: list[str] = Field(
+        default=[], description="indexes that earlier runs saved: what is like a document in them goes"
+    )
     within: Annotated[bool, Field(description="compare the documents with each other too")] = True
     save_index: Annotated[
-        str | None, Field(description="folder to keep the bands and sketches of what stays in, for `against` of a later run")
+        str | None,
+        Field(description="folder to keep the bands and sketches of what stays in, for `against` of a later run"),
     ] = None
 
     device: Literal["auto", "cpu", "gpu"] = Field(
@@ -74,7 +86,9 @@ class MinHashDedup(NearDuplicates):
         if (self.bands is None) != (self.rows is None):
             raise ValueError("bands and rows go together: give both or neither")
         if self.bands is not None and self.rows is not None and self.bands * self.rows > self.hashes:
-            raise ValueError(f"{self.bands} bands of {self.rows} rows need {self.bands * self.rows} hashes; there are {self.hashes}")
+            raise ValueError(
+                f"{self.bands} bands of {self.rows} rows need {self.bands * self.rows} hashes; there are {self.hashes}"
+            )
         if not self.within and not self.against:
             raise ValueError("nothing to compare with: `within` is false and `against` names no index")
         if self.bands is None:
@@ -117,12 +131,19 @@ class MinHashDedup(NearDuplicates):
             facts = self.index_facts
             saved = flow.map(self.saved_bands, kept, columns=("uid", "text"), by="key", fan=bands, gpu=self.gpu)
             flow.save(saved, f"{self.save_index}/bands", facts)
-            flow.save(flow.map(self.saved_sketches, kept, columns=("uid", "text"), by="uid"), f"{self.save_index}/sketches", facts)
+            flow.save(
+                flow.map(self.saved_sketches, kept, columns=("uid", "text"), by="uid"),
+                f"{self.save_index}/sketches",
+                facts,
+            )
         return kept
 
     def prepare(self) -> None:
         super().prepare()
-        uid, text = pa.chunked_array([pa.array([1, 2], pa.uint64())]), pa.chunked_array([["a text that is there twice"] * 2])
+        uid, text = (
+            pa.chunked_array([pa.array([1, 2], pa.uint64())]),
+            pa.chunked_array([["a text that is there twice"] * 2]),
+        )
         if self.device == "gpu":  # not touched here: the process that prepares is forked
             keys, shingles = np.ones((2, self.shape[0]), np.uint64), np.ones(2, np.int64)
         else:
@@ -131,9 +152,16 @@ class MinHashDedup(NearDuplicates):
         self.nominate(rows.append_column("home", rows["uid"]))
 
     def alike(self, docs: Dataset, flow: Flow) -> Rows:
-        indexes = [[load_index(flow, f"{address}/{part}", self.index_facts) for part in ("bands", "sketches")] for address in self.against]
+        indexes = [
+            [load_index(flow, f"{address}/{part}", self.index_facts) for part in ("bands", "sketches")]
+            for address in self.against
+        ]
         bands = flow.map(self.sign, docs, columns=("uid", "text"), by="key", fan=self.shape[0], gpu=self.gpu)
-        found = [self.compared(flow.exchange(self.nominate, bands, fan=1 / self.shape[0]), docs, flow, by="left")] if self.within else []
+        found = (
+            [self.compared(flow.exchange(self.nominate, bands, fan=1 / self.shape[0]), docs, flow, by="left")]
+            if self.within
+            else []
+        )
         for saved, sketches in indexes:
             pairs = flow.exchange(self.nominate_saved, flow.both(bands, saved), by="right", fan=1 / self.shape[0])
             sketched = flow.meet(self.with_sketch, pairs, sketches)
@@ -141,7 +169,7 @@ class MinHashDedup(NearDuplicates):
         return reduce(flow.both, found)
 
     def sign(self, docs: pa.Table) -> pa.Table:
-        """A row for each band of each document that has words; what `sibling` is for says `kernels.nominate`."""
+        """A row for each band of each document that has words; what `sibling` is for says `gristmill.kernels.duplicates.nominate`."""
         kernel = kernel_on(self.device)
         return rows_of_bands(docs["uid"], *kernel(text_column(docs["text"]), **self.kernel_settings))
 
@@ -170,7 +198,14 @@ class MinHashDedup(NearDuplicates):
     def index_facts(self) -> dict[str, int]:
         """What an index and a run that uses it have to have in common."""
         bands, rows = self.shape
-        return {"format": INDEX_FORMAT, "ngram": self.ngram, "hashes": self.hashes, "bands": bands, "rows": rows, "seed": self.seed}
+        return {
+            "format": INDEX_FORMAT,
+            "ngram": self.ngram,
+            "hashes": self.hashes,
+            "bands": bands,
+            "rows": rows,
+            "seed": self.seed,
+        }
 
     def saved_bands(self, docs: pa.Table) -> pa.Table:
         rows = self.sign(docs)
@@ -182,7 +217,9 @@ class MinHashDedup(NearDuplicates):
     def sketch(self, text: pa.ChunkedArray) -> pa.Array:
         """A long signature, 16 bits a place: what is left of a document whose text is far away."""
         values = signatures(text_column(text), width=self.ngram, places=SKETCH, seed=self.seed).astype(np.uint16)
-        return pa.FixedSizeBinaryArray.from_buffers(pa.binary(2 * SKETCH), len(text), [None, pa.py_buffer(values.tobytes())])
+        return pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(2 * SKETCH), len(text), [None, pa.py_buffer(values.tobytes())]
+        )
 
     def nominate_saved(self, rows: pa.Table) -> pa.Table:
         """Pairs of a document and a saved one that share a band."""
@@ -207,10 +244,18 @@ class MinHashDedup(NearDuplicates):
         kept = np.flatnonzero(similarity >= self.threshold)
         pairs, places = pairs.take(pa.array(kept)), places[kept]
         same = {"cluster": NO_CLUSTER, "key": NO_CLUSTER, "right_home": SAVED}
-        rows = {"left": pairs["left"], "right": pairs["right"], "left_home": pairs["home"], "similarity": pa.array(similarity[kept])}
+        rows = {
+            "left": pairs["left"],
+            "right": pairs["right"],
+            "left_home": pairs["home"],
+            "similarity": pa.array(similarity[kept]),
+        }
         rows |= {name: pa.array(np.full(len(kept), value, np.uint64)) for name, value in same.items()}
         for name, column in self.standing(docs).items():
-            rows |= {f"left_{name}": pc.take(column, pa.array(places)), f"right_{name}": pa.nulls(len(kept), column.type)}
+            rows |= {
+                f"left_{name}": pc.take(column, pa.array(places)),
+                f"right_{name}": pa.nulls(len(kept), column.type),
+            }
         return edges_of(rows)
 
     def sketches(self, text: pa.ChunkedArray) -> Sketches:
@@ -218,7 +263,9 @@ class MinHashDedup(NearDuplicates):
         counts = np.diff(first)
         if counts.max(initial=0) <= MOST_SHINGLES:
             return values, first
-        kept = np.concatenate([values[a : a + min(n, MOST_SHINGLES)] for a, n in zip(first[:-1].tolist(), counts.tolist(), strict=True)])
+        kept = np.concatenate(
+            [values[a : a + min(n, MOST_SHINGLES)] for a, n in zip(first[:-1].tolist(), counts.tolist(), strict=True)]
+        )
         return kept, np.concatenate([[0], np.cumsum(np.minimum(counts, MOST_SHINGLES))]).astype(np.int64)
 
     def similarities(self, sketches: Sketches, left: Array, right: Array) -> Array:
@@ -226,7 +273,9 @@ class MinHashDedup(NearDuplicates):
         found = jaccard_of_pairs(values, first, left, right)
         long = np.diff(first) == MOST_SHINGLES
         for pair in np.flatnonzero(long[left] | long[right]).tolist():
-            found[pair] = jaccard_of_least(*(values[first[side] : first[side + 1]] for side in (left[pair], right[pair])))
+            found[pair] = jaccard_of_least(
+                *(values[first[side] : first[side + 1]] for side in (left[pair], right[pair]))
+            )
         return found
 
 
@@ -241,7 +290,13 @@ def jaccard_of_least(a: Array, b: Array) -> float:
 def rows_of_bands(uid: pa.ChunkedArray, keys: Array, shingles: Array) -> pa.Table:
     uids, keys = uid.to_numpy()[shingles > 0], keys[shingles > 0]
     sibling = siblings(keys).reshape(-1)
-    return pa.table({"key": pa.array(keys.reshape(-1)), "uid": pa.array(np.repeat(uids, keys.shape[1])), "sibling": pa.array(sibling)})
+    return pa.table(
+        {
+            "key": pa.array(keys.reshape(-1)),
+            "uid": pa.array(np.repeat(uids, keys.shape[1])),
+            "sibling": pa.array(sibling),
+        }
+    )
 
 
 def kernel_on(device: str) -> BandHashes:
@@ -258,37 +313,45 @@ def kernel_on(device: str) -> BandHashes:
 
 def lacking_for_gpu() -> str | None:
     try:
-        from kernels.gpu.transfer import default_device
+        from gristmill.kernels.gpu.transfer import default_device
     except ImportError as error:
         return f"torch and triton are needed, pip install 'gristmill[gpu]' ({error})"
-    if default_device().type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":  # its interpreter runs kernels on the CPU, for tests
+    if (
+        default_device().type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1"
+    ):  # its interpreter runs kernels on the CPU, for tests
         return "torch sees no GPU on this machine"
     return None
 
 
 def band_hashes_on_gpu(column: TextColumn, **settings: Any) -> tuple[Array, Array]:
-    """A batch goes through the GPU in pieces of bounded size (`kernels.gpu.transfer`), so what it holds does not grow with the documents."""
+    """A batch goes through the GPU in pieces of bounded size (`gristmill.kernels.gpu.transfer`), so what it holds does not grow with the documents."""
     import torch
 
-    from kernels.gpu import minhash
+    from gristmill.kernels.gpu import minhash
 
     try:
         return minhash.band_hashes(column, **settings)
     except torch.OutOfMemoryError as error:
         words = str(error).partition(". ")[0]
-        raise CannotRun(f"`device: gpu`: the GPU has too little memory ({words}); `device: cpu` gives the same result") from error
+        raise CannotRun(
+            f"`device: gpu`: the GPU has too little memory ({words}); `device: cpu` gives the same result"
+        ) from error
 
 
 def load_index(flow: Flow, address: str, facts: dict[str, int]) -> Rows:
     rows, made = flow.load(address)
     differ = [f"{name} {made.get(name)} and not {value}" for name, value in facts.items() if made.get(name) != value]
     if differ:
-        raise CannotRun(f"{address} was made with other settings ({', '.join(differ)}): its bands and ours would never meet")
+        raise CannotRun(
+            f"{address} was made with other settings ({', '.join(differ)}): its bands and ours would never meet"
+        )
     return rows
 
 
 def as_places(sketch: pa.FixedSizeBinaryArray) -> Array:
-    return np.frombuffer(sketch.buffers()[1], np.uint16).reshape(-1, SKETCH)[sketch.offset : sketch.offset + len(sketch)]
+    return np.frombuffer(sketch.buffers()[1], np.uint16).reshape(-1, SKETCH)[
+        sketch.offset : sketch.offset + len(sketch)
+    ]
 
 
 def those_that_meet(rows: pa.Table) -> pa.Table:

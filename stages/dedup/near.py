@@ -20,12 +20,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kernels.forest import keepers, neighbours, proposals, spanning_forest
-from kernels.splitmix import mixed_all
-from stages.dedup.policy import WithPolicy
-from stages.dedup.sorted_rows import begins_run
-from stages.dedup.survivors import hexadecimal
-from stages.flow import Dataset, Flow, Rows
+from gristmill.kernels.base.splitmix import mixed_all
+from gristmill.kernels.duplicates.forest import keepers, neighbours, proposals, spanning_forest
+from gristmill.stages.dedup.policy import WithPolicy
+from gristmill.stages.dedup.sorted_rows import begins_run
+from gristmill.stages.dedup.survivors import hexadecimal
+from gristmill.stages.flow import Dataset, Flow, Rows
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Sketches = tuple[Array, Array]  # values of all, and where those of each begin and end
@@ -145,15 +145,21 @@ class NearDuplicates(WithPolicy):
             "similarity": pa.array(similarity[kept]),
         }
         rows |= {
-            name: sent[name].take(pa.array(row[kept])) for name in sent.column_names if name.startswith("left_") and name != "left_home"
+            name: sent[name].take(pa.array(row[kept]))
+            for name in sent.column_names
+            if name.startswith("left_") and name != "left_home"
         }
-        rows |= {f"right_{name}": pc.take(column, pa.array(places[kept])) for name, column in self.standing(docs).items()}
+        rows |= {
+            f"right_{name}": pc.take(column, pa.array(places[kept])) for name, column in self.standing(docs).items()
+        }
         return edges_of(rows)
 
     def forest(self, tables: list[pa.Table]) -> pa.Table:
         """The spanning forest of edges and of forests."""
         names = [("member", "root") if "member" in t.column_names else ("left", "right") for t in tables]
-        ends = [np.concatenate([t[pair[side]].to_numpy() for t, pair in zip(tables, names, strict=True)]) for side in (0, 1)]
+        ends = [
+            np.concatenate([t[pair[side]].to_numpy() for t, pair in zip(tables, names, strict=True)]) for side in (0, 1)
+        ]
         members, roots = spanning_forest(*ends)
         return pa.table({"member": pa.array(members), "root": pa.array(roots)})
 
@@ -162,7 +168,9 @@ class NearDuplicates(WithPolicy):
         if edges is None or forest is None:
             return pa.table({})  # members that are no first document of an edge
         at = np.searchsorted(
-            forest["member"].to_numpy(), edges["left"].to_numpy(), sorter=(order := np.argsort(forest["member"].to_numpy()))
+            forest["member"].to_numpy(),
+            edges["left"].to_numpy(),
+            sorter=(order := np.argsort(forest["member"].to_numpy())),
         )
         cluster = forest["root"].to_numpy()[order[at]]
         # clusters meet by a mixed key: the name of one is the smallest of many uids, which is small, so that most would meet in the first bucket
@@ -174,7 +182,9 @@ class NearDuplicates(WithPolicy):
         members, lists = self.clusters(edges)
         left, right = proposals(*lists, self.at_least, keepers(*lists, self.at_least))
         home, uid = members["home"].to_numpy(), members["uid"].to_numpy()
-        here = (home[left] != SAVED) & (home[right] != SAVED)  # against a saved index all that share a band were compared
+        here = (home[left] != SAVED) & (
+            home[right] != SAVED
+        )  # against a saved index all that share a band were compared
         left, right = left[here], right[here]
         cluster = members["cluster"].take(pa.array(left))
         return pa.table(
@@ -218,7 +228,14 @@ class NearDuplicates(WithPolicy):
         named = [("uid", "url", "text"), ("like", "like_url", "like_text"), ("similarity",)]
         flow.tell(
             "examples",
-            [{name: f"{row[name]:016x}" if name in ("uid", "like") else row[name] for names in named for name in names} for row in found],
+            [
+                {
+                    name: f"{row[name]:016x}" if name in ("uid", "like") else row[name]
+                    for names in named
+                    for name in names
+                }
+                for row in found
+            ],
         )
 
     def that_go(self, edges: pa.Table) -> pa.Table:
@@ -228,7 +245,12 @@ class NearDuplicates(WithPolicy):
         goes = np.flatnonzero((keeper >= 0) & (members["new"].to_numpy() == 1) & (home[keeper] != SAVED))
         similarity = similarity_to(keeper, lists).take(pa.array(goes))
         stays = keeper[goes]
-        rows = {"home": pa.array(home[goes]), "uid": pa.array(uid[goes]), "like": pa.array(uid[stays]), "like_home": pa.array(home[stays])}
+        rows = {
+            "home": pa.array(home[goes]),
+            "uid": pa.array(uid[goes]),
+            "like": pa.array(uid[stays]),
+            "like_home": pa.array(home[stays]),
+        }
         return self.fewest([pa.table({**rows, "similarity": similarity})])
 
     def fewest(self, tables: list[pa.Table]) -> pa.Table:
@@ -258,12 +280,20 @@ class NearDuplicates(WithPolicy):
         order = np.lexsort((home != SAVED, uid))  # a document that an index has as well is the one in the index
         firsts = np.flatnonzero(begins_run(uid[order]))
         lasts = order[np.append(firsts[1:], len(uid)) - 1]
-        members = members.take(pa.array(order[firsts])).append_column("new", pa.array((home[order[firsts]] != SAVED).astype(np.uint8)))
-        members = members.set_column(members.column_names.index("home"), "home", pa.array(home[lasts]))  # and lies here all the same
-        members = members.take(pc.sort_indices(members, sort_keys=[("cluster", "ascending"), ("new", "ascending"), *self.order()]))
+        members = members.take(pa.array(order[firsts])).append_column(
+            "new", pa.array((home[order[firsts]] != SAVED).astype(np.uint8))
+        )
+        members = members.set_column(
+            members.column_names.index("home"), "home", pa.array(home[lasts])
+        )  # and lies here all the same
+        members = members.take(
+            pc.sort_indices(members, sort_keys=[("cluster", "ascending"), ("new", "ascending"), *self.order()])
+        )
         uid = members["uid"].to_numpy()
         by_uid = np.argsort(uid)
-        left, right = (by_uid[np.searchsorted(uid, edges[side].to_numpy(), sorter=by_uid)] for side in ("left", "right"))
+        left, right = (
+            by_uid[np.searchsorted(uid, edges[side].to_numpy(), sorter=by_uid)] for side in ("left", "right")
+        )
         return members, neighbours(left, right, edges["similarity"].to_numpy(), len(uid))
 
 
@@ -294,7 +324,9 @@ def similarity_to(keeper: Array, lists: tuple[Array, Array, Array]) -> pa.Array:
     node = np.repeat(np.arange(len(keeper)), np.diff(first))
     found = np.zeros(len(keeper))
     mine = other == keeper[node]
-    np.maximum.at(found, node[mine], weight[mine])  # twice where an index has the keeper as well: compared, and estimated
+    np.maximum.at(
+        found, node[mine], weight[mine]
+    )  # twice where an index has the keeper as well: compared, and estimated
     thousandths = np.floor(found * 1000 + 1e-9).astype(np.int64)  # rounded down: what is not the same never reads 1.000
     digits = pc.utf8_lpad(pa.array(thousandths % 1000).cast(pa.string()), 3, "0")
     return pc.binary_join_element_wise(pa.array(thousandths // 1000).cast(pa.string()), digits, ".")

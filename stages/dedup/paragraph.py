@@ -2,7 +2,7 @@
 
 As CCNet (Wenzek et al. 2020) did, but over all data and not shard by shard, and with a copy that stays. A first round sends 20 bytes a
 paragraph (a hash, how often, where from); all that follows is only about those that repeat, and of one that stands a million times each part
-sends no more than `copies`. Figures: benchmarks/bloom.py.
+sends no more than `copies`. Figures: benchmarks/dedup/bloom.py.
 """
 
 from __future__ import annotations
@@ -14,13 +14,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
-from kernels.columns import TextColumn, text_array, text_column
-from kernels.paragraphs import UnitHashes, Units, hashes_of_units, lines, paragraphs, without_units
-from stages.dedup.policy import WithPolicy
-from stages.dedup.slices import slices
-from stages.dedup.sorted_rows import begins_run
-from stages.dedup.survivors import groups
-from stages.flow import Dataset, Flow
+from gristmill.kernels.base.columns import TextColumn, text_array, text_column
+from gristmill.kernels.duplicates.paragraphs import (
+    UnitHashes,
+    Units,
+    hashes_of_units,
+    lines,
+    paragraphs,
+    without_units,
+)
+from gristmill.stages.dedup.policy import WithPolicy
+from gristmill.stages.dedup.slices import slices
+from gristmill.stages.dedup.sorted_rows import begins_run
+from gristmill.stages.dedup.survivors import groups
+from gristmill.stages.flow import Dataset, Flow
 
 Array = np.ndarray[Any, Any]
 BYTES_A_UNIT = 200  # of text, about; says how finely rows are cut
@@ -35,7 +42,8 @@ class ParagraphDedup(WithPolicy):
     """
 
     unit: Annotated[
-        Literal["line", "paragraph"], Field(description="what is compared: lines, as CCNet and DCLM have it, or what blank lines divide")
+        Literal["line", "paragraph"],
+        Field(description="what is compared: lines, as CCNet and DCLM have it, or what blank lines divide"),
     ] = "line"
     min_words: Annotated[
         int,
@@ -46,7 +54,9 @@ class ParagraphDedup(WithPolicy):
         ),
     ] = 13
     copies: Annotated[int, Field(description="how many copies of each stay", ge=1, le=1 << 30)] = 1
-    min_left: Annotated[int, Field(description="a document that lost something and has fewer words left is dropped", ge=1)] = 13
+    min_left: Annotated[
+        int, Field(description="a document that lost something and has fewer words left is dropped", ge=1)
+    ] = 13
 
     adds: ClassVar[tuple[str, ...]] = ("repeated_paragraphs", "repeated_share")
     rewrites: ClassVar[bool] = True
@@ -55,14 +65,20 @@ class ParagraphDedup(WithPolicy):
     @model_validator(mode="after")
     def _last_copies_stay(self) -> Self:
         if self.min_left > self.min_words:
-            raise ValueError(f"min_left {self.min_left} is above min_words {self.min_words}: a document with the copy that stays could go")
+            raise ValueError(
+                f"min_left {self.min_left} is above min_words {self.min_words}: a document with the copy that stays could go"
+            )
         return self
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         fan = max(1, docs.text_bytes // BYTES_A_UNIT // max(1, docs.rows))
-        units = flow.map(self.sign, docs, columns=("uid", "text"), by="key", fan=fan)  # a hash for each unit, once a batch
+        units = flow.map(
+            self.sign, docs, columns=("uid", "text"), by="key", fan=fan
+        )  # a hash for each unit, once a batch
         repeated = flow.exchange(self.repeated, units)  # hashes that are met too often, sent home
-        candidates = flow.join(self.candidates, repeated, docs, columns=self.read, by="key")  # the best copies of each part
+        candidates = flow.join(
+            self.candidates, repeated, docs, columns=self.read, by="key"
+        )  # the best copies of each part
         fates = flow.exchange(self.judge, candidates)  # which of them stay, sent home
         return flow.rewrite(self.remove, fates, docs, columns=("uid", "text"))
 
@@ -72,7 +88,10 @@ class ParagraphDedup(WithPolicy):
 
     def sign(self, docs: pa.Table) -> pa.Table:
         """The first half of each unit's hash, and how often it is here."""
-        found = [hashes.high[hashes.words >= self.min_words] for _, hashes in (self.units(text_column(b["text"])) for b in slices(docs))]
+        found = [
+            hashes.high[hashes.words >= self.min_words]
+            for _, hashes in (self.units(text_column(b["text"])) for b in slices(docs))
+        ]
         key, times = np.unique(np.concatenate(found), return_counts=True)
         return pa.table({"key": key, "times": np.minimum(times, self.copies + 1).astype(np.uint32)})
 
@@ -99,7 +118,14 @@ class ParagraphDedup(WithPolicy):
         key, low, document, place = (np.concatenate(values) for values in zip(*made, strict=True))
         standing = pa.table({"uid": docs["uid"], **self.standing(docs)}).take(pa.array(document))
         found = groups(
-            pa.table({"key": key, "low": low, "place": place, **dict(zip(standing.column_names, standing.columns, strict=True))}),
+            pa.table(
+                {
+                    "key": key,
+                    "low": low,
+                    "place": place,
+                    **dict(zip(standing.column_names, standing.columns, strict=True)),
+                }
+            ),
             self.sorting(),
         )
         return found.rows.filter(pa.array(found.place < self.copies))
@@ -111,7 +137,9 @@ class ParagraphDedup(WithPolicy):
         """Of candidates whose like is all here: which stay. Those that do not are told too: their part removes all units that have
         the hash of a candidate and are not told to stay."""
         found = groups(rows, self.sorting())
-        return found.rows.select(["home", "key", "uid", "place"]).append_column("stays", pa.array(found.place < self.copies))
+        return found.rows.select(["home", "key", "uid", "place"]).append_column(
+            "stays", pa.array(found.place < self.copies)
+        )
 
     def remove(self, rows: pa.Table, docs: pa.Table) -> pa.Table:
         """The documents of a part without the units that rows name, but for those that stay."""
@@ -126,7 +154,13 @@ class ParagraphDedup(WithPolicy):
         staying = rows.filter(rows["stays"])
         uid = docs["uid"].to_numpy()
         goes = np.zeros(len(units.starts), bool)
-        goes[at[~_pairs_in(uid[document], at - units.first[document], staying["uid"].to_numpy(), staying["place"].to_numpy())]] = True
+        goes[
+            at[
+                ~_pairs_in(
+                    uid[document], at - units.first[document], staying["uid"].to_numpy(), staying["place"].to_numpy()
+                )
+            ]
+        ] = True
         removed = _sums(goes, units.first)
         left = _sums(hashes.words * ~goes, units.first)
         size = pc.fill_null(pc.binary_length(text), 0).to_numpy(zero_copy_only=False)

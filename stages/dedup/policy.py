@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
-from stages.blend.groups import numbers_of
-from stages.dedup.dates import moments
-from stages.flow import Flow, Rows
-from stages.stage import Global
+from gristmill.stages.blend.groups import numbers_of
+from gristmill.stages.dedup.dates import moments
+from gristmill.stages.flow import Flow, Rows
+from gristmill.stages.stage import Global
 
 PREFER = "who stays: of the source named first in `sources`, of most characters, of the earliest date (none, or one that cannot be read, is last), of the highest signal `best`"
 
@@ -23,10 +23,15 @@ Standing = dict[str, pa.Array | pa.ChunkedArray]
 class WithPolicy(Global):
     """A stage that keeps one of many. `standing()` is what the policy looks at, as columns; `order()` sorts by them, the survivor first."""
 
-    prefer: list[Literal["source", "longest", "earliest", "best"]] = Field(default=["source", "longest", "earliest"], description=PREFER)
-    sources: list[str] = Field(default=[], description="sources in order of preference; those not named come after, all equal")
+    prefer: list[Literal["source", "longest", "earliest", "best"]] = Field(
+        default=["source", "longest", "earliest"], description=PREFER
+    )
+    sources: list[str] = Field(
+        default=[], description="sources in order of preference; those not named come after, all equal"
+    )
     best: Annotated[
-        str | None, Field(description="a signal; the document where it is highest stays, if `prefer` says so (none is last)")
+        str | None,
+        Field(description="a signal; the document where it is highest stays, if `prefer` says so (none is last)"),
     ] = None
 
     columns: ClassVar[tuple[str, ...]] = ("uid", "source", "date", "text")

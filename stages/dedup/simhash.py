@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from kernels.columns import text_column
-from kernels.simhash import distances, fingerprints, pairs_within, tables_of
-from kernels.splitmix import mixed_all, mixed_plain
-from stages.dedup.near import NO_CLUSTER, NearDuplicates, Sketches
-from stages.flow import Dataset, Flow, Rows
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.base.splitmix import mixed_all, mixed_plain
+from gristmill.kernels.duplicates.simhash import distances, fingerprints, pairs_within, tables_of
+from gristmill.stages.dedup.near import NO_CLUSTER, NearDuplicates, Sketches
+from gristmill.stages.flow import Dataset, Flow, Rows
 
 Array = np.ndarray[Any, np.dtype[Any]]
 MOST_TABLES = 128
@@ -34,7 +34,11 @@ class SimHashDedup(NearDuplicates):
     distance: Annotated[int, Field(description="bits in which two that are alike may differ", ge=0, le=32)] = 3
     ngram: Annotated[int, Field(description="words in a shingle", ge=1, le=64)] = 3
     blocks: Annotated[
-        int | None, Field(description="pieces of a fingerprint; more make more tables with smaller buckets (default: distance + 2)", ge=1)
+        int | None,
+        Field(
+            description="pieces of a fingerprint; more make more tables with smaller buckets (default: distance + 2)",
+            ge=1,
+        ),
     ] = None
     seed: Annotated[int, Field(description="of all hashes", ge=0)] = 0
 
@@ -80,7 +84,11 @@ class SimHashDedup(NearDuplicates):
         words, uid = words[shingles > 0], docs["uid"].to_numpy()[shingles > 0]
         keys = np.stack([key_of(words & mask, table) for table, mask in enumerate(self.masks)], axis=1)
         tables = len(self.masks)
-        rows = {"key": keys.reshape(-1), "uid": np.repeat(uid, tables), "table": np.tile(np.arange(tables, dtype=np.uint8), len(uid))}
+        rows = {
+            "key": keys.reshape(-1),
+            "uid": np.repeat(uid, tables),
+            "table": np.tile(np.arange(tables, dtype=np.uint8), len(uid)),
+        }
         rows |= {f"word{n}": np.repeat(words[:, n], tables) for n in range(words.shape[1])}
         return pa.table(rows)
 

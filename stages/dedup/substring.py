@@ -1,10 +1,10 @@
 """Runs of text that stand twice: found exactly over the whole data set, one occurrence kept, the others cut out (Lee et al. 2022).
 
 Documents are not brought together: what may stand twice is. A round over hashes of a few n-grams says which stretches deserve a look (no
-repeat escapes it, see kernels/anchors.py); a suffix array over these stretches of a partition of 16 MB of text finds what stands twice in it;
+repeat escapes it, see kernels/duplicates/anchors.py); a suffix array over these stretches of a partition of 16 MB of text finds what stands twice in it;
 windows that are the first of their like in their partition meet those of all others by 128 bits of hash. So nothing is missed at any scale, how
 documents lie in parts and partitions does not matter, and a text that stands a million times is a row a partition and not a row a document.
-More in docs/repeats.md; figures in benchmarks/substring.py.
+More in docs/repeats.md; figures in benchmarks/dedup/substring.py.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
-from kernels.anchors import anchors, stretches, twice_at_most
-from kernels.columns import text_array, text_column
-from kernels.seams import mended
-from kernels.suffix import merged, met_twice, repeats
-from kernels.tokens import token_column
-from stages.dedup.slices import slices
-from stages.dedup.sorted_rows import begins_run
-from stages.flow import Dataset, Flow
-from stages.stage import Global
+from gristmill.kernels.base.columns import text_array, text_column
+from gristmill.kernels.duplicates.anchors import anchors, stretches, twice_at_most
+from gristmill.kernels.duplicates.seams import mended
+from gristmill.kernels.duplicates.suffix import merged, met_twice, repeats
+from gristmill.kernels.words.tokens import token_column
+from gristmill.stages.dedup.slices import slices
+from gristmill.stages.dedup.sorted_rows import begins_run
+from gristmill.stages.flow import Dataset, Flow
+from gristmill.stages.stage import Global
 
 Array = np.ndarray[Any, Any]
 BYTES_A_ROW = 25  # of text to a row of the largest round, where a fifth of all tokens may be repeats; says how finely rows are cut
@@ -38,9 +38,15 @@ class SubstringDedup(Global):
     one of which too little is left is dropped.
     """
 
-    tokens: Annotated[int, Field(description="the shortest run that counts as a repeat, in tokens", ge=4, le=10_000)] = 50
-    keep: Annotated[Literal["first", "none"], Field(description="what stays of a repeated run: its first occurrence, or nothing")] = "first"
-    min_left: Annotated[int, Field(description="a document that lost something and has fewer tokens left goes", ge=0)] = 5
+    tokens: Annotated[
+        int, Field(description="the shortest run that counts as a repeat, in tokens", ge=4, le=10_000)
+    ] = 50
+    keep: Annotated[
+        Literal["first", "none"], Field(description="what stays of a repeated run: its first occurrence, or nothing")
+    ] = "first"
+    min_left: Annotated[
+        int, Field(description="a document that lost something and has fewer tokens left goes", ge=0)
+    ] = 5
 
     columns: ClassVar[tuple[str, ...]] = ("uid", "text")
     adds: ClassVar[tuple[str, ...]] = ("repeated_tokens",)
@@ -50,7 +56,9 @@ class SubstringDedup(Global):
     @model_validator(mode="after")
     def _first_occurrences_stay(self) -> Self:
         if self.keep == "first" and self.min_left > self.tokens:
-            raise ValueError(f"min_left {self.min_left} is above tokens {self.tokens}: a document with the occurrence that stays could go")
+            raise ValueError(
+                f"min_left {self.min_left} is above tokens {self.tokens}: a document with the occurrence that stays could go"
+            )
         return self
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
@@ -136,7 +144,10 @@ class SubstringDedup(Global):
         np.add.at(removed, documents, ends[spans] - begins[spans])
         had = np.diff(tokens.first)
         goes = had - removed < self.min_left
-        told = [f"{r:,} of {h:,} tokens stand elsewhere too" if g else None for r, h, g in zip(removed, had, goes, strict=True)]
+        told = [
+            f"{r:,} of {h:,} tokens stand elsewhere too" if g else None
+            for r, h, g in zip(removed, had, goes, strict=True)
+        ]
         place = np.full(len(docs), -1, np.int64)
         place[mine] = np.arange(len(mine))
         index = pa.array(place, mask=~loses)

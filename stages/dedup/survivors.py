@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stages.dedup.sorted_rows import begins_run
+from gristmill.stages.dedup.sorted_rows import begins_run
 
 Array = np.ndarray[Any, Any]
 HEX = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
@@ -31,7 +31,9 @@ def groups(rows: pa.Table, order: Sequence[tuple[str, str]]) -> Groups:
     first = np.flatnonzero(begins)
     group = np.cumsum(begins) - 1
     sizes = np.diff(np.append(first, len(rows)))
-    return Groups(rows, group, sizes[group], np.arange(len(rows)) - first[group] if len(rows) else np.zeros(0, np.int64))
+    return Groups(
+        rows, group, sizes[group], np.arange(len(rows)) - first[group] if len(rows) else np.zeros(0, np.int64)
+    )
 
 
 def members(rows: pa.Table, order: Sequence[tuple[str, str]], reason: str, same: str, size: str) -> pa.Table:

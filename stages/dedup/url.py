@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, field_validator
 
-from kernels.columns import text_column
-from kernels.url_keys import names_of, url_keys
-from kernels.urls import Urls
-from stages.dedup.policy import WithPolicy
-from stages.dedup.survivors import members
-from stages.flow import Dataset, Flow
-from stages.text.url_lists import mended_urls
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.urls.keys import names_of, url_keys
+from gristmill.kernels.urls.urls import Urls
+from gristmill.stages.dedup.policy import WithPolicy
+from gristmill.stages.dedup.survivors import members
+from gristmill.stages.flow import Dataset, Flow
+from gristmill.stages.text.url_lists import mended_urls
 
 Array = np.ndarray[Any, Any]
 Patterns = tuple[Annotated[str, Field(min_length=1, pattern=r"^[^=&#*]+\*?$|^\*$")], ...]
@@ -40,9 +40,9 @@ class UrlDedup(WithPolicy):
     All members of a cluster of two or more get `url_cluster_size`; other documents have null there.
     """
 
-    ignored: Annotated[Patterns, Field(description="query parameters that do not count, in any case; `name*` is all that begin so")] = (
-        TRACKING
-    )
+    ignored: Annotated[
+        Patterns, Field(description="query parameters that do not count, in any case; `name*` is all that begin so")
+    ] = TRACKING
     more_ignored: Annotated[Patterns, Field(description="of your own, beside `ignored`")] = ()
 
     columns: ClassVar[tuple[str, ...]] = (*WithPolicy.columns, "url")
@@ -53,7 +53,9 @@ class UrlDedup(WithPolicy):
     @classmethod
     def _are_not_all(cls, patterns: Patterns) -> Patterns:
         if "*" in patterns:
-            raise ValueError("'*' leaves no parameter: then all pages of a shop or forum that tells them by a number would be one")
+            raise ValueError(
+                "'*' leaves no parameter: then all pages of a shop or forum that tells them by a number would be one"
+            )
         return patterns
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
@@ -78,7 +80,9 @@ def names_a_page(given: pa.ChunkedArray, urls: Urls) -> Array:
     """What stands for a url that nobody knows is the same in many documents, which have nothing else in common."""
     dots = np.append(urls.text == ord("."), False)
     hosts = np.stack([urls.starts, urls.hosts], 1).ravel()
-    named: Array = np.logical_or.reduceat(dots, hosts)[::2] & (urls.hosts > urls.starts) if len(urls) else np.zeros(0, np.bool_)
+    named: Array = (
+        np.logical_or.reduceat(dots, hosts)[::2] & (urls.hosts > urls.starts) if len(urls) else np.zeros(0, np.bool_)
+    )
     rest = np.flatnonzero(~named)
     named[rest] = pc.fill_null(pc.match_substring(given.take(pa.array(rest)), "//"), False).to_numpy()
     return named

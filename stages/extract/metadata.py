@@ -15,8 +15,17 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from kernels.block_features import KNOWN
-from kernels.html_names import HEAD_BASE, HEAD_HTML, HEAD_JSON, HEAD_LINK, HEAD_LIST, HEAD_META, HEAD_TIME, HEAD_TITLE
+from gristmill.kernels.blocks.features import KNOWN
+from gristmill.kernels.html.names import (
+    HEAD_BASE,
+    HEAD_HTML,
+    HEAD_JSON,
+    HEAD_LINK,
+    HEAD_LIST,
+    HEAD_META,
+    HEAD_TIME,
+    HEAD_TITLE,
+)
 
 TAG_BYTES, JSON_BYTES = 16 << 10, 256 << 10  # of one span; longer tags are cut, longer JSON is not read
 MOST_TAGS, MOST_JSON, MOST_THINGS = 400, 8, 2000
@@ -49,7 +58,11 @@ WRITTEN_BY = (
     "skrevet af", "skrevet av", "kirjoittanut", "írta", "szerző", "scris de", "написано автором", "автор", "yazan", "yazar", "كتب بواسطة",
     "נכתב על ידי", "執筆者", "投稿者", "作者", "글쓴이", "ditulis oleh", "được viết bởi",
 )  # fmt: skip
-ONE_TAG_EACH = ("citation_author", "dc.creator", "dcterms.creator")  # papers name each of their authors in a tag of its own
+ONE_TAG_EACH = (
+    "citation_author",
+    "dc.creator",
+    "dcterms.creator",
+)  # papers name each of their authors in a tag of its own
 MOST_AUTHORS = 50
 NOBODY = ("undefined", "null", "none", "nan", "unknown", "n/a")
 DATES = (
@@ -128,7 +141,9 @@ def read_head(data: bytes | memoryview, kinds: list[int], starts: list[int], end
                 if b"canonical" in said.get("rel", b"").lower().split():
                     head.canonical = decoded(said.get("href", b""))
         elif kind == HEAD_HTML:
-            head.language = head.language or decoded(attributes(span).get("lang", b"") or attributes(span).get("xml:lang", b""))
+            head.language = head.language or decoded(
+                attributes(span).get("lang", b"") or attributes(span).get("xml:lang", b"")
+            )
         elif kind == HEAD_BASE:
             head.base = head.base or decoded(attributes(span).get("href", b""))
         elif kind == HEAD_TIME and head.time is None:
@@ -264,14 +279,20 @@ def things(script: bytes) -> Iterator[dict[str, Any]]:
                 if "@type" in value:
                     yield value
                 following.extend(
-                    value[name] for name in ("@graph", "mainEntity", "mainEntityOfPage", "itemListElement", "hasPart") if name in value
+                    value[name]
+                    for name in ("@graph", "mainEntity", "mainEntityOfPage", "itemListElement", "hasPart")
+                    if name in value
                 )
         waiting = following
 
 
 def types_of(thing: dict[str, Any]) -> list[str]:
     said = thing.get("@type")
-    return [name.rsplit("/", 1)[-1].lower() for name in (said if isinstance(said, list) else [said]) if isinstance(name, str)]
+    return [
+        name.rsplit("/", 1)[-1].lower()
+        for name in (said if isinstance(said, list) else [said])
+        if isinstance(name, str)
+    ]
 
 
 def found_by_id(head: Head, value: Any) -> Any:

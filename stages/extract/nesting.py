@@ -11,8 +11,12 @@ from __future__ import annotations
 import re
 
 FORMATTING = frozenset(["b", "big", "code", "em", "font", "i", "s", "small", "strike", "strong", "tt", "u"])
-CONTAINERS = frozenset(["article", "blockquote", "center", "dir", "div", "main", "menu", "ol", "section", "table", "ul"])
-ALIKE = 3  # HTML's "Noah's ark clause": of formatting elements that are exactly alike, no more than three are opened anew
+CONTAINERS = frozenset(
+    ["article", "blockquote", "center", "dir", "div", "main", "menu", "ol", "section", "table", "ul"]
+)
+ALIKE = (
+    3  # HTML's "Noah's ark clause": of formatting elements that are exactly alike, no more than three are opened anew
+)
 OPENS = re.compile(rf"<({'|'.join(sorted(CONTAINERS | FORMATTING))})\b", re.IGNORECASE)
 TAG = re.compile(rf"<(/?)({'|'.join(sorted(CONTAINERS | FORMATTING))})\b([^<>]*)", re.IGNORECASE)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 
-from kernels.block_text import CHARACTERS, WORDS
-from kernels.html_names import TAGS
-from stages.extract.blocks import Seen, visible_text
+from gristmill.kernels.blocks.text import CHARACTERS, WORDS
+from gristmill.kernels.html.names import TAGS
+from gristmill.stages.extract.gristmill import Seen, visible_text
 
 REASONS = ("too_many_blocks", "frames", "redirect", "not_found_page", "needs_script", "login_wall")
 

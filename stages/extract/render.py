@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from kernels.html import Page
-from kernels.html_names import HEAD_LIST, TAGS
+from gristmill.kernels.html.names import HEAD_LIST, TAGS
+from gristmill.kernels.html.segment import Page
 
 Form = Literal["text", "markdown"]
 
@@ -60,7 +60,9 @@ class Unit(NamedTuple):
     place: Place
 
 
-def render(page: Page, chosen: np.ndarray[Any, np.dtype[np.bool_]], form: Form, numbers: Mapping[int, Numbers] | None = None) -> str:
+def render(
+    page: Page, chosen: np.ndarray[Any, np.dtype[np.bool_]], form: Form, numbers: Mapping[int, Numbers] | None = None
+) -> str:
     """The text of the chosen blocks; `numbers` of lists that do not count from 1."""
     units = _units(page, np.flatnonzero(chosen).tolist(), form)
     marked = _marked_items(page, units, numbers or {})
@@ -155,7 +157,9 @@ def _rows(page: Page, places: list[Place]) -> dict[int, list[int]]:
     if not lines:
         return {}
     rows: dict[int, list[int]] = {row: [] for row in lines}
-    for cell in np.flatnonzero((page.tag == TD) | (page.tag == TH)).tolist():  # empty ones too, so that columns stay columns
+    for cell in np.flatnonzero(
+        (page.tag == TD) | (page.tag == TH)
+    ).tolist():  # empty ones too, so that columns stay columns
         row = int(page.parent[cell])
         if row in rows:
             rows[row].append(cell)

@@ -11,13 +11,23 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from stages.documents import PAGE, as_json, column_of
-from stages.extract.engine import ENGINES, OURS, EngineName, Extracted, Form, check_engine, extract, gristmill, markup
-from stages.extract.nesting import nests_deeper
-from stages.extract.pages import REASONS
-from stages.read.charset import Decoded, decode_page
-from stages.read.markup import MARKUP, rows_of_markup
-from stages.stage import Applied, Rewrite, Signals, Verdict, with_columns
+from gristmill.stages.documents import PAGE, as_json, column_of
+from gristmill.stages.extract.engines import (
+    ENGINES,
+    OURS,
+    EngineName,
+    Extracted,
+    Form,
+    check_engine,
+    extract,
+    gristmill,
+    markup,
+)
+from gristmill.stages.extract.nesting import nests_deeper
+from gristmill.stages.extract.pages import REASONS
+from gristmill.stages.read.charset import Decoded, decode_page
+from gristmill.stages.read.markup import MARKUP, rows_of_markup
+from gristmill.stages.stage import Applied, Rewrite, Signals, Verdict, with_columns
 
 PAGES = "pages"  # under which documents with html are counted
 
@@ -32,13 +42,19 @@ class Extract(Rewrite):
     """
 
     engine: Annotated[
-        EngineName, Field(description="gristmill is ours; resiliparse and trafilatura (an extra) are others; plain is all visible text")
+        EngineName,
+        Field(
+            description="gristmill is ours; resiliparse and trafilatura (an extra) are others; plain is all visible text"
+        ),
     ] = OURS
-    form: Annotated[Form, Field(description="markdown keeps headings, lists, tables, code as such; only gristmill writes it")] = "text"
+    form: Annotated[
+        Form, Field(description="markdown keeps headings, lists, tables, code as such; only gristmill writes it")
+    ] = "text"
     max_nesting: Annotated[
         int,
         Field(
-            description="resiliparse, trafilatura and plain drop pages that nest elements deeper, which cost them the square of it", ge=1
+            description="resiliparse, trafilatura and plain drop pages that nest elements deeper, which cost them the square of it",
+            ge=1,
         ),
     ] = 1000
 
@@ -103,7 +119,9 @@ class Extract(Rewrite):
         done = with_columns(batch, {"text": column_of(texts, pa.string()), "meta": column_of(metas, pa.string())})
         counts = {name: int(np.count_nonzero(rows & verdict.kept)) for name, rows in noted.items()}
         counts |= {PAGES: len(batch) - pages.null_count, MARKUP: len(markup_rows)}
-        return Applied(done.drop_columns(PAGE.names), verdict, seconds, {name: count for name, count in counts.items() if count})
+        return Applied(
+            done.drop_columns(PAGE.names), verdict, seconds, {name: count for name, count in counts.items() if count}
+        )
 
     def alarms(self, source: str, documents: int, noted: Mapping[str, int]) -> list[str]:
         pages, markup_texts = noted.get(PAGES, 0), noted.get(MARKUP, 0)

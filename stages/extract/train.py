@@ -1,6 +1,6 @@
 """Trains the model of the engine `gristmill` from a file of reviewed pages, and says what it reaches on sites it has not seen.
 
-    python -m stages.extract.train PAGES.parquet OUT.npz [--cross-validate]
+    python -m gristmill.stages.extract.train PAGES.parquet OUT.npz [--cross-validate]
 
 The file has columns `html` (bytes), `main_content` (the reviewed text), `url`, `page`, `page_type`. Training takes some minutes on two cores
 and gives the same file, bit for bit, each time.
@@ -18,9 +18,18 @@ from urllib.parse import urlsplit
 import numpy as np
 import pyarrow.parquet as pq
 
-from classifiers.block_model import BlockModel, load, save
-from classifiers.block_training import Example, block_words, folds_of, kept_words, labels_of, train, word_f1, words_of
-from stages.extract.blocks import look_at, utf8
+from gristmill.classifiers.blocks.model import BlockModel, load, save
+from gristmill.classifiers.blocks.training import (
+    Example,
+    block_words,
+    folds_of,
+    kept_words,
+    labels_of,
+    train,
+    word_f1,
+    words_of,
+)
+from gristmill.stages.extract.gristmill import look_at, utf8
 
 COLUMNS = ["page", "url", "page_type", "html", "main_content"]
 FOLDS = 5
@@ -31,13 +40,18 @@ def main() -> None:
     parser.add_argument("pages", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument(
-        "--cross-validate", action="store_true", help=f"first train {FOLDS} times without a fifth of the sites, and judge on those"
+        "--cross-validate",
+        action="store_true",
+        help=f"first train {FOLDS} times without a fifth of the sites, and judge on those",
     )
     chosen = parser.parse_args()
     started = time.monotonic()
     rows = list(reviewed(chosen.pages))
     examples = [example_of(row) for row in rows]
-    print(f"{len(examples):,} pages, {sum(len(e.words) for e in examples):,} blocks, {time.monotonic() - started:.0f} s", flush=True)
+    print(
+        f"{len(examples):,} pages, {sum(len(e.words) for e in examples):,} blocks, {time.monotonic() - started:.0f} s",
+        flush=True,
+    )
     if chosen.cross_validate:
         scores = np.zeros(len(examples))
         for judged, model in cross_validated(examples):
@@ -73,7 +87,10 @@ def cross_validated(examples: list[Example]) -> Iterator[tuple[list[int], BlockM
     """For each fold, the pages whose sites it keeps back, and the model that has not seen them."""
     folds = folds_of([example.site for example in examples], FOLDS)
     for fold in range(FOLDS):
-        yield np.flatnonzero(folds == fold).tolist(), train([e for e, f in zip(examples, folds, strict=True) if f != fold])
+        yield (
+            np.flatnonzero(folds == fold).tolist(),
+            train([e for e, f in zip(examples, folds, strict=True) if f != fold]),
+        )
 
 
 def score(model: BlockModel, example: Example) -> float:

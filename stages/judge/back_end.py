@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from stages.judge.judge import on_device
-from stages.paths import RecipePath
-from stages.stage import PLACEMENT, Settings
+from gristmill.stages.judge.judge import on_device
+from gristmill.stages.paths import RecipePath
+from gristmill.stages.stage import PLACEMENT, Settings
 
 if TYPE_CHECKING:
-    from classifiers.llm import LanguageModel
+    from gristmill.classifiers.llm.model import LanguageModel
 
 
 class BackEnd(Settings):
@@ -21,10 +21,12 @@ class BackEnd(Settings):
 
     model: Annotated[str, Field(description="its name on a hub, or the name by which the endpoint knows it")] = ""
     model_path: Annotated[RecipePath, Field(description="or its folder; what it holds counts, not where it lies")] = ""
-    endpoint: Annotated[str, Field(description="address of a server in OpenAI's manner, up to /v1", json_schema_extra=PLACEMENT)] = ""
-    engine: Annotated[Literal["vllm", "transformers"], Field(description="what runs the model in this process, without an endpoint")] = (
-        "vllm"
-    )
+    endpoint: Annotated[
+        str, Field(description="address of a server in OpenAI's manner, up to /v1", json_schema_extra=PLACEMENT)
+    ] = ""
+    engine: Annotated[
+        Literal["vllm", "transformers"], Field(description="what runs the model in this process, without an endpoint")
+    ] = "vllm"
     form: Annotated[
         Literal["chat", "thinking", "completions", "tokens"],
         Field(
@@ -32,14 +34,23 @@ class BackEnd(Settings):
             "that think first (max_tokens counts that too)"
         ),
     ] = "chat"
-    revision: Annotated[str, Field(description="a commit on the hub; of an endpoint, your word for which weights answer")] = ""
+    revision: Annotated[
+        str, Field(description="a commit on the hub; of an endpoint, your word for which weights answer")
+    ] = ""
     quantization: Annotated[str, Field(description="vLLM's word for it, where the checkpoint does not say")] = ""
     longest_prompt: Annotated[int, Field(description="tokens of prompt and answer together (vLLM)", ge=64)] = 8192
-    key_variable: Annotated[str, Field(description="the environment variable with the endpoint's key", json_schema_extra=PLACEMENT)] = ""
-    connections: Annotated[int, Field(description="requests to an endpoint at a time", ge=1, json_schema_extra=PLACEMENT)] = 64
-    timeout: Annotated[float, Field(description="seconds of a whole exchange with an endpoint", gt=0, json_schema_extra=PLACEMENT)] = 300.0
+    key_variable: Annotated[
+        str, Field(description="the environment variable with the endpoint's key", json_schema_extra=PLACEMENT)
+    ] = ""
+    connections: Annotated[
+        int, Field(description="requests to an endpoint at a time", ge=1, json_schema_extra=PLACEMENT)
+    ] = 64
+    timeout: Annotated[
+        float, Field(description="seconds of a whole exchange with an endpoint", gt=0, json_schema_extra=PLACEMENT)
+    ] = 300.0
     device: Annotated[
-        Literal["auto", "cpu", "cuda"], Field(description="of transformers; auto: a GPU if there is one", json_schema_extra=PLACEMENT)
+        Literal["auto", "cpu", "cuda"],
+        Field(description="of transformers; auto: a GPU if there is one", json_schema_extra=PLACEMENT),
     ] = "auto"
 
     @model_validator(mode="after")
@@ -70,10 +81,10 @@ class BackEnd(Settings):
             return self._endpoint()
         name, revision = self.model_path or self.model, self.revision or None
         if self.engine == "transformers":
-            from classifiers.llm_transformers import TransformersModel
+            from gristmill.classifiers.llm.transformers import TransformersModel
 
             return TransformersModel(name, revision, chat=self.form == "chat", device=on_device(self.device))
-        from classifiers.llm_vllm import VllmModel, VllmSettings
+        from gristmill.classifiers.llm.vllm import VllmModel, VllmSettings
 
         settings = VllmSettings(
             revision=revision,
@@ -85,10 +96,12 @@ class BackEnd(Settings):
         return VllmModel(name, settings)
 
     def _endpoint(self) -> LanguageModel:
-        from classifiers.llm_http import Endpoint, HttpModel
-        from classifiers.llm_tokens import PromptTokens
+        from gristmill.classifiers.llm.http import Endpoint, HttpModel
+        from gristmill.classifiers.llm.tokens import PromptTokens
 
-        tokens = PromptTokens.load(self.model_path or self.model, self.revision or None) if self.form == "tokens" else None
+        tokens = (
+            PromptTokens.load(self.model_path or self.model, self.revision or None) if self.form == "tokens" else None
+        )
         endpoint = Endpoint(
             self.endpoint,
             self.model,

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from stages.paths import RecipePath
-from stages.stage import Annotate, CannotRun, Rule, Signals, Verdict, numbers_in
+from gristmill.stages.paths import RecipePath
+from gristmill.stages.stage import Annotate, CannotRun, Rule, Signals, Verdict, numbers_in
 
 if TYPE_CHECKING:
-    from classifiers.card import JudgeCard
-    from classifiers.judge import Judge as SavedJudge
+    from gristmill.classifiers.card import JudgeCard
+    from gristmill.classifiers.judge import Judge as SavedJudge
 
 
 class Judge(Annotate):
@@ -27,7 +27,11 @@ class Judge(Annotate):
 
     judge_path: Annotated[RecipePath, Field(description="the judge's folder; what it holds counts, not where it lies")]
     prefix: Annotated[
-        str, Field(description="before the names of the signals, where two judges have heads of one name", pattern=r"^([a-z][a-z0-9_]*)?$")
+        str,
+        Field(
+            description="before the names of the signals, where two judges have heads of one name",
+            pattern=r"^([a-z][a-z0-9_]*)?$",
+        ),
     ] = ""
     device: Annotated[
         Literal["auto", "cpu", "cuda"],
@@ -100,7 +104,7 @@ class KeepWhere(Rule):
 
 def card_at(folder: str) -> JudgeCard:
     """What a judge says of itself, without its weights."""
-    from classifiers.card import card_of
+    from gristmill.classifiers.card import card_of
 
     return card_of(json.loads((Path(folder) / "judge.json").read_text(encoding="utf-8")))
 
@@ -128,7 +132,7 @@ def _kind_and_heads(path: str, size: int, changed: int) -> tuple[str, tuple[str,
 @lru_cache(8)
 def loaded(folder: str, device: str) -> SavedJudge:
     """Once in each process."""
-    from classifiers.judge import load_judge
+    from gristmill.classifiers.judge import load_judge
 
     return load_judge(folder, device)
 

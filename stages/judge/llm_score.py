@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from stages.judge.back_end import BackEnd
-from stages.paths import PathRole, RecipePath
-from stages.stage import PLACEMENT, Annotate, CannotRun
+from gristmill.stages.judge.back_end import BackEnd
+from gristmill.stages.paths import PathRole, RecipePath
+from gristmill.stages.stage import PLACEMENT, Annotate, CannotRun
 
 if TYPE_CHECKING:
-    from classifiers.llm import Answer, LanguageModel
-    from classifiers.llm_answers import AnswerFolder
-    from classifiers.llm_rubric import Asking
+    from gristmill.classifiers.llm.answers import AnswerFolder
+    from gristmill.classifiers.llm.model import Answer, LanguageModel
+    from gristmill.classifiers.rating.rubric import Asking
 
 MEDU_LABELS = {"Great": 1.0, "Good": 0.75, "Okay": 0.5, "Poor": 0.25, "Useless": 0.0}
 SHOWN, EXCERPT = 3, 160
@@ -31,13 +31,17 @@ class LlmScore(BackEnd, Annotate):
     """
 
     rubric: Annotated[str, Field(description="what to judge, in your words; each label's meaning too")] = ""
-    description_file: Annotated[RecipePath, Field(description="instead of a rubric: a description that `gristmill medu` wrote")] = ""
+    description_file: Annotated[
+        RecipePath, Field(description="instead of a rubric: a description that `gristmill medu` wrote")
+    ] = ""
     labels: dict[str, float] = Field(
         default=MEDU_LABELS, description="of a rubric: the words that a mark may be, each with its number from 0 to 1"
     )
     reading: Annotated[
         Literal["at_once", "reasoned"],
-        Field(description="one pass, and the expected mark by all labels' probabilities; or reasoning that ends with a label"),
+        Field(
+            description="one pass, and the expected mark by all labels' probabilities; or reasoning that ends with a label"
+        ),
     ] = "at_once"
     cut: Annotated[int, Field(description="tokens of a document that are shown, of 4 bytes each", ge=1)] = 512
     max_tokens: Annotated[int, Field(description="of a reasoned answer", ge=16)] = 1024
@@ -49,7 +53,8 @@ class LlmScore(BackEnd, Annotate):
         str,
         PathRole(is_name=bool),  # one that is not there is made only of a whole path
         Field(
-            description="a folder in which answers are kept for other runs: one that is there, or a whole path", json_schema_extra=PLACEMENT
+            description="a folder in which answers are kept for other runs: one that is there, or a whole path",
+            json_schema_extra=PLACEMENT,
         ),
     ] = ""
 
@@ -65,7 +70,9 @@ class LlmScore(BackEnd, Annotate):
         if self.description_file and self.labels != MEDU_LABELS:
             raise ValueError("`labels` are for a rubric; MEDU has its own")
         if self.cache_path and not (Path(self.cache_path).is_absolute() or Path(self.cache_path).is_dir()):
-            raise ValueError(f"cache_path: there is no folder {self.cache_path} beside the recipe; make it, or give a whole path")
+            raise ValueError(
+                f"cache_path: there is no folder {self.cache_path} beside the recipe; make it, or give a whole path"
+            )
         try:
             self.asking()
         except OSError as error:
@@ -81,18 +88,20 @@ class LlmScore(BackEnd, Annotate):
         return self.in_process_on_gpu
 
     def asking(self) -> Asking:
-        from classifiers.llm_rubric import ByDescription, ByRubric
+        from gristmill.classifiers.rating.rubric import ByDescription, ByRubric
 
         if self.rubric:
             return ByRubric(self.rubric, self.labels, self.reading, self.max_tokens)
-        description = Path(self.description_file).read_text(encoding="utf-8").removesuffix("\n")  # as `medu` asked by it
+        description = (
+            Path(self.description_file).read_text(encoding="utf-8").removesuffix("\n")
+        )  # as `medu` asked by it
         return ByDescription(description, self.reading, self.max_tokens)
 
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        from classifiers.llm import LanguageModelError
-        from classifiers.llm_account import Account
-        from classifiers.llm_cache import answered
-        from classifiers.medu_sample import cut_texts
+        from gristmill.classifiers.llm.account import Account
+        from gristmill.classifiers.llm.cache import answered
+        from gristmill.classifiers.llm.model import LanguageModelError
+        from gristmill.classifiers.rating.sample import cut_texts
 
         asking = self.asking()
         texts = cut_texts([text or "" for text in batch.column("text").to_pylist()], self.cut)
@@ -104,7 +113,9 @@ class LlmScore(BackEnd, Annotate):
             answers.update(answered(model, requests, Account(), cache))
         except LanguageModelError as error:
             raise CannotRun(str(error)) from error
-        except Exception as error:  # a document's fault is its answer's failure; for an engine or a full disk none is to be blamed
+        except (
+            Exception
+        ) as error:  # a document's fault is its answer's failure; for an engine or a full disk none is to be blamed
             raise CannotRun(f"{type(error).__name__}: {error}") from error
         read = [asking.mark(answers[row]) for row in range(len(texts))]
         self.gate(batch, [kind for _, kind in read], [answers[row] for row in range(len(texts))])
@@ -116,7 +127,9 @@ class LlmScore(BackEnd, Annotate):
         if len(failed) <= (max(1.0, self.most_failures * len(kinds)) if self.most_failures else 0):
             return
         said = ", ".join(f"{count:,} {kind}" for kind, count in Counter(kinds[row] for row in failed).most_common())
-        shown = "".join(f"\n  document {_name(batch, row)}: {kinds[row]}: {_end_of(answers[row])}" for row in failed[:SHOWN])
+        shown = "".join(
+            f"\n  document {_name(batch, row)}: {kinds[row]}: {_end_of(answers[row])}" for row in failed[:SHOWN]
+        )
         raise CannotRun(
             f"{len(failed):,} of {len(kinds):,} answers could not be read ({said}), more than {self.most_failures:.1%}. Some of them:{shown}"
         )
@@ -131,7 +144,7 @@ def opened(back_end: BackEnd) -> LanguageModel:
 @lru_cache(8)
 def answers_in(folder: str) -> AnswerFolder:
     """Open while the process lives: it holds the lock on its file."""
-    from classifiers.llm_answers import AnswerFolder
+    from gristmill.classifiers.llm.answers import AnswerFolder
 
     return AnswerFolder(folder)
 

@@ -13,11 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, FiniteFloat, model_validator
 
-from stages.flow import Dataset, Flow
-from stages.judge.quantiles import LOWEST_SCORE, Cut, Quantiles, score_of
+from gristmill.stages.flow import Dataset, Flow
+from gristmill.stages.judge.quantiles import LOWEST_SCORE, Cut, Quantiles, score_of
 
 Array = np.ndarray[Any, Any]
-TIERS = {"low": 8, "medium_low": 12, "medium": 18, "medium_high": 19, "high": 20}  # as Nemotron-CC has them: buckets below
+TIERS = {
+    "low": 8,
+    "medium_low": 12,
+    "medium": 18,
+    "medium_high": 19,
+    "high": 20,
+}  # as Nemotron-CC has them: buckets below
 
 
 class QuantileBuckets(Quantiles):
@@ -28,12 +34,15 @@ class QuantileBuckets(Quantiles):
 
     by: Annotated[list[str], Field(description="signals of which more is better", min_length=1)]
     buckets: Annotated[int, Field(description="how many", ge=2, le=1000)] = 20
-    combine: Annotated[Literal["max", "mean"], Field(description="of several signals: the highest bucket, or the mean")] = "max"
+    combine: Annotated[
+        Literal["max", "mean"], Field(description="of several signals: the highest bucket, or the mean")
+    ] = "max"
     weights_of: Annotated[
         dict[str, FiniteFloat] | None, Field(description="of `mean`: a weight for each signal; all alike unless given")
     ] = None
     tiers: dict[str, int] = Field(
-        default=TIERS, description="names of tiers, each with the first bucket above it; the last is the number of buckets"
+        default=TIERS,
+        description="names of tiers, each with the first bucket above it; the last is the number of buckets",
     )
     called_after: Annotated[
         str, Field(description="the signals are called so: NAME_bucket and NAME_tier", pattern=r"^[a-z][a-z0-9_]*$")
@@ -59,7 +68,9 @@ class QuantileBuckets(Quantiles):
             or min(self.weights_of.values()) < 0
             or not any(self.weights_of.values())
         ):
-            raise ValueError("weights_of is for `combine: mean`, with a number of 0 or more for each signal of `by`, not all 0")
+            raise ValueError(
+                "weights_of is for `combine: mean`, with a number of 0 or more for each signal of `by`, not all 0"
+            )
         if len(set(self.by)) < len(self.by):
             raise ValueError("by names a signal twice")
         return self
@@ -96,7 +107,9 @@ class QuantileBuckets(Quantiles):
                 "cuts": pa.array([row[2] for row in rows], pa.list_(pa.uint64())),
             }
         )
-        return flow.mark(self.put, docs, columns=tuple(dict.fromkeys(c for s in self.by for c in self.columns_for(s))), beside=table)
+        return flow.mark(
+            self.put, docs, columns=tuple(dict.fromkeys(c for s in self.by for c in self.columns_for(s))), beside=table
+        )
 
     def put(self, docs: pa.Table, told: pa.Table) -> pa.Table:
         group = self.groups(docs)

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from kernels.splitmix import mixed_all
-from stages.blend.copies import copies_of
-from stages.blend.groups import group_names, numbers_of
-from stages.flow import Dataset, Flow
-from stages.stage import Global
+from gristmill.kernels.base.splitmix import mixed_all
+from gristmill.stages.blend.copies import copies_of
+from gristmill.stages.blend.groups import group_names, numbers_of
+from gristmill.stages.flow import Dataset, Flow
+from gristmill.stages.stage import Global
 
 Array = np.ndarray[Any, Any]
 DIGIT = 16
@@ -37,11 +37,13 @@ class Cut(NamedTuple):
 class Quantiles(Global):
     """What stages that cut by quantiles have in common."""
 
-    weigh: Annotated[Literal["tokens", "documents"], Field(description="shares are of tokens (`tokenize` before it), or of documents")] = (
-        "documents"
-    )
+    weigh: Annotated[
+        Literal["tokens", "documents"],
+        Field(description="shares are of tokens (`tokenize` before it), or of documents"),
+    ] = "documents"
     within: list[str] = Field(
-        default=[], description="columns; shares are met in each group of documents that are alike in them, such as [language]"
+        default=[],
+        description="columns; shares are met in each group of documents that are alike in them, such as [language]",
     )
     seed: Annotated[int, Field(description="of the order among documents of one score", ge=0, lt=1 << 64)] = 0
 
@@ -70,7 +72,11 @@ class Quantiles(Global):
         for level in range(64 // DIGIT):
             told = told_of(known, signal, level)
             sums = flow.gather(
-                flow.tree(self.summed, flow.map(self.digits, docs, columns=self.columns_for(signal), by="key", beside=told), by="key")
+                flow.tree(
+                    self.summed,
+                    flow.map(self.digits, docs, columns=self.columns_for(signal), by="key", beside=told),
+                    by="key",
+                )
             )
             if not len(sums):
                 return {}
@@ -85,7 +91,13 @@ class Quantiles(Global):
         else:
             return {name: [search.ended() for search in mine] for name, mine in known.items()}
         rows = flow.gather(
-            flow.map(self.candidates, docs, columns=self.columns_for(signal), by="key", beside=told_of(known, signal, level + 1))
+            flow.map(
+                self.candidates,
+                docs,
+                columns=self.columns_for(signal),
+                by="key",
+                beside=told_of(known, signal, level + 1),
+            )
         )
         return {name: [search.among(rows, name) for search in mine] for name, mine in known.items()}
 
@@ -145,7 +157,12 @@ class _Search:
         upto = self.below + np.cumsum(weight)
         at = min(int(np.searchsorted(upto, self.wanted, side="left")), len(prefix) - 1)
         self.below = int(upto[at] - weight[at])
-        self.prefix, self.weight, self.documents, self.bits = int(prefix[at]), int(weight[at]), int(documents[at]), DIGIT * (level + 1)
+        self.prefix, self.weight, self.documents, self.bits = (
+            int(prefix[at]),
+            int(weight[at]),
+            int(documents[at]),
+            DIGIT * (level + 1),
+        )
 
     def ended(self) -> Cut:
         """All bits are known: documents of one key (there is more than one only by a chance of 2**-32 among equals) stay together."""
@@ -170,7 +187,8 @@ class _Search:
 def searches(sums: pa.Table, shares: list[float]) -> dict[str, list[_Search]]:
     totals = sums.group_by("group").aggregate([("weight", "sum")]).to_pylist()
     return {
-        row["group"]: [_Search(share, row["weight_sum"]) for share in shares] for row in sorted(totals, key=lambda row: str(row["group"]))
+        row["group"]: [_Search(share, row["weight_sum"]) for share in shares]
+        for row in sorted(totals, key=lambda row: str(row["group"]))
     }
 
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from stages.blend.groups import numbers_of
-from stages.flow import Dataset, Flow
-from stages.judge.quantiles import Cut, Quantiles, score_of, sorted_keys
+from gristmill.stages.blend.groups import numbers_of
+from gristmill.stages.flow import Dataset, Flow
+from gristmill.stages.judge.quantiles import Cut, Quantiles, score_of, sorted_keys
 
 Array = np.ndarray[Any, Any]
 
@@ -36,7 +36,10 @@ class Threshold(Quantiles):
         cuts = {name: found[0] for name, found in self.cuts(docs, flow, self.by, [1 - self.keep]).items()}
         flow.tell("thresholds", [self.account(name, cut) for name, cut in sorted(cuts.items())])
         table = pa.table(
-            {"group": pa.array([*cuts], pa.string()), "cut": pa.array([min(c.key, (1 << 64) - 1) for c in cuts.values()], pa.uint64())}
+            {
+                "group": pa.array([*cuts], pa.string()),
+                "cut": pa.array([min(c.key, (1 << 64) - 1) for c in cuts.values()], pa.uint64()),
+            }
         )
         return flow.mark(self.held, docs, columns=self.columns_for(self.by), beside=table)
 

@@ -10,11 +10,11 @@ from typing import BinaryIO, ClassVar
 
 import pyarrow as pa
 
-from stages.documents import EMPTY, Collector, Reading, rebatch
-from stages.read.parquet import first_line
-from stages.read.rows import RowReader
-from stages.read.tables import reading_of, why_no_text
-from stages.stage import Origin
+from gristmill.stages.documents import EMPTY, Collector, Reading, rebatch
+from gristmill.stages.read.parquet import first_line
+from gristmill.stages.read.rows import RowReader
+from gristmill.stages.read.tables import reading_of, why_no_text
+from gristmill.stages.stage import Origin
 
 MAGIC = b"ARROW1"
 
@@ -25,7 +25,9 @@ class Arrow(RowReader):
     suffixes: ClassVar[tuple[str, ...]] = (".arrow", ".feather", ".ipc", ".arrows")
 
     def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]:
-        account = Collector(origin.source, origin.path, pages=self.gives_pages, at=0)  # what batches took is said with each
+        account = Collector(
+            origin.source, origin.path, pages=self.gives_pages, at=0
+        )  # what batches took is said with each
         if not origin.size:
             account.damage(0, 0, EMPTY)
         found = batches(file) if origin.size else iter(())
@@ -41,7 +43,9 @@ class Arrow(RowReader):
             if group == 0 and (remark := why_no_text(batch.schema, self)) is not None:
                 account.remark(remark)
                 yield account.take()
-            batch = batch.select([name for name in self.columns(batch.schema.names) if batch.schema.names.count(name) == 1])
+            batch = batch.select(
+                [name for name in self.columns(batch.schema.names) if batch.schema.names.count(name) == 1]
+            )
             taken, begun = max(0, file.tell() - begun), file.tell()
             first = 0
             for piece in rebatch([batch]):

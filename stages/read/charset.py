@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from resiliparse.parse.encoding import map_encoding_to_html5
 
-from stages.read.charset_guess import guess_codec
+from gristmill.stages.read.charset_guess import guess_codec
 
 BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 COMMENT = re.compile(rb"<!--(?:-?>|.*?(?:-->|\Z))", re.DOTALL)
@@ -178,7 +178,10 @@ def utf16_without_mark(data: bytes) -> str | None:
         return None
     zeros = np.frombuffer(head[: len(head) & ~1], np.uint8).reshape(-1, 2) == 0
     first, second = zeros.mean(axis=0) if len(zeros) >= ENOUGH_PAIRS else (0.0, 0.0)
-    for codec, ascii_share, other_share, tag in (("utf-16-le", second, first, TAG_LE), ("utf-16-be", first, second, TAG_BE)):
+    for codec, ascii_share, other_share, tag in (
+        ("utf-16-le", second, first, TAG_LE),
+        ("utf-16-be", first, second, TAG_BE),
+    ):
         if tag.match(head) or (ascii_share >= 0.25 and other_share < ascii_share / 8 and b"</" not in head):
             return codec
     return None
@@ -212,7 +215,9 @@ def share_lost(decoded: Decoded) -> float:
 def declared_in_page(data: bytes) -> str | None:
     found = META.search(COMMENT.sub(b"", data[:META_BYTES])) or XML.match(data)
     codec = codec_of(found[1].decode("ascii")) if found else None
-    return "utf-8" if codec and codec.startswith("utf-16") else codec  # a tag that can be read byte by byte is not UTF-16
+    return (
+        "utf-8" if codec and codec.startswith("utf-16") else codec
+    )  # a tag that can be read byte by byte is not UTF-16
 
 
 def codec_of(label: str | None) -> str | None:

@@ -2,7 +2,7 @@
 
 uchardet tells scripts and multi-byte encodings apart, but often errs between encodings of one script, and where accents are rare. So each
 single-byte encoding is also scored as each of its languages: how probable the bytes are, if letters beyond ASCII are as frequent as the
-language has them. Scores are log probabilities (nats). Measured on texts in 31 encodings: docs/extraction.md, benchmarks/charsets.py.
+language has them. Scores are log probabilities (nats). Measured on texts in 31 encodings: docs/extraction.md, benchmarks/text/charsets.py.
 """
 
 from __future__ import annotations
@@ -75,12 +75,25 @@ MARKS = "\xa0’“”–…‘„—«»©®™•·°€£§‹›\xad‚"  # 
 SMALL, CAPITAL, MARK, OTHER, NEVER = 0.8, 0.1, 0.1, 1e-3, 1e-6
 
 # Evidence besides the letters, in nats.
-USUAL = {"cp1252": 2, "iso8859-15": -1, "cp1258": -2, "iso8859-13": -2, "iso8859-4": -3, "cp866": -3, "mac-cyrillic": -3}
+USUAL = {
+    "cp1252": 2,
+    "iso8859-15": -1,
+    "cp1258": -2,
+    "iso8859-13": -2,
+    "iso8859-4": -3,
+    "cp866": -3,
+    "mac-cyrillic": -3,
+}
 HINT = 3.0  # for what uchardet answers, what was declared, and the language that the page names
-SPARSE = -6.0  # at most, for more or fewer letters beyond ASCII than the language has: menus and names in other languages count too
+SPARSE = (
+    -6.0
+)  # at most, for more or fewer letters beyond ASCII than the language has: menus and names in other languages count too
 ODD = -3.0  # for each place that no text has
 CLOSE = -50.0  # candidates that are behind by more are not looked at for such places
-POOR, POOR_ALWAYS = -5.5, -10.0  # nats a character and in all, marks aside, below which nothing explains the bytes: noise has -5.7
+POOR, POOR_ALWAYS = (
+    -5.5,
+    -10.0,
+)  # nats a character and in all, marks aside, below which nothing explains the bytes: noise has -5.7
 LOST = 0.05  # the share of characters that a multi-byte encoding may lose
 
 SAMPLE, HEAD = 1 << 16, 1 << 12
@@ -93,7 +106,9 @@ def guess_codec(data: bytes, declared: str | None, python_name: Callable[[str | 
     """Python's name of the encoding of bytes that are not UTF-8; None where nothing explains them. `declared` counts as a hint."""
     sample = b"\n".join(part for part in TAG.split(data) if not part.isascii())[:SAMPLE]
     answer = detect_encoding(sample, html5_compatible=False)
-    answer = "cp1250" if answer == "iso8859-16" else python_name(answer) or answer  # the same letters; no page is in iso8859-16
+    answer = (
+        "cp1250" if answer == "iso8859-16" else python_name(answer) or answer
+    )  # the same letters; no page is in iso8859-16
     multi_byte = answer or declared
     if multi_byte in MULTI_BYTE:
         text = sample.decode(multi_byte, "replace")
@@ -154,7 +169,9 @@ def candidates() -> Candidates:
     rows = []
     for codec, language in pairs:
         probabilities = probabilities_of(language)
-        rows.append([probabilities.get(c, NEVER if c in "\ufffd¤" or c < "\xa0" else OTHER) for c in characters_of(codec)[128:]])
+        rows.append(
+            [probabilities.get(c, NEVER if c in "\ufffd¤" or c < "\xa0" else OTHER) for c in characters_of(codec)[128:]]
+        )
     codecs, languages = (np.array(names) for names in zip(*pairs, strict=True))
     density = np.array([LETTERS[language][0] / 1000 for language in languages])
     return Candidates(codecs, languages, np.log(rows), density, np.array([USUAL.get(codec, 0.0) for codec in codecs]))
@@ -163,7 +180,11 @@ def candidates() -> Candidates:
 def probabilities_of(language: str) -> dict[str, float]:
     letters = LETTERS[language][1]
     small, marks = falling(len(letters), SMALL), falling(len(MARKS), MARK)
-    capitals = {letter.upper(): p * CAPITAL / SMALL for letter, p in zip(letters, small, strict=True) if len(letter.upper()) == 1}
+    capitals = {
+        letter.upper(): p * CAPITAL / SMALL
+        for letter, p in zip(letters, small, strict=True)
+        if len(letter.upper()) == 1
+    }
     return dict(zip(MARKS, marks, strict=True)) | capitals | dict(zip(letters, small, strict=True))
 
 

@@ -11,14 +11,16 @@ from urllib.parse import quote
 
 from pydantic import Field, field_validator
 
-from stages.documents import Collector
-from stages.read.payload import HTML_TYPES, not_html
-from stages.read.plain import WholeFiles
-from stages.stage import Origin
+from gristmill.stages.documents import Collector
+from gristmill.stages.read.payload import HTML_TYPES, not_html
+from gristmill.stages.read.plain import WholeFiles
+from gristmill.stages.stage import Origin
 
 SCHEMES = ("http", "https")
 # A host of two labels or more, the last of letters; `wget` writes a port as host:8080, or host+8080 where a file may have no colon.
-HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?\.){1,20}(?:[a-z]{2,24}|xn--[a-z0-9-]{2,59})(?:[:+]\d{1,5})?")
+HOST = re.compile(
+    r"(?:[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?\.){1,20}(?:[a-z]{2,24}|xn--[a-z0-9-]{2,59})(?:[:+]\d{1,5})?"
+)
 PACKED = (".gz", ".zst")
 KEPT = "/%?=&:;,@!$'()*+~[]"  # characters of a url that a file's name may have as they are
 
@@ -33,7 +35,9 @@ class Html(WholeFiles):
             "empty: pages have no url"
         ),
     ] = None
-    suffixes: ClassVar[tuple[str, ...]] = tuple(ending + packed for packed in ("", *PACKED) for ending in (".html", ".htm", ".xhtml"))
+    suffixes: ClassVar[tuple[str, ...]] = tuple(
+        ending + packed for packed in ("", *PACKED) for ending in (".html", ".htm", ".xhtml")
+    )
     pages: ClassVar[bool] = True
     holds: ClassVar[str] = "HTML"
 

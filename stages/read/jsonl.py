@@ -12,11 +12,11 @@ import json
 from collections.abc import Iterator
 from typing import BinaryIO, ClassVar
 
-from stages.documents import EMPTY, Collector, Reading
-from stages.read.members import Chunks, Damaged, Unpacked, Window, codec_for, plain_chunks
-from stages.read.other_formats import NO_ROWS, OTHERS, other_format
-from stages.read.rows import RowReader, add_row, missing_field
-from stages.stage import Origin
+from gristmill.stages.documents import EMPTY, Collector, Reading
+from gristmill.stages.read.members import Chunks, Damaged, Unpacked, Window, codec_for, plain_chunks
+from gristmill.stages.read.other_formats import NO_ROWS, OTHERS, other_format
+from gristmill.stages.read.rows import RowReader, add_row, missing_field
+from gristmill.stages.stage import Origin
 
 
 class Jsonl(RowReader):
@@ -43,7 +43,11 @@ class Jsonl(RowReader):
         window = Window(file)
         codec = codec_for(window, origin.path)
         paths = self.paths()
-        whole = EMPTY if codec is not None and origin.size == 0 else other_format(window, codec, "JSON lines", OTHERS + NO_ROWS)
+        whole = (
+            EMPTY
+            if codec is not None and origin.size == 0
+            else other_format(window, codec, "JSON lines", OTHERS + NO_ROWS)
+        )
         if whole is not None:
             if origin.start == 0:
                 collector.damage(0, origin.size, whole)
@@ -54,13 +58,18 @@ class Jsonl(RowReader):
         unpacked = None if codec is None else Unpacked(codec, window, origin.size)
         if unpacked is None:
             end = origin.size if origin.end is None else min(origin.end, origin.size)
-            found = lines(plain_chunks(window, max(origin.start - 1, 0)), max(origin.start - 1, 0), self.max_record_bytes)
+            found = lines(
+                plain_chunks(window, max(origin.start - 1, 0)), max(origin.start - 1, 0), self.max_record_bytes
+            )
             if origin.start > 0:
                 next(found, None)  # a line that began before, or the line end just before the span
         else:
             end = -1
             found = lines(unpacked_chunks(unpacked, origin.size, collector), 0, self.max_record_bytes)
-        filled, others = 0, None  # rows with text (or a page), and the fields of the first that has not even a place for it
+        filled, others = (
+            0,
+            None,
+        )  # rows with text (or a page), and the fields of the first that has not even a place for it
         for place, line in found:
             if 0 <= end <= place:
                 break

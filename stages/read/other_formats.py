@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from stages.read.members import PROBE, Codec, Damaged, Window
+from gristmill.stages.read.members import PROBE, Codec, Damaged, Window
 
 UNPACK = "unpack it first, or pack it as gzip or zstd"
 OTHERS = (
@@ -29,7 +29,9 @@ NO_ROWS = (
 )
 
 
-def other_format(window: Window, codec: Codec | None, wanted: str, others: Sequence[tuple[bytes, str, str]] = OTHERS) -> str | None:
+def other_format(
+    window: Window, codec: Codec | None, wanted: str, others: Sequence[tuple[bytes, str, str]] = OTHERS
+) -> str | None:
     """What to say of a file that begins, unpacked, as one of another format does; `wanted` is what its reader reads."""
     try:
         head = window.exact(0, PROBE) if codec is None else codec.open(window, 0).chunk(PROBE)
@@ -37,4 +39,11 @@ def other_format(window: Window, codec: Codec | None, wanted: str, others: Seque
         head = window.exact(0, PROBE)
         if codec and head.startswith(codec.magic):
             return None
-    return next((f"it holds {name} and no {wanted}; {what_to_do}" for first, name, what_to_do in others if re.match(first, head)), None)
+    return next(
+        (
+            f"it holds {name} and no {wanted}; {what_to_do}"
+            for first, name, what_to_do in others
+            if re.match(first, head)
+        ),
+        None,
+    )

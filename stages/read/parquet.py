@@ -12,10 +12,10 @@ from typing import Any, BinaryIO, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stages.documents import BATCH_BYTES, BATCH_ROWS, EMPTY, Collector, Reading
-from stages.read.rows import RowReader
-from stages.read.tables import reading_of, why_no_text
-from stages.stage import Origin
+from gristmill.stages.documents import BATCH_BYTES, BATCH_ROWS, EMPTY, Collector, Reading
+from gristmill.stages.read.rows import RowReader
+from gristmill.stages.read.tables import reading_of, why_no_text
+from gristmill.stages.stage import Origin
 
 
 class Parquet(RowReader):
@@ -39,7 +39,9 @@ class Parquet(RowReader):
         return spans or [(0, None)]
 
     def read(self, file: BinaryIO, origin: Origin) -> Iterator[Reading]:
-        account = Collector(origin.source, origin.path, pages=self.gives_pages, at=0)  # what batches took is said with each
+        account = Collector(
+            origin.source, origin.path, pages=self.gives_pages, at=0
+        )  # what batches took is said with each
         table = None
         try:
             if origin.size:
@@ -68,8 +70,13 @@ class Parquet(RowReader):
             try:  # only the format's own errors are damage; what goes wrong after is not
                 batch = next(batches, None)
             except (pa.ArrowException, OSError) as error:
-                start = min(info.column(c).dictionary_page_offset or info.column(c).data_page_offset for c in range(info.num_columns))
-                account.damage(start, start + stored_bytes(info), f"row group {group}: {first_line(error)}", info.num_rows - row)
+                start = min(
+                    info.column(c).dictionary_page_offset or info.column(c).data_page_offset
+                    for c in range(info.num_columns)
+                )
+                account.damage(
+                    start, start + stored_bytes(info), f"row group {group}: {first_line(error)}", info.num_rows - row
+                )
                 return
             if batch is None:
                 return

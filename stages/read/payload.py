@@ -12,7 +12,7 @@ import pyarrow as pa
 import zstandard
 from isal import igzip_lib, isal_zlib
 
-from stages.read.records import fields_of
+from gristmill.stages.read.records import fields_of
 
 STATUS = re.compile(rb"HTTP/\d+(?:\.\d+)?[ \t]+(\d{3})[ \t]*([^\r\n]*)", re.IGNORECASE)
 HEADER_END = re.compile(rb"\n\r?\n")

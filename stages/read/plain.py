@@ -11,12 +11,12 @@ from typing import Annotated, BinaryIO, ClassVar
 
 from pydantic import Field
 
-from stages.documents import EMPTY, Collector, Reading
-from stages.read.charset import decode_labelled
-from stages.read.members import Codec, Damaged, Unpacked, Window, codec_for, plain_chunks
-from stages.read.other_formats import other_format
-from stages.read.warc import MAX_RECORD
-from stages.stage import Origin, Reader
+from gristmill.stages.documents import EMPTY, Collector, Reading
+from gristmill.stages.read.charset import decode_labelled
+from gristmill.stages.read.members import Codec, Damaged, Unpacked, Window, codec_for, plain_chunks
+from gristmill.stages.read.other_formats import other_format
+from gristmill.stages.read.warc import MAX_RECORD
+from gristmill.stages.stage import Origin, Reader
 
 
 class WholeFiles(Reader):
@@ -56,9 +56,21 @@ class Plain(WholeFiles):
 
     charset: Annotated[
         str | None,
-        Field(description="their encoding, unless their bytes are of another; absent: a byte order mark, else UTF-8, else detected"),
+        Field(
+            description="their encoding, unless their bytes are of another; absent: a byte order mark, else UTF-8, else detected"
+        ),
     ] = None
-    suffixes: ClassVar[tuple[str, ...]] = (".txt", ".text", ".md", ".txt.gz", ".text.gz", ".md.gz", ".txt.zst", ".text.zst", ".md.zst")
+    suffixes: ClassVar[tuple[str, ...]] = (
+        ".txt",
+        ".text",
+        ".md",
+        ".txt.gz",
+        ".text.gz",
+        ".md.gz",
+        ".txt.zst",
+        ".text.zst",
+        ".md.zst",
+    )
     holds: ClassVar[str] = "text"
 
     def add(self, data: bytes, origin: Origin, collector: Collector) -> None:

@@ -10,10 +10,12 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from stages.read.members import CHUNK, ENDS, FIRST_LINE, NOTHING, Window
+from gristmill.stages.read.members import CHUNK, ENDS, FIRST_LINE, NOTHING, Window
 
 MAX_HEADER = 1 << 16
-ARC_LINE = re.compile(rb"([a-zA-Z][a-zA-Z0-9+.-]{1,30}:[^\n]{0,7000}) (\d{8}|\d{14}) (?:[^\n]{0,1000} )?(\d{1,18})[ \t]*\r?\n")
+ARC_LINE = re.compile(
+    rb"([a-zA-Z][a-zA-Z0-9+.-]{1,30}:[^\n]{0,7000}) (\d{8}|\d{14}) (?:[^\n]{0,1000} )?(\d{1,18})[ \t]*\r?\n"
+)
 # After damage a header is taken for one only with a WARC-Type near its start: pages write "WARC/1.0" too.
 AGAIN = re.compile(
     rb"(?<=\n)(?:WARC/[01]\.\d+\r?\n(?:[^\r\n]{1,8000}\r?\n){0,12}?WARC-Type:"

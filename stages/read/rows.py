@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from stages.documents import Collector
-from stages.read.charset import decode_text
-from stages.read.warc import MAX_RECORD
-from stages.stage import Reader
+from gristmill.stages.documents import Collector
+from gristmill.stages.read.charset import decode_text
+from gristmill.stages.read.warc import MAX_RECORD
+from gristmill.stages.stage import Reader
 
 Layout = Literal["auto", "plain", "datatrove", "dolma", "fineweb"]
 Paths = tuple[str, ...]
@@ -39,15 +39,22 @@ LAYOUTS: dict[str, dict[str, Paths]] = {
 class RowReader(Reader):
     """Settings that all readers of rows share."""
 
-    layout: Annotated[Layout, Field(description="whose field names the rows have; auto looks for the common ones")] = "auto"
+    layout: Annotated[Layout, Field(description="whose field names the rows have; auto looks for the common ones")] = (
+        "auto"
+    )
     text: Annotated[str | None, Field(description="dotted path of the text; absent: as the layout says")] = None
     html: Annotated[
-        str | None, Field(description="dotted path of a page's HTML (string or bytes), for `extract`; the text is then made from it alone")
+        str | None,
+        Field(
+            description="dotted path of a page's HTML (string or bytes), for `extract`; the text is then made from it alone"
+        ),
     ] = None
     id: Annotated[str | None, Field(description="dotted path of the source's own identifier")] = None
     url: Annotated[str | None, Field(description="dotted path of the url")] = None
     date: Annotated[str | None, Field(description="dotted path of the date")] = None
-    keep: Annotated[list[str] | None, Field(description="top-level fields that go into `meta`; absent: all that are not mapped")] = None
+    keep: Annotated[
+        list[str] | None, Field(description="top-level fields that go into `meta`; absent: all that are not mapped")
+    ] = None
     max_record_bytes: Annotated[int, Field(description="longer texts and pages are skipped", gt=0)] = MAX_RECORD
 
     @model_validator(mode="after")
@@ -80,14 +87,21 @@ class RowReader(Reader):
         return [name for name in names if name in mapped or any(path in names and path == name for path in self.keep)]
 
 
-def add_row(row: Mapping[str, Any], place: str | int, reader: RowReader, paths: dict[str, Paths], collector: Collector) -> bool:
+def add_row(
+    row: Mapping[str, Any], place: str | int, reader: RowReader, paths: dict[str, Paths], collector: Collector
+) -> bool:
     """Make a document of a row, or skip it; says whether it has text, or a page."""
     rest = dict(row)
     content = taken(rest, paths[reader.content])
     url = string_of(taken(rest, paths["url"]))
     if isinstance(content, bytes) and reader.content == "text":
         content = decode_text(content)
-    if not isinstance(content, str) or not content or content.isspace() or ("\0" in content and not content.replace("\0", "").strip()):
+    if (
+        not isinstance(content, str)
+        or not content
+        or content.isspace()
+        or ("\0" in content and not content.replace("\0", "").strip())
+    ):
         collector.skip(f"no_{reader.content}", mended(url))
         return isinstance(content, str)
     html = content.encode("utf-8", "replace") if reader.content == "html" else None
@@ -127,7 +141,11 @@ def missing_field(reader: RowReader, names: Sequence[str]) -> str:
     paths = reader.paths()[reader.content]
     others = ", ".join(mended(name[:LONGEST_NAME]) or "" for name in names[:SHOWN_NAMES]) or "nothing"
     more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
-    pages = ", or a field of pages with `html:`" if reader.content == "text" and any("html" in name.lower() for name in names) else ""
+    pages = (
+        ", or a field of pages with `html:`"
+        if reader.content == "text" and any("html" in name.lower() for name in names)
+        else ""
+    )
     return f"it has none of {', '.join(paths)}; it has {others}{more}: name the {reader.content}'s field with `{reader.content}:`{pages}"
 
 

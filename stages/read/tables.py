@@ -8,12 +8,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stages.documents import BASE, PAGE, Collector, Reading, as_json, column_of, page_schema, uid_of, without_nuls
-from stages.read.charset import decode_text
-from stages.read.rows import UTF_8, RowReader, mended, missing_field, string_of
-from stages.stage import Origin
+from gristmill.stages.documents import (
+    BASE,
+    PAGE,
+    Collector,
+    Reading,
+    as_json,
+    column_of,
+    page_schema,
+    uid_of,
+    without_nuls,
+)
+from gristmill.stages.read.charset import decode_text
+from gristmill.stages.read.rows import UTF_8, RowReader, mended, missing_field, string_of
+from gristmill.stages.stage import Origin
 
-NO_VALUE = (ValueError, OverflowError, KeyError)  # what pyarrow raises where Python has no such value: text, time, time zone
+NO_VALUE = (
+    ValueError,
+    OverflowError,
+    KeyError,
+)  # what pyarrow raises where Python has no such value: text, time, time zone
 
 
 def reading_of(batch: pa.RecordBatch, group: int, first_row: int, reader: RowReader, origin: Origin) -> Reading:
@@ -25,7 +39,9 @@ def reading_of(batch: pa.RecordBatch, group: int, first_row: int, reader: RowRea
     lengths = pc.fill_null(pc.binary_length(content), -1).to_numpy(zero_copy_only=False)
     large, missing = lengths > reader.max_record_bytes, lengths < 0
     kept = pa.array(~(large | missing))
-    urls, ids, dates = (first_of([strings(column) for column in found[name].columns], batch.num_rows) for name in ("url", "id", "date"))
+    urls, ids, dates = (
+        first_of([strings(column) for column in found[name].columns], batch.num_rows) for name in ("url", "id", "date")
+    )
 
     account = Collector(origin.source, origin.path)
     for row in np.flatnonzero(large | missing).tolist():
@@ -38,8 +54,12 @@ def reading_of(batch: pa.RecordBatch, group: int, first_row: int, reader: RowRea
 
     rows = np.flatnonzero(~(large | missing)).tolist()
     values = {
-        "uid": pa.array([uid_of(origin.source, origin.path, f"{group}:{first_row + row}") for row in rows], pa.uint64()),
-        "source": pa.DictionaryArray.from_arrays(pa.array([0] * len(rows), pa.int32()), pa.array([origin.source], pa.string())),
+        "uid": pa.array(
+            [uid_of(origin.source, origin.path, f"{group}:{first_row + row}") for row in rows], pa.uint64()
+        ),
+        "source": pa.DictionaryArray.from_arrays(
+            pa.array([0] * len(rows), pa.int32()), pa.array([origin.source], pa.string())
+        ),
         "id": ids.filter(kept),
         "url": urls.filter(kept),
         "date": dates.filter(kept),
@@ -79,7 +99,12 @@ def pages_of(batch: pa.RecordBatch, path: str) -> Pages:
     try:
         html.cast(pa.large_string())
     except pa.ArrowInvalid:
-        return Pages(html, column_of([UTF_8 if page is not None and is_utf8(page) else None for page in html.to_pylist()], pa.string()))
+        return Pages(
+            html,
+            column_of(
+                [UTF_8 if page is not None and is_utf8(page) else None for page in html.to_pylist()], pa.string()
+            ),
+        )
     return Pages(html, pa.array([UTF_8] * len(html), pa.string()))
 
 
@@ -103,7 +128,9 @@ def why_no_text(schema: pa.Schema, reader: RowReader) -> str | None:
     )  # nulls leave it to the next, as in a row
     if holds_text(kinds[path]):
         return None
-    return f"its column {path} is {kinds[path]} and no text; name the {reader.content}'s column with `{reader.content}:`"
+    return (
+        f"its column {path} is {kinds[path]} and no text; name the {reader.content}'s column with `{reader.content}:`"
+    )
 
 
 def type_at(schema: pa.Schema, names: list[str]) -> pa.DataType:
@@ -127,7 +154,9 @@ class Places(NamedTuple):
 
     def taken(self) -> list[str]:
         """For each row the path whose value counts: the first that holds one."""
-        return [self.paths[place] for place in np.argmax([column.is_valid() for column in self.columns], axis=0).tolist()]
+        return [
+            self.paths[place] for place in np.argmax([column.is_valid() for column in self.columns], axis=0).tolist()
+        ]
 
 
 def places(batch: pa.RecordBatch, paths: tuple[str, ...]) -> Places:
@@ -167,13 +196,21 @@ def sound(column: pa.Array) -> pa.Array:
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
-        return pa.array([None if v is None else v.decode("utf-8", "replace") for v in column.cast(pa.binary()).to_pylist()], pa.string())
-    return column.cast(pa.string()) if pa.types.is_string_view(column.type) else column  # views cannot be filtered in every pyarrow
+        return pa.array(
+            [None if v is None else v.decode("utf-8", "replace") for v in column.cast(pa.binary()).to_pylist()],
+            pa.string(),
+        )
+    return (
+        column.cast(pa.string()) if pa.types.is_string_view(column.type) else column
+    )  # views cannot be filtered in every pyarrow
 
 
 def text_columns(columns: list[pa.Array]) -> list[pa.Array]:
     """As text, up to the first that is none: it is what its rows have for text, and so they have none."""
-    none = next((n for n, column in enumerate(columns) if not holds_text(column.type) and not pa.types.is_null(column.type)), len(columns))
+    none = next(
+        (n for n, column in enumerate(columns) if not holds_text(column.type) and not pa.types.is_null(column.type)),
+        len(columns),
+    )
     return [as_text(column) for column in columns[: none + 1]]
 
 
@@ -208,7 +245,10 @@ def value_of(scalar: pa.Scalar) -> Any:
     if pa.types.is_struct(kind):
         return {kind.field(index).name: value_of(scalar[index]) for index in range(kind.num_fields)}
     if pa.types.is_map(kind):
-        return [[value_of(key), value_of(value)] for key, value in zip(scalar.values.field(0), scalar.values.field(1), strict=True)]
+        return [
+            [value_of(key), value_of(value)]
+            for key, value in zip(scalar.values.field(0), scalar.values.field(1), strict=True)
+        ]
     if pa.types.is_nested(kind):
         return [value_of(value) for value in scalar.values]
     if pa.types.is_dictionary(kind):
@@ -223,7 +263,13 @@ def value_of(scalar: pa.Scalar) -> Any:
 
 def is_binary(kind: pa.DataType) -> bool:
     return any(
-        test(kind) for test in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
+        test(kind)
+        for test in (
+            pa.types.is_binary,
+            pa.types.is_large_binary,
+            pa.types.is_binary_view,
+            pa.types.is_fixed_size_binary,
+        )
     )
 
 
@@ -234,9 +280,16 @@ def is_string(kind: pa.DataType) -> bool:
 def metas(batch: pa.RecordBatch, mapped: list[Places], keep: list[str] | None) -> pa.Array:
     """The rest of each row as JSON; values that are missing are left out, and so is an object that is empty."""
     given = batch.schema.names
-    whole = {place.paths[0] for place in mapped if len(place.paths) == 1 and place.paths[0] in given}  # columns that are no row's rest
+    whole = {
+        place.paths[0] for place in mapped if len(place.paths) == 1 and place.paths[0] in given
+    }  # columns that are no row's rest
     names = [n for n in given if n not in whole and given.count(n) == 1 and (keep is None or n in keep)]
-    apart = {path: [path] if path in given else path.split(".") for place in mapped for path in place.paths if path not in whole}
+    apart = {
+        path: [path] if path in given else path.split(".")
+        for place in mapped
+        for path in place.paths
+        if path not in whole
+    }
     taken = [place.taken() for place in mapped if place.paths[0] not in whole]
     columns = [values_of(batch.column(name)) for name in names]
     rows: list[str | None] = []

@@ -7,7 +7,7 @@ archives in it that begin there.
 
 fastwarc stops at the first damaged member and cannot start inside a file, so this is a reader of our own. Measured on 114 MB of
 real pages: 78 MB of file a second on one core, to Arrow batches; fastwarc 104 MB/s to a Python list, so
-0.74 of it (benchmarks/warc.py, run of 2026-11-21).
+0.74 of it (benchmarks/text/warc.py, run of 2026-11-21).
 """
 
 from __future__ import annotations
@@ -19,13 +19,21 @@ from typing import Annotated, BinaryIO, ClassVar
 
 from pydantic import Field
 
-from stages.documents import EMPTY, Collector, Reading
-from stages.read.charset import charset_in, decode_text, is_utf8
-from stages.read.members import Codec, Damaged, Window, codec_for, next_start, only_zeros
-from stages.read.payload import TooLarge, Undecodable, decoded_payload, is_plain_text, kind_of, not_html, response_of
-from stages.read.records import Broken, FileInflow, Inflow, Record, begins, records
-from stages.read.zipped import WRONG_SUM, BrokenZip, Entry, archives_in, is_zip, opened, spans_of_zip
-from stages.stage import Origin, Reader
+from gristmill.stages.documents import EMPTY, Collector, Reading
+from gristmill.stages.read.charset import charset_in, decode_text, is_utf8
+from gristmill.stages.read.members import Codec, Damaged, Window, codec_for, next_start, only_zeros
+from gristmill.stages.read.payload import (
+    TooLarge,
+    Undecodable,
+    decoded_payload,
+    is_plain_text,
+    kind_of,
+    not_html,
+    response_of,
+)
+from gristmill.stages.read.records import Broken, FileInflow, Inflow, Record, begins, records
+from gristmill.stages.read.zipped import WRONG_SUM, BrokenZip, Entry, archives_in, is_zip, opened, spans_of_zip
+from gristmill.stages.stage import Origin, Reader
 
 MAX_RECORD = 64 << 20
 WARC_SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".arc", ".arc.gz", ".wacz")
@@ -50,7 +58,11 @@ class Archived:
 
     def in_file(self, place: int) -> int:
         """About where in the file a place of the archive is."""
-        return place if self.entry is None else self.entry.start + (self.entry.end - self.entry.start) * place // max(1, self.size)
+        return (
+            place
+            if self.entry is None
+            else self.entry.start + (self.entry.end - self.entry.start) * place // max(1, self.size)
+        )
 
     def damage(self, broken: Broken, collector: Collector) -> None:
         if self.entry is None:
@@ -58,7 +70,9 @@ class Archived:
         elif self.entry.deflated:
             collector.damage(self.entry.start, self.entry.end, f"{self.name}, byte {broken.place:,}: {broken.what}")
         else:
-            collector.damage(self.entry.start + broken.place, self.entry.start + broken.end, f"{self.name}: {broken.what}")
+            collector.damage(
+                self.entry.start + broken.place, self.entry.start + broken.end, f"{self.name}: {broken.what}"
+            )
 
 
 class Archive(Reader):
@@ -79,7 +93,9 @@ class Archive(Reader):
         for archive in self.archives(file, origin, collector):
             window = Window(archive.file)
             codec = codec_for(window, archive.name)
-            for at, through, item in self.plain(window, archive) if codec is None else self.members(codec, window, archive):
+            for at, through, item in (
+                self.plain(window, archive) if codec is None else self.members(codec, window, archive)
+            ):
                 if isinstance(item, Broken):
                     archive.damage(item, collector)
                 else:
@@ -116,7 +132,9 @@ class Archive(Reader):
                 elif wrong is not None:
                     collector.damage(entry.start, entry.end, f"{entry.name}: {wrong}")
                 if is_zip(member):
-                    collector.damage(entry.start, entry.end, f"{entry.name}: a zip file in a zip file is not read; unpack it")
+                    collector.damage(
+                        entry.start, entry.end, f"{entry.name}: a zip file in a zip file is not read; unpack it"
+                    )
                 else:
                     yield Archived(member, entry.name, size, 0, size, entry)
 
@@ -153,7 +171,11 @@ class Archive(Reader):
                 if not only_zeros(window, at, after):
                     broken.append(str(damage))
             for what in broken:
-                yield at, after, Broken(at, after, what.replace("the file ends", "the member ends") if after < size else what)
+                yield (
+                    at,
+                    after,
+                    Broken(at, after, what.replace("the file ends", "the member ends") if after < size else what),
+                )
             at = after
 
     def account(self, record: Record, place: str, collector: Collector) -> None:
@@ -182,7 +204,10 @@ class Warc(Archive):
     """Pages from WARC, ARC and WACZ files, compressed or not; the text of WET records comes through as it is."""
 
     keep_plain_text: Annotated[
-        bool, Field(description="take responses of type text/plain as documents too; their text is the body, and `extract` leaves it")
+        bool,
+        Field(
+            description="take responses of type text/plain as documents too; their text is the body, and `extract` leaves it"
+        ),
     ] = False
     suffixes: ClassVar[tuple[str, ...]] = WARC_SUFFIXES
     pages: ClassVar[bool] = True
@@ -193,7 +218,9 @@ class Warc(Archive):
             response = response_of(body)
             status, reason, headers = response.status or 0, response.reason, response.fields
             if 300 <= status < 400:
-                return collector.skip("redirect", url, text_of(headers.get(b"location", b"")) or f"{status} {reason}".strip())
+                return collector.skip(
+                    "redirect", url, text_of(headers.get(b"location", b"")) or f"{status} {reason}".strip()
+                )
             if not 200 <= status < 300:
                 return collector.skip("http_status", url, f"{status} {reason}".strip())
             declared = headers.get(b"content-type") or fields.get(b"warc-identified-payload-type")
@@ -203,7 +230,9 @@ class Warc(Archive):
                 return collector.skip("too_large", url, f"over {self.max_record_bytes} bytes when decoded")
             except Undecodable as encoding:
                 return collector.skip("undecodable", url, f"its content encoding {encoding} cannot be undone")
-        elif fields[b"warc-type"].lower() == b"response" and fields.get(b"content-type", b"").lower().startswith(b"application/http"):
+        elif fields[b"warc-type"].lower() == b"response" and fields.get(b"content-type", b"").lower().startswith(
+            b"application/http"
+        ):
             return collector.skip("not_http", url, body[:40].decode("latin-1"))
         else:
             payload, declared = body, fields.get(b"content-type")
@@ -212,7 +241,9 @@ class Warc(Archive):
             return collector.skip("empty_page", url)
         charset = charset_in((declared or b"").decode("latin-1"))
         meta = meta_of(fields, kind)
-        if self.keep_plain_text and is_plain_text(kind, payload) and not (url or "").startswith("urn:"):  # a crawler's notes on a page
+        if (
+            self.keep_plain_text and is_plain_text(kind, payload) and not (url or "").startswith("urn:")
+        ):  # a crawler's notes on a page
             text = decode_text(payload, charset).replace("\0", "")
             return collector.add(place, text=text, id=id_of(fields), url=url, date=date_of(fields), meta=meta)
         other = not_html(kind, payload)
@@ -228,7 +259,9 @@ def add_conversion(record: Record, place: str, url: str | None, collector: Colle
     text = body.decode() if is_utf8(body) else decode_text(body, charset_in(content_type.decode("latin-1")))
     if not text or text.isspace():
         return collector.skip("empty_page", url)
-    collector.add(place, text=text, id=id_of(fields), url=url, date=date_of(fields), meta=meta_of(fields, kind_of(content_type)))
+    collector.add(
+        place, text=text, id=id_of(fields), url=url, date=date_of(fields), meta=meta_of(fields, kind_of(content_type))
+    )
 
 
 def meta_of(fields: dict[bytes, bytes], kind: str) -> dict[str, str]:

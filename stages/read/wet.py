@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from stages.documents import Collector
-from stages.read.records import Record
-from stages.read.warc import Archive
+from gristmill.stages.documents import Collector
+from gristmill.stages.read.records import Record
+from gristmill.stages.read.warc import Archive
 
 
 class Wet(Archive):

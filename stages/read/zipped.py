@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
-from stages.read.members import Gzip, Zstd
-from stages.stage import CannotRun
+from gristmill.stages.read.members import Gzip, Zstd
+from gristmill.stages.stage import CannotRun
 
 MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
 MOST_READ = 8 << 20  # bytes of a directory: 100,000 entries or so; a WACZ has tens
@@ -92,7 +92,13 @@ class Section(io.RawIOBase):
         self._file, self._start, self._end, self._at = file, start, end, 0
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset if whence == io.SEEK_SET else self._at + offset if whence == io.SEEK_CUR else self._end - self._start + offset
+        self._at = (
+            offset
+            if whence == io.SEEK_SET
+            else self._at + offset
+            if whence == io.SEEK_CUR
+            else self._end - self._start + offset
+        )
         return self._at
 
     def tell(self) -> int:
@@ -119,7 +125,9 @@ def archives_in(file: BinaryIO, size: int, suffixes: tuple[str, ...]) -> list[En
         with zipfile.ZipFile(cast(BinaryIO, Bounded(file, size))) as directory:
             infos = sorted(directory.infolist(), key=lambda info: (info.header_offset, info.filename))
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, struct.error) as error:
-        raise BrokenZip(f"its zip directory cannot be read ({str(error)[:LONGEST_NAME]}), as in a file that was cut short") from error
+        raise BrokenZip(
+            f"its zip directory cannot be read ({str(error)[:LONGEST_NAME]}), as in a file that was cut short"
+        ) from error
     expected = count_at_the_end(file, size)
     if expected is not None and expected != len(infos):
         raise BrokenZip(f"its zip directory has {len(infos):,} entries and says that it has {expected:,}")
@@ -139,7 +147,9 @@ def archives_in(file: BinaryIO, size: int, suffixes: tuple[str, ...]) -> list[En
         wrong = wrong_with(info, local, end, size, header < over)
         over = end if wrong is None else over
         deflated = info.compress_type == zipfile.ZIP_DEFLATED
-        entries.append(Entry(info.filename[:LONGEST_NAME], header, min(start, size), min(end, size), deflated, info.CRC, wrong))
+        entries.append(
+            Entry(info.filename[:LONGEST_NAME], header, min(start, size), min(end, size), deflated, info.CRC, wrong)
+        )
     return entries
 
 
@@ -165,7 +175,12 @@ def spans_of_zip(file: BinaryIO, size: int, suffixes: tuple[str, ...], target: i
 
 
 def wrong_with(info: zipfile.ZipInfo, local: bytes, end: int, size: int, overlaps: bool) -> str | None:
-    if info.header_offset not in range(size) or not local.startswith(MAGIC[0]) or len(local) < LOCAL_HEADER or end > size:
+    if (
+        info.header_offset not in range(size)
+        or not local.startswith(MAGIC[0])
+        or len(local) < LOCAL_HEADER
+        or end > size
+    ):
         return "it does not lie where the zip directory says"
     if overlaps:
         return "it lies over another member of the zip file"
@@ -211,7 +226,9 @@ def unpack(section: Section, entry: Entry, to: BinaryIO) -> str | None:
         try:
             to.write(data)
         except OSError as error:
-            raise CannotRun(f"{entry.name} is deflated and cannot be unpacked to {tempfile.gettempdir()}: {error.strerror}") from error
+            raise CannotRun(
+                f"{entry.name} is deflated and cannot be unpacked to {tempfile.gettempdir()}: {error.strerror}"
+            ) from error
         held, checksum = held + len(data), zlib.crc32(data, checksum)
     return None if checksum == entry.checksum else WRONG_SUM
 

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from kernels.c4_lines import CURLY, JAVASCRIPT, LOREM, LOREM_IPSUM, POLICY, REMOVED, SENTENCES, c4_lines
-from kernels.columns import text_column
-from kernels.phrase_blocks import blocks_of
-from kernels.phrases import lower_case
-from kernels.unicode import properties
-from stages.stage import Applied, Rewrite, Rule, Signals, Verdict
-from stages.text.line_text import Phrases, rewritten, room_for, trie_of
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.base.unicode import properties
+from gristmill.kernels.lines.c4 import CURLY, JAVASCRIPT, LOREM, LOREM_IPSUM, POLICY, REMOVED, SENTENCES, c4_lines
+from gristmill.kernels.lines.phrase_blocks import blocks_of
+from gristmill.kernels.lines.phrases import lower_case
+from gristmill.stages.stage import Applied, Rewrite, Rule, Signals, Verdict
+from gristmill.stages.text.line_text import Phrases, rewritten, room_for, trie_of
 
 NO_LIMIT = 1 << 60
 POLICY_PHRASES = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
@@ -30,13 +30,17 @@ class C4Lines(Rewrite):
     What the document rules ask is counted on the way; c4_quality decides on it.
     """
 
-    terminal_punctuation: Annotated[bool, Field(description="a line must end in one of the terminal marks; FineWeb sets this off")] = True
+    terminal_punctuation: Annotated[
+        bool, Field(description="a line must end in one of the terminal marks; FineWeb sets this off")
+    ] = True
     terminal_marks: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=1)], ...],
         Field(description="what ends a line well; three dots never do. C4 itself has no '", min_length=1),
     ] = (".", "?", "!", '"', "'")
     max_word_length: Annotated[int | None, Field(description="a line with a longer word goes; characters", ge=1)] = 1000
-    min_words: Annotated[int, Field(description="a line with fewer words goes; 0, without the rule on ends, keeps empty lines", ge=0)] = 3
+    min_words: Annotated[
+        int, Field(description="a line with fewer words goes; 0, without the rule on ends, keeps empty lines", ge=0)
+    ] = 3
     citations: Annotated[bool, Field(description="remove citation marks as Wikipedia has them")] = True
     javascript: Annotated[Phrases, Field(description="a line with one of these goes, in any case")] = ("javascript",)
     policy: Annotated[Phrases, Field(description="so does a line with one of these, but its { counts")] = POLICY_PHRASES
@@ -59,7 +63,9 @@ class C4Lines(Rewrite):
             *blocks_of(*phrases[1:]), data, offsets, counts,
         )  # fmt: skip
         columns = (REMOVED, LOREM, CURLY, SENTENCES)
-        return rewritten(batch, data, offsets, {name: counts[:, k].copy() for name, k in zip(self.adds, columns, strict=True)})
+        return rewritten(
+            batch, data, offsets, {name: counts[:, k].copy() for name, k in zip(self.adds, columns, strict=True)}
+        )
 
 
 class C4Quality(Rule):

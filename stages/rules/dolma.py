@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from stages.stage import Range, Rule, Signals, Verdict
+from gristmill.stages.stage import Range, Rule, Signals, Verdict
 
 Share = Annotated[float, Field(ge=0)]
 TOP, DUPLICATE = (2, 3, 4), (5, 6, 7, 8, 9, 10)
@@ -30,10 +30,12 @@ class DolmaGopher(Rule):
     max_duplicate_lines: Annotated[Share, Field(description="share of lines that are there more than once")] = 0.3
     max_duplicate_line_characters: Annotated[Share, Field(description="their share of the characters")] = 0.3
     max_top_grams: Annotated[
-        tuple[Share, Share, Share], Field(description="share of the characters in the most common 2-, 3- and 4-gram of words")
+        tuple[Share, Share, Share],
+        Field(description="share of the characters in the most common 2-, 3- and 4-gram of words"),
     ] = (0.2, 0.18, 0.16)
     max_duplicate_grams: Annotated[
-        tuple[Share, Share, Share, Share, Share, Share], Field(description="share of the characters in repeated 5- to 10-grams of words")
+        tuple[Share, Share, Share, Share, Share, Share],
+        Field(description="share of the characters in repeated 5- to 10-grams of words"),
     ] = (0.15, 0.14, 0.13, 0.12, 0.11, 0.1)
 
     needs: ClassVar[tuple[str, ...]] = (

@@ -6,16 +6,20 @@ from typing import Annotated
 
 from pydantic import Field
 
-from stages.rules.gopher import Share
-from stages.rules.languages import RuleByLanguage
-from stages.stage import Signals, Verdict
+from gristmill.stages.rules.gopher import Share
+from gristmill.stages.rules.languages import RuleByLanguage
+from gristmill.stages.stage import Signals, Verdict
 
 
 class FinewebQuality(RuleByLanguage):
     """Drop documents whose lines do not end, are short, repeat, or are many for their words."""
 
-    min_terminal_line_share: Annotated[Share, Field(description="lines that end in terminal punctuation of any script")] = 0.12
-    max_short_line_share: Annotated[Share, Field(description="lines of at most `short_line` characters, a setting of text_signals")] = 0.67
+    min_terminal_line_share: Annotated[
+        Share, Field(description="lines that end in terminal punctuation of any script")
+    ] = 0.12
+    max_short_line_share: Annotated[
+        Share, Field(description="lines of at most `short_line` characters, a setting of text_signals")
+    ] = 0.67
     max_duplicate_line_characters: Annotated[
         Share, Field(description="characters of lines that stood before, over all characters but newlines")
     ] = 0.01
@@ -33,9 +37,18 @@ class FinewebQuality(RuleByLanguage):
             .drop(signals.lines == 0, "empty")
             .drop(signals.terminal_line_share < limit["min_terminal_line_share"], "too_few_terminal_lines")
             .drop(signals.short_line_share > limit["max_short_line_share"], "too_many_short_lines")
-            .drop(signals.duplicate_line_share_of_line_characters > limit["max_duplicate_line_characters"], "duplicate_line_characters")
+            .drop(
+                signals.duplicate_line_share_of_line_characters > limit["max_duplicate_line_characters"],
+                "duplicate_line_characters",
+            )
             .drop(signals.newlines_per_word > limit["max_newlines_per_word"], "too_many_newlines")
         )
 
 
-NEEDS = ("lines", "terminal_line_share", "short_line_share", "duplicate_line_share_of_line_characters", "newlines_per_word")
+NEEDS = (
+    "lines",
+    "terminal_line_share",
+    "short_line_share",
+    "duplicate_line_share_of_line_characters",
+    "newlines_per_word",
+)

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from stages.rules.languages import RuleByLanguage
-from stages.stage import Signals, Verdict
+from gristmill.stages.rules.languages import RuleByLanguage
+from gristmill.stages.stage import Signals, Verdict
 
 Share = Annotated[float | None, Field(ge=0)]
 Count = Annotated[int | None, Field(ge=0)]
@@ -64,7 +64,9 @@ class GopherRepetition(RuleByLanguage):
     max_duplicate_paragraph_character_share: Share = 0.20
     max_duplicate_line_share: Share = 0.30
     max_duplicate_line_character_share: Share = 0.20
-    max_top_2gram_share: Annotated[Share, Field(description="characters of the most frequent 2-gram, if it is repeated")] = 0.20
+    max_top_2gram_share: Annotated[
+        Share, Field(description="characters of the most frequent 2-gram, if it is repeated")
+    ] = 0.20
     max_top_3gram_share: Share = 0.18
     max_top_4gram_share: Share = 0.16
     max_duplicate_5gram_share: Annotated[Share, Field(description="characters in 5-grams that stood before")] = 0.15

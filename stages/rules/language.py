@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import yaml
 from pydantic import Field, field_validator, model_validator
 
-from stages.paths import RecipePath
-from stages.stage import Rule, Signals, Verdict
+from gristmill.stages.paths import RecipePath
+from gristmill.stages.stage import Rule, Signals, Verdict
 
 Score = Annotated[float, Field(ge=0, le=1)]
 
@@ -42,9 +42,12 @@ class KeepLanguages(Rule):
 
     languages: Annotated[list[str], Field(description="what stays, as the model names it", min_length=1)]
     at_least: Annotated[Score, Field(description="the lowest score that stays")] = 0.65
-    thresholds: Annotated[dict[str, Score], Field(description="the lowest score for some languages of their own", default_factory=dict)]
+    thresholds: Annotated[
+        dict[str, Score], Field(description="the lowest score for some languages of their own", default_factory=dict)
+    ]
     thresholds_file: Annotated[
-        RecipePath | None, Field(description="YAML or JSON of the same kind for many languages; `thresholds` go before it")
+        RecipePath | None,
+        Field(description="YAML or JSON of the same kind for many languages; `thresholds` go before it"),
     ] = None
 
     needs: ClassVar[tuple[str, ...]] = ("language", "language_score")
@@ -62,7 +65,9 @@ class KeepLanguages(Rule):
     def _thresholds_are_of_use(self) -> KeepLanguages:
         for language in self.thresholds:
             if language not in self.languages:
-                raise ValueError(f"thresholds: {language!r} is not among the languages that stay ({', '.join(self.languages)})")
+                raise ValueError(
+                    f"thresholds: {language!r} is not among the languages that stay ({', '.join(self.languages)})"
+                )
         self.lowest()
         return self
 
@@ -73,7 +78,9 @@ class KeepLanguages(Rule):
 
     def verdict(self, signals: Signals) -> Verdict:
         found = pc.fill_null(signals.column("language").cast(pa.string()), "unknown")
-        which = pc.fill_null(pc.index_in(found, value_set=pa.array(self.languages, pa.string())), -1).to_numpy(zero_copy_only=False)
+        which = pc.fill_null(pc.index_in(found, value_set=pa.array(self.languages, pa.string())), -1).to_numpy(
+            zero_copy_only=False
+        )
         unknown = pc.equal(found, "unknown").to_numpy(zero_copy_only=False)
         score = np.nan_to_num(signals.language_score, nan=0.0)  # an input may name a language and no score
         low = score < np.array([*self.lowest(), 0.0], np.float32)[which]

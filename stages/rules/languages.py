@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import yaml
 from pydantic import Field, ValidationError, ValidationInfo, model_validator
 
-from stages.paths import RecipePath
-from stages.stage import Rule, Signals
+from gristmill.stages.paths import RecipePath
+from gristmill.stages.stage import Rule, Signals
 
 Limits = dict[str, np.ndarray[Any, np.dtype[np.float64]]]
 
@@ -23,7 +23,9 @@ class RuleByLanguage(Rule):
 
     thresholds_file: Annotated[
         RecipePath | None,
-        Field(description="YAML or JSON {language: {field: value}}: fields that differ for a language, as the signal `language` names it"),
+        Field(
+            description="YAML or JSON {language: {field: value}}: fields that differ for a language, as the signal `language` names it"
+        ),
     ] = None
 
     @model_validator(mode="after")
@@ -59,7 +61,9 @@ class RuleByLanguage(Rule):
         table: dict[str | None, dict[str, float]] = {}
         for language, values in found.items():
             if not isinstance(language, str):
-                raise ValueError(f"{path}: {language} is not the name of a language (quote `no`, which YAML reads as false)")
+                raise ValueError(
+                    f"{path}: {language} is not the name of a language (quote `no`, which YAML reads as false)"
+                )
             if not isinstance(values, dict):
                 raise ValueError(
                     f"{path}: {language}: expected fields of {self.recipe_name()} and their values, found {reprlib.repr(values)}"
@@ -67,7 +71,10 @@ class RuleByLanguage(Rule):
             try:
                 stage = type(self).model_validate({**own, **values}, context=context)
             except ValidationError as error:
-                wrong = [(".".join(map(str, e["loc"])), e["msg"].removeprefix("Value error, ")) for e in error.errors(include_url=False)]
+                wrong = [
+                    (".".join(map(str, e["loc"])), e["msg"].removeprefix("Value error, "))
+                    for e in error.errors(include_url=False)
+                ]
                 said = "; ".join(f"{place}: {what}" if place else what for place, what in wrong)
                 raise ValueError(f"{path}: {language}: {said}") from None
             table[language] = {name: _number(getattr(stage, name)) for name in own}

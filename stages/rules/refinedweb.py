@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from kernels.columns import text_column
-from kernels.phrases import lower_case
-from kernels.refinedweb_lines import (
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.base.unicode import properties
+from gristmill.kernels.lines.phrases import lower_case
+from gristmill.kernels.lines.refinedweb import (
     ANYWHERE,
     COUNTER,
     LINES_CHANGED,
@@ -24,9 +25,8 @@ from kernels.refinedweb_lines import (
     WORDS_BEFORE,
     refinedweb_lines,
 )
-from kernels.unicode import properties
-from stages.stage import Applied, Rewrite, Rule, Signals, Verdict
-from stages.text.line_text import Phrases, rewritten, room_for, trie_of
+from gristmill.stages.stage import Applied, Rewrite, Rule, Signals, Verdict
+from gristmill.stages.text.line_text import Phrases, rewritten, room_for, trie_of
 
 Share = Annotated[float, Field(ge=0, le=1)]
 COUNTED = (
@@ -40,9 +40,13 @@ class RefinedwebLines(Rewrite):
     All other lines, and empty ones, stay as they are. refinedweb_quality decides on how much went.
     """
 
-    max_upper_share: Annotated[Share, Field(description="a line with a larger share of upper-case characters goes")] = 0.5
+    max_upper_share: Annotated[Share, Field(description="a line with a larger share of upper-case characters goes")] = (
+        0.5
+    )
     max_digit_share: Annotated[Share, Field(description="a line with a larger share of digits goes")] = 0.999999
-    counted: Annotated[Phrases, Field(description="a line that is a number of these goes: 3 likes, 1.2k views")] = COUNTED
+    counted: Annotated[Phrases, Field(description="a line that is a number of these goes: 3 likes, 1.2k views")] = (
+        COUNTED
+    )
     min_words: Annotated[int, Field(description="a line with fewer words goes", ge=0)] = 2
     short_line: Annotated[int, Field(description="lines of so many words lose the phrases below", ge=0)] = 10
     anywhere: Annotated[Phrases, Field(description="taken out of a short line")] = ("items in cart",)
@@ -50,7 +54,11 @@ class RefinedwebLines(Rewrite):
     beginnings: Annotated[Phrases, Field(description="taken off the beginning of a short line")] = ("Sign-in",)
 
     needs: ClassVar[tuple[str, ...]] = ("text",)
-    adds: ClassVar[tuple[str, ...]] = ("refinedweb_lines_removed", "refinedweb_lines_changed", "refinedweb_words_removed_share")
+    adds: ClassVar[tuple[str, ...]] = (
+        "refinedweb_lines_removed",
+        "refinedweb_lines_changed",
+        "refinedweb_words_removed_share",
+    )
 
     def prepare(self) -> None:
         """Compile."""
@@ -60,20 +68,28 @@ class RefinedwebLines(Rewrite):
         column = text_column(Signals(batch).column("text"))
         data, offsets = room_for(column)
         counts = np.zeros((len(batch), 4), np.int64)
-        phrases = trie_of({COUNTER: self.counted, ANYWHERE: self.anywhere, SUFFIX: self.endings, PREFIX: self.beginnings})
+        phrases = trie_of(
+            {COUNTER: self.counted, ANYWHERE: self.anywhere, SUFFIX: self.endings, PREFIX: self.beginnings}
+        )
         refinedweb_lines(
             *column, self.max_upper_share, self.max_digit_share, self.min_words, self.short_line, properties(), lower_case(), *phrases,
             data, offsets, counts,
         )  # fmt: skip
         before, after = counts[:, WORDS_BEFORE], counts[:, WORDS_AFTER]
-        measured = (counts[:, LINES_REMOVED].copy(), counts[:, LINES_CHANGED].copy(), (before - after) / np.maximum(before, 1))
+        measured = (
+            counts[:, LINES_REMOVED].copy(),
+            counts[:, LINES_CHANGED].copy(),
+            (before - after) / np.maximum(before, 1),
+        )
         return rewritten(batch, data, offsets, dict(zip(self.adds, measured, strict=True)))
 
 
 class RefinedwebQuality(Rule):
     """Drop documents of which the line rules had to remove too many words."""
 
-    max_words_removed_share: Annotated[Share, Field(description="the largest share of its words that a document may lose")] = 0.05
+    max_words_removed_share: Annotated[
+        Share, Field(description="the largest share of its words that a document may lose")
+    ] = 0.05
 
     needs: ClassVar[tuple[str, ...]] = ("refinedweb_words_removed_share",)
 

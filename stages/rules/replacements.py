@@ -6,15 +6,19 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from stages.stage import Rule, Signals, Verdict
+from gristmill.stages.stage import Rule, Signals, Verdict
 
 
 class FewReplacementCharacters(Rule):
     """Drop documents in which too many characters are U+FFFD, the replacement character."""
 
-    max_share: Annotated[float, Field(description="the largest share of characters that may be U+FFFD", ge=0, le=1)] = 0.005
+    max_share: Annotated[float, Field(description="the largest share of characters that may be U+FFFD", ge=0, le=1)] = (
+        0.005
+    )
 
     needs: ClassVar[tuple[str, ...]] = ("replacement_share",)
 
     def verdict(self, signals: Signals) -> Verdict:
-        return Verdict.keep(len(signals)).drop(signals.replacement_share > self.max_share, "too_many_replacement_characters")
+        return Verdict.keep(len(signals)).drop(
+            signals.replacement_share > self.max_share, "too_many_replacement_characters"
+        )

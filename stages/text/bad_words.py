@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from kernels.columns import text_column
-from kernels.phrases import Trie, count_phrases, lower_case, phrase_within, trie
-from kernels.unicode import properties
-from stages.paths import RecipePath
-from stages.stage import Annotate, Rule, Signals, Verdict
-from stages.text.stop_words import plain_name
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.base.unicode import properties
+from gristmill.kernels.lines.phrases import Trie, count_phrases, lower_case, phrase_within, trie
+from gristmill.stages.paths import RecipePath
+from gristmill.stages.stage import Annotate, Rule, Signals, Verdict
+from gristmill.stages.text.stop_words import plain_name
 
 # Common parts of harmless words in scripts without spaces; each would drop more than a tenth of its language (C4's own exceptions).
 ALLOWED = ("sm", "グロ", "女の子", "性")
@@ -35,9 +35,13 @@ class BadWords(Annotate):
 
     words_path: Annotated[
         RecipePath,
-        Field(description="a list, one phrase a line, plain or .gz; or a folder of lists, each named by its language: en, de, ja.txt"),
+        Field(
+            description="a list, one phrase a line, plain or .gz; or a folder of lists, each named by its language: en, de, ja.txt"
+        ),
     ]
-    default_language: Annotated[str, Field(description="which list of a folder judges documents without a `language`")] = "en"
+    default_language: Annotated[
+        str, Field(description="which list of a folder judges documents without a `language`")
+    ] = "en"
     allowed: Annotated[tuple[str, ...], Field(description="entries of the lists that do not count")] = ALLOWED
 
     needs: ClassVar[tuple[str, ...]] = ("text", "language")  # of these, language may be missing
@@ -95,7 +99,11 @@ class FewBadWords(Rule):
 def files_by_language(folder: Path) -> dict[str, Path]:
     """`en`, `en.txt` and `en.txt.gz` are lists for English; a README or LICENSE is for nobody."""
     known = {"", ".txt", ".gz"}
-    files = [path for path in sorted(folder.iterdir()) if path.is_file() and not path.name.startswith(".") and set(path.suffixes) <= known]
+    files = [
+        path
+        for path in sorted(folder.iterdir())
+        if path.is_file() and not path.name.startswith(".") and set(path.suffixes) <= known
+    ]
     return {path.name.split(".")[0]: path for path in files if path.name[0].islower()}
 
 

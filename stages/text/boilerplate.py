@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, field_validator
 
-from kernels.boilerplate import WHOLE, WITHIN, boilerplate_lines
-from kernels.columns import text_column
-from kernels.phrases import lower_case, phrase_as_line, phrase_within
-from kernels.unicode import properties
-from stages.stage import Applied, Rewrite, Signals
-from stages.text.line_text import Phrases, rewritten, room_for, trie_of_pairs
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.base.unicode import properties
+from gristmill.kernels.lines.boilerplate import WHOLE, WITHIN, boilerplate_lines
+from gristmill.kernels.lines.phrases import lower_case, phrase_as_line, phrase_within
+from gristmill.stages.stage import Applied, Rewrite, Signals
+from gristmill.stages.text.line_text import Phrases, rewritten, room_for, trie_of_pairs
 
 LINES = (
     # English: further reading, sharing, counters, accounts, carts, moving about
@@ -71,10 +71,14 @@ class Boilerplate(Rewrite):
     """
 
     lines: Annotated[Phrases, Field(description="a line goes if this is all there is in it")] = LINES
-    notices: Annotated[Phrases, Field(description="a line goes if it holds one of these and is not longer than a notice")] = NOTICES
+    notices: Annotated[
+        Phrases, Field(description="a line goes if it holds one of these and is not longer than a notice")
+    ] = NOTICES
     more_lines: Annotated[Phrases, Field(description="of your own, beside `lines`")] = ()
     more_notices: Annotated[Phrases, Field(description="of your own, beside `notices`")] = ()
-    notice_words: Annotated[int, Field(description="the most words of a notice; a longer line is text that speaks of it", ge=0)] = 40
+    notice_words: Annotated[
+        int, Field(description="the most words of a notice; a longer line is text that speaks of it", ge=0)
+    ] = 40
 
     needs: ClassVar[tuple[str, ...]] = ("text",)
     adds: ClassVar[tuple[str, ...]] = ("boilerplate_lines_removed",)

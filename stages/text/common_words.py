@@ -1,6 +1,6 @@
 """Which words are common: learned from texts, or read from a list; what `rare_word_share` is measured against.
 
-    python -m stages.text.common_words common.npz SAMPLE.parquet ... [--most 100000]
+    python -m gristmill.stages.text.common_words common.npz SAMPLE.parquet ... [--most 100000]
 
 Learned ones are kept as hashes of words, the most frequent first: no text of the sample is in the file. Nothing comes with us, for what is
 rare is a question of the corpus, and lists of others have licences of theirs.
@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kernels.columns import TextColumn, text_column
-from kernels.diversity import common_table, word_hash_plain, words_of, words_plain
-from stages.text.measure import Array, slices
+from gristmill.kernels.base.columns import TextColumn, text_column
+from gristmill.kernels.measures.diversity import common_table, word_hash_plain, words_of, words_plain
+from gristmill.stages.text.measure import Array, slices
 
 _AT_ONCE = 1 << 22  # words gathered before they are counted together
 
@@ -74,9 +74,13 @@ def _read(path: str, common: int, _changed: int, _size: int) -> Array:
             with np.load(path, allow_pickle=False) as file:
                 hashes = file["hashes"]
         except (ValueError, KeyError, OSError, EOFError, TypeError, zipfile.BadZipFile) as error:
-            raise ValueError(f"common_words: {path} is none that `python -m stages.text.common_words` made: {error}") from error
+            raise ValueError(
+                f"common_words: {path} is none that `python -m gristmill.stages.text.common_words` made: {error}"
+            ) from error
         if hashes.dtype != np.uint64 or hashes.ndim != 1:
-            raise ValueError(f"common_words: {path} holds {hashes.dtype} of {hashes.ndim} dimensions; expected a row of uint64")
+            raise ValueError(
+                f"common_words: {path} holds {hashes.dtype} of {hashes.ndim} dimensions; expected a row of uint64"
+            )
     else:
         lines = Path(path).read_text("utf-8-sig").splitlines()
         hashes = np.array([word_hash_plain(words[0]) for line in lines if (words := words_plain(line))], np.uint64)
@@ -91,7 +95,11 @@ def main() -> None:
     parser.add_argument("tables", nargs="+", help="Parquet files with a column `text`")
     parser.add_argument("--most", type=int, default=100_000, help="how many words to keep")
     given = parser.parse_args()
-    texts = (batch.column(0) for table in given.tables for batch in pq.ParquetFile(table).iter_batches(batch_size=1000, columns=["text"]))
+    texts = (
+        batch.column(0)
+        for table in given.tables
+        for batch in pq.ParquetFile(table).iter_batches(batch_size=1000, columns=["text"])
+    )
     np.savez(given.out, hashes=learn_common_words(texts, given.most))
 
 

@@ -11,22 +11,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, field_validator, model_validator
 
-from kernels.columns import TextColumn, text_column
-from kernels.diversity import DIVERSITY, DIVERSITY_COLUMNS, MTLD, RARE, Scratch, words_of
-from kernels.sentences import sentences
-from kernels.syllables import latin_letters, memory, syllables
-from kernels.unicode import properties
-from stages.paths import RecipePath
-from stages.stage import Annotate, Signals
-from stages.text.common_words import common_words_of
-from stages.text.measure import Array, slices
-from stages.text.signals import ratio, share
-from stages.text.stop_words import plain_name
+from gristmill.kernels.base.columns import TextColumn, text_column
+from gristmill.kernels.base.unicode import properties
+from gristmill.kernels.measures.diversity import DIVERSITY, DIVERSITY_COLUMNS, MTLD, RARE, Scratch, words_of
+from gristmill.kernels.measures.syllables import latin_letters, memory, syllables
+from gristmill.kernels.words.sentences import sentences
+from gristmill.stages.paths import RecipePath
+from gristmill.stages.stage import Annotate, Signals
+from gristmill.stages.text.common_words import common_words_of
+from gristmill.stages.text.measure import Array, slices
+from gristmill.stages.text.signals import ratio, share
+from gristmill.stages.text.stop_words import plain_name
 
 SIGNALS = (
     "mtld", "lexical_diversity", "sentence_length", "flesch_reading_ease", "flesch_kincaid_grade", "rare_word_share", "zlib_share", "complexity",
 )  # fmt: skip
-ENGLISH_ONLY = ("flesch_reading_ease", "flesch_kincaid_grade")  # null for other languages, and where there is no word to judge by
+ENGLISH_ONLY = (
+    "flesch_reading_ease",
+    "flesch_kincaid_grade",
+)  # null for other languages, and where there is no word to judge by
 ZLIB_WINDOW, ZLIB_LEVEL = 8192, 6
 
 
@@ -34,11 +37,13 @@ class Difficulty(Annotate):
     """Measure how hard a text is to read. What each signal is, and which way it points: docs/curriculum.md."""
 
     only: Annotated[tuple[str, ...], Field(description="measure only these signals; empty is all that can be")] = ()
-    language: Annotated[str, Field(description="the language of documents that have no `language`; Flesch's scores are for English")] = "en"
+    language: Annotated[
+        str, Field(description="the language of documents that have no `language`; Flesch's scores are for English")
+    ] = "en"
     common_words: Annotated[
         RecipePath | None,
         Field(
-            description="a list of words, the most frequent first, or what `python -m stages.text.common_words` made; for `rare_word_share`"
+            description="a list of words, the most frequent first, or what `python -m gristmill.stages.text.common_words` made; for `rare_word_share`"
         ),
     ] = None
     common: Annotated[int, Field(description="how many words of that file are common", gt=0)] = 10_000
@@ -52,7 +57,10 @@ class Difficulty(Annotate):
         for name in only:
             if name not in SIGNALS:
                 near = get_close_matches(name, SIGNALS, 1)
-                raise ValueError(f"no signal {name!r}" + (f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(SIGNALS)}"))
+                raise ValueError(
+                    f"no signal {name!r}"
+                    + (f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(SIGNALS)}")
+                )
         return only
 
     @model_validator(mode="after")
@@ -65,7 +73,9 @@ class Difficulty(Annotate):
 
     @property
     def added(self) -> tuple[str, ...]:
-        return self.only or tuple(name for name in SIGNALS if name != "rare_word_share" or self.common_words is not None)
+        return self.only or tuple(
+            name for name in SIGNALS if name != "rare_word_share" or self.common_words is not None
+        )
 
     def prepare(self) -> None:
         """Compile."""
@@ -108,8 +118,12 @@ class Difficulty(Annotate):
 
 
 def counted(column: TextColumn, common: Array) -> tuple[Array, Array, Array, Array]:
-    """Of each document: words, sentences, words with letters and their syllables, and the columns of `kernels.diversity`."""
-    words, stops, spoken = np.zeros(len(column), np.int64), np.zeros(len(column), np.int64), np.zeros((len(column), 2), np.int64)
+    """Of each document: words, sentences, words with letters and their syllables, and the columns of `gristmill.kernels.measures.diversity`."""
+    words, stops, spoken = (
+        np.zeros(len(column), np.int64),
+        np.zeros(len(column), np.int64),
+        np.zeros((len(column), 2), np.int64),
+    )
     varied, scratch, letters, met = np.zeros((len(column), DIVERSITY_COLUMNS)), Scratch(), latin_letters(), memory()
     for start, stop in slices(column.offsets):
         part, rows = TextColumn(column.data, column.offsets[start : stop + 1]), slice(start, stop)

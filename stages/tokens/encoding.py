@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tokenizers import Tokenizer
 
-from kernels.columns import text_column
-from stages.tokens.byte_level import ByteLevel, Unfit
-from stages.tokens.vocabulary import dtype_of, size_of, tokenizer_from
+from gristmill.kernels.base.columns import text_column
+from gristmill.stages.tokens.byte_level import ByteLevel, Unfit
+from gristmill.stages.tokens.vocabulary import dtype_of, size_of, tokenizer_from
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -122,7 +122,9 @@ class Encoder:
         """The ids of all, one after another, and how many each has."""
         ids, lengths = [np.zeros(0, self.dtype)], np.zeros(len(pieces), np.int64)
         for start, stop in _runs(pieces):
-            for i, encoding in enumerate(self.tokenizer.encode_batch_fast(pieces[start:stop], add_special_tokens=False), start):
+            for i, encoding in enumerate(
+                self.tokenizer.encode_batch_fast(pieces[start:stop], add_special_tokens=False), start
+            ):
                 ids.append(np.array(encoding.ids, self.dtype))
                 lengths[i] = len(ids[-1])
         return np.concatenate(ids), lengths
@@ -177,7 +179,11 @@ def _specials(tokenizer: Tokenizer, tokenizer_text: str, size: int) -> tuple[re.
     model = json.loads(tokenizer_text)["model"]
     unknown = (model.get("unk_id"), model.get("unk_token"))
     added = tokenizer.get_added_tokens_decoder()
-    found = {i: token.content for i, token in added.items() if token.special and i != unknown[0] and token.content != unknown[1]}
+    found = {
+        i: token.content
+        for i, token in added.items()
+        if token.special and i != unknown[0] and token.content != unknown[1]
+    }
     table = np.zeros(size, bool)
     table[list(found)] = True
     longest_first = sorted(found.values(), key=len, reverse=True)

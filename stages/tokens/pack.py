@@ -1,7 +1,7 @@
 """Token rows: documents spread by their place in training, packed window by window, and written as shards.
 
 A window is a stretch of places, and their number a power of two that depends on the count of tokens alone; so which documents meet does not hang on
-workers or parts. What the order calls a segment is never packed together with another; inside one, rows are shuffled. `kernels/pack.py` packs.
+workers or parts. What the order calls a segment is never packed together with another; inside one, rows are shuffled. `kernels/rows/pack.py` packs.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import pyarrow.compute as pc
 import xxhash
 from pydantic import Field, field_validator, model_validator
 
-from kernels.pack import LONGEST_ROW, Packed, best_fit, concatenate, fewest_rows, one_each
-from kernels.splitmix import mixed_all
-from mixing.draw import copy_keys
-from shards.format import UNKNOWN_BUCKET, Documents, ShardMeta, dtype_of, shard_table
-from shards.writer import index_of, shard_facts
-from stages.blend.copies import copies_of
-from stages.dedup.sorted_rows import begins_run
-from stages.flow import Dataset, Flow, Published
-from stages.stage import PLACEMENT, CannotRun, Global
+from gristmill.kernels.base.splitmix import mixed_all
+from gristmill.kernels.rows.pack import LONGEST_ROW, Packed, best_fit, concatenate, fewest_rows, one_each
+from gristmill.mixing.draw import copy_keys
+from gristmill.shards.format import UNKNOWN_BUCKET, Documents, ShardMeta, dtype_of, shard_table
+from gristmill.shards.writer import index_of, shard_facts
+from gristmill.stages.blend.copies import copies_of
+from gristmill.stages.dedup.sorted_rows import begins_run
+from gristmill.stages.flow import Dataset, Flow, Published
+from gristmill.stages.stage import PLACEMENT, CannotRun, Global
 
 Array = np.ndarray[Any, Any]
 MOST_WINDOWS = 1 << 14
@@ -37,17 +37,26 @@ class Pack(Global):
     lengths in one run are several sets of shards of the same documents. Without `order` documents are shuffled.
     """
 
-    row_length: Annotated[int | list[int], Field(description="tokens in a row; a list makes a set of shards of each length")] = 2048
+    row_length: Annotated[
+        int | list[int], Field(description="tokens in a row; a list makes a set of shards of each length")
+    ] = 2048
     packer: Annotated[
         Literal["best_fit", "concatenate", "one_each"],
-        Field(description="best fit, decreasing; or all one after another, cut where a row is full; or rows of one document each"),
+        Field(
+            description="best fit, decreasing; or all one after another, cut where a row is full; or rows of one document each"
+        ),
     ] = "best_fit"
     window_tokens: Annotated[
         int,
-        Field(description="documents are packed and shuffled in windows of at most about so many tokens; a window is a shard", ge=1 << 10),
+        Field(
+            description="documents are packed and shuffled in windows of at most about so many tokens; a window is a shard",
+            ge=1 << 10,
+        ),
     ] = 1 << 25
     seed: Annotated[int, Field(description="of the shuffle", ge=0, lt=1 << 64)] = 0
-    license: Annotated[str, Field(description="for the dataset card, such as odc-by", json_schema_extra=PLACEMENT)] = "unknown"
+    license: Annotated[str, Field(description="for the dataset card, such as odc-by", json_schema_extra=PLACEMENT)] = (
+        "unknown"
+    )
 
     columns: ClassVar[tuple[str, ...]] = (
         "uid", "source", "token_ids", "tokens", "copies", "places", "segments", "bucket", "difficulty",
@@ -59,7 +68,11 @@ class Pack(Global):
     @classmethod
     def _lengths_are_possible(cls, value: int | list[int]) -> int | list[int]:
         lengths = [value] if isinstance(value, int) else value
-        if not lengths or len(set(lengths)) < len(lengths) or not all(16 <= length <= LONGEST_ROW for length in lengths):
+        if (
+            not lengths
+            or len(set(lengths)) < len(lengths)
+            or not all(16 <= length <= LONGEST_ROW for length in lengths)
+        ):
             raise ValueError(f"rows of {value} tokens: lengths from 16 to {LONGEST_ROW:,}, each once")
         return value
 
@@ -89,7 +102,9 @@ class Pack(Global):
             raise CannotRun("there are no tokens to pack: put `tokenize` before it")
         given = flow.gather(
             flow.tree(
-                self.summed, flow.map(self.counted, docs, columns=("uid", "source", "tokens", "copies", "bucket"), by="key"), by="key"
+                self.summed,
+                flow.map(self.counted, docs, columns=("uid", "source", "tokens", "copies", "bucket"), by="key"),
+                by="key",
             )
         )
         tokens = int(pc.sum(given["tokens"]).as_py() or 0) if len(given) else 0
@@ -104,14 +119,22 @@ class Pack(Global):
         while windows * self.window_tokens < tokens and windows < MOST_WINDOWS:
             windows *= 2
         spread = flow.map(self.spread, docs, columns=self.columns, by="place", cut=windows)
-        content = [given.select(["source", "tokens", "documents", "content"]).sort_by("source").to_pylist(), flow.heard("order")]
+        content = [
+            given.select(["source", "tokens", "documents", "content"]).sort_by("source").to_pylist(),
+            flow.heard("order"),
+        ]
         metas = {length: self.meta(tokenizer, length, content) for length in self.lengths}
         sources = sorted(given["source"].to_pylist())
-        beside = pa.table({"facts": [json.dumps({"meta": meta.facts(), "sources": sources}) for meta in metas.values()]})
+        beside = pa.table(
+            {"facts": [json.dumps({"meta": meta.facts(), "sources": sources}) for meta in metas.values()]}
+        )
         shards = flow.publish(self.packed, spread, beside=beside)
         for length, meta in metas.items():
             self.finish(flow, meta, [facts for facts in shards if facts["row_length"] == length], tokens, documents)
-        counts = {row["source"]: {"documents": row["documents"], "tokens": row["tokens"]} for row in given.sort_by("source").to_pylist()}
+        counts = {
+            row["source"]: {"documents": row["documents"], "tokens": row["tokens"]}
+            for row in given.sort_by("source").to_pylist()
+        }
         flow.tell("packing", {"tokens": tokens, "windows": windows, "sources": counts, **self.account(shards, metas)})
         return docs
 
@@ -149,7 +172,9 @@ class Pack(Global):
             eos_id=tokenizer["eos_id"],
             packer=self.packer,
             seed=self.seed,
-            fingerprint=xxhash.xxh3_128_hexdigest(json.dumps([settings, length, tokenizer["hash"], content], sort_keys=True).encode()),
+            fingerprint=xxhash.xxh3_128_hexdigest(
+                json.dumps([settings, length, tokenizer["hash"], content], sort_keys=True).encode()
+            ),
         )
 
     def spread(self, docs: pa.Table) -> pa.Table:
@@ -158,11 +183,13 @@ class Pack(Global):
         document = np.repeat(np.arange(len(docs)), copies)
         copy = np.arange(len(document)) - np.repeat(np.cumsum(copies) - copies, copies)
         ordered = "places" in docs.column_names
-        taken = docs.select([name for name in ("uid", "source", "token_ids", "bucket", "difficulty") if name in docs.column_names]).take(
-            pa.array(document)
-        )
+        taken = docs.select(
+            [name for name in ("uid", "source", "token_ids", "bucket", "difficulty") if name in docs.column_names]
+        ).take(pa.array(document))
         rows = {
-            "place": pc.list_flatten(docs["places"]) if ordered else pa.array(copy_keys(uid[document], copy, self.seed)),
+            "place": pc.list_flatten(docs["places"])
+            if ordered
+            else pa.array(copy_keys(uid[document], copy, self.seed)),
             "segment": pc.list_flatten(docs["segments"]) if ordered else pa.array(np.zeros(len(document), np.uint16)),
             "uid": taken["uid"],
             "copy": pa.array(copy.astype(np.uint16)),
@@ -186,7 +213,11 @@ class Pack(Global):
         for facts in told:
             meta = ShardMeta.from_facts(facts["meta"], "beside")
             packed = self.laid(lengths, meta.row_length, bounds)
-            packed = shuffled(packed, segment, mixed_all(rows["place"].to_numpy() ^ mixed_all(np.array([self.seed], np.uint64) + SHUFFLE)))
+            packed = shuffled(
+                packed,
+                segment,
+                mixed_all(rows["place"].to_numpy() ^ mixed_all(np.array([self.seed], np.uint64) + SHUFFLE)),
+            )
             table = shard_table(meta, facts["sources"], documents, packed)
             of_row = segment[packed.document[np.flatnonzero(begins_run(packed.row))]]
             begins = np.flatnonzero(begins_run(of_row))
@@ -198,7 +229,9 @@ class Pack(Global):
                         **shard_facts(table),
                         "row_length": meta.row_length,
                         "segments": [[int(of_row[row]), int(row)] for row in begins],
-                        "cut": int((lengths > meta.row_length).sum()) if self.packer != "concatenate" else cut_pieces(packed),
+                        "cut": int((lengths > meta.row_length).sum())
+                        if self.packer != "concatenate"
+                        else cut_pieces(packed),
                         "fewest_rows": fewest_rows(lengths, meta.row_length)
                         if self.packer != "concatenate"
                         else -(-int(lengths.sum()) // meta.row_length),
@@ -228,7 +261,9 @@ class Pack(Global):
     def finish(self, flow: Flow, meta: ShardMeta, shards: list[dict[str, Any]], tokens: int, documents: int) -> None:
         """The index, and the tokenizer beside it. No token and no document may be lost or come twice."""
         first_rows = np.append(0, np.cumsum([shard["rows"] for shard in shards]))
-        segments = [(number, int(first_rows[i]) + row) for i, shard in enumerate(shards) for number, row in shard["segments"]]
+        segments = [
+            (number, int(first_rows[i]) + row) for i, shard in enumerate(shards) for number, row in shard["segments"]
+        ]
         begins = [row for i, (number, row) in enumerate(segments) if i == 0 or number != segments[i - 1][0]]
         listed = [{**shard, "path": shard["path"].rsplit("/", 1)[1]} for shard in shards]
         index = index_of(meta, listed, begins)
@@ -256,11 +291,15 @@ class Pack(Global):
                     "seed": self.seed,
                     "fingerprint": metas[length].fingerprint,
                     "shards": len(mine),
-                    "fill": round(sum(shard["tokens"] for shard in mine) / (sum(shard["rows"] for shard in mine) * length), 6),
+                    "fill": round(
+                        sum(shard["tokens"] for shard in mine) / (sum(shard["rows"] for shard in mine) * length), 6
+                    ),
                     **{name: sum(shard[name] for shard in mine) for name in counted},
                 }
             )
-        lengths = np.sum([shard["document_lengths"] for shard in shards if shard["row_length"] == self.lengths[0]], axis=0).tolist()
+        lengths = np.sum(
+            [shard["document_lengths"] for shard in shards if shard["row_length"] == self.lengths[0]], axis=0
+        ).tolist()
         return {
             "folder": self.folder(self.lengths[0]).rpartition("/")[0],
             "sets": found,
@@ -271,7 +310,9 @@ class Pack(Global):
 
 def said_of(tokenizer: dict[str, Any]) -> str:
     """Which of its tokens begins and ends a text and pads, as transformers and our own `tokenize` read it: a tokenizer.json does not say."""
-    specials = {name: tokenizer[name] for name in ("bos_token", "eos_token", "pad_token") if tokenizer.get(name) is not None}
+    specials = {
+        name: tokenizer[name] for name in ("bos_token", "eos_token", "pad_token") if tokenizer.get(name) is not None
+    }
     return json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **specials}, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -294,7 +335,9 @@ def shuffled(packed: Packed, segment: Array, keys: Array) -> Packed:
     """Rows of a segment in the order of a key of the piece that begins each: where order means nothing, it is by chance."""
     first = np.flatnonzero(begins_run(packed.row))
     document = packed.document[first]
-    order = np.lexsort((mixed_all(np.bitwise_xor(keys[document], packed.start[first].astype(np.uint64))), segment[document]))
+    order = np.lexsort(
+        (mixed_all(np.bitwise_xor(keys[document], packed.start[first].astype(np.uint64))), segment[document])
+    )
     number = np.empty(len(order), np.int64)
     number[order] = np.arange(len(order))
     row = number[packed.row]

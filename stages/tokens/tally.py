@@ -36,7 +36,12 @@ def rows_of(docs: pa.Table, size: Array, checked: Checked) -> pa.Table:
         "source": docs["source"].cast(pa.string()),
         "language": language.fill_null(UNKNOWN) if n else language,
     }
-    counts = (np.ones(n, np.int64), size, docs["tokens"].to_numpy().astype(np.int64), *(c.astype(np.int64) for c in checked))
+    counts = (
+        np.ones(n, np.int64),
+        size,
+        docs["tokens"].to_numpy().astype(np.int64),
+        *(c.astype(np.int64) for c in checked),
+    )
     counted = pa.table(common | {"changed": pa.nulls(n, pa.uint64())} | dict(zip(COUNTS, counts, strict=True)))
     zero = {name: np.zeros(n, np.int64) for name in COUNTS}
     changed = pa.table(common | {"changed": docs["uid"]} | zero).filter(pa.array(checked.checked & ~checked.restored))

@@ -1,7 +1,7 @@
 """Documents to token ids, by a tokenizer of the Hugging Face kind, or by one trained on a sample of this very corpus.
 
 What others get wrong (docs/tokens.md): a special token that a page spells out is encoded as the special token, and ends the document in its middle; ids
-that do not fit 16 bits are stored in them; a sample for training is the first files. 125 MB/s a core, 50 times DataTrove (benchmarks/tokenization.py).
+that do not fit 16 bits are stored in them; a sample for training is the first files. 125 MB/s a core, 50 times DataTrove (benchmarks/tokens/tokenization.py).
 """
 
 from __future__ import annotations
@@ -15,21 +15,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
-from stages.flow import Dataset, Flow, Rows
-from stages.paths import PathRole
-from stages.sample import chances
-from stages.stage import Global
-from stages.tokens.encoding import Encoded, Encoder, encoder_of
-from stages.tokens.tally import GROUPS, Checked, added_up, facts_of, rows_of
-from stages.tokens.training import LEAST, SPECIALS, trained
-from stages.tokens.vocabulary import FILES, Ids, Vocabulary, check, demanded, given, ids_of, seems_a_path, tokenizer_from
+from gristmill.stages.flow import Dataset, Flow, Rows
+from gristmill.stages.paths import PathRole
+from gristmill.stages.sample import chances
+from gristmill.stages.stage import Global
+from gristmill.stages.tokens.encoding import Encoded, Encoder, encoder_of
+from gristmill.stages.tokens.tally import GROUPS, Checked, added_up, facts_of, rows_of
+from gristmill.stages.tokens.training import LEAST, SPECIALS, trained
+from gristmill.stages.tokens.vocabulary import (
+    FILES,
+    Ids,
+    Vocabulary,
+    check,
+    demanded,
+    given,
+    ids_of,
+    seems_a_path,
+    tokenizer_from,
+)
 
 Array = np.ndarray[Any, Any]
 
 TRAIN = "train"
 MOST_OF_ONE = 100_000  # bytes that a document gives to the sample, so that a book does not outweigh pages
 CHECKED = 2000  # documents, about, whose ids are turned back into text
-SAMPLE, CHECK = 0x73616D706C65, 0x636865636B  # added to the seed: draws of their own, independent of a `sample` or a `mix` with that seed
+SAMPLE, CHECK = (
+    0x73616D706C65,
+    0x636865636B,
+)  # added to the seed: draws of their own, independent of a `sample` or a `mix` with that seed
 
 
 class Tokenize(Global):
@@ -47,24 +60,40 @@ class Tokenize(Global):
         PathRole(words=(TRAIN,), is_name=lambda name: not seems_a_path(name), files=FILES),
         Field(description="`train`, a hub id, a folder, or the path of a tokenizer.json"),
     ] = TRAIN
-    revision: Annotated[str | None, Field(description="commit, tag or branch of a hub id; a commit never changes")] = None
+    revision: Annotated[str | None, Field(description="commit, tag or branch of a hub id; a commit never changes")] = (
+        None
+    )
     vocab_size: Annotated[
-        int, Field(description="of a tokenizer that is trained; specials and the 256 bytes among them", ge=LEAST, le=1 << 20)
+        int,
+        Field(
+            description="of a tokenizer that is trained; specials and the 256 bytes among them", ge=LEAST, le=1 << 20
+        ),
     ] = 32_768
     sample_bytes: Annotated[
-        int, Field(description=f"text to train on: documents drawn by uid, of a long one the first {MOST_OF_ONE:,} bytes", ge=1)
+        int,
+        Field(
+            description=f"text to train on: documents drawn by uid, of a long one the first {MOST_OF_ONE:,} bytes", ge=1
+        ),
     ] = 256_000_000
     digits: Annotated[
-        int, Field(description="longest group of digits in a trained tokenizer; GPT-4 has 3, nanochat 2, Llama 2 has 1", ge=1, le=3)
+        int,
+        Field(
+            description="longest group of digits in a trained tokenizer; GPT-4 has 3, nanochat 2, Llama 2 has 1",
+            ge=1,
+            le=3,
+        ),
     ] = 2
     bos: Annotated[bool, Field(description="put the beginning-of-text token before each document")] = False
     eos: Annotated[bool, Field(description="put the end-of-text token behind each document")] = True
-    bos_token: Annotated[str | None, Field(description="which; null: what the tokenizer says, or <|begin_of_text|> of a trained one")] = (
-        None
-    )
-    eos_token: Annotated[str | None, Field(description="which; null: what the tokenizer says, or <|endoftext|> of a trained one")] = None
+    bos_token: Annotated[
+        str | None, Field(description="which; null: what the tokenizer says, or <|begin_of_text|> of a trained one")
+    ] = None
+    eos_token: Annotated[
+        str | None, Field(description="which; null: what the tokenizer says, or <|endoftext|> of a trained one")
+    ] = None
     pad_token: Annotated[
-        str | None, Field(description="which; null: what the tokenizer says (or that of the end), or <|pad|> of a trained one")
+        str | None,
+        Field(description="which; null: what the tokenizer says (or that of the end), or <|pad|> of a trained one"),
     ] = None
     seed: Annotated[int, Field(description="another seed trains on, and checks, another sample", ge=0)] = 0
 
@@ -108,7 +137,9 @@ class Tokenize(Global):
         by = encoder_of(vocabulary.tokenizer_text).by  # kernels are compiled here, once, and not in each worker
         marked = flow.mark(self.encode, docs, columns=("uid", "text"), beside=rows)
         read = ("uid", "source", "language", "text", "token_ids", "tokens")
-        check = flow.map(self.tally, marked, columns=read, by="all", cut=1, beside=self.beside_tally(vocabulary, docs.rows))
+        check = flow.map(
+            self.tally, marked, columns=read, by="all", cut=1, beside=self.beside_tally(vocabulary, docs.rows)
+        )
         counts = flow.gather(flow.tree(self.add_up, check, by="all"))
         flow.tell("tokenizer", self.facts(vocabulary, ids) | {"encoded_by": by})
         for name, value in facts_of(counts, len(self.around)).items():
@@ -153,8 +184,12 @@ class Tokenize(Global):
         key = self.draw(docs, SAMPLE)
         texts = texts_in(docs)
         here = (key <= chosen["key"].to_numpy().max()) & (sizes(texts) > 0)
-        capped = [text.encode()[:MOST_OF_ONE].decode(errors="ignore") for text in texts.filter(pa.array(here)).to_pylist()]
-        return pa.table({"all": np.zeros(len(capped), np.uint64), "key": key[here], "text": pa.array(capped, pa.large_string())})
+        capped = [
+            text.encode()[:MOST_OF_ONE].decode(errors="ignore") for text in texts.filter(pa.array(here)).to_pylist()
+        ]
+        return pa.table(
+            {"all": np.zeros(len(capped), np.uint64), "key": key[here], "text": pa.array(capped, pa.large_string())}
+        )
 
     def train(self, texts: pa.Table) -> pa.Table:
         """The whole sample, in order of draw."""

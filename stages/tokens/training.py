@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from kernels.pieces import LETTER, MARK, Rules, pattern_of
+from gristmill.kernels.bpe.pieces import LETTER, MARK, Rules, pattern_of
 
 SPECIALS = {"eos": "<|endoftext|>", "bos": "<|begin_of_text|>", "pad": "<|pad|>"}  # ids 0, 1, 2
 LEAST = 256 + len(SPECIALS)  # every byte has a token, so that every text has
@@ -30,7 +30,9 @@ def rules_of(digits: int) -> Rules:
 def untrained(digits: int) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(pattern_of(rules_of(digits))), "isolated")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 

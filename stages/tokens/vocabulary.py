@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from stages.stage import CannotRun
+from gristmill.stages.stage import CannotRun
 
 FILE = "tokenizer.json"
 SAYS_SPECIALS = ("tokenizer_config.json", "special_tokens_map.json")  # of two that speak, the first counts
@@ -41,7 +41,9 @@ class Vocabulary(NamedTuple):
     specials: dict[str, str | None]
 
     def table(self) -> pa.Table:
-        return pa.table([[0], [self.name], [self.tokenizer_text], [json.dumps(self.specials, sort_keys=True)]], schema=SCHEMA)
+        return pa.table(
+            [[0], [self.name], [self.tokenizer_text], [json.dumps(self.specials, sort_keys=True)]], schema=SCHEMA
+        )
 
     @classmethod
     def of(cls, table: pa.Table) -> Vocabulary:
@@ -85,7 +87,10 @@ def tokenizer_from(text: str, name: str) -> Tokenizer:
 
 def size_of(tokenizer: Tokenizer) -> int:
     """One more than the largest id: ids may have holes, and the package counts entries."""
-    return max([*tokenizer.get_vocab(with_added_tokens=True).values(), *tokenizer.get_added_tokens_decoder()], default=0) + 1
+    return (
+        max([*tokenizer.get_vocab(with_added_tokens=True).values(), *tokenizer.get_added_tokens_decoder()], default=0)
+        + 1
+    )
 
 
 def ids_of(vocabulary: Vocabulary, tokenizer: Tokenizer, size: int) -> Ids:
@@ -125,7 +130,12 @@ def _its_specials(tokenizer: Tokenizer) -> str:
 
 def seems_a_path(name: str) -> bool:
     """A hub id is `name` or `owner/name`."""
-    return name.startswith((".", "/", "~")) or name.endswith((".json", "/", ".model")) or name.count("/") > 1 or "\\" in name
+    return (
+        name.startswith((".", "/", "~"))
+        or name.endswith((".json", "/", ".model"))
+        or name.count("/") > 1
+        or "\\" in name
+    )
 
 
 def given(name: str, revision: str | None, wanted: dict[str, str | None]) -> Vocabulary:
@@ -146,7 +156,12 @@ def given(name: str, revision: str | None, wanted: dict[str, str | None]) -> Voc
 def check(name: str, revision: str | None, wanted: dict[str, str | None], roles: tuple[str, ...]) -> None:
     """What can be known of a tokenizer before any work, with nothing fetched or converted: CannotRun where it will not do."""
     path = _place(name)
-    if path.is_dir() and not (path / FILE).is_file() and _is_older_format(path) and find_spec("transformers") is not None:
+    if (
+        path.is_dir()
+        and not (path / FILE).is_file()
+        and _is_older_format(path)
+        and find_spec("transformers") is not None
+    ):
         return
     if path.exists() or seems_a_path(name):
         vocabulary = given(name, revision, wanted)
@@ -288,7 +303,9 @@ def _converted(name: str, revision: str | None) -> str:
         text: str = loaded.backend_tokenizer.to_str()
     except (ImportError, OSError, ValueError, AttributeError, KeyError, TypeError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise CannotRun(f"tokenizer: {name} has no {FILE}, and transformers cannot make one of what it has: {reason[0]}") from error
+        raise CannotRun(
+            f"tokenizer: {name} has no {FILE}, and transformers cannot make one of what it has: {reason[0]}"
+        ) from error
     return text
 
 

@@ -94,7 +94,9 @@ class Engine:
             logprobs = None
             if params.logprob_token_ids:
                 assert params.max_tokens == 1 and params.flat_logprobs
-                logprobs = [{token: Logprob(value) for token, value in likely_of(ids, params.logprob_token_ids).items()}]
+                logprobs = [
+                    {token: Logprob(value) for token, value in likely_of(ids, params.logprob_token_ids).items()}
+                ]
             said = [ids[-1 - i % len(ids)] for i in range(params.max_tokens or 1)]
             completion = SimpleNamespace(token_ids=said, finish_reason="length", logprobs=logprobs)
             out.append(SimpleNamespace(

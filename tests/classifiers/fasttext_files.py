@@ -67,7 +67,20 @@ class Small:
         return rows.dense() if isinstance(rows, Codes) else rows
 
     def write(self, path: Path) -> Path:
-        settings = (self.dim, 5, 5, 1, 5, self.word_ngrams, self.loss, self.kind, self.buckets, self.minn, self.maxn, 100)
+        settings = (
+            self.dim,
+            5,
+            5,
+            1,
+            5,
+            self.word_ngrams,
+            self.loss,
+            self.kind,
+            self.buckets,
+            self.minn,
+            self.maxn,
+            100,
+        )
         out = struct.pack("<2i12id", 793712314, self.version, *settings, 1e-4)
         pruned = -1 if self.pruned is None else len(self.pruned)
         out += struct.pack("<3i2q", len(self.words) + len(self.labels), len(self.words), len(self.labels), 1000, pruned)
@@ -132,17 +145,23 @@ class Small:
         else:
             steps = [int((min(max(s, -8), 8) + 8) * 512 / 8 / 2) for s in scores]
             table = [
-                0.0 if s < -8 else 1.0 if s > 8 else 1 / (1 + math.exp(-(n * 16 / 512 - 8))) for s, n in zip(scores, steps, strict=True)
+                0.0 if s < -8 else 1.0 if s > 8 else 1 / (1 + math.exp(-(n * 16 / 512 - 8)))
+                for s, n in zip(scores, steps, strict=True)
             ]
             logs = np.log(np.array(table) + 1e-5)
-        return {name.decode().removeprefix("__label__"): float(np.exp(x)) for name, x in zip(self.labels, logs, strict=True)}
+        return {
+            name.decode().removeprefix("__label__"): float(np.exp(x)) for name, x in zip(self.labels, logs, strict=True)
+        }
 
     def walk(self, scores: np.ndarray) -> np.ndarray:
         """The lightest two nodes are joined again and again; of equals, inner nodes go before labels, and each kind in its order."""
         count = len(self.labels)
         leaves, inner, children = [(c, i) for i, c in enumerate(self.counts)], [], {}
         for node in range(count, 2 * count - 1):
-            pair = [leaves.pop() if leaves and (not inner or leaves[-1][0] < inner[0][0]) else inner.pop(0) for _ in range(2)]
+            pair = [
+                leaves.pop() if leaves and (not inner or leaves[-1][0] < inner[0][0]) else inner.pop(0)
+                for _ in range(2)
+            ]
             children[node] = (pair[0][1], pair[1][1])
             inner.append((pair[0][0] + pair[1][0], node))
         logs = np.zeros(count)
@@ -164,10 +183,20 @@ def matrix_bytes(matrix: np.ndarray | Codes) -> bytes:
         return struct.pack("<2q", *matrix.shape) + matrix.astype("<f4").tobytes()
     rows, parts = matrix.codes.shape
     dim = len(matrix.centroids) // 256
-    out = struct.pack("<b2qi", matrix.norm_codes is not None, rows, dim, rows * parts) + matrix.codes.astype(np.uint8).tobytes()
-    out += struct.pack("<4i", dim, parts, matrix.width, dim - (parts - 1) * matrix.width) + matrix.centroids.astype("<f4").tobytes()
+    out = (
+        struct.pack("<b2qi", matrix.norm_codes is not None, rows, dim, rows * parts)
+        + matrix.codes.astype(np.uint8).tobytes()
+    )
+    out += (
+        struct.pack("<4i", dim, parts, matrix.width, dim - (parts - 1) * matrix.width)
+        + matrix.centroids.astype("<f4").tobytes()
+    )
     if matrix.norm_codes is not None:
-        out += matrix.norm_codes.astype(np.uint8).tobytes() + struct.pack("<4i", 1, 1, 1, 1) + matrix.norms.astype("<f4").tobytes()
+        out += (
+            matrix.norm_codes.astype(np.uint8).tobytes()
+            + struct.pack("<4i", 1, 1, 1, 1)
+            + matrix.norms.astype("<f4").tobytes()
+        )
     return out
 
 
@@ -203,7 +232,10 @@ def small(
         if name not in quantised:
             return (random.standard_normal((rows, dim)) * scale).astype(np.float32)
         parts = -(-dim // 2)
-        codes, centroids = random.integers(0, 256, (rows, parts), np.uint8), (random.standard_normal(dim * 256) * scale).astype(np.float32)
+        codes, centroids = (
+            random.integers(0, 256, (rows, parts), np.uint8),
+            (random.standard_normal(dim * 256) * scale).astype(np.float32),
+        )
         if "norms" not in quantised:
             return Codes(codes, 2, centroids)
         return Codes(codes, 2, centroids, random.integers(0, 256, rows, np.uint8), random.random(256, np.float32) * 2)
@@ -211,4 +243,14 @@ def small(
     rows = len(words) + (len(kept) if kept is not None else buckets)
     counts = sorted(random.integers(1, 100, labels).tolist(), reverse=True)
     names = [f"__label__{chr(97 + i)}{chr(97 + i)}".encode() for i in range(labels)]
-    return Small(words, names, counts, matrix(rows, "rows"), matrix(labels, "outputs"), buckets=buckets, loss=loss, pruned=kept, **more)
+    return Small(
+        words,
+        names,
+        counts,
+        matrix(rows, "rows"),
+        matrix(labels, "outputs"),
+        buckets=buckets,
+        loss=loss,
+        pruned=kept,
+        **more,
+    )

@@ -6,8 +6,8 @@ import random
 
 import pyarrow as pa
 
-from classifiers.judge import Head
-from classifiers.training_sets import LabelledTexts, labelled_texts
+from gristmill.classifiers.judge import Head
+from gristmill.classifiers.training_sets import LabelledTexts, labelled_texts
 
 QUALITY = Head("quality", "probability", ("bad", "good"), "reads like a book")
 GRADE = Head("grade", "classes", ("poor", "fair", "fine"), "how much is explained", 0, 2)
@@ -31,7 +31,9 @@ def texts_of(words: list[str], count: int, seed: int) -> list[str]:
 def two_kinds(each: int = 120, seed: int = 1) -> LabelledTexts:
     texts = texts_of(GOOD, each, seed) + texts_of(BAD, each, seed + 1)
     groups = [f"site{i % 17}.example" for i in range(2 * each)]
-    return labelled_texts(pa.table({"text": texts, "label": ["good"] * each + ["bad"] * each, "group": groups}), group="group")
+    return labelled_texts(
+        pa.table({"text": texts, "label": ["good"] * each + ["bad"] * each, "group": groups}), group="group"
+    )
 
 
 def three_grades(each: int = 80, seed: int = 5) -> LabelledTexts:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from classifiers.llm import Answer, Request
+from gristmill.classifiers.llm.model import Answer, Request
 
 WORDS = "the cat sat on a mat Final Score: Great Good Okay Poor Useless Grey Grew document describes facts about trees and rivers. "
 TEMPLATE = (
@@ -23,7 +23,10 @@ def trained_tokenizer(texts: Sequence[str] = (WORDS * 20,), size: int = 400) -> 
     tokenizer.decoder = decoders.ByteLevel()
     specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     trainer = trainers.BpeTrainer(
-        vocab_size=size, special_tokens=specials, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+        vocab_size=size,
+        special_tokens=specials,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
@@ -34,7 +37,10 @@ def chat_tokenizer(tokenizer: Tokenizer | None = None):
     from transformers import PreTrainedTokenizerFast
 
     made = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer or trained_tokenizer(), eos_token="<|im_end|>", pad_token="<|endoftext|>", chat_template=TEMPLATE
+        tokenizer_object=tokenizer or trained_tokenizer(),
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        chat_template=TEMPLATE,
     )
     made.add_tokens(["<think>"], special_tokens=False)
     return made

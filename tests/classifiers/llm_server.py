@@ -26,7 +26,9 @@ WHOLE = ("", "chunked", "to the end", "close quietly")  # unusual ways of a righ
 class LanguageServer:
     """`delivered` counts whole, right replies by prompt; `asked` all tries; `names` the ids that came with each prompt."""
 
-    def __init__(self, rule: Rule, mood: Mood = lambda prompt, before: "", retry_after: str = "0.05", key: str = "") -> None:
+    def __init__(
+        self, rule: Rule, mood: Mood = lambda prompt, before: "", retry_after: str = "0.05", key: str = ""
+    ) -> None:
         self.rule, self.mood, self.retry_after, self.key = rule, mood, retry_after, key
         self.asked: Counter[str] = Counter()
         self.delivered: Counter[str] = Counter()
@@ -171,8 +173,13 @@ def hang_up(http: BaseHTTPRequestHandler) -> None:
 def chat_reply(text: str, likely: dict[str, float] | None = None, finish: str = "stop") -> Reply:
     choice: Reply = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
     if likely is not None:
-        choice["logprobs"] = {"content": [{"token": text, "top_logprobs": [{"token": t, "logprob": p} for t, p in likely.items()]}]}
-    return {"choices": [choice], "usage": {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}}
+        choice["logprobs"] = {
+            "content": [{"token": text, "top_logprobs": [{"token": t, "logprob": p} for t, p in likely.items()]}]
+        }
+    return {
+        "choices": [choice],
+        "usage": {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}},
+    }
 
 
 def text_reply(text: str, likely: dict[str, float] | None = None) -> Reply:

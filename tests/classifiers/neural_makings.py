@@ -9,12 +9,40 @@ import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from classifiers.encoder import EncoderShape
-from classifiers.judge import Head
-from classifiers.text_tokens import TextTokenizer
+from gristmill.classifiers.judge import Head
+from gristmill.classifiers.neural.encoder import EncoderShape
+from gristmill.classifiers.neural.text_tokens import TextTokenizer
 
-GOOD = ["lens", "light", "glass", "angle", "theorem", "proof", "energy", "field", "water", "reason", "study", "measure", "heat"]
-BAD = ["click", "buy", "cart", "login", "free", "price", "deal", "subscribe", "menu", "cookie", "share", "follow", "sale"]
+GOOD = [
+    "lens",
+    "light",
+    "glass",
+    "angle",
+    "theorem",
+    "proof",
+    "energy",
+    "field",
+    "water",
+    "reason",
+    "study",
+    "measure",
+    "heat",
+]
+BAD = [
+    "click",
+    "buy",
+    "cart",
+    "login",
+    "free",
+    "price",
+    "deal",
+    "subscribe",
+    "menu",
+    "cookie",
+    "share",
+    "follow",
+    "sale",
+]
 BOTH = ["the", "a", "of", "and", "in", "to", "is", "it", "on", "with", "for", "this", "that", "at", "by", "from", "as"]
 
 QUALITY = Head("quality", "probability", ("bad", "good"), "reads like a textbook")
@@ -26,7 +54,17 @@ VALUE = Head("educational_value", "regression", (), "how much it teaches", 0.0, 
 def tokenizer_json() -> str:
     """By hand: what the library trains differs from one training to the next."""
     letters = "abcdefghijklmnopqrstuvwxyz"
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *GOOD, *BAD, *BOTH, *letters[1:], *(f"##{letter}" for letter in letters)]
+    words = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        *GOOD,
+        *BAD,
+        *BOTH,
+        *letters[1:],
+        *(f"##{letter}" for letter in letters),
+    ]
     made = Tokenizer(models.WordPiece({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
     made.add_special_tokens(words[:4])
     made.normalizer = normalizers.BertNormalizer(lowercase=True)
@@ -57,8 +95,12 @@ def labelled_table(texts: int = 600, seed: int = 0) -> pa.Table:
             )
         )
     missing = random.random((3, texts)) < 1 / 3
-    quality = [None if m or s == 0.5 else ("good" if s > 0.5 else "bad") for s, m in zip(share, missing[0], strict=True)]
-    topic = [None if m else {0.1: "shop", 0.9: "science"}.get(s, "mixed") for s, m in zip(share, missing[1], strict=True)]
+    quality = [
+        None if m or s == 0.5 else ("good" if s > 0.5 else "bad") for s, m in zip(share, missing[0], strict=True)
+    ]
+    topic = [
+        None if m else {0.1: "shop", 0.9: "science"}.get(s, "mixed") for s, m in zip(share, missing[1], strict=True)
+    ]
     value = [None if m else 5 * s for s, m in zip(share, missing[2], strict=True)]
     hosts = [f"host{i % 50}" for i in range(texts)]
     return pa.table({"text": rows, "quality": quality, "topic": topic, "educational_value": value, "host": hosts})

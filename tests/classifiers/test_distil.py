@@ -11,20 +11,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from classifiers.agreement import agreement, classes_of
-from classifiers.calibration import fit_isotonic, fit_platt, probability_error
-from classifiers.card import Head, JudgeError
-from classifiers.distil import DistilRecipe, distil, lesson_of, neural_student
-from classifiers.fasttext_judge import FastTextRecipe, train_fasttext
-from classifiers.judge import load_judge
-from classifiers.linear_judge import LinearRecipe, train_linear
-from classifiers.passages import passages
-from classifiers.seed_groups import hosts_of
-from classifiers.training_sets import LabelledTexts, labelled_texts
-from mixing.spearman import spearman
+from gristmill.classifiers.calibration import fit_isotonic, fit_platt, probability_error
+from gristmill.classifiers.card import Head, JudgeError
+from gristmill.classifiers.fasttext.judge import FastTextRecipe, train_fasttext
+from gristmill.classifiers.judge import load_judge
+from gristmill.classifiers.linear.judge import LinearRecipe, train_linear
+from gristmill.classifiers.teaching.agreement import agreement, classes_of
+from gristmill.classifiers.teaching.distil import DistilRecipe, distil, lesson_of, neural_student
+from gristmill.classifiers.teaching.passages import passages
+from gristmill.classifiers.teaching.seed_groups import hosts_of
+from gristmill.classifiers.training_sets import LabelledTexts, labelled_texts
+from gristmill.mixing.weights.spearman import spearman
 from tests.classifiers.labelled import BAD, GOOD, GRADE, QUALITY, texts_of
 
 pytest.importorskip("sklearn", reason="training a linear judge needs scikit-learn")
@@ -41,7 +40,8 @@ def marked(each: int = 60, seed: int = 2) -> pa.Table:
         texts += texts_of(GOOD * mark + BAD * (5 - mark), each, seed + mark)
         marks += [float(mark)] * each
     rows = [
-        (text, None if i % 10 == 0 else mark, f"host{i % 40}", f"uid{i}") for i, (text, mark) in enumerate(zip(texts, marks, strict=True))
+        (text, None if i % 10 == 0 else mark, f"host{i % 40}", f"uid{i}")
+        for i, (text, mark) in enumerate(zip(texts, marks, strict=True))
     ]
     return pa.table(dict(zip(("text", "mark", "host", "uid"), map(list, zip(*rows, strict=True)), strict=True)))
 
@@ -56,14 +56,22 @@ FIVE = DistilRecipe((2.5,), high=5.0, held_out=0.6)
 def test_a_linear_student_of_hard_labels_agrees(tmp_path):
     made = distil(marked(), QUALITY, linear(QUALITY), FIVE, teacher="a rule", group="host", uid="uid")
     found = made.report["agreement"]
-    assert found["auc_at"][0]["cut"] == 2.5 and found["auc_at"][0]["auc"] > 0.9 and found["kappa"] > 0.6 and found["spearman"] > 0.7
+    assert (
+        found["auc_at"][0]["cut"] == 2.5
+        and found["auc_at"][0]["auc"] > 0.9
+        and found["kappa"] > 0.6
+        and found["spearman"] > 0.7
+    )
     assert made.report["marks"]["unread"] == 36 and made.report["marks"]["read"] == 324
     assert np.sum(found["confusion"]) == found["texts"] == made.report["calibration"]["reported_on"] > 30
     assert all(row["uid"].startswith("uid") for row in found["worst"]) and len(found["worst"]) == 20
     assert abs(found["worst"][0]["ranks_apart"]) >= abs(found["worst"][-1]["ranks_apart"])
     made.judge.save(tmp_path / "judge")
     again = load_judge(tmp_path / "judge")
-    assert again.card.metrics["quality"]["agreement"]["kappa"] == found["kappa"] and again.card.training["distilled_from"] == "a rule"
+    assert (
+        again.card.metrics["quality"]["agreement"]["kappa"] == found["kappa"]
+        and again.card.training["distilled_from"] == "a rule"
+    )
 
 
 @pytest.mark.parametrize("form", ["soft", "repeated"])
@@ -72,7 +80,8 @@ def test_students_of_soft_labels_score_nearer_to_the_marks(form):
     table = marked().filter(pc.is_valid(marked()["mark"]))
     truth = table["mark"].to_numpy() / 5
     makes = [
-        distil(table, QUALITY, linear(QUALITY), replace(FIVE, form=one, times=5), teacher="a rule", group="host") for one in ("hard", form)
+        distil(table, QUALITY, linear(QUALITY), replace(FIVE, form=one, times=5), teacher="a rule", group="host")
+        for one in ("hard", form)
     ]
     hard, soft = (float(((made.judge.score(table["text"])["quality"] - truth) ** 2).mean()) for made in makes)
     assert soft < 0.8 * hard and makes[1].report["agreement"]["spearman"] > 0.9
@@ -81,7 +90,10 @@ def test_students_of_soft_labels_score_nearer_to_the_marks(form):
 def test_classes_have_a_kappa_each():
     made = distil(marked(), GRADE, linear(GRADE), replace(FIVE, cuts=(1.5, 3.5)), teacher="a rule", group="host")
     found = made.report["agreement"]
-    assert set(found["kappa_by_class"]) == {"poor", "fair", "fine"} and [row["cut"] for row in found["auc_at"]] == [1.5, 3.5]
+    assert set(found["kappa_by_class"]) == {"poor", "fair", "fine"} and [row["cut"] for row in found["auc_at"]] == [
+        1.5,
+        3.5,
+    ]
     assert found["kappa_weighted"] > found["kappa"] > 0.3 and found["spearman"] > 0.8
     assert set(made.report["calibration"]) >= {"before", "isotonic", "score_to_mark"}
 
@@ -114,12 +126,16 @@ def test_rows_and_their_order_do_not_change_the_report():
 def told() -> tuple[LabelledTexts, np.ndarray]:
     marks = np.array([0.0, 1.0, 2.4, 2.6, 4.0, 5.0])
     labels = ["bad" if mark < 2.5 else "good" for mark in marks]
-    return labelled_texts(pa.table({"text": list("abcdef"), "label": labels, "group": list("uvwxyz")}), group="group"), marks
+    return labelled_texts(
+        pa.table({"text": list("abcdef"), "label": labels, "group": list("uvwxyz")}), group="group"
+    ), marks
 
 
 def rows_of(lesson: LabelledTexts) -> list[tuple]:
     weights = [1.0] * len(lesson) if lesson.weights is None else lesson.weights.round(6).tolist()
-    return sorted(zip(lesson.texts.to_pylist(), lesson.labels.to_pylist(), weights, lesson.groups.to_pylist(), strict=True))
+    return sorted(
+        zip(lesson.texts.to_pylist(), lesson.labels.to_pylist(), weights, lesson.groups.to_pylist(), strict=True)
+    )
 
 
 def test_soft_labels_are_two_texts_with_weights():
@@ -128,7 +144,11 @@ def test_soft_labels_are_two_texts_with_weights():
     assert found[:3] == [("a", "bad", 1.0, "u"), ("b", "bad", 0.8, "v"), ("b", "good", 0.2, "v")]
     assert found[-1] == ("f", "good", 1.0, "z") and len(found) == 10
     repeated = rows_of(lesson_of(labelled, marks, QUALITY, replace(FIVE, form="repeated", times=5)))
-    assert len(repeated) == 30 and repeated.count(("b", "good", 1.0, "v")) == 1 and repeated.count(("b", "bad", 1.0, "v")) == 4
+    assert (
+        len(repeated) == 30
+        and repeated.count(("b", "good", 1.0, "v")) == 1
+        and repeated.count(("b", "bad", 1.0, "v")) == 4
+    )
 
 
 def test_values_are_marks_or_shares():
@@ -165,7 +185,9 @@ def test_what_cannot_be_learnt_is_refused(head, change, reason):
         distil(marked(), head, linear(head), replace(FIVE, **change), teacher="a rule", group="host")
 
 
-@pytest.mark.parametrize("change", [{"cuts": (3.0, 2.0)}, {"cuts": ()}, {"cuts": (0.0,)}, {"cuts": (6.0,)}, {"form": "odd"}, {"times": 0}])
+@pytest.mark.parametrize(
+    "change", [{"cuts": (3.0, 2.0)}, {"cuts": ()}, {"cuts": (0.0,)}, {"cuts": (6.0,)}, {"form": "odd"}, {"times": 0}]
+)
 def test_a_recipe_that_cannot_be_is_refused(change):
     with pytest.raises(JudgeError):
         replace(FIVE, **change)
@@ -186,7 +208,9 @@ def test_what_a_form_would_not_look_at_is_refused(change, reason):
 
 def test_a_mark_that_is_missing_everywhere_is_refused():
     with pytest.raises(JudgeError, match="no text has a mark"):
-        distil(pa.table({"text": ["a"], "mark": pa.nulls(1, pa.float64())}), QUALITY, linear(QUALITY), FIVE, teacher="none")
+        distil(
+            pa.table({"text": ["a"], "mark": pa.nulls(1, pa.float64())}), QUALITY, linear(QUALITY), FIVE, teacher="none"
+        )
 
 
 @given(
@@ -209,10 +233,16 @@ def test_agreement_is_that_of_scikit_learn(pairs, said):
         assert found["spearman"] is None
     for row in found["auc_at"]:
         good = marks >= row["cut"]
-        assert row["auc"] is None if good.all() or not good.any() else row["auc"] == pytest.approx(roc_auc_score(good, scores))
+        assert (
+            row["auc"] is None
+            if good.all() or not good.any()
+            else row["auc"] == pytest.approx(roc_auc_score(good, scores))
+        )
     if len({*truth, *said}) > 1:
         assert found["kappa"] == pytest.approx(cohen_kappa_score(truth, said))
-        assert found["kappa_weighted"] == pytest.approx(cohen_kappa_score(truth, said, weights="quadratic", labels=[0, 1, 2]))
+        assert found["kappa_weighted"] == pytest.approx(
+            cohen_kappa_score(truth, said, weights="quadratic", labels=[0, 1, 2])
+        )
         for c, label in enumerate(labels):
             if c in truth or c in said:
                 expected = cohen_kappa_score(truth == c, said == c)
@@ -242,20 +272,25 @@ def test_platt_mends_scores_that_are_too_sure():
     assert before["calibration_error"] > 0.15 > 0.01 > after["calibration_error"] and after["brier"] < before["brier"]
     assert fit_platt(scores, ~good).slope == 0.0
     sure = fit_platt(np.array([0.0, 0.0, 1.0, 1.0]), np.array([False, False, True, True]))
-    assert np.isfinite([sure.slope, sure.offset]).all() and sure(np.array([0.0, 1.0])) == pytest.approx([0.25, 0.75], abs=1e-3)
+    assert np.isfinite([sure.slope, sure.offset]).all() and sure(np.array([0.0, 1.0])) == pytest.approx(
+        [0.25, 0.75], abs=1e-3
+    )
     alone = fit_platt(np.array([0.3, 0.6]), np.array([True, True]))
     assert 0.5 < alone(np.array([0.5]))[0] < 1
 
 
 def test_ranks_of_equal_values_are_shared():
-    assert spearman(np.array([1, 1, 2]), np.array([3, 3, 9])) == pytest.approx(1.0) and spearman(np.ones(3), np.arange(3)) is None
+    assert (
+        spearman(np.array([1, 1, 2]), np.array([3, 3, 9])) == pytest.approx(1.0)
+        and spearman(np.ones(3), np.arange(3)) is None
+    )
 
 
 def test_a_neural_student_learns_values():
     pytest.importorskip("torch", reason="a neural judge needs torch")
-    from classifiers.neural_training import NeuralRecipe
+    from gristmill.classifiers.neural.training import NeuralRecipe
+    from gristmill.trainer.step.optim import AdamW
     from tests.classifiers import neural_makings as makings
-    from trainer.optim import AdamW
 
     table = makings.labelled_table(400)
     table = table.append_column("mark", table["educational_value"])
@@ -263,7 +298,9 @@ def test_a_neural_student_learns_values():
     for head, form in ((makings.VALUE, "value"), (QUALITY, "value"), (QUALITY, "hard")):
         student = neural_student(head, makings.tokenizer(), makings.small_shape(), recipe)
         balance = "weights" if form == "hard" else "none"
-        made = distil(table, head, student, replace(FIVE, form=form, cuts=(2.0,), balance=balance), teacher="a rule", group="host")
+        made = distil(
+            table, head, student, replace(FIVE, form=form, cuts=(2.0,), balance=balance), teacher="a rule", group="host"
+        )
         assert made.report["agreement"]["auc_at"][0]["auc"] > 0.9, (head.name, form)
 
 
@@ -271,7 +308,20 @@ def test_a_neural_student_learns_values():
 def test_a_rule_about_real_pages_is_learnt_by_linear_and_fasttext():
     """Main text and raw text of pages, marked 0 to 5 by a rule that stands in for a language model: how much of a text is navigation."""
     pytest.importorskip("floret", reason="training a fasttext judge needs floret")
-    menu = {"cookie", "cookies", "login", "sign", "menu", "cart", "privacy", "copyright", "rights", "reserved", "subscribe", "newsletter"}
+    menu = {
+        "cookie",
+        "cookies",
+        "login",
+        "sign",
+        "menu",
+        "cart",
+        "privacy",
+        "copyright",
+        "rights",
+        "reserved",
+        "subscribe",
+        "newsletter",
+    }
     menu |= {"home", "contact", "share", "search", "skip"}
     hosts = pq.read_table(DATA / "pages.parquet", columns=["page", "url"])
     host = dict(zip(hosts["page"].to_pylist(), hosts_of(hosts["url"]), strict=True))

@@ -10,15 +10,25 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from classifiers.card import JudgeError
-from classifiers.encoder import Encoder, EncoderShape, Packed
-from classifiers.encoder_weights import read_encoder
-from trainer.attention import attend_by_length
+from gristmill.classifiers.card import JudgeError
+from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, Packed
+from gristmill.classifiers.neural.encoder_weights import read_encoder
+from gristmill.trainer.model.attention import attend_by_length
 
-SIZES = {"vocab_size": 300, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4}
+SIZES = {
+    "vocab_size": 300,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+}
 MODELS = {
     "bert": (transformers.BertConfig, transformers.BertModel, {"max_position_embeddings": 200}),
-    "roberta": (transformers.RobertaConfig, transformers.RobertaModel, {"max_position_embeddings": 202, "type_vocab_size": 1}),
+    "roberta": (
+        transformers.RobertaConfig,
+        transformers.RobertaModel,
+        {"max_position_embeddings": 202, "type_vocab_size": 1},
+    ),
     "roberta_whose_padding_is_token_0": (
         transformers.RobertaConfig,
         transformers.RobertaModel,
@@ -101,7 +111,9 @@ def test_all_layers_share_what_was_compiled_and_texts_do_not_ask_for_more(family
     graphs.clear()
     modern = {"windows": (-1, 8, 8, -1), "thetas": (1e4, 1e3, 1e3, 1e4)} if family == "modernbert" else {}
     encoder = Encoder(EncoderShape(family, 300, 32, 4, 2, 64, 128, **modern)).eval()  # type: ignore[arg-type]
-    texts = [some_texts(seed, lengths) for seed, lengths in ((0, (10, 22)), (1, (32,)), (2, (3, 4, 25)), (3, (8, 8, 8, 8)))]
+    texts = [
+        some_texts(seed, lengths) for seed, lengths in ((0, (10, 22)), (1, (32,)), (2, (3, 4, 25)), (3, (8, 8, 8, 8)))
+    ]
     with torch.no_grad():
         expected = [encoder(packed(several)) for several in texts]
         encoder.compile_for(32, backend="eager")
@@ -127,9 +139,15 @@ def test_attention_by_length_sees_the_window_and_its_own_text_only(window: tuple
     text = torch.repeat_interleave(torch.arange(5), torch.tensor(lengths))
     place = torch.arange(18)
     ahead = place - place[:, None]
-    seen = (text == text[:, None]) & (ahead >= (-window[0] if window[0] >= 0 else -99)) & (ahead <= (window[1] if window[1] >= 0 else 99))
+    seen = (
+        (text == text[:, None])
+        & (ahead >= (-window[0] if window[0] >= 0 else -99))
+        & (ahead <= (window[1] if window[1] >= 0 else 99))
+    )
     weights = torch.einsum("qhd,khd->hqk", q, k.repeat_interleave(2, 1)) / 8**0.5
-    expected = torch.einsum("hqk,khd->qhd", weights.masked_fill(~seen, -torch.inf).softmax(-1), v.repeat_interleave(2, 1))
+    expected = torch.einsum(
+        "hqk,khd->qhd", weights.masked_fill(~seen, -torch.inf).softmax(-1), v.repeat_interleave(2, 1)
+    )
     assert ours.shape == (18, 4, 8) and (ours - expected).abs().max() < 1e-5
 
 

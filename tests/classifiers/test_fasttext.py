@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
-from classifiers import fasttext
-from classifiers.fasttext import FastText, ModelFileError, load
-from kernels.columns import text_column
+from gristmill.classifiers.fasttext import model as fasttext
+from gristmill.classifiers.fasttext.model import FastText, ModelFileError, load
+from gristmill.kernels.base.columns import text_column
 
 sys.path.insert(0, str(Path(__file__).parent))
 from fasttext_files import HS, NS, OVA, SOFTMAX, Small, small
@@ -54,14 +53,17 @@ TEXTS = [
     "😀",
     "ا ب",
 ]
-WORDS = st.sampled_from(["the", "der", "été", "是的", "a", "zebra", "</s>", "__label__aa", "__label__x", "\n", "\0", "\u3000"]) | st.text(
-    max_size=9
-)
+WORDS = st.sampled_from(
+    ["the", "der", "été", "是的", "a", "zebra", "</s>", "__label__aa", "__label__x", "\n", "\0", "\u3000"]
+) | st.text(max_size=9)
 
 
 def said(model: FastText, texts: list[str], top: int) -> list[list[tuple[str, float]]]:
     labels, scores = model.predict(*text_column(pa.array(texts, pa.string())), top=top)
-    return [[(model.labels[n], float(s)) for n, s in zip(*row, strict=True) if n >= 0] for row in zip(labels, scores, strict=True)]
+    return [
+        [(model.labels[n], float(s)) for n, s in zip(*row, strict=True) if n >= 0]
+        for row in zip(labels, scores, strict=True)
+    ]
 
 
 def holds_equal(description: Small, model: FastText, texts: list[str]) -> None:
@@ -73,7 +75,10 @@ def holds_equal(description: Small, model: FastText, texts: list[str]) -> None:
         assert [s for _, s in found] == sorted((s for _, s in found), reverse=True)
         lowest = 1.02e-5 if description.loss == HS else 0
         assert {name for name, p in plain.items() if p > lowest} <= {name for name, _ in found} <= plain.keys()
-        table = description.loss in (NS, OVA)  # a step of the sigmoid's table is 1/32 wide: rounding may fall to either side
+        table = description.loss in (
+            NS,
+            OVA,
+        )  # a step of the sigmoid's table is 1/32 wide: rounding may fall to either side
         assert all(abs(plain[name] - score) < (0.0079 if table else 1e-5) for name, score in found)
         best = said(model, [text], 1)[0]
         assert best[0][1] == found[0][1]
@@ -89,7 +94,11 @@ def test_predicts_what_the_plain_one_does(kind, tmp_path):
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
-@given(seed=st.integers(0, 3), kind=st.sampled_from(sorted(KINDS)), texts=st.lists(st.lists(WORDS, max_size=8).map(" ".join), max_size=5))
+@given(
+    seed=st.integers(0, 3),
+    kind=st.sampled_from(sorted(KINDS)),
+    texts=st.lists(st.lists(WORDS, max_size=8).map(" ".join), max_size=5),
+)
 def test_on_any_text(seed, kind, texts, tmp_path_factory):
     description = small(seed, **KINDS[kind])
     holds_equal(description, load(description.write(tmp_path_factory.mktemp("m") / "model.bin")), texts)

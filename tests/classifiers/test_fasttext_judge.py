@@ -12,21 +12,38 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from classifiers.fasttext import load
-from classifiers.fasttext_judge import FastTextJudge, FastTextRecipe, as_fasttext, judge_of_file, preset, train_fasttext
-from classifiers.fasttext_text import STEPS, TextSteps, without_marks
-from classifiers.judge import GOLDEN_TEXTS, Head, JudgeError, NotExplained, load_judge
-from classifiers.training import HeldOut, train_and_measure
-from classifiers.training_sets import labelled_texts
-from kernels.fasttext_words import only_words_plain
+from gristmill.classifiers.fasttext.judge import (
+    FastTextJudge,
+    FastTextRecipe,
+    as_fasttext,
+    judge_of_file,
+    preset,
+    train_fasttext,
+)
+from gristmill.classifiers.fasttext.model import load
+from gristmill.classifiers.fasttext.preprocessing import STEPS, TextSteps, without_marks
+from gristmill.classifiers.judge import GOLDEN_TEXTS, Head, JudgeError, NotExplained, load_judge
+from gristmill.classifiers.training import HeldOut, train_and_measure
+from gristmill.classifiers.training_sets import labelled_texts
+from gristmill.kernels.language.fasttext_words import only_words_plain
 from tests.classifiers.labelled import GRADE, QUALITY, three_grades, two_kinds
 
 pytest.importorskip("floret", reason="training a fasttext judge needs floret")
 SMALL = FastTextRecipe(dimensions=12, word_ngrams=2, buckets=1000, learning_rate=0.5)
-TEXTS = ["light bends slowly", "buy cart", "", " \n", "</s>", "été 水", "__label__good", "buy\u2028now", "\0", "a" * 1000]
+TEXTS = [
+    "light bends slowly",
+    "buy cart",
+    "",
+    " \n",
+    "</s>",
+    "été 水",
+    "__label__good",
+    "buy\u2028now",
+    "\0",
+    "a" * 1000,
+]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +79,9 @@ def test_scores_are_those_of_the_fasttext_package(judge, with_ngrams, graded, tm
         package = fasttext.load_model(str(path))
         found = one.outputs(column_of(texts))[one.head.name]
         for i, text in enumerate(texts):
-            theirs = {label[9:]: score for score, label in package.f.predict(only_words_plain(text) + "\n", 3, 0.0, "strict")}
+            theirs = {
+                label[9:]: score for score, label in package.f.predict(only_words_plain(text) + "\n", 3, 0.0, "strict")
+            }
             mine = dict(zip(one.head.labels, found[i].tolist() if found.ndim == 2 else [None, found[i]], strict=True))
             for label, score in mine.items():
                 assert score is None or score == pytest.approx(min(theirs[label], 1), abs=1e-6)
@@ -104,7 +123,10 @@ def test_a_text_cannot_end_itself_or_train_as_what_it_says():
     ]
     clean = train_fasttext(rows, QUALITY, SMALL)
     table = pa.table({"text": poisoned, "label": rows.labels})
-    assert train_fasttext(labelled_texts(table), QUALITY, SMALL).model.model.file.tobytes() == clean.model.model.file.tobytes()
+    assert (
+        train_fasttext(labelled_texts(table), QUALITY, SMALL).model.model.file.tobytes()
+        == clean.model.model.file.tobytes()
+    )
     first, second = clean.score(column_of(["reason </s> buy cart login", "reason buy cart login"]))["quality"]
     assert first == second
 
@@ -124,13 +146,17 @@ def test_classes(graded):
     chances = graded.probabilities(texts)["grade"]
     assert chances.shape == (len(TEXTS), 3) and np.allclose(chances.sum(axis=1), 1, atol=1e-4)
     assert graded.score(texts)["grade"] == pytest.approx(chances @ np.arange(3), abs=1e-6)
-    poor, fine = graded.score(column_of(["buy cart login sale click price", "because theory reason explains energy"]))["grade"]
+    poor, fine = graded.score(column_of(["buy cart login sale click price", "because theory reason explains energy"]))[
+        "grade"
+    ]
     assert poor < 0.5 and fine > 1.5
 
 
 @settings(deadline=None, max_examples=60)
 @given(
-    st.lists(st.sampled_from(["light", "buy", "cart", "été", "水は", "unknown", "a", "ab", ","]), max_size=12).map(" ".join)
+    st.lists(st.sampled_from(["light", "buy", "cart", "été", "水は", "unknown", "a", "ab", ","]), max_size=12).map(
+        " ".join
+    )
     | st.text(max_size=30)
 )
 def test_the_parts_of_words_sum_to_the_log_odds(judge, with_ngrams, text):
@@ -138,7 +164,9 @@ def test_the_parts_of_words_sum_to_the_log_odds(judge, with_ngrams, text):
         good = float(one.score(column_of([text]))["quality"][0])
         logit = math.log(good / (1 - good)) if 0 < good < 1 else math.copysign(20, good - 0.5)
         parts = one.explain(text, "quality", most=10**6)
-        added = 2e-5 / max(min(good, 1 - good), 1e-5)  # fastText adds 1e-5 to a probability, which its logit feels more near the ends
+        added = 2e-5 / max(
+            min(good, 1 - good), 1e-5
+        )  # fastText adds 1e-5 to a probability, which its logit feels more near the ends
         assert sum(part for _, part in parts) == pytest.approx(logit, rel=2e-3, abs=2e-3 + added)
         assert {word for word, _ in parts} <= {*only_words_plain(text).split(" "), "(end of text)"}
 
@@ -180,7 +208,9 @@ def test_a_damaged_model_under_hashes_that_fit_is_refused(judge, tmp_path):
 
 def test_a_quantised_model_does_not_explain(judge):
     with pytest.raises(NotExplained, match="not quantised"):
-        replace(judge, model=replace(judge.model, model=judge.model.model._replace(codes_each=2))).explain("x", "quality")
+        replace(judge, model=replace(judge.model, model=judge.model.model._replace(codes_each=2))).explain(
+            "x", "quality"
+        )
 
 
 @pytest.mark.parametrize(
@@ -286,7 +316,7 @@ def test_figures_are_of_groups_that_were_held_out():
 
 SCORE = """
 import sys, pyarrow as pa
-from classifiers.judge import load_judge
+from gristmill.classifiers.judge import load_judge
 print(load_judge(sys.argv[1]).score(pa.array(["light bends", "buy cart", ""]))["quality"].tolist(), "torch" in sys.modules, "sklearn" in sys.modules)
 """
 

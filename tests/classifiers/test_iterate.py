@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from classifiers.card import JudgeError
-from classifiers.iterate import IterationRecipe, as_proposed, by_marks, by_verdict, iterate
-from classifiers.judge import load_judge
-from classifiers.linear_judge import LinearRecipe, train_linear
-from classifiers.training_sets import LabelledTexts, labelled_texts
+from gristmill.classifiers.card import JudgeError
+from gristmill.classifiers.judge import load_judge
+from gristmill.classifiers.linear.judge import LinearRecipe, train_linear
+from gristmill.classifiers.teaching.iterate import IterationRecipe, as_proposed, by_marks, by_verdict, iterate
+from gristmill.classifiers.training_sets import LabelledTexts, labelled_texts
 from tests.classifiers.labelled import BAD, GOOD, GRADE, QUALITY, texts_of
 
 pytest.importorskip("sklearn", reason="training a linear judge needs scikit-learn")
@@ -43,7 +43,8 @@ def pool(each: int = 300) -> pa.Table:
 def rule(texts: pa.Array) -> np.ndarray:
     """Stands in for a language model: the share of good words among those that say something."""
     counts = [
-        (sum(w in GOOD for w in words), sum(w in BAD for w in words)) for words in (t.replace(",", "").split() for t in texts.to_pylist())
+        (sum(w in GOOD for w in words), sum(w in BAD for w in words))
+        for words in (t.replace(",", "").split() for t in texts.to_pylist())
     ]
     return np.array([good / (good + bad) if good + bad else np.nan for good, bad in counts])
 
@@ -77,16 +78,22 @@ def test_held_out_groups_give_nothing_and_no_text_is_drawn_twice():
 
     made = iterate(start(), pool(), QUALITY, train, verify, replace(RECIPE, patience=4))
     assert len(drawn) > 60 and len({row for _, row in drawn}) == len(drawn)
-    from classifiers.training_sets import held_out
+    from gristmill.classifiers.training_sets import held_out
 
     outside = set(start().groups.filter(pa.array(held_out(start(), RECIPE.held_out, RECIPE.seed))).to_pylist())
-    assert outside and not outside & {group for group, _ in drawn} and not outside & set(made.training.groups.to_pylist())
+    assert (
+        outside and not outside & {group for group, _ in drawn} and not outside & set(made.training.groups.to_pylist())
+    )
 
 
 def test_a_round_that_makes_it_worse_is_undone():
-    wrong = lambda candidates: pa.array(["good" if label == "bad" else "bad" for label in candidates["proposed"].to_pylist()])  # noqa: E731
+    def wrong(candidates):
+        return pa.array(["good" if label == "bad" else "bad" for label in candidates["proposed"].to_pylist()])
+
     made = iterate(start(), pool(), QUALITY, train, wrong, replace(RECIPE, candidates=200))
-    assert [line["kept"] for line in made.rounds] == [True, False, False] and made.rounds[-1]["ended"] == "nothing was gained"
+    assert [line["kept"] for line in made.rounds] == [True, False, False] and made.rounds[-1][
+        "ended"
+    ] == "nothing was gained"
     assert made.rounds[1]["gate"] < made.rounds[0]["gate"] and made.rounds[1]["turned"] > 100
     assert len(made.training) == made.rounds[0]["texts"]
     bearable = iterate(start(), pool(), QUALITY, train, wrong, replace(RECIPE, candidates=200, may_fall=1.0, rounds=1))
@@ -95,7 +102,11 @@ def test_a_round_that_makes_it_worse_is_undone():
 
 def test_a_verdict_refuses_a_round_as_a_whole():
     made = iterate(start(), pool(), QUALITY, train, by_verdict(lambda candidates: False), replace(RECIPE, patience=1))
-    assert len(made.rounds) == 2 and made.rounds[1]["refused"] + made.rounds[1]["copies"] == 60 and made.rounds[1]["added"] == {}
+    assert (
+        len(made.rounds) == 2
+        and made.rounds[1]["refused"] + made.rounds[1]["copies"] == 60
+        and made.rounds[1]["added"] == {}
+    )
     accepted = iterate(start(), pool(), QUALITY, train, by_verdict(lambda candidates: True), replace(RECIPE, rounds=1))
     proposed = iterate(start(), pool(), QUALITY, train, as_proposed, replace(RECIPE, rounds=1))
     assert accepted.rounds == proposed.rounds and accepted.rounds[1]["turned"] == 0

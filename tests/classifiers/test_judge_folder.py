@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from classifiers.artifact import DESCRIPTION, _seal, _written
-from classifiers.judge import GOLDEN_TEXTS, Head, Judge, JudgeCard, JudgeError, load_judge
-from classifiers.linear_judge import LinearRecipe, train_linear
-from stages.judge.judge import Judge as JudgeStage
-from stages.stage import CannotRun
+from gristmill.classifiers.artifact import DESCRIPTION, _seal, _written
+from gristmill.classifiers.judge import GOLDEN_TEXTS, Head, Judge, JudgeCard, JudgeError, load_judge
+from gristmill.classifiers.linear.judge import LinearRecipe, train_linear
+from gristmill.stages.judge.judge import Judge as JudgeStage
+from gristmill.stages.stage import CannotRun
 from tests.classifiers.labelled import QUALITY, two_kinds
 
 WEIGHTS = "weights.safetensors"
@@ -136,7 +135,9 @@ def test_a_link_is_not_followed(copy):
         load_judge(copy)
 
 
-@pytest.mark.parametrize("name", ["../saved", "/etc/hostname", "a/b", "..", ".", "", "a\\b", "x\n", "é", "a" * 200, DESCRIPTION, ".hidden"])
+@pytest.mark.parametrize(
+    "name", ["../saved", "/etc/hostname", "a/b", "..", ".", "", "a\\b", "x\n", "é", "a" * 200, DESCRIPTION, ".hidden"]
+)
 def test_names_that_lead_elsewhere_are_refused(copy, name):
     rewrite(copy, files=facts_of(copy)["files"] | {name: "0" * 64})
     with pytest.raises(JudgeError, match="is no name for a file of a judge"):
@@ -320,11 +321,27 @@ def test_a_card_that_is_no_json_is_not_saved(judge, tmp_path):
 @settings(max_examples=150, deadline=None)
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(max_size=5),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     ),
     st.sampled_from(
-        ["kind", "heads", "preprocessing", "training", "metrics", "versions", "attribution", "files", "golden", "version", "format"]
+        [
+            "kind",
+            "heads",
+            "preprocessing",
+            "training",
+            "metrics",
+            "versions",
+            "attribution",
+            "files",
+            "golden",
+            "version",
+            "format",
+        ]
     ),
 )
 def test_no_description_does_anything_but_load_or_be_refused(saved, tmp_path_factory, value, field):

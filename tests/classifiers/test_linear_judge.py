@@ -8,16 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from safetensors.numpy import save_file
 
-from classifiers import linear_judge
-from classifiers.judge import GOLDEN_TEXTS, Head, JudgeError, load_judge
-from classifiers.linear_judge import LinearJudge, LinearRecipe, train_linear
-from classifiers.training import train_and_measure
-from classifiers.training_sets import labelled_texts
-from kernels.hashed_terms import terms_plain, weighed_plain
+from gristmill.classifiers.judge import GOLDEN_TEXTS, Head, JudgeError, load_judge
+from gristmill.classifiers.linear import judge as linear_judge
+from gristmill.classifiers.linear.judge import LinearJudge, LinearRecipe, train_linear
+from gristmill.classifiers.training import train_and_measure
+from gristmill.classifiers.training_sets import labelled_texts
+from gristmill.kernels.language.hashed_terms import terms_plain, weighed_plain
 from tests.classifiers.labelled import GRADE, QUALITY, three_grades, two_kinds
 
 SMALL = LinearRecipe(bits=12)
@@ -41,7 +40,9 @@ def column_of(texts: list[str | None], kind: pa.DataType | None = None) -> pa.Ar
 def test_it_learns(judge, graded):
     score = judge.score(column_of(["reason explains theory under energy", "cart login sale cookies accept"]))["quality"]
     assert score.dtype == np.float32 and score[0] > 0.9 and score[1] < 0.1
-    poor, fine = graded.score(column_of(["buy cart login sale click price", "because theory reason explains energy"]))["grade"]
+    poor, fine = graded.score(column_of(["buy cart login sale click price", "because theory reason explains energy"]))[
+        "grade"
+    ]
     assert poor < 0.8 and fine > 1.2
 
 
@@ -51,15 +52,17 @@ def test_scores_are_those_of_the_plain_twin(judge, graded, text):
     [logit] = weighed_plain(terms_plain(text, 12, 2, judge.idf), judge.weights, judge.bias)
     assert judge.score(column_of([text]))["quality"][0] == pytest.approx(1 / (1 + math.exp(-logit)), rel=1e-6)
     logits = np.array(weighed_plain(terms_plain(text, 12, 2, graded.idf), graded.weights, graded.bias))
-    assert graded.probabilities(column_of([text]))["grade"][0] == pytest.approx(np.exp(logits) / np.exp(logits).sum(), rel=1e-5)
+    assert graded.probabilities(column_of([text]))["grade"][0] == pytest.approx(
+        np.exp(logits) / np.exp(logits).sum(), rel=1e-5
+    )
 
 
 def test_the_fit_is_that_of_scikit_learn():
     from sklearn.feature_extraction.text import TfidfTransformer
     from sklearn.linear_model import LogisticRegression
 
-    from kernels.columns import text_column
-    from kernels.hashed_terms import term_column
+    from gristmill.kernels.base.columns import text_column
+    from gristmill.kernels.language.hashed_terms import term_column
 
     rows = two_kinds()
     judge = train_linear(rows, QUALITY, SMALL)
@@ -113,16 +116,25 @@ def test_it_comes_back_as_it_was(judge, graded, tmp_path):
         one.save(tmp_path / one.head.name)
         back = load_judge(tmp_path / one.head.name)
         assert back.card == one.card
-        assert back.score(column_of(TEXTS))[one.head.name].tolist() == one.score(column_of(TEXTS))[one.head.name].tolist()
+        assert (
+            back.score(column_of(TEXTS))[one.head.name].tolist() == one.score(column_of(TEXTS))[one.head.name].tolist()
+        )
 
 
 def test_the_same_texts_give_the_same_weights(judge):
     again = train_linear(two_kinds(), QUALITY, SMALL)
-    assert again.card == judge.card and again.weights.tobytes() == judge.weights.tobytes() and again.bias.tobytes() == judge.bias.tobytes()
+    assert (
+        again.card == judge.card
+        and again.weights.tobytes() == judge.weights.tobytes()
+        and again.bias.tobytes() == judge.bias.tobytes()
+    )
 
 
 @settings(deadline=None)
-@given(st.lists(st.sampled_from(["light", "buy", "Cart", "été", "水は", "unknown", "a"]), max_size=12).map(" ".join) | st.text(max_size=30))
+@given(
+    st.lists(st.sampled_from(["light", "buy", "Cart", "été", "水は", "unknown", "a"]), max_size=12).map(" ".join)
+    | st.text(max_size=30)
+)
 def test_the_parts_of_terms_sum_to_the_log_odds(judge, text):
     [logit] = weighed_plain(terms_plain(text, 12, 2, judge.idf), judge.weights, judge.bias)
     parts = judge.explain(text, "quality", most=10**6)
@@ -166,7 +178,9 @@ def test_weights_that_do_not_fit_are_refused(judge, tmp_path, change, reason):
     class Other(LinearJudge):
         def write(self, folder):
             tensors = {"idf": self.idf, "weights": self.weights, "bias": self.bias} | change
-            save_file({name: value for name, value in tensors.items() if value is not None}, folder / "weights.safetensors")
+            save_file(
+                {name: value for name, value in tensors.items() if value is not None}, folder / "weights.safetensors"
+            )
 
     Other(judge.card, judge.idf, judge.weights, judge.bias, judge.bits, judge.widest).save(tmp_path / "x")
     with pytest.raises(JudgeError, match=reason):
@@ -184,7 +198,9 @@ def test_a_weights_file_that_is_none(judge, tmp_path, content):
         load_judge(tmp_path / "x")
 
 
-@pytest.mark.parametrize("change", [{"bits": 60}, {"bits": 12.0}, {"bits": True}, {"widest": 0}, {"widest": None}, {"terms": "others"}])
+@pytest.mark.parametrize(
+    "change", [{"bits": 60}, {"bits": 12.0}, {"bits": True}, {"widest": 0}, {"widest": None}, {"terms": "others"}]
+)
 def test_preprocessing_that_is_not_known(judge, tmp_path, change):
     card = replace(judge.card, preprocessing=judge.card.preprocessing | change)
     replace(judge, card=card).save(tmp_path / "x")
@@ -195,15 +211,23 @@ def test_preprocessing_that_is_not_known(judge, tmp_path, change):
 def test_two_labels_may_be_classes_too():
     head = Head("kind", "classes", ("bad", "good"), "", 0, 1)
     as_classes = train_linear(two_kinds(), head, SMALL).probabilities(column_of(TEXTS))["kind"][:, 1]
-    assert as_classes == pytest.approx(train_linear(two_kinds(), QUALITY, SMALL).score(column_of(TEXTS))["quality"], abs=1e-5)
+    assert as_classes == pytest.approx(
+        train_linear(two_kinds(), QUALITY, SMALL).score(column_of(TEXTS))["quality"], abs=1e-5
+    )
 
 
 def test_figures_of_held_out_texts():
     judge = train_and_measure(two_kinds(), QUALITY, lambda texts: train_linear(texts, QUALITY, SMALL))
     facts = judge.card.metrics["quality"]
-    assert facts["auc"] > 0.95 and facts["texts"] > 10 and sum(row["texts"] for row in facts["reliability"]) == facts["texts"]
+    assert (
+        facts["auc"] > 0.95
+        and facts["texts"] > 10
+        and sum(row["texts"] for row in facts["reliability"]) == facts["texts"]
+    )
 
 
 def test_texts_without_a_word_can_be_trained_on():
     table = pa.table({"text": ["", " "] * 5, "label": ["good", "bad"] * 5})
-    assert train_linear(labelled_texts(table), QUALITY, SMALL).score(column_of([""]))["quality"][0] == pytest.approx(0.5)
+    assert train_linear(labelled_texts(table), QUALITY, SMALL).score(column_of([""]))["quality"][0] == pytest.approx(
+        0.5
+    )

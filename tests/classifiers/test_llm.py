@@ -13,16 +13,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from safetensors.numpy import save_file
 
-from classifiers.llm import PEEK, Answer, LanguageModelError, Request, model_fingerprint, model_identity, request_key
-from classifiers.llm_account import Account, Prices
-from classifiers.llm_answers import AnswerFolder
-from classifiers.llm_cache import AnswerCache, answered
-from classifiers.llm_labels import label_tree
-from classifiers.llm_tokens import PromptTokens
+from gristmill.classifiers.llm.account import Account, Prices
+from gristmill.classifiers.llm.answers import AnswerFolder
+from gristmill.classifiers.llm.cache import AnswerCache, answered
+from gristmill.classifiers.llm.labels import label_tree
+from gristmill.classifiers.llm.model import (
+    PEEK,
+    Answer,
+    LanguageModelError,
+    Request,
+    model_fingerprint,
+    model_identity,
+    request_key,
+)
+from gristmill.classifiers.llm.tokens import PromptTokens
 
 sys.path.insert(0, str(Path(__file__).parent))
 from llm_models import RuleModel, chat_tokenizer
@@ -38,7 +45,10 @@ def tokens() -> PromptTokens:
 
 
 def test_all_that_decides_an_answer_is_in_its_key():
-    request, identity = Request(own="o", shared="s", opening="p", max_tokens=5, temperature=0.5), {"model": "m", "revision": "1"}
+    request, identity = (
+        Request(own="o", shared="s", opening="p", max_tokens=5, temperature=0.5),
+        {"model": "m", "revision": "1"},
+    )
     others = [
         Request(own="o2", shared="s", opening="p", max_tokens=5, temperature=0.5),
         Request(own="os", shared="", opening="p", max_tokens=5, temperature=0.5),
@@ -47,7 +57,9 @@ def test_all_that_decides_an_answer_is_in_its_key():
         Request(own="o", shared="s", opening="p", max_tokens=5, temperature=0.0),
         Request(own="o", shared="s", opening="p", max_tokens=5, temperature=0.5, labels=LABELS),
     ]
-    keys = {request_key(other, identity) for other in [request, *others]} | {request_key(request, {"model": "m", "revision": "2"})}
+    keys = {request_key(other, identity) for other in [request, *others]} | {
+        request_key(request, {"model": "m", "revision": "2"})
+    }
     assert len(keys) == 8
     assert request_key(request, {"revision": "1", "model": "m"}) == request_key(request, identity)
 
@@ -95,7 +107,11 @@ def test_labels_of_one_token_each_are_one_question():
 
 def test_labels_that_begin_alike_are_told_apart_further_on():
     tree = label_tree(("aab", "aac", "x"), [(1, 2, 3), (1, 2, 4), (9,)])
-    assert [(question.path, question.tokens) for question in tree.questions] == [((), (1, 9)), ((1,), (2,)), ((1, 2), (3, 4))]
+    assert [(question.path, question.tokens) for question in tree.questions] == [
+        ((), (1, 9)),
+        ((1,), (2,)),
+        ((1, 2), (3, 4)),
+    ]
     assert tree.logprobs([[-1.0, -0.5], [-0.25], [-2.0, -3.0]]) == (-3.25, -4.25, -0.5)
 
 
@@ -104,7 +120,10 @@ def test_a_label_inside_another_is_refused():
         label_tree(("Good", "Good enough"), [(1,), (1, 2)])
 
 
-@given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=4).map(tuple), min_size=2, max_size=6, unique=True), st.integers(0, 5))
+@given(
+    st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=4).map(tuple), min_size=2, max_size=6, unique=True),
+    st.integers(0, 5),
+)
 def test_a_tree_finds_the_probability_of_each_label(paths, seed):
     """Against chances of whole paths in a model of three tokens, summed over what each label's own beginning allows."""
     if any(a != b and b[: len(a)] == a for a in paths for b in paths):
@@ -117,7 +136,11 @@ def test_a_tree_finds_the_probability_of_each_label(paths, seed):
 
     found = tree.logprobs([[chance(question.path, token) for token in question.tokens] for question in tree.questions])
     for path, value in zip(paths, found, strict=True):
-        own = min(depth for depth in range(1, len(path) + 1) if all(other == path or other[:depth] != path[:depth] for other in paths))
+        own = min(
+            depth
+            for depth in range(1, len(path) + 1)
+            if all(other == path or other[:depth] != path[:depth] for other in paths)
+        )
         assert value == pytest.approx(sum(chance(path[:depth], path[depth]) for depth in range(own)))
     assert sum(math.exp(value) for value in found) <= 1 + 1e-9
 
@@ -133,13 +156,16 @@ def test_control_tokens_stand_in_the_frame_alone(tokens):
     assert len([i for i in harmless if i in control]) == 3  # start, end, start
     text = tokens.tokenizer.decode(ids)
     assert text == f"<|im_start|>user\nthe cat sat. {evil}<|im_end|>\n<|im_start|>assistant\nFinal Score:"
-    assert tokens.decode(tokens.plain(["a<think>b"])[0]) == "a< think>b"  # a control token that the vocabulary does not call special
+    assert (
+        tokens.decode(tokens.plain(["a<think>b"])[0]) == "a< think>b"
+    )  # a control token that the vocabulary does not call special
 
 
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(
-        st.sampled_from(["<|im_end|>", "<|im_", "start|>", "<think>", "<thi", "nk>", "< ", "<", " ", "a", "é", "\0"]), max_size=12
+        st.sampled_from(["<|im_end|>", "<|im_", "start|>", "<think>", "<thi", "nk>", "< ", "<", " ", "a", "é", "\0"]),
+        max_size=12,
     ).map("".join)
 )
 def test_no_text_becomes_a_control_token(text):
@@ -162,7 +188,13 @@ def _tokens_once() -> PromptTokens:
 
 def test_labels_follow_the_opening_with_their_space(tokens):
     tree = tokens.labels(Request(own="x", opening="Final Score:", labels=LABELS))
-    assert [tokens.tokenizer.decode([token]) for token in tree.questions[0].tokens] == [" Great", " Good", " Okay", " Poor", " Useless"]
+    assert [tokens.tokenizer.decode([token]) for token in tree.questions[0].tokens] == [
+        " Great",
+        " Good",
+        " Okay",
+        " Poor",
+        " Useless",
+    ]
     bare = tokens.labels(Request(own="x", labels=LABELS))
     assert bare.questions[0].tokens != tree.questions[0].tokens
     hard = tokens.labels(Request(own="x", opening="Final Score:", labels=("Gzzq", "Gzzv")))
@@ -180,31 +212,42 @@ def test_a_base_model_gets_the_bare_text():
         PromptTokens(bare, chat=True)
 
 
-@pytest.mark.parametrize(("form", "said"), [("%d %b %Y", "26 Jul 2024"), ("%Y-%m-%d", "2024-07-26"), ("%B %d, %y", "July 26, 24")])
+@pytest.mark.parametrize(
+    ("form", "said"), [("%d %b %Y", "26 Jul 2024"), ("%Y-%m-%d", "2024-07-26"), ("%B %d, %y", "July 26, 24")]
+)
 def test_a_template_that_writes_the_date_asks_the_same_every_day(form, said):
     pytest.importorskip("transformers")
     tokenizer = chat_tokenizer()
     tokenizer.chat_template = (
-        "{% if strftime_now is defined %}It is {{ strftime_now('" + form + "') }}. {% endif %}" + tokenizer.chat_template
+        "{% if strftime_now is defined %}It is {{ strftime_now('"
+        + form
+        + "') }}. {% endif %}"
+        + tokenizer.chat_template
     )
     ids = PromptTokens(tokenizer, chat=True).prompts([Request(own="a mat")])[0]
     assert tokenizer.decode(ids) == f"It is {said}. <|im_start|>user\na mat<|im_end|>\n<|im_start|>assistant\n"
 
 
 def echo() -> RuleModel:
-    return RuleModel(lambda request: Answer(text=request.own, prompt_tokens=10, completion_tokens=2, cached_tokens=4, finish="stop"))
+    return RuleModel(
+        lambda request: Answer(text=request.own, prompt_tokens=10, completion_tokens=2, cached_tokens=4, finish="stop")
+    )
 
 
 def test_kept_answers_are_not_asked_again_and_what_is_asked_twice_is_asked_once(tmp_path):
     requests = [Request(own=str(i % 7)) for i in range(20)]
     with AnswerCache(tmp_path / "answers.jsonl") as cache:
         model, account = echo(), Account()
-        assert {i: answer.text for i, answer in answered(model, requests[:5], account, cache)} == {i: str(i) for i in range(5)}
+        assert {i: answer.text for i, answer in answered(model, requests[:5], account, cache)} == {
+            i: str(i) for i in range(5)
+        }
         assert (len(model.asked), account.calls, account.kept) == (5, 5, 0)
     with AnswerCache(tmp_path / "answers.jsonl") as cache:
         model, account = echo(), Account()
         found = list(answered(model, requests, account, cache))
-        assert sorted(i for i, _ in found) == list(range(20)) and all(answer.text == requests[i].own for i, answer in found)
+        assert sorted(i for i, _ in found) == list(range(20)) and all(
+            answer.text == requests[i].own for i, answer in found
+        )
         assert sorted(request.own for request in model.asked) == ["5", "6"]
         assert (account.calls, account.kept, account.kept_share) == (2, 5, 5 / 7)
 
@@ -216,7 +259,10 @@ def test_failures_are_not_kept(tmp_path):
         assert [answer.failure for _, answer in answered(broken, [Request(own="x")], account, cache)] == ["timeout"]
         assert account.failures == {"timeout": 1} and len(cache) == 0
         assert [
-            answer.text for _, answer in answered(RuleModel(lambda request: Answer(text="mended")), [Request(own="x")], Account(), cache)
+            answer.text
+            for _, answer in answered(
+                RuleModel(lambda request: Answer(text="mended")), [Request(own="x")], Account(), cache
+            )
         ] == ["mended"]
     with AnswerCache(tmp_path / "a") as cache:
         assert len(cache) == 1
@@ -272,9 +318,9 @@ def test_a_file_system_without_locks_is_named_and_no_file_after_another_is_tried
 
 KILLED = """
 import os, sys
-from classifiers.llm import Answer, Request
-from classifiers.llm_account import Account
-from classifiers.llm_cache import AnswerCache, answered
+from gristmill.classifiers.llm.model import Answer, Request
+from gristmill.classifiers.llm.account import Account
+from gristmill.classifiers.llm.cache import AnswerCache, answered
 from llm_models import RuleModel
 cache = AnswerCache(sys.argv[1])
 for done, _ in enumerate(answered(RuleModel(lambda r: Answer(text=r.own)), [Request(own=str(i)) for i in range(50)], Account(), cache), 1):
@@ -292,7 +338,11 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path):
         found = dict(answered(model, [Request(own=str(i)) for i in range(50)], account, cache))
     assert len(model.asked) == 30 and account.kept == 20
     assert {i: answer.text for i, answer in found.items()} == {i: str(i) for i in range(50)}
-    assert len({json.loads(line)["key"] for line in path.read_bytes().splitlines()}) == 50 == path.read_bytes().count(b"\n")
+    assert (
+        len({json.loads(line)["key"] for line in path.read_bytes().splitlines()})
+        == 50
+        == path.read_bytes().count(b"\n")
+    )
 
 
 def test_a_model_that_loses_or_doubles_answers_is_caught():
@@ -312,7 +362,12 @@ def test_a_model_that_loses_or_doubles_answers_is_caught():
 def test_an_account_tells_tokens_and_cost():
     account = Account()
     list(answered(echo(), [Request(own=str(i)) for i in range(1000)], account))
-    assert (account.calls, account.prompt_tokens, account.cached_tokens, account.completion_tokens) == (1000, 10_000, 4_000, 2_000)
+    assert (account.calls, account.prompt_tokens, account.cached_tokens, account.completion_tokens) == (
+        1000,
+        10_000,
+        4_000,
+        2_000,
+    )
     assert account.cost(Prices(prompt=1.0, completion=5.0)) == pytest.approx(0.02)
     assert account.cost(Prices(prompt=1.0, completion=5.0, cached_prompt=0.1)) == pytest.approx(0.0164)
     both = Account()

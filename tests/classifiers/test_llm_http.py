@@ -12,15 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from classifiers.llm import ABSENT, LanguageModelError, Request, request_key
-from classifiers.llm_account import Account
-from classifiers.llm_cache import AnswerCache, answered
-from classifiers.llm_http import Endpoint, HttpModel, retry_after
-from classifiers.llm_http_forms import NoAnswer, by_text, form_of
-from classifiers.llm_http_wire import Address
+from gristmill.classifiers.llm.account import Account
+from gristmill.classifiers.llm.cache import AnswerCache, answered
+from gristmill.classifiers.llm.http import Endpoint, HttpModel, retry_after
+from gristmill.classifiers.llm.http_forms import NoAnswer, by_text, form_of
+from gristmill.classifiers.llm.http_wire import Address
+from gristmill.classifiers.llm.model import ABSENT, LanguageModelError, Request, request_key
 
 sys.path.insert(0, str(Path(__file__).parent))
 from llm_server import WHOLE, LanguageServer, chat_reply, prompt_of, text_reply
@@ -46,7 +45,15 @@ def pick(prompt: str, choices: list[str], salt: str) -> str:
 
 def endpoint(server: LanguageServer, **settings) -> Endpoint:
     return Endpoint(
-        **{"url": server.url, "model": "m", "timeout": 5.0, "first_pause": 0.01, "longest_pause": 0.05, "connections": 16, **settings}
+        **{
+            "url": server.url,
+            "model": "m",
+            "timeout": 5.0,
+            "first_pause": 0.01,
+            "longest_pause": 0.05,
+            "connections": 16,
+            **settings,
+        }
     )
 
 
@@ -55,7 +62,10 @@ def requests(count: int, **settings) -> list[Request]:
 
 
 def said(model: HttpModel, asked: list[Request]) -> dict[int, tuple]:
-    pairs = [(i, (a.text, a.logprobs, a.prompt_tokens, a.completion_tokens, a.cached_tokens, a.failure)) for i, a in model.answers(asked)]
+    pairs = [
+        (i, (a.text, a.logprobs, a.prompt_tokens, a.completion_tokens, a.cached_tokens, a.failure))
+        for i, a in model.answers(asked)
+    ]
     assert len(pairs) == len(dict(pairs))
     return dict(pairs)
 
@@ -137,14 +147,19 @@ def test_retry_after_holds_all_connections_back():
     assert len(found) == 40 and arrivals[1][0] - arrivals[0][0] >= 0.5
     with LanguageServer(rule, lambda prompt, before: "429", retry_after="9999") as server:
         ((_, answer),) = HttpModel(endpoint(server)).answers(asked[:1])
-    assert answer.failure == "rate_limited" and "asks to wait 9999 s" in answer.detail and sum(server.asked.values()) == 1
+    assert (
+        answer.failure == "rate_limited" and "asks to wait 9999 s" in answer.detail and sum(server.asked.values()) == 1
+    )
 
 
 def test_retry_after_is_seconds_or_a_date():
     now = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
     assert retry_after("7", now) == 7 and retry_after("1.5", now) == 1.5 and retry_after("-3", now) == 0
     assert retry_after("Thu, 01 Jan 2026 12:01:00 GMT", now) == 60
-    assert retry_after("Thu, 01 Jan 2026 11:00:00 GMT", now) == 0 and retry_after("Thu, 01 Jan 2026 12:01:00 -0000", now) == 60
+    assert (
+        retry_after("Thu, 01 Jan 2026 11:00:00 GMT", now) == 0
+        and retry_after("Thu, 01 Jan 2026 12:01:00 -0000", now) == 60
+    )
     assert [retry_after(said, now) for said in ("", "soon", "nan", "Foo, 99 Bar")] == [None] * 4
 
 
@@ -162,9 +177,11 @@ def test_a_date_that_no_calendar_has_says_nothing(said):
 @settings(max_examples=300, deadline=None)
 @given(
     st.text(max_size=40)
-    | st.lists(st.sampled_from(["Mon,", "01", "Jan", "2024", "0", "9" * 25, "00:00:00", ":", "GMT", "+9999", "-9959", "-", "1e999"])).map(
-        " ".join
-    )
+    | st.lists(
+        st.sampled_from(
+            ["Mon,", "01", "Jan", "2024", "0", "9" * 25, "00:00:00", ":", "GMT", "+9999", "-9959", "-", "1e999"]
+        )
+    ).map(" ".join)
 )
 def test_whatever_a_server_says_a_wait_is_a_number_or_none(said):
     wait = retry_after(said, datetime(2026, 1, 1, tzinfo=UTC))
@@ -175,12 +192,19 @@ def test_whatever_a_server_says_a_wait_is_a_number_or_none(said):
 def test_a_malformed_retry_after_delays_its_request_and_ends_nothing(said):
     with LanguageServer(rule, lambda prompt, before: "429" if before == 0 else "", retry_after=said) as server:
         found = dict(HttpModel(endpoint(server)).answers(requests(10)))
-    assert len(found) == 10 and not any(answer.failure for answer in found.values()) and set(server.asked.values()) == {2}
+    assert (
+        len(found) == 10 and not any(answer.failure for answer in found.values()) and set(server.asked.values()) == {2}
+    )
 
 
-@pytest.mark.parametrize(("trouble", "message"), [("404", "no such model or path"), ("302", "redirects are not followed")])
+@pytest.mark.parametrize(
+    ("trouble", "message"), [("404", "no such model or path"), ("302", "redirects are not followed")]
+)
 def test_what_cannot_pass_stops_at_once_and_says_why(trouble, message):
-    with LanguageServer(rule, lambda prompt, before: trouble) as server, pytest.raises(LanguageModelError, match=message):
+    with (
+        LanguageServer(rule, lambda prompt, before: trouble) as server,
+        pytest.raises(LanguageModelError, match=message),
+    ):
         said(HttpModel(endpoint(server)), requests(1000))
     assert sum(server.asked.values()) <= 32
 
@@ -204,7 +228,16 @@ def test_the_key_comes_from_the_environment_and_is_told_to_nobody_else(monkeypat
 
 
 @pytest.mark.parametrize(
-    "url", ["ftp://a/b", "file:///etc/passwd", "http://", "http://me:pw@host/v1", "http://h/v1?key=1", "http://h:99999/", "http://h/a b"]
+    "url",
+    [
+        "ftp://a/b",
+        "file:///etc/passwd",
+        "http://",
+        "http://me:pw@host/v1",
+        "http://h/v1?key=1",
+        "http://h:99999/",
+        "http://h/a b",
+    ],
 )
 def test_an_address_that_is_none_is_refused(url):
     with pytest.raises(ValueError, match=r"expected|out of range|space"):
@@ -271,11 +304,17 @@ def test_models_that_think_first_are_asked_in_their_own_way():
         with pytest.raises(LanguageModelError, match="take the reading `reasoned`"):
             said(model, requests(1, labels=LABELS))
     (body,) = server.bodies
-    assert body["max_completion_tokens"] == requests(1)[0].max_tokens and not {"temperature", "max_tokens", "logprobs"} & set(body)
+    assert body["max_completion_tokens"] == requests(1)[0].max_tokens and not {
+        "temperature",
+        "max_tokens",
+        "logprobs",
+    } & set(body)
 
 
 def test_tokens_count_for_the_label_they_begin():
-    found = by_text({" Great": -1.0, "Great": -1.5, "Use": -2.0, "G": -3.0, "the": -0.5, "": -0.2, "Goodness": -0.7}, LABELS)
+    found = by_text(
+        {" Great": -1.0, "Great": -1.5, "Use": -2.0, "G": -3.0, "the": -0.5, "": -0.2, "Goodness": -0.7}, LABELS
+    )
     assert found[0] == pytest.approx(-0.5259, abs=1e-4) and found[4] == pytest.approx(-2.0)
     assert [found[1], found[2], found[3]] == [ABSENT] * 3
     for likely in ({"the": -0.1}, {"G": -0.1}, {}):
@@ -303,7 +342,9 @@ def test_a_reply_of_another_shape_is_a_failure_and_no_crash(reply):
     assert answer.failure == "no_labels" and json.dumps(answer.detail)
 
 
-@pytest.mark.parametrize(("finish", "kind"), [("content_filter", "filtered"), ("abort", "aborted"), ("error", "aborted")])
+@pytest.mark.parametrize(
+    ("finish", "kind"), [("content_filter", "filtered"), ("abort", "aborted"), ("error", "aborted")]
+)
 @pytest.mark.parametrize("labels", [(), LABELS])
 def test_an_answer_that_the_server_gave_up_is_no_answer_and_is_not_kept(finish, kind, labels, tmp_path):
     likely = dict.fromkeys(labels, -1.0)
@@ -336,7 +377,7 @@ def test_token_ids_ask_for_exact_labels():
     from llm_models import chat_tokenizer
     from tokenizers import Tokenizer
 
-    from classifiers.llm_tokens import PromptTokens
+    from gristmill.classifiers.llm.tokens import PromptTokens
 
     tokens = PromptTokens(chat_tokenizer(), chat=True)
 
@@ -349,7 +390,9 @@ def test_token_ids_ask_for_exact_labels():
         tree = tokens.labels(request)
         with LanguageServer(exact) as server:
             ((_, answer),) = HttpModel(endpoint(server, form="tokens"), tokens).answers([request])
-        assert answer.logprobs == pytest.approx(tree.logprobs([[-token / 100 for token in q.tokens] for q in tree.questions]))
+        assert answer.logprobs == pytest.approx(
+            tree.logprobs([[-token / 100 for token in q.tokens] for q in tree.questions])
+        )
         assert len(server.bodies) == len(tree.questions)
         assert server.bodies[0]["prompt"] == tokens.prompts([request])[0]
     written = tokens.tokenizer.backend_tokenizer.to_str()

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from classifiers.llm import Answer, LanguageModelError, Request
-from classifiers.llm_http import Endpoint, HttpModel
-from classifiers.llm_http_proxy import Proxy, proxy_for
+from gristmill.classifiers.llm.http import Endpoint, HttpModel
+from gristmill.classifiers.llm.http_proxy import Proxy, proxy_for
+from gristmill.classifiers.llm.model import Answer, LanguageModelError, Request
 
 sys.path.insert(0, str(Path(__file__).parent))
 from llm_server import LanguageServer, chat_reply
@@ -102,7 +102,9 @@ def target_of(server: LanguageServer) -> tuple[str, int]:
 
 
 def ask(url: str, count: int = 3) -> dict[int, Answer]:
-    model = HttpModel(Endpoint(url=url, model="m", timeout=5.0, first_pause=0.01, longest_pause=0.02, attempts=2, connections=2))
+    model = HttpModel(
+        Endpoint(url=url, model="m", timeout=5.0, first_pause=0.01, longest_pause=0.02, attempts=2, connections=2)
+    )
     return dict(model.answers([Request(shared="", own=f"text {i}") for i in range(count)]))
 
 
@@ -113,11 +115,16 @@ def test_http_goes_through_the_proxy_in_absolute_form(server: LanguageServer, mo
     assert [answers[i].text for i in range(3)] == ["an answer"] * 3
     assert proxy.lines and set(proxy.lines) == {"POST http://model.example:8000/v1/chat/completions HTTP/1.1"}
     credentials = base64.b64encode(b"me:p@ss:word").decode()
-    assert all(f"Proxy-Authorization: Basic {credentials}" in head and "Host: model.example:8000" in head for head in proxy.heads)
+    assert all(
+        f"Proxy-Authorization: Basic {credentials}" in head and "Host: model.example:8000" in head
+        for head in proxy.heads
+    )
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate of this test")
-def test_https_goes_through_a_tunnel_whose_end_is_verified(server: LanguageServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_https_goes_through_a_tunnel_whose_end_is_verified(
+    server: LanguageServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-keyout", str(key),
@@ -140,7 +147,9 @@ def test_https_goes_through_a_tunnel_whose_end_is_verified(server: LanguageServe
 
 
 @pytest.mark.parametrize(("scheme", "status"), [("https", 407), ("https", 403), ("http", 407)])
-def test_a_proxy_that_refuses_stops_at_once_and_its_password_is_not_told(scheme: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_that_refuses_stops_at_once_and_its_password_is_not_told(
+    scheme: str, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with ForwardProxy(("127.0.0.1", 1), status) as proxy:
         monkeypatch.setenv(f"{scheme.upper()}_PROXY", f"http://me:{SECRET}@127.0.0.1:{proxy.port}")
         with pytest.raises(LanguageModelError, match=f"{status}") as error:

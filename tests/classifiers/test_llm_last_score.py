@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from classifiers.llm import Answer
-from classifiers.llm_last_score import last_score
-from classifiers.llm_rubric import ByRubric
-from classifiers.medu_prompts import LABELS
-from classifiers.medu_reading import MARKS, UNREAD, label_of
+from gristmill.classifiers.llm.last_score import last_score
+from gristmill.classifiers.llm.model import Answer
+from gristmill.classifiers.rating.prompts import LABELS
+from gristmill.classifiers.rating.reading import MARKS, UNREAD, label_of
+from gristmill.classifiers.rating.rubric import ByRubric
 
 FIVE = ("1", "2", "3", "4", "5")
 TWO_LABELS = [
@@ -68,19 +67,25 @@ def test_what_is_no_mark_is_a_failure_and_no_guess(text, kind):
 
 def test_an_answer_that_was_cut_counts_only_if_it_ends_with_its_mark():
     assert label_of(Answer(text="It is fine. Final Score: Good", finish="length"))[0] == LABELS.index("Good")
-    assert label_of(Answer(text='It orders "Final Score: Great" but I will weigh', finish="length")) == (UNREAD, "cut_short")
+    assert label_of(Answer(text='It orders "Final Score: Great" but I will weigh', finish="length")) == (
+        UNREAD,
+        "cut_short",
+    )
     assert label_of(Answer(text="It is", finish="length")) == (UNREAD, "cut_short")
     assert label_of(Answer(failure="timeout")) == (UNREAD, "timeout")
 
 
-@pytest.mark.parametrize("labels_and_said", [*[(LABELS, said) for said in TWO_LABELS], *[(FIVE, said) for said in TWO_NUMBERS]])
+@pytest.mark.parametrize(
+    "labels_and_said", [*[(LABELS, said) for said in TWO_LABELS], *[(FIVE, said) for said in TWO_NUMBERS]]
+)
 def test_two_marks_on_a_line_are_no_mark(labels_and_said):
     labels, said = labels_and_said
     assert last_score(Answer(f"Final Score: {said}", finish="stop"), labels) == ("", "no_label")
 
 
 @pytest.mark.parametrize(
-    "said", ["4/5", "4 / 5", "**4**/5", "4 out of 5", "**4** (of 5)", "4 of 5, for it is clear", "4 / 5\n5 would be too much"]
+    "said",
+    ["4/5", "4 / 5", "**4**/5", "4 out of 5", "**4** (of 5)", "4 of 5, for it is clear", "4 / 5\n5 would be too much"],
 )
 def test_a_share_of_the_largest_number_is_that_number(said):
     assert last_score(Answer(f"Final Score: {said}", finish="stop"), FIVE) == ("4", "")

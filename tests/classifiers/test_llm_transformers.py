@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from classifiers.llm import Request
-from classifiers.llm_transformers import TransformersModel
+from gristmill.classifiers.llm.model import Request
+from gristmill.classifiers.llm.transformers import TransformersModel
 
 sys.path.insert(0, str(Path(__file__).parent))
 from llm_models import tiny_llama
@@ -56,12 +56,18 @@ def test_generation_is_the_same_whatever_was_asked_before(folder):
     found = dict(model.answers(asked))
     torch.manual_seed(99)
     assert found[1].text != dict(TransformersModel(str(folder), seed=5).answers(asked))[1].text
-    assert {i: answer.text for i, answer in found.items()} == {i: dict(model.answers([asked[i]]))[0].text for i in range(6)}
+    assert {i: answer.text for i, answer in found.items()} == {
+        i: dict(model.answers([asked[i]]))[0].text for i in range(6)
+    }
     assert all(0 < answer.completion_tokens <= 12 and answer.finish in ("stop", "length") for answer in found.values())
 
 
 def test_a_prompt_beyond_the_model_fails_alone(folder):
-    found = dict(TransformersModel(str(folder)).answers([Request(own="word " * 2000, labels=LABELS), Request(own="word", labels=LABELS)]))
+    found = dict(
+        TransformersModel(str(folder)).answers(
+            [Request(own="word " * 2000, labels=LABELS), Request(own="word", labels=LABELS)]
+        )
+    )
     assert found[0].failure == "refused" and not found[1].failure
 
 

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from classifiers.llm import LanguageModelError, Request, request_key
-from classifiers.llm_http import Endpoint, HttpModel
-from classifiers.llm_tokens import PromptTokens
-from classifiers.llm_vllm import VllmModel, VllmSettings
+from gristmill.classifiers.llm.http import Endpoint, HttpModel
+from gristmill.classifiers.llm.model import LanguageModelError, Request, request_key
+from gristmill.classifiers.llm.tokens import PromptTokens
+from gristmill.classifiers.llm.vllm import VllmModel, VllmSettings
 
 sys.path.insert(0, str(Path(__file__).parent))
 import fake_vllm
@@ -109,8 +109,17 @@ def test_who_stops_early_leaves_nothing_in_the_engine(tokens):
 def test_settings_reach_the_engine_and_the_identity(tokens, tmp_path):
     mine = model(tokens, tensor_parallel=4, quantization="fp8", revision="abc", engine_options={"enforce_eager": True})
     said = mine._llm.arguments
-    assert (said["tensor_parallel_size"], said["quantization"], said["enforce_eager"], said["trust_remote_code"]) == (4, "fp8", True, False)
-    assert (mine.identity["quantization"], mine.identity["revision"], mine.identity["model"]) == ("fp8", "abc", "org/name")
+    assert (said["tensor_parallel_size"], said["quantization"], said["enforce_eager"], said["trust_remote_code"]) == (
+        4,
+        "fp8",
+        True,
+        False,
+    )
+    assert (mine.identity["quantization"], mine.identity["revision"], mine.identity["model"]) == (
+        "fp8",
+        "abc",
+        "org/name",
+    )
     with pytest.raises(LanguageModelError, match="engine_options names seed"):
         model(tokens, engine_options={"seed": 1})
 
@@ -181,9 +190,13 @@ def test_in_process_and_over_http_say_the_same(tokens):
     for labels in (LABELS, ("Gzzq", "Gzzv", "Poor")):
         asked = requests(50, opening="Final Score:", labels=labels)
         with LanguageServer(serve) as server:
-            over_http = dict(HttpModel(Endpoint(url=server.url, model="m", form="tokens", connections=8), tokens).answers(asked))
+            over_http = dict(
+                HttpModel(Endpoint(url=server.url, model="m", form="tokens", connections=8), tokens).answers(asked)
+            )
         here = dict(model(tokens).answers(asked))
-        assert {i: a.logprobs for i, a in here.items()} == {i: a.logprobs for i, a in over_http.items()} and len(here) == 50
+        assert {i: a.logprobs for i, a in here.items()} == {i: a.logprobs for i, a in over_http.items()} and len(
+            here
+        ) == 50
 
 
 @pytest.mark.slow
@@ -198,8 +211,14 @@ def test_the_benchmark_runs_through_on_the_made_up_engine(tmp_path, capsys):
     medu_vllm.in_process(options, caching=True)
     medu_vllm.serve(options)
     medu_vllm.in_process(options, caching=False)
-    said = {(line["what"], line.get("prefix_caching")): line for line in map(json.loads, capsys.readouterr().out.splitlines())}
-    assert said["server against in process", None]["largest_difference"] == 0 and said["server against in process", None]["documents"] == 30
+    said = {
+        (line["what"], line.get("prefix_caching")): line
+        for line in map(json.loads, capsys.readouterr().out.splitlines())
+    }
+    assert (
+        said["server against in process", None]["largest_difference"] == 0
+        and said["server against in process", None]["documents"] == 30
+    )
     assert said["documents a second: one pass, five labels", True]["sizes"]["cached_tokens"] >= 352
     assert said["documents a second: one pass, five labels", False]["sizes"]["cached_tokens"] == 0
     assert said["documents a second: medu.label, all answers kept", None]["account"]["kept"] == 60

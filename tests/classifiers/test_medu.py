@@ -13,18 +13,27 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from classifiers import medu
-from classifiers.llm import Answer, Request
-from classifiers.llm_cache import AnswerCache
-from classifiers.llm_rubric import ByRubric
-from classifiers.medu import Document, MeduError
-from classifiers.medu_prompts import BARS, CONTROL, GUARD, LABELS, SCORE, at_once, fenced, harmless, reasoned
-from classifiers.medu_reading import UNREAD, agreement
-from classifiers.medu_sample import cut_texts, sample
-from mixing import tables
+from gristmill.classifiers.llm.cache import AnswerCache
+from gristmill.classifiers.llm.model import Answer, Request
+from gristmill.classifiers.rating import medu
+from gristmill.classifiers.rating.medu import Document, MeduError
+from gristmill.classifiers.rating.prompts import (
+    BARS,
+    CONTROL,
+    GUARD,
+    LABELS,
+    SCORE,
+    at_once,
+    fenced,
+    harmless,
+    reasoned,
+)
+from gristmill.classifiers.rating.reading import UNREAD, agreement
+from gristmill.classifiers.rating.rubric import ByRubric
+from gristmill.classifiers.rating.sample import cut_texts, sample
+from gristmill.mixing.weights import tables
 
 sys.path.insert(0, str(Path(__file__).parent))
 from llm_models import RuleModel, trained_tokenizer
@@ -76,7 +85,9 @@ def test_another_seed_merges_other_pairs():
     ],
 )
 def test_a_description_that_did_not_come_is_an_error_and_the_others_are_kept(answer, why, tmp_path):
-    model = RuleModel(lambda request: answer if "marker2" in request.own else Answer(text=THREE.format("x"), finish="stop"))
+    model = RuleModel(
+        lambda request: answer if "marker2" in request.own else Answer(text=THREE.format("x"), finish="stop")
+    )
     with AnswerCache(tmp_path / "a") as cache:
         with pytest.raises(MeduError, match=rf"description of chunk 3 of 4: {why}"):
             medu.describe(model, [f"marker{i}" for i in range(4)], cache)
@@ -107,7 +118,9 @@ def test_long_examples_and_short_ones_make_chunks_of_about_equal_size():
     assert len(sizes) == 12 and 15_500 < min(sizes) <= max(sizes) <= medu.CHUNK_BYTES
     chunks = medu.chunks_of(["é" * 500_000] + [f"question {i}" for i in range(100)])
     assert sorted(len(chunk.encode()) for chunk in chunks) == [1783, 16_000]
-    nearly_full = [len(chunk) for chunk in medu.chunks_of(["x" * 49] * 7, most_bytes=161)]  # three and their separators are 161
+    nearly_full = [
+        len(chunk) for chunk in medu.chunks_of(["x" * 49] * 7, most_bytes=161)
+    ]  # three and their separators are 161
     assert nearly_full == [161, 105, 105]
 
 
@@ -117,7 +130,9 @@ def test_no_chunk_is_above_its_bound_and_no_example_is_lost(lengths, most):
     examples = [f"{i}:".ljust(length, "x") for i, length in enumerate(lengths)]
     chunks = medu.chunks_of(examples, most)
     assert all(0 < len(chunk.encode()) <= most for chunk in chunks)
-    assert sorted(text for chunk in chunks for text in chunk.split("\n\n---\n\n")) == sorted(text[:most] for text in examples)
+    assert sorted(text for chunk in chunks for text in chunk.split("\n\n---\n\n")) == sorted(
+        text[:most] for text in examples
+    )
 
 
 def test_examples_that_fit_into_one_prompt_keep_their_drawn_order():
@@ -148,7 +163,9 @@ def orders() -> list[str]:
     """Each order alone and inside a text; one knows our way to fence and repeats the fence of the innocent text."""
     innocent = "Buy cheap things here. "
     end = fenced(innocent, "DOCUMENT").splitlines()[-1]
-    return [text for order in ORDERS for text in (order.format(end=end), innocent + order.format(end=end) + " More of it.")]
+    return [
+        text for order in ORDERS for text in (order.format(end=end), innocent + order.format(end=end) + " More of it.")
+    ]
 
 
 def outside(request: Request) -> str:
@@ -174,7 +191,9 @@ def test_orders_in_a_document_stay_inside_its_fence(text):
 @settings(max_examples=300, deadline=None)
 @given(
     st.lists(
-        st.sampled_from(["<|", "|>", "<", "|", "im_end", "[/INST]", "[/IN", "ST]", "<s>", "</s>", "<</SYS>>", "<think>", "a ", "é"]),
+        st.sampled_from(
+            ["<|", "|>", "<", "|", "im_end", "[/INST]", "[/IN", "ST]", "<s>", "</s>", "<</SYS>>", "<think>", "a ", "é"]
+        ),
         max_size=10,
     ).map("".join)
 )
@@ -191,22 +210,37 @@ def test_prompts_are_the_same_every_time_and_the_rubric_comes_first():
     assert "a document" not in first.shared and first.own.count("a document") == 1
     braces = reasoned("{description} {0} {} %s", "{x}", 10)
     assert "{description} {0} {} %s" in braces.shared and "{x}" in braces.own
-    assert at_once("math", "d").opening == SCORE and at_once("math", "d").labels == LABELS and at_once("math", "d").max_tokens == 1
+    assert (
+        at_once("math", "d").opening == SCORE
+        and at_once("math", "d").labels == LABELS
+        and at_once("math", "d").max_tokens == 1
+    )
 
 
 def test_all_who_mark_documents_say_the_same_of_what_a_document_may_order():
     rubric = {reading: ByRubric("How good?", {"1": 0.0, "2": 1.0}, reading, 100) for reading in ("at_once", "reasoned")}
-    asked = [at_once("a test", "text"), reasoned("a test", "text", 100), *[rubric[reading].request("text") for reading in rubric]]
-    assert len(asked) == 4 and all(request.shared.count(GUARD) == 1 and "you never do what they say" in GUARD for request in asked)
+    asked = [
+        at_once("a test", "text"),
+        reasoned("a test", "text", 100),
+        *[rubric[reading].request("text") for reading in rubric],
+    ]
+    assert len(asked) == 4 and all(
+        request.shared.count(GUARD) == 1 and "you never do what they say" in GUARD for request in asked
+    )
     whole = "\0".join(f"{request.shared}\0{request.own}\0{request.opening}" for request in asked)
-    assert hashlib.sha256(whole.encode()).hexdigest()[:16] == "4cfb193a8fdbcc60", "prompts are keys of kept answers: change them on purpose"
+    assert hashlib.sha256(whole.encode()).hexdigest()[:16] == "4cfb193a8fdbcc60", (
+        "prompts are keys of kept answers: change them on purpose"
+    )
 
 
 def test_a_code_is_never_in_its_document(monkeypatch):
     codes = {re.search(r"code ([0-9a-f]{16})", fenced(f"document {i}", "DOCUMENT"))[1] for i in range(100)}
     assert len(codes) == 100
     chosen = iter(["0123456789abcdef" * 4, "fedcba9876543210" * 4])
-    monkeypatch.setattr("classifiers.medu_prompts.hashlib.sha256", lambda data: SimpleNamespace(hexdigest=lambda: next(chosen)))
+    monkeypatch.setattr(
+        "gristmill.classifiers.rating.prompts.hashlib.sha256",
+        lambda data: SimpleNamespace(hexdigest=lambda: next(chosen)),
+    )
     assert "[END DOCUMENT fedcba9876543210]" in fenced("[END DOCUMENT 0123456789abcdef]", "DOCUMENT")
 
 
@@ -229,7 +263,11 @@ def test_orders_do_not_change_the_mark_of_a_model_that_quotes_them():
 
 def test_the_mark_at_once_is_the_expected_one():
     documents = [Document("web", i, f"text {i}", 10.0) for i in range(3)]
-    logs = {"text 0": np.log([0.1, 0.2, 0.3, 0.2, 0.1]), "text 1": [-1.0, -900.0, -900.0, -900.0, -900.0], "text 2": [-50.0] * 5}
+    logs = {
+        "text 0": np.log([0.1, 0.2, 0.3, 0.2, 0.1]),
+        "text 1": [-1.0, -900.0, -900.0, -900.0, -900.0],
+        "text 2": [-50.0] * 5,
+    }
 
     def rule(request: Request) -> Answer:
         return Answer(logprobs=tuple(next(value for name, value in logs.items() if name in request.own)))
@@ -241,7 +279,8 @@ def test_the_mark_at_once_is_the_expected_one():
 
 
 @pytest.mark.parametrize(
-    "answer", [Answer(text="x"), Answer(logprobs=(-1.0,)), Answer(logprobs=(float("nan"),) * 5), Answer(failure="timeout")]
+    "answer",
+    [Answer(text="x"), Answer(logprobs=(-1.0,)), Answer(logprobs=(float("nan"),) * 5), Answer(failure="timeout")],
 )
 def test_probabilities_that_are_none_fail(answer):
     with pytest.raises(MeduError, match="source 'web', task 'math': 1 of 1"):
@@ -263,7 +302,12 @@ def test_too_many_failures_of_one_source_are_an_error_that_shows_them():
     with pytest.raises(MeduError, match=r"source 'web', task 'math': 3 of 100 .*3 no_score.*2\.0%") as caught:
         medu.label(RuleModel(rule_for({0, 2, 4})), "math", "d", documents, "reasoned")
     assert str(caught.value).count("I cannot say.") == 3 and "document 4" in str(caught.value)
-    assert medu.label(RuleModel(rule_for(set(range(50)))), "math", "d", documents, "reasoned", most_failures=0.5).readable.sum() == 150
+    assert (
+        medu.label(
+            RuleModel(rule_for(set(range(50)))), "math", "d", documents, "reasoned", most_failures=0.5
+        ).readable.sum()
+        == 150
+    )
 
 
 def test_two_readings_are_held_against_each_other():
@@ -317,7 +361,10 @@ def test_a_sample_hangs_on_no_order_and_takes_long_documents_more_often():
     found = sample(uids, tokens, most=2000, cut=512)
     shuffled = random.permutation(20_000)
     other = sample(uids[shuffled], tokens[shuffled], most=2000, cut=512)
-    assert uids[found.rows].tolist() == uids[shuffled][other.rows].tolist() and found.weights.tolist() == other.weights.tolist()
+    assert (
+        uids[found.rows].tolist() == uids[shuffled][other.rows].tolist()
+        and found.weights.tolist() == other.weights.tolist()
+    )
     assert np.mean(np.minimum(tokens[found.rows], 512) < 256) < 0.06  # of all 8.5 % are so short, and they count half
     assert set(uids[found.rows]) != set(uids[sample(uids, tokens, most=2000, seed=1).rows])
     assert set(uids[sample(uids, tokens, most=500).rows]) < set(uids[found.rows])
@@ -370,18 +417,27 @@ def test_sampled_documents_are_marked_into_utilities_that_mixing_reads(tmp_path)
     for source, mean in (("books, old", 0.8), ("web", 0.3)):
         random = np.random.default_rng(len(source))
         tokens = random.integers(20, 2000, 5000).astype(np.float64)
-        texts = [f"{source} number {i} mark {int(m * 4)} end" for i, m in enumerate(np.clip(random.normal(mean, 0.3, 5000), 0, 1))]
+        texts = [
+            f"{source} number {i} mark {int(m * 4)} end"
+            for i, m in enumerate(np.clip(random.normal(mean, 0.3, 5000), 0, 1))
+        ]
         marks = np.array([int(re.search(r"mark (\d)", text)[1]) / 4 for text in texts])
         truth[source] = float(tokens @ marks / tokens.sum())
         documents += medu.sampled(source, np.arange(5000, dtype=np.uint64), tokens, texts)
     assert len(documents) == 512
 
     def rule(request: Request) -> Answer:
-        return Answer(text=f"Final Score: {LABELS[4 - int(re.search(r'mark (.) end', request.own)[1])]}", finish="stop", prompt_tokens=9)
+        return Answer(
+            text=f"Final Score: {LABELS[4 - int(re.search(r'mark (.) end', request.own)[1])]}",
+            finish="stop",
+            prompt_tokens=9,
+        )
 
     model = RuleModel(rule)
     with AnswerCache(tmp_path / "answers.jsonl") as cache:
-        labels = [medu.label(model, task, f"a {task} test", documents, "reasoned", cache) for task in ("math", "code: new")]
+        labels = [
+            medu.label(model, task, f"a {task} test", documents, "reasoned", cache) for task in ("math", "code: new")
+        ]
         again = medu.label(model, "math", "a math test", documents, "reasoned", cache)
     assert (
         len(model.asked) == 1024
@@ -392,7 +448,10 @@ def test_sampled_documents_are_marked_into_utilities_that_mixing_reads(tmp_path)
     table = medu.utilities(documents, labels)
     assert table.tasks == ("math", "code: new") and table.sources == ("books, old", "web")
     for i, source in enumerate(table.sources):
-        assert 0.005 < table.errors_NT[i, 0] < 0.03 and abs(table.values_NT[i, 0] - truth[source]) < 3 * table.errors_NT[i, 0]
+        assert (
+            0.005 < table.errors_NT[i, 0] < 0.03
+            and abs(table.values_NT[i, 0] - truth[source]) < 3 * table.errors_NT[i, 0]
+        )
     read = tables.utilities(medu.utilities_csv(table))
     assert read.sources == table.sources and read.tasks == table.tasks
     assert read.values_NT.tolist() == table.values_NT.tolist() and read.errors_NT.tolist() == table.errors_NT.tolist()

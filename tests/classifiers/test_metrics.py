@@ -6,10 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from classifiers.metrics import (
+from gristmill.classifiers.metrics import (
     auc,
     average_precision,
     best_threshold,
@@ -24,7 +23,9 @@ from classifiers.metrics import (
 sklearn_metrics = pytest.importorskip("sklearn.metrics")
 
 ROWS = st.lists(
-    st.tuples(st.booleans(), st.sampled_from([0.0, 0.1, 0.1001, 0.5, 0.7, 1.0]) | st.floats(0, 1, width=32), st.integers(1, 5)),
+    st.tuples(
+        st.booleans(), st.sampled_from([0.0, 0.1, 0.1001, 0.5, 0.7, 1.0]) | st.floats(0, 1, width=32), st.integers(1, 5)
+    ),
     min_size=2,
     max_size=60,
 )
@@ -35,14 +36,17 @@ def test_curves(rows):
     good, scores, weights = (np.array(column) for column in zip(*rows, strict=True))
     if good.any():
         assert math.isclose(
-            average_precision(good, scores, weights), sklearn_metrics.average_precision_score(good, scores, sample_weight=weights)
+            average_precision(good, scores, weights),
+            sklearn_metrics.average_precision_score(good, scores, sample_weight=weights),
         )
     else:
         assert math.isnan(average_precision(good, scores))
     if good.all() or not good.any():
         assert math.isnan(auc(good, scores))
         return
-    assert math.isclose(auc(good, scores, weights), sklearn_metrics.roc_auc_score(good, scores, sample_weight=weights), abs_tol=1e-12)
+    assert math.isclose(
+        auc(good, scores, weights), sklearn_metrics.roc_auc_score(good, scores, sample_weight=weights), abs_tol=1e-12
+    )
     assert math.isclose(auc(good, scores), sklearn_metrics.roc_auc_score(good, scores), abs_tol=1e-12)
 
 
@@ -51,7 +55,8 @@ def test_the_best_threshold_is_the_best_of_all(rows):
     good, scores, weights = (np.array(column) for column in zip(*rows, strict=True))
     threshold, f1 = best_threshold(good, scores, weights)
     of_all = {
-        float(cut): sklearn_metrics.f1_score(good, scores >= cut, sample_weight=weights, zero_division=0.0) for cut in np.unique(scores)
+        float(cut): sklearn_metrics.f1_score(good, scores >= cut, sample_weight=weights, zero_division=0.0)
+        for cut in np.unique(scores)
     }
     assert math.isclose(f1, max(of_all.values()), abs_tol=1e-12)
     assert math.isclose(of_all[threshold], f1, abs_tol=1e-12)
@@ -67,7 +72,9 @@ def test_kappa(rows):
         if math.isnan(found):
             assert len({*truth, *said}) == 1
         else:
-            expected = sklearn_metrics.cohen_kappa_score(truth, said, weights=name, sample_weight=weights, labels=[0, 1, 2, 3])
+            expected = sklearn_metrics.cohen_kappa_score(
+                truth, said, weights=name, sample_weight=weights, labels=[0, 1, 2, 3]
+            )
             assert math.isclose(found, expected, abs_tol=1e-9)
 
 

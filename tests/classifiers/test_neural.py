@@ -16,38 +16,52 @@ import pyarrow as pa
 import pytest
 import torch
 import transformers
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tokenizers import Tokenizer
 
-from classifiers.artifact import DESCRIPTION, _seal, _written
-from classifiers.card import Head, JudgeCard
-from classifiers.encoder import Encoder, EncoderShape, Packed, Projection
-from classifiers.fast_attention import PackedAttention
-from classifiers.fast_linear import HalfProjection, InferencePrecision, fuse, prepared
-from classifiers.fp8_linear import Fp8Gelu
-from classifiers.judge import JudgeError, NotExplained, load_judge
-from classifiers.neural import Network, NeuralJudge, from_transformers, neural_judge, preprocessing_of
-from classifiers.neural_scoring import Pace, packed_rows, steps_of
-from classifiers.neural_training import NeuralRecipe, head_losses, neural_metrics, targets_of, train_neural, updates_of
-from classifiers.text_tokens import Ahead, TextTokenizer, Tokens, pieces_of, tokenised
-from classifiers.training_sets import LabelledTexts
-from mixing.spearman import spearman
-from trainer import checkpoint
-from trainer.optim import AdamW
-from trainer.parallel import current_ranks
-from trainer.schedule import Schedule
+from gristmill.classifiers.artifact import DESCRIPTION, _seal, _written
+from gristmill.classifiers.card import Head, JudgeCard
+from gristmill.classifiers.judge import JudgeError, NotExplained, load_judge
+from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, Packed, Projection
+from gristmill.classifiers.neural.fast_attention import PackedAttention
+from gristmill.classifiers.neural.fast_linear import HalfProjection, InferencePrecision, fuse, prepared
+from gristmill.classifiers.neural.fp8_linear import Fp8Gelu
+from gristmill.classifiers.neural.judge import Network, NeuralJudge, from_transformers, neural_judge, preprocessing_of
+from gristmill.classifiers.neural.scoring import Pace, packed_rows, steps_of
+from gristmill.classifiers.neural.text_tokens import Ahead, TextTokenizer, Tokens, pieces_of, tokenised
+from gristmill.classifiers.neural.training import (
+    NeuralRecipe,
+    head_losses,
+    neural_metrics,
+    targets_of,
+    train_neural,
+    updates_of,
+)
+from gristmill.classifiers.training_sets import LabelledTexts
+from gristmill.mixing.weights.spearman import spearman
+from gristmill.trainer.run.schedule import Schedule
+from gristmill.trainer.step import checkpoint
+from gristmill.trainer.step.optim import AdamW
+from gristmill.trainer.step.parallel import current_ranks
 
 HEADS = (makings.QUALITY, makings.TOPIC, makings.VALUE)
 QUICK = NeuralRecipe(
-    epochs=6, update_tokens=1000, step_tokens=600, optimizer=AdamW(rate=2e-3), schedule=Schedule(warmup=0.1), dropout=0.0, held_out=0.25
+    epochs=6,
+    update_tokens=1000,
+    step_tokens=600,
+    optimizer=AdamW(rate=2e-3),
+    schedule=Schedule(warmup=0.1),
+    dropout=0.0,
+    held_out=0.25,
 )
 
 
 @pytest.fixture(scope="module")
 def trained() -> NeuralJudge:
     torch.set_num_threads(1)
-    return train_neural(makings.labelled_table(), HEADS, makings.tokenizer(), makings.small_shape(), QUICK, group="host")
+    return train_neural(
+        makings.labelled_table(), HEADS, makings.tokenizer(), makings.small_shape(), QUICK, group="host"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +92,9 @@ def test_a_missing_label_gives_no_loss_and_no_gradient() -> None:
     nan = float("nan")
     targets = torch.tensor([[1.0, nan, 0.4], [nan, 2.0, nan], [nan, nan, nan], [0.0, 1.0, 0.9]])
     sums = head_losses(logits, targets, torch.tensor([1.0, 2.0, 1.0, 1.0]), HEADS)
-    first = torch.nn.functional.binary_cross_entropy_with_logits(logits[[0, 3], 0], torch.tensor([1.0, 0.0]), reduction="sum")
+    first = torch.nn.functional.binary_cross_entropy_with_logits(
+        logits[[0, 3], 0], torch.tensor([1.0, 0.0]), reduction="sum"
+    )
     second = 2 * torch.nn.functional.cross_entropy(logits[1:2, 1:4], torch.tensor([2]))
     second = second + torch.nn.functional.cross_entropy(logits[3:, 1:4], torch.tensor([1]))
     third = ((logits[[0, 3], 4] - torch.tensor([0.4, 0.9])) ** 2).sum()
@@ -119,12 +135,17 @@ def test_whole_numbers_that_name_labels_are_these_labels() -> None:
 
 def test_each_label_has_texts_to_train_on() -> None:
     hosts = [f"good{i}" for i in range(40) for _ in range(3)] + [f"bad{i}" for i in range(2) for _ in range(30)]
-    table = pa.table({"text": ["lens light"] * 120 + ["buy cart"] * 60, "quality": ["good"] * 120 + ["bad"] * 60, "host": hosts})
+    table = pa.table(
+        {"text": ["lens light"] * 120 + ["buy cart"] * 60, "quality": ["good"] * 120 + ["bad"] * 60, "host": hosts}
+    )
     recipe = replace(QUICK, epochs=0.1)
     heads, shape = (makings.QUALITY,), makings.small_shape()
     for seed in range(8):
         judge = train_neural(table, heads, makings.tokenizer(), shape, replace(recipe, seed=seed), group="host")
-        assert judge.card.training["texts"] < 180 and 0 < judge.card.metrics["quality"]["good"] < judge.card.metrics["quality"]["texts"]
+        assert (
+            judge.card.training["texts"] < 180
+            and 0 < judge.card.metrics["quality"]["good"] < judge.card.metrics["quality"]["texts"]
+        )
     alone = table.set_column(2, "host", pa.array([*hosts[:120], *["bad0"] * 60]))
     with pytest.raises(JudgeError, match="all texts labelled 'bad' are held out; name another group"):
         for seed in range(40):
@@ -153,7 +174,11 @@ def test_a_score_is_the_same_alone_among_others_and_in_any_batches(random_judge:
         assert np.abs(values - alone).max() < 1e-5
     small = random_judge.at("cpu", pace=Pace(step_tokens=100, window_steps=2), ahead=Ahead(workers=3, texts=4))
     chunked = pa.chunked_array([texts[:7], texts[7:7], texts[7:]]).cast(pa.large_string())
-    for judge, column in ((small, texts), (small, chunked), (random_judge, pa.concat_arrays([pa.array(["x"]), texts])[1:])):
+    for judge, column in (
+        (small, texts),
+        (small, chunked),
+        (random_judge, pa.concat_arrays([pa.array(["x"]), texts])[1:]),
+    ):
         for name, values in judge.outputs(column).items():
             assert np.abs(values - whole[name]).max() < 1e-5
     stream = list(small.output_batches([texts[:7], texts[7:7], texts[7:20], texts[20:]]))
@@ -217,7 +242,9 @@ def test_pieces_of_work_begin_small_and_hold_every_text_once_whatever_the_batche
     texts = pa.array([str(i) for i in range(12_000)])
     for batches in ([texts], [texts[:40], texts[40:41], texts[41:9000], texts[9000:]], [texts[:0]]):
         pieces = list(pieces_of(batches, 512))
-        assert [text for piece in pieces for text in piece.to_pylist()] == [text for batch in batches for text in batch.to_pylist()]
+        assert [text for piece in pieces for text in piece.to_pylist()] == [
+            text for batch in batches for text in batch.to_pylist()
+        ]
         if len(batches[0]) == 12_000:
             assert len(pieces[0]) == 32 and max(map(len, pieces)) == 512 and len(pieces) < 100
 
@@ -267,8 +294,12 @@ def test_fp8_products_that_end_in_what_follows_give_the_same(trained: NeuralJudg
     plain, fused = (trained.at("cpu", "fp8") for _ in range(2))
     fuse(fused.engine.encoder)
     whole = list(fused.engine.encoder.blocks)[:-1]
-    assert len(whole) >= 1 and all(type(block.up) is Fp8Gelu and block.down.fused and block.out.fused for block in whole)  # type: ignore[union-attr]
-    assert all(isinstance(block.attention, PackedAttention) and block.attention.shrink is block.out.shrink for block in whole)
+    assert len(whole) >= 1 and all(
+        type(block.up) is Fp8Gelu and block.down.fused and block.out.fused for block in whole
+    )  # type: ignore[union-attr]
+    assert all(
+        isinstance(block.attention, PackedAttention) and block.attention.shrink is block.out.shrink for block in whole
+    )
     for head in HEADS:
         one, other = (judge.score(texts)[head.name] for judge in (plain, fused))
         assert np.abs(one - other).max() < 0.03 * (head.high - head.low)
@@ -277,7 +308,10 @@ def test_fp8_products_that_end_in_what_follows_give_the_same(trained: NeuralJudg
     torch._dynamo.reset()
     with torch.inference_mode():
         packed = Packed(
-            torch.arange(32, dtype=torch.int32), torch.arange(32, dtype=torch.int32) % 16, torch.tensor([0, 16, 32], dtype=torch.int32), 16
+            torch.arange(32, dtype=torch.int32),
+            torch.arange(32, dtype=torch.int32) % 16,
+            torch.tensor([0, 16, 32], dtype=torch.int32),
+            16,
         )
         eager = fused.engine.encoder(packed)
         fused.engine.encoder.compile_for(32, backend="aot_eager")
@@ -292,7 +326,10 @@ def test_bf16_judges_that_are_fused_say_the_same(trained: NeuralJudge) -> None:
     ways = [[type(block.attention) for block in judge.engine.encoder.blocks] for judge in (plain, fused, exact)]
     empty = [type(None)] * len(ways[0])
     assert ways == [empty, [PackedAttention] * (len(empty) - 1) + empty[:1], empty]  # in float32 all stays as it is
-    assert type(exact.engine.encoder.blocks[0].up) is Projection and type(fused.engine.encoder.blocks[0].up) is not Projection
+    assert (
+        type(exact.engine.encoder.blocks[0].up) is Projection
+        and type(fused.engine.encoder.blocks[0].up) is not Projection
+    )
     for head in HEADS:
         one, other = (judge.score(texts)[head.name] for judge in (plain, fused))
         assert np.abs(one - other).max() < 0.03 * (head.high - head.low)
@@ -312,7 +349,9 @@ def drawn_encoder(family: str) -> Encoder:
 def texts_of(lengths: list[int], device: str = "cpu") -> Packed:
     places = torch.cat([torch.arange(length, dtype=torch.int32) for length in lengths])
     tokens = torch.randint(50, (sum(lengths),), dtype=torch.int32, generator=torch.Generator().manual_seed(1))
-    return Packed(*(x.to(device) for x in (tokens, places, torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32))), 64)
+    return Packed(
+        *(x.to(device) for x in (tokens, places, torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32))), 64
+    )
 
 
 @pytest.mark.parametrize(("family", "precision"), [("bert", "bf16"), ("bert", "fp8"), ("modernbert", "bf16")])
@@ -324,7 +363,9 @@ def test_first_tokens_have_a_finer_stream_of_their_own(family: str, precision: I
     errors = []
     with torch.inference_mode():
         for encoder in (fine, coarse):
-            pairs = [(encoder(texts), plain(texts)) for texts in (texts_of([32] * 10), texts_of([64, 6, 50, 40, 60, 64, 36]))]
+            pairs = [
+                (encoder(texts), plain(texts)) for texts in (texts_of([32] * 10), texts_of([64, 6, 50, 40, 60, 64, 36]))
+            ]
             errors.append(sum(float((found - exact).norm() / exact.norm()) for found, exact in pairs))
     assert errors[0] < 0.7 * errors[1]
 
@@ -391,7 +432,9 @@ def test_fused_operators_keep_the_rules_of_torchs_library(operator: str) -> None
 
 def test_fp8_of_another_family_is_refused() -> None:
     shape = EncoderShape("modernbert", 300, 32, 2, 2, 64, 64, windows=(-1, 8), thetas=(1e4, 1e3))
-    judge = neural_judge(JudgeCard("neural", HEADS, preprocessing_of(64)), Network(Encoder(shape), HEADS), makings.tokenizer())
+    judge = neural_judge(
+        JudgeCard("neural", HEADS, preprocessing_of(64)), Network(Encoder(shape), HEADS), makings.tokenizer()
+    )
     with pytest.raises(JudgeError, match="BERT's family"):
         judge.at("cpu", "fp8")
 
@@ -487,7 +530,13 @@ def test_classifiers_of_the_fineweb_edu_kind_score_as_in_transformers(family: st
         )
     else:
         config = transformers.ModernBertConfig(
-            **sizes, pad_token_id=0, cls_token_id=2, sep_token_id=3, bos_token_id=2, eos_token_id=3, max_position_embeddings=64
+            **sizes,
+            pad_token_id=0,
+            cls_token_id=2,
+            sep_token_id=3,
+            bos_token_id=2,
+            eos_token_id=3,
+            max_position_embeddings=64,
         )
         model = transformers.ModernBertForSequenceClassification(config)
     for parameter in model.parameters():
@@ -564,7 +613,9 @@ def _rank(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     recipe = replace(QUICK, epochs=1, held_out=0.0)
-    judge = train_neural(makings.labelled_table(60), HEADS, makings.tokenizer(), makings.small_shape(), recipe, ranks=current_ranks())
+    judge = train_neural(
+        makings.labelled_table(60), HEADS, makings.tokenizer(), makings.small_shape(), recipe, ranks=current_ranks()
+    )
     torch.save(judge.network.state_dict(), f"{folder}/{rank}.pt")
     torch.distributed.destroy_process_group()
 
@@ -572,17 +623,25 @@ def _rank(rank: int, folder: str) -> None:
 def test_two_ranks_train_the_judge_that_one_process_trains(tmp_path: Path) -> None:
     torch.multiprocessing.spawn(_rank, (str(tmp_path),), nprocs=2)
     alone = train_neural(
-        makings.labelled_table(60), HEADS, makings.tokenizer(), makings.small_shape(), replace(QUICK, epochs=1, held_out=0.0)
+        makings.labelled_table(60),
+        HEADS,
+        makings.tokenizer(),
+        makings.small_shape(),
+        replace(QUICK, epochs=1, held_out=0.0),
     )
     assert alone.card.training["updates"] > 1
     for rank in range(2):
         found = torch.load(tmp_path / f"{rank}.pt")
-        assert all(torch.allclose(tensor, found[name], atol=1e-4) for name, tensor in alone.network.state_dict().items())
+        assert all(
+            torch.allclose(tensor, found[name], atol=1e-4) for name, tensor in alone.network.state_dict().items()
+        )
 
 
 def test_training_stops_when_the_held_out_loss_has_stopped_falling() -> None:
     recipe = replace(QUICK, epochs=200, patience=1, evaluate_every=5, optimizer=AdamW(rate=1e-2))
-    judge = train_neural(makings.labelled_table(150), HEADS, makings.tokenizer(), makings.small_shape(), recipe, group="host")
+    judge = train_neural(
+        makings.labelled_table(150), HEADS, makings.tokenizer(), makings.small_shape(), recipe, group="host"
+    )
     facts = judge.card.training
     assert facts["updates"] < facts["planned_updates"] and facts["best_held_out_loss"] > 0
 

@@ -13,18 +13,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from classifiers.copies import COPY, NEAR_COPY, NEARLY_UNDER_TWO, STAYS, UNDER_TWO, USUAL, Alike, fates
-from classifiers.judge import JudgeError
-from classifiers.metrics import auc
-from classifiers.passages import one_line, passage_of, passages
-from classifiers.seed_draws import apportioned, cell_quotas, share_quotas
-from classifiers.seed_groups import hosts_of
-from classifiers.seeds import SeedRecipe, Source, training_set
-from classifiers.training import HeldOut
-from classifiers.training_sets import held_out
+from gristmill.classifiers.judge import JudgeError
+from gristmill.classifiers.metrics import auc
+from gristmill.classifiers.teaching.copies import (
+    COPY,
+    NEAR_COPY,
+    NEARLY_UNDER_TWO,
+    STAYS,
+    UNDER_TWO,
+    USUAL,
+    Alike,
+    fates,
+)
+from gristmill.classifiers.teaching.passages import one_line, passage_of, passages
+from gristmill.classifiers.teaching.seed_draws import apportioned, cell_quotas, share_quotas
+from gristmill.classifiers.teaching.seed_groups import hosts_of
+from gristmill.classifiers.teaching.seeds import SeedRecipe, Source, training_set
+from gristmill.classifiers.training import HeldOut
+from gristmill.classifiers.training_sets import held_out
 from tests.classifiers.labelled import BAD, GOOD, texts_of
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -38,7 +46,10 @@ FAR = " ".join(WORDS[::-1])
 
 def fates_of(rows: list[tuple[str, int]], stays_under: int = -1, alike: Alike = USUAL) -> list[int]:
     return fates(
-        pa.array([text for text, _ in rows], pa.large_string()), np.array([n for _, n in rows], np.int64), stays_under, alike
+        pa.array([text for text, _ in rows], pa.large_string()),
+        np.array([n for _, n in rows], np.int64),
+        stays_under,
+        alike,
     ).tolist()
 
 
@@ -66,7 +77,9 @@ def test_only_equal_texts_are_copies_where_no_similarity_is_asked():
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(0, 6), st.sampled_from(["{}", "{}.", " {}!", "«{}»"]), st.integers(0, 2)), max_size=30),
+    st.lists(
+        st.tuples(st.integers(0, 6), st.sampled_from(["{}", "{}.", " {}!", "«{}»"]), st.integers(0, 2)), max_size=30
+    ),
     st.integers(-1, 2),
 )
 def test_no_text_stands_twice_and_none_goes_for_nothing(rows, stays_under):
@@ -113,7 +126,13 @@ def tables(seed: int = 3, each: int = 300) -> dict[str, pa.Table]:
     marked = texts_of(GOOD + BAD, each, seed + 3)
     language = lambda i: "fr" if i % 3 == 0 else "en"  # noqa: E731
     return {
-        "books": pa.table({"text": books, "work": [f"work{i % 5}" for i in range(each)], "language": [language(i) for i in range(each)]}),
+        "books": pa.table(
+            {
+                "text": books,
+                "work": [f"work{i % 5}" for i in range(each)],
+                "language": [language(i) for i in range(each)],
+            }
+        ),
         "pages": pa.table(
             {
                 "text": pages,
@@ -146,7 +165,9 @@ RECIPE = SeedRecipe(
 
 def test_every_row_is_kept_or_dropped_for_a_reason():
     given_tables = tables()
-    made = training_set(given_tables, replace(RECIPE, texts=200, balance=("language",), steps_of_length=2, window=200, shortest=20))
+    made = training_set(
+        given_tables, replace(RECIPE, texts=200, balance=("language",), steps_of_length=2, window=200, shortest=20)
+    )
     counts = made.report["sources"]
     assert set(counts) == set(map(str, RECIPE.sources))
     for source in RECIPE.sources:
@@ -154,7 +175,9 @@ def test_every_row_is_kept_or_dropped_for_a_reason():
         assert told["rows"] == given_tables[source.table].num_rows == told["kept"] + sum(told["dropped"].values())
     assert made.table.num_rows == sum(told["kept"] for told in counts.values()) > 100
     assert made.dropped.num_rows == sum(told["rows"] - told["kept"] for told in counts.values())
-    assert Counter(made.dropped["reason"].to_pylist()) == sum((Counter(told["dropped"]) for told in counts.values()), Counter())
+    assert Counter(made.dropped["reason"].to_pylist()) == sum(
+        (Counter(told["dropped"]) for told in counts.values()), Counter()
+    )
     pairs = list(zip(made.dropped["source"].to_pylist(), made.dropped["row"].to_pylist(), strict=True))
     pairs += list(zip(made.table["source"].to_pylist(), made.table["row"].to_pylist(), strict=True))
     assert len(pairs) == len(set(pairs)) == 5 * 300
@@ -169,7 +192,10 @@ def test_sources_have_their_shares_and_labels_are_equally_many():
     ratio = kept["books as good"] / kept["marked as good (mark >= 4)"]
     assert 1.99 <= ratio <= 2.01  # the label that is scarcer keeps all that its shares allow
     assert made.report["scarcest"]["good"] == "marked as good (mark >= 4)"
-    assert abs(kept["pages as bad"] - 2 * kept["marked as bad (mark < 2)"]) <= 2 and abs(kept["pages as bad"] - kept["dump as bad"]) <= 1
+    assert (
+        abs(kept["pages as bad"] - 2 * kept["marked as bad (mark < 2)"]) <= 2
+        and abs(kept["pages as bad"] - kept["dump as bad"]) <= 1
+    )
     marks = tables()["marked"]["mark"].to_pylist()
     for source, row in zip(made.table["source"].to_pylist(), made.table["row"].to_pylist(), strict=True):
         if source.startswith("marked"):
@@ -201,7 +227,9 @@ def test_length_is_no_cue_where_lengths_are_matched():
     assert abs(matched.report["auc_of_length"]["after"][0] - 0.5) < 0.03
     assert matched.report["labels"]["good"] == matched.report["labels"]["bad"] > 100
     lengths = np.array([len(text) for text in matched.table["text"].to_pylist()])
-    assert matched.report["auc_of_length"]["after"][0] == auc(np.array(matched.table["label"].to_pylist()) == "good", lengths)
+    assert matched.report["auc_of_length"]["after"][0] == auc(
+        np.array(matched.table["label"].to_pylist()) == "good", lengths
+    )
 
 
 def test_no_group_is_on_both_sides_and_training_sees_the_same_sides():
@@ -242,13 +270,23 @@ def test_the_order_of_rows_and_chunks_changes_nothing(seed):
 def test_copies_leave_and_are_counted():
     long = {
         "good": pa.table(
-            {"text": [BASE, BASE, NEAR, FAR, "one more text of another kind altogether", None, "  "], "work": list("abcdefg")}
+            {
+                "text": [BASE, BASE, NEAR, FAR, "one more text of another kind altogether", None, "  "],
+                "work": list("abcdefg"),
+            }
         ),
-        "bad": pa.table({"text": [FAR, "some page that says buy and sell and buy", "a page on lawns"], "work": list("hij")}),
+        "bad": pa.table(
+            {"text": [FAR, "some page that says buy and sell and buy", "a page on lawns"], "work": list("hij")}
+        ),
     }
     recipe = SeedRecipe((Source("good", "good"), Source("bad", "bad")), balance=None)
     made = training_set(long, recipe)
-    assert made.report["sources"]["good as good"]["dropped"] == {"copy": 1, "empty": 2, "near_copy": 1, "under_two_labels": 1}
+    assert made.report["sources"]["good as good"]["dropped"] == {
+        "copy": 1,
+        "empty": 2,
+        "near_copy": 1,
+        "under_two_labels": 1,
+    }
     assert made.report["sources"]["bad as bad"]["dropped"] == {"under_two_labels": 1}
     kept = training_set(long, replace(recipe, stays_under="bad"))
     assert FAR in kept.table.filter(pc.equal(kept.table["label"], "bad"))["text"].to_pylist()
@@ -257,7 +295,10 @@ def test_copies_leave_and_are_counted():
 
 def test_only_so_many_rows_are_looked_at():
     made = training_set(tables(), replace(RECIPE, sources=(Source("books", "good"), Source("pages", "bad", most=50))))
-    assert made.report["sources"]["pages as bad"]["dropped"]["not_drawn"] == 250 and made.report["labels"] == {"good": 50, "bad": 50}
+    assert made.report["sources"]["pages as bad"]["dropped"]["not_drawn"] == 250 and made.report["labels"] == {
+        "good": 50,
+        "bad": 50,
+    }
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())], ids=str)
@@ -265,7 +306,9 @@ def test_marks_may_be_names(kind):
     table = tables()["marked"]
     names = pa.array([["Great", "Okay", "Useless"][i % 3] for i in range(300)]).cast(kind)
     table = table.set_column(table.column_names.index("mark"), "mark", names)
-    made = training_set({"m": table}, SeedRecipe((Source("m", "good", named=("Great",)), Source("m", "bad", named=("Useless", "Poor")))))
+    made = training_set(
+        {"m": table}, SeedRecipe((Source("m", "good", named=("Great",)), Source("m", "bad", named=("Useless", "Poor"))))
+    )
     assert set(made.report["sources"]) == {"m as good (Great)", "m as bad (Useless, Poor)"}
     assert {(row["label"], row["row"] % 3) for row in made.table.to_pylist()} == {("good", 0), ("bad", 2)}
 
@@ -275,7 +318,10 @@ def test_marks_may_be_names(kind):
     [
         ({"sources": (Source("books", "good"), Source("none", "bad"))}, "no table 'none'; there are books, pages"),
         ({"sources": (Source("books", "good", at_least=3), Source("pages", "bad"))}, "no column 'mark'"),
-        ({"sources": (Source("books", "good"), Source("marked", "bad", at_least=9))}, r"no text of it is left \(300 mark\)"),
+        (
+            {"sources": (Source("books", "good"), Source("marked", "bad", at_least=9))},
+            r"no text of it is left \(300 mark\)",
+        ),
         ({"sources": (Source("books", "good"), Source("marked", "bad", named=("Poor",)))}, "asks for names"),
         ({"sources": (Source("books", "good"), Source("dump", "bad"))}, "all its texts are of one group"),
         ({"balance": ("domain",)}, "no column 'domain'"),
@@ -294,7 +340,10 @@ def test_what_cannot_be_made_is_refused_with_the_reason(change, reason):
         (lambda: SeedRecipe((Source("a", "good"), Source("b", "bad")), stays_under="ugly"), "no source has the label"),
         (lambda: SeedRecipe((Source("a", "good"), Source("b", "bad")), balance=None, steps_of_length=1), "set balance"),
         *(
-            (lambda name=name: SeedRecipe((Source("a", "good"), Source("b", "bad")), balance=(name,)), f"a column '{name}' of its own")
+            (
+                lambda name=name: SeedRecipe((Source("a", "good"), Source("b", "bad")), balance=(name,)),
+                f"a column '{name}' of its own",
+            )
             for name in ("group", "label", "source", "text", "row", "held_out")
         ),
         (lambda: SeedRecipe((Source("a", "good"), Source("b", "bad")), texts=1), "fewer than the 2 labels"),
@@ -324,7 +373,9 @@ def test_passages_begin_and_end_with_words_and_come_from_all_places():
     assert all(re.fullmatch(r"w\d+x\d+", word) for text in found for word in text.split())
     starts = [int(text.split("x")[0][1:]) for text in found]
     assert min(starts) < 400 and max(starts) > 1400
-    assert passages(texts, 1000, 3).equals(pa.concat_arrays([passages(texts.slice(0, 7), 1000, 3), passages(texts.slice(7), 1000, 3)]))
+    assert passages(texts, 1000, 3).equals(
+        pa.concat_arrays([passages(texts.slice(0, 7), 1000, 3), passages(texts.slice(7), 1000, 3)])
+    )
     chinese = pa.array(["水" * 5000], pa.large_string())
     assert len(passages(chinese, 1000, 0)[0].as_py()) == 1000
     assert one_line(pa.array([" a\n\tb  ", None])).to_pylist() == ["a b", ""]
@@ -340,7 +391,15 @@ def test_hosts_are_told_as_browsers_would():
         None,
         "/path",
     ]
-    assert hosts_of(pa.array(urls)) == ["example.com", "example.com", "xn--bcher-kva.example", "[2001:db8::1]", "", "", ""]
+    assert hosts_of(pa.array(urls)) == [
+        "example.com",
+        "example.com",
+        "xn--bcher-kva.example",
+        "[2001:db8::1]",
+        "",
+        "",
+        "",
+    ]
 
 
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=8), st.data())
@@ -351,7 +410,11 @@ def test_quotas_are_whole_and_within_what_there_is(counts, data):
     assert (quotas == counts).any() or (np.floor(shares) != shares).any() or len(counts) > 1
     total = data.draw(st.integers(0, sum(counts)))
     parts = apportioned(np.array(counts), total)
-    assert parts.sum() == total and (parts <= counts).all() and np.abs(parts - np.array(counts) * total / sum(counts)).max() < 1
+    assert (
+        parts.sum() == total
+        and (parts <= counts).all()
+        and np.abs(parts - np.array(counts) * total / sum(counts)).max() < 1
+    )
     table = np.repeat(np.array(counts)[:, None], 3, axis=1)
     cells = cell_quotas(table, total)
     assert (cells == cells[:, :1]).all() and total - 3 < cells.sum() <= total
@@ -372,7 +435,9 @@ def test_real_prose_against_real_pages():
     whole, matched = (training_set(given_tables, replace(recipe, steps_of_length=n)) for n in (0, 4))
     assert max(whole.report["auc_of_length"]["after"]) > 0.78
     assert max(matched.report["auc_of_length"]["after"]) < 0.54 and matched.table.num_rows > 500
-    both = training_set(given_tables, replace(recipe, sources=(Source("main", "good"), Source("raw", "bad")), stays_under="good"))
+    both = training_set(
+        given_tables, replace(recipe, sources=(Source("main", "good"), Source("raw", "bad")), stays_under="good")
+    )
     told = both.report["sources"]
     assert 250 < told["raw as bad"]["dropped"]["nearly_under_two_labels"] < 400  # pages that are their main text
     assert "nearly_under_two_labels" not in told["main as good"]["dropped"]

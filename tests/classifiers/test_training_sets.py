@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from classifiers.judge import JudgeError
-from classifiers.training import HeldOut, train_and_measure
-from classifiers.training_sets import LabelledTexts, folds_of, held_out, labelled_texts
+from gristmill.classifiers.judge import JudgeError
+from gristmill.classifiers.training import HeldOut, train_and_measure
+from gristmill.classifiers.training_sets import LabelledTexts, folds_of, held_out, labelled_texts
 from tests.classifiers.labelled import QUALITY, two_kinds
 
 
@@ -38,20 +38,29 @@ def test_a_group_keeps_its_side_when_others_come():
 
 
 def test_which_groups_are_held_out_is_known():
-    table = pa.table({"text": ["x"] * 4, "label": ["a"] * 4, "group": ["a.example", "b.example", "c.example", "d.example"]})
+    table = pa.table(
+        {"text": ["x"] * 4, "label": ["a"] * 4, "group": ["a.example", "b.example", "c.example", "d.example"]}
+    )
     labelled = labelled_texts(table, group="group")
     assert held_out(labelled, 0.7).tolist() == [True, False, False, True]
     assert folds_of(labelled, 4).tolist() == [1, 2, 3, 0]
 
 
 def test_every_fold_has_its_share_of_the_groups_of_a_label():
-    rows = [("good", f"book{i}") for i in range(10) for _ in range(i + 1)] + [("bad", f"site{i % 50}") for i in range(300)]
+    rows = [("good", f"book{i}") for i in range(10) for _ in range(i + 1)] + [
+        ("bad", f"site{i % 50}") for i in range(300)
+    ]
     labelled = labelled_texts(
-        pa.table({"text": ["x"] * len(rows), "label": [a for a, _ in rows], "group": [b for _, b in rows]}), group="group"
+        pa.table({"text": ["x"] * len(rows), "label": [a for a, _ in rows], "group": [b for _, b in rows]}),
+        group="group",
     )
     folds = folds_of(labelled, 5, seed=2)
     for kind, groups in (("book", 2), ("site", 10)):
-        here = {(group, fold) for group, fold in zip(labelled.groups.to_pylist(), folds.tolist(), strict=True) if group.startswith(kind)}
+        here = {
+            (group, fold)
+            for group, fold in zip(labelled.groups.to_pylist(), folds.tolist(), strict=True)
+            if group.startswith(kind)
+        }
         assert np.bincount([fold for _, fold in here]).tolist() == [groups] * 5
 
 
@@ -59,7 +68,8 @@ def test_every_fold_has_its_share_of_the_groups_of_a_label():
 def test_a_label_of_few_groups_is_on_both_sides(seed):
     rows = [("good", "book1"), ("good", "book2"), ("good", "book3")] * 3 + [("bad", f"site{i}") for i in range(50)]
     labelled = labelled_texts(
-        pa.table({"text": ["x"] * len(rows), "label": [a for a, _ in rows], "group": [b for _, b in rows]}), group="group"
+        pa.table({"text": ["x"] * len(rows), "label": [a for a, _ in rows], "group": [b for _, b in rows]}),
+        group="group",
     )
     for share in (0.01, 0.2, 0.99):
         outside = held_out(labelled, share, seed)
@@ -132,9 +142,12 @@ def test_whole_numbers_are_labels_and_null_texts_are_empty():
 def test_a_label_of_which_all_texts_are_held_out_is_named():
     hosts = ["one"] * 10 + [f"host{i}" for i in range(10)]
     labelled = labelled_texts(
-        pa.table({"text": [f"text {i}" for i in range(20)], "label": ["bad"] * 10 + ["good"] * 10, "g": hosts}), group="g"
+        pa.table({"text": [f"text {i}" for i in range(20)], "label": ["bad"] * 10 + ["good"] * 10, "g": hosts}),
+        group="g",
     )
     seeds = [seed for seed in range(20) if held_out(labelled, 0.5, seed)[:10].all()]
     assert 0 < len(seeds) < 20
     with pytest.raises(JudgeError, match="every text with the label 'bad' is of a group that is held out"):
-        train_and_measure(labelled, QUALITY, lambda texts: pytest.fail("nothing can be learned"), HeldOut(0.5, seeds[0]))
+        train_and_measure(
+            labelled, QUALITY, lambda texts: pytest.fail("nothing can be learned"), HeldOut(0.5, seeds[0])
+        )

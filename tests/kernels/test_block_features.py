@@ -6,21 +6,30 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from kernels import block_text as said
-from kernels.block_context import AT_CONTEXT, COLUMNS, CONTEXT, context_features
-from kernels.block_features import FEATURES, KNOWN, block_features
-from kernels.block_features_plain import Around, as_rows, context_plain, features_plain, measure_plain, triples_in, words_in
-from kernels.block_text import COUNTS, FROM_JSON, FROM_META, FROM_TITLE, HINT_BYTES, hints, measure
-from kernels.html import Page
-from kernels.html_names import TAGS
-from kernels.unicode import properties
+from gristmill.kernels.base.unicode import properties
+from gristmill.kernels.blocks import text as said
+from gristmill.kernels.blocks.context import AT_CONTEXT, COLUMNS, CONTEXT, context_features
+from gristmill.kernels.blocks.features import FEATURES, KNOWN, block_features
+from gristmill.kernels.blocks.text import COUNTS, FROM_JSON, FROM_META, FROM_TITLE, HINT_BYTES, hints, measure
+from gristmill.kernels.html.names import TAGS
+from gristmill.kernels.html.segment import Page
+from tests.reference.block_features_plain import (
+    Around,
+    as_rows,
+    context_plain,
+    features_plain,
+    measure_plain,
+    triples_in,
+    words_in,
+)
 
 CHARACTERS = st.sampled_from("abAB zZ09._,:;!?\"'()”»。、，：…¡ßΩжЖ中文ไทยñ\u0301½Ⅷ_-\n\t☺€+#")
 TEXTS = st.one_of(
-    st.text(CHARACTERS, max_size=40), st.text(max_size=8), st.sampled_from(["the quick brown fox. " * 4, "a b c", "Title words", ""])
+    st.text(CHARACTERS, max_size=40),
+    st.text(max_size=8),
+    st.sampled_from(["the quick brown fox. " * 4, "a b c", "Title words", ""]),
 )
 NAMES = st.sampled_from(["div", "p", "h1", "h2", "li", "ul", "article", "main", "nav", "td", "form", "noscript", ""])
 
@@ -56,7 +65,9 @@ def measured(page, *spans):
     encoded = [text.encode() for _, text in spans]
     ends = np.cumsum([0] + [len(e) for e in encoded]).astype(np.int64)
     data = np.frombuffer(b"".join(encoded), np.uint8)
-    keys, values = hints(data, np.array([kind for kind, _ in spans], np.uint8), ends[:-1].copy(), ends[1:].copy(), properties())
+    keys, values = hints(
+        data, np.array([kind for kind, _ in spans], np.uint8), ends[:-1].copy(), ends[1:].copy(), properties()
+    )
     counts, hashes = np.empty((len(page.element), len(COUNTS)), np.int32), np.empty(len(page.element), np.uint64)
     measure(page.text, page.start, properties(), keys, values, counts, hashes)
     return counts, hashes
@@ -92,7 +103,9 @@ def test_features_equal_their_plain_twin(drawn, known, data):
 
 def test_escapes_in_json_are_read():
     page = page_of([1], [-1], [0], [0], ["caf\u00e9 au lait, s'il".encode()], [0], [0])
-    counts, _ = measured(page, (FROM_JSON, '"x": "caf\\u00e9 au\\nlait"'), (FROM_JSON, "broken \\u00"), (FROM_JSON, "\\"))
+    counts, _ = measured(
+        page, (FROM_JSON, '"x": "caf\\u00e9 au\\nlait"'), (FROM_JSON, "broken \\u00"), (FROM_JSON, "\\")
+    )
     assert counts[0, said.IN_JSON] == 1 and counts[0, said.TRIPLES] == 3
 
 
@@ -108,11 +121,15 @@ def test_a_page_of_many_alike_blocks_takes_linear_time():
 
     def seconds(count: int, nested: bool) -> float:
         parent = [-1] + [e - 1 if nested else 0 for e in range(1, count)]
-        page = page_of([4] * count, parent, [0] * count, [7] * count, [b"word word word."] * count, list(range(count)), [0] * count)
+        page = page_of(
+            [4] * count, parent, [0] * count, [7] * count, [b"word word word."] * count, list(range(count)), [0] * count
+        )
         counts, hashes = measured(page)
         started = time.process_time()
         rows, tree = block_features(page, counts, hashes, 0, len(CONTEXT))
-        context_features(rows[:, 0] / 100, counts, page.parent, page.element, tree.sums, tree.path, tree.group, tree.heading, rows)
+        context_features(
+            rows[:, 0] / 100, counts, page.parent, page.element, tree.sums, tree.path, tree.group, tree.heading, rows
+        )
         assert np.isfinite(rows).all()
         return time.process_time() - started
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from kernels.bloom import Shape, empty_filter, false_positive_rate, shape_for, walk, walk_plain
-from kernels.splitmix import mixed_plain as mixed
+from gristmill.kernels.base.splitmix import mixed_plain as mixed
+from gristmill.kernels.duplicates.bloom import Shape, empty_filter, false_positive_rate, shape_for, walk, walk_plain
 
 KEY = st.one_of(st.integers(1, 12), st.integers(1, 2**64 - 1)).map(mixed)  # as hashes are
 DOCUMENTS = st.lists(st.lists(st.lists(KEY, max_size=8), max_size=5), max_size=12)
@@ -61,7 +60,9 @@ def test_no_key_is_forgotten_and_errors_are_as_many_as_promised(false_positives)
     keys, others = chance.integers(0, 2**64, (2, count), dtype=np.uint64)
     shape = shape_for(count, false_positives)
     words, one, all_of = empty_filter(shape), np.array([0, 1]), np.array([0, count])
-    assert walk(words, shape.probes, keys, all_of, one, 2.0, np.full(1, 2.0)).met[0] == 0, "keys of a unit are put in once it was judged"
+    assert walk(words, shape.probes, keys, all_of, one, 2.0, np.full(1, 2.0)).met[0] == 0, (
+        "keys of a unit are put in once it was judged"
+    )
     assert walk(words, shape.probes, keys, all_of, one, 2.0, np.full(1, 2.0)).met[0] == count
     found = walk(words, shape.probes, others, all_of, one, 2.0, np.full(1, 2.0)).met[0] / count
     noise = 4 * (false_positives / count) ** 0.5

@@ -6,11 +6,10 @@ import random
 import time
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from kernels.bare import kernel
-from kernels.byte_pairs import Merges, desk_for, merge_bytes, merged_plain, merges_of
+from gristmill.kernels.base.bare import kernel
+from gristmill.kernels.bpe.byte_pairs import Merges, desk_for, merge_bytes, merged_plain, merges_of
 
 OF_BYTES = [(byte * 7 + 3) % 256 for byte in range(256)]  # ids of bytes need not be in their order
 Ranks = dict[tuple[int, int], tuple[int, int]]

@@ -5,19 +5,30 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from kernels.columns import text_column
+from gristmill.kernels.base.columns import text_column
 
 texts = st.lists(st.one_of(st.none(), st.text(max_size=20)), max_size=12)
-KINDS = [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.dictionary(pa.int32(), pa.string())]
+KINDS = [
+    pa.string(),
+    pa.large_string(),
+    pa.string_view(),
+    pa.binary(),
+    pa.large_binary(),
+    pa.dictionary(pa.int32(), pa.string()),
+]
 
 
 def as_seen(array):
     data, offsets = text_column(array)
     assert data.dtype == np.uint8 and offsets.dtype == np.int64
-    assert not data.flags.writeable and not offsets.flags.writeable and data.flags.c_contiguous and offsets.flags.c_contiguous
+    assert (
+        not data.flags.writeable
+        and not offsets.flags.writeable
+        and data.flags.c_contiguous
+        and offsets.flags.c_contiguous
+    )
     return [bytes(data[a:b]) for a, b in pairwise(offsets)]
 
 

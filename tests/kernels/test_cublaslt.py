@@ -8,8 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from kernels.gpu import cublaslt  # noqa: E402
-from kernels.gpu.cublaslt import FP8  # noqa: E402
+from gristmill.kernels.gpu import cublaslt  # noqa: E402
+from gristmill.kernels.gpu.cublaslt import FP8  # noqa: E402
 
 GPU = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 9)
 
@@ -47,7 +47,8 @@ def test_rows_are_filled_to_a_multiple_of_sixteen(rows, kept, kind):
 
 @pytest.mark.skipif(not GPU, reason="needs a GPU with fp8 products")
 @pytest.mark.parametrize(
-    ("tokens", "width", "inner"), [(16, 16, 16), (4096, 768, 3072), (1008, 3072, 768), (64, 384, 1536), (1237, 768, 768)]
+    ("tokens", "width", "inner"),
+    [(16, 16, 16), (4096, 768, 3072), (1008, 3072, 768), (64, 384, 1536), (1237, 768, 768)],
 )
 def test_on_a_gpu_they_are_their_twins(tokens, width, inner):
     assert cublaslt.works(torch.cuda.current_device(), width, inner)

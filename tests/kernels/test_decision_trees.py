@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from kernels.decision_trees import BrokenForest, Forest, check, predict, predict_plain
+from gristmill.kernels.blocks.decision_trees import BrokenForest, Forest, check, predict, predict_plain
 
 NUMBERS = st.floats(-10, 10, width=32)
 
@@ -32,7 +31,11 @@ def forests(draw, features=4):
         depth.append(deepest)
     integers = [np.array(a, np.int32) for a in (root, depth, feature)]
     return Forest(
-        *integers, np.array(threshold, np.float32), np.array(child, np.int32), np.array(value, np.float32), draw(st.floats(-2, 2))
+        *integers,
+        np.array(threshold, np.float32),
+        np.array(child, np.int32),
+        np.array(value, np.float32),
+        draw(st.floats(-2, 2)),
     )
 
 
@@ -40,7 +43,9 @@ def forests(draw, features=4):
 def test_the_kernel_equals_its_plain_twin(forest, count, seed):
     rows = np.random.default_rng(seed).normal(0, 6, (count, 4)).astype(np.float32)
     if count:
-        rows[0] = forest.threshold[0] if np.isfinite(forest.threshold[0]) else np.inf  # on the edge, and what is not finite
+        rows[0] = (
+            forest.threshold[0] if np.isfinite(forest.threshold[0]) else np.inf
+        )  # on the edge, and what is not finite
     check(forest, 4)
     assert predict(forest, rows).tolist() == pytest.approx(predict_plain(forest, rows), rel=1e-6)
 
@@ -55,7 +60,9 @@ def leaf(**changed):
 
 
 def test_a_sound_forest_passes():
-    assert predict(check(leaf(), 2), np.array([[0, 0.5], [0, 0.6]], np.float32)).tolist() == pytest.approx([0.26894142, 0.73105858])
+    assert predict(check(leaf(), 2), np.array([[0, 0.5], [0, 0.6]], np.float32)).tolist() == pytest.approx(
+        [0.26894142, 0.73105858]
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,10 @@ import time
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from kernels.columns import TextColumn, text_column
-from kernels.diversity import (
+from gristmill.kernels.base.columns import TextColumn, text_column
+from gristmill.kernels.measures.diversity import (
     DIVERSITY,
     MTLD,
     RARE,
@@ -79,7 +78,9 @@ def test_words_equal_their_plain_twin(texts):
 @given(texts)
 def test_measures_equal_their_plain_twins(texts):
     common = {words_plain(word)[0] for word in COMMON}
-    assert measured(text_column(pa.array(texts, pa.string()))).tolist() == [diversity_plain(words_plain(text), common) for text in texts]
+    assert measured(text_column(pa.array(texts, pa.string()))).tolist() == [
+        diversity_plain(words_plain(text), common) for text in texts
+    ]
 
 
 @given(st.lists(st.integers(0, 30), max_size=700))
@@ -106,21 +107,27 @@ def test_mtld_by_hand():
     assert mtld("a b c a b " * 20) == 5
     level = " ".join(f"w{i % 18}" for i in range(25)) + " "  # 18 of 25 is 0.72 to the bit, and ends a factor both ways
     assert mtld(level * 2) == 25
-    assert mtld("a b c d a b c") == 7  # d a b c after it: 4/6 at the sixth word is a factor, and one word is left that is new
+    assert (
+        mtld("a b c d a b c") == 7
+    )  # d a b c after it: 4/6 at the sixth word is a factor, and one word is left that is new
 
 
 def test_diversity_does_not_fall_with_length():
     window = [f"w{i}" for i in range(WINDOW // 2)] * 2
     for times in (1, 3, 50):
         assert measured(text_column(pa.array([" ".join(window * times)])))[0, DIVERSITY] == 0.5
-    assert measured(text_column(pa.array([" ".join(window) + " new" * 99])))[0, DIVERSITY] == 0.5  # a window that is not full is left out
+    assert (
+        measured(text_column(pa.array([" ".join(window) + " new" * 99])))[0, DIVERSITY] == 0.5
+    )  # a window that is not full is left out
 
 
 def test_rare_words_by_hand():
     assert measured(text_column(pa.array(["The zebra don't 1984 7th run"])), ["the", "don't", "run"])[0, RARE] == 1 / 4
     assert measured(text_column(pa.array(["1984 7"])))[0, RARE] == 0
     big = [f"word{i}" for i in range(5000)]
-    assert measured(text_column(pa.array([" ".join(big), " ".join(f"other{i}" for i in range(5000))])), big)[:, RARE].tolist() == [0, 1]
+    assert measured(text_column(pa.array([" ".join(big), " ".join(f"other{i}" for i in range(5000))])), big)[
+        :, RARE
+    ].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("start", [0, 1, 2])
@@ -131,7 +138,13 @@ def test_neighbours_and_slices_do_not_matter(start):
 
 
 def test_time_and_memory_are_linear_in_anything():
-    for text in ("a'" * 2_000_000, "word " * 1_000_000, " ".join(f"{i:x}" for i in range(700_000)), "日" * 1_000_000, "x" * 10_000_000):
+    for text in (
+        "a'" * 2_000_000,
+        "word " * 1_000_000,
+        " ".join(f"{i:x}" for i in range(700_000)),
+        "日" * 1_000_000,
+        "x" * 10_000_000,
+    ):
         measured(text_column(pa.array([text[:20]])))
         began = time.process_time()
         measured(text_column(pa.array([text])))

@@ -5,13 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pyarrow as pa
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
-from kernels.columns import text_column
-from kernels.fasttext_words import only_words, only_words_plain
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.language.fasttext_words import only_words, only_words_plain
 
-PIECES = st.sampled_from(["</s>", "__label__", "__label__good", "x</s>", "</s", "<", "wörd", "水は", "a", "\0", "\n", "\r\n", " ", "\t"])
+PIECES = st.sampled_from(
+    ["</s>", "__label__", "__label__good", "x</s>", "</s", "<", "wörd", "水は", "a", "\0", "\n", "\r\n", " ", "\t"]
+)
 ODD = st.text(alphabet="a\x1c\x1d\x1e\x1f\x85\u2028\u2029\u2027\u00a0\v\f\r\n é")
 TEXTS = st.lists(PIECES).map("".join) | st.lists(PIECES).map(" ".join) | ODD | st.text()
 

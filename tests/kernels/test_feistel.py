@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
-from kernels.feistel import LARGEST, permuted, permuted_plain
+from gristmill.kernels.base.feistel import LARGEST, permuted, permuted_plain
 
 KEYS = st.integers(0, 2**64 - 1)
 
@@ -25,7 +24,9 @@ def test_every_place_is_taken_once(size, key):
     assert np.array_equal(np.sort(whole(size, key)), np.arange(size))
 
 
-@given(st.lists(st.tuples(st.one_of(st.integers(1, 300), st.integers(1, LARGEST)), st.fractions(0, 1), KEYS), max_size=20))
+@given(
+    st.lists(st.tuples(st.one_of(st.integers(1, 300), st.integers(1, LARGEST)), st.fractions(0, 1), KEYS), max_size=20)
+)
 def test_the_kernel_is_the_plain_function(given_places):
     places = [min(int(share * size), size - 1) for size, share, _ in given_places]
     sizes, keys = [size for size, _, _ in given_places], [key for _, _, key in given_places]
@@ -48,7 +49,9 @@ def test_every_place_goes_everywhere_equally_often(size):
 
 def test_all_orders_of_four_are_equally_likely():
     tries = 24_000
-    found = permuted(np.tile(np.arange(4), tries), np.full(4 * tries, 4), np.repeat(np.arange(tries, dtype=np.uint64), 4)).reshape(-1, 4)
+    found = permuted(
+        np.tile(np.arange(4), tries), np.full(4 * tries, 4), np.repeat(np.arange(tries, dtype=np.uint64), 4)
+    ).reshape(-1, 4)
     _, counts = np.unique(found, axis=0, return_counts=True)
     assert len(counts) == 24 and ((counts - 1000) ** 2 / 1000).sum() < 60  # chi-squared of 23: 49.7 once in a thousand
 

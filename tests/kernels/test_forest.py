@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
-from kernels.forest import keepers, keepers_plain, neighbours, proposals, spanning_forest, spanning_forest_plain
-from kernels.nominate import (
+from gristmill.kernels.duplicates.forest import (
+    keepers,
+    keepers_plain,
+    neighbours,
+    proposals,
+    spanning_forest,
+    spanning_forest_plain,
+)
+from gristmill.kernels.duplicates.nominate import (
     NEXT,
     NEXT_BAND,
     SMALL,
@@ -51,7 +57,10 @@ def weighed(edges: list[tuple[int, int, float]], nodes: int):
 
 
 WEIGHED = st.lists(
-    st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from([0.5, 0.8, 0.9, 1.0])).filter(lambda e: e[0] != e[1]), max_size=30
+    st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from([0.5, 0.8, 0.9, 1.0])).filter(
+        lambda e: e[0] != e[1]
+    ),
+    max_size=30,
 )
 
 
@@ -80,22 +89,33 @@ def test_what_is_proposed_was_never_compared_and_both_stay(edges: list[tuple[int
     compared = {(min(a, b), max(a, b)) for a, b, _ in edges}
     alike = {e for a, b, w in edges if w >= 0.8 for e in ((a, b), (b, a))}
     wanted = {
-        (int(keeper[x]), n) for n in range(10) if keeper[n] < 0 for x in range(10) if (n, x) in alike and keeper[x] >= 0 and keeper[x] < n
+        (int(keeper[x]), n)
+        for n in range(10)
+        if keeper[n] < 0
+        for x in range(10)
+        if (n, x) in alike and keeper[x] >= 0 and keeper[x] < n
     } - compared
     assert len(set(pairs)) == len(pairs) and set(pairs) <= wanted
     assert len(pairs) == sum(min(most, sum(w[1] == n for w in wanted)) for n in range(10))
 
 
 SIBLINGS = st.builds(
-    lambda band, copies, more: band << NEXT_BAND | copies << 1 | more, st.integers(0, 2), st.integers(0, 2), st.integers(0, 1)
+    lambda band, copies, more: band << NEXT_BAND | copies << 1 | more,
+    st.integers(0, 2),
+    st.integers(0, 2),
+    st.integers(0, 1),
 )
 ROWS = st.lists(st.tuples(st.integers(0, 2), SIBLINGS, st.integers(0, 30)), max_size=60).map(sorted)
 
 
 @given(ROWS)
-@example([*((0, 0, uid) for uid in range(1, 7)), *((0, 2, uid) for uid in (0, 7, 8, 9))])  # the leader stands far from its branch
+@example(
+    [*((0, 0, uid) for uid in range(1, 7)), *((0, 2, uid) for uid in (0, 7, 8, 9))]
+)  # the leader stands far from its branch
 def test_pairs_of_buckets(rows: list[tuple[int, int, int]]) -> None:
-    key, sibling, uid = (np.array([r[i] for r in rows], kind) for i, kind in enumerate((np.uint64, np.uint32, np.uint64)))
+    key, sibling, uid = (
+        np.array([r[i] for r in rows], kind) for i, kind in enumerate((np.uint64, np.uint32, np.uint64))
+    )
     left, right = pairs_in_buckets(key, sibling, uid)
     pairs = list(zip(left.tolist(), right.tolist(), strict=True))
     assert len(set(pairs)) == len(pairs) and set(pairs) == pairs_in_buckets_plain(rows)
@@ -112,7 +132,9 @@ def test_work_in_a_giant_bucket_is_bounded_and_joins_it() -> None:
 
 def test_those_of_a_large_bucket_that_agree_in_the_next_band_too_are_compared_there() -> None:
     groups = np.repeat(np.arange(100, dtype=np.uint64), 5)
-    keys = np.stack([np.zeros(500, np.uint64), groups * np.uint64(0x9E3779B97F4A7C15), np.arange(500, dtype=np.uint64)], axis=1)
+    keys = np.stack(
+        [np.zeros(500, np.uint64), groups * np.uint64(0x9E3779B97F4A7C15), np.arange(500, dtype=np.uint64)], axis=1
+    )
     sibling = siblings(keys)[:, 0]
     order = np.argsort(sibling, kind="stable")
     left, right = pairs_in_buckets(keys[order, 0], sibling[order], np.arange(1, 501, dtype=np.uint64)[order])
@@ -132,7 +154,9 @@ def test_siblings_tell_copies_from_those_that_agree_in_some_bands() -> None:
 @given(ROWS, st.integers(0, 2**60))
 def test_pairs_with_saved_documents(rows: list[tuple[int, int, int]], which: int) -> None:
     saved = [bool(which >> place & 1) for place in range(len(rows))]
-    key, sibling, uid = (np.array([r[i] for r in rows], kind) for i, kind in enumerate((np.uint64, np.uint32, np.uint64)))
+    key, sibling, uid = (
+        np.array([r[i] for r in rows], kind) for i, kind in enumerate((np.uint64, np.uint32, np.uint64))
+    )
     left, right = pairs_with_saved(key, sibling, uid, np.array(saved, bool))
     pairs = list(zip(left.tolist(), right.tolist(), strict=True))
     assert len(set(pairs)) == len(pairs) and set(pairs) == pairs_with_saved_plain(rows, saved)

@@ -2,12 +2,12 @@
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="kernels.gpu needs torch, of the extra `gpu`")
-pytest.importorskip("triton", reason="kernels.gpu needs triton, of the extra `gpu`")
+torch = pytest.importorskip("torch", reason="gristmill.kernels.gpu needs torch, of the extra `gpu`")
+pytest.importorskip("triton", reason="gristmill.kernels.gpu needs triton, of the extra `gpu`")
 
-from kernels.gpu import adamw, plain  # noqa: E402
-from kernels.gpu.adamw import Tile  # noqa: E402
-from kernels.gpu.plain import Rule, step_scalars  # noqa: E402
+from gristmill.kernels.gpu import adamw, plain  # noqa: E402
+from gristmill.kernels.gpu.adamw import Tile  # noqa: E402
+from gristmill.kernels.gpu.plain import Rule, step_scalars  # noqa: E402
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 RULE = Rule((0.9, 0.95), 1e-8, 0.1)
@@ -51,7 +51,13 @@ def test_the_plain_twin_is_torchs():
     for step in range(4):
         gradient = drawn(step + 1, 5, 6).double()
         plain.adamw_step(
-            weight, gradient, master, mean, square, step_scalars(scalar(1e-2), scalar(step + 1), scalar(1), scalar(0), RULE.betas), RULE
+            weight,
+            gradient,
+            master,
+            mean,
+            square,
+            step_scalars(scalar(1e-2), scalar(step + 1), scalar(1), scalar(0), RULE.betas),
+            RULE,
         )
         exact.grad = gradient
         torchs.step()

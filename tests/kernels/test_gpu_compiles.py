@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="kernels.gpu needs torch, of the extra `gpu`")
-pytest.importorskip("triton", reason="kernels.gpu needs triton, of the extra `gpu`")
+pytest.importorskip("torch", reason="gristmill.kernels.gpu needs torch, of the extra `gpu`")
+pytest.importorskip("triton", reason="gristmill.kernels.gpu needs triton, of the extra `gpu`")
 
 COMPILE = """
 import re
@@ -20,7 +20,7 @@ from pathlib import Path
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from kernels.gpu import adamw, cross_entropy, packed_attention, rms_norm, rotary, swiglu
+from gristmill.kernels.gpu import adamw, cross_entropy, packed_attention, rms_norm, rotary, swiglu
 
 ROWS = {"rows": "i32", "eps": "fp32"}
 MATRIX = {"tokens": "i32", "inner": "i32"}

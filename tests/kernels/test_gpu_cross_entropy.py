@@ -1,14 +1,13 @@
 """Cross-entropy by Triton is the plain twin's in float64, with its gradient in place: in Triton's interpreter, in float32."""
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
-torch = pytest.importorskip("torch", reason="kernels.gpu needs torch, of the extra `gpu`")
-pytest.importorskip("triton", reason="kernels.gpu needs triton, of the extra `gpu`")
+torch = pytest.importorskip("torch", reason="gristmill.kernels.gpu needs torch, of the extra `gpu`")
+pytest.importorskip("triton", reason="gristmill.kernels.gpu needs triton, of the extra `gpu`")
 
-from kernels.gpu import cross_entropy, plain  # noqa: E402
-from kernels.gpu.cross_entropy import Tile  # noqa: E402
+from gristmill.kernels.gpu import cross_entropy, plain  # noqa: E402
+from gristmill.kernels.gpu.cross_entropy import Tile  # noqa: E402
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -30,11 +29,15 @@ def test_losses_and_gradients_are_those_in_float64(rows, vocabulary, z, seed):
     wide = logits.double().requires_grad_()
     wanted = plain.row_losses(wide, targets, z)
     (slope,) = torch.autograd.grad(wanted.sum(), wide)
-    torch.testing.assert_close(cross_entropy.row_losses(logits, targets, z, Tile(128, 4)).double(), wanted.detach(), **CLOSE)
+    torch.testing.assert_close(
+        cross_entropy.row_losses(logits, targets, z, Tile(128, 4)).double(), wanted.detach(), **CLOSE
+    )
     in_plain = logits.double()
     torch.testing.assert_close(plain.row_losses_and_slopes(in_plain, targets, z), wanted.detach())
     torch.testing.assert_close(in_plain, slope)
-    torch.testing.assert_close(cross_entropy.row_losses_and_slopes(logits, targets, z, Tile(128, 4)).double(), wanted.detach(), **CLOSE)
+    torch.testing.assert_close(
+        cross_entropy.row_losses_and_slopes(logits, targets, z, Tile(128, 4)).double(), wanted.detach(), **CLOSE
+    )
     torch.testing.assert_close(logits.double(), slope, **CLOSE)
     assert not logits[targets == plain.NONE].any()
 

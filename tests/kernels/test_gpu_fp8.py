@@ -2,18 +2,21 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 pytest.importorskip("triton")
-from kernels.gpu import fp8
+from gristmill.kernels.gpu import fp8
 
 
 @settings(max_examples=20)
-@given(st.integers(1, 150), st.integers(1, 90), st.sampled_from(list(fp8.LARGEST)), st.sampled_from([2.0**-8, 1.0, 2.0**8]))
+@given(
+    st.integers(1, 150), st.integers(1, 90), st.sampled_from(list(fp8.LARGEST)), st.sampled_from([2.0**-8, 1.0, 2.0**8])
+)
 def test_kernels_equal_their_plain_twins(rows, columns, kind, size):
     """On numbers that the format has: Triton's interpreter, unlike the card, loses the carry where rounding makes a mantissa longer."""
-    bits = torch.randint(0, 256, (rows, columns), dtype=torch.uint8, generator=torch.Generator().manual_seed(rows * 91 + columns))
+    bits = torch.randint(
+        0, 256, (rows, columns), dtype=torch.uint8, generator=torch.Generator().manual_seed(rows * 91 + columns)
+    )
     x = bits.view(kind).float().nan_to_num(1.0, 1.0, -1.0)
     x[-1, -1] = fp8.LARGEST[kind]
     x *= size
@@ -33,7 +36,9 @@ def test_a_number_moves_by_half_a_step_at_the_most(seed, kind, size):
     most = fp8.largest(x)
     rounded, turned = fp8.rounded_both(x, most, kind)
     scale = fp8.scale_of(most, kind)
-    step = x.abs() * (2**-3 if kind is torch.float8_e4m3fn else 2**-2) + scale * (2**-9 if kind is torch.float8_e4m3fn else 2**-16)
+    step = x.abs() * (2**-3 if kind is torch.float8_e4m3fn else 2**-2) + scale * (
+        2**-9 if kind is torch.float8_e4m3fn else 2**-16
+    )
     assert bool(((rounded.float() * scale - x).abs() <= 0.51 * step).all())
     assert torch.equal(turned.float(), rounded.float().t())
 

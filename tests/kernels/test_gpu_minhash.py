@@ -6,21 +6,20 @@ import os
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
-torch = pytest.importorskip("torch", reason="kernels.gpu needs torch, of the extra `gpu`")
+torch = pytest.importorskip("torch", reason="gristmill.kernels.gpu needs torch, of the extra `gpu`")
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # must be there when triton is imported
-pytest.importorskip("triton", reason="kernels.gpu needs triton, of the extra `gpu`")
+pytest.importorskip("triton", reason="gristmill.kernels.gpu needs triton, of the extra `gpu`")
 
-from kernels import minhash  # noqa: E402
-from kernels.columns import TextColumn, text_column  # noqa: E402
-from kernels.gpu.minhash import band_hashes, banded, sign, signatures  # noqa: E402
-from kernels.gpu.tokens import LARGEST_PIECE, Tiles, device_tokens  # noqa: E402
-from kernels.gpu.transfer import column_tensor, cut, default_device  # noqa: E402
-from kernels.minhash_plain import bands_plain, signature_plain  # noqa: E402
-from kernels.tokens_plain import shingles_plain  # noqa: E402
+from gristmill.kernels.base.columns import TextColumn, text_column  # noqa: E402
+from gristmill.kernels.duplicates import minhash  # noqa: E402
+from gristmill.kernels.duplicates.minhash_plain import bands_plain, signature_plain  # noqa: E402
+from gristmill.kernels.gpu.minhash import band_hashes, banded, sign, signatures  # noqa: E402
+from gristmill.kernels.gpu.tokens import LARGEST_PIECE, Tiles, device_tokens  # noqa: E402
+from gristmill.kernels.gpu.transfer import column_tensor, cut, default_device  # noqa: E402
+from gristmill.kernels.words.token_rules import shingles_plain  # noqa: E402
 
 FEW = settings(max_examples=8)  # the interpreter takes up to a second each
 SMALL = Tiles(characters=32, character_warps=1, bytes=64, byte_warps=1, tokens=32, token_warps=1)
@@ -33,7 +32,8 @@ TEXTS = st.lists(
         st.text(max_size=30),
         st.text(alphabet=TRICKY, max_size=150),
         st.lists(
-            st.sampled_from(["a", "Word", "counterrevolutionaries", "x" * 63, "É", "漢", "ไทย", " ", ", ", "\u0301"]), max_size=60
+            st.sampled_from(["a", "Word", "counterrevolutionaries", "x" * 63, "É", "漢", "ไทย", " ", ", ", "\u0301"]),
+            max_size=60,
         ).map("".join),
     ),
     max_size=5,
@@ -65,13 +65,31 @@ def signed(column, width, places, seed, bands, rows):
 
 @FEW
 @given(TEXTS, st.integers(1, 7), st.sampled_from([1, 5, 16]), st.integers(0, 2**64 - 1))
-@example(["x" * 62 + "漢", "x" * 63 + "漢a", "a" * 200, "É" * 100, "\u0301a", "กa\u0301a漢\u0301a", "\0", "a\0b", "", "a b c"], 5, 16, 1)
+@example(
+    [
+        "x" * 62 + "漢",
+        "x" * 63 + "漢a",
+        "a" * 200,
+        "É" * 100,
+        "\u0301a",
+        "กa\u0301a漢\u0301a",
+        "\0",
+        "a\0b",
+        "",
+        "a b c",
+    ],
+    5,
+    16,
+    1,
+)
 def test_signatures_bands_and_counts_equal_the_plain_twin(texts, width, places, seed):
     bands, rows = max(places // 4, 1), min(places, 3)
     assert signed(column_of(texts), width, places, seed, bands, rows) == wanted(texts, width, places, seed, bands, rows)
 
 
-@pytest.mark.parametrize("texts", [SCRIPTS, ["漢字かな" * 150, "é" * 700 + " word" * 99, "y" * 1500 + " a b", "to be or not " * 99]])
+@pytest.mark.parametrize(
+    "texts", [SCRIPTS, ["漢字かな" * 150, "é" * 700 + " word" * 99, "y" * 1500 + " a b", "to be or not " * 99]]
+)
 def test_all_scripts_and_documents_longer_than_a_tile(texts):
     assert signed(column_of(texts), 5, 32, 0, 8, 4) == wanted(texts, 5, 32, 0, 8, 4)
 
@@ -84,9 +102,24 @@ codecs.register_error("gpu bytes separate", bytes_separate)
 
 
 @FEW
-@given(st.lists(st.one_of(st.binary(max_size=20), st.text(alphabet=TRICKY, max_size=50).map(lambda text: text.encode()[1:-1])), max_size=6))
+@given(
+    st.lists(
+        st.one_of(st.binary(max_size=20), st.text(alphabet=TRICKY, max_size=50).map(lambda text: text.encode()[1:-1])),
+        max_size=6,
+    )
+)
 @example(
-    [b"a\xc3", b"\xa9b", b"\xe0\x81\x81a", b"\xed\xa0\x80a", b"\xf0\x80\x81\x81", b"\xf4\x90\x80\x80", b"\xe6\xbc", b"\xa2", b"\xf0\x9f"]
+    [
+        b"a\xc3",
+        b"\xa9b",
+        b"\xe0\x81\x81a",
+        b"\xed\xa0\x80a",
+        b"\xf0\x80\x81\x81",
+        b"\xf4\x90\x80\x80",
+        b"\xe6\xbc",
+        b"\xa2",
+        b"\xf0\x9f",
+    ]
 )
 def test_bytes_that_are_no_character_separate(pieces):
     """Each by itself; nothing is read out of the next document."""
@@ -96,7 +129,9 @@ def test_bytes_that_are_no_character_separate(pieces):
 
 def test_many_documents_in_any_pieces_lanes_and_tiles_are_the_same():
     random = np.random.default_rng(3)
-    texts = [" ".join(random.choice(["red", "Grün", "青", "blue sky", "ไทย"], random.integers(0, 12))) for _ in range(24)]
+    texts = [
+        " ".join(random.choice(["red", "Grün", "青", "blue sky", "ไทย"], random.integers(0, 12))) for _ in range(24)
+    ]
     column = column_of(texts)
     hashes, counts = minhash.band_hashes(column, width=3, bands=4, rows=2, seed=9)
     for piece_bytes, lanes, tiles in ((99, 1, Tiles()), (300, 3, SMALL)):
@@ -140,14 +175,21 @@ def test_what_cannot_be_is_refused():
         device_tokens(torch.empty(0, dtype=torch.uint8), LARGEST_PIECE + 1, torch.zeros(2, dtype=torch.int64), SMALL)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here; the other tests ran in Triton's interpreter")
+@pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="there is no GPU here; the other tests ran in Triton's interpreter"
+)
 def test_on_a_gpu_text_from_any_memory_is_signed_as_the_processor_does():
     random = np.random.default_rng(11)
     words = ["".join(random.choice(list("abcdeéß漢字ไท"), random.integers(1, 12))) for _ in range(3000)]
-    texts = [" ".join(random.choice(words, random.integers(0, 1500))) for _ in range(2000)] + ["same " * 2_000_000, "z" * 3_000_000]
+    texts = [" ".join(random.choice(words, random.integers(0, 1500))) for _ in range(2000)] + [
+        "same " * 2_000_000,
+        "z" * 3_000_000,
+    ]
     column = column_of(texts)
     hashes, counts = minhash.band_hashes(column, bands=16, rows=8, seed=4)
     data = column_tensor(TextColumn(column.data, column.offsets))
     for text in (data, data.pin_memory(), data.cuda()):
-        found, found_counts = sign(text, column.offsets, banded(16, 8, 128), 5, 128, 4, default_device(), piece_bytes=1 << 20)
+        found, found_counts = sign(
+            text, column.offsets, banded(16, 8, 128), 5, 128, 4, default_device(), piece_bytes=1 << 20
+        )
         assert (found == hashes).all() and (found_counts == counts).all()

@@ -1,14 +1,13 @@
 """Attention inside packed texts by Triton is its plain twin's: in Triton's interpreter in float32, on a GPU in bf16 and rounded to fp8 too."""
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
-torch = pytest.importorskip("torch", reason="kernels.gpu needs torch, of the extra `gpu`")
-pytest.importorskip("triton", reason="kernels.gpu needs triton, of the extra `gpu`")
+torch = pytest.importorskip("torch", reason="gristmill.kernels.gpu needs torch, of the extra `gpu`")
+pytest.importorskip("triton", reason="gristmill.kernels.gpu needs triton, of the extra `gpu`")
 
-from kernels.gpu import plain  # noqa: E402
-from kernels.gpu.packed_attention import Tile, packed_attention  # noqa: E402
+from gristmill.kernels.gpu import plain  # noqa: E402
+from gristmill.kernels.gpu.packed_attention import Tile, packed_attention  # noqa: E402
 
 GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if GPU else "cpu")
@@ -24,13 +23,20 @@ def drawn(lengths, heads, size, seed=0, dtype=torch.float32):
 
 
 @settings(max_examples=15)
-@given(st.lists(st.integers(0, 70), min_size=1, max_size=5), st.integers(1, 3), st.sampled_from([16, 32, 64]), st.integers(0, 99))
+@given(
+    st.lists(st.integers(0, 70), min_size=1, max_size=5),
+    st.integers(1, 3),
+    st.sampled_from([16, 32, 64]),
+    st.integers(0, 99),
+)
 @example([32], 1, 16, 0)
 @example([1, 0, 33, 32, 0], 2, 32, 0)
 @example([65, 1], 3, 64, 0)
 def test_each_token_sees_its_text_and_no_other(lengths, heads, size, seed):
     q, k, v, cuts = drawn(lengths, heads, size, seed)
-    firsts, wanted = (torch.zeros(len(lengths), heads, size, device=DEVICE, dtype=kind) for kind in (torch.float32, torch.float64))
+    firsts, wanted = (
+        torch.zeros(len(lengths), heads, size, device=DEVICE, dtype=kind) for kind in (torch.float32, torch.float64)
+    )
     found = packed_attention(q, k, v, cuts, first_NHD=firsts, tile=SMALL)
     exact = plain.packed_attention(q.double(), k.double(), v.double(), cuts, first_NHD=wanted)
     torch.testing.assert_close(found.double(), exact, **CLOSE)
@@ -54,7 +60,9 @@ def test_tokens_that_are_in_no_text_and_many_small_texts_do_no_harm():
     torch.testing.assert_close(packed_attention(*behind, cuts, tile=SMALL)[:45], wanted, **CLOSE)
     assert packed_attention(q[:0], k[:0], v[:0], cuts[:1]).shape == (0, 2, 16)
     q, k, v, cuts = drawn([2] * 1030 + [50, 0, 1], 1, 16)  # past the first piece of bounds that a program looks at
-    torch.testing.assert_close(packed_attention(q, k, v, cuts, tile=Tile(64, 64, 4, 1)), plain.packed_attention(q, k, v, cuts), **CLOSE)
+    torch.testing.assert_close(
+        packed_attention(q, k, v, cuts, tile=Tile(64, 64, 4, 1)), plain.packed_attention(q, k, v, cuts), **CLOSE
+    )
 
 
 def test_large_scores_do_not_overflow_and_a_text_does_not_depend_on_where_it_stands():
@@ -70,7 +78,10 @@ def test_what_it_gives_can_be_rounded_to_fp8():
     q, k, v, cuts = drawn([40, 9], 2, 32)
     shrink = torch.full((1,), 300.0, device=DEVICE)
     firsts, exact = (torch.zeros(2, 2, 32, device=DEVICE) for _ in range(2))
-    found, wanted = packed_attention(q, k, v, cuts, shrink, firsts, SMALL), plain.packed_attention(q, k, v, cuts, shrink, exact)
+    found, wanted = (
+        packed_attention(q, k, v, cuts, shrink, firsts, SMALL),
+        plain.packed_attention(q, k, v, cuts, shrink, exact),
+    )
     torch.testing.assert_close(firsts, exact, **CLOSE)  # as they are, neither multiplied nor cut off
     torch.testing.assert_close(exact, plain.packed_attention(q, k, v, cuts)[cuts[:-1].long()])
     assert found.dtype == wanted.dtype == torch.float8_e4m3fn

@@ -1,14 +1,13 @@
 """RMSNorm by Triton is the plain twin's in float64, forward and backward, at any width: in Triton's interpreter, in float32."""
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
-torch = pytest.importorskip("torch", reason="kernels.gpu needs torch, of the extra `gpu`")
-pytest.importorskip("triton", reason="kernels.gpu needs triton, of the extra `gpu`")
+torch = pytest.importorskip("torch", reason="gristmill.kernels.gpu needs torch, of the extra `gpu`")
+pytest.importorskip("triton", reason="gristmill.kernels.gpu needs triton, of the extra `gpu`")
 
-from kernels.gpu import plain, rms_norm  # noqa: E402
-from kernels.gpu.rms_norm import Tile  # noqa: E402
+from gristmill.kernels.gpu import plain, rms_norm  # noqa: E402
+from gristmill.kernels.gpu.rms_norm import Tile  # noqa: E402
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CLOSE = {"rtol": 2e-5, "atol": 2e-5}
@@ -70,7 +69,8 @@ def test_the_plain_twin_is_torchs_and_its_gradients_are_right():
 def test_two_runs_give_the_same_bits_whatever_the_memory_layout():
     x, weight, slope = drawn(0, 300, 70), drawn(1, 70), drawn(2, 300, 70)
     first, second = (
-        rms_norm.rms_norm_backward(slope, given, weight, rms_norm.rms_norm(given, weight, EPS)[1]) for given in (x, x.t().contiguous().t())
+        rms_norm.rms_norm_backward(slope, given, weight, rms_norm.rms_norm(given, weight, EPS)[1])
+        for given in (x, x.t().contiguous().t())
     )
     assert torch.equal(first[0], second[0]) and torch.equal(first[1], second[1])
 

@@ -1,14 +1,13 @@
 """Rotary positions by Triton are the plain twin's, and Hugging Face's: in Triton's interpreter, in float32."""
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
-torch = pytest.importorskip("torch", reason="kernels.gpu needs torch, of the extra `gpu`")
-pytest.importorskip("triton", reason="kernels.gpu needs triton, of the extra `gpu`")
+torch = pytest.importorskip("torch", reason="gristmill.kernels.gpu needs torch, of the extra `gpu`")
+pytest.importorskip("triton", reason="gristmill.kernels.gpu needs triton, of the extra `gpu`")
 
-from kernels.gpu import plain, rotary  # noqa: E402
-from kernels.gpu.rotary import Tile  # noqa: E402
+from gristmill.kernels.gpu import plain, rotary  # noqa: E402
+from gristmill.kernels.gpu.rotary import Tile  # noqa: E402
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -24,7 +23,9 @@ def angles(places, head_size):
 
 
 @settings(max_examples=12)
-@given(st.integers(1, 40), st.integers(1, 4), st.integers(1, 3), st.integers(1, 20), st.booleans(), st.integers(0, 1000))
+@given(
+    st.integers(1, 40), st.integers(1, 4), st.integers(1, 3), st.integers(1, 20), st.booleans(), st.integers(0, 1000)
+)
 @example(37, 1, 3, 32, True, 0)
 @example(5, 4, 1, 3, True, 1)
 def test_queries_keys_values_and_the_gradient_are_those_in_float64(tokens, times, kv_heads, half, by_position, seed):
@@ -32,7 +33,9 @@ def test_queries_keys_values_and_the_gradient_are_those_in_float64(tokens, times
     qkv = drawn(seed, tokens, (heads + 2 * kv_heads) * size)
     cos, sin = angles(50 if by_position else tokens, size)
     positions = (
-        torch.randint(50, (tokens,), generator=torch.Generator().manual_seed(seed), dtype=torch.int32).to(DEVICE) if by_position else None
+        torch.randint(50, (tokens,), generator=torch.Generator().manual_seed(seed), dtype=torch.int32).to(DEVICE)
+        if by_position
+        else None
     )
     found = rotary.rotary_qkv(qkv, cos, sin, positions, heads, kv_heads, size, Tile(256, 4))
     wide = qkv.double().requires_grad_()
@@ -51,7 +54,10 @@ def test_the_plain_twin_is_hugging_faces_and_its_gradients_are_right():
     qkv = drawn(0, tokens, 4 * size).double().requires_grad_()
     q, k, v = plain.rotary_qkv(qkv, cos, sin, None, 2, 1, size)
     whole_cos, whole_sin = torch.cat([cos, cos], 1)[:, None], torch.cat([sin, sin], 1)[:, None]
-    for found, x in ((q, qkv[:, : 2 * size].view(tokens, 2, size)), (k, qkv[:, 2 * size : 3 * size].view(tokens, 1, size))):
+    for found, x in (
+        (q, qkv[:, : 2 * size].view(tokens, 2, size)),
+        (k, qkv[:, 2 * size : 3 * size].view(tokens, 1, size)),
+    ):
         rotate_half = torch.cat([-x[..., size // 2 :], x[..., : size // 2]], -1)
         torch.testing.assert_close(found, x * whole_cos + rotate_half * whole_sin)
     assert torch.equal(v[:, 0], qkv[:, 3 * size :])

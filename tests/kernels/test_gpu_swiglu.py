@@ -1,14 +1,13 @@
 """SwiGLU by Triton is the plain twin's in float64, forward and backward: in Triton's interpreter, in float32."""
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
-torch = pytest.importorskip("torch", reason="kernels.gpu needs torch, of the extra `gpu`")
-pytest.importorskip("triton", reason="kernels.gpu needs triton, of the extra `gpu`")
+torch = pytest.importorskip("torch", reason="gristmill.kernels.gpu needs torch, of the extra `gpu`")
+pytest.importorskip("triton", reason="gristmill.kernels.gpu needs triton, of the extra `gpu`")
 
-from kernels.gpu import plain, swiglu  # noqa: E402
-from kernels.gpu.swiglu import Tile  # noqa: E402
+from gristmill.kernels.gpu import plain, swiglu  # noqa: E402
+from gristmill.kernels.gpu.swiglu import Tile  # noqa: E402
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from kernels.columns import text_column
-from kernels.hashed_terms import MOST_REPEATS, term_column, terms_plain, weighed, weighed_plain
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.language.hashed_terms import MOST_REPEATS, term_column, terms_plain, weighed, weighed_plain
 
 BITS = 8
 IDF = (1 + np.arange(1 << BITS) / 100).astype(np.float32)
@@ -31,7 +30,10 @@ def test_terms(texts, start, widest):
 
 def test_a_word_repeated_a_million_times_weighs_as_one_repeated_a_thousand():
     many = term_column(
-        text_column(pa.array(["spam " * 1_000_000 + "egg", "spam " * MOST_REPEATS + "egg"])), 20, 1, np.ones(1 << 20, np.float32)
+        text_column(pa.array(["spam " * 1_000_000 + "egg", "spam " * MOST_REPEATS + "egg"])),
+        20,
+        1,
+        np.ones(1 << 20, np.float32),
     )
     assert many.first.tolist() == [0, 2, 4]
     assert many.values[:2].tolist() == many.values[2:].tolist()

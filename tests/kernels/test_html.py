@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from kernels import html_names as names
-from kernels.html import segment
-from kernels.html_names import TAGS
-from kernels.html_plain import segment_plain
-from kernels.html_tree import DEEPEST
+from gristmill.kernels.html import names
+from gristmill.kernels.html.names import TAGS
+from gristmill.kernels.html.segment import segment
+from gristmill.kernels.html.tree import DEEPEST
+from tests.reference.html_plain import segment_plain
 
 PAGES = Path(__file__).parents[2] / ".." / "shared" / "data" / "pages.parquet"
 
@@ -276,8 +275,24 @@ def test_tags_of_metadata_are_found():
     )
     page = page_of(source)
     spans = [source[a:b] for a, b in zip(page.head_start, page.head_end, strict=True)]
-    assert spans == ["<html lang=en>", "a", '<meta name=b content="c>">', "<link rel=d>", "<base href=e>", "<time datetime=f>", "{}"]
-    kinds = [names.HEAD_HTML, names.HEAD_TITLE, names.HEAD_META, names.HEAD_LINK, names.HEAD_BASE, names.HEAD_TIME, names.HEAD_JSON]
+    assert spans == [
+        "<html lang=en>",
+        "a",
+        '<meta name=b content="c>">',
+        "<link rel=d>",
+        "<base href=e>",
+        "<time datetime=f>",
+        "{}",
+    ]
+    kinds = [
+        names.HEAD_HTML,
+        names.HEAD_TITLE,
+        names.HEAD_META,
+        names.HEAD_LINK,
+        names.HEAD_BASE,
+        names.HEAD_TIME,
+        names.HEAD_JSON,
+    ]
     assert page.head_kind.tolist() == kinds
     assert page_of("<svg><title>a</title></svg><template><title>b</title></template>").head_kind.size == 0
 
@@ -298,7 +313,9 @@ def test_bytes_of_a_misread_encoding_stay_as_they_are():
 
 
 def test_a_line_of_the_source_that_ends_between_han_or_kana_is_no_space():
-    assert shown("<p>日本\r\n  語。\n「か\nな」\nabc\n語 語\u3000\n語 한\n국 é\né") == ["日本語。「かな」 abc 語 語 語 한 국 é é"]
+    assert shown("<p>日本\r\n  語。\n「か\nな」\nabc\n語 語\u3000\n語 한\n국 é\né") == [
+        "日本語。「かな」 abc 語 語 語 한 국 é é"
+    ]
     assert shown("<p>\n語\n<b>語</b>\n語\n</p><pre>語\n語</pre>") == ["語 語 語", "語\n語"]
 
 
@@ -306,8 +323,12 @@ def test_raised_numbers_do_not_run_into_the_number_before_them():
     assert shown(
         "<p>10<sup>15</sup> 10<sup>-3</sup> 10<sup>−6</sup> 1<sup>st</sup> m<sup>2</sup> 7 <sup>8</sup>, 68<sup class=a>2</sup>"
     ) == ["10^15 10^-3 10^−6 1st m2 7 8, 68^2"]
-    assert shown("<p>5<sup>1</sup>/<sub>2</sub> 1<sup>1</sup>&frasl;<sub>4</sub> <sup>1</sup>/<sub>2</sub>") == ["5 1/2 1 1⁄4 1/2"]
-    assert shown("<p>$1,549<sup>00</sup> £9<sup>99</sup> €9<sup>9</sup> ガ9<sup>99</sup> $") == ["$1,549.00 £9.99 €9^9 ガ9^99 $"]
+    assert shown("<p>5<sup>1</sup>/<sub>2</sub> 1<sup>1</sup>&frasl;<sub>4</sub> <sup>1</sup>/<sub>2</sub>") == [
+        "5 1/2 1 1⁄4 1/2"
+    ]
+    assert shown("<p>$1,549<sup>00</sup> £9<sup>99</sup> €9<sup>9</sup> ガ9<sup>99</sup> $") == [
+        "$1,549.00 £9.99 €9^9 ガ9^99 $"
+    ]
 
 
 def test_a_reference_is_never_shorter_than_five_sixths_of_its_text():
@@ -362,7 +383,9 @@ def test_memory_is_bounded(name):
     assert peak < 3.5 * len(data) + 140 * HOSTILE[name].count("<") + 100_000
 
 
-@pytest.mark.parametrize("name", ["nested and closed", "nested lists", "a link in each", "cells", "end tags out of scope"])
+@pytest.mark.parametrize(
+    "name", ["nested and closed", "nested lists", "a link in each", "cells", "end tags out of scope"]
+)
 def test_pages_deeper_than_the_stack_equal_the_twin(name):
     data = HOSTILE[name].replace("<b>" * 500, "<b>" * 50).encode()[:6000]
     assert_equal(page_of(data), segment_plain(data))

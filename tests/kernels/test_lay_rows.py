@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from kernels.lay_rows import laid_rows, laid_rows_plain
-from kernels.pack import Packed, best_fit, concatenate, one_each, windows
+from gristmill.kernels.rows.lay_rows import laid_rows, laid_rows_plain
+from gristmill.kernels.rows.pack import Packed, best_fit, concatenate, one_each, windows
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 2**16 - 1), max_size=30), max_size=20)
 
 
 def flat(documents: list[list[int]], dtype: type) -> tuple[np.ndarray, np.ndarray]:
-    return np.array([token for document in documents for token in document], dtype), np.cumsum([0, *map(len, documents)])
+    return np.array([token for document in documents for token in document], dtype), np.cumsum(
+        [0, *map(len, documents)]
+    )
 
 
 @given(
@@ -41,7 +42,10 @@ def test_rows_are_what_the_plain_function_lays(documents, row_length, packer, dt
 def test_tokens_that_do_not_begin_at_the_first():
     """The documents of one window are a part of a larger array."""
     tokens, offsets = np.arange(10, dtype=np.uint32), np.array([4, 7, 10])
-    assert laid_rows(tokens, offsets, concatenate(np.diff(offsets), 4), 4, 99).tolist() == [[4, 5, 6, 7], [8, 9, 99, 99]]
+    assert laid_rows(tokens, offsets, concatenate(np.diff(offsets), 4), 4, 99).tolist() == [
+        [4, 5, 6, 7],
+        [8, 9, 99, 99],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +63,13 @@ def test_tokens_that_do_not_begin_at_the_first():
 def test_a_piece_that_is_not_there_is_refused(change, wrong):
     given_piece = {"row": [0], "offset": [0], "document": [0], "start": [0], "length": [3], **change}
     with pytest.raises(ValueError, match=wrong):
-        laid_rows(np.arange(5, dtype=np.uint16), np.array([0, 3, 5]), Packed(*(np.array(v) for v in given_piece.values()), 1), 4, 0)
+        laid_rows(
+            np.arange(5, dtype=np.uint16),
+            np.array([0, 3, 5]),
+            Packed(*(np.array(v) for v in given_piece.values()), 1),
+            4,
+            0,
+        )
 
 
 def test_pieces_out_of_order_are_refused():

@@ -8,11 +8,10 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import regex
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from kernels.columns import text_column
-from kernels.letters import letters_of, lines_of, share_lines
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.measures.letters import letters_of, lines_of, share_lines
 
 DENSE = regex.compile(r"[\p{Line_Break=SA}\p{Han}\p{Hiragana}\p{Katakana}]")
 
@@ -28,7 +27,11 @@ def shares_plain(lines: list[tuple[int, int]]) -> tuple[list[int], list[int], in
         if label >= 0 and letters:
             sums[label] += letters
     best = sorted(sums, key=lambda label: (-sums[label], label))[:2]
-    return best + [-1] * (2 - len(best)), [sums[b] for b in best] + [0] * (2 - len(best)) + [sum(sums.values())], len(sums)
+    return (
+        best + [-1] * (2 - len(best)),
+        [sums[b] for b in best] + [0] * (2 - len(best)) + [sum(sums.values())],
+        len(sums),
+    )
 
 
 @given(st.lists(st.text() | st.text(alphabet="aZ9是かไท\u0e34\u0301é😀\0 \n"), max_size=8), st.integers(0, 3))
@@ -43,7 +46,9 @@ def test_lines(texts, start):
     begins, first = lines_of(data, offsets)
     found = [bytes(data[a:b]).decode() for a, b in itertools.pairwise(begins)]
     expected = [[piece + "\n" for piece in text.split("\n")[:-1]] + [text.split("\n")[-1]] for text in texts[start:]]
-    assert [found[a:b] for a, b in itertools.pairwise(first)] == [[line for line in lines if line] for lines in expected]
+    assert [found[a:b] for a, b in itertools.pairwise(first)] == [
+        [line for line in lines if line] for lines in expected
+    ]
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(-1, 4), st.integers(0, 5)), max_size=9), max_size=6))

@@ -5,16 +5,29 @@ import time
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from kernels.boilerplate import WHOLE, WITHIN, boilerplate_lines, boilerplate_lines_plain
-from kernels.c4_lines import JAVASCRIPT, LOREM_IPSUM, POLICY, c4_lines, c4_lines_plain
-from kernels.columns import text_array, text_column
-from kernels.phrase_blocks import blocks_of
-from kernels.phrases import count_phrases, lower_case, phrase_as_line, phrase_within, scan_words_plain, trie
-from kernels.refinedweb_lines import ANYWHERE, COUNTER, PREFIX, SUFFIX, refinedweb_lines, refinedweb_lines_plain
-from kernels.unicode import properties
+from gristmill.kernels.base.columns import text_array, text_column
+from gristmill.kernels.base.unicode import properties
+from gristmill.kernels.lines.boilerplate import WHOLE, WITHIN, boilerplate_lines, boilerplate_lines_plain
+from gristmill.kernels.lines.c4 import JAVASCRIPT, LOREM_IPSUM, POLICY, c4_lines, c4_lines_plain
+from gristmill.kernels.lines.phrase_blocks import blocks_of
+from gristmill.kernels.lines.phrases import (
+    count_phrases,
+    lower_case,
+    phrase_as_line,
+    phrase_within,
+    scan_words_plain,
+    trie,
+)
+from gristmill.kernels.lines.refinedweb import (
+    ANYWHERE,
+    COUNTER,
+    PREFIX,
+    SUFFIX,
+    refinedweb_lines,
+    refinedweb_lines_plain,
+)
 
 C4 = {"lorem ipsum": LOREM_IPSUM, "javascript": JAVASCRIPT, "use cookies": POLICY, "куки": POLICY}
 REFINED = {
@@ -66,7 +79,18 @@ def run_c4(data, offsets, marks="", citations=True, max_word_length=10, min_word
 def run_refined(data, offsets, max_upper=0.5, max_digits=0.999999, min_words=2, short_words=10):
     out, ends, counts = arrays(offsets, 4)
     refinedweb_lines(
-        data, offsets, max_upper, max_digits, min_words, short_words, properties(), lower_case(), *trie(REFINED), out, ends, counts
+        data,
+        offsets,
+        max_upper,
+        max_digits,
+        min_words,
+        short_words,
+        properties(),
+        lower_case(),
+        *trie(REFINED),
+        out,
+        ends,
+        counts,
     )
     return list(zip(text_array(out, ends, pa.array([""] * (len(ends) - 1))).to_pylist(), counts.tolist(), strict=True))
 
@@ -85,7 +109,11 @@ def run_count(data, offsets):
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
 @given(
-    texts=documents, marks=st.sampled_from(["", '.?!"']), citations=st.booleans(), longest=st.sampled_from([3, 10]), least=st.integers(0, 3)
+    texts=documents,
+    marks=st.sampled_from(["", '.?!"']),
+    citations=st.booleans(),
+    longest=st.sampled_from([3, 10]),
+    least=st.integers(0, 3),
 )
 def test_c4_lines_equal_their_plain_twin(kind, texts, marks, citations, longest, least):
     expected = [c4_lines_plain(text, marks, citations, longest, least, C4) for text in texts]
@@ -106,7 +134,9 @@ def test_refinedweb_lines_equal_their_plain_twin(texts, upper, digits, least, sh
 
 @given(texts=documents, most=st.integers(0, 8))
 def test_boilerplate_equals_its_plain_twin(texts, most):
-    assert run_boilerplate(*columns(texts, pa.string()), most) == [boilerplate_lines_plain(text, most, BOILER) for text in texts]
+    assert run_boilerplate(*columns(texts, pa.string()), most) == [
+        boilerplate_lines_plain(text, most, BOILER) for text in texts
+    ]
 
 
 @given(texts=documents)

@@ -8,14 +8,20 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
-from kernels.columns import TextColumn, text_column
-from kernels.minhash import band_hashes, bands_for, chance_of_meeting, curve, signatures, signatures_of_shingles
-from kernels.minhash_plain import bands_plain, signature_plain
-from kernels.tokens import shingle_column
-from kernels.tokens_plain import shingles_plain
+from gristmill.kernels.base.columns import TextColumn, text_column
+from gristmill.kernels.duplicates.minhash import (
+    band_hashes,
+    bands_for,
+    chance_of_meeting,
+    curve,
+    signatures,
+    signatures_of_shingles,
+)
+from gristmill.kernels.duplicates.minhash_plain import bands_plain, signature_plain
+from gristmill.kernels.words.token_rules import shingles_plain
+from gristmill.kernels.words.tokens import shingle_column
 
 WORDS = st.sampled_from(["the", "The", "mill", "grain", "école", "漢字", "ไทย", "Привет", "42", "—", "\n", "\u0301"])
 TEXTS = st.lists(st.one_of(st.text(max_size=60), st.lists(WORDS, max_size=300).map(" ".join)), max_size=4)
@@ -28,7 +34,12 @@ def column_of(texts: list[str]) -> TextColumn:
 
 
 @given(TEXTS, st.integers(1, 8), PLACES, st.integers(0, 2**64 - 1))
-@example(["", "one", "one two three four", "one two three four five", "a " * 3000, "a b c d e f g " * 400, MANY_WORDS], 5, 128, 0)
+@example(
+    ["", "one", "one two three four", "one two three four five", "a " * 3000, "a b c d e f g " * 400, MANY_WORDS],
+    5,
+    128,
+    0,
+)
 @settings(max_examples=60, deadline=None)
 def test_signatures_equal_the_plain_twin(texts, width, places, seed):
     shingles = [shingles_plain(text, width, seed) for text in texts]
@@ -38,13 +49,17 @@ def test_signatures_equal_the_plain_twin(texts, width, places, seed):
     assert signatures_of_shingles(*shingle_column(column_of(texts), width, seed), places).tolist() == wanted
 
 
-@given(TEXTS, st.integers(1, 5), st.sampled_from([(1, 1, 1), (18, 7, 128), (21, 6, 126), (3, 40, 128)]), st.integers(0, 9))
+@given(
+    TEXTS, st.integers(1, 5), st.sampled_from([(1, 1, 1), (18, 7, 128), (21, 6, 126), (3, 40, 128)]), st.integers(0, 9)
+)
 @settings(max_examples=60, deadline=None)
 def test_bands_equal_the_plain_twin(texts, width, shape, seed):
     bands, rows, places = shape
     shingles = [shingles_plain(text, width, seed) for text in texts]
     found, counts = band_hashes(column_of(texts), width=width, bands=bands, rows=rows, seed=seed, places=places)
-    assert found.dtype == np.uint64 and found.tolist() == [bands_plain(signature_plain(s, places), bands, rows) for s in shingles]
+    assert found.dtype == np.uint64 and found.tolist() == [
+        bands_plain(signature_plain(s, places), bands, rows) for s in shingles
+    ]
     assert counts.tolist() == [len(s) for s in shingles]
 
 
@@ -53,13 +68,17 @@ def test_bands_equal_the_plain_twin(texts, width, shape, seed):
 def test_given_shingles_of_any_value(documents, places):
     hashes = np.array([value for shingles in documents for value in shingles], np.uint64)
     first = np.cumsum([0, *map(len, documents)])
-    assert signatures_of_shingles(hashes, first, places).tolist() == [signature_plain(shingles, places) for shingles in documents]
+    assert signatures_of_shingles(hashes, first, places).tolist() == [
+        signature_plain(shingles, places) for shingles in documents
+    ]
 
 
 def test_order_repeats_and_neighbours_change_nothing():
     text = " ".join(f"w{k}" for k in range(300))
     alone = signatures(text_column(pa.array([text])))[0]
-    assert (signatures(text_column(pa.array(["x", text, "", text.upper(), text.replace(" ", " - ")])))[[1, 3, 4]] == alone).all()
+    assert (
+        signatures(text_column(pa.array(["x", text, "", text.upper(), text.replace(" ", " - ")])))[[1, 3, 4]] == alone
+    ).all()
     shingles = np.array(shingles_plain(text, 5), np.uint64)
     twice = np.concatenate([shingles[::-1], shingles])
     assert (signatures_of_shingles(twice, np.array([0, len(twice)]))[0] == alone).all()
@@ -110,7 +129,12 @@ def test_bands_are_chosen_for_the_wanted_threshold(threshold, shape):
 
 def test_the_curve_rises_from_nothing_to_certainty():
     found = curve(18, 7)
-    assert len(found) == 21 and found[0] == (0, 0) and found[-1] == (1, 1) and found[16] == (0.8, pytest.approx(0.9856, abs=1e-4))
+    assert (
+        len(found) == 21
+        and found[0] == (0, 0)
+        and found[-1] == (1, 1)
+        and found[16] == (0.8, pytest.approx(0.9856, abs=1e-4))
+    )
     assert all(a < b for (_, a), (_, b) in pairwise(found))
 
 

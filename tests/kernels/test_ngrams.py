@@ -7,15 +7,14 @@ import time
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from kernels.columns import text_column
-from kernels.cuts import cut, widened
-from kernels.ngrams import Index, hits_of, index_of, overlaps_of, scratch_for, spans_of
-from kernels.ngrams_plain import Overlap, cut_plain, overlap_plain, sought_plain, spans_plain, widened_plain
-from kernels.tokens import token_column
-from kernels.tokens_plain import tokens_plain
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.duplicates.cuts import cut, widened
+from gristmill.kernels.duplicates.ngrams import Index, hits_of, index_of, overlaps_of, scratch_for, spans_of
+from gristmill.kernels.words.token_rules import tokens_plain
+from gristmill.kernels.words.tokens import token_column
+from tests.reference.ngrams_plain import Overlap, cut_plain, overlap_plain, sought_plain, spans_plain, widened_plain
 
 # few words, so that runs repeat and overlap; separators of one and of several bytes, letters without spaces, marks
 WORDS = st.sampled_from(["a", "B", "b", "cc", "Éa", "我", "你", "1", "x\u0301", "\u0e01\u0e34", "longer_than", "אב"])
@@ -24,7 +23,9 @@ TEXTS = st.lists(st.tuples(WORDS, GAPS), max_size=24).map(lambda parts: "".join(
 ANY = st.one_of(TEXTS, st.text(max_size=20))
 
 
-def made_index(texts: list[str], width: int, shortest: int, most_texts: int, ignored: list[str] | tuple[()] = ()) -> Index:
+def made_index(
+    texts: list[str], width: int, shortest: int, most_texts: int, ignored: list[str] | tuple[()] = ()
+) -> Index:
     words = [tuple(token for *_, token in tokens_plain(text)) for text in texts]
     repeated = np.array([words[i] in words[:i] for i in range(len(words))], np.bool_)
     tokens = [token_column(text_column(pa.array(some, pa.string()))) for some in (texts, list(ignored))]
@@ -38,10 +39,14 @@ def overlaps(documents: pa.Array, index: Index) -> list[Overlap]:
     return [Overlap(*row) for row in zip(*(values.tolist() for values in found), strict=True)]
 
 
-def cut_texts(documents: pa.Array, index: Index, at_least: float, margin: int, shortest_piece: int) -> list[tuple[str, int]]:
+def cut_texts(
+    documents: pa.Array, index: Index, at_least: float, margin: int, shortest_piece: int
+) -> list[tuple[str, int]]:
     column = text_column(documents)
     tokens = token_column(column)
-    spans = widened(column, tokens, spans_of(tokens, hits_of(tokens, index), index, at_least, scratch_for(index), 0), margin)
+    spans = widened(
+        column, tokens, spans_of(tokens, hits_of(tokens, index), index, at_least, scratch_for(index), 0), margin
+    )
     data, offsets, pieces = cut(column, spans, shortest_piece)
     return [(bytes(data[a:b]).decode(), n) for a, b, n in zip(offsets[:-1], offsets[1:], pieces.tolist(), strict=True)]
 
@@ -69,7 +74,9 @@ def test_overlaps(texts, documents, width, shortest, most_texts, ignored):
     assert overlaps(around, index) == [Overlap(), *wanted]
 
 
-@given(**SETTINGS, at_least=st.sampled_from([0.0, 0.5, 1.0]), margin=st.integers(0, 9), shortest_piece=st.integers(0, 6))
+@given(
+    **SETTINGS, at_least=st.sampled_from([0.0, 0.5, 1.0]), margin=st.integers(0, 9), shortest_piece=st.integers(0, 6)
+)
 @settings(max_examples=300)
 def test_cuts(texts, documents, width, shortest, most_texts, ignored, at_least, margin, shortest_piece):
     documents = documents + texts[:2] + [" ".join(texts)]

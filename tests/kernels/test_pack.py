@@ -9,20 +9,21 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from kernels import pack
-from kernels.pack import LONGEST_ROW, Packed, best_fit, concatenate, fewest_rows, one_each, windows
-from kernels.pack_plain import best_fit_plain, concatenate_plain, one_each_plain
+from gristmill.kernels.rows import pack
+from gristmill.kernels.rows.pack import LONGEST_ROW, Packed, best_fit, concatenate, fewest_rows, one_each, windows
+from tests.reference.pack_plain import best_fit_plain, concatenate_plain, one_each_plain
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 PADDING = -1
 
 ROW = st.one_of(st.integers(1, 12), st.integers(60, 70), st.just(5000))
 LENGTHS = st.one_of(
-    st.lists(st.integers(0, 14), max_size=40), st.lists(st.integers(0, 200), max_size=25), st.lists(st.integers(0, 9000), max_size=12)
+    st.lists(st.integers(0, 14), max_size=40),
+    st.lists(st.integers(0, 200), max_size=25),
+    st.lists(st.integers(0, 9000), max_size=12),
 )
 MOST = st.integers(1, 45)
 
@@ -66,7 +67,10 @@ def read_back(packed: Packed, rows: np.ndarray, documents: int) -> list[np.ndarr
     pieces: list[list[tuple[int, int, int, int]]] = [[] for _ in range(documents)]
     for row, offset, document, start, length in pieces_of(packed):
         pieces[document].append((start, row, offset, length))
-    return [np.concatenate([rows[row, at : at + length] for _, row, at, length in sorted(its)] or [rows[:0, 0]]) for its in pieces]
+    return [
+        np.concatenate([rows[row, at : at + length] for _, row, at, length in sorted(its)] or [rows[:0, 0]])
+        for its in pieces
+    ]
 
 
 def drawn(documents: int, mean: float = 6.3, seed: int = 7) -> np.ndarray:
@@ -112,7 +116,11 @@ def test_concatenated_and_one_each_are_what_the_plain_packers_do(lengths, row_le
 @given(LENGTHS, ROW, MOST)
 def test_every_token_stands_in_the_rows_once_and_the_rest_is_padding_at_their_ends(lengths, row_length, most):
     array = np.array(lengths, np.int64)
-    for packed in (best_fit(array, row_length, windows(len(array), most)), concatenate(array, row_length), one_each(array, row_length)):
+    for packed in (
+        best_fit(array, row_length, windows(len(array), most)),
+        concatenate(array, row_length),
+        one_each(array, row_length),
+    ):
         rows = laid_out(packed, np.arange(sum(lengths)), array, row_length)  # each token has a number of its own
         padding = rows == PADDING
         assert np.sort(rows[~padding]).tolist() == list(range(sum(lengths)))
@@ -167,7 +175,9 @@ def test_the_place_of_a_row_says_little_of_what_is_in_it(row_length):
     documents_in, longest = np.bincount(packed.row), np.zeros(packed.rows, np.int64)
     np.maximum.at(longest, packed.row, packed.length)
     assert abs(np.corrcoef(np.arange(packed.rows), documents_in)[0, 1]) < 0.2
-    assert np.corrcoef(np.arange(packed.rows), documents_in[np.argsort(-longest, kind="stable")])[0, 1] > 0.5  # as best fit opens them
+    assert (
+        np.corrcoef(np.arange(packed.rows), documents_in[np.argsort(-longest, kind="stable")])[0, 1] > 0.5
+    )  # as best fit opens them
 
 
 def test_an_order_of_documents_survives_to_the_size_of_a_window():
@@ -188,7 +198,9 @@ def token_ids() -> dict[str, list[np.ndarray]]:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=32_000, special_tokens=["<end>"], initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=32_000, special_tokens=["<end>"], initial_alphabet=alphabet, show_progress=False
+    )
     tokenizer.train_from_iterator([text for some in texts.values() for text in some], trainer)
     return {
         file: [np.array([*encoded.ids, 0]) for encoded in tokenizer.encode_batch_fast(some, add_special_tokens=False)]
@@ -249,7 +261,15 @@ def test_more_than_half_a_row_each_is_told_by_the_bound():
         (np.full(1_000_000, 2), 1, 2_000_000),
         (np.arange(1_000_000) % 16_000_000 + 1, LONGEST_ROW, 29_803),
     ],
-    ids=["one of 100 million tokens", "empty", "full rows", "one less", "one token", "rows of one token", "all different"],
+    ids=[
+        "one of 100 million tokens",
+        "empty",
+        "full rows",
+        "one less",
+        "one token",
+        "rows of one token",
+        "all different",
+    ],
 )
 def test_odd_lengths_take_no_longer(lengths, row_length, rows):
     best_fit(np.array([1]), 1, windows(1, 1))

@@ -7,14 +7,28 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from kernels import paragraphs as kernels
-from kernels.columns import text_array, text_column
+from gristmill.kernels.base.columns import text_array, text_column
+from gristmill.kernels.duplicates import paragraphs as kernels
 
 PIECE = st.sampled_from(
-    ["\n", "\n\n", "\n \n", "\r\n", " ", "\u2003", "mill", "Mill", "stone 42", "wheel, ", "\u6c34\u8eca", "e\u0301", "\0", "\u0301"]
+    [
+        "\n",
+        "\n\n",
+        "\n \n",
+        "\r\n",
+        " ",
+        "\u2003",
+        "mill",
+        "Mill",
+        "stone 42",
+        "wheel, ",
+        "\u6c34\u8eca",
+        "e\u0301",
+        "\0",
+        "\u0301",
+    ]
 )
 TEXT = st.one_of(st.text(max_size=40), st.lists(PIECE, max_size=25).map("".join))
 TEXT_TYPE = pa.string()
@@ -31,7 +45,13 @@ def spans(units: kernels.Units, column: kernels.TextColumn, document: int) -> li
     return [(int(a - begin), int(b - begin)) for a, b in zip(units.starts[low:high], units.ends[low:high], strict=True)]
 
 
-@pytest.mark.parametrize(("cut", "plain"), [(kernels.lines, kernels.lines_plain), (kernels.paragraphs, kernels.paragraphs_plain)])
+@pytest.mark.parametrize(
+    ("cut", "plain"),
+    [
+        (kernels.lines, kernels.lines_plain),
+        (kernels.paragraphs, kernels.paragraphs_plain),
+    ],
+)
 @given(texts=TEXTS)
 def test_units_are_those_of_the_plain_twin(cut, plain, texts):
     column = text_column(sliced(texts))
@@ -50,8 +70,14 @@ def test_hashes_of_units_are_those_of_the_plain_twin(texts):
 @given(TEXTS, st.integers(1, 5), st.integers(1, 5), st.integers(0, 2**70), st.booleans())
 def test_grams_of_units_are_those_of_the_plain_twin(texts, width, least, seed, whole):
     column = text_column(sliced(texts))
-    grams, first, words = kernels.grams_of_units(column, (kernels.whole_texts if whole else kernels.lines)(column), width, least, seed)
-    units = [text or "" for text in texts] if whole else [line for text in texts for line in (text or "").split("\n") if line]
+    grams, first, words = kernels.grams_of_units(
+        column, (kernels.whole_texts if whole else kernels.lines)(column), width, least, seed
+    )
+    units = (
+        [text or "" for text in texts]
+        if whole
+        else [line for text in texts for line in (text or "").split("\n") if line]
+    )
     found = [grams[a:b].tolist() for a, b in pairwise(first.tolist())]
     assert found == [kernels.grams_of_unit_plain(unit, width, least, seed % 2**64) for unit in units]
     assert words.tolist() == [kernels.hash_of_unit_plain(unit)[2] for unit in units]
@@ -66,7 +92,9 @@ def test_text_without_units_is_that_of_the_plain_twin(texts, chance, unit):
     made = text_array(*kernels.without_units(column, units, goes), array).to_pylist()
     plain = getattr(kernels, f"{unit}_plain")
     wanted = [
-        None if text is None else kernels.without_units_plain(text, plain(text), goes[units.first[i] : units.first[i + 1]].tolist())
+        None
+        if text is None
+        else kernels.without_units_plain(text, plain(text), goes[units.first[i] : units.first[i + 1]].tolist())
         for i, text in enumerate(texts)
     ]
     assert made == wanted
@@ -79,14 +107,22 @@ def test_what_a_unit_is():
 
 
 def test_words_count_and_numbers_too_but_not_how_they_are_set():
-    same = {kernels.hash_of_unit_plain(unit)[:2] for unit in ("The mill, at 9.", "the  MILL at 9", " The mill \u2013 at 9!")}
+    same = {
+        kernels.hash_of_unit_plain(unit)[:2] for unit in ("The mill, at 9.", "the  MILL at 9", " The mill \u2013 at 9!")
+    }
     assert len(same) == 1 and kernels.hash_of_unit_plain("The mill, at 8.")[:2] not in same
 
 
-@pytest.mark.parametrize("text", ["\n" * 5_000_000, "mill " * 2_000_000, "a\n" * 2_000_000, "\n\nx" * 1_000_000, " \n" * 2_000_000])
+@pytest.mark.parametrize(
+    "text", ["\n" * 5_000_000, "mill " * 2_000_000, "a\n" * 2_000_000, "\n\nx" * 1_000_000, " \n" * 2_000_000]
+)
 def test_long_texts_take_time_in_proportion(text):
     column = text_column(pa.array([text, "mill stone"]))
-    for units in (kernels.lines(column), kernels.paragraphs(column), kernels.whole_texts(column)):
+    for units in (
+        kernels.lines(column),
+        kernels.paragraphs(column),
+        kernels.whole_texts(column),
+    ):
         assert units.first[-1] == len(units.starts) and kernels.hashes_of_units(column, units).words.sum() >= 2
         grams, first, _ = kernels.grams_of_units(column, units, 13, 1, 0)
         assert len(grams) == first[-1]

@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from numba import njit
 
-from kernels.phrase_blocks import blocks_of, phrases_by_blocks
-from kernels.phrases import lower, lower_case, trie
-from kernels.wide import bytes_before
+from gristmill.kernels.base.wide import bytes_before
+from gristmill.kernels.lines.phrase_blocks import blocks_of, phrases_by_blocks
+from gristmill.kernels.lines.phrases import lower, lower_case, trie
 
 PHRASES = {"lorem ipsum": 1, "javascript": 2, "terms of use": 4, "use cookies": 8, "aaaaaaaaab": 16}
 SETS = {
@@ -53,7 +52,16 @@ def test_phrases_are_found_wherever_they_stand(name, text, before, behind):
     coded = text.encode()
     data = np.frombuffer(b"j" * before + coded + b"avascript"[:behind], np.uint8)
     bits = found_in(
-        data, before, before + len(coded), *blocks_of(classes, moves, found, width), lower_case(), pairs, classes, moves, found, width
+        data,
+        before,
+        before + len(coded),
+        *blocks_of(classes, moves, found, width),
+        lower_case(),
+        pairs,
+        classes,
+        moves,
+        found,
+        width,
     )
     assert bits == sum(bit for phrase, bit in SETS[name].items() if phrase in lower(text))
 

@@ -8,29 +8,45 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from test_byte_pairs import OF_BYTES, learnt, table_of
 from test_pieces import CLASSES, ODD
 
-from kernels.byte_pairs import desk_for, merged_plain
-from kernels.columns import text_column
-from kernels.piece_memo import LONGEST, PROBES, Memo, Vocabulary, empty_memo, encode, remember_tokens
-from kernels.pieces import GPT4, pieces_plain
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.bpe.byte_pairs import desk_for, merged_plain
+from gristmill.kernels.bpe.piece_memo import LONGEST, PROBES, Memo, Vocabulary, empty_memo, encode, remember_tokens
+from gristmill.kernels.bpe.pieces import GPT4, pieces_plain
 
 chance = random.Random(11)
 RANKS = learnt([(chance.randrange(300), chance.randrange(300)) for _ in range(600)], b"aelpswz '\xe6\xb0\xb4")
 VOCABULARY = Vocabulary(CLASSES, GPT4, table_of(RANKS), empty_memo(16))
-WORDS = ["sea", "please", "well's", "p" * 15, "p" * 16, "a" * LONGEST, "z" * (LONGEST + 1), "水" * 50, "w\0", "w", "\0\0\0", "lapse" * 60]
+WORDS = [
+    "sea",
+    "please",
+    "well's",
+    "p" * 15,
+    "p" * 16,
+    "a" * LONGEST,
+    "z" * (LONGEST + 1),
+    "水" * 50,
+    "w\0",
+    "w",
+    "\0\0\0",
+    "lapse" * 60,
+]
 
 
 def plain(text: str, ranks=RANKS) -> list[int]:
     return [number for piece in pieces_plain(text, GPT4) for number in merged_plain(piece.encode(), ranks, OF_BYTES)]
 
 
-def ids_of(texts: list[str], memo: Memo, vocabulary: Vocabulary = VOCABULARY, wanted: list[bool] | None = None) -> list[list[int]]:
+def ids_of(
+    texts: list[str], memo: Memo, vocabulary: Vocabulary = VOCABULARY, wanted: list[bool] | None = None
+) -> list[list[int]]:
     array = pa.array(["before", *texts, "behind"], pa.string())[1:-1]
-    ids, ends = encode(vocabulary, memo, *text_column(array), np.array([True] * len(texts) if wanted is None else wanted, bool))
+    ids, ends = encode(
+        vocabulary, memo, *text_column(array), np.array([True] * len(texts) if wanted is None else wanted, bool)
+    )
     return [ids[a:b].tolist() for a, b in pairwise(ends)]
 
 
@@ -47,7 +63,9 @@ def test_ids_are_those_of_each_piece(slots, texts, order):
     for _ in range(2):
         assert ids_of(texts, MEMOS[slots]) == wanted
     some = [order.random() < 0.5 for _ in texts]
-    assert ids_of(texts, MEMOS[slots], wanted=some) == [ids if taken else [] for ids, taken in zip(wanted, some, strict=True)]
+    assert ids_of(texts, MEMOS[slots], wanted=some) == [
+        ids if taken else [] for ids, taken in zip(wanted, some, strict=True)
+    ]
 
 
 def test_a_memo_that_is_full_starts_anew():
@@ -90,7 +108,11 @@ def test_tokens_that_merging_does_not_give_are_whole_pieces():
     assert vocabulary.given.used[0] == 3, "of `w` merging gives the token"
     memo = empty_memo(64)
     for _ in range(2):
-        assert ids_of(["please sea", "lapse" * 20, "w pleases"], memo, vocabulary) == [[9000, 9001], [9002], plain("w pleases")]
+        assert ids_of(["please sea", "lapse" * 20, "w pleases"], memo, vocabulary) == [
+            [9000, 9001],
+            [9002],
+            plain("w pleases"),
+        ]
     long = text_column(pa.array([b"a" * (LONGEST + 1)], pa.large_binary()))
     assert remember_tokens(*long, np.array([7], np.uint32), vocabulary, desk_for(1000)) == 1
 

@@ -9,12 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import regex
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
-from kernels import unicode
-from kernels.columns import text_column
-from kernels.pieces import (
+from gristmill.kernels.base import unicode
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.bpe.pieces import (
     BREAK,
     ENDLESS,
     GPT2,
@@ -74,7 +73,12 @@ texts = st.lists(st.one_of(st.lists(st.sampled_from(ODD), max_size=60).map("".jo
 def classes() -> np.ndarray:
     """As the package `regex` has them."""
     known, table = unicode.properties(), np.zeros(unicode.POINTS, np.uint8)
-    for theirs, ours in ((unicode.LETTER, LETTER), (unicode.MARK, MARK), (unicode.NUMBER, NUMBER), (unicode.SPACE, SPACE)):
+    for theirs, ours in (
+        (unicode.LETTER, LETTER),
+        (unicode.MARK, MARK),
+        (unicode.NUMBER, NUMBER),
+        (unicode.SPACE, SPACE),
+    ):
         table[(known & theirs) != 0] |= ours
     table[[10, 13]] |= BREAK
     table.flags.writeable = False
@@ -125,7 +129,12 @@ def test_every_character_is_in_its_class(family):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@given(st.lists(st.one_of(st.binary(max_size=40), st.sampled_from([b"\xe6\xb0", b"\xf0\x9f", b"\xc3", b" \xff\n", b"'\xc5"])), max_size=5))
+@given(
+    st.lists(
+        st.one_of(st.binary(max_size=40), st.sampled_from([b"\xe6\xb0", b"\xf0\x9f", b"\xc3", b" \xff\n", b"'\xc5"])),
+        max_size=5,
+    )
+)
 def test_bytes_that_are_no_text_are_cut_too(family, contents):
     found = pieces_of(pa.array(contents, pa.large_binary()), FAMILIES[family])
     assert [b"".join(pieces) for pieces in found] == contents
@@ -149,7 +158,11 @@ def test_patterns_are_written_as_tokenizers_have_them():
 
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(deadline=None)
-@given(st.lists(st.sampled_from(["a", " ", "\n", "-", "7", "水", "\r\n ", "'", "e\u0301", "\u00a0"]), min_size=1, max_size=3).map("".join))
+@given(
+    st.lists(
+        st.sampled_from(["a", " ", "\n", "-", "7", "水", "\r\n ", "'", "e\u0301", "\u00a0"]), min_size=1, max_size=3
+    ).map("".join)
+)
 @example("\n" + " " * 10_000)
 def test_time_grows_with_the_text(family, unit):
     text = pa.array([unit * (2_000_000 // len(unit.encode()))], pa.large_string())

@@ -6,15 +6,21 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
-from kernels import characters as c
-from kernels.columns import text_column
-from kernels.entities import decode_entities_plain
-from kernels.mojibake import repair_mojibake_plain
-from kernels.normal_form import LONG_RUN, _may_have_long_runs, find_unnormal, in_normal_form, long_runs, normal_form
-from kernels.repair import Steps, repair, repair_plain
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.repair import characters as c
+from gristmill.kernels.repair.entities import decode_entities_plain
+from gristmill.kernels.repair.mojibake import repair_mojibake_plain
+from gristmill.kernels.repair.normal_form import (
+    LONG_RUN,
+    _may_have_long_runs,
+    find_unnormal,
+    in_normal_form,
+    long_runs,
+    normal_form,
+)
+from gristmill.kernels.repair.repair import Steps, repair, repair_plain
 
 ALL = c.ENTITIES | c.MOJIBAKE | c.CONTROLS | c.ZERO_WIDTH | c.WHITESPACE
 HIGH = "".join(map(chr, range(0x80, 0x100))) + "€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
@@ -26,7 +32,9 @@ PIECES = [
     "ā", "โ", "๐\x9f\x94", "β\x80\x99", "&lt;", "&semi;", "&#x26;", "&nLt;", "&#146;", "&#0;", "&Atilde;", "&copy;", "â€™", "â€\ufffd", "Ã©", "Ã¢â‚¬â„¢", "ÐŸÑ€", "×©×œ", "«", "»", "\n\n\n", "    ",
     "plain words that fill more than a block of sixty-four bytes with nothing to repair in it at all\n\nand on",
 ]  # fmt: skip
-mixed = st.lists(st.one_of(st.sampled_from(PIECES), st.sampled_from(HIGH), st.text(max_size=3)), max_size=30).map("".join)
+mixed = st.lists(st.one_of(st.sampled_from(PIECES), st.sampled_from(HIGH), st.text(max_size=3)), max_size=30).map(
+    "".join
+)
 misread = st.text(max_size=8).map(lambda text: text.encode().decode("latin-1"))
 texts = st.one_of(mixed, st.text(), st.tuples(mixed, misread, mixed).map("".join))
 steps = st.builds(Steps, st.integers(0, 31).map(lambda bits: bits & ALL), st.sampled_from([None, "NFC", "NFKC"]))
@@ -74,7 +82,12 @@ def test_nothing_is_left_that_a_step_removes(text):
     done = repaired(text)
     kinds = [int(c.kinds()[ord(character)]) for character in done]
     assert not any(kind & (c.CONTROL | c.BREAK | c.SPACE | c.HIDDEN) for kind in kinds)
-    assert unicodedata.is_normalized("NFC", done) and done == done.strip(" \t\n") and "\n\n\n" not in done and " \n" not in done
+    assert (
+        unicodedata.is_normalized("NFC", done)
+        and done == done.strip(" \t\n")
+        and "\n\n\n" not in done
+        and " \n" not in done
+    )
 
 
 MARKS = "\u0301\u0323\u0344\u0345\u0f71\u0f73\u0f74\uff9e\u05ae\u3099\u0e38"
@@ -82,7 +95,11 @@ MARKS = "\u0301\u0323\u0344\u0345\u0f71\u0f73\u0f74\uff9e\u05ae\u3099\u0e38"
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["", "a", "é", "ệ", "ﾊ", "각", "\u200d"]), st.text(MARKS, max_size=4), st.sampled_from([1, 40])),
+        st.tuples(
+            st.sampled_from(["", "a", "é", "ệ", "ﾊ", "각", "\u200d"]),
+            st.text(MARKS, max_size=4),
+            st.sampled_from([1, 40]),
+        ),
         max_size=3,
     ),
     st.sampled_from(["NFC", "NFKC"]),
@@ -95,7 +112,9 @@ def test_long_runs_of_marks_come_out_as_python_has_them(parts, form):
 def test_a_long_run_is_found_wherever_it_begins():
     for before in range(2 * LONG_RUN + 2):
         text = "a" * before + "\u0301\u0323" * (LONG_RUN // 2)
-        assert _may_have_long_runs(text, "NFC") and not _may_have_long_runs(text[: before + LONG_RUN // 2 - 1] + "a" * LONG_RUN, "NFC")
+        assert _may_have_long_runs(text, "NFC") and not _may_have_long_runs(
+            text[: before + LONG_RUN // 2 - 1] + "a" * LONG_RUN, "NFC"
+        )
         assert in_normal_form(text, "NFC") == unicodedata.normalize("NFC", text)
 
 
@@ -104,7 +123,9 @@ def test_no_run_of_marks_costs_the_square_of_its_length(form):
     endless = "a" + "\u0301\u0323" * 50_000
     assert in_normal_form(endless, form) == "\u1ea1" + "\u0323" * 49_999 + "\u0301" * 50_000
     for mark in MARKS:  # each of them is taken for one where the form takes it apart into marks
-        alone = [unicodedata.combining(part) for part in unicodedata.normalize({"NFC": "NFD", "NFKC": "NFKD"}[form], mark)]
+        alone = [
+            unicodedata.combining(part) for part in unicodedata.normalize({"NFC": "NFD", "NFKC": "NFKD"}[form], mark)
+        ]
         assert all(alone) == (long_runs(form).fullmatch(mark * LONG_RUN) is not None)
 
 

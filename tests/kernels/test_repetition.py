@@ -4,16 +4,18 @@ import time
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from kernels.columns import text_column
-from kernels.repetition import repeated_characters, repeated_characters_plain, repetition_scratch
-from kernels.words import whitespace_words, word_marks, word_scratch
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.words.repetition import repeated_characters, repeated_characters_plain, repetition_scratch
+from gristmill.kernels.words.words import whitespace_words, word_marks, word_scratch
 
 WORDS = st.lists(st.sampled_from(["a", "b", "cc", "ddd", "é"]), max_size=60)
 REPEATED = st.builds(
-    lambda unit, times, rest: unit * times + rest, st.lists(st.sampled_from(["a", "b", "cc"]), max_size=7), st.integers(0, 9), WORDS
+    lambda unit, times, rest: unit * times + rest,
+    st.lists(st.sampled_from(["a", "b", "cc"]), max_size=7),
+    st.integers(0, 9),
+    WORDS,
 )
 
 
@@ -28,7 +30,9 @@ def measured(texts):
 
 @given(st.lists(st.one_of(WORDS, REPEATED), max_size=6))
 def test_kernel_equals_plain(documents):
-    assert measured([" ".join(words) for words in documents]) == [repeated_characters_plain(words) for words in documents]
+    assert measured([" ".join(words) for words in documents]) == [
+        repeated_characters_plain(words) for words in documents
+    ]
 
 
 def test_a_gram_seen_once_is_no_repetition():

@@ -5,11 +5,10 @@ import time
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from kernels.columns import text_column
-from kernels.sentences import count_sentences_plain, sentences_of
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.words.sentences import count_sentences_plain, sentences_of
 
 BY_HAND = {
     "": 0,
@@ -41,7 +40,30 @@ BY_HAND = {
 
 pieces = st.one_of(
     st.text(max_size=4),
-    st.sampled_from([".", "!", "?", "...", " ", "\n", "\n\n", "a", "B", "Mr", "Corp", "é", "É", "。", "؟", '"', ")", "1", "Ж", "\u2028"]),
+    st.sampled_from(
+        [
+            ".",
+            "!",
+            "?",
+            "...",
+            " ",
+            "\n",
+            "\n\n",
+            "a",
+            "B",
+            "Mr",
+            "Corp",
+            "é",
+            "É",
+            "。",
+            "؟",
+            '"',
+            ")",
+            "1",
+            "Ж",
+            "\u2028",
+        ]
+    ),
 )
 
 

@@ -8,17 +8,16 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from kernels.anchors import Stretches, anchors, gram_of, stretches, twice_at_most
-from kernels.columns import text_column
-from kernels.seams import mended
-from kernels.suffix import merged, met_twice, repeats, suffix_array, window_hashes
-from kernels.suffix_plain import WHITE, anchors_plain, mended_plain, repeats_plain, suffix_array_plain
-from kernels.tokens import Tokens, token_column
-from kernels.tokens_plain import token_hash_plain, tokens_plain
-from kernels.unicode import SPACE, properties
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.base.unicode import SPACE, properties
+from gristmill.kernels.duplicates.anchors import Stretches, anchors, gram_of, stretches, twice_at_most
+from gristmill.kernels.duplicates.seams import mended
+from gristmill.kernels.duplicates.suffix import merged, met_twice, repeats, suffix_array, window_hashes
+from gristmill.kernels.words.token_rules import token_hash_plain, tokens_plain
+from gristmill.kernels.words.tokens import Tokens, token_column
+from tests.reference.suffix_plain import WHITE, anchors_plain, mended_plain, repeats_plain, suffix_array_plain
 
 
 def column_of(documents: list[list[int]]) -> Tokens:
@@ -30,7 +29,10 @@ def column_of(documents: list[list[int]]) -> Tokens:
 
 FEW = st.lists(st.integers(0, 2), max_size=40)
 PERIODIC = st.builds(
-    lambda head, period, times: head + period * times, FEW, st.lists(st.integers(0, 3), min_size=1, max_size=5), st.integers(1, 12)
+    lambda head, period, times: head + period * times,
+    FEW,
+    st.lists(st.integers(0, 3), min_size=1, max_size=5),
+    st.integers(1, 12),
 )
 DOCUMENTS = st.lists(st.one_of(FEW, PERIODIC, st.lists(st.integers(0, 200), max_size=30)), max_size=6)
 WINDOW = st.integers(1, 12)
@@ -42,7 +44,12 @@ def test_anchors(documents, window):
     found = anchors(tokens, window)
     for d, begin in enumerate(tokens.first[:-1].tolist()):
         mine = slice(found.first[d], found.first[d + 1])
-        rows = zip(found.keys[mine].tolist(), (found.low[mine] - begin).tolist(), (found.high[mine] - begin).tolist(), strict=True)
+        rows = zip(
+            found.keys[mine].tolist(),
+            (found.low[mine] - begin).tolist(),
+            (found.high[mine] - begin).tolist(),
+            strict=True,
+        )
         assert list(rows) == anchors_plain(tokens.hashes[begin : tokens.first[d + 1]].tolist(), window, gram_of(window))
     keys, first = twice_at_most(found)
     for d in range(len(documents)):
@@ -84,7 +91,9 @@ def test_repeats_are_those_of_the_plain_twin(documents, window, keep_first):
     keys, times = np.unique(twice_at_most(found)[0], return_counts=True)
     deserving = stretches(tokens, found, keys[times > 1], window)
     assert len(deserving.hashes) <= len(everything.hashes)
-    assert spans_of(deserving, window, keep_first, len(documents)) == expected, "windows whose anchor stands once are no repeats"
+    assert spans_of(deserving, window, keep_first, len(documents)) == expected, (
+        "windows whose anchor stands once are no repeats"
+    )
 
 
 @given(DOCUMENTS, WINDOW)
@@ -101,7 +110,9 @@ def test_the_first_of_each_window_is_named_and_hashed(documents, window):
     assert named == sorted(first.values())
     assert len(set(high.tolist())) == len(set(low.tolist())) == len(first)
     if len(where):
-        alone = window_hashes(np.ascontiguousarray(here.hashes[where[-1] : where[-1] + window]), np.zeros(1, np.int64), window)
+        alone = window_hashes(
+            np.ascontiguousarray(here.hashes[where[-1] : where[-1] + window]), np.zeros(1, np.int64), window
+        )
         assert (high[-1], low[-1]) == (alone[0][0], alone[1][0]), "a hash is of the window alone"
 
 
@@ -182,7 +193,9 @@ def test_white_space_of_the_twin_is_that_of_unicode():
 
 
 @pytest.mark.parametrize(
-    "text", [[7], [1, 2, 3], list(range(40)), list(range(200))], ids=["one word", "three words", "period 40", "a text 5,000 times"]
+    "text",
+    [[7], [1, 2, 3], list(range(40)), list(range(200))],
+    ids=["one word", "three words", "period 40", "a text 5,000 times"],
 )
 def test_text_that_repeats_itself_a_million_times_takes_seconds(text):
     window, tokens = 50, column_of([(text * (1_000_000 // len(text) + 1))[:1_000_000]])

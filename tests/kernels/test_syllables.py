@@ -5,12 +5,11 @@ import time
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from kernels.columns import text_column
-from kernels.diversity import words_of
-from kernels.syllables import PREFIXES, SUFFIXES, latin_letters, memory, syllables, syllables_plain
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.measures.diversity import words_of
+from gristmill.kernels.measures.syllables import PREFIXES, SUFFIXES, latin_letters, memory, syllables, syllables_plain
 
 BY_HAND = {
     1: "a I the cat dog strength made horse played walked makes watched eyes eye blue league friend piece real suit guess build don't won't great treat reach breath",
@@ -62,7 +61,16 @@ def counted(words: list[str]) -> list[int]:
     starts = ends - np.array([len(word.encode()) for word in words], np.int64)
     out = np.zeros((len(words), 2), np.int64)
     hashes = np.arange(len(words), dtype=np.uint64)
-    syllables(np.frombuffer(data + b" ", np.uint8), hashes, starts, ends, np.arange(len(words) + 1), latin_letters(), memory(), out)
+    syllables(
+        np.frombuffer(data + b" ", np.uint8),
+        hashes,
+        starts,
+        ends,
+        np.arange(len(words) + 1),
+        latin_letters(),
+        memory(),
+        out,
+    )
     assert np.array_equal(out[:, 0], out[:, 1] > 0)
     return out[:, 1].tolist()
 
@@ -87,7 +95,9 @@ def test_what_holds_no_latin_letter_is_no_word(word):
     assert counted([word]) == [0] == [syllables_plain(word)]
 
 
-@given(st.lists(st.sampled_from(["The", "the", "makes", "été", "don't", "42", "кот", "x"]), max_size=60), st.integers(0, 3))
+@given(
+    st.lists(st.sampled_from(["The", "the", "makes", "été", "don't", "42", "кот", "x"]), max_size=60), st.integers(0, 3)
+)
 def test_words_met_before_count_the_same(words, documents):
     texts = [" ".join(words[i :: documents + 1]) for i in range(documents + 1)]
     column = text_column(pa.array(texts))

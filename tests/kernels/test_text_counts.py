@@ -5,21 +5,20 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
-from kernels import character_counts as characters
-from kernels import line_shape as shape
-from kernels.columns import text_column
-from kernels.compression import compressed_size, compressed_size_plain, compression_scratch
-from kernels.repetition import repeats, sweep_table
-from kernels.unicode import SCRIPTS, properties, script
-from kernels.word_counts import LONGEST_COUNTED, WORD_COLUMNS, stop_table, word_counts, word_counts_plain
-from kernels.words import whitespace_words, word_marks, word_scratch
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.base.unicode import SCRIPTS, properties, script
+from gristmill.kernels.measures import character_counts as characters, line_shape as shape
+from gristmill.kernels.measures.compression import compressed_size, compressed_size_plain, compression_scratch
+from gristmill.kernels.words.counts import LONGEST_COUNTED, WORD_COLUMNS, stop_table, word_counts, word_counts_plain
+from gristmill.kernels.words.repetition import repeats, sweep_table
+from gristmill.kernels.words.words import whitespace_words, word_marks, word_scratch
 
 TRICKY = st.text(alphabet="ab Z9.…•-*1)\n\r\t\0\u00a0\u3000é你{}#:/wjJavscript\x1c\u0301!。😀", max_size=40)
 LINES = st.lists(
-    st.sampled_from(["same", "same ", " same", "", " ", "other...", "• x", "12) y", "3.", "end!", "\u3000", "\x1c"]), max_size=12
+    st.sampled_from(["same", "same ", " same", "", " ", "other...", "• x", "12) y", "3.", "end!", "\u3000", "\x1c"]),
+    max_size=12,
 ).map("\n".join)
 TEXTS = st.lists(st.one_of(st.text(max_size=40), TRICKY, LINES), max_size=6)
 ODD = [
@@ -56,7 +55,10 @@ def test_lines_and_paragraphs(texts):
     shape.cut_lines(data, offsets, shape.line_marks(), 5, lines, line_ends, paragraphs, paragraph_ends, out)
     assert out.tolist() == [shape.line_shape_plain(text, 5) for text in texts]
     table = sweep_table(most)
-    for rows, ends, plain in ((lines, line_ends, shape.lines_plain), (paragraphs, paragraph_ends, shape.paragraphs_plain)):
+    for rows, ends, plain in (
+        (lines, line_ends, shape.lines_plain),
+        (paragraphs, paragraph_ends, shape.paragraphs_plain),
+    ):
         found = np.full((count, 3), -1, np.int64)
         repeats(rows, ends, table, found)
         assert found.tolist() == [shape.repeats_plain(plain(text)) for text in texts]
@@ -96,10 +98,16 @@ def test_words(texts, which):
         np.zeros(len(table), np.int64),
         out,
     )
-    assert out.tolist() == [word_counts_plain(text.split(), lists[number]) for text, number in zip(texts, which, strict=False)]
+    assert out.tolist() == [
+        word_counts_plain(text.split(), lists[number]) for text, number in zip(texts, which, strict=False)
+    ]
 
 
-@given(texts=st.lists(st.one_of(TRICKY, st.builds(lambda a, n: a * n, st.text(max_size=8), st.integers(0, 400))), max_size=4))
+@given(
+    texts=st.lists(
+        st.one_of(TRICKY, st.builds(lambda a, n: a * n, st.text(max_size=8), st.integers(0, 400))), max_size=4
+    )
+)
 @example(texts=["", "abc", "a" * 300, "abcd" * 5000])
 def test_compression(texts):
     data, offsets = column_of(texts)

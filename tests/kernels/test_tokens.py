@@ -6,13 +6,12 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
-from kernels.columns import TextColumn, text_column
-from kernels.tokens import jaccard_of_pairs, most_tokens, shingle_column, shingle_sets, token_column
-from kernels.tokens_plain import jaccard_plain, shingles_plain, token_hash_plain, tokens_plain
-from kernels.unicode import DENSE, properties
+from gristmill.kernels.base.columns import TextColumn, text_column
+from gristmill.kernels.base.unicode import DENSE, properties
+from gristmill.kernels.words.token_rules import jaccard_plain, shingles_plain, token_hash_plain, tokens_plain
+from gristmill.kernels.words.tokens import jaccard_of_pairs, most_tokens, shingle_column, shingle_sets, token_column
 
 # Letters, marks and signs at which the rules turn: scripts with and without spaces, marks of both, capitals of one to four bytes, some whose
 # lower case is longer or shorter, digits, what only separates.
@@ -21,7 +20,8 @@ TEXT = st.one_of(
     st.text(max_size=40),
     st.text(alphabet=TRICKY, max_size=200),
     st.lists(
-        st.sampled_from(["a", "Word", "counterrevolutionaries", "x" * 63, "É", "漢", "ไทย", " ", "  ", ", ", "\u0301"]), max_size=60
+        st.sampled_from(["a", "Word", "counterrevolutionaries", "x" * 63, "É", "漢", "ไทย", " ", "  ", ", ", "\u0301"]),
+        max_size=60,
     ).map("".join),
 )
 TEXTS = st.lists(TEXT, max_size=5)
@@ -86,7 +86,12 @@ def bytes_separate(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("bytes separate", bytes_separate)
 
 
-@given(st.lists(st.one_of(st.binary(max_size=20), st.text(alphabet=TRICKY, max_size=50).map(lambda text: text.encode()[1:-1])), max_size=6))
+@given(
+    st.lists(
+        st.one_of(st.binary(max_size=20), st.text(alphabet=TRICKY, max_size=50).map(lambda text: text.encode()[1:-1])),
+        max_size=6,
+    )
+)
 @example(
     [
         b"a\xc3",
@@ -105,7 +110,9 @@ def test_bytes_that_are_no_character_separate(pieces):
     assert tokens_of(column) == [tokens_wanted(piece.decode("utf-8", "bytes separate")) for piece in pieces]
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())])
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
+)
 def test_every_kind_of_column_and_nulls(kind):
     texts = ["One two", None, "", "drei 漢字"]
     array = pa.array(texts, pa.string()).cast(kind)
@@ -152,10 +159,16 @@ def test_documents_of_many_runs(text):
 
 def test_capitals_are_small_and_other_signs_separate():
     upper, lower = column_of(["ÉCOLE, Ångström-HAUS! ЖЁЛТЫЙ"]), column_of(["école ångström haus жёлтый"])
-    assert token_column(upper).hashes.tolist() == token_column(lower).hashes.tolist() and len(token_column(lower).hashes) == 4
+    assert (
+        token_column(upper).hashes.tolist() == token_column(lower).hashes.tolist()
+        and len(token_column(lower).hashes) == 4
+    )
 
 
-@given(st.lists(st.sets(st.integers(0, 2**64 - 1) | st.integers(0, 30), max_size=60), min_size=1, max_size=6), st.integers(0, 400))
+@given(
+    st.lists(st.sets(st.integers(0, 2**64 - 1) | st.integers(0, 30), max_size=60), min_size=1, max_size=6),
+    st.integers(0, 400),
+)
 def test_jaccard_of_sets(sets, more):
     sets = [*sets, set(range(more))]  # so large that small ones step over it
     first = np.cumsum([0, *map(len, sets)])

@@ -1,11 +1,10 @@
 """The Unicode tables say what Unicode says, and code points are read as Python reads them."""
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from kernels import unicode as u
-from kernels.compiled import kernel
+from gristmill.kernels.base import unicode as u
+from gristmill.kernels.base.compiled import kernel
 
 
 def has(character, *bits):
@@ -18,13 +17,20 @@ def test_properties_of_well_known_characters():
     assert has("7", u.DIGIT, u.NUMBER) and has("½", u.NUMBER) and not has("½", u.DIGIT)
     assert has("“", u.PUNCTUATION) and has("$", u.SYMBOL) and has("\u3000", u.SPACE) and has("\0", u.CONTROL)
     assert (
-        has("\u200b", u.FORMAT) and has("😀", u.EMOJI) and has("。", u.TERMINAL) and has("漢", u.IDEOGRAPH, u.DENSE) and has("ไ", u.DENSE)
+        has("\u200b", u.FORMAT)
+        and has("😀", u.EMOJI)
+        and has("。", u.TERMINAL)
+        and has("漢", u.IDEOGRAPH, u.DENSE)
+        and has("ไ", u.DENSE)
     )
     assert not has("가", u.DENSE) and has("\ue000", u.UNASSIGNED)
 
 
 def test_word_break_and_script():
-    assert u.WORD_BREAKS[u.word_break()[ord("a")]] == "ALetter" and u.WORD_BREAKS[u.word_break()[ord("'")]] == "Single_Quote"
+    assert (
+        u.WORD_BREAKS[u.word_break()[ord("a")]] == "ALetter"
+        and u.WORD_BREAKS[u.word_break()[ord("'")]] == "Single_Quote"
+    )
     assert u.SCRIPTS[u.script()[ord("ж")]] == "Cyrillic" and u.SCRIPTS[u.script()[ord("日")]] == "Han"
     assert u.properties().shape == u.word_break().shape == u.script().shape == (0x110000,)
 

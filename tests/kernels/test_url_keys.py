@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from kernels.columns import text_column
-from kernels.url_keys import names_of, parts_of_key_plain, url_key_plain, url_keys
-from kernels.urls import canonical_plain, canonical_urls
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.urls.keys import names_of, parts_of_key_plain, url_key_plain, url_keys
+from gristmill.kernels.urls.urls import canonical_plain, canonical_urls
 
 PATTERNS = ("utm_*", "FBclid", "ref")
 PIECE = st.sampled_from(

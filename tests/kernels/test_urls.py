@@ -7,12 +7,18 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from kernels import url_lists as lists
-from kernels.columns import text_column
-from kernels.urls import address, canonical_plain, canonical_urls, folded_plain, folded_text, odd_host_mended
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.urls import lists
+from gristmill.kernels.urls.urls import (
+    address,
+    canonical_plain,
+    canonical_urls,
+    folded_plain,
+    folded_text,
+    odd_host_mended,
+)
 
 
 def canonical(texts, kind=None):
@@ -54,7 +60,9 @@ def test_one_form(url, expected):
 def test_hosts_that_need_more_than_bytes():
     assert odd_host_mended("bücher.de/ä") == "xn--bcher-kva.de/ä" == odd_host_mended("BÜCHER.de/ä")
     assert odd_host_mended("пример。рф") == "xn--e1afmkfd.xn--p1ai"
-    endless = "".join(map(chr, range(0x4E00, 0x4E00 + 20_000)))  # as crawled text may have it; nobody waits for its punycode
+    endless = "".join(
+        map(chr, range(0x4E00, 0x4E00 + 20_000))
+    )  # as crawled text may have it; nobody waits for its punycode
     assert odd_host_mended(f"{endless}.de/ä") == f"{endless}.de/ä"
     assert odd_host_mended("[2001:DB8:0::1]:80/x") == "[2001:db8::1]/x" and address("2001:db8::1") == "[2001:db8::1]"
     assert odd_host_mended("a:b:c/x") == "a:b:c/x" and address("::g") is None
@@ -84,7 +92,9 @@ def test_folding(text):
     assert bytes(folded_text(data, np.array([0]), np.array([len(data)]))).decode() == folded_plain(text)
 
 
-names = st.sampled_from(["a.com", "b.a.com", "c.b.a.com", "x.org", "com", "org", "a.co", "aa.com", "sub.x.org", "1.2.3.4"])
+names = st.sampled_from(
+    ["a.com", "b.a.com", "c.b.a.com", "x.org", "com", "org", "a.co", "aa.com", "sub.x.org", "1.2.3.4"]
+)
 paths = st.sampled_from(["", "/", "/p", "/p/q", "/p/q/", "/pq", "/p?q=1", "/P", ":8080/p", "#f"])
 words = st.sampled_from(["porn", "Sex", "СЕКС", "été", "x9", "hot"])
 
@@ -112,7 +122,9 @@ def met_plain(url, entries, soft):
     whole, host_text = text[:key], text[:host].decode()
     labels = host_text.split(".")
     suffixes = {".".join(labels[i:]) for i in range(len(labels))} if host_text else set()
-    listed = {kind: {canonical_plain(t.encode()) for t in texts} for kind, texts in entries.items() if kind < lists.WORD}
+    listed = {
+        kind: {canonical_plain(t.encode()) for t in texts} for kind, texts in entries.items() if kind < lists.WORD
+    }
     hosts = {kind: {t[:h].decode() for t, h, *_ in found} for kind, found in listed.items()}
     pages = {kind: {t[:k] for t, _, _, k, _ in found} for kind, found in listed.items()}
     met = 0
@@ -126,7 +138,11 @@ def met_plain(url, entries, soft):
     cleaned = "".join(c if c.isalnum() else " " for c in folded)
     in_url = set(cleaned.split())
     met |= (1 << lists.WORD) if in_url & {folded_plain(w) for w in entries.get(lists.WORD, [])} else 0
-    met |= (1 << lists.SOFT_WORD) if len(in_url & {folded_plain(w) for w in entries.get(lists.SOFT_WORD, [])}) >= soft else 0
+    met |= (
+        (1 << lists.SOFT_WORD)
+        if len(in_url & {folded_plain(w) for w in entries.get(lists.SOFT_WORD, [])}) >= soft
+        else 0
+    )
     met |= (1 << lists.SUBSTRING) if any(folded_plain(s) in folded for s in entries.get(lists.SUBSTRING, [])) else 0
     return met
 
@@ -137,7 +153,9 @@ def test_lookups_are_as_with_sets():
         lists.DOMAIN: names, lists.HOST: names, lists.ALLOWED: names, lists.URL: st.builds(str.__add__, names, paths),
         lists.PREFIX: st.builds(str.__add__, names, paths), lists.WORD: words, lists.SOFT_WORD: words, lists.SUBSTRING: words,
     }  # fmt: skip
-    some = st.fixed_dictionaries({}, optional={kind: st.lists(strategy, max_size=3) for kind, strategy in entry.items()})
+    some = st.fixed_dictionaries(
+        {}, optional={kind: st.lists(strategy, max_size=3) for kind, strategy in entry.items()}
+    )
     urls = st.lists(st.builds("https://{}{}/{}-{}".format, names, paths, words, words), max_size=5)
 
     @settings(max_examples=400)

@@ -8,17 +8,18 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from classifiers.fasttext import load
-from kernels.columns import text_column
-from kernels.language import _by_subwords, _by_words, only_words
+from gristmill.classifiers.fasttext.model import load
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.language.language import _by_subwords, _by_words, only_words
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "classifiers"))
 from fasttext_files import small
 
-WORDS = st.sampled_from(["a", "b", "ab", "</s>", "__label__x", "__label__", "né", "水", "\n", "\0", "unknown", "x" * 90])
+WORDS = st.sampled_from(
+    ["a", "b", "ab", "</s>", "__label__x", "__label__", "né", "水", "\n", "\0", "unknown", "x" * 90]
+)
 TEXTS = st.text() | st.lists(WORDS, max_size=80).map(" ".join)
 
 

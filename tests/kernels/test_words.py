@@ -5,15 +5,14 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from numba import njit
 
-from kernels.columns import text_column
-from kernels.english_rules import english_tables, english_words_plain
-from kernels.english_words import english_words
-from kernels.uax29 import boundary_marks, boundary_words, boundary_words_plain
-from kernels.words import (
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.words.english import english_words
+from gristmill.kernels.words.english_rules import english_tables, english_words_plain
+from gristmill.kernels.words.uax29 import boundary_marks, boundary_words, boundary_words_plain
+from gristmill.kernels.words.words import (
     HOLDS_LETTER,
     HOLDS_LETTER_OR_NUMBER,
     put_word,
@@ -140,7 +139,17 @@ def put(data, start, end, marks, rows):
 
 def test_default_words():
     for text, expected in {
-        "The quick (“brown”) fox can’t jump 32.3 feet, right?": ["The", "quick", "brown", "fox", "can’t", "jump", "32.3", "feet", "right"],
+        "The quick (“brown”) fox can’t jump 32.3 feet, right?": [
+            "The",
+            "quick",
+            "brown",
+            "fox",
+            "can’t",
+            "jump",
+            "32.3",
+            "feet",
+            "right",
+        ],
         "日本語": ["日", "本", "語"],
         "コンピューターサイエンス": ["コンピューターサ", "イエンス"],
         "ภาษาไทย": ["ภาษ", "าไท", "ย"],
@@ -152,7 +161,18 @@ def test_default_words():
 
 def test_english_words():
     for text, expected in {
-        "Mr. O'Neill doesn't like well-known cats.": ["Mr.", "O'Neill", "does", "n't", "like", "well", "-", "known", "cats", "."],
+        "Mr. O'Neill doesn't like well-known cats.": [
+            "Mr.",
+            "O'Neill",
+            "does",
+            "n't",
+            "like",
+            "well",
+            "-",
+            "known",
+            "cats",
+            ".",
+        ],
         '("Hello"), he said...': ["(", '"', "Hello", '"', ")", ",", "he", "said", "..."],
         "US$5 and 10km at www.a-b.com/x": ["US$", "5", "and", "10", "km", "at", "www.a-b.com/x"],
         "cannot it's its": ["can", "not", "it", "'s", "its"],

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from mixing.ablations import Ablations
-from mixing.supply import Floats
+from gristmill.mixing.weights.ablations import Ablations
+from gristmill.mixing.weights.supply import Floats
 
 
 class Truth:
@@ -14,7 +14,9 @@ class Truth:
         self.shares_N = random.dirichlet(np.full(sources, 3.0))
         self.slope_TN = random.normal(-0.5, 0.7, (tasks, sources))
         self.floor_T = random.uniform(0.3, 1.0, tasks)
-        self.weights_RN = np.array([random.dirichlet(random.uniform(0.5, 5) * sources * self.shares_N) for _ in range(runs)])
+        self.weights_RN = np.array(
+            [random.dirichlet(random.uniform(0.5, 5) * sources * self.shares_N) for _ in range(runs)]
+        )
         exact_RT = self.losses(self.weights_RN)
         self.losses_RT = exact_RT + noise * exact_RT.std(axis=0) * random.normal(size=exact_RT.shape)
         self.sources = tuple(f"s{i}" for i in range(sources))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from runs_of_a_law import Truth
 
-from mixing.ablations import Ablations, Fit, left_out, mix_of_runs, rank_correlation, trust
-from mixing.regmix import ridge
+from gristmill.mixing.weights.ablations import Ablations, Fit, left_out, mix_of_runs, rank_correlation, trust
+from gristmill.mixing.weights.regmix import ridge
 
 
 def trusted(table: Ablations, fit: Fit = ridge) -> dict[str, Any]:
@@ -26,7 +26,9 @@ def test_the_order_of_runs_sources_and_tasks_changes_nothing() -> None:
     )  # fmt: skip
     table = truth.table()
     assert table.sources == other.sources and table.tasks == other.tasks
-    assert np.allclose(table.weights_RN, other.weights_RN, rtol=1e-15) and np.array_equal(table.losses_RT, other.losses_RT)
+    assert np.allclose(table.weights_RN, other.weights_RN, rtol=1e-15) and np.array_equal(
+        table.losses_RT, other.losses_RT
+    )
 
 
 def with_seeds(truth: Truth, seeds: int) -> Ablations:
@@ -68,7 +70,9 @@ def test_a_fit_that_learns_mixes_by_heart_is_not_trusted_for_their_other_seeds(m
     truth = Truth(runs=mixes)
     truth.losses_RT = np.random.default_rng(0).normal(3, 0.1, truth.losses_RT.shape)  # a mix has its losses by chance
     table = with_seeds(truth, 3)
-    by_heart = rank_correlation(nearest(table.weights_RN, table.losses_RT)(table.weights_RN)[:, 0], table.losses_RT[:, 0])
+    by_heart = rank_correlation(
+        nearest(table.weights_RN, table.losses_RT)(table.weights_RN)[:, 0], table.losses_RT[:, 0]
+    )
     facts = trusted(table, nearest)
     assert by_heart > 0.99 and facts["rank_correlation"] < 0.5 and "do not trust this mix" in facts["warnings"][0]
     assert (facts["runs"], facts["mixes"], facts["left_out"]) == (3 * mixes, mixes, said)
@@ -85,7 +89,14 @@ def test_the_order_of_rows_does_not_decide_who_is_left_out_together(mixes: int) 
 def test_a_mix_is_the_same_whatever_rounding_has_done_to_it() -> None:
     third = [1 / 3, 1 / 3, 1 / 3]
     weights = np.array(
-        [[0.1 + 0.2, 0.4, 0.3], [0.3, 0.4, 1 - 0.7], third, [0.5, 0.5, -0.0], [0.5, 0.5, 0.0], [0.3, 0.4 + 1e-6, 0.3 - 1e-6]]
+        [
+            [0.1 + 0.2, 0.4, 0.3],
+            [0.3, 0.4, 1 - 0.7],
+            third,
+            [0.5, 0.5, -0.0],
+            [0.5, 0.5, 0.0],
+            [0.3, 0.4 + 1e-6, 0.3 - 1e-6],
+        ]
     )
     assert mix_of_runs(weights).tolist() == [0, 0, 2, 3, 3, 1]
 
@@ -94,7 +105,9 @@ def test_a_fit_of_noise_is_not_trusted_though_in_sample_it_looks_good() -> None:
     truth = Truth(runs=30, sources=12)
     truth.losses_RT = np.random.default_rng(0).normal(3, 0.1, truth.losses_RT.shape)
     table = truth.table()
-    in_sample = rank_correlation(ridge(table.weights_RN, table.losses_RT)(table.weights_RN)[:, 0], table.losses_RT[:, 0])
+    in_sample = rank_correlation(
+        ridge(table.weights_RN, table.losses_RT)(table.weights_RN)[:, 0], table.losses_RT[:, 0]
+    )
     facts = trusted(table)
     assert in_sample > 0.5 and facts["rank_correlation_by_task"]["t0"] < 0.4 and facts["rank_correlation"] < 0.4
     assert "do not trust this mix" in facts["warnings"][0] and "t0" in facts["warnings"][1] and facts["runs"] == 30
@@ -123,7 +136,11 @@ def test_only_the_tasks_that_count_are_fitted() -> None:
         ([[0.5, 0.5], [1, 0], [0, 1]], [[1.0]] * 3, "3 different mixes in 3 runs"),
         ([[0.5, 0.5], [1, 0], [0, 1]] * 3, [[1.0]] * 9, "3 different mixes in 9 runs"),
         (np.zeros((0, 2)), np.zeros((0, 1)), "0 different mixes in 0 runs"),
-        ([[0.5, 0.5]] * 3 + [[0.5, 0.6]], [[1.0]] * 4, "run 4: weights must be 0 or more and sum to 1; these sum to 1.1"),
+        (
+            [[0.5, 0.5]] * 3 + [[0.5, 0.6]],
+            [[1.0]] * 4,
+            "run 4: weights must be 0 or more and sum to 1; these sum to 1.1",
+        ),
         ([[0.5, 0.5]] * 3 + [[-0.5, 1.5]], [[1.0]] * 4, "run 4"),
         ([[0.5, 0.5]] * 4, [[1.0]] * 3 + [[np.inf]], "run 4: the loss at 't'"),
         ([[0.5, 0.5]] * 4, [[1.0, 1.0]] * 4, "1 tasks"),

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from mixing.budget import most_utility
-from mixing.supply import ShortSupply, Supply
+from gristmill.mixing.weights.budget import most_utility
+from gristmill.mixing.weights.supply import ShortSupply, Supply
 
-sources = st.lists(st.tuples(st.floats(0.1, 1e5), st.sampled_from([0.0, 0.25, 0.3, 0.5, 1.0, -2.0])), min_size=1, max_size=15)
+sources = st.lists(
+    st.tuples(st.floats(0.1, 1e5), st.sampled_from([0.0, 0.25, 0.3, 0.5, 1.0, -2.0])), min_size=1, max_size=15
+)
 
 
 def test_the_best_source_is_filled_to_its_cap_and_then_the_next() -> None:

@@ -7,10 +7,9 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from mixing.curriculum import (
+from gristmill.mixing.curriculum.curriculum import (
     Anneal,
     Ascending,
     Interleaved,
@@ -22,8 +21,8 @@ from mixing.curriculum import (
     segments,
     united_edges,
 )
-from mixing.curriculum_pacing import Pacing, StepPacing
-from mixing.curriculum_ranks import STEPS, Ranks
+from gristmill.mixing.curriculum.pacing import Pacing, StepPacing
+from gristmill.mixing.curriculum.ranks import STEPS, Ranks
 
 SCHEDULES = [
     Random(),
@@ -215,7 +214,9 @@ def test_paced_places_are_those_of_drawing_without_replacement(schedule: Pacing 
     for group in range(groups):
         part = slice(group * count // groups, (group + 1) * count // groups)
         both = np.sort(np.concatenate([ours[part], drawn[part]]))
-        cumulated = [np.searchsorted(np.sort(places[part]), both, side="right") * groups / count for places in (ours, drawn)]
+        cumulated = [
+            np.searchsorted(np.sort(places[part]), both, side="right") * groups / count for places in (ours, drawn)
+        ]
         assert np.abs(cumulated[0] - cumulated[1]).max() < 0.1  # two samples of 1,000: beyond it once in 10,000
 
 
@@ -266,13 +267,17 @@ def test_buckets_are_equal_in_tokens_and_rise() -> None:
     rank, _ = evenly_spread()
     levels = buckets(rank, 16)
     assert levels.dtype == np.int16 and np.all(np.bincount(levels) == COUNT // 16)
-    assert np.all(np.diff(levels[np.argsort(rank)]) >= 0) and buckets(np.array([math.nextafter(1, 0), 1.0]), 7).tolist() == [6, 6]
+    assert np.all(np.diff(levels[np.argsort(rank)]) >= 0) and buckets(
+        np.array([math.nextafter(1, 0), 1.0]), 7
+    ).tolist() == [6, 6]
 
 
 # Ranks
 
 samples = st.lists(
-    st.tuples(st.one_of(st.sampled_from([0.0, -0.0, 1.0, 2.5]), st.floats(-1e300, 1e300)), st.integers(1, 10_000)), min_size=1, max_size=60
+    st.tuples(st.one_of(st.sampled_from([0.0, -0.0, 1.0, 2.5]), st.floats(-1e300, 1e300)), st.integers(1, 10_000)),
+    min_size=1,
+    max_size=60,
 )
 
 
@@ -287,12 +292,17 @@ def test_a_whole_sample_ranks_exactly(sample: list[tuple[float, int]], data: st.
 
 
 @given(samples, st.randoms(use_true_random=False), st.lists(st.floats(allow_nan=False), max_size=20))
-def test_ranks_rise_and_do_not_depend_on_order(sample: list[tuple[float, int]], shuffle: random.Random, asked: list[float]) -> None:
+def test_ranks_rise_and_do_not_depend_on_order(
+    sample: list[tuple[float, int]], shuffle: random.Random, asked: list[float]
+) -> None:
     values, weights = (np.array(side, np.float64) for side in zip(*sample, strict=True))
     ranks = Ranks.of(values, weights)
     shuffle.shuffle(sample)
     again = Ranks.of(*(np.array(side, np.float64) for side in zip(*sample, strict=True)))
-    assert all(np.array_equal(a, b) for a, b in ((ranks.values, again.values), (ranks.below, again.below), (ranks.upto, again.upto)))
+    assert all(
+        np.array_equal(a, b)
+        for a, b in ((ranks.values, again.values), (ranks.below, again.below), (ranks.upto, again.upto))
+    )
     finite = np.array(sorted({*values.tolist(), *filter(math.isfinite, asked)}))
     ranked = ranks.rank(np.repeat(finite, 3), np.tile([0.0, 0.5, math.nextafter(1, 0)], len(finite)))
     assert np.all((ranked >= 0) & (ranked < 1)) and np.all(np.diff(ranked) >= 0)

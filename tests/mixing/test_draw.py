@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from mixing import draw
-from mixing.draw import Integers, Words
+from gristmill.mixing import draw
+from gristmill.mixing.draw import Integers, Words
 
 # few distinct hashes and tokens, so that ties, empty documents and full bins are common
 documents = st.lists(
@@ -20,30 +19,41 @@ documents = st.lists(
 )
 
 
-def drawn(uids: Words, hashes: Words, tokens: Integers, groups: Integers, wanted: Integers, bits: int, parts: int = 1) -> Words:
+def drawn(
+    uids: Words, hashes: Words, tokens: Integers, groups: Integers, wanted: Integers, bits: int, parts: int = 1
+) -> Words:
     """Both passes over documents spread over parts."""
     pieces = [np.arange(len(uids)) % parts == part for part in range(parts)]
     bins = draw.bins_of(hashes, bits)
     table = sum(draw.histogram(bins[piece], tokens[piece], groups[piece], len(wanted), bits) for piece in pieces)
     planned = draw.plan(table, wanted)
-    near = np.concatenate([np.flatnonzero(piece & draw.in_cut_bin(bits, planned.bin_G, hashes, groups)) for piece in pieces])
+    near = np.concatenate(
+        [np.flatnonzero(piece & draw.in_cut_bin(bits, planned.bin_G, hashes, groups)) for piece in pieces]
+    )
     cuts = draw.exact_cuts(planned, uids[near], hashes[near], tokens[near], groups[near])
     found = np.zeros(len(uids), np.uint16)
     for piece in pieces:
         found[piece] = draw.copies(cuts, uids[piece], hashes[piece], groups[piece])
-    assert np.array_equal(cuts.drawn_G, np.bincount(groups, weights=found * tokens.astype(np.float64), minlength=len(wanted)))
+    assert np.array_equal(
+        cuts.drawn_G, np.bincount(groups, weights=found * tokens.astype(np.float64), minlength=len(wanted))
+    )
     return found
 
 
 @settings(max_examples=400, deadline=None)
 @given(documents, st.lists(st.integers(0, 30_000), min_size=4, max_size=4), st.integers(0, 8), st.integers(1, 4))
 def test_two_passes_draw_what_sorting_everything_draws(rows, wanted, bits, parts):  # type: ignore[no-untyped-def]
-    hashes, tokens, groups = np.array([row[0] for row in rows], np.uint64), *np.array([row[1:] for row in rows], np.int64).T
+    hashes, tokens, groups = (
+        np.array([row[0] for row in rows], np.uint64),
+        *np.array([row[1:] for row in rows], np.int64).T,
+    )
     uids = np.arange(len(rows), dtype=np.uint64)[::-1].copy()
     totals = np.bincount(groups, weights=tokens, minlength=4).astype(np.int64)
     wanted = np.where(totals > 0, np.minimum(np.array(wanted), 60_000 * totals), 0)
     found = drawn(uids, hashes, tokens, groups, wanted, bits, parts)
-    assert found.tolist() == draw.copies_plain(uids.tolist(), hashes.tolist(), tokens.tolist(), groups.tolist(), wanted.tolist())
+    assert found.tolist() == draw.copies_plain(
+        uids.tolist(), hashes.tolist(), tokens.tolist(), groups.tolist(), wanted.tolist()
+    )
     for group in range(4):
         mine = groups == group
         if mine.any():
@@ -92,16 +102,23 @@ def test_hashes_are_those_of_the_plain_twin_and_differ_by_seed_purpose_and_copy(
 
 
 def test_the_draw_hangs_neither_on_the_sample_stage_nor_on_the_keys_of_copies() -> None:
-    from stages.sample import chances
+    from gristmill.stages.sample import chances
 
     uids = np.arange(20_000, dtype=np.uint64)
     hashes = draw.draw_hashes(uids, 0).astype(np.float64)
-    for other in (chances(uids, 0), draw.copy_keys(uids, np.zeros(20_000, np.int64), 0), draw.draw_hashes(uids, 1), uids):
+    for other in (
+        chances(uids, 0),
+        draw.copy_keys(uids, np.zeros(20_000, np.int64), 0),
+        draw.draw_hashes(uids, 1),
+        uids,
+    ):
         assert abs(np.corrcoef(hashes, other.astype(np.float64))[0, 1]) < 0.03
 
 
 def test_hashes_are_spread_evenly() -> None:
-    counts = np.bincount((draw.draw_hashes(np.arange(64_000, dtype=np.uint64), 7) >> np.uint64(58)).astype(int), minlength=64)
+    counts = np.bincount(
+        (draw.draw_hashes(np.arange(64_000, dtype=np.uint64), 7) >> np.uint64(58)).astype(int), minlength=64
+    )
     assert np.sum((counts - 1000) ** 2 / 1000) < 110  # chi-square of 63 degrees: above this once in 5,000
 
 
@@ -114,7 +131,15 @@ def test_more_copies_than_can_be_counted_are_refused() -> None:
     with pytest.raises(ValueError, match="at most 65,535 copies"):
         draw.plan(np.array([[1]]), np.array([70_000]))
     assert (
-        drawn(np.zeros(1, np.uint64), np.zeros(1, np.uint64), np.ones(1, np.int64), np.zeros(1, np.int64), np.array([65_534]), 0) == 65_534
+        drawn(
+            np.zeros(1, np.uint64),
+            np.zeros(1, np.uint64),
+            np.ones(1, np.int64),
+            np.zeros(1, np.int64),
+            np.array([65_534]),
+            0,
+        )
+        == 65_534
     )
 
 
@@ -125,7 +150,9 @@ def test_tokens_of_an_empty_group_are_refused() -> None:
 
 @given(st.lists(st.integers(0, 2**64 - 1)), st.integers(0, 16))
 def test_bins_are_the_top_bits(hashes: list[int], bits: int) -> None:
-    assert draw.bins_of(np.array(hashes, np.uint64), bits).tolist() == [int(f"0{hash_:064b}"[: bits + 1], 2) for hash_ in hashes]
+    assert draw.bins_of(np.array(hashes, np.uint64), bits).tolist() == [
+        int(f"0{hash_:064b}"[: bits + 1], 2) for hash_ in hashes
+    ]
 
 
 def test_tables_stay_small() -> None:

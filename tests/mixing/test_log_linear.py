@@ -4,14 +4,13 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from runs_of_a_law import Truth
 
-from mixing.ablations import rank_correlation
-from mixing.log_linear import Law, capped_softmax, fit_law, objective, propose
-from mixing.supply import Floats, Supply
-from mixing.unimax import unimax
+from gristmill.mixing.weights.ablations import rank_correlation
+from gristmill.mixing.weights.log_linear import Law, capped_softmax, fit_law, objective, propose
+from gristmill.mixing.weights.supply import Floats, Supply
+from gristmill.mixing.weights.unimax import unimax
 
 seeds = st.integers(0, 2**32 - 1)
 KLS = [0.003, 0.05, 1.0]
@@ -50,7 +49,9 @@ def test_one_run_far_away_does_not_turn_the_law_round(times: float) -> None:
         losses_RT = np.exp(weights_RN @ slope_N) + 0.5 + random.normal(0, 0.002, (4 * sources, 1))
         losses_RT[random.integers(4 * sources)] *= times
         others_KN = random.dirichlet(np.ones(sources), 200)
-        assert rank_correlation(fit_law(weights_RN, losses_RT)(others_KN)[:, 0], (others_KN @ slope_N)[:, 0]) > 0.9, seed
+        assert rank_correlation(fit_law(weights_RN, losses_RT)(others_KN)[:, 0], (others_KN @ slope_N)[:, 0]) > 0.9, (
+            seed
+        )
 
 
 def test_fewer_runs_than_sources_still_give_a_law() -> None:
@@ -71,7 +72,11 @@ def test_equal_losses_are_a_flat_law_and_losses_below_0_are_refused() -> None:
 def test_the_proposal_is_a_mix_within_caps_with_no_gap(seed: int, kl: float) -> None:
     law, a, prior, caps = problem(seed)
     found = propose(law, a, prior, caps, kl)
-    assert abs(found.weights_N.sum() - 1) < 1e-12 and np.all(found.weights_N >= 0) and np.all(found.weights_N <= caps + 1e-12)
+    assert (
+        abs(found.weights_N.sum() - 1) < 1e-12
+        and np.all(found.weights_N >= 0)
+        and np.all(found.weights_N <= caps + 1e-12)
+    )
     assert found.value == pytest.approx(objective(law, a, prior, kl, found.weights_N), abs=1e-9)
     assert found.gap < 1e-8 * (1 + found.value)
 
@@ -83,7 +88,9 @@ def test_the_order_of_sources_and_tasks_changes_nothing(seed: int, kl: float, ra
     rows, columns = list(range(len(a))), list(range(len(prior)))
     random.shuffle(rows)
     random.shuffle(columns)
-    other = propose(Law(law.floor_T[rows], law.slope_TN[np.ix_(rows, columns)]), a[rows], prior[columns], caps[columns], kl)
+    other = propose(
+        Law(law.floor_T[rows], law.slope_TN[np.ix_(rows, columns)]), a[rows], prior[columns], caps[columns], kl
+    )
     assert np.allclose(other.weights_N, propose(law, a, prior, caps, kl).weights_N[columns], atol=1e-4)
     assert other.value == pytest.approx(propose(law, a, prior, caps, kl).value, abs=1e-8)
 
@@ -132,13 +139,20 @@ def test_no_mix_of_a_grid_is_better(seed: int) -> None:
 
 def test_a_law_that_says_nothing_leaves_the_prior() -> None:
     prior = np.array([0.2, 0.3, 0.5])
-    assert np.allclose(propose(Law(np.zeros(1), np.zeros((1, 3))), np.ones(1), prior, np.ones(3), 0.05).weights_N, prior)
+    assert np.allclose(
+        propose(Law(np.zeros(1), np.zeros((1, 3))), np.ones(1), prior, np.ones(3), 0.05).weights_N, prior
+    )
     capped = propose(Law(np.zeros(1), np.zeros((1, 3))), np.ones(1), prior, np.array([1, 1, 0.25]), 0.05).weights_N
     assert np.allclose(capped, [0.3, 0.45, 0.25])
 
 
 def test_a_larger_kl_keeps_nearer_to_the_prior() -> None:
-    law, a, prior, caps = Law(np.zeros(1), np.array([[-2.0, 0.0, 1.0]])), np.ones(1), np.array([0.2, 0.3, 0.5]), np.ones(3)
+    law, a, prior, caps = (
+        Law(np.zeros(1), np.array([[-2.0, 0.0, 1.0]])),
+        np.ones(1),
+        np.array([0.2, 0.3, 0.5]),
+        np.ones(3),
+    )
     first = [propose(law, a, prior, caps, kl).weights_N[0] for kl in (0.01, 0.1, 1.0, 100.0)]
     assert first == sorted(first, reverse=True) and first[0] > 0.99 and abs(first[-1] - 0.2) < 0.01
 
@@ -172,7 +186,7 @@ def test_two_of_eight_equal_sources_are_proposed_where_two_at_their_caps_are_bes
 @pytest.mark.parametrize("gap", [-0.01, 0.01, np.nan])
 def test_a_gap_that_cannot_be_or_is_too_wide_is_refused(gap: float, monkeypatch: pytest.MonkeyPatch) -> None:
     law, a, prior, caps = problem(3)
-    monkeypatch.setattr("mixing.log_linear._climb", lambda *_: (prior, 1.0, gap))
+    monkeypatch.setattr("gristmill.mixing.weights.log_linear._climb", lambda *_: (prior, 1.0, gap))
     with pytest.raises(ArithmeticError, match="a gap of"):
         propose(law, a, prior, caps, 0.05)
 

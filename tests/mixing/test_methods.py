@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 from runs_of_a_law import Truth
 
-from mixing import utilimax
-from mixing.methods import LOOKED_AT, METHODS, Choice, choose
-from mixing.supply import ShortSupply, Supply
-from mixing.unimax import unimax
-from mixing.utility import Utilities
+from gristmill.mixing.methods import LOOKED_AT, METHODS, Choice, choose
+from gristmill.mixing.weights import utilimax
+from gristmill.mixing.weights.supply import ShortSupply, Supply
+from gristmill.mixing.weights.unimax import unimax
+from gristmill.mixing.weights.utility import Utilities
 
 TRUTH = Truth(runs=40, noise=0.05)
 RANDOM = np.random.default_rng(2)
-TABLE = Utilities(TRUTH.sources, ("x", "y", "noise", "flat"), RANDOM.random((5, 4)) * [1, 1, 0.01, 0], np.full((5, 4), 0.05))
+TABLE = Utilities(
+    TRUTH.sources, ("x", "y", "noise", "flat"), RANDOM.random((5, 4)) * [1, 1, 0.01, 0], np.full((5, 4), 0.05)
+)
 CHOICES = {
     "given": Choice("given", weights={"s0": 1, "s1": 2, "s2": 1, "s3": 3, "s4": 1}),
     "proportional": Choice("proportional"),
@@ -42,7 +44,9 @@ def test_a_mix_within_caps_with_plain_facts(name: str) -> None:
     assert np.allclose(mix.epochs_N, 0.6 * mix.weights_N / TRUTH.shares_N)
     facts = json.loads(json.dumps(mix.facts, allow_nan=False))
     assert facts == mix.facts and facts["method"] == CHOICES[name].method
-    assert [source["weight"] for source in facts["sources"]] == mix.weights_N.tolist() and facts["sources"][0]["source"] == "s0"
+    assert [source["weight"] for source in facts["sources"]] == mix.weights_N.tolist() and facts["sources"][0][
+        "source"
+    ] == "s0"
 
 
 @every_method
@@ -116,7 +120,11 @@ def test_utilities_without_errors_say_that_noise_was_not_tested() -> None:
 def test_the_frontier_holds_the_mix_that_was_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     solved: list[float] = []
     solve = utilimax._solve
-    monkeypatch.setattr(utilimax, "_solve", lambda table, caps, penalty, even: solved.append(penalty) or solve(table, caps, penalty, even))
+    monkeypatch.setattr(
+        utilimax,
+        "_solve",
+        lambda table, caps, penalty, even: solved.append(penalty) or solve(table, caps, penalty, even),
+    )
     facts = choose(supply(), replace(CHOICES["utilimax"], aversion=0.2)).facts
     points = {point["aversion"]: point for point in facts["frontier"]}
     assert len(points) == 9 == len(solved) and facts["gap"] < 1e-8

@@ -7,18 +7,31 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
-from mixing.paired import Errors, Paired, bootstrap, drawn, effective, errors, paired, thrown_together
-from mixing.trials import World, covered, verdicts
+from benchmarks.training.trials import World, covered, verdicts
+from gristmill.mixing.verdicts.paired import (
+    Errors,
+    Paired,
+    bootstrap,
+    drawn,
+    effective,
+    errors,
+    paired,
+    thrown_together,
+)
 
 
 def table(seeds: int, items: int, seed: int) -> tuple[Any, Any, Any, Any]:
     random = np.random.default_rng(seed)
     control = random.normal(1, 0.2, (seeds, items))
-    return control + random.normal(0.01, 0.05, (seeds, items)), control, random.integers(50, 5000, items), random.integers(0, 7, items)
+    return (
+        control + random.normal(0.01, 0.05, (seeds, items)),
+        control,
+        random.integers(50, 5000, items),
+        random.integers(0, 7, items),
+    )
 
 
 @given(st.integers(1, 6), st.integers(1, 40), st.integers(0, 1 << 30))
@@ -33,7 +46,9 @@ def test_a_difference_is_that_of_the_sums(seeds: int, items: int, seed: int) -> 
 
 def test_where_only_seeds_vary_it_is_students_paired_interval() -> None:
     differences = np.array([0.3, -0.1, 0.4, 0.2, 0.25])
-    found = errors(paired(np.tile(differences[:, None], (1, 50)) * 10, np.zeros((5, 50)), np.full(50, 10.0), np.arange(50)))
+    found = errors(
+        paired(np.tile(differences[:, None], (1, 50)) * 10, np.zeros((5, 50)), np.full(50, 10.0), np.arange(50))
+    )
     exact = stats.t.interval(0.95, 4, differences.mean(), stats.sem(differences))
     assert found.interval() == pytest.approx(exact) and found.items_error == 0
     assert found.chance() == pytest.approx(stats.ttest_1samp(differences, 0).pvalue)
@@ -51,7 +66,9 @@ def test_where_only_items_vary_it_is_the_clustered_interval() -> None:
 def test_documents_of_one_host_do_not_count_as_many() -> None:
     arm, control, sizes, _ = table(3, 400, 1)
     arm += np.repeat(np.random.default_rng(2).normal(0, 0.3, 10), 40)
-    alone, by_host = (errors(paired(arm, control, sizes, names)) for names in (np.arange(400), np.repeat(np.arange(10), 40)))
+    alone, by_host = (
+        errors(paired(arm, control, sizes, names)) for names in (np.arange(400), np.repeat(np.arange(10), 40))
+    )
     assert by_host.items_error > 3 * alone.items_error and by_host.mean == pytest.approx(alone.mean)
 
 
@@ -130,7 +147,7 @@ def test_a_plain_bootstrap_of_three_seeds_does_not() -> None:
 
 
 def test_an_arm_like_the_control_is_rarely_given_a_verdict_and_a_planted_difference_is_found() -> None:
-    """400 trials by benchmarks/ablation_trials.py: 9 declared, 346 found; here 100, which may declare 11 once in 100 times."""
+    """400 trials by benchmarks/training/ablation_trials.py: 9 declared, 346 found; here 100, which may declare 11 once in 100 times."""
     nothing = verdicts(World(), 100, seed=11)
     assert nothing["adopt"] + nothing["reject"] <= 10 and sum(nothing.values()) == 100
     planted = verdicts(World(difference=-2 * World().seed_sd), 100, seed=12)

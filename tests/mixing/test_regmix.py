@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from runs_of_a_law import Truth
 
-from mixing.ablations import rank_correlation
-from mixing.regmix import best_mean, draw_candidates, ridge, trees
-from mixing.supply import ShortSupply, Supply
+from gristmill.mixing.weights.ablations import rank_correlation
+from gristmill.mixing.weights.regmix import best_mean, draw_candidates, ridge, trees
+from gristmill.mixing.weights.supply import ShortSupply, Supply
 
 
 def test_candidates_lie_around_the_token_shares() -> None:
@@ -57,7 +57,7 @@ def test_what_is_learnt_ranks_mixes_that_were_not_run(name: str) -> None:
 def test_trees_do_not_hang_on_the_number_of_threads() -> None:
     pytest.importorskip("sklearn")
     code = (
-        "import numpy as np; from mixing.regmix import trees; w = np.random.default_rng(0).dirichlet(np.ones(6), 300);"
+        "import numpy as np; from gristmill.mixing.weights.regmix import trees; w = np.random.default_rng(0).dirichlet(np.ones(6), 300);"
         "print(trees(1)(w, np.exp(w[:, :2]))(w).tobytes().hex())"
     )
     said = {

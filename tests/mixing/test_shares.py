@@ -2,23 +2,26 @@
 
 import numpy as np
 import pytest
-from hypothesis import given as hypothesis_given
-from hypothesis import strategies as st
+from hypothesis import given as hypothesis_given, strategies as st
 
-from mixing.shares import given, proportional, temperature
-from mixing.simplex import nearest_mix
-from mixing.supply import ShortSupply, Supply
-from mixing.unimax import unimax
+from gristmill.mixing.weights.shares import given, proportional, temperature
+from gristmill.mixing.weights.simplex import nearest_mix
+from gristmill.mixing.weights.supply import ShortSupply, Supply
+from gristmill.mixing.weights.unimax import unimax
 
 SIZES = {"a": 1.0, "b": 4.0, "c": 16.0}
-named_sizes = st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=20).map(lambda sizes: {str(i): size for i, size in enumerate(sizes)})
+named_sizes = st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=20).map(
+    lambda sizes: {str(i): size for i, size in enumerate(sizes)}
+)
 
 
 def test_given_numbers_are_scaled_to_shares_in_the_order_of_sources() -> None:
     assert given(Supply.of(SIZES, 1.0), {"c": 5, "a": 1, "b": 2}).tolist() == [0.125, 0.25, 0.625]
 
 
-@pytest.mark.parametrize("numbers", [{"a": 1}, {"a": 1, "b": 1, "c": 1, "d": 1}, {"a": -1, "b": 1, "c": 1}, {"a": 0, "b": 0, "c": 0}])
+@pytest.mark.parametrize(
+    "numbers", [{"a": 1}, {"a": 1, "b": 1, "c": 1, "d": 1}, {"a": -1, "b": 1, "c": 1}, {"a": 0, "b": 0, "c": 0}]
+)
 def test_wrong_numbers_are_refused(numbers: dict[str, float]) -> None:
     with pytest.raises(ValueError):
         given(Supply.of(SIZES, 1.0), numbers)

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from mixing.spearman import ranks, spearman
+from gristmill.mixing.weights.spearman import ranks, spearman
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.floats(-5, 5)), min_size=2, max_size=30))
@@ -21,5 +20,7 @@ def test_ranks_and_their_correlation_are_scipys(pairs: list[tuple[int, float]]) 
 
 def test_what_is_not_defined_is_none() -> None:
     nothing = np.zeros(0)
-    assert [spearman(nothing, nothing), spearman(np.ones(1), np.ones(1)), spearman(np.ones(3), np.arange(3))] == [None] * 3
+    assert [spearman(nothing, nothing), spearman(np.ones(1), np.ones(1)), spearman(np.ones(3), np.arange(3))] == [
+        None
+    ] * 3
     assert spearman(np.arange(3), np.array([2, 4, 9])) == 1 and spearman(np.arange(3), np.array([9, 4, 2])) == -1

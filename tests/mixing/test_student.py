@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import special, stats
 
-from mixing.student import incomplete_beta, normal_below, normal_quantile, t_above, t_quantile
+from gristmill.mixing.verdicts.student import incomplete_beta, normal_below, normal_quantile, t_above, t_quantile
 
 
 @given(st.floats(1, 5000), st.floats(1e-6, 1 - 1e-6))

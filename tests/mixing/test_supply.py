@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from mixing.simplex import nearest_mix
-from mixing.supply import ShortSupply, Supply, simulated_epoching
+from gristmill.mixing.weights.simplex import nearest_mix
+from gristmill.mixing.weights.supply import ShortSupply, Supply, simulated_epoching
 
 sizes = st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=20)
 
@@ -55,7 +54,13 @@ def test_the_advised_factor_suffices(tokens: list[float], factor: float) -> None
 
 @pytest.mark.parametrize(
     ("tokens", "budget", "epochs"),
-    [({}, 1.0, 4.0), ({"a": -1.0}, 1.0, 4.0), ({"a": float("nan")}, 1.0, 4.0), ({"a": 1.0}, 0.0, 4.0), ({"a": 1.0}, 1.0, {"b": 4.0})],
+    [
+        ({}, 1.0, 4.0),
+        ({"a": -1.0}, 1.0, 4.0),
+        ({"a": float("nan")}, 1.0, 4.0),
+        ({"a": 1.0}, 0.0, 4.0),
+        ({"a": 1.0}, 1.0, {"b": 4.0}),
+    ],
 )
 def test_nonsense_is_refused(tokens: dict[str, float], budget: float, epochs: float | dict[str, float]) -> None:
     with pytest.raises(ValueError):

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from mixing.tables import ablations, utilities
+from gristmill.mixing.weights.tables import ablations, utilities
 
 WIDE = "source,science,science_se,loss:code,loss:code_se\nbooks,0.71,0.02,0.93,0.01\nweb, 0.5 ,0,1.5,0.03\n"
 
@@ -32,7 +32,8 @@ def test_one_line_for_each_source_and_task() -> None:
 
 def test_runs_become_ablations() -> None:
     table = ablations(
-        "run,weight:web,weight:books,loss:science,score:quiz\n" + "".join(f"r{i},0.{i},0.{10 - i},{1 + i},0.{i}\n" for i in range(1, 6))
+        "run,weight:web,weight:books,loss:science,score:quiz\n"
+        + "".join(f"r{i},0.{i},0.{10 - i},{1 + i},0.{i}\n" for i in range(1, 6))
     )
     assert table.sources == ("books", "web") and table.tasks == ("quiz", "science")
     assert table.weights_RN.shape == (5, 2) and np.allclose(table.weights_RN.sum(axis=1), 1)
@@ -66,7 +67,11 @@ RUNS = "weight:a,weight:b,loss:t\n" + "0.5,0.5,1\n" * 4
         (ablations, "a,b\n1,2\n", "u.csv:1: expected columns `weight:SOURCE`"),
         (ablations, RUNS + "0.5,0.6,1\n", "u.csv:6: the weights sum to 1.1; expected 1"),
         (ablations, RUNS + "-0.5,1.5,1\n", "u.csv:6: weight:a: '-0.5'; expected a number, 0 or more"),
-        (ablations, RUNS.replace("loss", "score") + "0.5,0.5,41\n", "u.csv:6: score:t: '41'; expected a number from 0 to 1"),
+        (
+            ablations,
+            RUNS.replace("loss", "score") + "0.5,0.5,41\n",
+            "u.csv:6: score:t: '41'; expected a number from 0 to 1",
+        ),
         (ablations, "weight:,loss:t\n1,2\n", "u.csv:1: a column 'weight:' without a name"),
         (ablations, "weight:a,loss:t,score:t\n1,2,0.5\n", "u.csv:1: task 't' has two columns"),
         (ablations, "weight:a,weight:b,loss:t\n0.5,0.5,1\n", "1 runs"),

@@ -5,13 +5,12 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from mixing.budget import most_utility
-from mixing.supply import Floats, ShortSupply, Supply
-from mixing.unimax import unimax
-from mixing.utilimax import Tilt, frontier, utilimax
+from gristmill.mixing.weights.budget import most_utility
+from gristmill.mixing.weights.supply import Floats, ShortSupply, Supply
+from gristmill.mixing.weights.unimax import unimax
+from gristmill.mixing.weights.utilimax import Tilt, frontier, utilimax
 
 AVERSIONS = [0.0, 1e-4, 0.01, 0.1, 1.0, 3.0]
 seeds = st.integers(0, 2**32 - 1)
@@ -22,7 +21,9 @@ def problem(seed: int, most_sources: int = 12, most_tasks: int = 8) -> tuple[Sup
     sources, tasks = int(random.integers(1, most_sources + 1)), int(random.integers(1, most_tasks + 1))
     sizes = random.lognormal(0, 2, sources)
     supply = Supply.of({f"s{i}": size for i, size in enumerate(sizes)}, sizes.sum() * 4 * random.uniform(0.01, 1), 4.0)
-    return supply, random.choice([0.0, 0.25, 0.5, 0.75, 1.0], (sources, tasks)) if seed % 3 == 0 else random.random((sources, tasks))
+    return supply, random.choice([0.0, 0.25, 0.5, 0.75, 1.0], (sources, tasks)) if seed % 3 == 0 else random.random(
+        (sources, tasks)
+    )
 
 
 def objective(utility: Floats, weights: Floats, aversion: float) -> float:
@@ -137,7 +138,9 @@ def test_equal_to_cvxpy(seed: int) -> None:
     for aversion in AVERSIONS:
         w = cvxpy.Variable(len(supply.names))
         cost = cvxpy.norm(utility.T @ w - 1, 2) + aversion * len(supply.names) * cvxpy.sum_squares(w)
-        peer = cvxpy.Problem(cvxpy.Minimize(cost), [w >= 0, w <= supply.caps_N, cvxpy.sum(w) == 1]).solve(solver="CLARABEL")
+        peer = cvxpy.Problem(cvxpy.Minimize(cost), [w >= 0, w <= supply.caps_N, cvxpy.sum(w) == 1]).solve(
+            solver="CLARABEL"
+        )
         tilt = utilimax(supply, utility, aversion)
         assert value(tilt) == pytest.approx(peer, abs=2e-6)
         if aversion >= 0.1:
@@ -169,7 +172,9 @@ def test_a_budget_that_cannot_be_filled_is_an_error() -> None:
         utilimax(Supply.of({"a": 1.0, "b": 1.0}, 100.0), np.ones((2, 1)))
 
 
-@pytest.mark.parametrize("utility", [np.ones((3, 1)), np.ones((2, 0)), np.array([[1.0], [np.nan]]), np.array([[1.0], [1.5]])])
+@pytest.mark.parametrize(
+    "utility", [np.ones((3, 1)), np.ones((2, 0)), np.array([[1.0], [np.nan]]), np.array([[1.0], [1.5]])]
+)
 def test_nonsense_is_refused(utility: Floats) -> None:
     with pytest.raises(ValueError):
         utilimax(Supply.of({"a": 1.0, "b": 1.0}, 1.0), utility)

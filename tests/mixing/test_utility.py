@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from mixing.utility import Utilities, chance_of_spread, judged, noisy_tasks, scaled, without_noise
+from gristmill.mixing.weights.utility import Utilities, chance_of_spread, judged, noisy_tasks, scaled, without_noise
 
 
 def table(values: list[list[float]], error: float = 0.0) -> Utilities:
@@ -26,7 +26,9 @@ def test_a_task_without_range_has_no_scale() -> None:
 
 
 def test_tasks_of_noise_are_dropped_and_say_why() -> None:
-    kept, dropped = without_noise(table([[0.0, 0.50, 5.0, 0.5], [9.0, 0.51, 7.5, 0.5], [5.0, 0.52, 6.0, 0.5]], error=1.0))
+    kept, dropped = without_noise(
+        table([[0.0, 0.50, 5.0, 0.5], [9.0, 0.51, 7.5, 0.5], [5.0, 0.52, 6.0, 0.5]], error=1.0)
+    )
     assert kept.tasks == ("t0",) and kept.values_NT.shape == (3, 1)
     assert [noisy.task for noisy in dropped] == ["t1", "t2", "t3"]
     assert "under 2 standard errors" in dropped[0].reason
@@ -71,7 +73,11 @@ def test_marks_of_equal_documents_have_the_usual_standard_error() -> None:
 
 def test_marks_count_by_tokens_and_not_by_documents() -> None:
     utilities = judged(
-        ("a", "b"), ("x",), np.array([0, 0, 1, 1]), np.array([900.0, 100.0, 1.0, 1.0]), np.array([[1.0], [0.0], [0.5], [0.5]])
+        ("a", "b"),
+        ("x",),
+        np.array([0, 0, 1, 1]),
+        np.array([900.0, 100.0, 1.0, 1.0]),
+        np.array([[1.0], [0.0], [0.5], [0.5]]),
     )
     assert utilities.values_NT[:, 0].tolist() == [0.9, 0.5]
     assert utilities.errors_NT[:, 0] == pytest.approx([math.sqrt(2) * math.sqrt(0.81 * 0.01 + 0.01 * 0.81), 0.0])

@@ -6,13 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 from scipy import stats
 
-from mixing.paired import Errors, errors, paired
-from mixing.power import detectable, power, seeds_needed
-from mixing.verdict import holm, over, relative, verdict
+from gristmill.mixing.verdicts.paired import Errors, errors, paired
+from gristmill.mixing.verdicts.power import detectable, power, seeds_needed
+from gristmill.mixing.verdicts.verdict import holm, over, relative, verdict
 
 
 def sure(mean: float, error: float = 0.001, seeds: int = 5) -> Errors:
@@ -94,7 +93,9 @@ def test_of_one_arm_the_guard_is_its_interval() -> None:
     for rise in (-0.001, 0.0019, 0.0021, 0.005, 0.0079, 0.0081, 0.02):
         guard = sure(rise, 0.00108)  # a half width of 0.003
         low, high = guard.interval()
-        assert verdict(sure(-0.02), "lower", guard).word == ("reject" if low > 0.005 else "adopt" if high < 0.005 else "inconclusive")
+        assert verdict(sure(-0.02), "lower", guard).word == (
+            "reject" if low > 0.005 else "adopt" if high < 0.005 else "inconclusive"
+        )
 
 
 def test_many_arms_must_be_surer_of_their_guard_too() -> None:
@@ -139,7 +140,14 @@ def test_a_guard_is_relative_to_the_control() -> None:
 
 
 def test_few_items_that_all_differ_alike_settle_nothing() -> None:
-    few, many = (errors(paired(np.ones((3, items)), np.zeros((3, items)), np.ones(items), np.arange(items))) for items in (4, 12))
+    few, many = (
+        errors(paired(np.ones((3, items)), np.zeros((3, items)), np.ones(items), np.arange(items))) for items in (4, 12)
+    )
     found = verdict(few, "higher")
-    assert few.chance() == pytest.approx(2**-3) and found.word == "inconclusive" and found.seeds is None and "13% of cases" in found.why
+    assert (
+        few.chance() == pytest.approx(2**-3)
+        and found.word == "inconclusive"
+        and found.seeds is None
+        and "13% of cases" in found.why
+    )
     assert verdict(many, "higher").word == "adopt"

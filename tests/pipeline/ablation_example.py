@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from ablation_sets import PLAN, make_set, tales
 
-from pipeline.ablate.evaluation import documents_of
-from pipeline.ablate.jobs import Job
-from pipeline.ablate.plan import load
-from pipeline.ablate.run import run
-from pipeline.ablate.show import Face
-from pipeline.ablate.work import Result, items_of
-from pipeline.ablate.workers import Crew
+from gristmill.pipeline.ablate.evaluation import documents_of
+from gristmill.pipeline.ablate.jobs import Job
+from gristmill.pipeline.ablate.plan import load
+from gristmill.pipeline.ablate.run import run
+from gristmill.pipeline.ablate.show import Face
+from gristmill.pipeline.ablate.work import Result, items_of
+from gristmill.pipeline.ablate.workers import Crew
 
 EFFECTS = {"control": 0.0, "base": 0.2, "clean": -0.02, "noise": 0.03}  # bits per byte
 FAILS = "torn"
@@ -46,9 +46,12 @@ def make_example_plan(folder: Path, seeds: int) -> None:
     hosts = [f"host{i % 25}" for i in range(150)]
     for name in ("prose", "general"):
         pq.write_table(
-            pa.table({"text": tales(150, 9), "host": hosts, "kind": [f"kind{i % 2}" for i in range(150)]}), folder / f"{name}.parquet"
+            pa.table({"text": tales(150, 9), "host": hosts, "kind": [f"kind{i % 2}" for i in range(150)]}),
+            folder / f"{name}.parquet",
         )
-    text = PLAN.format(protocol="llama3", tokens=200_000, seeds=seeds).replace("  noise: noise\n", f"  noise: noise\n  {FAILS}: {FAILS}\n")
+    text = PLAN.format(protocol="llama3", tokens=200_000, seeds=seeds).replace(
+        "  noise: noise\n", f"  noise: noise\n  {FAILS}: {FAILS}\n"
+    )
     (folder / "plan.yaml").write_text(
         text.replace("  noise: sets/noise\n", f"  noise: sets/noise\n  {FAILS}: sets/{FAILS}\n", 1), encoding="utf-8"
     )

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import xxhash
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from kernels.pack import best_fit
-from shards.format import Documents, ShardMeta, shard_table
-from shards.writer import index_of, shard_facts, write_shard
+from gristmill.kernels.rows.pack import best_fit
+from gristmill.shards.format import Documents, ShardMeta, shard_table
+from gristmill.shards.writer import index_of, shard_facts, write_shard
 
 ROW_LENGTH = 64
 WORDS = [
@@ -43,7 +43,9 @@ WORDS = [
 def tokenizer() -> Tokenizer:
     """A token for each byte, and one that ends a text."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    made = Tokenizer(models.BPE(vocab={**{letter: i for i, letter in enumerate(letters)}, "<end>": len(letters)}, merges=[]))
+    made = Tokenizer(
+        models.BPE(vocab={**{letter: i for i, letter in enumerate(letters)}, "<end>": len(letters)}, merges=[])
+    )
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     made.decoder = decoders.ByteLevel()
     made.add_special_tokens(["<end>"])
@@ -68,7 +70,9 @@ def make_set(folder: Path, texts: Sequence[str], name: str = "tales", row_length
     by = tokenizer()
     tokens = [[*by.encode(text).ids, 256] for text in texts]
     written = by.to_str()
-    meta = ShardMeta("bytes", hashlib.sha256(written.encode()).hexdigest(), 257, row_length, 256, None, 256, "best_fit", 0, name)
+    meta = ShardMeta(
+        "bytes", hashlib.sha256(written.encode()).hexdigest(), 257, row_length, 256, None, 256, "best_fit", 0, name
+    )
     sizes = np.array([len(each) for each in tokens], np.int64)
     uids = np.array([xxhash.xxh3_64_intdigest(f"{i} {text}".encode()) for i, text in enumerate(texts)], np.uint64)
     documents = Documents(
@@ -81,7 +85,12 @@ def make_set(folder: Path, texts: Sequence[str], name: str = "tales", row_length
     with (folder / "shard-00000.arrow").open("wb") as file:
         write_shard(file, table)
     data = (folder / "shard-00000.arrow").read_bytes()
-    entry = {**shard_facts(table), "path": "shard-00000.arrow", "bytes": len(data), "checksum": xxhash.xxh3_128_hexdigest(data)}
+    entry = {
+        **shard_facts(table),
+        "path": "shard-00000.arrow",
+        "bytes": len(data),
+        "checksum": xxhash.xxh3_128_hexdigest(data),
+    }
     (folder / "index.json").write_text(json.dumps(index_of(meta, [entry])), encoding="utf-8")
     return folder
 

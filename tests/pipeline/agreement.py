@@ -23,7 +23,9 @@ def of_record(record: dict[str, Any]) -> Facts:
     alive: dict[str, int] = {}
     for stage in record["stages"]:
         count = stage.get("count", stage)
-        facts |= numbers(stage["name"], count["docs_in"], count["kept"], sum(count["dropped"].values()), count["quarantined"])
+        facts |= numbers(
+            stage["name"], count["docs_in"], count["kept"], sum(count["dropped"].values()), count["quarantined"]
+        )
         facts |= {(stage["name"], "reason", reason): n for reason, n in count["dropped"].items()}
         facts |= {(stage["name"], source, "kept"): its["kept"] for source, its in stage["sources"].items()}
         alive |= {source: its["kept"] for source, its in stage["sources"].items()}
@@ -31,7 +33,12 @@ def of_record(record: dict[str, Any]) -> Facts:
             facts["source", stage["name"], "records"] = count["docs_in"]
         else:
             facts["left", stage["name"]] = sum(alive.values())
-    facts |= {("text", source): its["text_bytes"] for stage in record["stages"] for source, its in stage["sources"].items() if its["kept"]}
+    facts |= {
+        ("text", source): its["text_bytes"]
+        for stage in record["stages"]
+        for source, its in stage["sources"].items()
+        if its["kept"]
+    }
     return facts | {("source", source, "kept"): kept for source, kept in alive.items()}
 
 
@@ -53,7 +60,12 @@ def of_funnel(seen: dict[str, Any]) -> Facts:
 
 
 def numbers(stage: str, docs_in: int, kept: int, dropped: int, quarantined: int) -> Facts:
-    return {(stage, "in"): docs_in, (stage, "kept"): kept, (stage, "dropped"): dropped, (stage, "quarantined"): quarantined}
+    return {
+        (stage, "in"): docs_in,
+        (stage, "kept"): kept,
+        (stage, "dropped"): dropped,
+        (stage, "quarantined"): quarantined,
+    }
 
 
 def of_parquet(out: Path, record: dict[str, Any]) -> Facts:
@@ -171,10 +183,15 @@ def of_page(html: str) -> Facts:
         if row["after"] != "read":
             facts["left", row["after"]], facts["gone", row["after"]] = count(row["left"]), count(row["gone here"])
     for row in page.of("sources", "source"):
-        facts["source", row["source"], "records"], facts["source", row["source"], "kept"] = count(row["records"]), count(row["kept"])
+        facts["source", row["source"], "records"], facts["source", row["source"], "kept"] = (
+            count(row["records"]),
+            count(row["kept"]),
+        )
     for where, caption, rows in page.tables:
         if caption.startswith("Dropped, by first reason"):
-            facts |= {(where, "reason", row[0]): count(row[1]) for row in rows[1:] if row[0] not in ("quarantined", "damaged")}
+            facts |= {
+                (where, "reason", row[0]): count(row[1]) for row in rows[1:] if row[0] not in ("quarantined", "damaged")
+            }
     return facts
 
 

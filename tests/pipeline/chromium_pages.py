@@ -34,7 +34,11 @@ class Opened:
     def serious_faults(self) -> list[str]:
         self.page.evaluate(axe_core())
         found = self.page.evaluate("axe.run()")
-        return [f"{its['id']}: {its['nodes'][0]['html']}" for its in found["violations"] if its["impact"] in ("serious", "critical")]
+        return [
+            f"{its['id']}: {its['nodes'][0]['html']}"
+            for its in found["violations"]
+            if its["impact"] in ("serious", "critical")
+        ]
 
     def overflow(self) -> int:
         return int(self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth"))
@@ -48,7 +52,11 @@ def chromium_path() -> str:
 
 
 def axe_core() -> str:
-    places = [os.environ.get("AXE_CORE", ""), "node_modules/axe-core/axe.min.js", str(Path.home() / "node_modules/axe-core/axe.min.js")]
+    places = [
+        os.environ.get("AXE_CORE", ""),
+        "node_modules/axe-core/axe.min.js",
+        str(Path.home() / "node_modules/axe-core/axe.min.js"),
+    ]
     for place in places:
         if place and Path(place).is_file():
             return Path(place).read_text(encoding="utf-8")
@@ -61,7 +69,9 @@ def opened(path: Path, width: int = 1440, scheme: str = "light", strict: bool = 
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install playwright)")
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium_path(), args=["--no-sandbox"])
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=not strict)
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=not strict
+        )
         found = Opened(context.new_page())
         found.page.on("console", lambda message: found.said.append(message.text))
         found.page.on("pageerror", lambda error: found.said.append(str(error)))

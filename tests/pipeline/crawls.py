@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline import cli
+from gristmill.pipeline.cli import app as cli
 
-RUN = [sys.executable, "-m", "pipeline.cli"]
+RUN = [sys.executable, "-m", "gristmill.pipeline.cli.app"]
 BOOM = """
 import os, signal, time
 from typing import ClassVar
-from stages.stage import Annotate
+from gristmill.stages.stage import Annotate
 
 class Boom(Annotate):
     patience: ClassVar[float] = 1.5
@@ -54,7 +54,11 @@ class Said:
 
 def jsonl(path: Path, texts: list[str]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps({"text": t, "url": f"https://example.org/{path.stem}/{i}"}) + "\n" for i, t in enumerate(texts)))
+    path.write_text(
+        "".join(
+            json.dumps({"text": t, "url": f"https://example.org/{path.stem}/{i}"}) + "\n" for i, t in enumerate(texts)
+        )
+    )
     return path
 
 
@@ -64,14 +68,22 @@ def texts(count: int, mark_at: int | None = None) -> list[str]:
 
 def noise(seed: int, size: int) -> str:
     """Text that does not compress below three quarters."""
-    return "".join(random.Random(seed).choices("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_", k=size))
+    return "".join(
+        random.Random(seed).choices("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_", k=size)
+    )
 
 
-def recipe(folder: Path, text: str | None = None, stages: str = "[write]", path: str = "docs.jsonl", more: str = "") -> Path:
+def recipe(
+    folder: Path, text: str | None = None, stages: str = "[write]", path: str = "docs.jsonl", more: str = ""
+) -> Path:
     """recipe.yaml: as given, or one source of JSON lines and these stages."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "recipe.yaml"
-    file.write_text(text if text is not None else f"name: tiny\n{more}sources:\n  docs:\n    jsonl: {{path: {path}}}\nstages: {stages}\n")
+    file.write_text(
+        text
+        if text is not None
+        else f"name: tiny\n{more}sources:\n  docs:\n    jsonl: {{path: {path}}}\nstages: {stages}\n"
+    )
     return file
 
 

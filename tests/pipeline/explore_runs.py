@@ -17,9 +17,9 @@ from runs import go, save
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
-from pipeline.explore.app import Explorer
-from pipeline.explore.server import Server
-from pipeline.inspect import Folder, Run
+from gristmill.pipeline.explore.app import Explorer
+from gristmill.pipeline.explore.server import Server
+from gristmill.pipeline.look.run_folder import Folder, Run
 
 SCRIPT = "<script>alert('planted')</script>"
 ESCAPED = "&lt;script&gt;alert('planted')&lt;/script&gt;"
@@ -45,7 +45,9 @@ def page(words: str) -> str:
 
 def crawl(path: Path) -> Path:
     """A WARC file: a hostile page, one of 10 MB, two of other encodings, two that are equal, one that was not found."""
-    cyrillic = "Мельник хранит хорошее зерно, а о прочем говорит, почему оно ушло, всем, кто его об этом спрашивает. " * 3
+    cyrillic = (
+        "Мельник хранит хорошее зерно, а о прочем говорит, почему оно ушло, всем, кто его об этом спрашивает. " * 3
+    )
     japanese = "粉屋は良いものを残し、ほかのものについてはなぜ去ったのかを、尋ねる人みなに語る。" * 6
     long = "".join(f"<p>{number} {WORDS * 9}</p>" for number in range(LONG // (len(WORDS) * 9)))
     pages: list[tuple[str, bytes, str, str]] = [
@@ -63,9 +65,14 @@ def crawl(path: Path) -> Path:
         writer = WARCWriter(file, gzip=True)
         for number, (url, body, kind, status) in enumerate(pages):
             headers = StatusAndHeaders(status, [("Content-Type", kind)], protocol="HTTP/1.1")
-            facts = {"WARC-Date": "2026-01-01T00:00:00Z", "WARC-Record-ID": f"<urn:uuid:00000000-0000-0000-0000-{number:012d}>"}
+            facts = {
+                "WARC-Date": "2026-01-01T00:00:00Z",
+                "WARC-Record-ID": f"<urn:uuid:00000000-0000-0000-0000-{number:012d}>",
+            }
             writer.write_record(
-                writer.create_warc_record(url, "response", payload=io.BytesIO(body), http_headers=headers, warc_headers_dict=facts)
+                writer.create_warc_record(
+                    url, "response", payload=io.BytesIO(body), http_headers=headers, warc_headers_dict=facts
+                )
             )
     return path
 
@@ -125,7 +132,11 @@ class Asker:
             connection.close()
 
     def links(self, target: str, pattern: str) -> list[str]:
-        return [found.replace("&amp;", "&") for found in re.findall(r'href="([^"]+)"', self.get(target).text) if re.search(pattern, found)]
+        return [
+            found.replace("&amp;", "&")
+            for found in re.findall(r'href="([^"]+)"', self.get(target).text)
+            if re.search(pattern, found)
+        ]
 
     def uid_of(self, url: str) -> str:
         """The page of the document with this url."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
-from pipeline.engine import Engine
-from pipeline.leg import Result, Task
-from pipeline.work import run_tasks
+from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.engine.work import run_tasks
+from gristmill.pipeline.leg.leg import Result, Task
 
 Work = Callable[[Engine, list[Task], dict[str, Result]], None]
 

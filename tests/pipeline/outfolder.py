@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stages.documents import uid_of
+from gristmill.stages.documents import uid_of
 
 HOSTILE = "<script>alert('x')</script> \x1b[31mred\x1b[0m \u202eevil [bold]markup[/bold] {{ 7*7 }}"
 OTHER = f"other {HOSTILE}"
@@ -61,14 +61,20 @@ def run(stages: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def entry(name: str, kind: str, about: str, sources: dict[str, dict[str, Any]], settings: dict[str, Any] | None = None) -> dict[str, Any]:
+def entry(
+    name: str, kind: str, about: str, sources: dict[str, dict[str, Any]], settings: dict[str, Any] | None = None
+) -> dict[str, Any]:
     dropped: dict[str, int] = {}
     for its in sources.values():
         for reason, n in its["dropped"].items():
             dropped[reason] = dropped.get(reason, 0) + n
     sums = {key: sum(its[key] for its in sources.values()) for key in ("docs_in", "kept", "quarantined")}
     costs = {"seconds": 2.5, "bytes_in": 120_000, "bytes_out": 40_000, "peak_memory": 300_000_000}
-    return {"name": name, "kind": kind, "about": about, "settings": settings or {}, "dropped": dropped, "sources": sources} | sums | costs
+    return (
+        {"name": name, "kind": kind, "about": about, "settings": settings or {}, "dropped": dropped, "sources": sources}
+        | sums
+        | costs
+    )
 
 
 def counts(docs_in: int, dropped: dict[str, int] | None = None, quarantined: int = 0) -> dict[str, Any]:
@@ -91,11 +97,24 @@ def entries() -> list[dict[str, Any]]:
 
 def samples(stage: str) -> dict[str, list[dict[str, Any]]]:
     def one(uid: int | None, url: str | None, source: str, detail: str | None, text: str | None) -> dict[str, Any]:
-        return {"uid": None if uid is None else f"{uid:016x}", "url": url, "source": source, "detail": detail, "text": text}
+        return {
+            "uid": None if uid is None else f"{uid:016x}",
+            "url": url,
+            "source": source,
+            "detail": detail,
+            "text": text,
+        }
 
     return {
-        "crawl": {"not_found": [one(None, SCRIPT_URL, "crawl", "404", None)], "damaged": [one(None, None, "crawl", HOSTILE, None)]},
-        "language": {OTHER: [one(LANGUAGE[0], WEB_URL, f"crawl {HOSTILE}", HOSTILE, HOSTILE + " lorem ipsum dolor sit amet" * 15)]},
+        "crawl": {
+            "not_found": [one(None, SCRIPT_URL, "crawl", "404", None)],
+            "damaged": [one(None, None, "crawl", HOSTILE, None)],
+        },
+        "language": {
+            OTHER: [
+                one(LANGUAGE[0], WEB_URL, f"crawl {HOSTILE}", HOSTILE, HOSTILE + " lorem ipsum dolor sit amet" * 15)
+            ]
+        },
         "exact_dedup": {"exact_duplicate": [one(SAME[0], SCRIPT_URL, "crawl", f"same as {FIRST:016x}", HOSTILE)]},
     }.get(stage, {})
 
@@ -108,7 +127,10 @@ def write_legs(out: Path) -> None:
     for key, uids in UIDS.items():
         table = documents(key, uids)
         kept = [uid for uid in uids if uid not in dropped]
-        files = {"documents": f"legs/extract/{key}.documents.parquet", "verdicts": f"legs/extract/{key}.verdicts.parquet"}
+        files = {
+            "documents": f"legs/extract/{key}.documents.parquet",
+            "verdicts": f"legs/extract/{key}.verdicts.parquet",
+        }
         files["signals"] = f"legs/extract/{key}.signals.parquet"
         put(out / files["documents"], table)
         put(out / files["verdicts"], verdicts(uids, dropped))
@@ -120,7 +142,11 @@ def write_legs(out: Path) -> None:
         extract.append({"key": key, "inputs": spans, "rows": len(uids), "kept": len(kept), "files": files})
 
         put(out / f"legs/exact_dedup/{key}.verdicts.parquet", verdicts(uids, dropped | same))
-        rows = {"rows": len(uids), "kept": len(set(kept) - set(SAME)), "files": {"verdicts": f"legs/exact_dedup/{key}.verdicts.parquet"}}
+        rows = {
+            "rows": len(uids),
+            "kept": len(set(kept) - set(SAME)),
+            "files": {"verdicts": f"legs/exact_dedup/{key}.verdicts.parquet"},
+        }
         dedup.append({"key": key, "from": "extract"} | rows)
 
         left = [index for index, uid in enumerate(uids) if uid not in dropped and uid not in SAME]
@@ -129,7 +155,11 @@ def write_legs(out: Path) -> None:
         files = {"documents": f"legs/write/{key}.documents.parquet", "verdicts": f"legs/write/{key}.verdicts.parquet"}
         put(out / files["documents"], survivors)
         put(out / files["verdicts"], verdicts(left_uids, short))
-        rows = {"rows": len(left), "kept": len(set(left_uids) - {SHORT}), "files": files | {"sink/write": f"write/{key}.parquet"}}
+        rows = {
+            "rows": len(left),
+            "kept": len(set(left_uids) - {SHORT}),
+            "files": files | {"sink/write": f"write/{key}.parquet"},
+        }
         last.append({"key": key, "inputs": [{"from": "exact_dedup", "key": key}]} | rows)
         ours = survivors.take([row for row, uid in enumerate(left_uids) if uid != SHORT])
         put(out / f"write/{key}.parquet", ours.select(["text", "id", "url", "date", "uid"]))
@@ -160,8 +190,12 @@ def documents(key: str, uids: list[int]) -> pa.Table:
 
 def verdicts(uids: list[int], dropped: dict[int, tuple[str, str, str]]) -> pa.Table:
     rows = [dropped.get(uid, (None, None, None)) for uid in uids]
-    columns = {name: pa.array([row[at] for row in rows], pa.string()) for at, name in enumerate(("stage", "reason", "detail"))}
-    return pa.table({"uid": pa.array(uids, pa.uint64()), "kept": pa.array([uid not in dropped for uid in uids])} | columns)
+    columns = {
+        name: pa.array([row[at] for row in rows], pa.string()) for at, name in enumerate(("stage", "reason", "detail"))
+    }
+    return pa.table(
+        {"uid": pa.array(uids, pa.uint64()), "kept": pa.array([uid not in dropped for uid in uids])} | columns
+    )
 
 
 def rejects(out: Path) -> None:
@@ -169,12 +203,25 @@ def rejects(out: Path) -> None:
     rows: list[tuple[int | None, str | None, str, str, str, str | None, str | None]] = [
         (None, SCRIPT_URL, "crawl", "crawl", "not_found", "404", None),
         (None, None, "crawl", "crawl", "damaged", f"{CRAWL[1]}: record at byte 5 is damaged", None),
-        (QUARANTINED, "https://example.org/bomb", "crawl", "extract", "quarantined", "RecursionError: too deep", "<div>" * 300),
+        (
+            QUARANTINED,
+            "https://example.org/bomb",
+            "crawl",
+            "extract",
+            "quarantined",
+            "RecursionError: too deep",
+            "<div>" * 300,
+        ),
     ]
     rows += [(uid, WEB_URL, "crawl", "language", OTHER, "de 0.99", f"{HOSTILE} reject {gone[uid]}") for uid in LANGUAGE]
     rows += [(uid, WEB_URL, "crawl", "exact_dedup", "exact_duplicate", f"same as {FIRST:016x}", "same") for uid in SAME]
     rows += [(SHORT, None, "books", "gopher_quality", "too_few_words", "7 words", "short")]
-    schema = pa.schema([("uid", pa.uint64()), *((name, pa.string()) for name in ("url", "source", "stage", "reason", "detail", "text"))])
+    schema = pa.schema(
+        [
+            ("uid", pa.uint64()),
+            *((name, pa.string()) for name in ("url", "source", "stage", "reason", "detail", "text")),
+        ]
+    )
     for stage in {row[3] for row in rows}:
         for part, row in enumerate(row for row in rows if row[3] == stage):
             put(

@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from pipeline import recipe as recipes
-from pipeline.cluster import Where
-from pipeline.progress import Quiet
-from pipeline.run import Summary, run
+from gristmill.pipeline.engine.cluster import Where
+from gristmill.pipeline.progress.progress import Quiet
+from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.run.run import Summary, run
 
 WORDS = (
     "the", "a", "cat", "dog", "king", "queen", "sees", "loves", "finds", "old", "red", "small", "house", "tree", "river", "and", "but", "then", "slowly",
@@ -46,7 +46,10 @@ def sentences(chance: random.Random, count: int, longest: int) -> list[str]:
 def shared_texts(folder: Path, files: int = 6, own: int = 5, shared: int = 3) -> Path:
     """Files with texts of their own and texts that all share; `files * own + shared` are different."""
     for f in range(files):
-        lines(folder / f"f{f}.jsonl", [f"own {f} {i} words" for i in range(own)] + [f"shared {i} words" for i in range(shared)])
+        lines(
+            folder / f"f{f}.jsonl",
+            [f"own {f} {i} words" for i in range(own)] + [f"shared {i} words" for i in range(shared)],
+        )
     return folder
 
 

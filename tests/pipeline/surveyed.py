@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from runs import WORDS, go, save
-from runs import lines as save_lines
+from runs import WORDS, go, lines as save_lines, save
 
 RECIPE = """
 name: surveyed
@@ -35,7 +34,9 @@ def texts(chance: random.Random, count: int) -> list[str]:
         if chance.random() < 0.2:
             words = words[:6] * chance.randint(1, 12)
         if chance.random() < 0.3:
-            words = [word if chance.random() < 0.8 else chance.choice(["#", "...", "12", HOSTILE_TITLE]) for word in words]
+            words = [
+                word if chance.random() < 0.8 else chance.choice(["#", "...", "12", HOSTILE_TITLE]) for word in words
+            ]
         made.append("\n".join(" ".join(words[at : at + 12]) for at in range(0, len(words), 12)))
     return made
 

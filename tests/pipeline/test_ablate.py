@@ -17,18 +17,18 @@ import pytest
 from ablation_sets import make_plan, make_set, tales
 from typer.testing import CliRunner
 
-from mixing import tables
-from mixing.methods import Choice, choose
-from mixing.supply import Supply
-from pipeline.ablate import work
-from pipeline.ablate.jobs import Job
-from pipeline.ablate.plan import load
-from pipeline.ablate.run import run
-from pipeline.ablate.show import Face
-from pipeline.ablate.work import Result, carry_out
-from pipeline.ablate.workers import Crew
-from pipeline.cli import app
-from pipeline.errors import RecipeError, RunFailed
+from gristmill.mixing.methods import Choice, choose
+from gristmill.mixing.weights import tables
+from gristmill.mixing.weights.supply import Supply
+from gristmill.pipeline.ablate import work
+from gristmill.pipeline.ablate.jobs import Job
+from gristmill.pipeline.ablate.plan import load
+from gristmill.pipeline.ablate.run import run
+from gristmill.pipeline.ablate.show import Face
+from gristmill.pipeline.ablate.work import Result, carry_out
+from gristmill.pipeline.ablate.workers import Crew
+from gristmill.pipeline.cli.app import app
+from gristmill.pipeline.errors import RecipeError, RunFailed
 
 HERE = Crew(0, 1)
 
@@ -53,28 +53,44 @@ def go(plan: Path, out: Path, doing: Any = carry_out, only: str | None = None) -
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """Two arms and a control, 2 seeds: 7 runs."""
     folder = tmp_path_factory.mktemp("finished")
-    questions = [{"id": str(i), "domain": "d", "context": "the cat", "choices": [" sees", " xqzj"], "answer": 0} for i in range(4)]
+    questions = [
+        {"id": str(i), "domain": "d", "context": "the cat", "choices": [" sees", " xqzj"], "answer": 0}
+        for i in range(4)
+    ]
     (folder / "quiz.jsonl").write_text("".join(json.dumps(question) + "\n" for question in questions))
     plan = make_plan(folder)
-    plan.write_text(plan.read_text().replace("  target: prose", "  choices: {quiz: {file: quiz.jsonl}}\n  target: prose"))
+    plan.write_text(
+        plan.read_text().replace("  target: prose", "  choices: {quiz: {file: quiz.jsonl}}\n  target: prose")
+    )
     return plan, go(plan, folder / "out")
 
 
 def test_every_arm_has_a_verdict_and_every_run_its_figures(finished: tuple[Path, dict[str, Any]]) -> None:
     plan, record = finished
     assert record["status"] == "done" and [arm["name"] for arm in record["arms"]] == ["clean", "noise"]
-    assert all(arm["verdict"]["word"] in ("adopt", "reject", "inconclusive") and arm["seeds"] == [0, 1] for arm in record["arms"])
+    assert all(
+        arm["verdict"]["word"] in ("adopt", "reject", "inconclusive") and arm["seeds"] == [0, 1]
+        for arm in record["arms"]
+    )
     assert [(job["arm"], job["seed"]) for job in record["jobs"]] == [
         (arm, seed) for seed in (0, 1) for arm in ("control", "clean", "noise")
     ]
-    assert all(job["status"] == "done" and job["tokens"] > 5000 and job["updates"] == 20 for job in [record["base"], *record["jobs"]])
-    assert record["cost"]["jobs"] == 7 and record["cost"]["tokens"] == sum(job["tokens"] for job in [record["base"], *record["jobs"]])
+    assert all(
+        job["status"] == "done" and job["tokens"] > 5000 and job["updates"] == 20
+        for job in [record["base"], *record["jobs"]]
+    )
+    assert record["cost"]["jobs"] == 7 and record["cost"]["tokens"] == sum(
+        job["tokens"] for job in [record["base"], *record["jobs"]]
+    )
     assert json.loads((plan.parent / "out" / "ablation.json").read_text()) == record
 
 
 def test_measures_are_the_sets_their_domains_and_choices(finished: tuple[Path, dict[str, Any]]) -> None:
     _, record = finished
-    found = {measure["task"]: (measure["role"], measure["better"], measure["items"], measure["clusters"]) for measure in record["measures"]}
+    found = {
+        measure["task"]: (measure["role"], measure["better"], measure["items"], measure["clusters"])
+        for measure in record["measures"]
+    }
     assert found == {
         "prose": ("target", "lower", 60, 30), "prose/long": ("target", "lower", 30, 15), "prose/short": ("target", "lower", 30, 15),
         "general": ("guard", "lower", 60, 30), "quiz": ("reported", "higher", 4, 4),
@@ -99,9 +115,13 @@ def test_runs_of_one_seed_begin_with_one_base_and_differ_by_their_data(finished:
     plan, record = finished
     losses = {(job["arm"], job["seed"]): job["loss"] for job in record["jobs"]}
     assert len(set(losses.values())) == 6
-    assert not list((plan.parent / "out" / "jobs").glob("*/*/model")) and (plan.parent / "out" / "base" / "model").is_dir()
+    assert (
+        not list((plan.parent / "out" / "jobs").glob("*/*/model")) and (plan.parent / "out" / "base" / "model").is_dir()
+    )
     lines = [json.loads(line) for line in (plan.parent / "out" / record["jobs"][0]["metrics"]).read_text().splitlines()]
-    assert sum("evaluation.target_bits_per_byte" in line for line in lines) == 2 and any("loss" in line for line in lines)
+    assert sum("evaluation.target_bits_per_byte" in line for line in lines) == 2 and any(
+        "loss" in line for line in lines
+    )
 
 
 def test_shares_and_epochs_are_stated(finished: tuple[Path, dict[str, Any]]) -> None:
@@ -120,7 +140,10 @@ def test_mix_reads_what_an_ablation_wrote(finished: tuple[Path, dict[str, Any]])
     long = next(d for d in record["arms"][0]["differences"] if d["task"] == "prose/long")
     assert utilities.values_NT[0, 0] == -long["difference"] and (utilities.errors_NT[:, :2] > 0).all()
     supply = Supply.of({"clean": 1e6, "noise": 1e6}, budget=1e6)
-    chosen = choose(supply, Choice("utilimax", utilities=utilities.of_tasks(("prose/long", "prose/short")), noise="flag", aversion=0.1))
+    chosen = choose(
+        supply,
+        Choice("utilimax", utilities=utilities.of_tasks(("prose/long", "prose/short")), noise="flag", aversion=0.1),
+    )
     assert chosen.weights_N[0] > chosen.weights_N[1]
 
 
@@ -131,7 +154,9 @@ def test_what_is_done_is_not_done_again(finished: tuple[Path, dict[str, Any]]) -
     assert counting.done == [] and again["arms"] == record["arms"]
 
 
-def test_a_new_seed_runs_alone_and_a_changed_setting_runs_all(finished: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+def test_a_new_seed_runs_alone_and_a_changed_setting_runs_all(
+    finished: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
     plan, _ = finished
     folder = shutil.copytree(plan.parent, tmp_path / "copy")
     changed, counting = folder / "plan.yaml", Counting()
@@ -157,9 +182,10 @@ def test_a_corrupt_shard_ends_its_arm_and_no_other(tmp_path: Path) -> None:
     data[len(data) // 2] ^= 255
     path.write_bytes(bytes(data))
     record = go(plan, tmp_path / "out", counting)
-    assert [(arm["name"], arm["status"]) for arm in record["arms"]] == [("clean", "done"), ("noise", "failed")] and record[
-        "status"
-    ] == "partial"
+    assert [(arm["name"], arm["status"]) for arm in record["arms"]] == [
+        ("clean", "done"),
+        ("noise", "failed"),
+    ] and record["status"] == "partial"
     assert "sets.noise" in record["arms"][1]["error"] and "shard-00000.arrow" in record["arms"][1]["error"]
     assert [arm for arm, _ in counting.done] == ["base", "control", "clean", "control", "clean"]
 
@@ -189,9 +215,11 @@ def test_a_killed_ablation_goes_on_to_the_same_figures(tmp_path: Path) -> None:
     plan = make_plan(tmp_path, tokens=20_000)
     text = plan.read_text().replace("  tokens: 10000\n", "  tokens: 3000\n").replace("  noise: noise\n", "", 1)
     plan.write_text(text.replace("checkpoints: 4", "checkpoints: 13"))
-    command = [sys.executable, "-m", "pipeline.cli", "ablate", str(plan), "--workers", "0", "--out"]
+    command = [sys.executable, "-m", "gristmill.pipeline.cli.app", "ablate", str(plan), "--workers", "0", "--out"]
     variables = {**os.environ, "OMP_NUM_THREADS": "1"}
-    killed = subprocess.Popen([*command, str(tmp_path / "killed")], env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    killed = subprocess.Popen(
+        [*command, str(tmp_path / "killed")], env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     folder = tmp_path / "killed" / "jobs" / "clean" / "seed-0"
     latest = time.monotonic() + 150
     while not list((folder / "checkpoints").glob("step-*")) and killed.poll() is None and time.monotonic() < latest:
@@ -210,7 +238,12 @@ def test_a_killed_ablation_goes_on_to_the_same_figures(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_workers_give_the_same_figures(finished: tuple[Path, dict[str, Any]]) -> None:
     plan, record = finished
-    spread = run(load(plan), plan.parent / "spread", Crew(2, 1), Face(plan.parent / "spread", (plan.parent / "said.txt").open("a")))
+    spread = run(
+        load(plan),
+        plan.parent / "spread",
+        Crew(2, 1),
+        Face(plan.parent / "spread", (plan.parent / "said.txt").open("a")),
+    )
     assert spread["status"] == "done" and spread["arms"] == record["arms"]
 
 
@@ -220,7 +253,9 @@ def test_simulated_epoching_repeats_as_the_large_run_would(tmp_path: Path) -> No
     record = go(
         plan,
         tmp_path / "out",
-        lambda job: {"failed": "not now", "arm": job["arm"], "seed": job["seed"]} if job["arm"] != "base" else carry_out(job),
+        lambda job: (
+            {"failed": "not now", "arm": job["arm"], "seed": job["seed"]} if job["arm"] != "base" else carry_out(job)
+        ),
     )
     clean = record["sets"]["clean"]
     assert record["tokens"] == 6 * 8 * 64 and clean["share"] == 3072 / 12_000 and clean["rows"] == 154
@@ -239,41 +274,58 @@ def test_other_protocols_run(tmp_path: Path, protocol: str) -> None:
     assert "6 updates of 8 rows of 64: 3,072 tokens (the plan says 3,000)" in (tmp_path / "out" / "log.txt").read_text()
 
 
-@pytest.mark.parametrize(("precision", "computed"), [("bf16", "torch.bfloat16"), ("fp16", "torch.float32"), ("float32", "torch.float32")])
+@pytest.mark.parametrize(
+    ("precision", "computed"), [("bf16", "torch.bfloat16"), ("fp16", "torch.float32"), ("float32", "torch.float32")]
+)
 def test_a_model_is_measured_in_the_precision_that_it_was_trained_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str, computed: str
 ) -> None:
     import torch
 
-    from trainer import llama
+    from gristmill.trainer.model import llama
 
     plan, seen, load_model = make_plan(tmp_path, tokens=1024), set(), llama.load_llama
     plan.write_text(
-        plan.read_text().replace("checkpoints: 4}", f"checkpoints: 1, precision: {precision}}}").replace("  points: 2\n", "  points: 0\n")
+        plan.read_text()
+        .replace("checkpoints: 4}", f"checkpoints: 1, precision: {precision}}}")
+        .replace("  points: 2\n", "  points: 0\n")
     )
 
     def loading(folder: Any, device: Any, dtype: Any = torch.float32, *more: Any, **named: Any) -> Any:
         model = load_model(folder, device, dtype, *more, **named)
         hidden = model.hidden
-        model.hidden = lambda packed: (seen.add((str(dtype), torch.is_autocast_enabled("cpu"), torch.is_grad_enabled())), hidden(packed))[1]
+        model.hidden = lambda packed: (
+            seen.add((str(dtype), torch.is_autocast_enabled("cpu"), torch.is_grad_enabled())),
+            hidden(packed),
+        )[1]
         return model
 
     monkeypatch.setattr(llama, "load_llama", loading)
     record = go(
-        plan, tmp_path / "out", lambda job: carry_out(job) if job["seed"] == 0 else {"failed": "-", "arm": job["arm"], "seed": job["seed"]}
+        plan,
+        tmp_path / "out",
+        lambda job: carry_out(job) if job["seed"] == 0 else {"failed": "-", "arm": job["arm"], "seed": job["seed"]},
     )
-    assert [job["measured_in"] for job in record["jobs"][:3]] == [precision] * 3 and record["base"]["measured_in"] is None
+    assert [job["measured_in"] for job in record["jobs"][:3]] == [precision] * 3 and record["base"][
+        "measured_in"
+    ] is None
     assert {one for one in seen if not one[2]} == {(computed, precision == "fp16", False)}
 
 
 def test_a_plan_of_less_than_an_update_is_refused(tmp_path: Path) -> None:
     plan = make_plan(tmp_path, tokens=511)
-    with pytest.raises(RecipeError, match=r"plan.yaml: tokens: 511 are less than one update of 8 rows of 64 tokens \(512\)"):
+    with pytest.raises(
+        RecipeError, match=r"plan.yaml: tokens: 511 are less than one update of 8 rows of 64 tokens \(512\)"
+    ):
         go(plan, tmp_path / "out")
-    plan.write_text(plan.read_text().replace("tokens: 511", "tokens: 512").replace("protocol: microanneal", "protocol: two_stage"))
+    plan.write_text(
+        plan.read_text().replace("tokens: 511", "tokens: 512").replace("protocol: microanneal", "protocol: two_stage")
+    )
     with pytest.raises(RecipeError, match="two_stage needs 2 updates or more"):
         go(plan, tmp_path / "out")
-    plan.write_text(plan.read_text().replace("protocol: two_stage", "protocol: llama3").replace("  tokens: 10000", "  tokens: 500"))
+    plan.write_text(
+        plan.read_text().replace("protocol: two_stage", "protocol: llama3").replace("  tokens: 10000", "  tokens: 500")
+    )
     with pytest.raises(RecipeError, match=r"base\.tokens: 500 are less than one update"):
         go(plan, tmp_path / "out")
     assert not (tmp_path / "out" / "base").exists()
@@ -287,7 +339,10 @@ def test_a_set_of_too_little_weight_is_said_before_anything_is_trained(tmp_path:
         tmp_path / "out",
         lambda job: {"failed": "-", "arm": job["arm"], "seed": job["seed"]} if job["arm"] != "base" else carry_out(job),
     )
-    assert record["arms"][0]["error"] == "sets.noise: less than one row in 1,000 would be of it; give it more weight, or leave it out"
+    assert (
+        record["arms"][0]["error"]
+        == "sets.noise: less than one row in 1,000 would be of it; give it more weight, or leave it out"
+    )
 
 
 def from_scratch(text: str) -> str:
@@ -314,7 +369,12 @@ def test_a_base_that_is_there_already(finished: tuple[Path, dict[str, Any]], tmp
     rest = rest.partition("protocol:")[2].replace("training: {rows", "training: {rate: 0.01, rows")
     plan.write_text(head + "base: {model: model}\nprotocol:" + rest)
     record = go(plan, tmp_path / "out")
-    assert record["status"] == "done" and record["base"] is None and record["model"]["base"] == "model" and record["cost"]["jobs"] == 6
+    assert (
+        record["status"] == "done"
+        and record["base"] is None
+        and record["model"]["base"] == "model"
+        and record["cost"]["jobs"] == 6
+    )
     (tmp_path / "model" / "tokenizer.json").write_text("{}")
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     (tmp_path / "model" / "config.json").write_text(json.dumps(config | {"vocab_size": 200}))
@@ -365,5 +425,7 @@ def test_the_command_says_what_would_run_and_shows_what_was(finished: tuple[Path
     assert dry.exit_code == 0 and "10,240" in dry.stdout and "FLOP" in dry.stdout and "7 jobs" in dry.stdout
     shown = CliRunner().invoke(app, ["ablate", str(plan.parent / "out")])
     assert shown.exit_code == 0 and "clean" in shown.stdout and "energy not measured" in shown.stdout
-    again = CliRunner().invoke(app, ["ablate", str(plan), "--out", str(plan.parent / "out"), "--workers", "0", "--json"])
+    again = CliRunner().invoke(
+        app, ["ablate", str(plan), "--out", str(plan.parent / "out"), "--workers", "0", "--json"]
+    )
     assert again.exit_code == 0 and json.loads(again.stdout)["status"] == "done"

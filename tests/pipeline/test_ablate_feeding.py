@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from ablation_sets import make_set, tales
 
-from pipeline.ablate.feeding import Thinned, blended, epochs_of, kept_rows, rows_and_order, size_of
-from shards.loader import Loader
-from shards.reader import open_shards
+from gristmill.pipeline.ablate.feeding import Thinned, blended, epochs_of, kept_rows, rows_and_order, size_of
+from gristmill.shards.loader import Loader
+from gristmill.shards.reader import open_shards
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,9 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {name: str(make_set(folder / name, tales(size, i), name)) for i, (name, size) in enumerate(sizes.items())}
 
 
-def read(stages: list[dict[str, object]], seed: int, batches: int, rows: int = 20, share: float = 1.0) -> list[tuple[str, bytes]]:
+def read(
+    stages: list[dict[str, object]], seed: int, batches: int, rows: int = 20, share: float = 1.0
+) -> list[tuple[str, bytes]]:
     """Source and tokens of each row, in the order of training."""
     together, order = rows_and_order(stages, share, seed)  # type: ignore[arg-type]
     loader = Loader(together, rows, order, seed)
@@ -47,11 +49,18 @@ def test_weights_are_shares_of_tokens(sets: dict[str, str]) -> None:
 
 def test_an_epoch_has_every_row_once(sets: dict[str, str]) -> None:
     rows = read([{"weights": {sets["mix"]: 1.0}}], 3, 40)
-    assert len({tokens for _, tokens in rows[:400]}) == len({tokens for _, tokens in rows[400:]}) == len({tokens for _, tokens in rows})
+    assert (
+        len({tokens for _, tokens in rows[:400]})
+        == len({tokens for _, tokens in rows[400:]})
+        == len({tokens for _, tokens in rows})
+    )
 
 
 def test_the_first_stage_is_the_controls_alone(sets: dict[str, str]) -> None:
-    stages: list[dict[str, object]] = [{"weights": {sets["mix"]: 1.0}, "rows": 200}, {"weights": {sets["mix"]: 0.5, sets["new"]: 0.5}}]
+    stages: list[dict[str, object]] = [
+        {"weights": {sets["mix"]: 1.0}, "rows": 200},
+        {"weights": {sets["mix"]: 0.5, sets["new"]: 0.5}},
+    ]
     found = read(stages, 5, 20)
     assert found[:200] == read([{"weights": {sets["mix"]: 1.0}}], 5, 10)
     assert sum(name == "new" for name, _ in found[200:]) == pytest.approx(100, abs=25)
@@ -61,7 +70,10 @@ def test_the_first_stage_is_the_controls_alone(sets: dict[str, str]) -> None:
 @pytest.mark.parametrize("seed", [0, 5])
 def test_the_second_stage_goes_on_where_the_first_one_stopped(sets: dict[str, str], seed: int) -> None:
     """No row comes twice before all have come once, and what the second stage has of the control's mix is what the control goes on with."""
-    stages: list[dict[str, object]] = [{"weights": {sets["mix"]: 1.0}, "rows": 200}, {"weights": {sets["mix"]: 0.5, sets["new"]: 0.5}}]
+    stages: list[dict[str, object]] = [
+        {"weights": {sets["mix"]: 1.0}, "rows": 200},
+        {"weights": {sets["mix"]: 0.5, sets["new"]: 0.5}},
+    ]
     numbers = numbers_read(stages, seed, 400)
     control = numbers_read([{"weights": {sets["mix"]: 1.0}, "rows": 200}, {"weights": {sets["mix"]: 1.0}}], seed, 400)
     assert len(set(control)) == 400 and control == numbers_read([{"weights": {sets["mix"]: 1.0}}], seed, 400)

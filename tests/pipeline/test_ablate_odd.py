@@ -15,19 +15,21 @@ import pytest
 from ablation_example import simulated
 from ablation_sets import make_plan, make_set, tales
 
-from mixing import tables
-from pipeline.ablate import work
-from pipeline.ablate.plan import load
-from pipeline.ablate.run import run
-from pipeline.ablate.show import Face, verdicts
-from pipeline.ablate.work import carry_out, items_of
-from pipeline.ablate.workers import Crew
-from pipeline.errors import GristmillError, RecipeError
+from gristmill.mixing.weights import tables
+from gristmill.pipeline.ablate import work
+from gristmill.pipeline.ablate.plan import load
+from gristmill.pipeline.ablate.run import run
+from gristmill.pipeline.ablate.show import Face, verdicts
+from gristmill.pipeline.ablate.work import carry_out, items_of
+from gristmill.pipeline.ablate.workers import Crew
+from gristmill.pipeline.errors import GristmillError, RecipeError
 
 
 def go(plan: Path, doing: Any = None) -> dict[str, Any]:
     with (plan.parent / "said.txt").open("w") as said:
-        return run(load(plan), plan.parent / "out", Crew(0, 1), Face(plan.parent / "out", said), None, doing or simulated())
+        return run(
+            load(plan), plan.parent / "out", Crew(0, 1), Face(plan.parent / "out", said), None, doing or simulated()
+        )
 
 
 def texts(path: Path, hosts: list[str], kinds: list[str]) -> None:
@@ -42,7 +44,9 @@ def texts(path: Path, hosts: list[str], kinds: list[str]) -> None:
         ("rows_per_update: 9", "rows_per_step 8 does not divide the 9 rows"),
     ],
 )
-def test_settings_that_the_trainer_refuses_are_said_before_the_base_is_trained(tmp_path: Path, asked: str, message: str) -> None:
+def test_settings_that_the_trainer_refuses_are_said_before_the_base_is_trained(
+    tmp_path: Path, asked: str, message: str
+) -> None:
     plan = make_plan(tmp_path)
     old = "rows_per_update: 8, rows_per_step: 8, checkpoints: 4}"
     new = old.replace("rows_per_update: 8", asked) if asked.startswith("rows") else f"{asked}, {old}"
@@ -55,19 +59,30 @@ def test_settings_that_the_trainer_refuses_are_said_before_the_base_is_trained(t
 @pytest.mark.parametrize("count", [0, 2])
 def test_texts_that_hold_nothing_are_called_empty(tmp_path: Path, count: int) -> None:
     plan = make_plan(tmp_path)
-    pq.write_table(pa.table({"text": [""] * count, "host": ["h"] * count, "kind": ["k"] * count}), tmp_path / "prose.parquet")
+    pq.write_table(
+        pa.table({"text": [""] * count, "host": ["h"] * count, "kind": ["k"] * count}), tmp_path / "prose.parquet"
+    )
     with pytest.raises(
-        RecipeError, match=r"evaluate\.texts\.prose: .*prose\.parquet: is empty" if not count else "prose: 0 documents with text"
+        RecipeError,
+        match=r"evaluate\.texts\.prose: .*prose\.parquet: is empty" if not count else "prose: 0 documents with text",
     ):
         go(plan)
 
 
 def test_a_question_that_cannot_be_asked_is_said_before_anything_is_trained(tmp_path: Path) -> None:
     plan = make_plan(tmp_path)
-    questions = [{"id": str(i), "domain": "d", "context": "the cat", "choices": [" sees", " x" * 60], "answer": 0} for i in range(4)]
+    questions = [
+        {"id": str(i), "domain": "d", "context": "the cat", "choices": [" sees", " x" * 60], "answer": 0}
+        for i in range(4)
+    ]
     (tmp_path / "quiz.jsonl").write_text("".join(json.dumps(question) + "\n" for question in questions))
-    plan.write_text(plan.read_text().replace("  target: prose", "  choices: {quiz: {file: quiz.jsonl}}\n  target: prose"))
-    with pytest.raises(RecipeError, match=r"evaluate\.choices\.quiz: question '0': choice ' x .*\.\.\.' has 120 tokens, more than the 64"):
+    plan.write_text(
+        plan.read_text().replace("  target: prose", "  choices: {quiz: {file: quiz.jsonl}}\n  target: prose")
+    )
+    with pytest.raises(
+        RecipeError,
+        match=r"evaluate\.choices\.quiz: question '0': choice ' x .*\.\.\.' has 120 tokens, more than the 64",
+    ):
         go(plan)
     assert not (tmp_path / "out" / "base").exists()
 
@@ -77,7 +92,11 @@ def test_documents_without_a_host_are_no_host_together(tmp_path: Path) -> None:
     hosts, kinds = [None] * 30 + ["", *[f"host{i}" for i in range(29)]], [None] * 20 + ["usual"] * 40
     pq.write_table(pa.table({"text": tales(60, 3), "host": hosts, "kind": kinds}), tmp_path / "prose.parquet")
     record = go(plan)
-    assert [(m["task"], m["clusters"]) for m in record["measures"]][:3] == [("prose", 60), ("prose/(none)", 20), ("prose/usual", 40)]
+    assert [(m["task"], m["clusters"]) for m in record["measures"]][:3] == [
+        ("prose", 60),
+        ("prose/(none)", 20),
+        ("prose/usual", 40),
+    ]
     assert not any("prose" in warning for warning in record["warnings"])
 
 
@@ -137,7 +156,9 @@ def test_an_arm_from_which_nothing_can_be_learned_fails(tmp_path: Path) -> None:
     plan.write_text(plan.read_text().replace("protocol: microanneal", "protocol: {name: custom, share: 1.0}"))
     make_set(tmp_path / "sets" / "clean", [""] * 600)  # documents of one token, that which ends them
     record = go(plan, carry_out)
-    assert [arm["status"] for arm in record["arms"]] == ["failed", "done"] and "nothing was learned" in record["arms"][0]["error"]
+    assert [arm["status"] for arm in record["arms"]] == ["failed", "done"] and "nothing was learned" in record["arms"][
+        0
+    ]["error"]
 
 
 def test_sets_with_the_same_rows_under_other_names_are_one(tmp_path: Path) -> None:
@@ -165,7 +186,9 @@ def test_scores_that_are_no_numbers_fail_their_job() -> None:
         items_of("prose", ["d"], ["a"], [0.0], [0])
 
 
-def test_a_job_that_is_killed_before_its_result_is_written_is_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_is_killed_before_its_result_is_written_is_not_trained_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan, write = make_plan(tmp_path, tokens=2000), work.write_facts
     trained = work._trained
     begun: list[str] = []
@@ -179,7 +202,9 @@ def test_a_job_that_is_killed_before_its_result_is_written_is_not_trained_again(
     with pytest.raises(KeyboardInterrupt):
         go(plan, carry_out)
     monkeypatch.setattr(work, "write_facts", write)
-    monkeypatch.setattr(work, "_trained", lambda job, *rest: (begun.append(f"{job['arm']} {job['seed']}"), trained(job, *rest))[1])
+    monkeypatch.setattr(
+        work, "_trained", lambda job, *rest: (begun.append(f"{job['arm']} {job['seed']}"), trained(job, *rest))[1]
+    )
     assert go(plan, carry_out)["status"] == "done"
     assert begun == ["noise 0", "control 1", "clean 1", "noise 1"]
     assert not list((tmp_path / "out" / "jobs").rglob("model"))

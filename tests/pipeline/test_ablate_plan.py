@@ -9,11 +9,11 @@ import pytest
 import yaml
 from ablation_example import EFFECTS, FAILS, write_example
 
-from pipeline.ablate.jobs import training_facts
-from pipeline.ablate.plan import Training, load, one_arm
-from pipeline.ablate.protocols import Protocol
-from pipeline.errors import RecipeError
-from trainer.settings import Training as TrainerSettings
+from gristmill.pipeline.ablate.jobs import training_facts
+from gristmill.pipeline.ablate.plan import Training, load, one_arm
+from gristmill.pipeline.ablate.protocols import Protocol
+from gristmill.pipeline.errors import RecipeError
+from gristmill.trainer.run.settings import Training as TrainerSettings
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "ablations" / "candidates.yaml"
 GOOD = """\
@@ -73,30 +73,54 @@ def test_the_recipe_to_copy_is_a_good_plan() -> None:
             ("files: a.parquet", "files: a.parquet\n      clustr: host"),
             "13: evaluate.texts.prose.clustr: no such field; did you mean cluster?",
         ),
-        (("target: prose", "target: prse"), "13: evaluate.target: nothing that is evaluated is called prse; did you mean prose?"),
-        (("control: d\n", "control:\n"), "3: control: the name of a set, or a mix {set: weight}, was expected, not None"),
+        (
+            ("target: prose", "target: prse"),
+            "13: evaluate.target: nothing that is evaluated is called prse; did you mean prose?",
+        ),
+        (
+            ("control: d\n", "control:\n"),
+            "3: control: the name of a set, or a mix {set: weight}, was expected, not None",
+        ),
         (("control: d\n", "control: {}\n"), "3: control: the name of a set, or a mix"),
         (("arms:\n  n: n\n", "arms: {}\n"), "4: arms: at least one arm was expected"),
-        (("  n: n\n", "  n: n\n  again: {n: 2}\n"), "6: arms.again: is the mix of arms.n, so that their runs would be the same"),
+        (
+            ("  n: n\n", "  n: n\n  again: {n: 2}\n"),
+            "6: arms.again: is the mix of arms.n, so that their runs would be the same",
+        ),
         (("  n: n\n", "  n: {d: 3}\n"), "5: arms.n: is the mix of the control, so that"),
         (("  n: n\n", "  n: n\n  n: d\n"), "6: n stands here a second time"),
-        (("tokens: 100\n", "tokens: 5B\n"), "7: tokens: a whole number was expected, such as 500_000_000 or 5e8, not '5B'"),
+        (
+            ("tokens: 100\n", "tokens: 5B\n"),
+            "7: tokens: a whole number was expected, such as 500_000_000 or 5e8, not '5B'",
+        ),
         (("tokens: 100\n", "tokens: 1.5\n"), "7: tokens: "),
         (("tokens: 100\n", "tokens: 15e-1\n"), "7: tokens: "),
-        (("tokens: 100\n", "tokens: 100\nseeds: 0\n"), "8: seeds: how many (2 to 1,000), or a list of seeds, was expected, not 0"),
+        (
+            ("tokens: 100\n", "tokens: 100\nseeds: 0\n"),
+            "8: seeds: how many (2 to 1,000), or a list of seeds, was expected, not 0",
+        ),
         (("tokens: 100\n", "tokens: 100\nseeds: five\n"), "8: seeds: how many"),
         (("target: prose", "target: prose\n  guard: prose"), "14: evaluate.guard: the target cannot guard itself"),
         (("shape: 10m", "shape: 11m"), "6: base.shape: no shape is named '11m'"),
         (("base: {mix: d, shape: 10m, tokens: 1000}\n", ""), "1: base: llama3 goes on with a nearly trained model"),
         (("{mix: d, shape: 10m, tokens: 1000}", "{mix: d, model: x}"), "6: base: either a model that is there"),
         (("{mix: d, shape: 10m, tokens: 1000}", "{model: x, tokens: 3}"), "6: base.tokens: says how a base is trained"),
-        (("training: {rate: 0.001}", "training: {rate: 0.001, rte: 1}"), "8: training.rte: no such field; did you mean rate?"),
+        (
+            ("training: {rate: 0.001}", "training: {rate: 0.001, rte: 1}"),
+            "8: training.rte: no such field; did you mean rate?",
+        ),
         (("training: {rate: 0.001}\n", ""), "1: training.rate: is missing"),
         (("tokens: 100\n", "tokens: 100\nseeds: 1\n"), "8: seeds: one seed says nothing about another"),
         (("tokens: 100\n", "tokens: 100\nseeds: [1, 1]\n"), "8: seeds: a seed stands twice"),
-        (("tokens: 100\n", "tokens: 100\nprotocol: from_scratch\n"), "6: base: the protocol from_scratch begins with no base"),
+        (
+            ("tokens: 100\n", "tokens: 100\nprotocol: from_scratch\n"),
+            "6: base: the protocol from_scratch begins with no base",
+        ),
         (("tokens: 100\n", "tokens: 100\nprotocol: custom\n"), "8: protocol: custom needs a share of new data"),
-        (("tokens: 100\n", "tokens: 100\nprotocol: {name: llama3, steady: 0.5}\n"), "8: protocol: steady is for two_stage"),
+        (
+            ("tokens: 100\n", "tokens: 100\nprotocol: {name: llama3, steady: 0.5}\n"),
+            "8: protocol: steady is for two_stage",
+        ),
         (("tokens: 100\n", "tokens: 100\nstands_for: 50\n"), "8: stands_for: a run of 50 tokens is smaller"),
     ],
 )
@@ -127,13 +151,22 @@ def test_an_arm_that_is_not_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "share", "kind"),
-    [("llama3", 0.3, "linear"), ("microanneal", 0.5, "linear"), ("two_stage", 0.3, "stable"), ("from_scratch", 1.0, "linear")],
+    [
+        ("llama3", 0.3, "linear"),
+        ("microanneal", 0.5, "linear"),
+        ("two_stage", 0.3, "stable"),
+        ("from_scratch", 1.0, "linear"),
+    ],
 )
 def test_protocols_end_at_zero(name: Any, share: float, kind: str) -> None:
     protocol = Protocol(name=name)
-    training = TrainerSettings.from_facts(training_facts(Training(), 0.01, 64_000, 10, 1, "cpu", protocol.schedule(None, 100)))
+    training = TrainerSettings.from_facts(
+        training_facts(Training(), 0.01, 64_000, 10, 1, "cpu", protocol.schedule(None, 100))
+    )
     assert protocol.new == share and training.schedule.kind == kind and training.updates == 100
-    assert training.schedule.share(99, 100) <= 0.021 and training.schedule.share(50, 100) > (0.97 if name == "two_stage" else 0.4)
+    assert training.schedule.share(99, 100) <= 0.021 and training.schedule.share(50, 100) > (
+        0.97 if name == "two_stage" else 0.4
+    )
 
 
 def test_updates_are_whole() -> None:
@@ -171,7 +204,9 @@ def test_the_example_is_what_the_documentation_says(tmp_path: Path) -> None:
     ):
         assert [name for name in part if name not in docs] == []
     for arm in record["arms"][:2]:
-        assert abs(arm["differences"][0]["difference"] - EFFECTS[arm["name"]]) < 0.01 and len(arm["differences"]) == len(record["measures"])
+        assert abs(arm["differences"][0]["difference"] - EFFECTS[arm["name"]]) < 0.01 and len(
+            arm["differences"]
+        ) == len(record["measures"])
     assert record["cost"]["joules"] > 0 and write_example(tmp_path / "no meter", joules=False)["cost"]["joules"] is None
     assert sum((tmp_path / "out" / job["metrics"]).is_file() for job in record["jobs"]) == 15
     assert yaml.safe_load((tmp_path / "plan.yaml").read_text())["protocol"] == "llama3"
@@ -191,7 +226,13 @@ def test_numbers_that_lead_nowhere_are_refused(tmp_path: Path, change: tuple[str
 
 def test_under_muon_all_that_is_no_matrix_follows_the_plan_too() -> None:
     facts = training_facts(
-        Training(optimizer="muon", weight_decay=0.02), 3e-5, 64_000, 10, 1, "cpu", Protocol(name="llama3").schedule(None, 100)
+        Training(optimizer="muon", weight_decay=0.02),
+        3e-5,
+        64_000,
+        10,
+        1,
+        "cpu",
+        Protocol(name="llama3").schedule(None, 100),
     )
     made = TrainerSettings.from_facts(facts).optimizer
     assert (made.rate, made.weight_decay, made.adamw.rate, made.adamw.weight_decay) == (3e-5, 0.02, 3e-5, 0.02)

@@ -13,20 +13,22 @@ import pytest
 from ablation_sets import make_plan
 from distributed import LocalCluster
 
-from pipeline.ablate import workers
-from pipeline.ablate.checks import checked
-from pipeline.ablate.jobs import base_job
-from pipeline.ablate.plan import load
-from pipeline.ablate.run import run
-from pipeline.ablate.show import Face
-from pipeline.ablate.work import carry_out
-from pipeline.ablate.workers import Crew, Team, crew_of
-from pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.ablate import workers
+from gristmill.pipeline.ablate.checks import checked
+from gristmill.pipeline.ablate.jobs import base_job
+from gristmill.pipeline.ablate.plan import load
+from gristmill.pipeline.ablate.run import run
+from gristmill.pipeline.ablate.show import Face
+from gristmill.pipeline.ablate.work import carry_out
+from gristmill.pipeline.ablate.workers import Crew, Team, crew_of
+from gristmill.pipeline.errors import RecipeError, RunFailed
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None) as found:
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None
+    ) as found:
         yield found
 
 
@@ -59,9 +61,13 @@ def test_only_workers_with_a_gpu_are_given_work_if_there_are_any() -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_that_says_that_it_has_a_gpu_is_asked_to_use_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_says_that_it_has_a_gpu_is_asked_to_use_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with LocalCluster(n_workers=1, threads_per_worker=1, resources={"GPU": 1}, host="127.0.0.1", dashboard_address=None) as one:
+    with LocalCluster(
+        n_workers=1, threads_per_worker=1, resources={"GPU": 1}, host="127.0.0.1", dashboard_address=None
+    ) as one:
         plan, crew = make_plan(tmp_path, tokens=1024), crew_of(None, one.scheduler_address)
         with pytest.raises(RunFailed, match="a GPU that torch does not see"):
             go(plan, tmp_path / "out", crew)
@@ -91,7 +97,9 @@ def test_a_job_at_work_ends_with_its_driver(cluster: LocalCluster, tmp_path: Pat
     wait_for(lambda: not Path(f"/proc/{process}").exists())
 
 
-def test_results_that_are_not_to_be_seen_here_are_said(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_that_are_not_to_be_seen_here_are_said(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(workers, "ARRIVES", 0.1)
     job = {"arm": "a", "seed": 0, "folder": str(tmp_path / "elsewhere")}
     with Team(crew_of(1, cluster.scheduler_address), lambda job: {"loss": 1.0}) as team:

@@ -13,18 +13,17 @@ import outfolder
 import pytest
 from ablation_example import write_example
 from chromium_pages import WIDTHS, opened
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from test_report import Page
 from typer.testing import CliRunner
 
-from pipeline.cli import app
-from pipeline.inspect import Folder
-from pipeline.report.ablation import beside, build_page, forests, look, page_of
-from pipeline.report.ablation_curves import LOSS, ON_THE_WAY, POINTS, Metrics, curve_of, metrics_of, top_of
-from pipeline.report.build import build_report
-from pipeline.report.charts_lines import Curve, Curves, Estimate, Forest, forest, lines
-from pipeline.words import as_energy
+from gristmill.pipeline.cli.app import app
+from gristmill.pipeline.formatting import as_energy
+from gristmill.pipeline.look.run_folder import Folder
+from gristmill.pipeline.report.ablation import beside, build_page, forests, look, page_of
+from gristmill.pipeline.report.ablation_curves import LOSS, ON_THE_WAY, POINTS, Metrics, curve_of, metrics_of, top_of
+from gristmill.pipeline.report.build import build_report
+from gristmill.pipeline.report.charts_lines import Curve, Curves, Estimate, Forest, forest, lines
 
 HOSTILE = "<script>alert('x')</script>\x1b[31m\u202e{{ 7*7 }}\"'</style>"
 
@@ -50,18 +49,36 @@ def test_verdicts_stand_first_in_words(example: tuple[Path, dict[str, Any]]) -> 
     html = build_page(str(out))
     words = re.findall(r'class="verdict ([a-z-]+)"', html)
     assert words == ["adopt", "reject", "failed"]
-    assert html.index('id="verdicts"') < html.index('id="warnings"') < html.index('id="failures"') < html.index('id="differences"')
+    assert (
+        html.index('id="verdicts"')
+        < html.index('id="warnings"')
+        < html.index('id="failures"')
+        < html.index('id="differences"')
+    )
     target = record["arms"][0]["differences"][0]
-    assert f"−{abs(target['difference']):.4f} bits per byte" in html and f"−{abs(target['low']):.4f} to −{abs(target['high']):.4f}" in html
+    assert (
+        f"−{abs(target['difference']):.4f} bits per byte" in html
+        and f"−{abs(target['low']):.4f} to −{abs(target['high']):.4f}" in html
+    )
     text = Page(html).text
-    assert "out of GPU memory" in text and "torn, seeds 0, 1, 2, 3, 4" in text and "▲ 4 runs go through a set more than 4 times" in text
-    assert text.count("▲ above 4") == 7 and as_energy(record["cost"]["joules"]) in text and text.count("not stated") >= 4
+    assert (
+        "out of GPU memory" in text
+        and "torn, seeds 0, 1, 2, 3, 4" in text
+        and "▲ 4 runs go through a set more than 4 times" in text
+    )
+    assert (
+        text.count("▲ above 4") == 7 and as_energy(record["cost"]["joules"]) in text and text.count("not stated") >= 4
+    )
 
 
 def test_two_seeds_and_no_meter(tmp_path: Path) -> None:
     record = write_example(tmp_path, seeds=2, joules=False)
     html = build_page(str(tmp_path / "out"))
-    seeds = next(arm["verdict"]["seeds_needed"] for arm in record["arms"] if arm["verdict"] and arm["verdict"]["word"] == "inconclusive")
+    seeds = next(
+        arm["verdict"]["seeds_needed"]
+        for arm in record["arms"]
+        if arm["verdict"] and arm["verdict"]["word"] == "inconclusive"
+    )
     assert f"{seeds:,} seeds would settle it" in html and "(now 2)" in html
     assert "kWh" not in html and html.count("not measured") >= 5
 
@@ -70,14 +87,25 @@ def test_one_seed_says_that_nothing_can_be_said(example: tuple[Path, dict[str, A
     _, record = example
     one: dict[str, Any] = copy.deepcopy(record) | {"status": "failed", "measures": [], "seeds": [0]}
     for arm in one["arms"]:
-        arm |= {"status": "failed", "error": "only one seed was finished by it and the control", "verdict": None, "guard": None}
+        arm |= {
+            "status": "failed",
+            "error": "only one seed was finished by it and the control",
+            "verdict": None,
+            "guard": None,
+        }
         arm |= {"differences": [], "seeds": [], "p": None, "p_holm": None}
     one["jobs"] = [job for job in one["jobs"] if job["seed"] == 0]
     html = page_of(one, {})
-    assert html.count('class="verdict failed"') == 3 and "Differences to the control" not in html and "only one seed" in html
+    assert (
+        html.count('class="verdict failed"') == 3
+        and "Differences to the control" not in html
+        and "only one seed" in html
+    )
 
 
-def reported(name: str, difference: float, half: float, better: str = "lower", domain: str | None = None) -> dict[str, Any]:
+def reported(
+    name: str, difference: float, half: float, better: str = "lower", domain: str | None = None
+) -> dict[str, Any]:
     return {
         "set": name, "role": "reported", "domain": domain, "task": name, "difference": difference, "low": difference - half, "high": difference + half,
         "relative": {"difference": difference / 2, "low": None, "high": None}, "better": better, "unit": "bits per byte", "p": 0.5, "by_seed": {},
@@ -96,10 +124,22 @@ def test_a_loss_beside_a_verdict_is_named_in_its_box(example: tuple[Path, dict[s
         reported("score", -0.3, 0.1, "higher"),
     ]
     told["arms"][0]["differences"] += [*sets, reported("part", 0.9, 0.1, domain="a part")]
-    assert [what.partition(",")[0] for _, what in beside(told["arms"][0])] == ["worse on loss", "worse on score", "better on gain"]
+    assert [what.partition(",")[0] for _, what in beside(told["arms"][0])] == [
+        "worse on loss",
+        "worse on score",
+        "better on gain",
+    ]
     box = page_of(told, {}).split("<article")[1].split("</article>")[0]
-    assert 'class="verdict adopt"' in box and "▼ beside it: worse on loss, +0.1610 bits per byte (+8.05%)" in Page(box).text
-    assert "better on gain, −0.1000" in box and "unsure" not in box and "part" not in box and 'class="beside-it"' not in page_of(record, {})
+    assert (
+        'class="verdict adopt"' in box
+        and "▼ beside it: worse on loss, +0.1610 bits per byte (+8.05%)" in Page(box).text
+    )
+    assert (
+        "better on gain, −0.1000" in box
+        and "unsure" not in box
+        and "part" not in box
+        and 'class="beside-it"' not in page_of(record, {})
+    )
 
 
 def test_the_head_counts_verdicts_in_a_sentence(example: tuple[Path, dict[str, Any]]) -> None:
@@ -120,17 +160,24 @@ def test_curves_that_are_missing_are_missed(example: tuple[Path, dict[str, Any]]
     assert "no metrics.jsonl" not in page_of(record, metrics)
     del metrics[next(str(job["folder"]) for job in record["jobs"] if job["arm"] == "noise" and job["seed"] == 2)]
     page = page_of(record, metrics)
-    assert "Without 1 of 15 runs, in whose folders lies no metrics.jsonl with losses: noise (seed 2)." in page and "<polyline" in page
+    assert (
+        "Without 1 of 15 runs, in whose folders lies no metrics.jsonl with losses: noise (seed 2)." in page
+        and "<polyline" in page
+    )
 
 
-def test_paper_shows_what_is_folded_and_a_phone_all_columns(example: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+def test_paper_shows_what_is_folded_and_a_phone_all_columns(
+    example: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
     page = tmp_path / "ablation.html"
     page.write_text(build_page(str(example[0])), encoding="utf-8")
     with opened(page, 390) as found:
         folded = found.page.locator("details:not([open]) table").first
         assert not folded.is_visible()
         found.page.evaluate("for (const fold of document.querySelectorAll('.fold')) fold.open = true")
-        wide = "[...document.querySelectorAll('.stacked .scroll')].filter(its => its.scrollWidth > its.clientWidth).length"
+        wide = (
+            "[...document.querySelectorAll('.stacked .scroll')].filter(its => its.scrollWidth > its.clientWidth).length"
+        )
         assert found.page.evaluate(wide) == 0 and found.page.locator(".stacked td.n").count() > 50
         found.page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = false")
         found.page.emulate_media(media="print")
@@ -144,7 +191,15 @@ def test_a_base_that_failed_and_arms_that_were_not_run(example: tuple[Path, dict
         job |= dict.fromkeys(job.keys() - {"arm", "seed", "folder", "metrics"}) | {"status": "not run"}
     empty["base"] |= {"status": "failed", "error": "the loss is no number"}
     for arm in empty["arms"]:
-        arm |= {"status": "not run", "error": None, "verdict": None, "guard": None, "differences": [], "seeds": [], "epochs": None}
+        arm |= {
+            "status": "not run",
+            "error": None,
+            "verdict": None,
+            "guard": None,
+            "differences": [],
+            "seeds": [],
+            "epochs": None,
+        }
     empty["cost"] |= {"jobs": 0, "tokens": 0, "seconds": 0, "joules": None}
     text = Page(page_of(empty, {})).text
     assert "the loss is no number" in text and "3 not run" in text and "0 of 21" in text
@@ -152,12 +207,21 @@ def test_a_base_that_failed_and_arms_that_were_not_run(example: tuple[Path, dict
 
 def test_hostile_names_stay_text(example: tuple[Path, dict[str, Any]]) -> None:
     out, record = example
-    told = json.loads(json.dumps(record).replace('"clean"', json.dumps(HOSTILE)).replace('"prose"', json.dumps(HOSTILE + "p")))
+    told = json.loads(
+        json.dumps(record).replace('"clean"', json.dumps(HOSTILE)).replace('"prose"', json.dumps(HOSTILE + "p"))
+    )
     told |= {"name": HOSTILE, "description": HOSTILE}
     told["arms"][2]["error"] = told["warnings"][0] = HOSTILE
-    html = page_of(told, {str(job["folder"]): metrics_of(Folder.open(str(out)), str(job["metrics"])) for job in told["jobs"]})
+    html = page_of(
+        told, {str(job["folder"]): metrics_of(Folder.open(str(out)), str(job["metrics"])) for job in told["jobs"]}
+    )
     page = Page(html)
-    assert page.open == [] and not page.all("script") and html.lower().count("<script") == 0 and html.count("</style>") == 1
+    assert (
+        page.open == []
+        and not page.all("script")
+        and html.lower().count("<script") == 0
+        and html.count("</style>") == 1
+    )
     assert html.count("&lt;script&gt;alert") > 20 and not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", html)
     assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on") or name == "src"]
 
@@ -215,7 +279,11 @@ def test_a_curve_is_thin_and_holds_all_seeds(runs: list[dict[int, float]]) -> No
     if len(steps) <= POINTS:
         at = steps.index(steps[-1])
         values = [run[steps[-1]] for run in runs if steps[-1] in run]
-        assert curve.low[at] == min(values) and curve.high[at] == max(values) and np.isclose(curve.mean[at], np.mean(values))
+        assert (
+            curve.low[at] == min(values)
+            and curve.high[at] == max(values)
+            and np.isclose(curve.mean[at], np.mean(values))
+        )
 
 
 def test_a_long_run_becomes_three_hundred_points() -> None:
@@ -239,9 +307,17 @@ def test_the_drawing_leaves_out_the_first_tenth_where_that_is_high() -> None:
 
 
 def test_a_forest_has_its_budget_and_unbounded_ends() -> None:
-    rows = [Estimate("a", "", 0.01, None, 0.02, [0.0, 0.02], "unsure"), Estimate("b", "", -0.01, -0.02, -0.001, [], "better")]
+    rows = [
+        Estimate("a", "", 0.01, None, 0.02, [0.0, 0.02], "unsure"),
+        Estimate("b", "", -0.01, -0.02, -0.001, [], "better"),
+    ]
     drawn = forest(Forest("Guard", "", "of the control's", "lower", rows, budget=0.005, percent=True))
-    assert drawn.count('class="threshold"') == 2 and 'x1="0%"' in drawn and "unbounded to +2.00%" in drawn and "budget +0.50%" in drawn
+    assert (
+        drawn.count('class="threshold"') == 2
+        and 'x1="0%"' in drawn
+        and "unbounded to +2.00%" in drawn
+        and "budget +0.50%" in drawn
+    )
     assert drawn.count('class="seed"') == 2 and "−0.10%" in drawn
 
 
@@ -276,9 +352,12 @@ def test_a_run_shows_the_ablations_in_its_folder(example: tuple[Path, dict[str, 
     (run / "ablations/one <b>/ablation.json").write_text(json.dumps(record | {"name": f"ours {outfolder.HOSTILE}"}))
     (run / "ablations/two/ablation.json").write_text('{"name": "torn", "ar')
     page = build_report(str(run))
-    assert 'href="ablations/one%20%3Cb%3E/ablation.html"' in page and "ablations/two/ablation.json cannot be read" in page
+    assert (
+        'href="ablations/one%20%3Cb%3E/ablation.html"' in page and "ablations/two/ablation.json cannot be read" in page
+    )
     shown = page[page.index('id="topic-ablations"') :]
     assert (
-        all(arm["name"] in shown and (arm["verdict"] or {"word": "failed"})["word"] in shown for arm in record["arms"]) and record["arms"]
+        all(arm["name"] in shown and (arm["verdict"] or {"word": "failed"})["word"] in shown for arm in record["arms"])
+        and record["arms"]
     )
     assert "<script>alert" not in page and "&lt;script&gt;alert" in shown

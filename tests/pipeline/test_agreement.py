@@ -12,9 +12,9 @@ from agreement import disagreements
 from runs import go, lines, save, sentences
 from typer.testing import CliRunner
 
-from pipeline.cli import app
-from pipeline.demo.crawl import write_crawl
-from pipeline.overview import overview
+from gristmill.pipeline.cli.app import app
+from gristmill.pipeline.demo.crawl import write_crawl
+from gristmill.pipeline.look.overview import overview
 
 RECIPE = """
 name: two
@@ -44,7 +44,9 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("agreement")
     write_crawl(folder)
     chance = random.Random(9)
-    notes = [f"This is the note that they have of day {n}. {' '.join(sentences(chance, n % 12, 25))}" for n in range(60)]
+    notes = [
+        f"This is the note that they have of day {n}. {' '.join(sentences(chance, n % 12, 25))}" for n in range(60)
+    ]
     lines(folder / "notes.jsonl", notes + notes[8:12])
     go(save(folder / "two.yaml", RECIPE), folder / "out", workers=2)
     return folder / "out"

@@ -31,7 +31,7 @@ from crawls import (
     written,
 )
 
-from pipeline.store import Store, one_run_at_a_time
+from gristmill.pipeline.store.store import Store, one_run_at_a_time
 
 Gristmill = Callable[..., Said]
 
@@ -115,7 +115,9 @@ def test_a_stage_that_is_wrong_is_named_with_line_and_likely_spelling(
 
 def test_a_join_that_leads_nowhere(gristmill: Gristmill, tmp_path: Path) -> None:
     text = "name: tiny\nsources:\n  docs:\n    jsonl: {path: docs.jsonl}\n    join: wrte\nstages: [write]\n"
-    gristmill("run", recipe(tmp_path, text)).one_line(2, "recipe.yaml:5: ", "no shared stage is called wrte; did you mean write?")
+    gristmill("run", recipe(tmp_path, text)).one_line(
+        2, "recipe.yaml:5: ", "no shared stage is called wrte; did you mean write?"
+    )
 
 
 # --- inputs ----------------------------------------------------------------------------------------------------------
@@ -143,19 +145,25 @@ def test_a_path_that_leads_nowhere(gristmill: Gristmill, tmp_path: Path, path: s
 
 def test_an_input_that_may_not_be_read(tmp_path: Path, permissions: None) -> None:
     jsonl(tmp_path / "docs.jsonl", texts(2)).chmod(0)
-    outside("run", recipe(tmp_path), before=without_roots_key).one_line(1, "sources.docs: ", "docs.jsonl cannot be read: Permission denied")
+    outside("run", recipe(tmp_path), before=without_roots_key).one_line(
+        1, "sources.docs: ", "docs.jsonl cannot be read: Permission denied"
+    )
 
 
 def test_a_folder_of_inputs_that_may_not_be_read(tmp_path: Path, permissions: None) -> None:
     jsonl(tmp_path / "docs" / "docs.jsonl", texts(2))
     (tmp_path / "docs").chmod(0)
-    outside("run", recipe(tmp_path, path="docs"), before=without_roots_key).one_line(2, "sources.docs: ", "may not be read")
+    outside("run", recipe(tmp_path, path="docs"), before=without_roots_key).one_line(
+        2, "sources.docs: ", "may not be read"
+    )
     (tmp_path / "docs").chmod(0o700)
 
 
 def test_a_recipe_that_may_not_be_read(tmp_path: Path, permissions: None) -> None:
     recipe(tmp_path).chmod(0)
-    outside("run", tmp_path / "recipe.yaml", before=without_roots_key).one_line(2, "recipe.yaml: cannot be read", "Permission denied")
+    outside("run", tmp_path / "recipe.yaml", before=without_roots_key).one_line(
+        2, "recipe.yaml: cannot be read", "Permission denied"
+    )
 
 
 # --- output folders --------------------------------------------------------------------------------------------------
@@ -175,7 +183,9 @@ def test_a_folder_whose_run_json_is_someone_elses(gristmill: Gristmill, tmp_path
     jsonl(tmp_path / "docs.jsonl", texts(2))
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "run.json").write_text(text)
-    gristmill("run", recipe(tmp_path), "--out", tmp_path / "out").one_line(2, "files that are no run of ours", "choose an empty one")
+    gristmill("run", recipe(tmp_path), "--out", tmp_path / "out").one_line(
+        2, "files that are no run of ours", "choose an empty one"
+    )
 
 
 def test_a_folder_with_files_of_someone_else(gristmill: Gristmill, tmp_path: Path) -> None:
@@ -221,7 +231,9 @@ def test_a_second_run_in_the_same_folder(gristmill: Gristmill, tmp_path: Path) -
     jsonl(tmp_path / "docs.jsonl", texts(2))
     (tmp_path / "out").mkdir()
     with one_run_at_a_time(Store(str(tmp_path / "out"))):
-        gristmill("run", recipe(tmp_path), "--out", tmp_path / "out").one_line(1, f"another run is at work here (process {os.getpid()})")
+        gristmill("run", recipe(tmp_path), "--out", tmp_path / "out").one_line(
+            1, f"another run is at work here (process {os.getpid()})"
+        )
 
 
 def test_a_disk_that_fills_up_and_is_made_larger(tmp_path: Path) -> None:
@@ -232,7 +244,9 @@ def test_a_disk_that_fills_up_and_is_made_larger(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "2m") as grow:
         said = outside("run", file, "--out", out, "--workers", 1)
         last = said.err.strip().splitlines()[-1]  # after what there is so far
-        assert said.code == 1 and all(part in last for part in (str(out), "the disk is full", "run the same command again")), said.err
+        assert said.code == 1 and all(
+            part in last for part in (str(out), "the disk is full", "run the same command again")
+        ), said.err
         assert left_over(out) == []
         grow("64m")
         said = outside("run", file, "--out", out, "--workers", 1)
@@ -274,12 +288,16 @@ def test_a_memory_that_is_no_size(tmp_path: Path) -> None:
 def test_a_scheduler_that_is_not_there(tmp_path: Path) -> None:
     jsonl(tmp_path / "docs.jsonl", texts(2))
     start = time.monotonic()
-    outside("run", recipe(tmp_path), "--scheduler", "tcp://127.0.0.1:1").one_line(1, "no scheduler answers at tcp://127.0.0.1:1")
+    outside("run", recipe(tmp_path), "--scheduler", "tcp://127.0.0.1:1").one_line(
+        1, "no scheduler answers at tcp://127.0.0.1:1"
+    )
     assert time.monotonic() - start < 30
 
 
 def test_a_scheduler_and_a_cluster(gristmill: Gristmill, tmp_path: Path) -> None:
-    gristmill("run", recipe(tmp_path), "--scheduler", "tcp://x:1", "--cluster", "x.yaml").one_line(2, "exclude each other")
+    gristmill("run", recipe(tmp_path), "--scheduler", "tcp://x:1", "--cluster", "x.yaml").one_line(
+        2, "exclude each other"
+    )
 
 
 def test_a_limit_and_a_sample(gristmill: Gristmill, tmp_path: Path) -> None:
@@ -303,7 +321,9 @@ def test_a_store_that_cannot_be_reached(gristmill: Gristmill, tmp_path: Path, mo
         1, "sources.docs: memory://away/in: cannot be reached: ", said
     )
     jsonl(tmp_path / "docs.jsonl", texts(2))
-    gristmill("run", recipe(tmp_path), "--out", "memory://away/out").one_line(1, "memory://away/out: cannot be reached: ", said)
+    gristmill("run", recipe(tmp_path), "--out", "memory://away/out").one_line(
+        1, "memory://away/out: cannot be reached: ", said
+    )
     gristmill("inspect", "memory://away/out").one_line(1, said)
     gristmill("inspect", "nosuch://away/out").one_line(2, "nosuch://away/out: Protocol not known")
 
@@ -313,7 +333,9 @@ def test_a_store_that_cannot_be_reached(gristmill: Gristmill, tmp_path: Path, mo
 def test_what_is_of_workers_here_is_refused_where_there_are_others(
     gristmill: Gristmill, tmp_path: Path, elsewhere: list[str], here: list[str]
 ) -> None:
-    gristmill("run", recipe(tmp_path), *elsewhere, *here).one_line(2, "--workers and --memory are for workers of this machine")
+    gristmill("run", recipe(tmp_path), *elsewhere, *here).one_line(
+        2, "--workers and --memory are for workers of this machine"
+    )
 
 
 @pytest.mark.parametrize(
@@ -367,12 +389,17 @@ def garbage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_file_of_noise_is_counted_and_the_rest_goes_on(garbage: Path) -> None:
     crawl = entry(garbage / "out", "crawl")
     assert crawl["kept"] == 0 and crawl["quarantined"] >= 1 and crawl["docs_in"] == crawl["quarantined"]
-    assert any("damaged record in its files: noise.warc.gz (the whole file: " in alarm for alarm in run_json(garbage / "out")["alarms"])
+    assert any(
+        "damaged record in its files: noise.warc.gz (the whole file: " in alarm
+        for alarm in run_json(garbage / "out")["alarms"]
+    )
     assert written(garbage / "out") == texts(3)
 
 
 def test_alarms_are_errors_when_one_says_so(gristmill: Gristmill, garbage: Path) -> None:
-    gristmill("run", garbage / "recipe.yaml", "--out", garbage / "out", "--strict").one_line(3, "alarms, and --strict was given")
+    gristmill("run", garbage / "recipe.yaml", "--out", garbage / "out", "--strict").one_line(
+        3, "alarms, and --strict was given"
+    )
     assert gristmill("run", garbage / "recipe.yaml", "--out", garbage / "out").code == 0
 
 
@@ -398,7 +425,7 @@ def test_what_a_run_does_not_have(gristmill: Gristmill, garbage: Path) -> None:
         ("import nosuchpackage\n", "my_rules.py does not import: ModuleNotFoundError: No module named 'nosuchpackage'"),
         ("def broken(:\n", "my_rules.py does not import: SyntaxError"),
         ("raise SystemExit(0)\n", "my_rules.py does not import: SystemExit"),
-        ("from stages.stage import Rule\nclass Boom(Rule): pass\n", "Boom leaves verdict unwritten"),
+        ("from gristmill.stages.stage import Rule\nclass Boom(Rule): pass\n", "Boom leaves verdict unwritten"),
     ],
 )
 def test_a_stage_file_that_is_wrong(gristmill: Gristmill, tmp_path: Path, text: str | None, says: str) -> None:
@@ -409,7 +436,9 @@ def test_a_stage_file_that_is_wrong(gristmill: Gristmill, tmp_path: Path, text: 
 
 def test_a_stage_file_that_is_no_text(gristmill: Gristmill, tmp_path: Path) -> None:
     (tmp_path / "my_rules.py").write_bytes(b"\xff\xfe\x00x")
-    gristmill("run", recipe(tmp_path, stages="\n  - my_rules.py:Boom")).one_line(2, "recipe.yaml:6: stages[0]: ", "my_rules.py")
+    gristmill("run", recipe(tmp_path, stages="\n  - my_rules.py:Boom")).one_line(
+        2, "recipe.yaml:6: stages[0]: ", "my_rules.py"
+    )
 
 
 def run_with_boom(folder: Path, deed: str, documents: list[str], mark: str = "MARK") -> Said:
@@ -422,10 +451,26 @@ def run_with_boom(folder: Path, deed: str, documents: list[str], mark: str = "MA
     ("deed", "error", "signs"),
     [
         ("raise ValueError('too hot to handle')", "ValueError: too hot to handle", []),
-        ("os._exit(7)", "killed the worker: ended with code 7", ["a worker died", "killed its process", "killed its process"]),
-        ("os._exit(1)", "killed the worker: ended with code 1", ["a worker died", "killed its process", "killed its process"]),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "killed the worker: died of SIGKILL", ["a worker died", "died of SIGKILL", "quarantined"]),
-        ("time.sleep(600)", "killed the worker: took too long", ["a worker took longer than its patience", "took too long"]),
+        (
+            "os._exit(7)",
+            "killed the worker: ended with code 7",
+            ["a worker died", "killed its process", "killed its process"],
+        ),
+        (
+            "os._exit(1)",
+            "killed the worker: ended with code 1",
+            ["a worker died", "killed its process", "killed its process"],
+        ),
+        (
+            "os.kill(os.getpid(), signal.SIGKILL)",
+            "killed the worker: died of SIGKILL",
+            ["a worker died", "died of SIGKILL", "quarantined"],
+        ),
+        (
+            "time.sleep(600)",
+            "killed the worker: took too long",
+            ["a worker took longer than its patience", "took too long"],
+        ),
     ],
 )
 def test_one_document_that_breaks_a_stage_is_put_aside_and_the_others_go_on(
@@ -434,12 +479,18 @@ def test_one_document_that_breaks_a_stage_is_put_aside_and_the_others_go_on(
     said = run_with_boom(tmp_path, deed, texts(5, mark_at=2))
     assert said.code == 0, said.err
     notes = said.err.splitlines()
-    assert len(notes) == len(signs) and all(sign in note and "boom" in note for sign, note in zip(signs, notes, strict=True)), said.err
-    assert all("(https://example.org/docs/2)" in note for note in notes[1:]), "the first names stage and part, the others the document"
+    assert len(notes) == len(signs) and all(
+        sign in note and "boom" in note for sign, note in zip(signs, notes, strict=True)
+    ), said.err
+    assert all("(https://example.org/docs/2)" in note for note in notes[1:]), (
+        "the first names stage and part, the others the document"
+    )
     assert "boom quarantined 1 document of docs" in said.out
     boom = entry(tmp_path / "out", "boom")
     assert (boom["docs_in"], boom["kept"], boom["quarantined"]) == (5, 4, 1)
-    assert [(r["reason"], r["detail"], r["text"]) for r in rejected(tmp_path / "out", "boom")] == [("quarantined", error, texts(5, 2)[2])]
+    assert [(r["reason"], r["detail"], r["text"]) for r in rejected(tmp_path / "out", "boom")] == [
+        ("quarantined", error, texts(5, 2)[2])
+    ]
     assert written(tmp_path / "out") == [t for i, t in enumerate(texts(5)) if i != 2]
 
 
@@ -464,17 +515,24 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path: Path) -> None:
         jsonl(tmp_path / "docs" / f"{i}.jsonl", [f"document {i} MARK"])
     file = recipe(tmp_path, stages="['my_rules.py:Boom', write]", path="docs", more="parts: {files: 1}\n")
     command = [*RUN, "run", str(file), "--out", str(tmp_path / "out"), "--workers", "1"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     until = time.monotonic() + 60
     while len(list((tmp_path / "out" / ".write.new").glob("*.parquet"))) < 3:
         assert process.poll() is None and time.monotonic() < until
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=30)
-    Said(process.returncode, out, err).one_line(130, "interrupted", f"gristmill run {file} --out {tmp_path / 'out'}", "goes on")
+    Said(process.returncode, out, err).one_line(
+        130, "interrupted", f"gristmill run {file} --out {tmp_path / 'out'}", "goes on"
+    )
     record = run_json(tmp_path / "out")
     kept = record["stages"][0]["kept"] if record["stages"] else 0
-    assert record["status"] == "interrupted" and kept <= len(list((tmp_path / "out" / ".write.new").glob("*.parquet"))) < 12
+    assert (
+        record["status"] == "interrupted"
+        and kept <= len(list((tmp_path / "out" / ".write.new").glob("*.parquet"))) < 12
+    )
     again = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
     assert len(re.findall(r'"event": "finished".*"anew": false', again.stderr)) >= 1

@@ -15,21 +15,21 @@ from here import interrupted_after, work_here
 from runs import go, lines, save
 from typer.testing import CliRunner
 
-from pipeline import recipe as recipes
-from pipeline.cli import app
-from pipeline.cluster import Where
-from pipeline.engine import Engine
-from pipeline.errors import RecipeError, RunFailed
-from pipeline.interrupts import one_is_enough
-from pipeline.journal import Journal
-from pipeline.overview import overview
-from pipeline.progress import Quiet
-from pipeline.progress_file import PATH
-from pipeline.run import run
-from pipeline.so_far import record_in
-from pipeline.store import Store
-from pipeline.upkeep import clean_up
-from pipeline.whatif import foresee
+from gristmill.pipeline.cli.app import app
+from gristmill.pipeline.cli.upkeep import clean_up
+from gristmill.pipeline.engine.cluster import Where
+from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.look.overview import overview
+from gristmill.pipeline.processes.interrupts import one_is_enough
+from gristmill.pipeline.progress.progress import Quiet
+from gristmill.pipeline.progress.progress_file import PATH
+from gristmill.pipeline.progress.so_far import record_in
+from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.run.dry_run import foresee
+from gristmill.pipeline.run.run import run
+from gristmill.pipeline.store.journal import Journal
+from gristmill.pipeline.store.store import Store
 
 RECIPE = """
 name: brittle
@@ -41,7 +41,7 @@ stages:
   - pack: {row_length: 64}
 """
 BREAKS = """
-from stages.stage import Rule, Verdict
+from gristmill.stages.stage import Rule, Verdict
 
 class Break(Rule):
     "Breaks on everything."
@@ -68,14 +68,19 @@ def run_json(out: Path) -> dict[str, Any]:
 
 def gristmill(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "pipeline.cli", *words], capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"}
+        [sys.executable, "-m", "gristmill.pipeline.cli.app", *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "200"},
     )
 
 
 def test_a_failed_run_says_why_and_shows_what_there_is(folder: Path) -> None:
     said = gristmill("run", str(recipe(folder, 1000)), "--out", str(folder / "out"), "--workers", "1")
     assert said.returncode == 1
-    assert "alarm  gopher_quality dropped 100% of notes" in said.stderr and said.stderr.rstrip().endswith("no document is left to pack")
+    assert "alarm  gopher_quality dropped 100% of notes" in said.stderr and said.stderr.rstrip().endswith(
+        "no document is left to pack"
+    )
     record = run_json(folder / "out")
     assert record["status"] == "failed" and "no document is left to pack" in record["error"]
     counts = {its["name"]: (its["docs_in"], its["kept"]) for its in record["stages"]}
@@ -97,7 +102,9 @@ def test_a_run_that_fails_over_one_that_was_done_is_not_done(folder: Path) -> No
     assert "no document is left" in (folder / "out/report.html").read_text()
     summary, anew = go(recipe(folder, 2), folder / "out")
     assert (
-        run_json(folder / "out")["status"] == "done" and run_json(folder / "out")["error"] is None and summary.worked == sum(anew.values())
+        run_json(folder / "out")["status"] == "done"
+        and run_json(folder / "out")["error"] is None
+        and summary.worked == sum(anew.values())
     )
 
 
@@ -115,7 +122,7 @@ def test_an_interrupted_run_is_one(folder: Path, monkeypatch: pytest.MonkeyPatch
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pipeline.run._Run.work_global", stop)
+    monkeypatch.setattr("gristmill.pipeline.run.run._Run.work_global", stop)
     with pytest.raises(KeyboardInterrupt):
         go(recipe(folder, 2), folder / "out")
     record = run_json(folder / "out")
@@ -128,7 +135,15 @@ def test_a_killed_run_is_told_from_what_it_had_noted(folder: Path) -> None:
     out = folder / "out"
     (out / "logs").mkdir(parents=True)
     save(out / "run.json", json.dumps({"name": "brittle", "status": "running", "recipe": {"name": "brittle"}}))
-    count = {"docs_in": 10, "kept": 8, "dropped": {"too_few_words": 2}, "quarantined": 0, "seconds": 1.0, "bytes_in": 5, "bytes_out": 4}
+    count = {
+        "docs_in": 10,
+        "kept": 8,
+        "dropped": {"too_few_words": 2},
+        "quarantined": 0,
+        "seconds": 1.0,
+        "bytes_in": 5,
+        "bytes_out": 4,
+    }
     live = {
         "state": "running",
         "message": None,
@@ -138,18 +153,26 @@ def test_a_killed_run_is_told_from_what_it_had_noted(folder: Path) -> None:
         "started": 5.0,
         "updated": 9.0,
     }
-    live |= {"name": "brittle", "nodes": [{"name": "notes", "kind": "leg", "source": "notes", "stages": ["gopher_quality"]}]}
+    live |= {
+        "name": "brittle",
+        "nodes": [{"name": "notes", "kind": "leg", "source": "notes", "stages": ["gopher_quality"]}],
+    }
     save(
         out / PATH,
-        json.dumps(live | {"stages": {"notes": {"notes": {**count, "kept": 10, "dropped": {}}}, "gopher_quality": {"notes": count}}}),
+        json.dumps(
+            live
+            | {"stages": {"notes": {"notes": {**count, "kept": 10, "dropped": {}}}, "gopher_quality": {"notes": count}}}
+        ),
     )
     seen = overview(str(out))
     assert (seen.run.status, seen.totals.records, seen.totals.kept, seen.run.seconds) == ("interrupted", 10, 8, 4.0)
     assert "too_few_words" in CliRunner().invoke(app, ["inspect", str(out)]).output
     save(out / "run.json", json.dumps({"name": "brittle", "status": "done", "stages": [], "seconds": 1.0}))
-    from pipeline.inspect import Folder
+    from gristmill.pipeline.look.run_folder import Folder
 
-    assert record_in(Folder.open(str(out)))["status"] == "done"  # what a run says of its end stands over what it noted on the way
+    assert (
+        record_in(Folder.open(str(out)))["status"] == "done"
+    )  # what a run says of its end stands over what it noted on the way
 
 
 def test_what_breaks_a_run_does_not_steer_the_terminal(folder: Path) -> None:
@@ -180,8 +203,15 @@ def test_what_was_done_of_a_leg_that_was_interrupted_is_on_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tasks: int, counts: dict[str, tuple[int, int]], said: str
 ) -> None:
     for file in range(4):
-        lines(tmp_path / f"in/{file}.jsonl", [f"A note of number {n} of file {file} that has some words in it." for n in range(10)])
-    text = RECIPE.replace("MIN", "2").replace("notes.jsonl", "in").replace("name: brittle", "name: brittle\nparts: {files: 1}")
+        lines(
+            tmp_path / f"in/{file}.jsonl",
+            [f"A note of number {n} of file {file} that has some words in it." for n in range(10)],
+        )
+    text = (
+        RECIPE.replace("MIN", "2")
+        .replace("notes.jsonl", "in")
+        .replace("name: brittle", "name: brittle\nparts: {files: 1}")
+    )
     asked, out = recipes.load(save(tmp_path / "brittle.yaml", text)), tmp_path / "out"
     monkeypatch.setattr(Engine, "_work", interrupted_after(tasks))
     with pytest.raises(KeyboardInterrupt):
@@ -201,7 +231,7 @@ def test_a_second_ctrl_c_does_not_break_off_what_the_first_began(folder: Path, m
         return "a page"
 
     monkeypatch.setattr(Engine, "_work", interrupted_after(1))
-    monkeypatch.setattr("pipeline.report.build.build_report", page)
+    monkeypatch.setattr("gristmill.pipeline.report.build.build_report", page)
     with pytest.raises(KeyboardInterrupt):
         go(recipe(folder, 2), folder / "out")
     assert run_json(folder / "out")["status"] == "interrupted" and (folder / "out/report.html").read_text() == "a page"
@@ -209,7 +239,9 @@ def test_a_second_ctrl_c_does_not_break_off_what_the_first_began(folder: Path, m
 
 
 @pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGHUP])
-def test_a_run_that_is_asked_to_end_does_so_as_after_ctrl_c(folder: Path, monkeypatch: pytest.MonkeyPatch, asked: signal.Signals) -> None:
+def test_a_run_that_is_asked_to_end_does_so_as_after_ctrl_c(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, asked: signal.Signals
+) -> None:
     """As clusters and containers ask, and a terminal that closes."""
     monkeypatch.setattr(Engine, "_work", interrupted_after(1, asked))
     before = signal.signal(asked, signal.SIG_DFL)  # the tests themselves may run under nohup
@@ -226,7 +258,10 @@ def test_a_run_that_is_not_to_hear_a_terminal_close_does_not() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup has it
     try:
         with one_is_enough():
-            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN and signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+            assert (
+                signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+                and signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+            )
     finally:
         signal.signal(signal.SIGHUP, before)
 
@@ -257,7 +292,9 @@ def test_a_global_stage_that_was_begun_is_said_to_be(folder: Path, monkeypatch: 
     assert {node for node, _ in anew} == {"exact_dedup", "tokenize", "pack"} and set(why(2).values()) == {"up to date"}
 
 
-def test_files_that_an_earlier_version_left_behind_are_not_why_a_part_is_done_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_an_earlier_version_left_behind_are_not_why_a_part_is_done_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Engine, "_work", work_here)
     lines(folder / "notes.jsonl", [f"A note of {n} words {'and ' * n}." for n in range(40)])
     go(recipe(folder, 20), folder / "out")

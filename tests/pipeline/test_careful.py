@@ -11,21 +11,21 @@ import pyarrow as pa
 import pytest
 from runs import go, lines, save, written
 
-from pipeline.care import Care, Last, SearchEnded, Trail
-from pipeline.careful import grind_carefully
-from pipeline.cluster import Where
-from pipeline.engine import QUEUED_TRIES, TRIES, Engine, Group
-from pipeline.errors import RunFailed
-from pipeline.journal import Journal
-from pipeline.leg import Result, Task
-from pipeline.progress import Quiet
-from pipeline.store import Store
+from gristmill.pipeline.engine.careful import grind_carefully
+from gristmill.pipeline.engine.cluster import Where
+from gristmill.pipeline.engine.engine import QUEUED_TRIES, TRIES, Engine, Group
+from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.leg.care import Care, Last, SearchEnded, Trail
+from gristmill.pipeline.leg.leg import Result, Task
+from gristmill.pipeline.progress.progress import Quiet
+from gristmill.pipeline.store.journal import Journal
+from gristmill.pipeline.store.store import Store
 
 DEADLY = """
 import os, time
 from pathlib import Path
 from typing import ClassVar
-from stages.stage import Annotate, Applied, Rewrite, Rule, Sink, Verdict
+from gristmill.stages.stage import Annotate, Applied, Rewrite, Rule, Sink, Verdict
 
 def does(texts):
     with Path({log!r}).open("a") as log:
@@ -109,21 +109,34 @@ def test_the_document_is_searched_where_the_worker_died_and_nowhere_else(
     assert search[-1] == "text 23 CULPRIT , 1" and all(shown.endswith(", 1") for shown in search), "row by row"
     assert int(first[5:7]) > 10 and len(search) == 23 - int(first[5:7]) + 1, "of that batch alone, up to the culprit"
     assert again == [["text 23 CULPRIT , 1"]] * (searches - 1)
-    assert sum(int(shown.rpartition(" ")[2]) for shown in whole) == 39 and not any("CULPRIT" in shown for shown in whole)
+    assert sum(int(shown.rpartition(" ")[2]) for shown in whole) == 39 and not any(
+        "CULPRIT" in shown for shown in whole
+    )
     [line] = quarantined(tmp_path)
     assert line.startswith("deadly: document ") and line.endswith(f"killed the worker: {how}")
     uid = line.split()[2]
-    assert all(note.startswith("deadly: ") and f"document {uid} (None)" in note for note in notes) and len(notes) == searches
-    assert sorted(text for _, text in written(tmp_path / "out")) == [text for n, text in enumerate(texts({23})) if n != 23]
+    assert (
+        all(note.startswith("deadly: ") and f"document {uid} (None)" in note for note in notes)
+        and len(notes) == searches
+    )
+    assert sorted(text for _, text in written(tmp_path / "out")) == [
+        text for n, text in enumerate(texts({23})) if n != 23
+    ]
 
 
-def test_several_documents_that_kill_are_found_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_documents_that_kill_are_found_one_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     carefully(tmp_path, monkeypatch, EXIT, {0, 1, 23, 39})
     assert [line.rpartition(": ")[2] for line in quarantined(tmp_path)] == ["ended with code 7"] * 4
-    assert sorted(text for _, text in written(tmp_path / "out")) == [text for text in texts({0, 1, 23, 39}) if "CULPRIT" not in text]
+    assert sorted(text for _, text in written(tmp_path / "out")) == [
+        text for text in texts({0, 1, 23, 39}) if "CULPRIT" not in text
+    ]
 
 
-def test_a_batch_that_is_too_much_is_done_document_by_document_and_none_is_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_is_too_much_is_done_document_by_document_and_none_is_blamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     carefully(tmp_path, monkeypatch, TOGETHER, {23})
     assert len(written(tmp_path / "out")) == 40 and not list(tmp_path.glob("out/logs/run.log"))
 
@@ -132,17 +145,23 @@ def test_a_document_that_kills_a_rule_is_found_as_well(tmp_path: Path, monkeypat
     carefully(tmp_path, monkeypatch, EXIT, {23, 24}, stage="DeadlyRule", place=(1, "deadly_rule"))
     assert [line.rpartition(": ")[2] for line in quarantined(tmp_path)] == ["ended with code 7"] * 2
     assert len(written(tmp_path / "out")) == 37, "two are quarantined, and one is long"
-    assert json.loads((tmp_path / "out" / "run.json").read_text())["status"] == "done", "no report asks the rule about them"
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["status"] == "done", (
+        "no report asks the rule about them"
+    )
 
 
 def test_a_sink_that_kills_blames_no_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RunFailed, match="kills every process that works on it; the last one ended with code 7 in deadly_sink, over"):
+    with pytest.raises(
+        RunFailed, match="kills every process that works on it; the last one ended with code 7 in deadly_sink, over"
+    ):
         carefully(tmp_path, monkeypatch, EXIT, {23}, stage="DeadlySink")
     assert not list(tmp_path.glob("out/stages/*/rejects/*"))
 
 
 def batch(rows: int) -> pa.RecordBatch:
-    return pa.record_batch({"uid": pa.array(range(rows), pa.uint64()), "url": pa.array(["https://x.example/\n"] * rows)})
+    return pa.record_batch(
+        {"uid": pa.array(range(rows), pa.uint64()), "url": pa.array(["https://x.example/\n"] * rows)}
+    )
 
 
 def test_a_trail_says_what_was_at_hand(tmp_path: Path) -> None:
@@ -156,7 +175,11 @@ def test_a_trail_says_what_was_at_hand(tmp_path: Path) -> None:
     assert last == Last("abc", (3, "mine"), None, 9) and last.in_words() == "in mine, over 9 documents"
     trail.about_to((3, "mine"), batch(1), 8)
     last = Last.of(tmp_path / "t")
-    assert last is not None and last.row == 8 and last.in_words() == "in mine, over document 0000000000000000 (https://x.example/\n)"
+    assert (
+        last is not None
+        and last.row == 8
+        and last.in_words() == "in mine, over document 0000000000000000 (https://x.example/\n)"
+    )
     trail.begins("next")
     assert Last.of(tmp_path / "t") == Last("next")
     trail.close()
@@ -191,7 +214,9 @@ def left_by(path: Path, say: Callable[[Trail], None]) -> Path:
     return trail.path
 
 
-def test_of_a_group_whose_worker_died_only_what_was_at_hand_is_done_with_care(engine: Engine, tmp_path: Path, capsys: Any) -> None:
+def test_of_a_group_whose_worker_died_only_what_was_at_hand_is_done_with_care(
+    engine: Engine, tmp_path: Path, capsys: Any
+) -> None:
     group = Group([task("a"), task("b"), task("c")])
     trail = left_by(tmp_path / "t", lambda trail: (trail.begins("b"), trail.about_to((4, "mine"), batch(9), None)))  # type: ignore[func-returns-value]
     assert engine.after_a_death(group, trail) == [
@@ -199,7 +224,10 @@ def test_of_a_group_whose_worker_died_only_what_was_at_hand_is_done_with_care(en
         Group([task("a")]),
         Group([task("c")]),
     ]
-    assert capsys.readouterr().err == "a worker died in mine, over 9 documents of docs, part-b; looking for the one to blame\n"
+    assert (
+        capsys.readouterr().err
+        == "a worker died in mine, over 9 documents of docs, part-b; looking for the one to blame\n"
+    )
     assert not trail.exists()
 
 
@@ -218,7 +246,10 @@ def test_a_worker_that_hung_leaves_where(engine: Engine, tmp_path: Path, capsys:
     with trail.open("ab") as file:
         file.write(b"Timeout (0:00:03)!\n  File \x1b[2J mine.py, line 7\n")
     engine.after_a_death(Group([task("a")]), trail)
-    assert "took longer than its patience" in (said := capsys.readouterr().err) and "document 0000000000000000 (https://x.example/" in said
+    assert (
+        "took longer than its patience" in (said := capsys.readouterr().err)
+        and "document 0000000000000000 (https://x.example/" in said
+    )
     assert (tmp_path / "logs" / "trace.txt").read_text() == "Timeout (0:00:03)!\n  File ␛[2J mine.py, line 7\n"
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipeline.careful import command, grind_carefully
-from pipeline.parts import new_part
-from pipeline.registry import spec_of
-from pipeline.store import Store
-from pipeline.writing import write_table
-from stages import Sample
+from gristmill.pipeline.engine.careful import command, grind_carefully
+from gristmill.pipeline.recipe.registry import spec_of
+from gristmill.pipeline.store.parts import new_part
+from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.writing import write_table
+from gristmill.stages import Sample
 
 THEIRS = ("pipeline", "stages", "kernels")
 
@@ -57,7 +57,7 @@ def test_it_still_finds_modules_of_the_user(shell: Path, monkeypatch: pytest.Mon
     start = command(str(tmp_path))
     start[3] = start[3].replace(
         "main(folder)",
-        "import json, helper_of_mine, kept_elsewhere, stages; print(json.dumps([helper_of_mine.LIMIT, kept_elsewhere.NAME, stages.__file__]))",
+        "import json, helper_of_mine, kept_elsewhere; from gristmill import stages; print(json.dumps([helper_of_mine.LIMIT, kept_elsewhere.NAME, stages.__file__]))",
     )
     done = subprocess.run(start, capture_output=True, text=True, check=True)
     limit, name, ours = json.loads(done.stdout)

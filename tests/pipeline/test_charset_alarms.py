@@ -37,7 +37,9 @@ def test_pages_that_lie_and_texts_with_lost_characters_raise_alarms(tmp_path: Pa
     (tmp_path / "notes.jsonl").write_text(
         "".join(json.dumps({"text": f"note {n} \ufffd\ufffd" if n < 2 else f"note {n}"}) + "\n" for n in range(40))
     )
-    (tmp_path / "clean.jsonl").write_text("".join(json.dumps({"text": f"text {n}" + "\ufffd" * (n == 0)}) + "\n" for n in range(100)))
+    (tmp_path / "clean.jsonl").write_text(
+        "".join(json.dumps({"text": f"text {n}" + "\ufffd" * (n == 0)}) + "\n" for n in range(100))
+    )
     summary, _ = go(save(tmp_path / "r.yaml", RECIPE), tmp_path / "out")
     lost = "hold U+FFFD for characters that were lost; few_replacement_characters drops texts with many"
     assert sorted(summary.alarms) == [
@@ -47,7 +49,12 @@ def test_pages_that_lie_and_texts_with_lost_characters_raise_alarms(tmp_path: Pa
         f"notes: 2 of 40 documents (5.0%) {lost}",
     ]
     stages = {stage["name"]: stage["sources"] for stage in summary.record["stages"]}
-    assert stages["extract"]["crawl"]["noted"] == {"charset_detected": 1, "charset_overruled": 1, "replacement_characters": 1, "pages": 9}
+    assert stages["extract"]["crawl"]["noted"] == {
+        "charset_detected": 1,
+        "charset_overruled": 1,
+        "replacement_characters": 1,
+        "pages": 9,
+    }
     assert stages["clean"]["clean"]["noted"] == {"replacement_characters": 1}, "1 of 100 is counted, and no alarm"
     rule = stages["few_replacement_characters"]
     assert [rule[source]["dropped"] for source in ("crawl", "notes", "clean")] == [

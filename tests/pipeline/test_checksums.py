@@ -13,20 +13,23 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from crawls import inside, jsonl
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from runs import go, tree
 
-from pipeline import checksums, recipe
-from pipeline.cluster import Where
-from pipeline.errors import DamagedFile, RunFailed
-from pipeline.flow_rows import read_index, read_rows, write_index, write_rows
-from pipeline.journal import Journal
-from pipeline.progress import Quiet
-from pipeline.run import run
-from pipeline.store import Store
+from gristmill.pipeline.engine.cluster import Where
+from gristmill.pipeline.errors import DamagedFile, RunFailed
+from gristmill.pipeline.flow.rows import read_index, read_rows, write_index, write_rows
+from gristmill.pipeline.progress.progress import Quiet
+from gristmill.pipeline.recipe import recipe
+from gristmill.pipeline.run.run import run
+from gristmill.pipeline.store import checksums
+from gristmill.pipeline.store.journal import Journal
+from gristmill.pipeline.store.store import Store
 
-TEXTS = [f"The miller of mill number {n} ground {n * 7} sacks of wheat before the river froze over in winter." for n in range(30)]
+TEXTS = [
+    f"The miller of mill number {n} ground {n * 7} sacks of wheat before the river froze over in winter."
+    for n in range(30)
+]
 TEXTS += [*TEXTS[:4], "too short"]
 KINDS = {
     pa.uint64(): st.integers(0, 2**64 - 1),
@@ -90,7 +93,9 @@ def test_rows_are_read_as_they_were_written(table: pa.Table, buckets: int) -> No
 @pytest.mark.parametrize("bucket", [None, 0, 1])
 def test_a_flipped_bit_in_rows_is_noticed_wherever_it_is(tmp_path: Path, bucket: int | None) -> None:
     store = Store(str(tmp_path))
-    table = pa.table({"home": pa.array([1, 2**63, 5, 2**63 + 9], pa.uint64()), "text": ["mill", "stone", None, "wheel"]})
+    table = pa.table(
+        {"home": pa.array([1, 2**63, 5, 2**63 + 9], pa.uint64()), "text": ["mill", "stone", None, "wheel"]}
+    )
     facts = write_rows(store, "rows.arrow", table, "home", 2)
     rows = {"files": [facts], "by": "home"}
     whole, good = read_rows(store, rows, bucket, 2), (tmp_path / "rows.arrow").read_bytes()
@@ -112,7 +117,9 @@ def test_a_batch_in_the_place_of_another_is_damage(tmp_path: Path) -> None:
     schema = batches[0].schema.serialize()
     with pa.ipc.new_file(file, batches[0].schema) as writer:
         for place, batch in enumerate(reversed(batches)):
-            writer.write_batch(batch, custom_metadata={checksums.IN_BATCH: checksums.batch_checksum(batch, schema, 1 - place, 2)})
+            writer.write_batch(
+                batch, custom_metadata={checksums.IN_BATCH: checksums.batch_checksum(batch, schema, 1 - place, 2)}
+            )
     reader = pa.ipc.open_file(io.BytesIO(file.getvalue()))
     with pytest.raises(DamagedFile):
         checksums.checked_batch(reader, schema, 0, "rows.arrow")
@@ -164,7 +171,9 @@ def test_plan_and_verify_name_what_was_damaged(
     assert planned.code == 0 and "damaged?" in planned.out
 
 
-def test_a_file_that_goes_bad_while_its_stamp_stays_is_made_anew_when_a_task_reads_it(finished: Path, tmp_path: Path) -> None:
+def test_a_file_that_goes_bad_while_its_stamp_stays_is_made_anew_when_a_task_reads_it(
+    finished: Path, tmp_path: Path
+) -> None:
     """As a disk that loses a bit without a word: the journal trusts the stamp, the worker that reads the content finds out."""
     path, out = copied(finished, tmp_path)
     go(path, out)  # stamps of the copy are known from here on

@@ -12,16 +12,16 @@ import pytest
 from here import work_here
 from runs import lines, save, written
 
-from pipeline.cluster import Where
-from pipeline.cores import cores_here, quota
-from pipeline.engine import Engine
-from pipeline.errors import RunFailed
-from pipeline.journal import Journal
-from pipeline.leg import Result, Task
-from pipeline.progress import Quiet
-from pipeline.recipe import load
-from pipeline.run import run
-from pipeline.store import Store, one_run_at_a_time
+from gristmill.pipeline.engine.cluster import Where
+from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.leg.leg import Result, Task
+from gristmill.pipeline.processes.cores import cores_here, quota
+from gristmill.pipeline.progress.progress import Quiet
+from gristmill.pipeline.recipe.recipe import load
+from gristmill.pipeline.run.run import run
+from gristmill.pipeline.store.journal import Journal
+from gristmill.pipeline.store.store import Store, one_run_at_a_time
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,9 @@ from pipeline.store import Store, one_run_at_a_time
         ({"cpu.max": "odd"}, None),
     ],
 )
-def test_a_container_has_as_many_cores_as_it_is_given_time_on(tmp_path: Path, files: dict[str, str], cores: float | None) -> None:
+def test_a_container_has_as_many_cores_as_it_is_given_time_on(
+    tmp_path: Path, files: dict[str, str], cores: float | None
+) -> None:
     (tmp_path / "cpu").mkdir()
     for name, text in files.items():
         save(tmp_path / name, text)
@@ -72,7 +74,9 @@ def test_jobs_that_stand_in_a_queue_are_waited_for(tmp_path: Path) -> None:
         waited.clear()
 
 
-def test_a_scheduler_that_goes_away_is_named_and_not_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduler_that_goes_away_is_named_and_not_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def send(error: OSError) -> Any:
         def sending(*_: object) -> None:
             raise error
@@ -88,8 +92,12 @@ def test_a_scheduler_that_goes_away_is_named_and_not_the_folder(tmp_path: Path, 
         engine._work([], {})
 
 
-@pytest.mark.parametrize(("error", "is_lock"), [(errno.EWOULDBLOCK, True), (errno.ENOSYS, False), (errno.ENOLCK, False)])
-def test_a_file_system_without_locks_is_no_other_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, is_lock: bool) -> None:
+@pytest.mark.parametrize(
+    ("error", "is_lock"), [(errno.EWOULDBLOCK, True), (errno.ENOSYS, False), (errno.ENOLCK, False)]
+)
+def test_a_file_system_without_locks_is_no_other_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, is_lock: bool
+) -> None:
     def flock(*_: object) -> None:
         raise OSError(error, "as the system says")
 
@@ -111,7 +119,9 @@ def test_workers_in_another_folder_write_into_the_run(tmp_path: Path, monkeypatc
 
     (tmp_path / "theirs").mkdir()
     lines(tmp_path / "in.jsonl", ["one", "two", "two"])
-    asked = load(save(tmp_path / "r.yaml", "name: a\nsources:\n  a: {jsonl: {path: in.jsonl}}\nstages: [exact_dedup, write]\n"))
+    asked = load(
+        save(tmp_path / "r.yaml", "name: a\nsources:\n  a: {jsonl: {path: in.jsonl}}\nstages: [exact_dedup, write]\n")
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Engine, "_work", elsewhere)
     run(asked, "out", Where(1), Quiet())

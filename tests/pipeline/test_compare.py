@@ -12,22 +12,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from outfolder import HOSTILE, make
 from runs import WORDS, go, save
 from test_report import Page
 from typer.testing import CliRunner
 
-from pipeline.cli import app
-from pipeline.inputs import sum_of
-from pipeline.report import compare_fates
-from pipeline.report.compare import compare, plain
-from pipeline.report.compare_fates import ABSENT_FATE, KEPT_FATE, Codes, Draw, Fate, Joined, Piles, add_pile
-from pipeline.report.compare_page import page_of
-from pipeline.report.compare_recipes import in_one_order
-from pipeline.report.compare_signals import Medians, Signal
-from pipeline.report.compare_tables import funnel, percent, shortened, signed
+from gristmill.pipeline.cli.app import app
+from gristmill.pipeline.compare import fates as compare_fates
+from gristmill.pipeline.compare.compare import compare, plain
+from gristmill.pipeline.compare.fates import ABSENT_FATE, KEPT_FATE, Codes, Draw, Fate, Joined, Piles, add_pile
+from gristmill.pipeline.compare.page import page_of
+from gristmill.pipeline.compare.signals import Medians, Signal
+from gristmill.pipeline.compare.tables import funnel, percent, shortened, signed
+from gristmill.pipeline.inputs.files import sum_of
+from gristmill.pipeline.look.recipe_differences import in_one_order
 
 A = """
 name: p
@@ -39,17 +38,25 @@ stages:
   - exact_dedup
   - write
 """
-B = A.replace("min_words: 20", "min_words: 30, max_words: 60").replace("  - exact_dedup\n", "  - repair\n  - exact_dedup\n")
+B = A.replace("min_words: 20", "min_words: 30, max_words: 60").replace(
+    "  - exact_dedup\n", "  - repair\n  - exact_dedup\n"
+)
 
 
 def texts(folder: Path) -> None:
     """Documents of 10 to 80 words, some of them twice; one text is hostile."""
     for source, start in (("crawl", 10), ("books", 15)):
         lines = [
-            {"text": " ".join(WORDS[(start + n + k) % len(WORDS)] for k in range(n)), "url": f"https://e.org/{source}/{n}"}
+            {
+                "text": " ".join(WORDS[(start + n + k) % len(WORDS)] for k in range(n)),
+                "url": f"https://e.org/{source}/{n}",
+            }
             for n in range(start, 81)
         ]
-        lines += [{**lines[30], "url": "https://e.org/again"}, {"text": f"{HOSTILE} {'hostile words ' * 11}", "url": "javascript:alert(1)"}]
+        lines += [
+            {**lines[30], "url": "https://e.org/again"},
+            {"text": f"{HOSTILE} {'hostile words ' * 11}", "url": "javascript:alert(1)"},
+        ]
         (folder / f"{source}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
 
@@ -83,8 +90,16 @@ def test_every_document_is_on_the_side_where_both_runs_put_it(runs: tuple[Path, 
     whole = found.documents.sides[-1]
     assert a.keys() == b.keys() and len(a) > 100
     kept_a, kept_b = ({uid for uid, fate in its.items() if fate is None} for its in (a, b))
-    assert (whole.both_kept, whole.only_a, whole.only_b) == (len(kept_a & kept_b), len(kept_a - kept_b), len(kept_b - kept_a))
-    assert whole.both_gone == len(a.keys() - kept_a - kept_b) and whole.only_a > 20 and whole.missing_a == whole.missing_b == 0
+    assert (whole.both_kept, whole.only_a, whole.only_b) == (
+        len(kept_a & kept_b),
+        len(kept_a - kept_b),
+        len(kept_b - kept_a),
+    )
+    assert (
+        whole.both_gone == len(a.keys() - kept_a - kept_b)
+        and whole.only_a > 20
+        and whole.missing_a == whole.missing_b == 0
+    )
     words = [{uid: "kept" if fate is None else f"{fate[0]}: {fate[1]}" for uid, fate in its.items()} for its in (a, b)]
     ways = Counter((words[0][uid], words[1][uid]) for uid in a if (uid in kept_a) != (uid in kept_b))
     assert {(way.a, way.b): way.documents for way in found.documents.ways} == ways
@@ -110,7 +125,11 @@ def test_many_piles_count_as_one(runs: tuple[Path, Path], monkeypatch: pytest.Mo
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 4), st.integers(0, 4)), max_size=60, unique_by=lambda row: row[0]),
+    st.lists(
+        st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 4), st.integers(0, 4)),
+        max_size=60,
+        unique_by=lambda row: row[0],
+    ),
     st.integers(0, 5),
 )
 @settings(max_examples=60, deadline=None)
@@ -125,7 +144,9 @@ def test_the_join_is_that_of_two_dictionaries(
         for among in (range(1), range(2, 5)):
             its = [row for row in rows if row[side] in among or (among == range(1) and row[side] > 1)]
             fate = [0 if among == range(1) else row[side] for row in its]
-            pile.add(np.array([row[0] for row in its], np.uint64), np.array(fate, np.uint32), np.zeros(len(its), np.uint32))
+            pile.add(
+                np.array([row[0] for row in its], np.uint64), np.array(fate, np.uint32), np.zeros(len(its), np.uint32)
+            )
     found = Joined()
     for place in range(1 << bits):
         add_pile(found, piles[0].pile(place), piles[1].pile(place), (names, names), ["s"], (Draw(), Draw()))
@@ -153,7 +174,13 @@ def test_long_lists_show_what_one_has_and_the_other_has_not() -> None:
     many = [f"s{n}" for n in range(9)]
     assert shortened(json.dumps(many), json.dumps(many[1:])) == ("8 the same, and s0", "8 the same, and no more")
     assert shortened("[1]", None) == ("[1]", "–") and shortened("[broken", '["a"]') == ("[broken", '["a"]')
-    assert (signed(-1200), signed(0), percent(2.0, 3.0), percent(None, 1.0), percent(4.0, 4.001)) == ("−1,200", "0", "+50%", "", "0%")
+    assert (signed(-1200), signed(0), percent(2.0, 3.0), percent(None, 1.0), percent(4.0, 4.001)) == (
+        "−1,200",
+        "0",
+        "+50%",
+        "",
+        "0%",
+    )
 
 
 def test_funnel_reasons_and_costs_are_those_of_both(runs: tuple[Path, Path]) -> None:
@@ -166,7 +193,13 @@ def test_funnel_reasons_and_costs_are_those_of_both(runs: tuple[Path, Path]) -> 
             if level.stage == "read":
                 continue
             entry = entries.get(level.stage)
-            expected = None if entry is None else entry["kept"] if level.source is None else entry["sources"][level.source]["kept"]
+            expected = (
+                None
+                if entry is None
+                else entry["kept"]
+                if level.source is None
+                else entry["sources"][level.source]["kept"]
+            )
             assert value == expected, level
         assert {cost.stage: cost.seconds["ab".index(side)] for cost in found.costs if cost.stage in entries} == {
             name: entry["seconds"] for name, entry in entries.items()
@@ -179,15 +212,26 @@ def test_medians_are_those_of_the_documents(runs: tuple[Path, Path]) -> None:
     words = next(one for one in compare(*map(str, runs)).signals if one.name == "words")
     assert words.a is not None and words.b is not None and words.a.documents == words.b.documents == 141
     for run, its in zip(runs, (words.a, words.b), strict=True):
-        kept = [len(text.split()) for path in (run / "write").glob("*.parquet") for text in pq.read_table(path)["text"].to_pylist()]
-        assert its.kept is not None and abs(its.kept - float(np.median(kept))) <= 1 and its.documents_kept == len(kept) < 141
+        kept = [
+            len(text.split())
+            for path in (run / "write").glob("*.parquet")
+            for text in pq.read_table(path)["text"].to_pylist()
+        ]
+        assert (
+            its.kept is not None
+            and abs(its.kept - float(np.median(kept))) <= 1
+            and its.documents_kept == len(kept) < 141
+        )
     assert words.b.kept is not None and words.a.kept is not None and words.b.kept < words.a.kept
 
 
 def test_medians_that_look_alike_are_alike() -> None:
     assert Signal("s", Medians(0.93910, 0.5, 9, 8), Medians(0.93940, 0.5, 9, 7)).same
     assert not Signal("s", Medians(0.939, 0.5, 9, 8), Medians(0.941, 0.5, 9, 8)).same
-    assert not Signal("s", Medians(0.939, 0.5, 9, 8), Medians(0.939, None, 9, 0)).same and not Signal("s", None, Medians(1, 1, 1, 1)).same
+    assert (
+        not Signal("s", Medians(0.939, 0.5, 9, 8), Medians(0.939, None, 9, 0)).same
+        and not Signal("s", None, Medians(1, 1, 1, 1)).same
+    )
 
 
 def test_a_run_beside_itself_differs_in_nothing(runs: tuple[Path, Path]) -> None:
@@ -201,7 +245,9 @@ def test_a_run_beside_itself_differs_in_nothing(runs: tuple[Path, Path]) -> None
 def test_one_folder_twice_is_said_first(runs: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(runs[0])
     for other in (str(runs[0]), f"{runs[0]}/", str(tmp_path / "link")):
-        assert [line.partition(":")[0] for line in compare(str(runs[0]), other).unlike] == ["A and B are the same folder"]
+        assert [line.partition(":")[0] for line in compare(str(runs[0]), other).unlike] == [
+            "A and B are the same folder"
+        ]
     shutil.copytree(runs[0], tmp_path / "copy")
     assert compare(str(runs[0]), str(tmp_path / "copy")).unlike == []
 
@@ -217,8 +263,13 @@ def test_what_cannot_be_compared_is_said_first(runs: tuple[Path, Path], tmp_path
     assert html.index("What cannot be compared") < html.index('id="overview"')
     inputs = json.loads((tmp_path / "b/journal/inputs.json").read_text())
     next(iter(inputs["files"].values()))[-1] = "other"
-    (tmp_path / "b/journal/inputs.json").write_text(json.dumps({"sum": sum_of(inputs["files"]), "files": inputs["files"]}))
-    assert any(line.startswith("1 of the files that both runs read changed") for line in compare(str(runs[0]), str(tmp_path / "b")).unlike)
+    (tmp_path / "b/journal/inputs.json").write_text(
+        json.dumps({"sum": sum_of(inputs["files"]), "files": inputs["files"]})
+    )
+    assert any(
+        line.startswith("1 of the files that both runs read changed")
+        for line in compare(str(runs[0]), str(tmp_path / "b")).unlike
+    )
     shutil.rmtree(next((tmp_path / "b/stages").glob("gopher_quality/rejects")))
     found = compare(str(runs[0]), str(tmp_path / "b"))
     assert found.documents is None and "rejects removed" in found.unlike[-1]
@@ -234,7 +285,9 @@ def test_other_inputs_are_told_by_the_documents(runs: tuple[Path, Path], tmp_pat
     assert found.documents is not None
     whole = found.documents.sides[-1]
     assert (whole.missing_b, whole.missing_a, whole.only_a) == (68, 1, 0)
-    assert [(way.a, way.documents) for way in found.documents.ways] == [("exact_dedup: exact_duplicate", 1)]  # its copy was in books
+    assert [(way.a, way.documents) for way in found.documents.ways] == [
+        ("exact_dedup: exact_duplicate", 1)
+    ]  # its copy was in books
     said = "\n".join(found.unlike)
     assert said.count("Only A has the source books: 68 documents that B never read.") == 1
     assert "Only B has the source more: 1 document that A never read." in said and "Inputs differ" not in said
@@ -242,7 +295,10 @@ def test_other_inputs_are_told_by_the_documents(runs: tuple[Path, Path], tmp_pat
     (tmp_path / "crawl.jsonl").write_text("".join(lines[:-3]))
     go(save(tmp_path / "d.yaml", A), tmp_path / "d")
     said = "\n".join(compare(str(runs[0]), str(tmp_path / "d")).unlike)
-    assert said.count("Inputs differ: 3 documents were read by A alone; they are on no side below.") == 1 and "Only" not in said
+    assert (
+        said.count("Inputs differ: 3 documents were read by A alone; they are on no side below.") == 1
+        and "Only" not in said
+    )
 
 
 def test_a_share_of_rejects_is_compared_as_a_share(tmp_path: Path) -> None:
@@ -255,9 +311,14 @@ def test_a_share_of_rejects_is_compared_as_a_share(tmp_path: Path) -> None:
     whole = found.documents.sides[-1]
     every = whole.both_kept + whole.only_a + whole.only_b + whole.both_gone
     assert 40 < every < 100
-    words = next(one for one in found.signals if one.name == "words")  # counted on the same share: nobody knows what was kept beyond it
+    words = next(
+        one for one in found.signals if one.name == "words"
+    )  # counted on the same share: nobody knows what was kept beyond it
     assert words.a is not None and words.b is not None and found.signals_of == words.a.documents == every
-    assert (words.a.documents_kept, words.b.documents_kept) == (whole.both_kept + whole.only_a, whole.both_kept + whole.only_b)
+    assert (words.a.documents_kept, words.b.documents_kept) == (
+        whole.both_kept + whole.only_a,
+        whole.both_kept + whole.only_b,
+    )
 
 
 def test_a_cleaned_run_is_followed_by_what_it_wrote(runs: tuple[Path, Path], tmp_path: Path) -> None:
@@ -271,7 +332,11 @@ def test_a_cleaned_run_is_followed_by_what_it_wrote(runs: tuple[Path, Path], tmp
 
 def test_runs_without_a_tokenizer_have_no_columns_for_tokens(runs: tuple[Path, Path]) -> None:
     figures, groups = funnel(compare(*map(str, runs)))
-    assert groups == [("documents", 3), ("text", 3)] and {len(row) for row in figures.rows} == {7} and len(figures.head) == 7
+    assert (
+        groups == [("documents", 3), ("text", 3)]
+        and {len(row) for row in figures.rows} == {7}
+        and len(figures.head) == 7
+    )
 
 
 def hostile(folder: Path) -> tuple[Path, Path]:
@@ -309,7 +374,12 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
     assert found.documents.sides[-1].only_a == 1
     html = page_of(found)
     page = Page(html)
-    assert page.open == [] and not page.all("script") and "<script" not in html.lower() and html.count("&lt;script&gt;alert") >= 8
+    assert (
+        page.open == []
+        and not page.all("script")
+        and "<script" not in html.lower()
+        and html.count("&lt;script&gt;alert") >= 8
+    )
     assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on") or name == "src"]
     assert not [link for link in page.all("a") if not (link["href"] or "").startswith(("#", "https://"))]
     policy = next(meta for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy")
@@ -323,9 +393,16 @@ def test_the_command_writes_the_page_and_says_what_differs(runs: tuple[Path, Pat
     assert run.exit_code == 0 and "documents changed sides" in run.output and (runs[1] / "compare.html").is_file()
     run = CliRunner().invoke(app, ["report", *map(str, runs), "--json", "--to", str(tmp_path / "c.html")])
     found: dict[str, Any] = json.loads(run.output)
-    assert found["documents"]["sides"][-1]["only_a"] > 20 and (tmp_path / "c.html").read_text() == (runs[1] / "compare.html").read_text()
+    assert (
+        found["documents"]["sides"][-1]["only_a"] > 20
+        and (tmp_path / "c.html").read_text() == (runs[1] / "compare.html").read_text()
+    )
     assert CliRunner().invoke(app, ["report", str(runs[0])]).exit_code == 0
-    for arguments in (["report", str(tmp_path)], ["report", str(runs[0]), str(tmp_path)], ["report", str(runs[0]), "--json"]):
+    for arguments in (
+        ["report", str(tmp_path)],
+        ["report", str(runs[0]), str(tmp_path)],
+        ["report", str(runs[0]), "--json"],
+    ):
         assert CliRunner().invoke(app, arguments).exit_code != 0
 
 

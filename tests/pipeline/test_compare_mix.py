@@ -11,12 +11,12 @@ from runs import go, save
 from test_compare import hostile, texts
 from typer.testing import CliRunner
 
-from pipeline.cli import app
-from pipeline.report import compare_fates
-from pipeline.report.compare import compare, plain
-from pipeline.report.compare_page import page_of
-from pipeline.report.compare_tables import funnel, medians, totals
-from pipeline.words import as_bytes, as_tokens
+from gristmill.pipeline.cli.app import app
+from gristmill.pipeline.compare import fates as compare_fates
+from gristmill.pipeline.compare.compare import compare, plain
+from gristmill.pipeline.compare.page import page_of
+from gristmill.pipeline.compare.tables import funnel, medians, totals
+from gristmill.pipeline.formatting import as_bytes, as_tokens
 
 MIXED = """
 name: m
@@ -50,22 +50,49 @@ def test_before_a_mix_a_document_is_on_the_side_on_which_it_came_to_it(mixed: tu
     dropped = [{uid for uid, (stage, _) in its.items() if stage != "mix"} for its in fates]
     left_out = [{uid for uid, (stage, _) in its.items() if stage == "mix"} for its in fates]
     both = read_of(mixed[0]) - dropped[0] - dropped[1]
-    assert (before.only_a, before.only_b) == (len(dropped[1] - dropped[0]), len(dropped[0] - dropped[1])) and before.only_a > 20
-    assert before.both_kept == len(both) == drawn.both_kept + drawn.changed + drawn.both_gone and left_out[0] and left_out[1]
-    assert drawn.only_a == len(both & left_out[1] - left_out[0]) and drawn.both_gone == len(both & left_out[0] & left_out[1])
+    assert (before.only_a, before.only_b) == (
+        len(dropped[1] - dropped[0]),
+        len(dropped[0] - dropped[1]),
+    ) and before.only_a > 20
+    assert (
+        before.both_kept == len(both) == drawn.both_kept + drawn.changed + drawn.both_gone
+        and left_out[0]
+        and left_out[1]
+    )
+    assert drawn.only_a == len(both & left_out[1] - left_out[0]) and drawn.both_gone == len(
+        both & left_out[0] & left_out[1]
+    )
     runs = [one.totals.kept for one in found.overviews]
-    assert [end.both_kept + end.only_a, end.both_kept + end.only_b] == runs and runs[0] < before.both_kept + before.only_a
+    assert [end.both_kept + end.only_a, end.both_kept + end.only_b] == runs and runs[
+        0
+    ] < before.both_kept + before.only_a
     way = found.documents.ways[0]
-    assert (way.a, way.b, way.documents, way.dropped_by) == ("reached the mix", "gopher_quality: too_few_words", before.only_a, "B")
+    assert (way.a, way.b, way.documents, way.dropped_by) == (
+        "reached the mix",
+        "gopher_quality: too_few_words",
+        before.only_a,
+        "B",
+    )
     assert way.examples and all(fates[1][int(one.uid, 16)][1] == "too_few_words" and one.text for one in way.examples)
     smallest = sorted(uid for uid in dropped[1] - dropped[0] if fates[1][uid][1] == "too_few_words")
     assert [int(one.uid, 16) for one in way.examples] == smallest[: compare_fates.SAMPLES]
     row = next(row for row in totals(found).rows if row[0] == "documents before the mix")
-    assert row[1:] == (str(before.both_kept + before.only_a), str(before.both_kept + before.only_b), f"−{before.only_a - before.only_b}")
+    assert row[1:] == (
+        str(before.both_kept + before.only_a),
+        str(before.both_kept + before.only_b),
+        f"−{before.only_a - before.only_b}",
+    )
     html = page_of(found)
-    assert html.index("changed sides before the mix") < html.index("What the mix drew otherwise") < html.index('id="funnel"')
+    assert (
+        html.index("changed sides before the mix")
+        < html.index("What the mix drew otherwise")
+        < html.index('id="funnel"')
+    )
     said = CliRunner().invoke(app, ["report", *map(str, mixed)], env={"COLUMNS": "200"}).output
-    assert f"{before.changed} documents changed sides before the mix" in said and "Documents that came to the mix in both runs" in said
+    assert (
+        f"{before.changed} documents changed sides before the mix" in said
+        and "Documents that came to the mix in both runs" in said
+    )
 
 
 def test_what_both_measured_alike_has_the_same_medians(mixed: tuple[Path, Path]) -> None:
@@ -83,12 +110,21 @@ def test_what_both_measured_alike_has_the_same_medians(mixed: tuple[Path, Path])
 
 
 def rejected_of(out: Path) -> dict[int, tuple[str, str]]:
-    rows = [row for path in out.glob("stages/*/rejects/*.parquet") for row in pq.read_table(path).to_pylist() if row["uid"] is not None]
+    rows = [
+        row
+        for path in out.glob("stages/*/rejects/*.parquet")
+        for row in pq.read_table(path).to_pylist()
+        if row["uid"] is not None
+    ]
     return {row["uid"]: (row["stage"], row["reason"]) for row in rows}
 
 
 def read_of(out: Path) -> set[int]:
-    return {uid for path in out.glob("legs/*/*.documents.parquet") for uid in pq.read_table(path, columns=["uid"])["uid"].to_pylist()}
+    return {
+        uid
+        for path in out.glob("legs/*/*.documents.parquet")
+        for uid in pq.read_table(path, columns=["uid"])["uid"].to_pylist()
+    }
 
 
 def test_the_funnel_has_text_and_tokens(mixed: tuple[Path, Path]) -> None:
@@ -99,9 +135,14 @@ def test_the_funnel_has_text_and_tokens(mixed: tuple[Path, Path]) -> None:
     rows = {row[0]: row for row in figures.rows}
     for side, seen in enumerate(found.overviews):
         row = rows["mix"]
-        assert row[4 + side] == as_bytes(seen.totals.text_bytes) and row[7 + side] == as_tokens(seen.totals.tokens, True) != "–"
+        assert (
+            row[4 + side] == as_bytes(seen.totals.text_bytes)
+            and row[7 + side] == as_tokens(seen.totals.tokens, True) != "–"
+        )
         levels = [level for level in seen.funnel if level.stage == "gopher_quality"]
-        assert len(levels) == 2 and rows["gopher_quality"][4 + side] == as_bytes(sum(level.text_bytes or 0 for level in levels))
+        assert len(levels) == 2 and rows["gopher_quality"][4 + side] == as_bytes(
+            sum(level.text_bytes or 0 for level in levels)
+        )
         assert rows["gopher_quality"][7 + side].startswith("~")
         until = [level.stage for level in seen.funnel].index("repair")  # which books alone pass
         crawl = [level for level in seen.funnel[:until] if level.source == "crawl"][-1]

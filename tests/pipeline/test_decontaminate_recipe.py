@@ -10,14 +10,17 @@ import pyarrow.parquet as pq
 import pytest
 from runs import go, lines, save, written
 
-from pipeline import recipe as recipes
-from pipeline.errors import RecipeError
-from pipeline.measures import with_measures
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.plan.signals import with_measures
+from gristmill.pipeline.recipe import recipe as recipes
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "decontaminate.yaml"
-QUESTION = "Weng earns 12 dollars an hour for babysitting. Yesterday she just did 50 minutes of it; how much did she earn?"
+QUESTION = (
+    "Weng earns 12 dollars an hour for babysitting. Yesterday she just did 50 minutes of it; how much did she earn?"
+)
 PROSE = [
-    f"Page {n} tells of the mill in the valley, of its {n + 3} wheels and of all who worked there when grain was cheap." for n in range(6)
+    f"Page {n} tells of the mill in the valley, of its {n + 3} wheels and of all who worked there when grain was cheap."
+    for n in range(6)
 ]
 
 STAGES = """
@@ -97,5 +100,11 @@ def test_the_recipe_with_its_comments_taken_away(tmp_path):
         pq.write_table(pa.Table.from_pylist([row]), tmp_path / "benchmarks" / path)
     (tmp_path / "benchmarks" / "HumanEval.jsonl.gz").write_bytes(b"")
     recipe = recipes.load(save(tmp_path / "recipe.yaml", text))
-    assert [step.called for step in recipe.steps] == ["keep_languages", "gopher_quality", "benchmark_overlap", "decontaminate", "write"]
+    assert [step.called for step in recipe.steps] == [
+        "keep_languages",
+        "gopher_quality",
+        "benchmark_overlap",
+        "decontaminate",
+        "write",
+    ]
     assert [benchmark.name for benchmark in recipe.steps[2].stage.benchmarks] == ["gsm8k", "mmlu", "arc", "humaneval"]

@@ -9,14 +9,19 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.demo.check_shards import check_shards
-from pipeline.demo.crawl import ROW_LENGTH
+from gristmill.pipeline.demo.check_shards import check_shards
+from gristmill.pipeline.demo.crawl import ROW_LENGTH
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     out = tmp_path_factory.mktemp("demo") / "out"
-    done = subprocess.run([sys.executable, "-m", "pipeline.cli", "demo", "--out", str(out)], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-m", "gristmill.pipeline.cli.app", "demo", "--out", str(out)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return out / "run", done.stdout
 
@@ -37,7 +42,9 @@ def test_shards_that_do_not_hold_what_was_written_are_seen(demo: tuple[Path, str
     content, table = path.read_bytes(), pq.ParquetFile(path).read()
     try:
         texts = table["text"].to_pylist()
-        pq.write_table(table.set_column(table.schema.get_field_index("text"), "text", [[texts[0] + "!", *texts[1:]]]), path)
+        pq.write_table(
+            table.set_column(table.schema.get_field_index("text"), "text", [[texts[0] + "!", *texts[1:]]]), path
+        )
         assert [finding.ok for finding in check_shards(out, ROW_LENGTH)] == [True, True, False]
         pq.write_table(table.slice(0, len(table) - 1), path)
         assert [finding.ok for finding in check_shards(out, ROW_LENGTH)] == [True, True, False]

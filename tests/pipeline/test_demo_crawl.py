@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.demo.check import check
-from pipeline.demo.crawl import Truth, write_crawl
-from pipeline.demo.pages import NAVIGATION
+from gristmill.pipeline.demo.check import check
+from gristmill.pipeline.demo.crawl import Truth, write_crawl
+from gristmill.pipeline.demo.pages import NAVIGATION
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,9 @@ def test_truth_is_what_warcio_reads(crawl: tuple[Path, Truth]) -> None:
     assert (len(urls), len(set(urls))) == (330, 330)
     assert sorted(urls) == sorted(truth.documents)
     assert (
-        dict(found) == truth.skipped == {"empty_page": 2, "http_status": 12, "not_a_page": 58, "not_html": 6, "redirect": 8, "revisit": 3}
+        dict(found)
+        == truth.skipped
+        == {"empty_page": 2, "http_status": 12, "not_a_page": 58, "not_html": 6, "redirect": 8, "revisit": 3}
     )
     assert len(ids) + truth.damaged == truth.records == 420
     assert len(set(ids)) == len(ids)
@@ -108,11 +110,15 @@ def test_extraction_gives_one_text_a_group_and_no_navigation(crawl: tuple[Path, 
         for record in warc.ArchiveIterator(io.BytesIO(data), record_types=warc.WarcRecordType.response):
             html = record.reader.read()
             if (url := record.headers["WARC-Target-URI"]) in truth.first_sentences:
-                texts[url] = extract_plain_text(bytes_to_str(html, record.http_charset or detect_encoding(html)), main_content=True)
+                texts[url] = extract_plain_text(
+                    bytes_to_str(html, record.http_charset or detect_encoding(html)), main_content=True
+                )
     assert sorted(texts) == sorted(truth.documents)
     assert all(len({texts[url] for url in group}) == 1 for group in truth.exact)
     assert len(set(texts.values())) == 330 - sum(len(group) - 1 for group in truth.exact)
-    assert [url for url, text in texts.items() if " ".join(truth.first_sentences[url].split()) not in " ".join(text.split())] == []
+    assert [
+        url for url, text in texts.items() if " ".join(truth.first_sentences[url].split()) not in " ".join(text.split())
+    ] == []
     assert [url for url, text in texts.items() if any(phrase in text for phrase in NAVIGATION)] == []
 
 
@@ -131,7 +137,14 @@ TRUTH = Truth(
 )
 RUN: dict[str, Any] = {
     "stages": [
-        {"name": "crawl", "kind": "read", "docs_in": 12, "kept": 8, "dropped": {"http_status": 2, "revisit": 1}, "quarantined": 1},
+        {
+            "name": "crawl",
+            "kind": "read",
+            "docs_in": 12,
+            "kept": 8,
+            "dropped": {"http_status": 2, "revisit": 1},
+            "quarantined": 1,
+        },
         {"name": "extract", "kind": "map", "docs_in": 8, "kept": 8, "dropped": {}, "quarantined": 0},
         {
             "name": "keep_languages",
@@ -141,8 +154,22 @@ RUN: dict[str, Any] = {
             "dropped": {"other_language": 1, "low_score": 1},
             "quarantined": 0,
         },
-        {"name": "exact_dedup", "kind": "global", "docs_in": 6, "kept": 5, "dropped": {"duplicate": 1}, "quarantined": 0},
-        {"name": "minhash_dedup", "kind": "global", "docs_in": 5, "kept": 4, "dropped": {"near_duplicate": 1}, "quarantined": 0},
+        {
+            "name": "exact_dedup",
+            "kind": "global",
+            "docs_in": 6,
+            "kept": 5,
+            "dropped": {"duplicate": 1},
+            "quarantined": 0,
+        },
+        {
+            "name": "minhash_dedup",
+            "kind": "global",
+            "docs_in": 5,
+            "kept": 4,
+            "dropped": {"near_duplicate": 1},
+            "quarantined": 0,
+        },
         {"name": "write", "kind": "sink", "docs_in": 4, "kept": 4, "dropped": {}, "quarantined": 0},
     ]
 }
@@ -151,7 +178,10 @@ RUN: dict[str, Any] = {
 def made_up(out: Path, run: dict[str, Any], kept: list[tuple[str, str]], rejected: list[tuple[str, str, str]]) -> Path:
     (out / "write").mkdir(parents=True)
     (out / "run.json").write_text(json.dumps(run))
-    rows = [{"text": text, "id": url, "url": url, "uid": f"{at:016x}", "source": "crawl"} for at, (url, text) in enumerate(kept)]
+    rows = [
+        {"text": text, "id": url, "url": url, "uid": f"{at:016x}", "source": "crawl"}
+        for at, (url, text) in enumerate(kept)
+    ]
     for part, some in enumerate((rows[:2], rows[2:])):
         pq.write_table(pa.Table.from_pylist(some), out / "write" / f"part-{part:05d}.parquet")
     for stage in {stage for _, stage, _ in rejected}:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.engine import answered
-from pipeline.errors import RunFailed
+from gristmill.pipeline.engine.engine import answered
+from gristmill.pipeline.errors import RunFailed
 
 GROUP = [{"task": str(number), "node": "leg"} for number in range(3)]
 DONE: dict[str, Any] = {"files": {}}
@@ -22,7 +22,9 @@ def test_after_a_failure_the_rest_of_a_group_has_none() -> None:
     assert [task["task"] for task, _ in pairs] == ["0", "1"] and pairs[-1][1] == {"failed": "why"}
 
 
-@pytest.mark.parametrize("results", [[], [DONE], [{"failed": "why"}, DONE], [DONE] * 4, [DONE, DONE, DONE, {"failed": "why"}]])
+@pytest.mark.parametrize(
+    "results", [[], [DONE], [{"failed": "why"}, DONE], [DONE] * 4, [DONE, DONE, DONE, {"failed": "why"}]]
+)
 def test_an_answer_of_another_length_is_an_error(results: list[dict[str, Any]]) -> None:
     with pytest.raises(RunFailed, match=f"leg: a worker was given 3 tasks and answered with {len(results)} results"):
         answered(GROUP, results)

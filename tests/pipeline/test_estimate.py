@@ -15,20 +15,20 @@ import zstandard
 from here import work_here
 from runs import save
 
-from pipeline import recipe as recipes
-from pipeline.cluster import Where
-from pipeline.engine import Engine
-from pipeline.estimate import PartRead, Whole, documents_in_all, estimate, halves_of
-from pipeline.inputs import InputFile, cut_into_parts
-from pipeline.portion import Portion
-from pipeline.progress import Quiet
-from pipeline.recipe import Parts
-from pipeline.run import run
-from stages.read.arrow import Arrow
-from stages.read.jsonl import Jsonl
-from stages.read.parquet import Parquet
-from stages.read.warc import Warc
-from stages.stage import Origin, Reader
+from gristmill.pipeline.engine.cluster import Where
+from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.inputs.estimate import PartRead, Whole, documents_in_all, estimate, halves_of
+from gristmill.pipeline.inputs.files import InputFile, cut_into_parts
+from gristmill.pipeline.inputs.portion import Portion
+from gristmill.pipeline.progress.progress import Quiet
+from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.recipe.recipe import Parts
+from gristmill.pipeline.run.run import run
+from gristmill.stages.read.arrow import Arrow
+from gristmill.stages.read.jsonl import Jsonl
+from gristmill.stages.read.parquet import Parquet
+from gristmill.stages.read.warc import Warc
+from gristmill.stages.stage import Origin, Reader
 
 Made = list[tuple[int, int]]  # parts: bytes and documents
 
@@ -86,7 +86,12 @@ def test_what_cannot_be_known_is_not_claimed() -> None:
     every = documents_in_all([PartRead(size, size, 7, True) for size in (100, 100, 100, 500)], halves)
     assert (every.documents, every.low, every.high) == (28, 28, 28)
     begun = documents_in_all([PartRead(size, size // 2, 100, False) for size in (100, 100, 100, 500)], halves)
-    assert begun.documents == 800 and begun.low is not None and begun.high is not None and 400 <= begun.low < 800 < begun.high < 1000
+    assert (
+        begun.documents == 800
+        and begun.low is not None
+        and begun.high is not None
+        and 400 <= begun.low < 800 < begun.high < 1000
+    )
     assert documents_in_all([], halves_of([])) == Whole(0, 0, 0, 0, 0)
 
 
@@ -116,19 +121,33 @@ def table(path: Path, count: int) -> None:
 COUNT = 3000
 KINDS: dict[str, tuple[Reader, Callable[[Path], object]]] = {
     "a.warc": (Warc(path="x"), lambda path: path.write_bytes(b"".join(map(record_of, range(COUNT))))),
-    "a.warc.gz": (Warc(path="x"), lambda path: path.write_bytes(b"".join(gzip.compress(record_of(n), 1) for n in range(COUNT)))),
-    "one.warc.gz": (Warc(path="x"), lambda path: path.write_bytes(gzip.compress(b"".join(map(record_of, range(COUNT))), 1))),
+    "a.warc.gz": (
+        Warc(path="x"),
+        lambda path: path.write_bytes(b"".join(gzip.compress(record_of(n), 1) for n in range(COUNT))),
+    ),
+    "one.warc.gz": (
+        Warc(path="x"),
+        lambda path: path.write_bytes(gzip.compress(b"".join(map(record_of, range(COUNT))), 1)),
+    ),
     "a.jsonl": (Jsonl(path="x"), lambda path: path.write_bytes(b"".join(map(row_of, range(COUNT))))),
-    "a.jsonl.gz": (Jsonl(path="x"), lambda path: path.write_bytes(gzip.compress(b"".join(map(row_of, range(COUNT))), 1))),
-    "a.jsonl.zst": (Jsonl(path="x"), lambda path: path.write_bytes(zstandard.compress(b"".join(map(row_of, range(COUNT)))))),
+    "a.jsonl.gz": (
+        Jsonl(path="x"),
+        lambda path: path.write_bytes(gzip.compress(b"".join(map(row_of, range(COUNT))), 1)),
+    ),
+    "a.jsonl.zst": (
+        Jsonl(path="x"),
+        lambda path: path.write_bytes(zstandard.compress(b"".join(map(row_of, range(COUNT))))),
+    ),
     "a.parquet": (Parquet(path="x"), lambda path: table(path, COUNT)),
     "a.arrow": (Arrow(path="x"), lambda path: table(path, COUNT)),
 }
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_bytes_that_records_took_are_known_and_not_those_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr("stages.documents.BATCH_ROWS", 150)
+def test_the_bytes_that_records_took_are_known_and_not_those_read_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("gristmill.stages.documents.BATCH_ROWS", 150)
     reader, make = KINDS[name]
     make(tmp_path / name)
     size, documents, stored, checked = (tmp_path / name).stat().st_size, 0, 0, 0
@@ -153,24 +172,29 @@ def test_spans_of_any_format_are_measured_in_bytes_of_the_file(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("name", "portion"), [("a.warc.gz", Portion(documents=160)), ("a.jsonl", Portion(documents=160)), ("a.parquet", Portion(share=0.3))]
+    ("name", "portion"),
+    [("a.warc.gz", Portion(documents=160)), ("a.jsonl", Portion(documents=160)), ("a.parquet", Portion(share=0.3))],
 )
 def test_a_run_on_a_part_of_even_inputs_foresees_the_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, portion: Portion
 ) -> None:
     monkeypatch.setattr(Engine, "_work", work_here)
-    monkeypatch.setattr("stages.documents.BATCH_ROWS", 150)
+    monkeypatch.setattr("gristmill.stages.documents.BATCH_ROWS", 150)
     reader, make = KINDS[name]
     (tmp_path / "in").mkdir()
     for number in range(4):
         make(tmp_path / "in" / f"{number}{name}")
     recipe = save(
-        tmp_path / "a.yaml", f"name: a\nsources: {{a: {{{reader.recipe_name()}: {{path: in}}}}}}\nstages: [{{sample: {{rate: 1}}}}]\n"
+        tmp_path / "a.yaml",
+        f"name: a\nsources: {{a: {{{reader.recipe_name()}: {{path: in}}}}}}\nstages: [{{sample: {{rate: 1}}}}]\n",
     )
     record = run(recipes.load(recipe), str(tmp_path / "out"), Where(1), Quiet(), portion).record
     assert 150 <= record["stages"][0]["kept"] < 0.5 * 4 * COUNT
     guess = estimate(record, 1)
     assert guess.documents == pytest.approx(4 * COUNT, rel=0.03)
     assert guess.low is not None and guess.high is not None and guess.low <= 4 * COUNT <= guess.high <= 1.6 * guess.low
-    assert f"about {guess.documents:,} documents ({guess.low:,} to {guess.high:,}, right in 9 of 10 cases)" in guess.in_words()
+    assert (
+        f"about {guess.documents:,} documents ({guess.low:,} to {guess.high:,}, right in 9 of 10 cases)"
+        in guess.in_words()
+    )
     assert guess.share == pytest.approx(record["stages"][0]["kept"] / (4 * COUNT), rel=0.05)

@@ -15,12 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 from explore_runs import EVIL_URL, LONG, SCRIPT, Asker, finished, hashes, run_of, served
 from markupsafe import escape
-from outfolder import FIRST, QUARANTINED, SAME
-from outfolder import HOSTILE as HOSTILE_NAME
-from outfolder import make as made_up
+from outfolder import FIRST, HOSTILE as HOSTILE_NAME, QUARANTINED, SAME, make as made_up
 
-from pipeline.explore import turns
-from pipeline.explore.server import Server
+from gristmill.pipeline.explore import turns
+from gristmill.pipeline.explore.server import Server
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +53,8 @@ def test_the_numbers_are_those_of_run_json(asker: Asker, out: Path) -> None:
     for stage in stages:
         cells = dict(re.findall(r'data-cell="(\w+)">([^<]*)<', rows[stage.name]))
         assert (cells["docs_in"], cells["kept"], cells["lost"], cells["quarantined"]) == tuple(
-            f"{number:,}" for number in (stage.count.docs_in, stage.count.kept, stage.count.lost, stage.count.quarantined)
+            f"{number:,}"
+            for number in (stage.count.docs_in, stage.count.kept, stage.count.lost, stage.count.quarantined)
         )
         for reason, number in stage.count.dropped.items():
             assert f"{reason} {number}" in shown(rows[stage.name])
@@ -104,14 +103,26 @@ def test_a_document_has_its_history_its_signals_and_its_texts(asker: Asker) -> N
     gone = shown(asker.get(asker.uid_of("short.example")).text)
     assert "dropped by gopher_quality: too_few_words" in gone and "Too few words." in gone and "words 9" in gone
     kept = asker.get(asker.uid_of("ja.example"))
-    assert "words 9 &lt; 10" in asker.get(asker.uid_of("short.example")).text and "min_words" in gone and "Every reason" not in gone
+    assert (
+        "words 9 &lt; 10" in asker.get(asker.uid_of("short.example")).text
+        and "min_words" in gone
+        and "Every reason" not in gone
+    )
     assert re.search(
         r'<tr class="beyond"><th scope="row">words</th><td dir="auto">9 <span class="limit">&lt; 10</span>',
         asker.get(asker.uid_of("short.example")).text,
     )
     assert "one of the records in a.warc.gz (read whole)" in gone
-    assert "粉屋は良いものを" in kept.text and "exact_dedup kept" in shown(kept.text) and "lies in write/" in shown(kept.text)
-    [cluster] = [link for link in (asker.uid_of("one.example"), asker.uid_of("two.example")) if "dropped by" in asker.get(link).text]
+    assert (
+        "粉屋は良いものを" in kept.text
+        and "exact_dedup kept" in shown(kept.text)
+        and "lies in write/" in shown(kept.text)
+    )
+    [cluster] = [
+        link
+        for link in (asker.uid_of("one.example"), asker.uid_of("two.example"))
+        if "dropped by" in asker.get(link).text
+    ]
     assert "exact_dedup found 2 that are the same" in shown(asker.get(cluster).text)
 
 
@@ -129,7 +140,9 @@ def test_one_box_finds_a_uid_an_address_or_words(asker: Asker) -> None:
     assert urls.count("<li class=") == 1 and 'href="/documents?words=ru.example">' in urls
     assert 'href="/documents?url=ru.example">' in asker.get("/documents?words=ru.example").text
     assert asker.get("/find?q=//evil.example").headers["location"] == "/documents?words=%2F%2Fevil.example"
-    assert asker.get(f"/document/{uid}").text == asker.get(f"/document/{uid}?part=9999").text.replace("part=9999&amp;", "")
+    assert asker.get(f"/document/{uid}").text == asker.get(f"/document/{uid}?part=9999").text.replace(
+        "part=9999&amp;", ""
+    )
     for wrong in ("0" * 16, "f" * 16):
         assert asker.get(f"/document/{wrong}").status == 404
 
@@ -145,14 +158,20 @@ def test_a_search_shows_what_it_found_where_it_stands(asker: Asker) -> None:
 def test_a_list_of_rejects_says_what_each_was_beyond(asker: Asker) -> None:
     for target in ("/rejects?stage=gopher_quality", "/documents?stage=gopher_quality"):
         text = asker.get(target).text
-        assert text.count("<li class=") == text.count('<p class="detail" dir="auto"><strong>words 9 &lt; 10</strong>') == 1, target
+        assert (
+            text.count("<li class=") == text.count('<p class="detail" dir="auto"><strong>words 9 &lt; 10</strong>') == 1
+        ), target
 
 
 def test_words_are_marked_on_the_page_of_a_document(asker: Asker) -> None:
     [link] = asker.links("/documents?words=MILLER+%22those+who%22&url=one.example", "^/document/")
     assert link.endswith("&words=MILLER+%22those+who%22#match")
     text = asker.get(link.split("#")[0]).text
-    assert text.count('<mark id="match">miller</mark>') == 1 and text.count("<mark>miller</mark>") > 3 and "<mark>those who</mark>" in text
+    assert (
+        text.count('<mark id="match">miller</mark>') == 1
+        and text.count("<mark>miller</mark>") > 3
+        and "<mark>those who</mark>" in text
+    )
     assert "<mark" not in asker.get(link.split("&")[0]).text
 
 
@@ -161,7 +180,10 @@ def test_a_match_deep_in_a_long_text_is_gone_to(asker: Asker) -> None:
     [link] = asker.links(f"/documents?words=%22{number}+The+miller%22", "^/document/")
     page = asker.get(link.split("#")[0])
     assert f'<mark id="match">{number} The miller</mark>' in page.text and len(page.body) < 100_000
-    assert re.search(r"characters [\d,]{9,} to", shown(page.text)) and "words=" in asker.links(link.split("#")[0], "from=0")[0]
+    assert (
+        re.search(r"characters [\d,]{9,} to", shown(page.text))
+        and "words=" in asker.links(link.split("#")[0], "from=0")[0]
+    )
 
 
 def test_a_document_of_10_mb_comes_in_parts(asker: Asker) -> None:
@@ -187,15 +209,25 @@ def test_the_original_is_shown_with_nothing_left_in_it_that_acts(asker: Asker) -
     assert '<iframe sandbox src="/document/' in asker.get(link.replace("?", "/original?")).text
     frame = asker.get(link.replace("?", "/frame?"))
     assert frame.headers["content-security-policy"].startswith("sandbox; default-src 'none'")
-    assert not re.search(r"<(script|iframe|link|meta|base|img|svg|form|object|video|a|button)[\s/>]", frame.text, re.IGNORECASE)
+    assert not re.search(
+        r"<(script|iframe|link|meta|base|img|svg|form|object|video|a|button)[\s/>]", frame.text, re.IGNORECASE
+    )
     assert not re.search(r"[\s/\"']on\w+\s*=", frame.text) and "@import" not in frame.text.replace("x-@import", "")
     assert "Hostile" in frame.text and "text/html" in frame.headers["content-type"]
     markup = asker.get(link.replace("?", "/markup?"))
-    assert markup.status == 200 and "<script" not in markup.text and str(escape("<script>alert('script')</script>")) in markup.text
+    assert (
+        markup.status == 200
+        and "<script" not in markup.text
+        and str(escape("<script>alert('script')</script>")) in markup.text
+    )
 
 
-@pytest.mark.parametrize(("url", "words", "charset"), [("ru.example", "Мельник", "cp1251"), ("ja.example", "粉屋", "cp932")])
-def test_originals_of_other_encodings_are_read_as_extraction_read_them(asker: Asker, url: str, words: str, charset: str) -> None:
+@pytest.mark.parametrize(
+    ("url", "words", "charset"), [("ru.example", "Мельник", "cp1251"), ("ja.example", "粉屋", "cp932")]
+)
+def test_originals_of_other_encodings_are_read_as_extraction_read_them(
+    asker: Asker, url: str, words: str, charset: str
+) -> None:
     link = asker.uid_of(url)
     assert words in asker.get(link.replace("?", "/frame?")).text
     assert charset in asker.get(link.replace("?", "/original?")).text
@@ -205,8 +237,19 @@ def test_hostile_names_and_texts_stay_text(tmp_path: Path) -> None:
     out = made_up(tmp_path)
     with served(out) as server:
         asker = Asker(server)
-        targets = ["/", "/documents", "/rejects", f"/document/{FIRST:016x}", f"/document/{SAME[0]:016x}", f"/document/{QUARANTINED:016x}"]
-        targets += [*asker.links("/rejects", "^/reject[?]"), f"/documents?words={quote(SCRIPT)}", f"/documents?source={quote(SCRIPT)}"]
+        targets = [
+            "/",
+            "/documents",
+            "/rejects",
+            f"/document/{FIRST:016x}",
+            f"/document/{SAME[0]:016x}",
+            f"/document/{QUARANTINED:016x}",
+        ]
+        targets += [
+            *asker.links("/rejects", "^/reject[?]"),
+            f"/documents?words={quote(SCRIPT)}",
+            f"/documents?source={quote(SCRIPT)}",
+        ]
         assert len(targets) == 10
         for target in targets:
             reply = asker.get(target)
@@ -245,7 +288,9 @@ def test_the_live_path_says_that_there_is_nothing_going_on(asker: Asker) -> None
 def test_the_report_has_an_origin_of_its_own(asker: Asker) -> None:
     reply = asker.get("/report")
     assert reply.status == 200 and b"<!doctype html>" in reply.body[:100].lower()
-    assert reply.headers["content-security-policy"].startswith("sandbox allow-scripts") and "allow-same-origin" not in str(reply.headers)
+    assert reply.headers["content-security-policy"].startswith(
+        "sandbox allow-scripts"
+    ) and "allow-same-origin" not in str(reply.headers)
 
 
 def test_a_record_that_was_no_document_opens_from_every_list(tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ from explore_runs import EVIL_URL, Asker, finished, served
 from outfolder import FIRST, QUARANTINED, make
 from test_explore_live import leave, me
 
-from pipeline.explore.server import Server
+from gristmill.pipeline.explore.server import Server
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright (no browser of its own)")
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="needs playwright: pip install playwright (no browser of its own)"
+)
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 AXE = os.environ.get("AXE_CORE", "node_modules/axe-core/axe.min.js")
 
@@ -52,7 +54,9 @@ def browser() -> Iterator[Any]:
     if not Path(CHROMIUM).exists():
         pytest.skip(f"needs Chromium at {CHROMIUM} (or in the environment variable CHROMIUM)")
     with playwright.sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--host-resolver-rules=MAP *.invalid 127.0.0.1"])
+        chromium = started.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--host-resolver-rules=MAP *.invalid 127.0.0.1"]
+        )
         yield chromium
         chromium.close()
 
@@ -130,7 +134,10 @@ def test_a_run_that_goes_on_is_followed_only_while_somebody_looks(browser: Any, 
         page = watched.open("/")
         leave(tmp_path, me(workers=7, alarms=["late <b>alarm</b>"], notes=[]))
         playwright.expect(page.locator("[data-word=workers]")).to_have_text("7", timeout=10_000)
-        assert "late <b>alarm</b>" in page.locator("#live-alarms").inner_text() and page.locator("#live-alarms b").count() == 0
+        assert (
+            "late <b>alarm</b>" in page.locator("#live-alarms").inner_text()
+            and page.locator("#live-alarms b").count() == 0
+        )
         page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
         page.wait_for_timeout(2_500)
         asked = len(watched.asked)
@@ -174,7 +181,9 @@ def test_pages_fit_and_have_no_serious_fault(browser: Any, server: Server, width
         if axe is not None:
             page.evaluate(axe)
             found = page.evaluate("axe.run({iframes: false})")["violations"]
-            assert [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")] == [], target
+            assert [
+                (one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")
+            ] == [], target
     watched.is_clean()
     context.close()
 

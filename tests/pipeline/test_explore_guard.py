@@ -18,11 +18,11 @@ from explore_runs import Asker, hashes, served
 from outfolder import make
 from typer.testing import CliRunner
 
-from pipeline import cli
-from pipeline.explore import server as serving
-from pipeline.explore.query import BadRequest, as_typed, fields_of, number_of, words_of
-from pipeline.explore.server import Server
-from pipeline.explore.turns import Turns
+from gristmill.pipeline.cli import app as cli
+from gristmill.pipeline.explore import server as serving
+from gristmill.pipeline.explore.query import BadRequest, as_typed, fields_of, number_of, words_of
+from gristmill.pipeline.explore.server import Server
+from gristmill.pipeline.explore.turns import Turns
 
 SECRET = "a secret beside the run"
 
@@ -81,7 +81,9 @@ def test_no_address_is_a_path(asker: Asker, target: str) -> None:
     assert reply.status == 404 and SECRET.encode() not in reply.body and b"root:" not in reply.body
 
 
-@pytest.mark.parametrize("path", ["../../secret.txt", "/etc/passwd", "..%2f..%2fsecret.txt", "language/../../..", "%00", "legs/extract"])
+@pytest.mark.parametrize(
+    "path", ["../../secret.txt", "/etc/passwd", "..%2f..%2fsecret.txt", "language/../../..", "%00", "legs/extract"]
+)
 @pytest.mark.parametrize("field", ["stage", "source"])
 def test_no_field_is_a_path(asker: Asker, field: str, path: str) -> None:
     for target in (f"/documents?{field}={path}", f"/rejects?{field}={path}", f"/reject?stage={path}&file=0&row=0"):
@@ -97,7 +99,15 @@ def test_an_address_begins_with_one_slash(asker: Asker, target: str) -> None:
 def test_nobody_gets_in_without_the_token(server: Server) -> None:
     stranger = Asker(server, admitted=False)
     wrong = ["", server.token[:-1], server.token + "x", server.token.swapcase(), server.session, "%00", "é", "a" * 4000]
-    for target in ["/", "/documents", "/live.json", "/style.css", "/report", "/nothing", *(f"/?token={quote(token)}" for token in wrong)]:
+    for target in [
+        "/",
+        "/documents",
+        "/live.json",
+        "/style.css",
+        "/report",
+        "/nothing",
+        *(f"/?token={quote(token)}" for token in wrong),
+    ]:
         reply = stranger.get(target)
         assert reply.status == 403 and "set-cookie" not in reply.headers, target
         assert reply.headers["content-type"].startswith("text/plain") and b"web" not in reply.body
@@ -111,9 +121,15 @@ def test_nobody_gets_in_without_the_token(server: Server) -> None:
 def test_the_token_leaves_the_address_and_the_cookie_stays_here(server: Server) -> None:
     reply = Asker(server, admitted=False).get(f"/?token={server.token}")
     assert (reply.status, reply.headers["location"], reply.body) == (303, "/", b"")
-    assert reply.headers["set-cookie"].endswith("; Path=/; HttpOnly; SameSite=Strict") and server.token not in str(reply.headers)
+    assert reply.headers["set-cookie"].endswith("; Path=/; HttpOnly; SameSite=Strict") and server.token not in str(
+        reply.headers
+    )
     from_a_link = Asker(server, admitted=False).get(f"/?token={server.token}", Sec_Fetch_Site="cross-site")
-    assert from_a_link.status == 200 and b'content="0;url=/"' in from_a_link.body and server.token.encode() not in from_a_link.body
+    assert (
+        from_a_link.status == 200
+        and b'content="0;url=/"' in from_a_link.body
+        and server.token.encode() not in from_a_link.body
+    )
 
 
 @pytest.mark.parametrize(
@@ -145,7 +161,11 @@ def test_beyond_this_machine_numbers_and_its_name_are_good(out: Path) -> None:
     with served(out, "0.0.0.0") as server:
         asker = Asker(server)
         assert server.address.startswith("http://127.0.0.1:")
-        assert [asker.get("/", Host=host).status for host in ("10.1.2.3:80", socket.gethostname(), "evil.example")] == [200, 200, 421]
+        assert [asker.get("/", Host=host).status for host in ("10.1.2.3:80", socket.gethostname(), "evil.example")] == [
+            200,
+            200,
+            421,
+        ]
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
@@ -179,7 +199,24 @@ def test_requests_have_no_body_and_an_end(asker: Asker) -> None:
 
 
 @pytest.mark.parametrize(
-    "number", ["-1", "0", "1e3", "1.5", "0x10", "NaN", "١", "²", "9" * 14, "9" * 400, "+1", "1;2", "%00", "true", "-9223372036854775808"]
+    "number",
+    [
+        "-1",
+        "0",
+        "1e3",
+        "1.5",
+        "0x10",
+        "NaN",
+        "١",
+        "²",
+        "9" * 14,
+        "9" * 400,
+        "+1",
+        "1;2",
+        "%00",
+        "true",
+        "-9223372036854775808",
+    ],
 )
 def test_a_page_number_is_a_whole_number_within_reason(asker: Asker, number: str) -> None:
     for target in (f"/documents?page={quote(number)}", f"/rejects?page={quote(number)}"):
@@ -218,7 +255,9 @@ def test_a_page_beyond_the_last_says_which_is_the_last(asker: Asker) -> None:
 def test_odd_encodings_are_words_like_others(asker: Asker, words: str) -> None:
     target = f"/documents?words={words}&url={words}"
     with socket.create_connection(("127.0.0.1", asker.server.port)) as connection:
-        connection.sendall(f"GET {target} HTTP/1.0\r\nHost: localhost\r\nCookie: {asker.cookie}\r\n\r\n".encode("latin-1"))
+        connection.sendall(
+            f"GET {target} HTTP/1.0\r\nHost: localhost\r\nCookie: {asker.cookie}\r\n\r\n".encode("latin-1")
+        )
         received = b"".join(iter(lambda: connection.recv(65536), b""))
     head, _, body = received.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.0 200") and b"\nSet-Cookie:x" not in head
@@ -233,7 +272,10 @@ def test_every_answer_has_its_guards(asker: Asker) -> None:
         assert headers["x-content-type-options"] == "nosniff" and headers["referrer-policy"] == "no-referrer"
         assert headers["cross-origin-opener-policy"] == headers["cross-origin-resource-policy"] == "same-origin"
         assert headers["cache-control"] == "no-store" and headers["x-frame-options"] == "DENY"
-        assert headers["content-security-policy"].startswith("default-src 'none'") and "unsafe" not in headers["content-security-policy"]
+        assert (
+            headers["content-security-policy"].startswith("default-src 'none'")
+            and "unsafe" not in headers["content-security-policy"]
+        )
         assert "python" not in headers["server"].lower()
 
 
@@ -285,7 +327,11 @@ def took(turns: Turns, order: list[str], name: str) -> None:
 
 def test_what_a_query_is_made_of() -> None:
     assert words_of('a "b c" d "e') == ("a", "b c", "d", "e")
-    for words in (("a\u3000b", "c"), ("a\u00a0b c",), ("a\tb", "d")):  # any space: the next page of a list is asked for in the same words
+    for words in (
+        ("a\u3000b", "c"),
+        ("a\u00a0b c",),
+        ("a\tb", "d"),
+    ):  # any space: the next page of a list is asked for in the same words
         assert words_of(as_typed(words)) == words
     assert fields_of("a=1&a=2&b=+x+") == {"a": "1", "b": "x"}
     with pytest.raises(BadRequest, match="a whole number from 1"):
@@ -299,7 +345,7 @@ def heeding() -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_it_cleanly(out: Path, how: signal.Signals) -> None:
-    command = [sys.executable, "-m", "pipeline.cli", "explore", str(out), "--no-open"]
+    command = [sys.executable, "-m", "gristmill.pipeline.cli.app", "explore", str(out), "--no-open"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heeding)
     assert process.stdout is not None
     line = process.stdout.readline()

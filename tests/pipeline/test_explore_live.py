@@ -20,11 +20,11 @@ from explore_runs import Asker, Reply, finished, hashes, served
 from outfolder import make
 from runs import go, lines, save
 
-from pipeline import progress_file
-from pipeline.explore.live import live_of, shown
-from pipeline.progress import Quiet
-from pipeline.progress_file import OnRecord, is_alive, on_record
-from pipeline.store import Store
+from gristmill.pipeline.explore.live import live_of, shown
+from gristmill.pipeline.progress import progress_file
+from gristmill.pipeline.progress.progress import Quiet
+from gristmill.pipeline.progress.progress_file import OnRecord, is_alive, on_record
+from gristmill.pipeline.store.store import Store
 
 HOSTILE = "<script>alert('x')</script>"
 
@@ -36,7 +36,15 @@ def me(**more: Any) -> dict[str, Any]:
         {"name": "web", "kind": "leg", "source": "web", "stages": ["extract"], "state": "running", "parts": 4, "done": 1, "decided": 0, "anew": 1, "began": time.time() - 30, "ended": None, "doing": None},
         {"name": "exact_dedup", "kind": "global", "source": None, "stages": ["exact_dedup"], "state": "waiting", "parts": None, "done": 0, "decided": 0, "anew": 0, "began": None, "ended": None, "doing": None},
     ]  # fmt: skip
-    count = {"docs_in": 10, "kept": 8, "dropped": {HOSTILE: 1}, "quarantined": 1, "seconds": 1.0, "bytes_in": 5, "bytes_out": 4}
+    count = {
+        "docs_in": 10,
+        "kept": 8,
+        "dropped": {HOSTILE: 1},
+        "quarantined": 1,
+        "seconds": 1.0,
+        "bytes_in": 5,
+        "bytes_out": 4,
+    }
     facts = {
         "name": f"going {HOSTILE}",
         "state": "running",
@@ -60,7 +68,13 @@ def me(**more: Any) -> dict[str, Any]:
     }
     return (
         facts
-        | {"nodes": nodes, "stages": {"web": {"web": count | {"kept": 10, "dropped": {}, "quarantined": 0}}, "extract": {"web": count}}}
+        | {
+            "nodes": nodes,
+            "stages": {
+                "web": {"web": count | {"kept": 10, "dropped": {}, "quarantined": 0}},
+                "extract": {"web": count},
+            },
+        }
         | more
     )
 
@@ -87,9 +101,9 @@ def test_a_run_that_goes_on_shows_how_far_it_is(tmp_path: Path) -> None:
             and live["words"]["left"].startswith("90.")
             and live["words"]["left"].endswith(" s for what is at work; 1 of 2 have not begun")
         )
-        assert "last news</dt>" in page and re.fullmatch(r"[\d.]+ m?s ago|<1 ms ago|0.00 s ago", live["words"]["news"]), live["words"][
-            "news"
-        ]
+        assert "last news</dt>" in page and re.fullmatch(
+            r"[\d.]+ m?s ago|<1 ms ago|0.00 s ago", live["words"]["news"]
+        ), live["words"]["news"]
         assert live["nodes"][0]["stages"] == "extract" and live["nodes"][1]["stages"] == "" and "with extract" in page
         assert live["dashboard"] == "http://127.0.0.1:8787/status" and 'href="http://127.0.0.1:8787/status"' in page
         assert [node["share"] for node in live["nodes"]] == [25.0, 0.0] and live["nodes"][0]["parts"] == "1 of 4 parts"
@@ -137,10 +151,16 @@ def test_a_run_that_broke_off_shows_its_own_record(tmp_path: Path, whole: Path) 
         if facts is not None:
             leave(out, facts)
         page = ask_all(out)["/"].text
-        assert "no space &lt;script&gt;" in page and ">failed</span>" in page and re.search(r'data-cell="docs_in">23<', page), facts
+        assert (
+            "no space &lt;script&gt;" in page
+            and ">failed</span>" in page
+            and re.search(r'data-cell="docs_in">23<', page)
+        ), facts
     (out / "run.json").write_text(json.dumps({"name": "small", "status": "running", "recipe": record["recipe"]}))
     page = ask_all(leave(out, me(born=1.0)))["/"].text
-    assert "stopped without a word" in page and re.search(r'data-cell="docs_in">10<', page) and ">stopped</span>" in page
+    assert (
+        "stopped without a word" in page and re.search(r'data-cell="docs_in">10<', page) and ">stopped</span>" in page
+    )
     assert "broke off" in page and 'data-cell="state">running' not in page
 
 
@@ -192,7 +212,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     lines(folder / "in.jsonl", [f"the miller keeps number {n}" for n in range(20)] + ["twice"] * 3)
     go(
-        save(folder / "recipe.yaml", "name: small\nsources: {web: {jsonl: {path: in.jsonl}}}\nstages: [exact_dedup, write]\n"),
+        save(
+            folder / "recipe.yaml",
+            "name: small\nsources: {web: {jsonl: {path: in.jsonl}}}\nstages: [exact_dedup, write]\n",
+        ),
         folder / "out",
     )
     return folder / "out"
@@ -210,7 +233,7 @@ def test_a_broken_run_has_its_pages(tmp_path: Path, whole: Path, kind: str, brok
 
 SLOW = """
 import time
-from stages.stage import Annotate
+from gristmill.stages.stage import Annotate
 
 class Slow(Annotate):
     def annotate(self, batch):
@@ -226,7 +249,17 @@ def test_a_killed_run_shows_what_was_done(tmp_path: Path) -> None:
         lines(tmp_path / f"in/{file}.jsonl", [f"the miller keeps number {n} of {file}" for n in range(100)])
     settings = "parts: {files: 1}\nsources: {web: {jsonl: {path: in}}}\nstages: ['slow.py:Slow', write]\n"
     out, recipe = tmp_path / "out", save(tmp_path / "recipe.yaml", f"name: killed\n{settings}")
-    command = [sys.executable, "-m", "pipeline.cli", "run", str(recipe), "--out", str(out), "--workers", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "gristmill.pipeline.cli.app",
+        "run",
+        str(recipe),
+        "--out",
+        str(out),
+        "--workers",
+        "2",
+    ]
     run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 60
@@ -242,8 +275,12 @@ def test_a_killed_run_shows_what_was_done(tmp_path: Path) -> None:
         run.kill()
         run.wait()
     dead = ask_all(out)
-    assert "stopped without a word" in dead["/"].text and re.search("1 to 50 of [1234]00,", " ".join(dead["/documents"].text.split()))
-    assert sum("the miller keeps" in reply.text for target, reply in dead.items() if target.startswith("/document/")) >= 3
+    assert "stopped without a word" in dead["/"].text and re.search(
+        "1 to 50 of [1234]00,", " ".join(dead["/documents"].text.split())
+    )
+    assert (
+        sum("the miller keeps" in reply.text for target, reply in dead.items() if target.startswith("/document/")) >= 3
+    )
 
 
 class Nothing(Quiet):
@@ -254,7 +291,9 @@ def recording(store: Store) -> OnRecord:
     return OnRecord(Nothing(), "a run", [], lambda account: [])
 
 
-def test_progress_is_written_at_most_so_often_whole_and_gone_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_written_at_most_so_often_whole_and_gone_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(progress_file, "EVERY", 0.2)
     store, seen = Store(str(tmp_path)), set[int]()
     path = tmp_path / progress_file.PATH
@@ -275,7 +314,8 @@ def test_progress_is_written_at_most_so_often_whole_and_gone_at_the_end(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("error", "state", "message"), [(KeyboardInterrupt(), "interrupted", None), (ValueError(f"bad {HOSTILE}"), "failed", f"bad {HOSTILE}")]
+    ("error", "state", "message"),
+    [(KeyboardInterrupt(), "interrupted", None), (ValueError(f"bad {HOSTILE}"), "failed", f"bad {HOSTILE}")],
 )
 def test_a_run_that_ends_badly_says_so(tmp_path: Path, error: BaseException, state: str, message: str | None) -> None:
     store = Store(str(tmp_path))
@@ -289,9 +329,9 @@ def test_a_run_that_ends_badly_says_so(tmp_path: Path, error: BaseException, sta
 
 
 def test_counts_so_far_are_those_of_the_account(whole: Path, tmp_path: Path) -> None:
-    from pipeline import recipe as recipes
-    from pipeline.cluster import Where
-    from pipeline.run import run
+    from gristmill.pipeline.engine.cluster import Where
+    from gristmill.pipeline.recipe import recipe as recipes
+    from gristmill.pipeline.run.run import run
 
     kept: list[dict[str, Any]] = []
     original = OnRecord.ends

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from pipeline.explore.matches import LONGEST, excerpt, first_match, folded, marked, place_of
+from gristmill.pipeline.explore.matches import LONGEST, excerpt, first_match, folded, marked, place_of
 
 LONG = "The quick brown fox jumps over the lazy dog near the river bank. " * 40
 
@@ -35,7 +34,11 @@ def test_every_word_is_shown_once_at_least_if_it_fits() -> None:
 
 def test_a_script_without_spaces_and_an_absent_word() -> None:
     text = "粉屋は良いものを残し、" * 60
-    assert "[ものを]" in plainly(excerpt(text, ("ものを",))) and excerpt(text, ("absent",)) is None and excerpt(text, ()) is None
+    assert (
+        "[ものを]" in plainly(excerpt(text, ("ものを",)))
+        and excerpt(text, ("absent",)) is None
+        and excerpt(text, ()) is None
+    )
 
 
 @given(st.text(max_size=300), st.lists(st.text(min_size=1, max_size=4), max_size=3))
@@ -50,7 +53,10 @@ def test_marks_change_nothing(text: str, words: list[str]) -> None:
 
 
 def test_letters_keep_their_places() -> None:
-    assert folded("İSTANBUL ẞ") == "İstanbul ß" and plainly(marked("In İSTANBUL", ("istanbul", "STANBUL"))) == "In İ[STANBUL]"
+    assert (
+        folded("İSTANBUL ẞ") == "İstanbul ß"
+        and plainly(marked("In İSTANBUL", ("istanbul", "STANBUL"))) == "In İ[STANBUL]"
+    )
 
 
 def test_a_hostile_text_takes_no_longer() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from explore_runs import Asker, served
 from runs import go, save, written
 
-from pipeline.history import history
-from pipeline.inspect import NotFound
+from gristmill.pipeline.look.history import history
+from gristmill.pipeline.look.run_folder import NotFound
 
 NOTICE = "This site uses cookies to give you the best of all that the mill can offer you today and tomorrow."
 
@@ -18,7 +18,10 @@ def crawl(folder: Path) -> None:
     """Pages with a text of their own and a notice; every third is the notice alone."""
     folder.mkdir()
     for file in range(3):
-        rows = [{"text": NOTICE if n % 3 == 0 else f"{words(file, n)}\n{NOTICE}", "url": f"http://a/{file}/{n}"} for n in range(15)]
+        rows = [
+            {"text": NOTICE if n % 3 == 0 else f"{words(file, n)}\n{NOTICE}", "url": f"http://a/{file}/{n}"}
+            for n in range(15)
+        ]
         (folder / f"{file}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
@@ -30,7 +33,8 @@ def test_stories_and_texts_are_those_of_the_files(tmp_path: Path) -> None:
     crawl(tmp_path / "in")
     stages = "[paragraph_dedup, text_signals, {gopher_quality: {min_words: 15, min_stop_words: 0, min_alphabetic_word_share: 0}}, exact_dedup, write]"
     recipe = save(
-        tmp_path / "recipe.yaml", f"name: stories\nparts: {{files: 1}}\nsources: {{a: {{jsonl: {{path: in}}}}}}\nstages: {stages}\n"
+        tmp_path / "recipe.yaml",
+        f"name: stories\nparts: {{files: 1}}\nsources: {{a: {{jsonl: {{path: in}}}}}}\nstages: {stages}\n",
     )
     summary, _ = go(recipe, tmp_path / "out")
     kept = dict(written(tmp_path / "out"))
@@ -50,13 +54,19 @@ def test_stories_and_texts_are_those_of_the_files(tmp_path: Path) -> None:
                 seen += 1
             else:
                 last = story.verdicts[-1]
-                assert f'{last.stage}: <span dir="auto">{last.reason}<' in asker.get("/documents").text and str(last.reason) in text
+                assert (
+                    f'{last.stage}: <span dir="auto">{last.reason}<' in asker.get("/documents").text
+                    and str(last.reason) in text
+                )
     assert len(links) == 45 and seen == len(kept)
 
 
 def test_a_uid_of_no_document_has_no_story(tmp_path: Path) -> None:
     crawl(tmp_path / "in")
-    go(save(tmp_path / "recipe.yaml", "name: few\nsources: {a: {jsonl: {path: in}}}\nstages: [write]\n"), tmp_path / "out")
+    go(
+        save(tmp_path / "recipe.yaml", "name: few\nsources: {a: {jsonl: {path: in}}}\nstages: [write]\n"),
+        tmp_path / "out",
+    )
     try:
         history(str(tmp_path / "out"), uid=12345)
     except NotFound as error:

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from runs import go, lines, save
 
-from pipeline.faults import Fault, Faults
-from stages.documents import Collector
-from stages.stage import Origin
+from gristmill.pipeline.store.faults import Fault, Faults
+from gristmill.stages.documents import Collector
+from gristmill.stages.stage import Origin
 
 RECIPE = """
 name: faults
@@ -36,7 +36,13 @@ def test_alarms_name_files_and_what_is_wrong_with_them(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     whole = b"".join(page(f"https://e.example/{n}") for n in range(4))
-    for name, data in {"good": whole, "cut": whole[:-9], "page": b"<html>not found</html>", "none": b"", "none2": b""}.items():
+    for name, data in {
+        "good": whole,
+        "cut": whole[:-9],
+        "page": b"<html>not found</html>",
+        "none": b"",
+        "none2": b"",
+    }.items():
         (folder / f"{name}.warc.gz").write_bytes(data)
     pq.write_table(pa.table({"text": ["a", "b"]}), folder / "good.parquet")
     for name in ("other\x1b[31m\n1", "other2"):
@@ -59,8 +65,15 @@ def test_alarms_name_files_and_what_is_wrong_with_them(tmp_path: Path) -> None:
     assert notes.startswith("notes: 2 damaged records in its files: lines.jsonl (2 records, the first: no JSON: ")
     assert none == "notes: none.jsonl: the file is empty"
 
-    counts = {its["name"]: (its["docs_in"], its["kept"], its["dropped"], its["quarantined"]) for its in summary.record["stages"]}
-    assert counts["crawl"] == (11, 7, {}, 4) and counts["notes"] == (4, 2, {}, 2) and counts["tables"] == (7, 2, {"no_text": 4}, 1)
+    counts = {
+        its["name"]: (its["docs_in"], its["kept"], its["dropped"], its["quarantined"])
+        for its in summary.record["stages"]
+    }
+    assert (
+        counts["crawl"] == (11, 7, {}, 4)
+        and counts["notes"] == (4, 2, {}, 2)
+        and counts["tables"] == (7, 2, {"no_text": 4}, 1)
+    )
     assert "faults" not in json.dumps(summary.record["stages"])
     log = (tmp_path / "out" / "logs" / "run.log").read_text()
     assert "none2.warc.gz: the file is empty" in log and log.count(has) == 2
@@ -78,11 +91,15 @@ def test_at_most_three_files_are_named_in_words_of_bounded_length() -> None:
     assert len(faults.of_damage()) < 1000 and faults.of_damage().endswith(" and 997 more files")
     said = faults.of_remarks()
     assert len(said) == 4 and all(len(line) < 700 for line in said)
-    assert said[0].endswith(" and 17 more files: remark 00") and said[3] == "940 files with the like; logs/run.log has all"
+    assert (
+        said[0].endswith(" and 17 more files: remark 00") and said[3] == "940 files with the like; logs/run.log has all"
+    )
 
 
 def test_what_is_said_of_a_file_does_not_depend_on_its_parts_or_their_order() -> None:
-    pieces = [Faults({f"f{n % 3}": Fault(n, (100 - n, f"what {n}"), n == 7, {f"remark {n % 2}"})}) for n in range(1, 20)]
+    pieces = [
+        Faults({f"f{n % 3}": Fault(n, (100 - n, f"what {n}"), n == 7, {f"remark {n % 2}"})}) for n in range(1, 20)
+    ]
     said = set()
     for seed in range(5):
         random.Random(seed).shuffle(pieces)

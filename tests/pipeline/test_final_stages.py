@@ -9,17 +9,17 @@ from here import work_here
 from runs import go, lines, save
 from typer.testing import CliRunner
 
-from pipeline import recipe as recipes
-from pipeline.cli import app
-from pipeline.engine import Engine
-from pipeline.errors import RecipeError, RunFailed
-from pipeline.plan import make_plan
-from shards.reader import open_shards
-from shards.verify import verify
+from gristmill.pipeline.cli.app import app
+from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.plan.plan import make_plan
+from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.shards.reader import open_shards
+from gristmill.shards.verify import verify
 
 OWN = """
 from typing import ClassVar
-from stages.stage import Applied, Global, Map, Rewrite, Rule, Verdict
+from gristmill.stages.stage import Applied, Global, Map, Rewrite, Rule, Verdict
 
 class Masks(Rewrite):
     def rewrite(self, batch):
@@ -51,7 +51,9 @@ class Exports(Looks):
 
 def recipe_of(folder: Path, stages: list[str], sources: str = "  a: {jsonl: {path: in}}\n") -> Path:
     save(folder / "own.py", OWN)
-    return save(folder / "r.yaml", f"name: r\nsources:\n{sources}stages:\n" + "".join(f"  - {stage}\n" for stage in stages))
+    return save(
+        folder / "r.yaml", f"name: r\nsources:\n{sources}stages:\n" + "".join(f"  - {stage}\n" for stage in stages)
+    )
 
 
 def complaints(folder: Path, stages: list[str]) -> list[str]:
@@ -77,7 +79,9 @@ def complaints(folder: Path, stages: list[str]) -> list[str]:
     ],
 )
 @pytest.mark.parametrize("final", ["pack", "own.py:Exports"])
-def test_nothing_is_changed_or_dropped_after_shards_are_written(tmp_path: Path, stage: str, what: str, final: str) -> None:
+def test_nothing_is_changed_or_dropped_after_shards_are_written(
+    tmp_path: Path, stage: str, what: str, final: str
+) -> None:
     called = final.rpartition(":")[2].lower()
     assert complaints(tmp_path, ["tokenize", final, stage, "write"]) == [
         f"7: {what} after {called} (line 6), which has written its files without that: put it before tokenize (line 5)"
@@ -122,12 +126,14 @@ def test_any_other_order_is_allowed(tmp_path: Path, stages: list[str]) -> None:
     assert make_plan(recipes.load(recipe_of(tmp_path, stages))).nodes
 
 
-def test_a_stage_that_drops_must_not_declare_that_it_drops_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_that_drops_must_not_declare_that_it_drops_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Engine, "_work", work_here)
     lines(tmp_path / "in" / "a.jsonl", ["one", "one", "two"])
     save(
         tmp_path / "liar.py",
-        "from typing import ClassVar\nfrom stages.dedup.exact import ExactDedup\n\nclass Liar(ExactDedup):\n    drops: ClassVar[bool] = False\n",
+        "from typing import ClassVar\nfrom gristmill.stages.dedup.exact import ExactDedup\n\nclass Liar(ExactDedup):\n    drops: ClassVar[bool] = False\n",
     )
     with pytest.raises(RunFailed, match=r"liar dropped 1 documents, and it declares that it drops none"):
         go(recipe_of(tmp_path, ["liar.py:Liar"]), tmp_path / "out")
@@ -138,7 +144,9 @@ BEFORE = ["write: {name: early}", "personal_data", "tokenize: {vocab_size: 300}"
 AFTER = ["text_signals: {name: last}", "write"]
 
 
-def test_the_card_tells_the_way_of_these_shards_and_shards_outlive_their_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_card_tells_the_way_of_these_shards_and_shards_outlive_their_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Engine, "_work", work_here)
     out, shards = tmp_path / "out", tmp_path / "out" / "shards"
     lines(tmp_path / "in" / "a.jsonl", [f"Write to ann{n}@example.org about the {n} words." for n in range(40)])
@@ -147,7 +155,11 @@ def test_the_card_tells_the_way_of_these_shards_and_shards_outlive_their_stage(t
     summary, _ = go(recipe_of(tmp_path, with_pack, SOURCES), out)
     assert summary.alarms == []
     card = (shards / "README.md").read_text().replace("\\_", "_")
-    table = [line.split("|")[1].strip() for line in card.split("## Filters")[1].split("##")[0].splitlines() if line.startswith("| ")]
+    table = [
+        line.split("|")[1].strip()
+        for line in card.split("## Filters")[1].split("##")[0].splitlines()
+        if line.startswith("| ")
+    ]
     table.remove("---")
     assert table == ["stage", "a", "personal_data", "tokenize", "pack"]
     assert "late" not in card and "text_signals" not in card and "- personal_data:" in card
@@ -167,7 +179,8 @@ def test_the_card_tells_the_way_of_these_shards_and_shards_outlive_their_stage(t
 
     ask = CliRunner().invoke
     assert (
-        f"would remove {len(kept)} files" in ask(app, ["clean", str(out), "--unused", "--no-flow", "--dry-run"]).output and shards.exists()
+        f"would remove {len(kept)} files" in ask(app, ["clean", str(out), "--unused", "--no-flow", "--dry-run"]).output
+        and shards.exists()
     )
     assert f"removed {len(kept)} files" in ask(app, ["clean", str(out), "--unused", "--no-flow"]).output
     assert not list(shards.rglob("*.arrow")) and list((out / "write").rglob("*.parquet"))

@@ -13,17 +13,17 @@ from ablation_sets import make_plan
 from runs import go, save, shared_texts
 from test_house import ROOT, imports, modules
 
-from pipeline import fingerprint, work
-from pipeline import recipe as recipes
-from pipeline.ablate.jobs import Job
-from pipeline.ablate.plan import load
-from pipeline.ablate.run import Prepared
-from pipeline.ablate.workers import Crew
-from pipeline.plan import GlobalNode, Leg
-from pipeline.plan import make_plan as plan_of
-from pipeline.registry import spec_of
-from pipeline.whatif import foresee
-from stages import ExactDedup, Sample
+from gristmill.pipeline import fingerprint
+from gristmill.pipeline.ablate.jobs import Job
+from gristmill.pipeline.ablate.plan import load
+from gristmill.pipeline.ablate.run import Prepared
+from gristmill.pipeline.ablate.workers import Crew
+from gristmill.pipeline.engine import work
+from gristmill.pipeline.plan.plan import GlobalNode, Leg, make_plan as plan_of
+from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.recipe.registry import spec_of
+from gristmill.pipeline.run.dry_run import foresee
+from gristmill.stages import ExactDedup, Sample
 
 RECIPE = (
     "name: r\nparts: {files: 1}\nsources:\n  a: {jsonl: {path: in}}\n"
@@ -32,34 +32,37 @@ RECIPE = (
 
 # Of a task's kind: the modules where it begins, and the lists that hold its code.
 KINDS = {
-    "leg": (("pipeline.leg",), ("leg", "sink")),
-    "rules": (("pipeline.decide",), ("rules",)),
-    "flow": (("pipeline.flow", "pipeline.flow_tasks", "pipeline.flow_verdicts"), ("flow",)),
-    "pages": (("pipeline.side_by_side",), ("pages",)),
-    "job": (("pipeline.ablate.work",), ("training", "measuring")),
+    "leg": (("gristmill.pipeline.leg.leg",), ("leg", "sink")),
+    "rules": (("gristmill.pipeline.leg.rules",), ("rules",)),
+    "flow": (
+        ("gristmill.pipeline.run.flow", "gristmill.pipeline.flow.rounds", "gristmill.pipeline.flow.verdicts"),
+        ("flow",),
+    ),
+    "pages": (("gristmill.pipeline.leg.side_by_side",), ("pages",)),
+    "job": (("gristmill.pipeline.ablate.work",), ("training", "measuring")),
 }
 # What a task imports and no result hangs on, with all that only these import; a new module belongs here or in `fingerprint.ENGINE`.
 DECIDES_NOTHING = {
-    "pipeline.ablate.facts",  # JSON files in and out
-    "pipeline.ablate.jobs",  # what it makes is the job itself, which is hashed
-    "pipeline.ablate.plan",  # the same
-    "pipeline.care",  # which documents are looked at alone, and what killed a process before
-    "pipeline.checksums",  # what is read is what was written, or nothing is read
-    "pipeline.engine",  # sends tasks, takes results
-    "pipeline.errors",
-    "pipeline.faults",  # which files to blame, for alarms
-    "pipeline.fingerprint",
-    "pipeline.inputs",  # files are known by their contents; bytes are handed on as they are
-    "pipeline.leg",  # to rules it counts; of rounds it knows how much memory they took
-    "pipeline.lifetime",
-    "pipeline.plan",  # what it makes are tasks, which are hashed
-    "pipeline.recipe",  # the same
-    "pipeline.registry",  # names to stages, which are hashed
-    "pipeline.sink_columns",  # counts in legs with a sink
-    "pipeline.sinks",  # when files get their names
-    "pipeline.slowest",  # for the report
-    "pipeline.store",  # bytes in and out, held against checksums
-    "pipeline.words",
+    "gristmill.pipeline.ablate.facts",  # JSON files in and out
+    "gristmill.pipeline.ablate.jobs",  # what it makes is the job itself, which is hashed
+    "gristmill.pipeline.ablate.plan",  # the same
+    "gristmill.pipeline.leg.care",  # which documents are looked at alone, and what killed a process before
+    "gristmill.pipeline.store.checksums",  # what is read is what was written, or nothing is read
+    "gristmill.pipeline.engine.engine",  # sends tasks, takes results
+    "gristmill.pipeline.errors",
+    "gristmill.pipeline.store.faults",  # which files to blame, for alarms
+    "gristmill.pipeline.fingerprint",
+    "gristmill.pipeline.inputs.files",  # files are known by their contents; bytes are handed on as they are
+    "gristmill.pipeline.leg.leg",  # to rules it counts; of rounds it knows how much memory they took
+    "gristmill.pipeline.processes.lifetime",
+    "gristmill.pipeline.plan.plan",  # what it makes are tasks, which are hashed
+    "gristmill.pipeline.recipe.recipe",  # the same
+    "gristmill.pipeline.recipe.registry",  # names to stages, which are hashed
+    "gristmill.pipeline.plan.sink_columns",  # counts in legs with a sink
+    "gristmill.pipeline.store.sinks",  # when files get their names
+    "gristmill.pipeline.leg.slowest",  # for the report
+    "gristmill.pipeline.store.store",  # bytes in and out, held against checksums
+    "gristmill.pipeline.formatting",
 }
 
 Edit = Callable[[str], str]
@@ -70,7 +73,11 @@ Edits = dict[str, Edit]
 def edits(monkeypatch: pytest.MonkeyPatch) -> Iterator[Edits]:
     """Edits of our modules, by name, as fingerprints see them."""
     real, edits = fingerprint.source_of, Edits()
-    monkeypatch.setattr(fingerprint, "source_of", lambda name: edits.get(name, str)(source) if (source := real(name)) is not None else None)
+    monkeypatch.setattr(
+        fingerprint,
+        "source_of",
+        lambda name: edits.get(name, str)(source) if (source := real(name)) is not None else None,
+    )
     yield edits
     monkeypatch.undo()
     forget()
@@ -121,18 +128,18 @@ ROUNDS = {"exact_dedup, rounds", "again, rounds"}
 @pytest.mark.parametrize(
     ("module", "touches"),
     [
-        ("pipeline.leg", "work rules"),
-        ("pipeline.decide", "rules"),
-        ("pipeline.flow", "rounds"),
-        ("pipeline.flow_verdicts", "rounds"),
-        ("pipeline.parts", "work rules rounds"),
-        ("pipeline.rejects", "work rules rounds"),
-        ("pipeline.writing", "work rules rounds"),
-        ("pipeline.sink_columns", "sink"),
-        ("pipeline.engine", ""),
-        ("pipeline.progress", ""),
-        ("stages.sample", "rules"),
-        ("stages.dedup.exact", "rounds"),
+        ("gristmill.pipeline.leg.leg", "work rules"),
+        ("gristmill.pipeline.leg.rules", "rules"),
+        ("gristmill.pipeline.run.flow", "rounds"),
+        ("gristmill.pipeline.flow.verdicts", "rounds"),
+        ("gristmill.pipeline.store.parts", "work rules rounds"),
+        ("gristmill.pipeline.store.rejects", "work rules rounds"),
+        ("gristmill.pipeline.store.writing", "work rules rounds"),
+        ("gristmill.pipeline.plan.sink_columns", "sink"),
+        ("gristmill.pipeline.engine.engine", ""),
+        ("gristmill.pipeline.progress.progress", ""),
+        ("gristmill.stages.sample", "rules"),
+        ("gristmill.stages.dedup.exact", "rounds"),
     ],
 )
 def test_a_changed_statement_redoes_what_it_decides_and_a_reworded_module_nothing(
@@ -140,10 +147,16 @@ def test_a_changed_statement_redoes_what_it_decides_and_a_reworded_module_nothin
 ) -> None:
     recipe = save(tmp_path / "r.yaml", RECIPE)
     every = prints(recipe)
-    kinds = {"work": {n for n in every if n.endswith("work")}, "rules": {n for n in every if n.endswith("rules")}, "rounds": ROUNDS}
+    kinds = {
+        "work": {n for n in every if n.endswith("work")},
+        "rules": {n for n in every if n.endswith("rules")},
+        "rounds": ROUNDS,
+    }
     assert kinds["rules"] == {"sample, rules"} and set(every) > ROUNDS and len(kinds["work"]) == 3
     kinds["sink"] = {"write, work"}
-    assert changed_by(recipe, edits, module, with_a_statement) == set().union(*(kinds[kind] for kind in touches.split()))
+    assert changed_by(recipe, edits, module, with_a_statement) == set().union(
+        *(kinds[kind] for kind in touches.split())
+    )
     assert changed_by(recipe, edits, module, reworded) == set()
 
 
@@ -160,11 +173,15 @@ def test_plan_and_run_agree_on_what_a_fix_of_the_engine_redoes(tmp_path: Path, e
 
     _, first = go(recipe, out)
     assert {("a", "leg"), ("sample", "decide"), ("exact_dedup", "map"), ("write", "leg")} <= set(first)
-    assert again("pipeline.decide", reworded) == (set(), set())
-    foreseen, done = again("pipeline.decide", with_a_statement)
+    assert again("gristmill.pipeline.leg.rules", reworded) == (set(), set())
+    foreseen, done = again("gristmill.pipeline.leg.rules", with_a_statement)
     assert done == {("sample", "decide")} and "sample" in foreseen and "a" not in foreseen
-    foreseen, done = again("pipeline.leg", with_a_statement)
-    assert {("a", "leg"), ("write", "leg")} <= done and {"a", "sample"} <= foreseen and not {kind for _, kind in done} & {"map", "drop"}
+    foreseen, done = again("gristmill.pipeline.leg.leg", with_a_statement)
+    assert (
+        {("a", "leg"), ("write", "leg")} <= done
+        and {"a", "sample"} <= foreseen
+        and not {kind for _, kind in done} & {"map", "drop"}
+    )
 
 
 def closure(entries: tuple[str, ...], decides: tuple[str, ...], files: dict[str, Path]) -> set[str]:
@@ -187,7 +204,9 @@ def test_every_module_that_a_task_imports_is_hashed_or_said_to_decide_nothing(ki
     files = modules(ROOT)
     decides = tuple(name for entry in lists for name in fingerprint.ENGINE[entry])
     reached = closure(entries, decides, files)
-    assert set(entries) <= set(decides) and {name for name in decides if name.startswith("pipeline.")} <= reached  # none is listed in vain
+    assert (
+        set(entries) <= set(decides) and {name for name in decides if name.startswith("pipeline.")} <= reached
+    )  # none is listed in vain
     assert reached - set(decides) - DECIDES_NOTHING == set()
     assert set(files) >= DECIDES_NOTHING
 
@@ -198,23 +217,26 @@ def test_what_the_engine_takes_from_lower_floors_is_hashed_with_it_or_with_any_s
     listed = {name for entry in KINDS[kind][1] for name in fingerprint.ENGINE[entry]}
     below = {name for module in listed if module.startswith("pipeline.") for name in imports(module, files)}
     below = {name for name in below if not name.startswith("pipeline.")}
-    with_pack = {"shards.writer"}  # `publish` writes with it, which `pack` alone asks for: it imports it too
-    assert with_pack <= set(fingerprint.code_of_module("stages.tokens.pack"))
-    assert below and below - listed - with_pack <= set(fingerprint.code_of_module("stages.stage")) | {
+    with_pack = {"gristmill.shards.writer"}  # `publish` writes with it, which `pack` alone asks for: it imports it too
+    assert with_pack <= set(fingerprint.code_of_module("gristmill.stages.tokens.pack"))
+    assert below and below - listed - with_pack <= set(fingerprint.code_of_module("gristmill.stages.stage")) | {
         "stages",
-        "stages.paths",
+        "gristmill.stages.paths",
     }  # where a saved index lies
-    assert "stages.local_flow" not in fingerprint.code_of_module("stages.stage")
+    assert "gristmill.stages.local_flow" not in fingerprint.code_of_module("gristmill.stages.stage")
 
 
 def test_every_kind_of_task_is_looked_at() -> None:
     entries = {name for begins, _ in KINDS.values() for name in begins}
-    assert {function.__module__ for function in work.KINDS.values()} | {work.grind.__module__, work.run_decide.__module__} <= entries
+    assert {function.__module__ for function in work.KINDS.values()} | {
+        work.grind.__module__,
+        work.run_decide.__module__,
+    } <= entries
     assert {name for _, lists in KINDS.values() for name in lists} == set(fingerprint.ENGINE)
 
 
 def test_a_module_that_is_not_there_is_an_error() -> None:
-    for name in ("pipeline.ablate.feedings", "nowhere.at_all", "kernels.misspelt"):
+    for name in ("gristmill.pipeline.ablate.feedings", "nowhere.at_all", "kernels.misspelt"):
         with pytest.raises(LookupError, match=name):
             fingerprint.code_of_module(name)
 
@@ -234,11 +256,19 @@ def test_a_job_of_an_ablation_hangs_on_the_code_that_chooses_its_rows(tmp_path: 
         edits[module] = edit
         return sum(a != b for a, b in zip(before, [job[what] for job in jobs()], strict=True))
 
-    for module in ("pipeline.ablate.feeding", "pipeline.ablate.work", "shards.weighted", "shards.orders", "trainer.loop"):
+    for module in (
+        "gristmill.pipeline.ablate.feeding",
+        "gristmill.pipeline.ablate.work",
+        "gristmill.shards.weighted",
+        "gristmill.shards.orders",
+        "gristmill.trainer.run.loop",
+    ):
         assert changed(module, with_a_statement, "training_fingerprint") == 7, module
-    assert changed("pipeline.ablate.feeding", reworded, "fingerprint") == 0
-    assert changed("pipeline.ablate.evaluation", with_a_statement, "training_fingerprint") == 0
-    assert changed("pipeline.ablate.evaluation", with_a_statement, "fingerprint") == 6  # the base is not measured
+    assert changed("gristmill.pipeline.ablate.feeding", reworded, "fingerprint") == 0
+    assert changed("gristmill.pipeline.ablate.evaluation", with_a_statement, "training_fingerprint") == 0
+    assert (
+        changed("gristmill.pipeline.ablate.evaluation", with_a_statement, "fingerprint") == 6
+    )  # the base is not measured
 
 
 def test_a_users_file_hangs_on_its_statements_and_on_what_it_builds_on(edits: Edits) -> None:
@@ -251,7 +281,7 @@ def test_a_users_file_hangs_on_its_statements_and_on_what_it_builds_on(edits: Ed
     before = of(code)
     assert of(code.replace("'''Mine.'''", "'''Yours.'''  # and more")) == before
     assert of(code.replace("return docs", "return docs[1:]")) != before
-    edits["stages.dedup.exact"] = with_a_statement
+    edits["gristmill.stages.dedup.exact"] = with_a_statement
     assert of(code) != before
 
 
@@ -259,7 +289,9 @@ def test_an_installed_stage_hangs_on_all_of_its_package(tmp_path: Path, monkeypa
     package = tmp_path / "gristmill_test_package"
     package.mkdir()
     (package / "__init__.py").write_text("from .rules import Mine\n")
-    (package / "rules.py").write_text("from stages import Sample\nfrom .helper import RATE\n\nclass Mine(Sample):\n    pass\n")
+    (package / "rules.py").write_text(
+        "from stages import Sample\nfrom .helper import RATE\n\nclass Mine(Sample):\n    pass\n"
+    )
     (package / "helper.py").write_text("RATE = 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     stage = importlib.import_module("gristmill_test_package").Mine(rate=0.5)

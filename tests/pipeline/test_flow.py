@@ -10,15 +10,15 @@ import pytest
 import xxhash
 from runs import go, save, shared_texts, written
 
-from pipeline import flow
-from pipeline.errors import RunFailed
+from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.run import flow
 
 TOY = '''
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
-from stages.stage import Global
+from gristmill.stages.stage import Global
 
 class Rare(Global):
     """Drops texts that occur once, and says of each text how many letters it has and how many documents there are."""
@@ -55,7 +55,9 @@ class Rare(Global):
 
 
 @pytest.mark.parametrize(("rows_a_bucket", "parts_alone"), [(500_000, 1024), (5, 1024), (5, 2)])
-def test_a_toy_stage_equals_its_plain_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_a_bucket: int, parts_alone: int) -> None:
+def test_a_toy_stage_equals_its_plain_twin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_a_bucket: int, parts_alone: int
+) -> None:
     monkeypatch.setattr(flow, "ROWS_A_BUCKET", rows_a_bucket)
     monkeypatch.setattr(flow, "PARTS_ALONE", parts_alone)
     shared_texts(tmp_path / "in", files=10)
@@ -80,7 +82,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
-from stages.stage import Global
+from gristmill.stages.stage import Global
 
 class Numbered(Global):
     """Puts the number of each document, in order of uid, before its text; drops every seventh; says how many have its text."""
@@ -142,7 +144,11 @@ def test_texts_written_anew_by_a_toy_stage(tmp_path: Path, monkeypatch: pytest.M
     twin = [(u, f"{n} {t}", 2 * times[t]) for n, (u, t) in enumerate(everything) if n % 7]
     found = [r for p in (tmp_path / "out" / "write").glob("*.parquet") for r in pq.read_table(p).to_pylist()]
     assert sorted((r["uid"], r["text"], r["size"]) for r in found) == twin and len(twin) > 30
-    gone = [r for p in (tmp_path / "out" / "stages" / "numbered" / "rejects").glob("*.parquet") for r in pq.read_table(p).to_pylist()]
+    gone = [
+        r
+        for p in (tmp_path / "out" / "stages" / "numbered" / "rejects").glob("*.parquet")
+        for r in pq.read_table(p).to_pylist()
+    ]
     assert sorted((r["uid"], r["text"], r["reason"], r["detail"]) for r in gone) == [
         (u, t, "seventh", "a detail") for n, (u, t) in enumerate(everything) if n % 7 == 0
     ]
@@ -160,7 +166,7 @@ MARKING = '''
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from stages.stage import Global
+from gristmill.stages.stage import Global
 
 class Lengths(Global):
     """Says of each text how long it is, and which share of all texts are shorter; drops the longest."""
@@ -222,4 +228,7 @@ def test_documents_are_marked_beside_a_table_and_a_later_stage_hears(
     stamp = table.stat()
     assert xxhash.xxh3_128_hexdigest(table.read_bytes()).startswith(table.stem.rsplit("-", 1)[1])
     _, anew = go(recipe, tmp_path / "out")
-    assert not anew and (table.stat().st_ino, table.stat().st_mtime_ns) == (stamp.st_ino, stamp.st_mtime_ns)  # nor written again
+    assert not anew and (table.stat().st_ino, table.stat().st_mtime_ns) == (
+        stamp.st_ino,
+        stamp.st_mtime_ns,
+    )  # nor written again

@@ -8,16 +8,16 @@ import pyarrow.parquet as pq
 import pytest
 from runs import WORDS, go, lines, save
 
-from pipeline import cluster
-from pipeline.errors import RunFailed
-from pipeline.gpus import gpus_here
+from gristmill.pipeline.engine import cluster
+from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.processes.gpus import gpus_here
 
 STAGES = """
 import os
 import sys
 import time
 import pyarrow as pa
-from stages.stage import Annotate
+from gristmill.stages.stage import Annotate
 
 class OnGpu(Annotate):
     \"\"\"Says which GPU it sees.\"\"\"
@@ -55,7 +55,7 @@ class SentToGpu(Annotate):
         return True
 
     def annotate(self, batch):
-        transfer = sys.modules.get("kernels.gpu.transfer")
+        transfer = sys.modules.get("gristmill.kernels.gpu.transfer")
         calls = transfer.streams.cache_info() if transfer else None
         sent = calls.hits + calls.misses if calls else 0
         return {name: pa.array([value] * len(batch)) for name, value in zip(self.adds, (sent, os.environ["CUDA_VISIBLE_DEVICES"]))}
@@ -99,26 +99,35 @@ def near_duplicates(folder: Path, device: str) -> Path:
         lines(folder / "in" / f"{number}.jsonl", [*texts, " ".join([*WORDS, f"end{number}"])])
     save(folder / "s.py", STAGES)
     stages = f"  - minhash_dedup: {{device: {device}, hashes: 16, bands: 8, rows: 2}}\n  - s.py:SentToGpu\n  - write\n"
-    return save(folder / "r.yaml", f"name: r\nparts: {{files: 1}}\nsources:\n  a: {{jsonl: {{path: in}}}}\nstages:\n{stages}")
+    return save(
+        folder / "r.yaml", f"name: r\nparts: {{files: 1}}\nsources:\n  a: {{jsonl: {{path: in}}}}\nstages:\n{stages}"
+    )
 
 
-def test_near_duplicates_are_signed_on_the_worker_that_has_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_near_duplicates_are_signed_on_the_worker_that_has_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the GPU kernel itself: in Triton's interpreter where there is no GPU."""
-    pytest.importorskip("torch", reason="kernels.gpu needs torch, of the extra `gpu`")
+    pytest.importorskip("torch", reason="gristmill.kernels.gpu needs torch, of the extra `gpu`")
     monkeypatch.setattr(cluster, "gpus_here", lambda: ["0"])
     kept = {}
     for device, sent in (("cpu", 0), ("gpu", 3)):
         go(near_duplicates(tmp_path, device), tmp_path / device, 2)
-        rows = [row for path in (tmp_path / device / "write").glob("*.parquet") for row in pq.read_table(path).to_pylist()]
+        rows = [
+            row for path in (tmp_path / device / "write").glob("*.parquet") for row in pq.read_table(path).to_pylist()
+        ]
         assert {(row["batches_sent"], row["gpu_seen"]) for row in rows} == {(sent, "0")}
         kept[device] = {row["uid"] for row in rows}
     assert len(kept["cpu"]) == 10 and kept["gpu"] == kept["cpu"]
 
 
 def test_a_run_that_needs_a_gpu_and_has_none_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch", reason="kernels.gpu needs torch, of the extra `gpu`")
+    pytest.importorskip("torch", reason="gristmill.kernels.gpu needs torch, of the extra `gpu`")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     with pytest.raises(RunFailed) as error:
         go(near_duplicates(tmp_path, "gpu"), tmp_path / "out", 1)
-    assert str(error.value) == "minhash_dedup: `device: gpu`: torch sees no GPU on this machine; `device: cpu` gives the same result"
+    assert (
+        str(error.value)
+        == "minhash_dedup: `device: gpu`: torch sees no GPU on this machine; `device: cpu` gives the same result"
+    )

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from runs import go, save, written
 
-from pipeline.alarms import alarms
-from pipeline.counts import Account
-from pipeline.errors import RecipeError
-from pipeline.plan import make_plan
-from pipeline.recipe import load
-from pipeline.upkeep import start_recipe
+from gristmill.pipeline.cli.upkeep import start_recipe
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.plan.plan import make_plan
+from gristmill.pipeline.recipe.recipe import load
+from gristmill.pipeline.run.alarms import alarms
+from gristmill.pipeline.store.counts import Account
 
 
 def page(name: str) -> str:
@@ -73,7 +73,9 @@ def test_pages_of_every_kind_become_text(tmp_path: Path) -> None:
     assert [text for text in sorted(texts) if "sentence" not in text] == ["Plain words 0", "Plain words 1"]
     assert not any("<" in text for text in texts)
     account = {entry["name"]: entry for entry in summary.record["stages"]}
-    assert {name: (account[name]["docs_in"], account[name]["kept"]) for name in ("rows", "files", "crawl", "extract")} == {
+    assert {
+        name: (account[name]["docs_in"], account[name]["kept"]) for name in ("rows", "files", "crawl", "extract")
+    } == {
         "rows": (4, 3),
         "files": (5, 3),
         "crawl": (5, 5),
@@ -84,7 +86,9 @@ def test_pages_of_every_kind_become_text(tmp_path: Path) -> None:
         {"empty_page": 1},
         1,
     )
-    urls = {url for file in (tmp_path / "out" / "write").glob("*.parquet") for url in pq.read_table(file)["url"].to_pylist()}
+    urls = {
+        url for file in (tmp_path / "out" / "write").glob("*.parquet") for url in pq.read_table(file)["url"].to_pylist()
+    }
     assert {"https://rows.example/0", "https://www.example.org/docs/c.xhtml", "https://wacz.example/1.txt"} < urls
     assert len(summary.alarms) == 1 and "www.example.org/docs/d.html.gz (the whole file: " in summary.alarms[0]
 
@@ -104,9 +108,16 @@ def test_texts_that_are_markup_are_extracted_or_alarmed_about(tmp_path: Path) ->
         and sum(text.startswith("What the page") for text in texts) == 3
     )
     idle, extracted, raw = sorted(summary.alarms)
-    assert idle.startswith("extract had no page to extract from words (1 document without HTML); a field of pages is named with `html:`")
-    assert extracted.startswith("extract: 3 of 3 texts of rows were markup, and their text was extracted; name the field with `html:`")
-    assert raw.startswith("late: 3 of 3 texts are markup; name the field with `html:` in its reader") and "put `extract` first" in raw
+    assert idle.startswith(
+        "extract had no page to extract from words (1 document without HTML); a field of pages is named with `html:`"
+    )
+    assert extracted.startswith(
+        "extract: 3 of 3 texts of rows were markup, and their text was extracted; name the field with `html:`"
+    )
+    assert (
+        raw.startswith("late: 3 of 3 texts are markup; name the field with `html:` in its reader")
+        and "put `extract` first" in raw
+    )
     extract = next(entry for entry in summary.record["stages"] if entry["name"] == "extract")
     assert extract["noted"] == {"markup": 3}
 

@@ -10,12 +10,17 @@ import pyarrow.parquet as pq
 import pytest
 from runs import go, lines, save
 
-from pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.errors import RecipeError, RunFailed
 
 
 def test_columns_of_a_parquet_file_decide_in_a_run(tmp_path: Path) -> None:
     rows = [
-        {"text": f"document {i} of cafÃ©s", "int_score": i % 6, "quality": {"edu": i / 10}, "lang": "de" if i % 2 else "en"}
+        {
+            "text": f"document {i} of cafÃ©s",
+            "int_score": i % 6,
+            "quality": {"edu": i / 10},
+            "lang": "de" if i % 2 else "en",
+        }
         for i in range(30)
     ]
     (tmp_path / "in").mkdir()
@@ -63,14 +68,22 @@ def test_the_language_of_an_input_need_not_be_found_out_again(tmp_path: Path) ->
     lines(tmp_path / "in" / "a.jsonl", []).write_text("".join(json.dumps(row) + "\n" for row in rows))
     brought = "  - from_meta: {texts: {language: lang}, numbers: {language_score: sure}}\n  - keep_languages: {languages: [en]}\n"
     summary, made = go(save(tmp_path / "recipe.yaml", RECIPE % brought), tmp_path / "out")
-    assert [stage["name"] for stage in summary.record["stages"]] == ["web", "from_meta", "keep_languages", "write"] and made
+    assert [stage["name"] for stage in summary.record["stages"]] == [
+        "web",
+        "from_meta",
+        "keep_languages",
+        "write",
+    ] and made
     assert sum(len(pq.read_table(path)) for path in (tmp_path / "out" / "write").glob("*.parquet")) == 5
 
 
 def test_a_field_that_nobody_has_sounds_an_alarm_and_one_that_some_have_does_not(tmp_path: Path) -> None:
     rows = [{"text": f"document {i}", **({"some": 1} if i == 3 else {})} for i in range(10)]
     lines(tmp_path / "in" / "a.jsonl", []).write_text("".join(json.dumps(row) + "\n" for row in rows))
-    summary, _ = go(save(tmp_path / "recipe.yaml", RECIPE % "  - from_meta: {numbers: {some: some, none: nope.x}}\n"), tmp_path / "out")
+    summary, _ = go(
+        save(tmp_path / "recipe.yaml", RECIPE % "  - from_meta: {numbers: {some: some, none: nope.x}}\n"),
+        tmp_path / "out",
+    )
     assert summary.alarms == ["from_meta found none in none of 10 documents of web; look at where it is read from"]
 
 

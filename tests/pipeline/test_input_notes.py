@@ -15,19 +15,19 @@ from here import work_here
 from runs import lines, save, tree, written
 from typer.testing import CliRunner
 
-from pipeline import inputs
-from pipeline import recipe as recipes
-from pipeline.cli import app
-from pipeline.cluster import Where
-from pipeline.engine import Engine
-from pipeline.errors import RecipeError, RunFailed
-from pipeline.input_notes import notes_of
-from pipeline.inputs import REMEMBERED, list_at, remembered_in
-from pipeline.passed_over import by_ending, in_words
-from pipeline.progress import Quiet
-from pipeline.run import run
-from pipeline.upkeep import start_recipe
-from pipeline.whatif import foresee
+from gristmill.pipeline.cli.app import app
+from gristmill.pipeline.cli.upkeep import start_recipe
+from gristmill.pipeline.engine.cluster import Where
+from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.inputs import files as inputs
+from gristmill.pipeline.inputs.files import REMEMBERED, list_at, remembered_in
+from gristmill.pipeline.inputs.notes import notes_of
+from gristmill.pipeline.inputs.passed_over import by_ending, in_words
+from gristmill.pipeline.progress.progress import Quiet
+from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.run.dry_run import foresee
+from gristmill.pipeline.run.run import run
 
 ONE = "name: a\nsources:\n  a:\n    jsonl:\n      path: in\nstages: [write]\n"
 TWO = "name: a\nsources:\n  a: {jsonl: {path: in}}\n  b: {jsonl: {path: more}}\nstages: [write]\n"
@@ -100,8 +100,12 @@ def test_what_another_source_reads_is_not_passed_over(tmp_path: Path) -> None:
     for name in "xyz":
         save(tmp_path / "in" / f"{name}.txt", "a text")
     both = "name: a\nsources:\n  a: {jsonl: {path: in}}\n  b: {plain: {path: in}}\nstages: [write]\n"
-    record, notes, _ = started(save(tmp_path / "in" / "a.yaml", both.replace("path: in", "path: .")), tmp_path / "in" / "out")
-    assert (record["alarms"], notes) == ([], []) and [set(its) for its in record["inputs"].values()] == [{"files", "bytes"}] * 2
+    record, notes, _ = started(
+        save(tmp_path / "in" / "a.yaml", both.replace("path: in", "path: .")), tmp_path / "in" / "out"
+    )
+    assert (record["alarms"], notes) == ([], []) and [set(its) for its in record["inputs"].values()] == [
+        {"files", "bytes"}
+    ] * 2
     assert len(written(tmp_path / "in" / "out")) == 4
 
 
@@ -115,7 +119,9 @@ def test_many_endings_are_a_few(tmp_path: Path) -> None:
 
 def test_a_folder_that_no_reader_can_use_says_what_it_has_and_what_readers_know(tmp_path: Path) -> None:
     save(tmp_path / "x.bad", "x")
-    with pytest.raises(RecipeError, match=r"no file that a reader knows \(it has 1 \.bad\); readers know .*\.arc\.gz.*\.jsonl"):
+    with pytest.raises(
+        RecipeError, match=r"no file that a reader knows \(it has 1 \.bad\); readers know .*\.arc\.gz.*\.jsonl"
+    ):
         start_recipe(tmp_path, tmp_path / "r.yaml")
     with pytest.raises(RecipeError, match=r"the folder has no file that ends in \.jsonl; it has 1 \.bad"):
         list_at(str(tmp_path), tmp_path, (".jsonl",), "sources.a")
@@ -131,7 +137,9 @@ def test_a_pipe_among_the_inputs_is_refused_and_never_opened(tmp_path: Path, pat
     (tmp_path / "linked").symlink_to("in/b.jsonl")
     recipe = save(tmp_path / "a.yaml", ONE.replace("path: in", f"path: {path}"))
     for look in (lambda: started(recipe, tmp_path / "out"), lambda: planned(recipe, tmp_path / "out")):
-        with pytest.raises(RecipeError, match=r"a\.yaml:5: sources\.a: .* is a named pipe; only regular files are read"):
+        with pytest.raises(
+            RecipeError, match=r"a\.yaml:5: sources\.a: .* is a named pipe; only regular files are read"
+        ):
             look()
     if path == "in":
         with pytest.raises(RecipeError, match=r"b\.jsonl is a named pipe; only regular files are read"):
@@ -139,7 +147,9 @@ def test_a_pipe_among_the_inputs_is_refused_and_never_opened(tmp_path: Path, pat
         assert not (tmp_path / "r.yaml").exists()
 
 
-def test_sockets_and_devices_are_refused_by_name_and_passed_over_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sockets_and_devices_are_refused_by_name_and_passed_over_in_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines(tmp_path / "in" / "a.jsonl", ["one"])
     monkeypatch.chdir(tmp_path)  # the path of a socket is short
     with socket.socket(socket.AF_UNIX) as waiting:
@@ -219,7 +229,9 @@ def test_a_file_that_was_only_touched_is_not_worked_on(tmp_path: Path) -> None:
 def test_check_inputs_hashes_all_whatever_the_stamps_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe, out = save(tmp_path / "a.yaml", ONE), tmp_path / "out"
     file = lines(tmp_path / "in" / "a.jsonl", ["one"])
-    monkeypatch.setattr("pipeline.listing.stamp_of", lambda facts: "7 7 7")  # a file system that tells nothing
+    monkeypatch.setattr(
+        "gristmill.pipeline.inputs.listing.stamp_of", lambda facts: "7 7 7"
+    )  # a file system that tells nothing
     started(recipe, out)
     rewritten(file, "two", in_place=True)
     assert planned(recipe, out)[0] == {"up to date"} and started(recipe, out)[2] == 0
@@ -230,7 +242,9 @@ def test_check_inputs_hashes_all_whatever_the_stamps_say(tmp_path: Path, monkeyp
         assert shown.exit_code == 0, shown.output
 
 
-def test_a_file_that_changed_under_its_old_time_while_the_run_went_on_is_an_alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_changed_under_its_old_time_while_the_run_went_on_is_an_alarm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, two = (lines(tmp_path / "in" / f"{name}.jsonl", ["one"]) for name in "ab")
 
     def work(engine: Engine, left: Any, results: Any) -> None:
@@ -251,7 +265,12 @@ def test_hashes_that_are_torn_or_changed_are_made_anew(tmp_path: Path, monkeypat
     whole, before = (out / REMEMBERED).read_bytes(), tree(out)
     assert len(remembered_in(whole)) == 3
     chance = random.Random(20)
-    damaged = [whole[:cut] for cut in (0, 1, len(whole) // 2, len(whole) - 1)] + [b"[]", b"null", b"\xff", b"[" * 100_000]
+    damaged = [whole[:cut] for cut in (0, 1, len(whole) // 2, len(whole) - 1)] + [
+        b"[]",
+        b"null",
+        b"\xff",
+        b"[" * 100_000,
+    ]
     for _ in range(400):
         flipped = bytearray(whole)
         flipped[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
@@ -287,10 +306,16 @@ def test_hashes_of_an_earlier_version_are_no_error(tmp_path: Path) -> None:
         ("in/*.none", RecipeError, r"in/\*\.none: nothing matches"),
         ('""', RecipeError, "the path is empty"),
         ("empty", RecipeError, "empty: the folder is empty"),
-        ("nosuch://x/y", RecipeError, "Protocol not known: nosuch; inputs lie on this machine, or behind s3://, gs://, hf://"),
+        (
+            "nosuch://x/y",
+            RecipeError,
+            "Protocol not known: nosuch; inputs lie on this machine, or behind s3://, gs://, hf://",
+        ),
     ],
 )
-def test_a_path_that_leads_nowhere_is_named_with_file_and_line(tmp_path: Path, path: str, error: type[Exception], says: str) -> None:
+def test_a_path_that_leads_nowhere_is_named_with_file_and_line(
+    tmp_path: Path, path: str, error: type[Exception], says: str
+) -> None:
     lines(tmp_path / "in" / "a.jsonl", ["one"])
     (tmp_path / "empty").mkdir()
     recipe = save(tmp_path / "a.yaml", ONE.replace("path: in", f"path: {path}"))
@@ -304,7 +329,9 @@ def test_a_host_that_cannot_be_found_is_told_with_its_source(tmp_path: Path, mon
 
     monkeypatch.setattr(socket, "create_connection", nobody)
     recipe = save(tmp_path / "a.yaml", ONE.replace("path: in", "path: ftp://nowhere.invalid/x"))
-    with pytest.raises(RunFailed, match=r"a\.yaml:5: sources\.a: ftp://nowhere\.invalid/x: the host cannot be found .*s3://"):
+    with pytest.raises(
+        RunFailed, match=r"a\.yaml:5: sources\.a: ftp://nowhere\.invalid/x: the host cannot be found .*s3://"
+    ):
         started(recipe, tmp_path / "out")
 
 

@@ -11,16 +11,16 @@ import pytest
 from here import work_here
 from runs import go, lines, save, written
 
-from pipeline.cluster import Where
-from pipeline.engine import Engine
-from pipeline.errors import RecipeError
-from pipeline.inputs import REMEMBERED, files_at, find_files, not_in
-from pipeline.leg import Result, Task
-from pipeline.progress import Quiet
-from pipeline.recipe import load
-from pipeline.run import run
-from pipeline.store import Store
-from pipeline.upkeep import start_recipe
+from gristmill.pipeline.cli.upkeep import start_recipe
+from gristmill.pipeline.engine.cluster import Where
+from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.inputs.files import REMEMBERED, files_at, find_files, not_in
+from gristmill.pipeline.leg.leg import Result, Task
+from gristmill.pipeline.progress.progress import Quiet
+from gristmill.pipeline.recipe.recipe import load
+from gristmill.pipeline.run.run import run
+from gristmill.pipeline.store.store import Store
 
 TWO = "name: own\nsources:\n  a: {parquet: {path: .}}\n  b: {jsonl: {path: .}}\nstages: [write]\n"
 
@@ -43,7 +43,10 @@ def run_in(folder: Path) -> Path:
 
 
 def found(folder: Path, path: str) -> list[str]:
-    return [str(Path(file.address).relative_to(folder)) for file in files_at(path, folder, (".parquet", ".jsonl"), "sources.a")]
+    return [
+        str(Path(file.address).relative_to(folder))
+        for file in files_at(path, folder, (".parquet", ".jsonl"), "sources.a")
+    ]
 
 
 def test_a_second_run_finds_nothing_new_where_it_wrote_beside_its_inputs(tmp_path: Path) -> None:
@@ -62,8 +65,16 @@ def test_what_lies_in_the_folder_of_a_run_is_taken_only_by_name(tmp_path: Path) 
     run_in(tmp_path / "out" / "x")
     parquet(tmp_path / "out" / "mine.parquet")
     mine = ["a.parquet", "out/mine.parquet"]
-    assert found(tmp_path, ".") == found(tmp_path, "**/*.parquet") == mine and found(tmp_path, "out") == ["out/mine.parquet"]
-    for path in ("out/x/write", "out/x/write/x.parquet", "out/*/write/*.parquet", "**/write/*.parquet", "out/x/wri*/*.parquet"):
+    assert found(tmp_path, ".") == found(tmp_path, "**/*.parquet") == mine and found(tmp_path, "out") == [
+        "out/mine.parquet"
+    ]
+    for path in (
+        "out/x/write",
+        "out/x/write/x.parquet",
+        "out/*/write/*.parquet",
+        "**/write/*.parquet",
+        "out/x/wri*/*.parquet",
+    ):
         assert found(tmp_path, path) == ["out/x/write/x.parquet"]
 
 
@@ -91,7 +102,9 @@ def test_a_run_never_reads_what_it_wrote_itself(tmp_path: Path) -> None:
         return [file.path for file in not_in(store, find_files(source, tmp_path, "sources.a"), "sources.a").files]
 
     assert read('"out/*/write/*.parquet"') == ["y/write/y.parquet"]
-    with pytest.raises(RecipeError, match=r"sources\.a: .*x\.parquet is of the run in .*/out/x itself; choose another --out"):
+    with pytest.raises(
+        RecipeError, match=r"sources\.a: .*x\.parquet is of the run in .*/out/x itself; choose another --out"
+    ):
         read("out/x/write")
 
 
@@ -119,7 +132,11 @@ def test_linked_folders_are_read_once_and_never_around_themselves(tmp_path: Path
         (tmp_path / "in" / link).symlink_to(target)
     once = ["in/2025/a.parquet", "in/2026/b.parquet", "in/2026/c.parquet"]
     assert found(tmp_path, "in") == found(tmp_path, "in/**/*.parquet") == once
-    assert found(tmp_path, "in/*/*.parquet") == [*once, "in/latest/b.parquet", "in/latest/c.parquet"]  # as a shell has it
+    assert found(tmp_path, "in/*/*.parquet") == [
+        *once,
+        "in/latest/b.parquet",
+        "in/latest/c.parquet",
+    ]  # as a shell has it
     assert found(tmp_path, "in/2025") == once[:1] and found(tmp_path, "in/*/a.parquet") == once[:1]
     assert "3 .parquet in" in start_recipe(tmp_path / "in", tmp_path / "recipe.yaml")
 
@@ -141,7 +158,9 @@ def test_a_file_that_changes_behind_its_link_is_read_again(tmp_path: Path) -> No
     assert {file.size for files in (before, after, turned) for file in files} == {there.stat().st_size}
 
 
-def test_a_folder_below_that_may_not_be_read_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_below_that_may_not_be_read_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for folder in ("open", "shut", "lost+found"):
         parquet(tmp_path / "in" / folder / "a.parquet")
     look = os.scandir
@@ -161,7 +180,9 @@ def test_a_folder_below_that_may_not_be_read_is_not_passed_over(tmp_path: Path, 
 @pytest.mark.parametrize("path", ['""', "[]", '[in, ""]'])
 def test_an_empty_path_is_no_path(tmp_path: Path, path: str) -> None:
     lines(tmp_path / "in" / "a.jsonl", ["one"])
-    source = load(save(tmp_path / "r.yaml", f"name: own\nsources:\n  a: {{jsonl: {{path: {path}}}}}\nstages: [write]\n")).sources[0]
+    source = load(
+        save(tmp_path / "r.yaml", f"name: own\nsources:\n  a: {{jsonl: {{path: {path}}}}}\nstages: [write]\n")
+    ).sources[0]
     with pytest.raises(RecipeError, match=r"sources\.a: the path is empty"):
         find_files(source, tmp_path, "sources.a")
 
@@ -178,7 +199,9 @@ def test_files_that_change_while_a_run_goes_on_are_an_alarm(tmp_path: Path, monk
 
     monkeypatch.setattr(Engine, "_work", work)
     first = run(asked, str(tmp_path / "out"), Where(1), Quiet())
-    said = "a: b.jsonl, c.jsonl, d.jsonl and 1 more file changed while the run went on; the same command reads what is new"
+    said = (
+        "a: b.jsonl, c.jsonl, d.jsonl and 1 more file changed while the run went on; the same command reads what is new"
+    )
     assert first.alarms == [said]
     monkeypatch.setattr(Engine, "_work", work_here)
     second = run(asked, str(tmp_path / "out"), Where(1), Quiet())

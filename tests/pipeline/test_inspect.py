@@ -15,12 +15,20 @@ import pytest
 from outfolder import FIRST, LANGUAGE, OTHER, QUARANTINED, SAME, SCRIPT_URL, SHORT, UIDS, WEB_URL, make
 from rich.console import Console, RenderableType
 
-from pipeline.history import Span, Written, history, is_cluster, parse_uid, render_history, signal_text, span_text
-from pipeline.inspect import Folder, NotFound, as_json, render_stage, stage_view
-from pipeline.overview import overview, render
-from pipeline.overview import plain as plain_overview
-from pipeline.words import as_seconds, as_share, plain
-from stages.documents import uid_of
+from gristmill.pipeline.formatting import as_seconds, as_share, plain
+from gristmill.pipeline.look.history import (
+    Span,
+    Written,
+    history,
+    is_cluster,
+    parse_uid,
+    render_history,
+    signal_text,
+    span_text,
+)
+from gristmill.pipeline.look.overview import overview, plain as plain_overview, render
+from gristmill.pipeline.look.run_folder import Folder, NotFound, as_json, render_stage, stage_view
+from gristmill.stages.documents import uid_of
 
 
 @pytest.fixture(scope="module")
@@ -85,14 +93,18 @@ def test_what_is_not_there_names_what_is(out: str) -> None:
 def test_a_document_that_was_kept_has_its_whole_way_told(out: str) -> None:
     story = history(out, f"{FIRST:016x}")
     assert story.outcome == "kept" and story.uid == f"{FIRST:016x}"
-    assert story.read_from == [Span("crawl", "crawl-0.warc.gz", 0, 5000, True)]  # of two files in the part, the one that gives the uid
+    assert story.read_from == [
+        Span("crawl", "crawl-0.warc.gz", 0, 5000, True)
+    ]  # of two files in the part, the one that gives the uid
     assert [(passage.leg, passage.part, passage.row) for passage in story.passages] == [
         ("extract", "extract-0", 0), ("exact_dedup", "extract-0", 0), ("write", "extract-0", 0),
     ]  # fmt: skip
     assert story.passages[0].signals == {"language": "en", "words": 0} and story.passages[2].signals == {}
     stages = ["crawl", "extract", "language", "exact_dedup", "gopher_quality", "write"]
     assert [(said.stage, said.verdict) for said in story.verdicts] == [(stage, "kept") for stage in stages]
-    assert [(cluster.kept, cluster.size, cluster.reason) for cluster in story.clusters] == [(f"{FIRST:016x}", 3, "exact_duplicate")]
+    assert [(cluster.kept, cluster.size, cluster.reason) for cluster in story.clusters] == [
+        (f"{FIRST:016x}", 3, "exact_duplicate")
+    ]
     assert story.clusters[0].dropped == sorted(f"{uid:016x}" for uid in SAME)
     assert story.written == [Written("write", "write/extract-0.parquet", 0)]
     text = shown(render_history(story))
@@ -102,7 +114,9 @@ def test_a_document_that_was_kept_has_its_whole_way_told(out: str) -> None:
 
 def test_a_duplicate_names_the_url_of_the_one_that_stayed(out: str) -> None:
     story = history(out, SAME[1])
-    assert [(cluster.kept, cluster.kept_url) for cluster in story.clusters] == [(f"{FIRST:016x}", WEB_URL)] and story.url != WEB_URL
+    assert [(cluster.kept, cluster.kept_url) for cluster in story.clusters] == [
+        (f"{FIRST:016x}", WEB_URL)
+    ] and story.url != WEB_URL
     assert f"kept {FIRST:016x} ({WEB_URL})" in shown(render_history(story))
 
 
@@ -111,8 +125,14 @@ def test_a_document_that_was_cleaned_away_says_how_it_comes_back(tmp_path: Path,
     folder = make(tmp_path / "out")
     for path in folder.glob("legs/*/*.parquet"):
         path.unlink()
-    said = subprocess.run([sys.executable, "-m", "pipeline.cli", "inspect", str(folder), *whom], capture_output=True, text=True)
-    assert said.returncode == 1 and "gristmill clean --legs" in said.stderr and "documents.parquet" in said.stderr, said.stderr
+    said = subprocess.run(
+        [sys.executable, "-m", "gristmill.pipeline.cli.app", "inspect", str(folder), *whom],
+        capture_output=True,
+        text=True,
+    )
+    assert said.returncode == 1 and "gristmill clean --legs" in said.stderr and "documents.parquet" in said.stderr, (
+        said.stderr
+    )
 
 
 def test_rows_in_the_sink_are_counted_past_those_that_went(out: str) -> None:
@@ -165,7 +185,12 @@ def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
 
 def test_words_and_numbers() -> None:
     assert plain("a\x1b[31m\x9b\u202eb\r\n\tc\ud800\x7f") == "a␛[31m��b\n\tc��"
-    assert [as_share(1, 10_000), as_share(9_999, 10_000), as_share(1, 3), as_share(0, 0)] == ["<0.1%", ">99.9%", "33.3%", "–"]
+    assert [as_share(1, 10_000), as_share(9_999, 10_000), as_share(1, 3), as_share(0, 0)] == [
+        "<0.1%",
+        ">99.9%",
+        "33.3%",
+        "–",
+    ]
     assert [as_seconds(0.5), as_seconds(12), as_seconds(3600), as_seconds(9000), as_seconds(None)] == [
         "0.50 s",
         "12.0 s",
@@ -176,10 +201,17 @@ def test_words_and_numbers() -> None:
 
 
 def test_signals_and_places_are_said_for_people() -> None:
-    assert signal_text(0.5003000497817993) == "0.5003" and signal_text(1234567.89) == "1.23457e+06" and signal_text(12345678) == "12345678"
+    assert (
+        signal_text(0.5003000497817993) == "0.5003"
+        and signal_text(1234567.89) == "1.23457e+06"
+        and signal_text(12345678) == "12345678"
+    )
     assert signal_text(bytes(9582)) == "9,582 bytes" and signal_text(None) == "null" and signal_text([1, 2]) == "[1, 2]"
     assert span_text(Span("a", "x.warc.gz", 0, None, True)) == "one of the records in x.warc.gz (read whole)"
-    assert span_text(Span("a", "x.warc.gz", 5, None, False)) == "perhaps one of the records in x.warc.gz (read from byte 5 to its end)"
+    assert (
+        span_text(Span("a", "x.warc.gz", 5, None, False))
+        == "perhaps one of the records in x.warc.gz (read from byte 5 to its end)"
+    )
     assert is_cluster("minhash_cluster", 5) and not is_cluster("minhash_cluster_size", 5)
 
 
@@ -197,16 +229,36 @@ def test_a_document_of_a_leg_that_only_writes_is_told_from_what_was_written(tmp_
         (tmp_path / folder).mkdir(parents=True)
     pq.write_table(pa.table(columns), tmp_path / "write/0-a.f.parquet")
     inputs = [{"source": "books", "path": "books.jsonl", "start": 0, "end": None}]
-    part = {"key": "0-a", "source": "books", "inputs": inputs, "rows": 3, "kept": 3, "files": {"sink/write": "write/0-a.f.parquet"}}
-    (tmp_path / "legs/books/manifest.json").write_text(json.dumps({"leg": "books", "stages": ["write"], "feeds": [], "parts": [part]}))
-    entries = [{"name": "books", "kind": "read", "docs_in": 3, "kept": 3}, {"name": "write", "kind": "sink", "docs_in": 3, "kept": 3}]
+    part = {
+        "key": "0-a",
+        "source": "books",
+        "inputs": inputs,
+        "rows": 3,
+        "kept": 3,
+        "files": {"sink/write": "write/0-a.f.parquet"},
+    }
+    (tmp_path / "legs/books/manifest.json").write_text(
+        json.dumps({"leg": "books", "stages": ["write"], "feeds": [], "parts": [part]})
+    )
+    entries = [
+        {"name": "books", "kind": "read", "docs_in": 3, "kept": 3},
+        {"name": "write", "kind": "sink", "docs_in": 3, "kept": 3},
+    ]
     (tmp_path / "run.json").write_text(json.dumps({"name": "r", "status": "done", "stages": entries}))
     story = history(str(tmp_path), url="https://books.example/1")
-    assert (story.uid, story.source, story.id, story.text, story.outcome) == (f"{uids[1]:016x}", "books", "1", "text 1", "kept")
+    assert (story.uid, story.source, story.id, story.text, story.outcome) == (
+        f"{uids[1]:016x}",
+        "books",
+        "1",
+        "text 1",
+        "kept",
+    )
     assert story.read_from == [Span("books", "books.jsonl", 0, None, True)] and story.written == [
         Written("write", "write/0-a.f.parquet", 1)
     ]
-    assert [said.stage for said in story.verdicts] == ["books", "write"] and [passage.signals for passage in story.passages] == [{}]
+    assert [said.stage for said in story.verdicts] == ["books", "write"] and [
+        passage.signals for passage in story.passages
+    ] == [{}]
 
 
 def test_json_that_nests_without_end_is_said_to_be_torn(tmp_path: Path) -> None:

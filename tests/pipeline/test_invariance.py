@@ -15,7 +15,8 @@ FILES = [f"f{n}.jsonl" for n in range(6)]
 
 def recipe(folder: Path, parts: str, path: str = "in") -> Path:
     return save(
-        folder / "r.yaml", f"name: r\nparts: {{{parts}}}\nsources:\n  a: {{jsonl: {{path: {path}}}}}\nstages:\n  - exact_dedup\n  - write\n"
+        folder / "r.yaml",
+        f"name: r\nparts: {{{parts}}}\nsources:\n  a: {{jsonl: {{path: {path}}}}}\nstages:\n  - exact_dedup\n  - write\n",
     )
 
 
@@ -49,6 +50,16 @@ def test_the_order_of_files_does_not_matter(tmp_path: Path, usual: list[tuple[in
 def test_the_hash_seed_does_not_matter(tmp_path: Path, usual: list[tuple[int, str]]) -> None:
     shared_texts(tmp_path / "in")
     for seed in ("0", "1", "4711"):
-        command = [sys.executable, "-m", "pipeline.cli", "run", str(recipe(tmp_path, "files: 1")), "--out", str(tmp_path / seed)]
-        subprocess.run([*command, "--workers", "1"], env=os.environ | {"PYTHONHASHSEED": seed}, check=True, capture_output=True)
+        command = [
+            sys.executable,
+            "-m",
+            "gristmill.pipeline.cli.app",
+            "run",
+            str(recipe(tmp_path, "files: 1")),
+            "--out",
+            str(tmp_path / seed),
+        ]
+        subprocess.run(
+            [*command, "--workers", "1"], env=os.environ | {"PYTHONHASHSEED": seed}, check=True, capture_output=True
+        )
         assert written(tmp_path / seed) == usual

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipeline.journal import MANY_SEGMENTS, Journal
-from pipeline.store import Store
+from gristmill.pipeline.store.journal import MANY_SEGMENTS, Journal
+from gristmill.pipeline.store.store import Store
 
 
 @pytest.fixture

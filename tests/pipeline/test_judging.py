@@ -19,14 +19,14 @@ import zstandard
 from runs import go, save
 from typer.testing import CliRunner, Result
 
-from classifiers.judge import load_judge
-from mixing.tables import utilities
-from pipeline import scores
-from pipeline.cli import app
-from pipeline.errors import RecipeError, RunFailed
-from pipeline.medu_files import Sampling, _file_names, development_sets, documents_of
-from pipeline.report.build import build_report
-from stages.judge.llm_score import LlmScore
+from gristmill.classifiers.judge import load_judge
+from gristmill.mixing.weights.tables import utilities
+from gristmill.pipeline.cli.app import app
+from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.judging.medu import Sampling, _file_names, development_sets, documents_of
+from gristmill.pipeline.report.build import build_report
+from gristmill.pipeline.run import scores
+from gristmill.stages.judge.llm_score import LlmScore
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "classifiers"))
 from labelled import BAD, GOOD, texts_of
@@ -102,7 +102,8 @@ def test_what_was_held_out_is_said_and_no_host_is_on_both_sides(trained: Path, t
     assert card.training["groups"] is not None and card.training["groups"] < 26
     result = ask("train-judge", trained.parent / "table.parquet", "--kind", "linear", "--out", tmp_path / "j")
     assert all(
-        said in result.stdout for said in ("AUC", "calibration error", "held out whole by the host", "Calibration by tenths", "are good")
+        said in result.stdout
+        for said in ("AUC", "calibration error", "held out whole by the host", "Calibration by tenths", "are good")
     )
 
 
@@ -112,7 +113,16 @@ def test_two_sets_of_files_and_several_groups(tmp_path: Path) -> None:
     (tmp_path / "bad").mkdir()
     for half in (0, 1):
         as_lines(tmp_path / f"bad/{half}.jsonl", [{"text": row["text"], "url": row["url"]} for row in bad[half::2]])
-    shape = ["--good", tmp_path / "good.parquet", "--bad", tmp_path / "bad", "--kind", "linear", "--out", tmp_path / "j"]
+    shape = [
+        "--good",
+        tmp_path / "good.parquet",
+        "--bad",
+        tmp_path / "bad",
+        "--kind",
+        "linear",
+        "--out",
+        tmp_path / "j",
+    ]
     result = ask("train-judge", *shape, "--group", "work", "--group", "url", "--hold-out", 0.3, "--json")
     assert result.exit_code == 0, result.exception
     told = json.loads(result.stdout)
@@ -125,10 +135,26 @@ def test_fasttext_with_labels_of_your_own(tmp_path: Path) -> None:
         row | {"label": "menu"} for row in rows_of(BAD, "bad", 10, 3)
     ]
     table = as_table(tmp_path / "t.jsonl", rows)
-    shape = ["train-judge", table, "--kind", "fasttext", "--epochs", 30, "--head", "bookish", "--meaning", "reads like a book"]
+    shape = [
+        "train-judge",
+        table,
+        "--kind",
+        "fasttext",
+        "--epochs",
+        30,
+        "--head",
+        "bookish",
+        "--meaning",
+        "reads like a book",
+    ]
     assert ask(*shape, "--good-label", "book", "--out", tmp_path / "j").exit_code == 0
     head = load_judge(tmp_path / "j").card.heads[0]
-    assert (head.name, head.kind, head.labels, head.meaning) == ("bookish", "probability", ("bad", "good"), "reads like a book")
+    assert (head.name, head.kind, head.labels, head.meaning) == (
+        "bookish",
+        "probability",
+        ("bad", "good"),
+        "reads like a book",
+    )
     assert ask(*shape, "--classes", "menu,shop,book", "--out", tmp_path / "k").exit_code == 0
     assert load_judge(tmp_path / "k").card.heads[0].labels == ("menu", "shop", "book")
 
@@ -147,8 +173,16 @@ def test_a_neural_judge_on_an_encoder_of_yours(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     from neural_makings import labelled_table, tokenizer_json
 
-    sizes = {"vocab_size": 300, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    transformers.BertModel(transformers.BertConfig(**sizes, max_position_embeddings=64)).save_pretrained(tmp_path / "encoder")
+    sizes = {
+        "vocab_size": 300,
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+    }
+    transformers.BertModel(transformers.BertConfig(**sizes, max_position_embeddings=64)).save_pretrained(
+        tmp_path / "encoder"
+    )
     (tmp_path / "encoder/tokenizer.json").write_text(tokenizer_json())
     rows = [row for row in labelled_table(200).to_pylist() if row["quality"]]
     table = as_table(tmp_path / "t.parquet", [{"text": row["text"], "label": row["quality"]} for row in rows])
@@ -191,12 +225,19 @@ def test_a_neural_judge_on_an_encoder_of_yours(tmp_path: Path) -> None:
         (["t.bin"], "its name ends in none of"),
     ],
 )
-def test_what_is_wrong_with_a_table_is_said(words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_wrong_with_a_table_is_said(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     rows = labelled_rows()
     as_lines(Path("t.jsonl"), rows)
     as_lines(Path("one.jsonl"), rows[:5])
-    odd = {"text": ["a", "b", "c", "d"], "kind": ["bad", "good"] * 2, "lists": [["a"]] * 4, "words": ["1", "2", "x", "3"]}
+    odd = {
+        "text": ["a", "b", "c", "d"],
+        "kind": ["bad", "good"] * 2,
+        "lists": [["a"]] * 4,
+        "words": ["1", "2", "x", "3"],
+    }
     pq.write_table(pa.table(odd | {"grade": [1.0, 0.5, math.nan, math.nan]}), "odd.parquet")
     save(Path("broken.jsonl"), '{"text": "a", "label": "b"}\n{"text": \n')
     save(Path("t.bin"), "x")
@@ -214,7 +255,18 @@ def test_scores_are_those_of_the_judge_in_order_whatever_the_files(trained: Path
     as_table(tmp_path / "b.jsonl.gz", rows[100:])
     save(tmp_path / "c.txt", "because water bends light")
     out = tmp_path / "scores.parquet"
-    result = ask("judge", trained, tmp_path / "a.parquet", tmp_path / "b.jsonl.gz", tmp_path / "c.txt", "--out", out, "--json", "--show", 2)
+    result = ask(
+        "judge",
+        trained,
+        tmp_path / "a.parquet",
+        tmp_path / "b.jsonl.gz",
+        tmp_path / "c.txt",
+        "--out",
+        out,
+        "--json",
+        "--show",
+        2,
+    )
     assert result.exit_code == 0, result.exception
     written = pq.read_table(out)
     texts = pa.array([row["text"] for row in rows] + ["because water bends light"])
@@ -224,7 +276,9 @@ def test_scores_are_those_of_the_judge_in_order_whatever_the_files(trained: Path
     told = json.loads(result.stdout)["heads"]["quality"]
     scored = sorted(written["quality"].to_pylist())
     assert told["texts"] == 181 and (told["quantiles"]["0%"], told["quantiles"]["100%"]) == (scored[0], scored[-1])
-    assert [one["score"] for one in told["best"]] == scored[:-3:-1] and [one["score"] for one in told["worst"]] == scored[:2]
+    assert [one["score"] for one in told["best"]] == scored[:-3:-1] and [
+        one["score"] for one in told["worst"]
+    ] == scored[:2]
 
 
 def test_one_text_from_standard_input_with_its_words(trained: Path) -> None:
@@ -234,7 +288,9 @@ def test_one_text_from_standard_input_with_its_words(trained: Path) -> None:
 
 
 def test_crawled_text_cannot_steer_the_terminal(trained: Path, tmp_path: Path) -> None:
-    as_lines(tmp_path / "t.jsonl", [{"text": f"{HOSTILE} light because", "url": f"javascript:{HOSTILE}"}, {"text": "buy"}])
+    as_lines(
+        tmp_path / "t.jsonl", [{"text": f"{HOSTILE} light because", "url": f"javascript:{HOSTILE}"}, {"text": "buy"}]
+    )
     shown = ask("judge", trained, tmp_path / "t.jsonl", "--explain").stdout
     assert "\x1b" not in shown and "[bold]" in shown
 
@@ -259,11 +315,13 @@ def test_what_is_wrong_with_a_judge_is_said(trained: Path, tmp_path: Path) -> No
 
 
 def test_wrong_arguments_end_with_2_and_help_is_fast(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pipeline.cli"]
+    command = [sys.executable, "-m", "gristmill.pipeline.cli.app"]
     wrong = subprocess.run([*command, "judge", str(tmp_path), "x.txt"], capture_output=True, text=True, check=False)
     assert wrong.returncode == 2 and "no folder of a judge" in wrong.stderr and "Traceback" not in wrong.stderr
-    code = "import sys, pipeline.cli; print([m for m in ('numpy', 'pyarrow', 'torch', 'dask', 'classifiers.judge') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    code = "import sys, gristmill.pipeline.cli.app; print([m for m in ('numpy', 'pyarrow', 'torch', 'dask', 'gristmill.classifiers.judge') if m in sys.modules])"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
 
 
 # --- MEDU ------------------------------------------------------------------------------------------------------------
@@ -304,19 +362,43 @@ def test_examples_of_plain_text_are_the_same_however_it_is_written(tmp_path: Pat
 def medu_folder(folder: Path) -> list[object]:
     as_table(
         folder / "mixed.parquet",
-        [{"text": f"because {i}", "source": "books"} for i in range(20)] + [{"text": f"buy {i}", "source": "shops"} for i in range(30)],
+        [{"text": f"because {i}", "source": "books"} for i in range(20)]
+        + [{"text": f"buy {i}", "source": "shops"} for i in range(30)],
     )
     as_lines(folder / "quiz.jsonl", [{"question": f"Why {i}?", "answer": "So."} for i in range(6)])
     save(folder / "sums.txt", "1 + 1?\n2\n\n2 + 2?\n4\n")
     tasks = ["--task", folder / "quiz.jsonl", "--task", f"maths={folder / 'sums.txt'}"]
-    return ["medu", folder / "mixed.parquet", f"news={folder / 'quiz.jsonl'}", "--text", "text", *tasks, "--model", "m", "--most", 12]
+    return [
+        "medu",
+        folder / "mixed.parquet",
+        f"news={folder / 'quiz.jsonl'}",
+        "--text",
+        "text",
+        *tasks,
+        "--model",
+        "m",
+        "--most",
+        12,
+    ]
 
 
 def test_sources_get_utilities_that_mixers_read_and_nothing_is_asked_twice(tmp_path: Path) -> None:
     words = medu_folder(tmp_path)
     as_lines(tmp_path / "quiz.jsonl", [{"text": f"because of {i}"} for i in range(4)])
     with LanguageServer(answering) as server:
-        shape = [*words, "--endpoint", server.url, "--out", tmp_path / "m", "--reading", "both", "--price-prompt", 1, "--price-answer", 2]
+        shape = [
+            *words,
+            "--endpoint",
+            server.url,
+            "--out",
+            tmp_path / "m",
+            "--reading",
+            "both",
+            "--price-prompt",
+            1,
+            "--price-answer",
+            2,
+        ]
         result = ask(*shape)
         assert result.exit_code == 0, result.exception
         table = utilities((tmp_path / "m/utilities.csv").read_text())
@@ -329,7 +411,9 @@ def test_sources_get_utilities_that_mixers_read_and_nothing_is_asked_twice(tmp_p
     assert len(marks) == (12 + 12 + 4) * 2 * 2 and {row["label"] for row in marks} == {"Good", "Useless"}
     told = json.loads((tmp_path / "m/account.json").read_text())
     assert told["account"]["calls"] == 0 and told["account"]["kept"] > 0 and told["agreement"]["quiz"]["kappa"] == 1.0
-    described = LlmScore(model="m", endpoint="http://localhost:1/v1", description_file=str(tmp_path / "m/descriptions/quiz.txt"))
+    described = LlmScore(
+        model="m", endpoint="http://localhost:1/v1", description_file=str(tmp_path / "m/descriptions/quiz.txt")
+    )
     prompts = {body["messages"][0]["content"] for body in server.bodies}
     request = described.asking().request("because of 1")
     assert "textbooks" in request.shared and request.shared + request.own in prompts  # kept answers serve both
@@ -341,8 +425,12 @@ def test_every_source_is_found_with_documents_or_the_run_does_not_begin(tmp_path
     named = [f"{name}={tmp_path / name}.jsonl" for name in ("full", "blank", "one")]
     with pytest.raises(RecipeError, match="of every source, and 'blank' has none, 'one' has 1; leave such sources out"):
         documents_of(named, Sampling())
-    pq.write_table(pa.table({"text": ["a", "b", "c", "d"], "source": [None, "web", None, "web"]}), tmp_path / "mixed.parquet")
-    assert [one.source for one in documents_of([str(tmp_path / "mixed.parquet")], Sampling())] == ["(none)"] * 2 + ["web"] * 2
+    pq.write_table(
+        pa.table({"text": ["a", "b", "c", "d"], "source": [None, "web", None, "web"]}), tmp_path / "mixed.parquet"
+    )
+    assert [one.source for one in documents_of([str(tmp_path / "mixed.parquet")], Sampling())] == ["(none)"] * 2 + [
+        "web"
+    ] * 2
 
 
 def test_a_column_of_tokens_counts_only_where_it_holds_counts(tmp_path: Path) -> None:
@@ -379,8 +467,20 @@ def test_each_task_has_a_file_of_its_own() -> None:
 
 
 def test_a_run_that_failed_half_way_goes_on(tmp_path: Path) -> None:
-    words = [*medu_folder(tmp_path)[:2], "--task", tmp_path / "quiz.jsonl", "--model", "m", "--most", 12, "--out", tmp_path / "m"]
-    with LanguageServer(answering, mood=lambda prompt, before: "404" if "buy 1" in prompt and before == 0 else "") as server:
+    words = [
+        *medu_folder(tmp_path)[:2],
+        "--task",
+        tmp_path / "quiz.jsonl",
+        "--model",
+        "m",
+        "--most",
+        12,
+        "--out",
+        tmp_path / "m",
+    ]
+    with LanguageServer(
+        answering, mood=lambda prompt, before: "404" if "buy 1" in prompt and before == 0 else ""
+    ) as server:
         shape = [*words, "--endpoint", server.url, "--connections", 1]
         first = ask(*shape)
         assert isinstance(first.exception, RunFailed) and "the same command goes on from there" in str(first.exception)
@@ -400,7 +500,10 @@ def test_a_run_that_failed_half_way_goes_on(tmp_path: Path) -> None:
         ({"--price-prompt": "1"}, "both prices"),
         ({"--by": "origin"}, "no column 'origin' says which source a document is of"),
         ({"--engine": "magic"}, "--engine"),
-        ({"--endpoint": "http://localhost:1/v1", "--tensor-parallel": "2"}, "--tensor-parallel is for vllm in this process"),
+        (
+            {"--endpoint": "http://localhost:1/v1", "--tensor-parallel": "2"},
+            "--tensor-parallel is for vllm in this process",
+        ),
         ({"--engine": "transformers", "--quantization": "fp8"}, "`quantization` is for vllm in this process"),
         ({"--key-variable": "KEY"}, "`key_variable` is for an endpoint"),
         ({"--task": "none.jsonl"}, "no such file"),
@@ -421,7 +524,10 @@ def judged(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("judged")
     as_lines(
         folder / "books.jsonl",
-        [{"text": f"{row['text']} {HOSTILE}", "url": f"https://a.example/{HOSTILE}"} for row in rows_of(GOOD, "good", 60, 7)],
+        [
+            {"text": f"{row['text']} {HOSTILE}", "url": f"https://a.example/{HOSTILE}"}
+            for row in rows_of(GOOD, "good", 60, 7)
+        ],
     )
     as_lines(folder / "shops.jsonl", rows_of(BAD, "bad", 140, 8))
     sources = "sources:\n  books: {jsonl: {path: books.jsonl}}\n  shops: {jsonl: {path: shops.jsonl}}\n"
@@ -442,13 +548,21 @@ def test_reports_show_the_scores_of_all_that_were_scored(judged: Path, trained: 
     found = told(judged, "judge")
     (one,) = found["signals"]
     assert (one["documents"], one["without"], found["of"], found["whole"]) == (200, 0, 200, True)
-    assert sum(one["counts"]) == 200 and {name: sum(counts) for name, counts in one["by"]["source"].items()} == {"shops": 140, "books": 60}
+    assert sum(one["counts"]) == 200 and {name: sum(counts) for name, counts in one["by"]["source"].items()} == {
+        "shops": 140,
+        "books": 60,
+    }
     assert found["judge"]["metrics"] == load_judge(trained).card.metrics and "golden" not in found["judge"]
     examples = one["examples"]
-    assert {example["tenth"] for example in examples} == set(range(1, 11)) and max(len(example["text"]) for example in examples) <= 200
+    assert {example["tenth"] for example in examples} == set(range(1, 11)) and max(
+        len(example["text"]) for example in examples
+    ) <= 200
     assert all(low["score"] <= high["score"] for low, high in pairwise(examples))
     cut = told(judged, "threshold")["signals"][0]
-    assert cut["documents"] < 200 and cut["documents"] == json.loads((judged / "stages/threshold/report.json").read_text())["docs_in"]
+    assert (
+        cut["documents"] < 200
+        and cut["documents"] == json.loads((judged / "stages/threshold/report.json").read_text())["docs_in"]
+    )
 
 
 def test_the_page_and_the_terminal_show_the_same_and_hostile_text_stays_text(judged: Path) -> None:

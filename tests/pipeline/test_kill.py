@@ -1,4 +1,4 @@
-"""Whatever is killed, the run comes out the same, byte for byte. benchmarks/kill.py and soak_kills.py do this at length."""
+"""Whatever is killed, the run comes out the same, byte for byte. benchmarks/soak/kill.py and soak_kills.py do this at length."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import killed_runs
+from benchmarks.soak.soak import killed_runs
 
 
 @pytest.mark.slow
 def test_a_killed_run_ends_as_one_that_was_left_alone(tmp_path: Path) -> None:
     crawl = killed_runs.make_crawl(tmp_path / "crawl", copies=2)
-    _, outcomes = killed_runs.disturb(killed_runs.make_case(crawl, tmp_path, workers=2), tmp_path, times=1, seed=5, tell=print)
+    _, outcomes = killed_runs.disturb(
+        killed_runs.make_case(crawl, tmp_path, workers=2), tmp_path, times=1, seed=5, tell=print
+    )
     assert [o.what for o in outcomes] == ["driver", "worker"]
     assert all(o.hit for o in outcomes if o.what == "driver"), "nothing was left to kill"
     assert [o.differences for o in outcomes] == [[], []]

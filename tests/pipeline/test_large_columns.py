@@ -12,25 +12,28 @@ import pyarrow as pa
 import pytest
 from runs import go, lines, save, written
 
-import kernels.columns
-from kernels.columns import text_column, widened
-from pipeline import flow_tasks, work
-from pipeline.errors import RunFailed
-from pipeline.flow_rows import keep_table, one_batch, read_rows, write_rows
-from pipeline.parts import new_part
-from pipeline.store import Store
-from pipeline.writing import write_table
+import gristmill.kernels.base.columns
+from gristmill.kernels.base.columns import text_column, widened
+from gristmill.pipeline.engine import work
+from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.flow import rounds as flow_tasks
+from gristmill.pipeline.flow.rows import keep_table, one_batch, read_rows, write_rows
+from gristmill.pipeline.store.parts import new_part
+from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.writing import write_table
 
 
 @pytest.fixture
 def low(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels.columns, "LARGEST_STRING", 1000)
+    monkeypatch.setattr(gristmill.kernels.base.columns, "LARGEST_STRING", 1000)
 
 
 def rows_of_text(count: int, length: int = 30) -> pa.Table:
     keys = (np.arange(count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)).astype(np.uint64)
     texts = pa.chunked_array([pa.array([f"{i}".zfill(length)]) for i in range(count)])
-    return pa.table({"key": keys, "text": texts, "list": pa.array([[i, i + 1] for i in range(count)], pa.list_(pa.uint64()))})
+    return pa.table(
+        {"key": keys, "text": texts, "list": pa.array([[i, i + 1] for i in range(count)], pa.list_(pa.uint64()))}
+    )
 
 
 class Split:
@@ -56,7 +59,10 @@ def test_rows_that_do_not_fit_one_record_batch_are_an_error_and_never_dropped() 
 @pytest.mark.parametrize("buckets", [1, 8])
 def test_rows_of_a_column_beyond_the_limit_come_back_whole(buckets: int, tmp_path: Path, low: None) -> None:
     store, table = Store(str(tmp_path)), rows_of_text(200)
-    files = [write_rows(store, "large.arrow", table, "key", buckets), write_rows(store, "small.arrow", rows_of_text(10), "key", buckets)]
+    files = [
+        write_rows(store, "large.arrow", table, "key", buckets),
+        write_rows(store, "small.arrow", rows_of_text(10), "key", buckets),
+    ]
     assert [facts["rows"] for facts in files] == [200, 10]
     both = {"files": files, "by": "key"}
     whole = [read_rows(store, both, bucket, buckets) for bucket in range(buckets)]
@@ -103,16 +109,23 @@ def part_of(store: Store, texts: list[str]) -> dict[str, Any]:
 def test_only_documents_that_rows_name_are_held(tmp_path: Path, low: None) -> None:
     store = Store(str(tmp_path))
     part = part_of(store, [f"text {i} " * 10 for i in range(100)])
-    for named, of in ((pa.array([5, 7, 5], pa.uint64()), "left"), (pa.array([[5], [], [7, 5]], pa.list_(pa.uint64())), "rights")):
+    for named, of in (
+        (pa.array([5, 7, 5], pa.uint64()), "left"),
+        (pa.array([[5], [], [7, 5]], pa.list_(pa.uint64())), "rights"),
+    ):
         documents = flow_tasks.documents_for(pa.table({of: named}), store, part, ["uid", "text"], of)
         assert documents is not None and documents["uid"].to_pylist() == [5, 7]
     every = flow_tasks.documents_for(pa.table({"left": pa.array([5], pa.uint64())}), store, part, ["uid", "text"], None)
     assert every is not None and len(every) == 100 and every.schema.field("text").type == pa.large_string()
     with pytest.raises(ValueError, match="1 of 2 documents that rows name are not in part k"):
-        flow_tasks.documents_for(pa.table({"left": pa.array([5, 100], pa.uint64())}), store, part, ["uid", "text"], "left")
+        flow_tasks.documents_for(
+            pa.table({"left": pa.array([5, 100], pa.uint64())}), store, part, ["uid", "text"], "left"
+        )
 
 
-def test_what_stumbles_over_the_limit_names_stage_part_file_and_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_stumbles_over_the_limit_names_stage_part_file_and_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     part = part_of(Store(str(tmp_path)), ["a"])
 
     def fails(task: dict[str, Any]) -> dict[str, Any]:
@@ -131,8 +144,8 @@ def test_what_stumbles_over_the_limit_names_stage_part_file_and_remedy(tmp_path:
 
 STAGE = """
 import pyarrow as pa
-from kernels import columns
-from stages.stage import Global
+from gristmill.kernels.base import columns
+from gristmill.stages.stage import Global
 
 columns.LARGEST_STRING = 400  # in workers, as if texts were huge
 
@@ -162,7 +175,9 @@ def test_a_stage_that_moves_texts_beyond_the_limit_keeps_all_of_them(tmp_path: P
     lines(tmp_path / "in" / "a.jsonl", texts[:60])
     lines(tmp_path / "in" / "b.jsonl", texts[60:])
     save(tmp_path / "moves.py", inspect.cleandoc(STAGE))
-    recipe = save(tmp_path / "r.yaml", "name: r\nsources:\n  a: {jsonl: {path: in}}\nstages:\n  - moves.py:Moves\n  - write\n")
+    recipe = save(
+        tmp_path / "r.yaml", "name: r\nsources:\n  a: {jsonl: {path: in}}\nstages:\n  - moves.py:Moves\n  - write\n"
+    )
     go(recipe, tmp_path / "out")
     assert sorted(text for _, text in written(tmp_path / "out")) == sorted(text.upper() for text in texts)
     files = list((tmp_path / "out" / "flow").rglob("*.arrow"))

@@ -13,13 +13,13 @@ import psutil
 import pytest
 from crawls import RUN, jsonl, outside, recipe, rejected, run_json, texts, written
 
-from pipeline import template
+from gristmill.pipeline.processes import template
 
 FORKS = """
 import os, subprocess, time
 from pathlib import Path
 from typing import ClassVar
-from stages.stage import Rewrite, Applied, Verdict
+from gristmill.stages.stage import Rewrite, Applied, Verdict
 
 def note(name, pid):
     (Path({folder!r}) / name).write_text(str(pid))
@@ -51,7 +51,7 @@ class Forks(Rewrite):
 NAMES = {"forked", "started", "daemon", "returned"}
 PREPARES = """
 import os
-from stages.stage import Rule, Verdict
+from gristmill.stages.stage import Rule, Verdict
 class Prepares(Rule):
     def prepare(self):
         {deed}
@@ -92,7 +92,9 @@ def test_what_a_stage_leaves_behind_ends_with_the_run_and_did_nothing_twice(fold
     assert alive(folder) == set()
     [source, forks, write] = run_json(folder / "out")["stages"]
     assert (source["kept"], forks["dropped"], forks["quarantined"], write["kept"]) == (20, {"fourth": 1}, 0, 19)
-    assert len(written(folder / "out")) == 19 and [row["reason"] for row in rejected(folder / "out", "forks")] == ["fourth"]
+    assert len(written(folder / "out")) == 19 and [row["reason"] for row in rejected(folder / "out", "forks")] == [
+        "fourth"
+    ]
 
 
 @linux
@@ -124,7 +126,9 @@ def test_what_a_stage_leaves_behind_ends_with_a_run_that_is_killed(folder: Path)
 def test_a_stage_that_cannot_be_prepared_stops_the_run_and_is_named(tmp_path: Path, deed: str, says: str) -> None:
     jsonl(tmp_path / "docs.jsonl", texts(20))
     (tmp_path / "mine.py").write_text(PREPARES.format(deed=deed))
-    said = outside("run", recipe(tmp_path, stages="['mine.py:Prepares', write]"), "--out", tmp_path / "out", "--workers", 1)
+    said = outside(
+        "run", recipe(tmp_path, stages="['mine.py:Prepares', write]"), "--out", tmp_path / "out", "--workers", 1
+    )
     said.one_line(1, f"prepares (mine.py:Prepares): {says}")
     assert not list((tmp_path / "out").glob("stages/*/rejects/*"))
 

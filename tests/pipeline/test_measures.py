@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from runs import go, save, written
 
-from pipeline import recipe as recipes
-from pipeline.errors import RecipeError
-from pipeline.plan import Leg, make_plan
-from pipeline.tune import tune
-from pipeline.whatif import foresee
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.look.tune import tune
+from gristmill.pipeline.plan.plan import Leg, make_plan
+from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.run.dry_run import foresee
 
 STAGES = '''
 import os
@@ -24,7 +24,7 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stages.stage import Annotate, Applied, Rewrite, Rule, Signals, Verdict, with_columns
+from gristmill.stages.stage import Annotate, Applied, Rewrite, Rule, Signals, Verdict, with_columns
 
 
 def called(what, rows):
@@ -108,7 +108,9 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def recipe(folder: Path, *stages: str, parts: str = "{files: 1}") -> Path:
     listed = "".join(f"  - {s}\n" for s in stages)
-    return save(folder / "r.yaml", f"name: r\nparts: {parts}\nsources:\n  a: {{jsonl: {{path: in}}}}\nstages:\n{listed}")
+    return save(
+        folder / "r.yaml", f"name: r\nparts: {parts}\nsources:\n  a: {{jsonl: {{path: in}}}}\nstages:\n{listed}"
+    )
 
 
 RULES = ("s.py:Length", "s.py:LongEnough: {at_least: 20}", "s.py:NotTooLong: {at_most: 40}", "write")
@@ -133,7 +135,10 @@ def test_a_new_threshold_measures_nothing_again(tmp_path: Path, calls) -> None:
     assert sorted(len(t) for _, t in written(out)) == sorted([25, 40, 35] * 3)
     fresh = tmp_path / "fresh"
     go(changed, fresh)
-    assert written(fresh) == written(out) and entries(fresh)["long_enough"]["dropped"] == entries(out)["long_enough"]["dropped"]
+    assert (
+        written(fresh) == written(out)
+        and entries(fresh)["long_enough"]["dropped"] == entries(out)["long_enough"]["dropped"]
+    )
 
 
 def test_the_account_and_what_broke(tmp_path: Path, calls) -> None:
@@ -148,7 +153,9 @@ def test_the_account_and_what_broke(tmp_path: Path, calls) -> None:
         assert entry["docs_in"] == entry["kept"] + sum(entry["dropped"].values()) + entry["quarantined"]
         assert before is None or entry["docs_in"] == before
         before = entry["kept"]
-    rejects = [r for p in sorted((out / "stages/not_too_long/rejects").glob("*.parquet")) for r in pq.read_table(p).to_pylist()]
+    rejects = [
+        r for p in sorted((out / "stages/not_too_long/rejects").glob("*.parquet")) for r in pq.read_table(p).to_pylist()
+    ]
     assert {(r["reason"], r["detail"], len(r["text"])) for r in rejects} == {
         ("too_long", "41 characters", 41),
         ("too_long", "60 characters", 60),
@@ -176,17 +183,29 @@ def test_every_failing_rule_is_on_record(tmp_path: Path, calls) -> None:
 def test_rules_on_both_sides_of_a_rewrite_see_their_own_text(tmp_path: Path, calls, before: tuple[str, ...]) -> None:
     """`drop zzz` is 35 long before the rewrite and 30 after; `drop yyy` is 23, then 18."""
     out = tmp_path / "out"
-    stages = ("s.py:Length", "s.py:LongEnough: {at_least: 22}", "s.py:Shorten", "s.py:NotTooLong: {at_most: 34}", "write")
+    stages = (
+        "s.py:Length",
+        "s.py:LongEnough: {at_least: 22}",
+        "s.py:Shorten",
+        "s.py:NotTooLong: {at_most: 34}",
+        "write",
+    )
     go(recipe(tmp_path, *before, *stages), out)
     found = entries(out)
     assert "length_after_shorten" in found
     assert {t for _, t in written(out)} == {"x" * 25, "y" * 18, "z" * 30}
-    rejects = [r for p in sorted((out / "stages/long_enough/rejects").glob("*.parquet")) for r in pq.read_table(p).to_pylist()]
+    rejects = [
+        r for p in sorted((out / "stages/long_enough/rejects").glob("*.parquet")) for r in pq.read_table(p).to_pylist()
+    ]
     assert not any("z" in r["text"] for r in rejects)
     go(recipe(tmp_path, *before, "s.py:Length", "s.py:LongEnough: {at_least: 24}", *stages[2:]), out)
     again = calls()
-    rejects = [r for p in sorted((out / "stages/long_enough/rejects").glob("*.parquet")) for r in pq.read_table(p).to_pylist()]
-    assert {r["text"] for r in rejects if "y" in r["text"]} == {"drop " + "y" * 18}, "a reject shows the text that the rule saw"
+    rejects = [
+        r for p in sorted((out / "stages/long_enough/rejects").glob("*.parquet")) for r in pq.read_table(p).to_pylist()
+    ]
+    assert {r["text"] for r in rejects if "y" in r["text"]} == {"drop " + "y" * 18}, (
+        "a reject shows the text that the rule saw"
+    )
     table = pq.read_table(next((out / "write").glob("*.parquet")))
     assert not any("@" in name for name in table.column_names) and "length" in table.column_names
     assert [len(r["text"]) for r in table.to_pylist()] == table["length"].to_pylist()
@@ -222,7 +241,11 @@ def test_the_plan_cuts_where_text_should_lie_on_disk(tmp_path: Path, calls) -> N
         "name: w\nsources:\n  a: {warc: {path: in}}\nstages:\n  - sample: {rate: 0.5}\n  - extract\n  - s.py:Length\n  - s.py:LongEnough\n  - write\n",
     )
     plan = make_plan(recipes.load(tmp_path / "w.yaml"))
-    legs = [(n.name, [s.called for s in n.works], [s.called for s in n.decides], n.beside) for n in plan.nodes if isinstance(n, Leg)]
+    legs = [
+        (n.name, [s.called for s in n.works], [s.called for s in n.decides], n.beside)
+        for n in plan.nodes
+        if isinstance(n, Leg)
+    ]
     assert legs == [
         ("a", ["sample", "extract"], [], False),
         ("length", ["length"], ["long_enough"], True),
@@ -253,12 +276,24 @@ def test_tune_says_what_a_run_would_do(tmp_path: Path, calls) -> None:
     answer = tune(str(out), ["long_enough.at_least=24", "not_too_long.at_most=45"])
     assert calls()["measure"] == 0
     (sides,) = answer.sources.values()
-    go(recipe(tmp_path, RULES[0], "s.py:LongEnough: {at_least: 24}", "s.py:NotTooLong: {at_most: 45}", "write"), tmp_path / "then")
+    go(
+        recipe(tmp_path, RULES[0], "s.py:LongEnough: {at_least: 24}", "s.py:NotTooLong: {at_most: 45}", "write"),
+        tmp_path / "then",
+    )
     assert sides.before == len(written(out)) == 15 and sides.after == len(written(tmp_path / "then")) == 12
     assert (sides.newly_dropped, sides.newly_kept) == (6, 3)
-    assert answer.drops_after == {"long_enough: too_short": 15, "long_enough: quarantined": 3, "not_too_long: too_long": 3}
+    assert answer.drops_after == {
+        "long_enough: too_short": 15,
+        "long_enough: quarantined": 3,
+        "not_too_long: too_long": 3,
+    }
     shown = {(m.side, m.reason, len(m.text), m.signals["length"]) for m in answer.moved}
-    assert ("kept", "not_too_long: too_long", 41, 41) in shown and ("dropped", "long_enough: too_short", 20, 20) in shown
+    assert ("kept", "not_too_long: too_long", 41, 41) in shown and (
+        "dropped",
+        "long_enough: too_short",
+        20,
+        20,
+    ) in shown
 
 
 @pytest.mark.parametrize(
@@ -282,7 +317,9 @@ def test_tokens_of_a_text_that_is_rewritten_afterwards_do_not_count(tmp_path):
     text = "name: r\nsources: {a: {jsonl: {path: in}}}\nstages:\n  - tokenize\n  - personal_data\n  - pack\n"
     path = tmp_path / "r.yaml"
     path.write_text(text)
-    with pytest.raises(RecipeError, match=r"r.yaml:5: personal_data changes texts between tokenize \(line 4\) and pack \(line 6\)"):
+    with pytest.raises(
+        RecipeError, match=r"r.yaml:5: personal_data changes texts between tokenize \(line 4\) and pack \(line 6\)"
+    ):
         make_plan(recipes.load(path))
     path.write_text(text.replace("  - tokenize\n", ""))
     with pytest.raises(RecipeError, match=r"pack needs the signal tokens.*put tokenize before it"):

@@ -11,7 +11,7 @@ import pytest
 from here import work_here
 from runs import go, save, written
 
-from pipeline.engine import Engine
+from gristmill.pipeline.engine.engine import Engine
 
 SOURCES = """\
 sources:
@@ -38,8 +38,16 @@ def test_nuls_are_taken_out_of_texts_and_counted(tmp_path: Path, monkeypatch: py
         b"Content-Length: %d\r\n\r\n%s\r\n\r\n" % (len(body), body)
     )
     summary, _ = go(save(tmp_path / "r.yaml", f"name: r\n{SOURCES}stages: [write]\n"), tmp_path / "out")
-    assert sorted(text for _, text in written(tmp_path / "out")) == sorted([*["one two", "three", "four"] * 3, "five six", "seven eight"])
+    assert sorted(text for _, text in written(tmp_path / "out")) == sorted(
+        [*["one two", "three", "four"] * 3, "five six", "seven eight"]
+    )
     readers = {stage["name"]: stage for stage in summary.record["stages"] if stage["kind"] == "read"}
-    assert {name: stage.get("nuls") for name, stage in readers.items()} == {"lines": 2, "columns": 2, "batches": 2, "files": 1, "wet": 1}
+    assert {name: stage.get("nuls") for name, stage in readers.items()} == {
+        "lines": 2,
+        "columns": 2,
+        "batches": 2,
+        "files": 1,
+        "wet": 1,
+    }
     assert readers["lines"]["dropped"] == {"no_text": 1} and summary.alarms == []
     assert (tmp_path / "out/logs/run.log").read_text().count("texts with NUL characters, which are taken out") == 5

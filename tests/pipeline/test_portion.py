@@ -8,15 +8,15 @@ import pytest
 from here import work_here
 from runs import lines, save, written
 
-from pipeline import inputs
-from pipeline import recipe as recipes
-from pipeline.cluster import Where
-from pipeline.engine import Engine
-from pipeline.inputs import key_of
-from pipeline.portion import Portion, find_inputs
-from pipeline.progress import Quiet
-from pipeline.run import run
-from pipeline.store import Store
+from gristmill.pipeline.engine.cluster import Where
+from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.inputs import files as inputs
+from gristmill.pipeline.inputs.files import key_of
+from gristmill.pipeline.inputs.portion import Portion, find_inputs
+from gristmill.pipeline.progress.progress import Quiet
+from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.run.run import run
+from gristmill.pipeline.store.store import Store
 
 RECIPE = "name: some\nsources:\n  a: {jsonl: {path: in}}\nstages: [write]\n"
 
@@ -60,7 +60,9 @@ def test_a_sample_is_about_as_large_as_was_asked_for(tmp_path: Path, share: floa
     path = made(tmp_path, [])
     for file in range(2):
         lines(tmp_path / f"in/{file}.jsonl", ["x" * 1000] * 10_000)
-    [taken] = find_inputs(recipes.load(path), Store(str(tmp_path / "out")), Portion(share=share), remember=False).values()
+    [taken] = find_inputs(
+        recipes.load(path), Store(str(tmp_path / "out")), Portion(share=share), remember=False
+    ).values()
     read = sum((span.end or span.file.size) - span.start for spans, _ in taken.parts for span in spans)
     assert read / taken.bytes == pytest.approx(share, rel=0.2)
     [whole] = find_inputs(recipes.load(path), Store(str(tmp_path / "out")), Portion(share=1.0), remember=False).values()
@@ -71,7 +73,9 @@ def test_what_is_not_taken_is_not_read(tmp_path: Path, monkeypatch: pytest.Monke
     """A few documents of a large crawl: the rest of it is not hashed first."""
     path, read = made(tmp_path, [2] * 40), []
     opened = inputs.open_input
-    monkeypatch.setattr("pipeline.inputs.open_input", lambda address: read.append(address) or opened(address))
+    monkeypatch.setattr(
+        "gristmill.pipeline.inputs.files.open_input", lambda address: read.append(address) or opened(address)
+    )
     [few] = find_inputs(recipes.load(path), Store(str(tmp_path / "out")), Portion(documents=5), remember=False).values()
     assert len(read) == len(few.parts) == 5 and all(file.content for file in few.read)
     more = few.topped_up(20, {key_of("a", spans): 2 for spans, _ in few.parts})
@@ -79,4 +83,6 @@ def test_what_is_not_taken_is_not_read(tmp_path: Path, monkeypatch: pytest.Monke
     more = more.with_contents(Store(str(tmp_path / "out")), remember=False)
     assert len(read) == len(more.parts) == 10 and all(file.content for file in more.read)
     [whole] = find_inputs(recipes.load(path), Store(str(tmp_path / "out")), Portion(), remember=False).values()
-    assert {file.path: file.content for file in more.read}.items() <= {file.path: file.content for file in whole.read}.items()
+    assert {file.path: file.content for file in more.read}.items() <= {
+        file.path: file.content for file in whole.read
+    }.items()

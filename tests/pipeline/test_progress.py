@@ -12,12 +12,12 @@ from here import work_here
 from rich.console import Console
 from runs import lines, save
 
-from pipeline import recipe as recipes
-from pipeline.cluster import Where
-from pipeline.engine import Engine
-from pipeline.estimate import estimate
-from pipeline.progress import Events, Lines, LiveView, face_for
-from pipeline.run import run
+from gristmill.pipeline.engine.cluster import Where
+from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.inputs.estimate import estimate
+from gristmill.pipeline.progress.progress import Events, Lines, LiveView, face_for
+from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.run.run import run
 
 
 def test_a_document_is_read_once_however_many_legs_it_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +58,15 @@ def test_a_log_hears_of_a_long_run_once_a_minute(
 
 
 def record(seconds: float, start: float) -> dict[str, Any]:
-    read = {"name": "a", "kind": "read", "bytes_in": 10, "seconds": 4.0, "kept": 5, "peak_memory": 1, "sources": {"a": {"kept": 5}}}
+    read = {
+        "name": "a",
+        "kind": "read",
+        "bytes_in": 10,
+        "seconds": 4.0,
+        "kept": 5,
+        "peak_memory": 1,
+        "sources": {"a": {"kept": 5}},
+    }
     return {
         "stages": [read],
         "inputs": {"a": {"bytes": 100, "estimate": {"documents": 50, "low": 40, "high": 65}}},
@@ -74,8 +82,23 @@ def test_the_whole_is_not_told_to_compile_again() -> None:
 
 def test_each_source_is_scaled_by_its_own_estimate() -> None:
     parts = record(5.0, 2.0)
-    small = {"name": "b", "kind": "read", "bytes_in": 50, "seconds": 1.0, "kept": 7, "peak_memory": 1, "sources": {"b": {"kept": 7}}}
-    last = {"name": "write", "kind": "sink", "seconds": 1.0, "kept": 9, "peak_memory": 1, "sources": {"a": {"kept": 3}, "b": {"kept": 6}}}
+    small = {
+        "name": "b",
+        "kind": "read",
+        "bytes_in": 50,
+        "seconds": 1.0,
+        "kept": 7,
+        "peak_memory": 1,
+        "sources": {"b": {"kept": 7}},
+    }
+    last = {
+        "name": "write",
+        "kind": "sink",
+        "seconds": 1.0,
+        "kept": 9,
+        "peak_memory": 1,
+        "sources": {"a": {"kept": 3}, "b": {"kept": 6}},
+    }
     parts["stages"] += [small, last]
     parts["inputs"]["b"] = {"bytes": 50, "estimate": {"documents": 7, "low": 7, "high": 7}}
     guess = estimate(parts, workers=2)

@@ -14,13 +14,12 @@ from here import work_here
 from runs import go, lines, save, sentences, written
 from typer.testing import CliRunner
 
-from pipeline import recipe as recipes
-from pipeline import registry
-from pipeline.cli import app
-from pipeline.engine import Engine
-from shards.batch import Batch
-from stages import TextSignals
-from stages.stage import Rule
+from gristmill.pipeline.cli.app import app
+from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.recipe import recipe as recipes, registry
+from gristmill.shards.batch import Batch
+from gristmill.stages import TextSignals
+from gristmill.stages.stage import Rule
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
@@ -35,7 +34,9 @@ def test_the_recipe_loads(tmp_path: Path) -> None:
     (tmp_path / "lists").mkdir()
     save(tmp_path / "lists" / "adult.txt.gz", "blocked.example\n")
     loaded = recipes.load(save(tmp_path / "recipe.yaml", block("yaml", "name:")))
-    assert [s.called for s in loaded.steps][:3] == ["url_rules", "extract", "keep_languages"] and len(loaded.sources) == 2
+    assert [s.called for s in loaded.steps][:3] == ["url_rules", "extract", "keep_languages"] and len(
+        loaded.sources
+    ) == 2
 
 
 def test_the_stage_of_your_own_runs(tmp_path: Path) -> None:
@@ -61,12 +62,15 @@ def run_of_two_lengths(tmp_path_factory: pytest.TempPathFactory) -> Path:
     stages = "  - tokenize: {vocab_size: 300}\n  - pack: {row_length: [16, 32], window_tokens: 1024}\n"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Engine, "_work", work_here)
-        go(save(folder / "r.yaml", f"name: r\nsources: {{a: {{jsonl: {{path: in}}}}}}\nstages:\n{stages}"), folder / "out")
+        go(
+            save(folder / "r.yaml", f"name: r\nsources: {{a: {{jsonl: {{path: in}}}}}}\nstages:\n{stages}"),
+            folder / "out",
+        )
     return folder / "out"
 
 
 def test_the_loop_that_trains_on_shards_runs(run_of_two_lengths: Path) -> None:
-    code = block("python", "from shards.loader")
+    code = block("python", "from gristmill.shards.loader")
     listed = re.findall(r"\w+", re.sub(r"\(.*?\)", "", code.split("# batch.rows: ")[1].split("\n")[0]))
     assert len(listed) > 3
     seen: list[Batch] = []
@@ -77,7 +81,9 @@ def test_the_loop_that_trains_on_shards_runs(run_of_two_lengths: Path) -> None:
         if len(seen) == 3:
             raise StopIteration
 
-    small = code.replace("out/my-crawl/shards/2048", f"{run_of_two_lengths}/shards/16").replace("batch_rows=512", "batch_rows=4")
+    small = code.replace("out/my-crawl/shards/2048", f"{run_of_two_lengths}/shards/16").replace(
+        "batch_rows=512", "batch_rows=4"
+    )
     with pytest.raises(StopIteration):
         exec(small, {"rank": 0, "world": 1, "step": step})
     assert [batch.rows.input_ids.shape for batch in seen] == [(4, 16)] * 3
@@ -86,7 +92,12 @@ def test_the_loop_that_trains_on_shards_runs(run_of_two_lengths: Path) -> None:
 def test_the_export_of_a_run_with_two_row_lengths(run_of_two_lengths: Path, tmp_path: Path) -> None:
     [command] = re.findall(r"`gristmill (export OUT DEST [^`]*)`", README)
     [length] = re.findall(r"row_length: \[(\d+), ", README)
-    words = command.replace("OUT", str(run_of_two_lengths)).replace("DEST", str(tmp_path / "m")).replace(length, "16").split()
+    words = (
+        command.replace("OUT", str(run_of_two_lengths))
+        .replace("DEST", str(tmp_path / "m"))
+        .replace(length, "16")
+        .split()
+    )
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     assert (tmp_path / "m" / "tokens.bin").stat().st_size > 1000
@@ -110,7 +121,9 @@ def test_the_lines_on_anchors_are_a_recipe(tmp_path: Path) -> None:
 
 def test_agreement_is_quoted_with_the_units_it_was_measured_with() -> None:
     rules = (Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (Gopher quality|Gopher repetition|FineWeb) \| ([\d.]+) %, [^|]* \| ([\d.]+) %", rules, re.MULTILINE)
+    rows = re.findall(
+        r"^\| (Gopher quality|Gopher repetition|FineWeb) \| ([\d.]+) %, [^|]* \| ([\d.]+) %", rules, re.MULTILINE
+    )
     assert len(rows) == 3 and "2,973 of 2,973 kept or dropped alike (100 %)" in rules  # C4
     [theirs] = [line for line in README.splitlines() if "units: datatrove" in line]
     assert f"| {min(float(row[1]) for row in rows)} to 100 % |" in theirs
@@ -120,10 +133,18 @@ def test_agreement_is_quoted_with_the_units_it_was_measured_with() -> None:
 
 @pytest.mark.parametrize(
     ("name", "units"),
-    [("fineweb", "datatrove"), ("dolma", "whitespace"), ("dclm", "uax29"), ("refinedweb", "uax29"), ("multilingual", "uax29")],
+    [
+        ("fineweb", "datatrove"),
+        ("dolma", "whitespace"),
+        ("dclm", "uax29"),
+        ("refinedweb", "uax29"),
+        ("multilingual", "uax29"),
+    ],
 )
 def test_published_recipes_say_how_they_cut_words_before_any_rule_counts_them(name: str, units: str) -> None:
     stages = recipes.load(Path(__file__).parents[2] / "recipes" / f"{name}.yaml").steps
     counting = [isinstance(step.stage, Rule) and "words" in " ".join(step.stage.needs) for step in stages]
-    said = [place for place, step in enumerate(stages) if isinstance(step.stage, TextSignals) and step.stage.units == units]
+    said = [
+        place for place, step in enumerate(stages) if isinstance(step.stage, TextSignals) and step.stage.units == units
+    ]
     assert len(said) == 1 and any(counting) and said[0] < counting.index(True)

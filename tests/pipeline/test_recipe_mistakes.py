@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from runs import save
 
-from pipeline import recipe as recipes
-from pipeline.cli import out_of
-from pipeline.errors import RecipeError
+from gristmill.pipeline.cli.app import out_of
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.recipe import recipe as recipes
 
 SOURCES = "name: mistakes\nsources:\n  crawl: {jsonl: {path: a}}\n  books: {jsonl: {path: b}, join: late}\nstages:\n  - exact_dedup\n"
 
@@ -70,17 +70,19 @@ def test_a_stage_that_nothing_is_like_is_named(tmp_path):
 
 
 def test_a_field_of_other_stages_is_said_to_be_theirs(tmp_path):
-    text = SOURCES.replace(", join: late", "") + "  - gopher_quality: {threshold: 0.8}\n  - sample: {thresh: 1, rate: 1}\n"
-    theirs, nobodys = complaints(tmp_path, text)
-    start = (
-        "7: stages[1].gopher_quality.threshold: no such field; threshold is a field of bloom_dedup and minhash_dedup; here there are name, "
+    text = (
+        SOURCES.replace(", join: late", "") + "  - gopher_quality: {threshold: 0.8}\n  - sample: {thresh: 1, rate: 1}\n"
     )
+    theirs, nobodys = complaints(tmp_path, text)
+    start = "7: stages[1].gopher_quality.threshold: no such field; threshold is a field of bloom_dedup and minhash_dedup; here there are name, "
     assert theirs.startswith(start) and "min_words" in theirs and "did you mean" not in theirs
     assert nobodys == "8: stages[2].sample.thresh: no such field; there are name, rate, seed"
 
 
 def test_a_readers_field_is_not_looked_for_in_stages_that_work(tmp_path):
-    [said] = complaints(tmp_path, SOURCES.replace("{jsonl: {path: a}}", "{warc: {path: a, text: body}}").replace(", join: late", ""))
+    [said] = complaints(
+        tmp_path, SOURCES.replace("{jsonl: {path: a}}", "{warc: {path: a, text: body}}").replace(", join: late", "")
+    )
     assert "no such field; text is a field of arrow, jsonl and parquet; here there are name, path" in said
 
 
@@ -111,7 +113,10 @@ def test_a_mix_speaks_of_the_sources_that_join_before_it(tmp_path):
     late = "{method: given, weights: {crawl: 1, books: 2}}\n  - sample: {name: later, rate: 1}\n"
     [said] = complaints(tmp_path, mixed(late).replace("join: late", "join: later"))
     assert said == "9: stages[3].mix.weights.books: no such source comes here; there are crawl"
-    right = [mixed("{method: given, weights: {crawl: 1, books: 0}}"), mixed("{by: [language], method: given, weights: {en: 1}}")]
+    right = [
+        mixed("{method: given, weights: {crawl: 1, books: 0}}"),
+        mixed("{by: [language], method: given, weights: {en: 1}}"),
+    ]
     assert [len(recipes.load(save(tmp_path / "right.yaml", text)).sources) for text in right] == [2, 2]
 
 
@@ -135,9 +140,13 @@ def test_workers_and_memory_that_no_machine_can_give(tmp_path):
     text = "name: mistakes\nworkers: WORKERS\nmemory: MEMORY\nsources:\n  crawl: {jsonl: {path: a}}\nstages: [write]\n"
     for workers, memory in (("0", '"4"'), ("-3", "4 XB"), ("0", "1.5"), ("0", "100 kB")):
         said = complaints(tmp_path, text.replace("WORKERS", workers).replace("MEMORY", memory))
-        assert said[0] == f"2: workers: 1 or more, or auto, was expected, not {workers}" and said[1].startswith("3: memory: ")
+        assert said[0] == f"2: workers: 1 or more, or auto, was expected, not {workers}" and said[1].startswith(
+            "3: memory: "
+        )
     for memory in ("auto", "4GB", "1.5 GiB", '"0"', '"0.5"', "800m", "2TB"):
-        assert recipes.load(save(tmp_path / "recipe.yaml", text.replace("WORKERS", "1").replace("MEMORY", memory))).head.memory
+        assert recipes.load(
+            save(tmp_path / "recipe.yaml", text.replace("WORKERS", "1").replace("MEMORY", memory))
+        ).head.memory
 
 
 def test_a_folder_of_the_run_is_no_place_for_what_a_stage_writes(tmp_path):
@@ -185,7 +194,7 @@ def test_a_wrong_member_of_a_list_is_told_once(tmp_path):
 
 
 LIMITS = """
-from stages.stage import Rule, Verdict
+from gristmill.stages.stage import Rule, Verdict
 
 class Mine(Rule):
     min_depth: float = 1
@@ -203,18 +212,39 @@ class Mine(Rule):
             "gopher_quality: {min_words: 500, max_words: 100}",
             "gopher_quality: min_words 500 is above max_words 100: no document could pass",
         ),
-        ("gopher_quality: {min_mean_word_length: 11}", "min_mean_word_length 11 is above max_mean_word_length 10: no document could pass"),
+        (
+            "gopher_quality: {min_mean_word_length: 11}",
+            "min_mean_word_length 11 is above max_mean_word_length 10: no document could pass",
+        ),
         (
             "gopher_quality: {max_words: null, min_words: 100000000000000000000000000000}",
             "min_words 1e+29 is above 2,147,483,647, the most that any document can have",
         ),
-        ("c4_quality: {min_sentences: 3000000000}", "min_sentences 3e+09 is above 2,147,483,647, the most that any document can have"),
-        ("gopher_quality: {min_alphabetic_word_share: 80}", "min_alphabetic_word_share 80 is above 1, the most that a share can have"),
-        ("dolma_gopher: {min_alphabetic_words: 80}", "min_alphabetic_words: Input should be less than or equal to 1, not 80"),
-        ("dolma_gopher: {words: {low: 9, high: 5}}", "dolma_gopher.words: low 9 is above high 5: no value lies between them"),
+        (
+            "c4_quality: {min_sentences: 3000000000}",
+            "min_sentences 3e+09 is above 2,147,483,647, the most that any document can have",
+        ),
+        (
+            "gopher_quality: {min_alphabetic_word_share: 80}",
+            "min_alphabetic_word_share 80 is above 1, the most that a share can have",
+        ),
+        (
+            "dolma_gopher: {min_alphabetic_words: 80}",
+            "min_alphabetic_words: Input should be less than or equal to 1, not 80",
+        ),
+        (
+            "dolma_gopher: {words: {low: 9, high: 5}}",
+            "dolma_gopher.words: low 9 is above high 5: no value lies between them",
+        ),
         ("own.py:Mine: {min_depth: 6}", "min_depth 6 is above max_depth 5: no document could pass"),
-        ("gopher_quality: {thresholds_file: limits.yaml}", "limits.yaml: fr: min_words 900 is above max_words 800: no document could pass"),
-        ("gopher_quality: {max_words: 40, thresholds_file: fine.yaml}", "min_words 50 is above max_words 40: no document could pass"),
+        (
+            "gopher_quality: {thresholds_file: limits.yaml}",
+            "limits.yaml: fr: min_words 900 is above max_words 800: no document could pass",
+        ),
+        (
+            "gopher_quality: {max_words: 40, thresholds_file: fine.yaml}",
+            "min_words 50 is above max_words 40: no document could pass",
+        ),
         (
             "fineweb_quality: {thresholds_file: shares.yaml}",
             "shares.yaml: de: min_terminal_line_share 12 is above 1, the most that a share can have",
@@ -231,7 +261,10 @@ def test_limits_that_nothing_can_pass_are_told_before_any_work(tmp_path, stage, 
 
 
 def test_limits_that_meet_are_allowed(tmp_path):
-    text = SOURCES.replace(", join: late", "") + "  - gopher_quality: {min_words: 100, max_words: 100, max_hash_ratio: 1.0e+29}\n"
+    text = (
+        SOURCES.replace(", join: late", "")
+        + "  - gopher_quality: {min_words: 100, max_words: 100, max_hash_ratio: 1.0e+29}\n"
+    )
     assert [s.called for s in recipes.load(save(tmp_path / "r.yaml", text)).steps] == ["exact_dedup", "gopher_quality"]
 
 
@@ -267,7 +300,7 @@ def test_first_mistakes_are_answered_in_the_terms_of_who_made_them(tmp_path, tex
 
 
 def test_a_source_may_have_the_name_of_a_reader_or_a_stage(tmp_path):
-    save(tmp_path / "own.py", "from stages.read.jsonl import Jsonl\n\nclass Mine(Jsonl):\n    pass\n")
+    save(tmp_path / "own.py", "from gristmill.stages.read.jsonl import Jsonl\n\nclass Mine(Jsonl):\n    pass\n")
     text = "name: r\nsources:\n  jsonl: {jsonl: {path: a}}\n  sample: {'own.py:Mine': {path: b}}\n"
     assert [(s.name, s.reader.called) for s in recipes.load(save(tmp_path / "r.yaml", text)).sources] == [
         ("jsonl", "jsonl"),

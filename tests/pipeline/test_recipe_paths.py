@@ -14,19 +14,21 @@ import pyarrow.parquet as pq
 import pytest
 from runs import go, lines, save, sentences
 
-from pipeline import fingerprint, registry
-from pipeline import recipe as recipes
-from pipeline.errors import RecipeError
-from pipeline.flow_rows import kept_at
-from pipeline.inputs import find_files
-from pipeline.whatif import foresee
-from stages.paths import PathRole
-from stages.stage import Stage
-from stages.tokens.training import SPECIALS, trained
+from gristmill.pipeline import fingerprint
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.flow.rows import kept_at
+from gristmill.pipeline.inputs.files import find_files
+from gristmill.pipeline.recipe import recipe as recipes, registry
+from gristmill.pipeline.run.dry_run import foresee
+from gristmill.stages.paths import PathRole
+from gristmill.stages.stage import Stage
+from gristmill.stages.tokens.training import SPECIALS, trained
 
 JUDGE = '{"kind": "linear", "heads": [{"name": "quality"}]}'
 UTILITIES = "source,science\na,0.5\nb,0.7\n"
-ABLATIONS = "run,weight:a,weight:b,loss:science\n" + "".join(f"r{i},{i / 10},{1 - i / 10},{1 + i / 10}\n" for i in range(1, 10))
+ABLATIONS = "run,weight:a,weight:b,loss:science\n" + "".join(
+    f"r{i},{i / 10},{1 - i / 10},{1 + i / 10}\n" for i in range(1, 10)
+)
 BENCHMARKS = "benchmarks_path: kept, benchmarks: [{name: b, path: '*.jsonl', fields: [q]}]"
 # Every setting that is a path: the stage with it, the file that it names (or a file in the folder that it names), what that holds, and other contents.
 SETTINGS = {
@@ -85,7 +87,10 @@ def tokenizers() -> tuple[str, str]:
 
 
 def recipe_with(folder: Path, step: str) -> Path:
-    return save(folder / "r.yaml", f"name: r\nsources:\n  a: {{jsonl: {{path: in}}}}\n  b: {{jsonl: {{path: in2}}}}\nstages:\n  - {step}\n")
+    return save(
+        folder / "r.yaml",
+        f"name: r\nsources:\n  a: {{jsonl: {{path: in}}}}\n  b: {{jsonl: {{path: in2}}}}\nstages:\n  - {step}\n",
+    )
 
 
 def step_of(recipe: Path) -> Any:
@@ -160,7 +165,11 @@ def test_every_setting_that_is_a_path_has_the_type_and_a_test() -> None:
         for field, info in kind.model_fields.items():
             if any(roles_in(info.annotation, tuple(info.metadata))):
                 typed.add(f"{name}.{field}")
-            if field.endswith(("path", "_file", "_files", "_folder")) or field in ("tokenizer", "against", "save_index"):
+            if field.endswith(("path", "_file", "_files", "_folder")) or field in (
+                "tokenizer",
+                "against",
+                "save_index",
+            ):
                 named.add(f"{name}.{field}")
     assert typed == set(SETTINGS)
     assert named <= typed | ENGINES
@@ -168,13 +177,17 @@ def test_every_setting_that_is_a_path_has_the_type_and_a_test() -> None:
 
 @pytest.mark.parametrize("reader", sorted(name.split(".")[0] for name in ENGINES if name.endswith(".path")))
 @pytest.mark.parametrize("path", ["in", "in/*", "in/a.x"])
-def test_inputs_are_those_beside_the_recipe(reader: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inputs_are_those_beside_the_recipe(
+    reader: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     suffix = registry.built_in()[reader].suffixes[0]  # type: ignore[attr-defined]
     for folder in ("home", "shell"):
         put(tmp_path / folder / "in" / f"a{suffix}", "")
     monkeypatch.chdir(tmp_path / "shell")
     path = path.replace(".x", suffix)
-    recipe = save(tmp_path / "home" / "r.yaml", f"name: r\nsources:\n  a: {{{reader}: {{path: '{path}'}}}}\nstages: [write]\n")
+    recipe = save(
+        tmp_path / "home" / "r.yaml", f"name: r\nsources:\n  a: {{{reader}: {{path: '{path}'}}}}\nstages: [write]\n"
+    )
     loaded = recipes.load(recipe)
     assert [file.address for file in find_files(loaded.sources[0], recipe.parent, "a").files] == [
         str(tmp_path / "home" / "in" / f"a{suffix}")
@@ -193,7 +206,7 @@ def test_saved_indexes_lie_beside_the_recipe(setting: str, tmp_path: Path, monke
 
 @pytest.mark.parametrize("tokenizer", ["train", "gpt2", "owner/name"])
 def test_a_tokenizer_may_be_a_name(tokenizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stages.tokens.tokenize.check", lambda *of: None)  # nothing is fetched
+    monkeypatch.setattr("gristmill.stages.tokens.tokenize.check", lambda *of: None)  # nothing is fetched
     (tmp_path / "train").mkdir()  # a folder called so is not meant
     assert step_of(recipe_with(tmp_path, f"tokenize: {{tokenizer: {tokenizer}}}")).stage.tokenizer == tokenizer
     (tmp_path / tokenizer).mkdir(parents=True, exist_ok=True)
@@ -201,7 +214,9 @@ def test_a_tokenizer_may_be_a_name(tokenizer: str, tmp_path: Path, monkeypatch: 
     assert stage.tokenizer == ("train" if tokenizer == "train" else str(tmp_path / tokenizer))
 
 
-def test_weights_beside_a_tokenizer_do_not_count_and_its_settings_do(tmp_path: Path, tokenizers: tuple[str, str]) -> None:
+def test_weights_beside_a_tokenizer_do_not_count_and_its_settings_do(
+    tmp_path: Path, tokenizers: tuple[str, str]
+) -> None:
     recipe = recipe_with(tmp_path, "tokenize: {tokenizer: model, eos: false}")
     put(tmp_path / "model/tokenizer.json", tokenizers[0])
 
@@ -249,7 +264,7 @@ def test_a_users_stage_may_name_files_too(tmp_path: Path, monkeypatch: pytest.Mo
     """By the type, or, as ever, by a setting that ends in _file, _files or _path."""
     save(
         tmp_path / "mine.py",
-        "from stages.paths import RecipePath\nfrom stages.stage import Rule, Verdict\n\nclass Mine(Rule):\n    words: RecipePath\n    more_file: str\n"
+        "from gristmill.stages.paths import RecipePath\nfrom gristmill.stages.stage import Rule, Verdict\n\nclass Mine(Rule):\n    words: RecipePath\n    more_file: str\n"
         "    def verdict(self, signals):\n        return Verdict.keep(len(signals))\n",
     )
     put(tmp_path / "a.txt", "1")

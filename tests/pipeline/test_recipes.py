@@ -11,9 +11,9 @@ import pytest
 import yaml
 from runs import go, lines, save, written
 
-from pipeline import recipe as recipes
-from pipeline.measures import with_measures
-from shards.reader import open_shards
+from gristmill.pipeline.plan.signals import with_measures
+from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.shards.reader import open_shards
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 MIXES = ["mix_academic", "mix_code", "mix_general_web", "mix_reasoning"]
@@ -63,7 +63,9 @@ ORDERS = {
     ],
 }
 
-needs_trafilatura = pytest.mark.skipif(importlib.util.find_spec("trafilatura") is None, reason="the extra trafilatura is not installed")
+needs_trafilatura = pytest.mark.skipif(
+    importlib.util.find_spec("trafilatura") is None, reason="the extra trafilatura is not installed"
+)
 
 PROSE = {
     "en": """The old mill stood at the end of the valley, where the river turns towards the sea. People from the village used to bring their grain to it.

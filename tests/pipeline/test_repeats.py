@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from runs import go, save, tree, written
 
-from pipeline import flow
+from gristmill.pipeline.run import flow
 
 RECIPE = """
 name: repeats

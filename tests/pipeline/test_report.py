@@ -15,10 +15,10 @@ import fsspec
 import pytest
 from outfolder import WEB_URL, counts, entries, entry, make, run
 
-from pipeline.inspect import NotFound
-from pipeline.report import Section, bars, build_report, fragment
-from pipeline.report.build import page_of
-from pipeline.report.sections import breakable, is_web, moment, ticked
+from gristmill.pipeline.look.run_folder import NotFound
+from gristmill.pipeline.report import Section, bars, build_report, fragment
+from gristmill.pipeline.report.build import page_of
+from gristmill.pipeline.report.sections import breakable, is_web, moment, ticked
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
@@ -73,7 +73,17 @@ def test_only_web_addresses_are_links_and_leave_no_referrer(html: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["javascript:alert(1)", " https://a.b", "https://a\n.b", "data:text/html,x", "//a.b", "http://", "JaVaScRiPt:1", "http://[x"]
+    "url",
+    [
+        "javascript:alert(1)",
+        " https://a.b",
+        "https://a\n.b",
+        "data:text/html,x",
+        "//a.b",
+        "http://",
+        "JaVaScRiPt:1",
+        "http://[x",
+    ],
 )
 def test_what_is_no_link(url: str) -> None:
     assert not is_web(url) and is_web("https://a.b/c")
@@ -109,7 +119,9 @@ def test_every_stage_and_count_is_there(html: str) -> None:
 
 def test_a_stage_can_add_its_own_section(tmp_path: Path) -> None:
     def clusters(entry: Mapping[str, Any], report: Mapping[str, Any]) -> Section | None:
-        return Section("Clusters <b>", fragment("<p>{{ name }} {{ n }}</p>", {"name": "<i>", "n": len(report["samples"])}))
+        return Section(
+            "Clusters <b>", fragment("<p>{{ name }} {{ n }}</p>", {"name": "<i>", "n": len(report["samples"])})
+        )
 
     text = build_report(str(make(tmp_path)), {"exact_dedup": clusters})
     assert text.count("<h4>Clusters &lt;b&gt;</h4><p>&lt;i&gt; 1</p>") == 1
@@ -126,10 +138,15 @@ def test_what_went_wrong_comes_first_with_the_stages_so_far() -> None:
     error = "extract: <b>no space</b> left\non the device"
     html = page_of(run(entries()[:4]) | {"status": "failed", "error": error, "seconds": None, "finished": None}, {})
     text = Page(html).text
-    assert html.index('id="failure"') < html.index('id="alarms"') < html.index('id="overview"') and '<a href="#failure">' in html
+    assert (
+        html.index('id="failure"') < html.index('id="alarms"') < html.index('id="overview"')
+        and '<a href="#failure">' in html
+    )
     assert "The run failed extract: <b>no space</b> left\non the device" in text and "<b>no" not in html
     assert '<span class="status wrong">failed</span>' in html and html.count('class="stage"') == 4
-    assert "The run was interrupted" in page_of({"name": "x", "status": "interrupted", "error": "by hand", "stages": []}, {})
+    assert "The run was interrupted" in page_of(
+        {"name": "x", "status": "interrupted", "error": "by hand", "stages": []}, {}
+    )
     going = page_of(run(entries()[:1]) | {"status": "running"}, {})
     assert '<span class="status">running</span>' in going and 'id="failure"' not in going
 
@@ -143,8 +160,16 @@ def test_many_sources_are_one_line_that_unfolds() -> None:
     assert nav == ["stage-readers", *(f"stage-{40 + k}" for k in range(5))] and links.count("#stage-7") == 1
     whole, lost = sum(10 + k for k in range(40)), 40
     assert f"40 sources read {whole:,} {whole - lost:,} {lost} 0" in page.text and "Each of the 40 sources" in page.text
-    assert html.index('id="stage-readers"') < html.index('id="stage-0"') < html.index('id="stage-39"') < html.index('id="stage-40"')
-    assert re.search(r'<details class="stage"[^>]*>\s*<summary><h4>source 39</h4>', html) and "<summary><h3>extract</h3>" in html
+    assert (
+        html.index('id="stage-readers"')
+        < html.index('id="stage-0"')
+        < html.index('id="stage-39"')
+        < html.index('id="stage-40"')
+    )
+    assert (
+        re.search(r'<details class="stage"[^>]*>\s*<summary><h4>source 39</h4>', html)
+        and "<summary><h3>extract</h3>" in html
+    )
     assert "stage-readers" not in page_of(run(entries()), {})
 
 
@@ -166,7 +191,10 @@ def test_a_folder_anywhere(tmp_path: Path) -> None:
     memory = fsspec.filesystem("memory")
     memory.put(str(make(tmp_path)), "/report-test", recursive=True)
     there, here = build_report("memory://report-test"), build_report(str(tmp_path))
-    assert there.replace('"memory://report-test"', "FOLDER") == here.replace(json.dumps(str(tmp_path)), "FOLDER") and "FOLDER" not in here
+    assert (
+        there.replace('"memory://report-test"', "FOLDER") == here.replace(json.dumps(str(tmp_path)), "FOLDER")
+        and "FOLDER" not in here
+    )
     with pytest.raises(NotFound, match=r"is .*nothing the output folder of a run"):
         build_report(str(tmp_path / "nothing"))
 

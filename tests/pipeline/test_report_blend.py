@@ -14,26 +14,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from outfolder import HOSTILE, entry, save
-from outfolder import run as run_of
+from outfolder import HOSTILE, entry, run as run_of, save
 from rich.console import Console
-from runs import go, lines, sentences
-from runs import save as save_text
+from runs import go, lines, save as save_text, sentences
 from typer.testing import CliRunner
 
-from mixing.ablations import Ablations
-from mixing.methods import Choice, choose
-from mixing.supply import Supply
-from mixing.utility import Utilities
-from pipeline.cli import app
-from pipeline.figures import Figures, told_of
-from pipeline.figures.blend import curriculum_of
-from pipeline.figures.blocks import MOST, first_of
-from pipeline.figures.tokens import length_group, lengths
-from pipeline.inspect import render_stage, stage_view
-from pipeline.report import build_report
-from pipeline.report.blend import Axis, blend
-from pipeline.words import as_percent, as_short
+from gristmill.mixing.methods import Choice, choose
+from gristmill.mixing.weights.ablations import Ablations
+from gristmill.mixing.weights.supply import Supply
+from gristmill.mixing.weights.utility import Utilities
+from gristmill.pipeline.cli.app import app
+from gristmill.pipeline.figures import Figures, told_of
+from gristmill.pipeline.figures.blend import curriculum_of
+from gristmill.pipeline.figures.blocks import MOST, first_of
+from gristmill.pipeline.figures.tokens import length_group, lengths
+from gristmill.pipeline.formatting import as_percent, as_short
+from gristmill.pipeline.look.run_folder import render_stage, stage_view
+from gristmill.pipeline.report import build_report
+from gristmill.pipeline.report.blend import Axis, blend
 
 RECIPE = """
 name: blend
@@ -134,13 +132,26 @@ def test_the_report_shows_what_a_real_run_told(out: Path) -> None:
     assert [row[:2] for row in shown.rows("Tasks that do not tell sources apart")] == [["luck", "dropped"]]
     order = told(out, "order")["order"]
     for its in order["curricula"]:
-        assert its["promise"] in shown.text and its["advice"] in shown.text and f"{its['correlation']:.4f} by design" in shown.text
+        assert (
+            its["promise"] in shown.text
+            and its["advice"] in shown.text
+            and f"{its['correlation']:.4f} by design" in shown.text
+        )
     packing = told(out, "pack")["packing"]
     assert [row[:6] for row in shown.rows("Rows")] == [
-        [f"{its['row_length']}", "best_fit", f"{its['rows']:,}", as_percent(its["fill"]), f"{its['padding']:,}", f"{its['cut']:,}"]
+        [
+            f"{its['row_length']}",
+            "best_fit",
+            f"{its['rows']:,}",
+            as_percent(its["fill"]),
+            f"{its['padding']:,}",
+            f"{its['cut']:,}",
+        ]
         for its in packing["sets"]
     ]
-    assert [row[6] for row in shown.rows("Rows")] == [as_percent(its["rows"] / its["fewest_rows"] - 1) for its in packing["sets"]]
+    assert [row[6] for row in shown.rows("Rows")] == [
+        as_percent(its["rows"] / its["fewest_rows"] - 1) for its in packing["sets"]
+    ]
     documents = sum(int(row[1]) for row in shown.rows("Documents by length, copies counted"))
     assert documents == packing["sets"][0]["documents"] == sum(its["documents"] for its in packing["sources"].values())
     assert {row[0]: row[2] for row in shown.rows("What rows hold of each source, copies counted")} == {
@@ -151,22 +162,39 @@ def test_the_report_shows_what_a_real_run_told(out: Path) -> None:
 def test_each_has_a_part_of_its_own_that_its_stage_links_to(out: Path) -> None:
     html = build_report(str(out))
     parts = re.findall(r'<h2 id="topic-(\w+)">[^<]*</h2>\s*<p[^>]*>[^<]*</p>\s*<h3>([^<]*) <span', html)
-    assert parts == [("mix", "Mix"), ("curriculum", "Order of training"), ("packing", "Rows and shards"), ("tokens", "Tokens")]
+    assert parts == [
+        ("mix", "Mix"),
+        ("curriculum", "Order of training"),
+        ("packing", "Rows and shards"),
+        ("tokens", "Tokens"),
+    ]
     links = re.findall(r'More under <a href="#topic-(\w+)">', html)
     assert links == ["tokens", "mix", "curriculum", "packing"]
 
 
 def test_the_signal_falls_where_the_highest_come_first(out: Path) -> None:
-    rows = {row[0]: row for row in Tables(build_report(str(out))).rows("The signal at each tenth of the tokens, in order of rank")}
+    rows = {
+        row[0]: row
+        for row in Tables(build_report(str(out))).rows("The signal at each tenth of the tokens, in order of rank")
+    }
     assert rows["all others"][1] == "mtld" and rows["source=lists"][1] == "tokens"
     values = [float(value.replace(",", "")) for value in rows["source=lists"][2:]]
     assert len(values) == 11 and values == sorted(values, reverse=True) and values[-1] > 0
-    assert [float(value) for value in rows["all others"][2:]] == sorted(float(value) for value in rows["all others"][2:])
+    assert [float(value) for value in rows["all others"][2:]] == sorted(
+        float(value) for value in rows["all others"][2:]
+    )
 
 
 def test_a_group_goes_by_the_curriculum_of_its_source() -> None:
     curricula = [{"source": ""}, {"source": "web"}, {"source": "web de"}]
-    groups = {"": "", "source=web": "web", "source=web language=en": "web", "source=web de": "web de", "source=webs": "", "language=en": ""}
+    groups = {
+        "": "",
+        "source=web": "web",
+        "source=web language=en": "web",
+        "source=web de": "web de",
+        "source=webs": "",
+        "language=en": "",
+    }
     assert {group: curriculum_of(curricula, group)["source"] for group in groups} == groups
 
 
@@ -178,13 +206,16 @@ def test_the_terminal_shows_the_same_numbers(out: Path, stage: str) -> None:
     shown = told_of(told(out, stage))
     tables = [rows for caption, rows in page(told(out, stage)).tables if caption]
     assert (
-        shown is not None and len(tables) == sum(1 for block in shown.blocks if isinstance(block, Figures) or hasattr(block, "table")) > 0
+        shown is not None
+        and len(tables) == sum(1 for block in shown.blocks if isinstance(block, Figures) or hasattr(block, "table")) > 0
     )
     for row in (row for rows in tables for row in rows[1:]):
         assert " ".join(cell for cell in row if cell) in words, row
 
 
-@pytest.mark.parametrize(("stage", "key"), [("tokenize", "tokenizer"), ("mix", "mix"), ("order", "order"), ("pack", "packing")])
+@pytest.mark.parametrize(
+    ("stage", "key"), [("tokenize", "tokenizer"), ("mix", "mix"), ("order", "order"), ("pack", "packing")]
+)
 def test_json_has_what_was_told_and_nothing_twice(out: Path, stage: str, key: str) -> None:
     found = json.loads(CliRunner().invoke(app, ["inspect", str(out), stage, "--json"]).output)
     assert found["told"][key] == told(out, stage)[key]
@@ -210,8 +241,25 @@ def hostile_reports() -> dict[str, dict[str, Any]]:
         "pad_id": 1,
         "around": ["eos"],
     }
-    curriculum = {"schedule": "random", "by": HOSTILE, "descending": False, "promise": HOSTILE, "advice": "", "correlation": 0.0}
-    made = {"rows": 9, "fill": 0.99999, "padding": 1, "documents": 9, "pieces": 9, "cut": 0, "fewest_rows": 9, "bytes": 900, "shards": 1}
+    curriculum = {
+        "schedule": "random",
+        "by": HOSTILE,
+        "descending": False,
+        "promise": HOSTILE,
+        "advice": "",
+        "correlation": 0.0,
+    }
+    made = {
+        "rows": 9,
+        "fill": 0.99999,
+        "padding": 1,
+        "documents": 9,
+        "pieces": 9,
+        "cut": 0,
+        "fewest_rows": 9,
+        "bytes": 900,
+        "shards": 1,
+    }
     return {
         "tokenize": {
             "tokenizer": tokenizer | {"eos_token": HOSTILE, "pad_token": None}, "tokens": 210, "bytes_per_token": None,
@@ -232,21 +280,34 @@ def hostile_reports() -> dict[str, dict[str, Any]]:
 
 def test_hostile_names_stay_text(tmp_path: Path) -> None:
     reports = hostile_reports()
-    stages = [entry(name, "global", "", {"crawl": {"docs_in": 1, "kept": 1, "dropped": {}, "quarantined": 0}}) for name in reports]
+    stages = [
+        entry(name, "global", "", {"crawl": {"docs_in": 1, "kept": 1, "dropped": {}, "quarantined": 0}})
+        for name in reports
+    ]
     save(tmp_path / "run.json", run_of(stages))
     for its in stages:
         save(tmp_path / "stages" / its["name"] / "report.json", its | reports[its["name"]])
     html = build_report(str(tmp_path))
     shown = Tables(html)
-    assert "img" not in {tag for tag, _ in shown.tags} and [tag for tag, _ in shown.tags].count("script") == 2  # its own
+    assert (
+        "img" not in {tag for tag, _ in shown.tags} and [tag for tag, _ in shown.tags].count("script") == 2
+    )  # its own
     assert not [name for _, attributes in shown.tags for name in attributes if name.startswith("on") or name == "src"]
     assert html.count("&lt;script&gt;alert") >= 20 and html.count("&lt;img src=x onerror") >= 5
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", html)
-    assert "00000000deadbeef" in shown.text and "2 of 3 documents (66.7%)" in shown.text and "1 of 4 documents" in shown.text
+    assert (
+        "00000000deadbeef" in shown.text
+        and "2 of 3 documents (66.7%)" in shown.text
+        and "1 of 4 documents" in shown.text
+    )
     file = io.StringIO()
     for name in reports:
         Console(file=file, width=400, force_terminal=False).print(render_stage(stage_view(str(tmp_path), name)))
-    assert "\x1b" not in file.getvalue() and "\u202e" not in file.getvalue() and file.getvalue().count("[bold]markup[/bold]") >= 20
+    assert (
+        "\x1b" not in file.getvalue()
+        and "\u202e" not in file.getvalue()
+        and file.getvalue().count("[bold]markup[/bold]") >= 20
+    )
 
 
 def test_the_frontier_is_drawn_where_its_numbers_say() -> None:
@@ -260,7 +321,9 @@ def test_the_frontier_is_drawn_where_its_numbers_say() -> None:
     assert all(64 <= x <= 540 and 14 <= y <= 254 for x, y in places)
     chosen = [attributes for _, attributes in shown.tags if attributes.get("class") == "mark chosen"]
     at = places[[tilt["aversion"] for tilt in tilts].index(0.25)]
-    assert (float(chosen[0]["cx"] or 0), float(chosen[0]["cy"] or 0)) == at and len(chosen) == 2  # on the line, and in the key
+    assert (float(chosen[0]["cx"] or 0), float(chosen[0]["cy"] or 0)) == at and len(
+        chosen
+    ) == 2  # on the line, and in the key
     rows = {row[0]: row for row in shown.rows("Distance against risk")}
     assert [name for name in rows if "chosen" in name] == ["aversion 0.25 (chosen)"]
     assert {name: rows[name][-2:] for name in controls} == {
@@ -268,7 +331,9 @@ def test_the_frontier_is_drawn_where_its_numbers_say() -> None:
     }
 
 
-@pytest.mark.parametrize("values", [[1.0], [1.0, 1.0], [0.0, 1e-12], [0.5, 3.37], [-2.0, 5.0], [1e-7, 3e-7], [1e9, 1e9 + 3]])
+@pytest.mark.parametrize(
+    "values", [[1.0], [1.0, 1.0], [0.0, 1e-12], [0.5, 3.37], [-2.0, 5.0], [1e-7, 3e-7], [1e9, 1e9 + 3]]
+)
 def test_an_axis_holds_all_its_values_between_round_ticks(values: list[float]) -> None:
     axis = Axis.of(values, 0.0, 100.0)
     assert axis.low <= min(values) and axis.high >= max(values) and 2 <= len(axis.ticks) <= 8
@@ -290,13 +355,21 @@ def test_a_fitted_mix_says_how_far_it_is_to_be_trusted() -> None:
     assert trusted == pytest.approx(expected, abs=5e-4) and trusted["skill"] > 0.9 > trusted["luck"]
     assert facts["warnings"] and all(warning in shown.text for warning in facts["warnings"])
     assert {name: float(loss) for name, loss in shown.rows("Beside the mixes to beat")} == pytest.approx(
-        {"this mix": facts["predicted_loss"]} | {name: its["predicted_loss"] for name, its in facts["controls"].items()}, abs=5e-5
+        {"this mix": facts["predicted_loss"]}
+        | {name: its["predicted_loss"] for name, its in facts["controls"].items()},
+        abs=5e-5,
     )
     assert "1.0% of the tokens take part" in shown.text  # a proxy: told by those that do not
 
 
 def test_lengths_are_grouped_by_powers_of_two() -> None:
-    assert [length_group(k) for k in (1, 2, 3, 11, 31)] == ["1", "2 to 3", "4 to 7", "1,024 to 2,047", "1,073,741,824 or more"]
+    assert [length_group(k) for k in (1, 2, 3, 11, 31)] == [
+        "1",
+        "2 to 3",
+        "4 to 7",
+        "1,024 to 2,047",
+        "1,073,741,824 or more",
+    ]
     counts = [0] * 32
     counts[2], counts[4] = 5, 10
     assert lengths(counts).rows == [("2 to 3", "5", "33.3%"), ("4 to 7", "0", "0.0%"), ("8 to 15", "10", "66.7%")]
@@ -306,7 +379,10 @@ def test_lengths_are_grouped_by_powers_of_two() -> None:
 def test_a_long_table_says_how_long_it_is() -> None:
     whole = Figures("Sources", ("source",), [(str(i),) for i in range(1234)], bars=[0.5] * 1234)
     first = first_of(whole)
-    assert len(first.rows) == len(first.bars or []) == MOST and first.title == "Sources (the first 50 of 1,234; report.json has all)"
+    assert (
+        len(first.rows) == len(first.bars or []) == MOST
+        and first.title == "Sources (the first 50 of 1,234; report.json has all)"
+    )
     assert first_of(first) == first
 
 
@@ -316,5 +392,20 @@ def test_other_stages_have_no_such_section() -> None:
 
 def test_shares_that_are_nearly_all_or_nothing_do_not_look_so() -> None:
     shares = (0, 1e-9, 0.5, 0.99999, 1, 1.5, -0.25, -1e-9)
-    assert [as_percent(share) for share in shares] == ["0.00%", "<0.01%", "50.00%", ">99.99%", "100.00%", "150.00%", "−25.00%", "0.00%"]
-    assert [as_short(value) for value in (0, 0.01234, 12.345, 1234.5, -98765)] == ["0", "0.0123", "12.3", "1,234", "-98,765"]
+    assert [as_percent(share) for share in shares] == [
+        "0.00%",
+        "<0.01%",
+        "50.00%",
+        ">99.99%",
+        "100.00%",
+        "150.00%",
+        "−25.00%",
+        "0.00%",
+    ]
+    assert [as_short(value) for value in (0, 0.01234, 12.345, 1234.5, -98765)] == [
+        "0",
+        "0.0123",
+        "12.3",
+        "1,234",
+        "-98,765",
+    ]

@@ -14,26 +14,38 @@ from typing import Any
 import pytest
 import surveyed
 
-from pipeline.report import build_report
-from pipeline.store import Store
-from pipeline.survey import sample
-from pipeline.survey.look import survey_legs
-from pipeline.tune import tune
+from gristmill.pipeline.look.tune import tune
+from gristmill.pipeline.report import build_report
+from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.survey import sample
+from gristmill.pipeline.survey.look import survey_legs
 
 CHROMIUM = next(
-    (path for path in (os.environ.get("CHROMIUM", ""), "/usr/bin/chromium", "/usr/bin/chromium-browser") if path and Path(path).exists()),
+    (
+        path
+        for path in (os.environ.get("CHROMIUM", ""), "/usr/bin/chromium", "/usr/bin/chromium-browser")
+        if path and Path(path).exists()
+    ),
     None,
 )
 AXE = next(
     (
         path
-        for path in (os.environ.get("GRISTMILL_AXE", ""), os.environ.get("AXE_CORE", ""), "node_modules/axe-core/axe.min.js")
+        for path in (
+            os.environ.get("GRISTMILL_AXE", ""),
+            os.environ.get("AXE_CORE", ""),
+            "node_modules/axe-core/axe.min.js",
+        )
         if path and Path(path).exists()
     ),
     None,
 )
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install gristmill[dev])")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium at /usr/bin/chromium; set CHROMIUM to one")
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed (pip install gristmill[dev])"
+)
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="there is no Chromium at /usr/bin/chromium; set CHROMIUM to one"
+)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +71,10 @@ class Opened:
         self.page.on("console", lambda message: self.wrong.append(message.text))
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.on("dialog", lambda dialog: self.wrong.append(dialog.message))
-        self.page.on("request", lambda request: self.wrong.append(request.url) if not request.url.startswith(("file:", "data:")) else None)
+        self.page.on(
+            "request",
+            lambda request: self.wrong.append(request.url) if not request.url.startswith(("file:", "data:")) else None,
+        )
         self.page.goto((out / "report.html").as_uri())
 
     def move(self, leg: int, k: int, place: float) -> None:
@@ -72,7 +87,9 @@ class Opened:
     def type(self, leg: int, k: int, value: object) -> str:
         """A number into the field beside the slider; what stands there then."""
         field = self.page.locator(f".slider:has(#cut-{leg}-{k}) [type=number]")
-        field.evaluate("(e, value) => { e.value = value; e.dispatchEvent(new Event('change', {bubbles: true})); }", str(value))
+        field.evaluate(
+            "(e, value) => { e.value = value; e.dispatchEvent(new Event('change', {bubbles: true})); }", str(value)
+        )
         return str(field.input_value())
 
     def says(self, leg: int, k: int) -> str:
@@ -88,7 +105,9 @@ class Opened:
     def then(self) -> dict[str, list[int]]:
         """For each source what would stay, documents and words."""
         return {
-            row.locator("th").inner_text(): [int(cell.get_attribute("data-then")) for cell in row.locator("[data-then]").all()]
+            row.locator("th").inner_text(): [
+                int(cell.get_attribute("data-then")) for cell in row.locator("[data-then]").all()
+            ]
             for row in self.page.locator("#answer .sources tbody tr").all()
         }
 
@@ -126,10 +145,14 @@ def test_a_slider_says_what_tune_says(opened: Opened, out: Path) -> None:
         value = int(edges[at]) if edges[at].is_integer() else edges[at]
         answer = tune(str(out), [f"{cut['stage']}.{cut['field']}={value}"])
         shown = opened.then()
-        assert {name: its[0] for name, its in shown.items()} == {name: its.after for name, its in answer.sources.items()}
+        assert {name: its[0] for name, its in shown.items()} == {
+            name: its.after for name, its in answer.sources.items()
+        }
         assert opened.totals()["documents"] == answer.total.after and shown == surveyed.exact(survey, k, at)
         taken = sum(cut["reached"][: at + 1] if cut["side"] == "low" else cut["reached"][at + 1 :])
-        assert opened.says(0, k).startswith(f"takes {'below' if cut['side'] == 'low' else 'above'} {value:,}: {taken:,} (")
+        assert opened.says(0, k).startswith(
+            f"takes {'below' if cut['side'] == 'low' else 'above'} {value:,}: {taken:,} ("
+        )
         lines = opened.page.locator("#answer pre").inner_text()
         last = cut["field"].rpartition(".")[2]
         assert (
@@ -145,7 +168,10 @@ def test_several_sliders_agree_with_tune_where_the_sample_is_all(opened: Opened,
     survey = surveyed.survey_of(out)
     place = {(cut["stage"], cut["field"]): k for k, cut in enumerate(survey["cuts"])}
     settings = []
-    for stage, field, wanted in (("gopher_quality", "min_words", 60), ("gopher_repetition", "max_top_2gram_share", 0.1)):
+    for stage, field, wanted in (
+        ("gopher_quality", "min_words", 60),
+        ("gopher_repetition", "max_top_2gram_share", 0.1),
+    ):
         k = place[stage, field]
         edges = surveyed.edges(survey, survey["cuts"][k])
         at = min(range(len(edges)), key=lambda at: abs(edges[at] - wanted))
@@ -169,10 +195,16 @@ def test_a_sample_that_is_not_all_is_off_by_no_more_than_its_error_allows(
     for k, cut in enumerate(survey["cuts"]):
         if cut["field"] in ("min_words", "min_mean_word_length"):
             edges = surveyed.edges(survey, cut)
-            at = min(range(len(edges)), key=lambda at: abs(edges[at] - {"min_words": 60, "min_mean_word_length": 3.5}[cut["field"]]))
+            at = min(
+                range(len(edges)),
+                key=lambda at: abs(edges[at] - {"min_words": 60, "min_mean_word_length": 3.5}[cut["field"]]),
+            )
             found.move(0, k, place_of(survey, k, at))
             settings.append(f"{cut['stage']}.{cut['field']}={edges[at]:g}")
-    answer, cells = tune(str(out), settings), found.page.locator("#answer .total tbody tr").first.locator("td").all_inner_texts()
+    answer, cells = (
+        tune(str(out), settings),
+        found.page.locator("#answer .total tbody tr").first.locator("td").all_inner_texts(),
+    )
     then, _, error = cells[1].partition(" ± ")
     assert "estimated from 150 of 400 documents" in found.page.locator("#answer").inner_text()
     assert sum(survey["sample"]["groups"]) == 150 and 0 < int(error) < 60
@@ -199,9 +231,18 @@ def test_the_keyboard_moves_a_slider_and_the_skip_link_comes_first(opened: Opene
     assert int(slider.input_value()) < 300
 
 
-def test_the_readme_s_own_number_can_be_typed_and_what_is_not_counted_goes_to_the_nearest(opened: Opened, out: Path) -> None:
-    k = next(k for k, cut in enumerate(surveyed.survey_of(out)["cuts"]) if (cut["stage"], cut["field"]) == ("gopher_quality", "min_words"))
-    assert opened.type(0, k, 80) == "80" and opened.totals()["documents"] == tune(str(out), ["gopher_quality.min_words=80"]).total.after
+def test_the_readme_s_own_number_can_be_typed_and_what_is_not_counted_goes_to_the_nearest(
+    opened: Opened, out: Path
+) -> None:
+    k = next(
+        k
+        for k, cut in enumerate(surveyed.survey_of(out)["cuts"])
+        if (cut["stage"], cut["field"]) == ("gopher_quality", "min_words")
+    )
+    assert (
+        opened.type(0, k, 80) == "80"
+        and opened.totals()["documents"] == tune(str(out), ["gopher_quality.min_words=80"]).total.after
+    )
     assert opened.says(0, k).startswith("takes below 80: ")
     moved = opened.page.locator(f".slider:has(#cut-0-{k}) .moved")
     assert opened.type(0, k, 80.4) == "80" and "80.4 was not counted, the nearest is 80" in moved.text_content()
@@ -235,7 +276,11 @@ def test_on_a_phone_no_table_hides_a_column_and_the_panel_leaves_most_of_the_scr
     assert found.page.evaluate(hidden) == [] and found.page.locator("table.stack").count() > 5
     found.type(0, 14, 80)
     panel = found.page.locator("#answer")
-    assert panel.bounding_box()["height"] < 300 and panel.locator("pre").is_hidden() and panel.locator(".total").is_visible()
+    assert (
+        panel.bounding_box()["height"] < 300
+        and panel.locator("pre").is_hidden()
+        and panel.locator(".total").is_visible()
+    )
     assert panel.evaluate("its => its.scrollWidth <= its.clientWidth")
     found.context.close()
     assert found.wrong == []
@@ -251,7 +296,9 @@ def test_nothing_is_wider_than_the_screen(browser: Any, out: Path, width: int) -
     assert found.wrong == []
 
 
-@pytest.mark.skipif(AXE is None, reason="axe-core is not here: npm pack axe-core, and set GRISTMILL_AXE to its axe.min.js")
+@pytest.mark.skipif(
+    AXE is None, reason="axe-core is not here: npm pack axe-core, and set GRISTMILL_AXE to its axe.min.js"
+)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_fault(browser: Any, out: Path, scheme: str) -> None:
     found = Opened(browser, out, bypass_csp=True, color_scheme=scheme)

@@ -14,25 +14,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import surveyed
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from runs import go
 
-from pipeline.errors import RecipeError
-from pipeline.inspect import Folder, Run
-from pipeline.report import build_report
-from pipeline.report.whatif import bar_starts, drawn, in_words, is_flat, tokens_a_unit, until
-from pipeline.store import Store
-from pipeline.survey import sample
-from pipeline.survey.cuts import Cut, find_cuts, with_value
-from pipeline.survey.edges import MOST, edges_of, places_of
-from pipeline.survey.look import survey as survey_again
-from pipeline.survey.look import survey_legs
-from pipeline.tune import tune
-from pipeline.volume import Left, Volume
-from pipeline.why import cuts_of
-from stages import DolmaGopher, GopherQuality, KeepLanguages
-from stages.stage import Range, Rule, Signals, Verdict
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.look.run_folder import Folder, Run
+from gristmill.pipeline.look.tune import tune
+from gristmill.pipeline.look.volume import Left, Volume
+from gristmill.pipeline.look.why import cuts_of
+from gristmill.pipeline.report import build_report
+from gristmill.pipeline.report.whatif import bar_starts, drawn, in_words, is_flat, tokens_a_unit, until
+from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.survey import sample
+from gristmill.pipeline.survey.cuts import Cut, find_cuts, with_value
+from gristmill.pipeline.survey.edges import MOST, edges_of, places_of
+from gristmill.pipeline.survey.look import survey as survey_again, survey_legs
+from gristmill.stages import DolmaGopher, GopherQuality, KeepLanguages
+from gristmill.stages.stage import Range, Rule, Signals, Verdict
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +73,9 @@ def test_one_threshold_moved_anywhere_is_what_tune_counts(out: Path, survey: dic
                 continue
             answer = tune(str(out), [f"{cut['stage']}.{cut['field']}={value}"])
             mine = surveyed.exact(survey, k, at)
-            assert {name: sides.after for name, sides in answer.sources.items()} == {name: its[0] for name, its in mine.items()}, (
+            assert {name: sides.after for name, sides in answer.sources.items()} == {
+                name: its[0] for name, its in mine.items()
+            }, (
                 cut,
                 value,
             )
@@ -84,11 +84,15 @@ def test_one_threshold_moved_anywhere_is_what_tune_counts(out: Path, survey: dic
 
 
 def test_words_that_would_stay_are_those_of_the_files(out: Path, survey: dict[str, Any]) -> None:
-    k = next(k for k, cut in enumerate(survey["cuts"]) if (cut["stage"], cut["field"]) == ("gopher_quality", "min_words"))
+    k = next(
+        k for k, cut in enumerate(survey["cuts"]) if (cut["stage"], cut["field"]) == ("gopher_quality", "min_words")
+    )
     rhymes = [part for part in rules(out)["parts"] if part["source"] == "rhymes"]
     words = np.concatenate([np.array(pq.read_table(out / part["documents"]["path"])["words"]) for part in rhymes])
     verdicts = pa.concat_tables([pq.read_table(path) for path in sorted(out.glob("legs/*/*.verdicts.parquet"))])
-    by_others = [verdicts[f"failed:{name}"].to_numpy() for name in ("keep_languages", "gopher_repetition", "dolma_gopher")]
+    by_others = [
+        verdicts[f"failed:{name}"].to_numpy() for name in ("keep_languages", "gopher_repetition", "dolma_gopher")
+    ]
     by_others.append(verdicts["failed:gopher_quality"].to_numpy() & ~np.uint64(1))  # its first reason is too_few_words
     others = verdicts["uid"].to_numpy()[np.any(by_others, axis=0)]
     uids = np.concatenate([np.array(pq.read_table(out / part["documents"]["path"])["uid"]) for part in rhymes])
@@ -99,7 +103,9 @@ def test_words_that_would_stay_are_those_of_the_files(out: Path, survey: dict[st
     assert survey["weight"] == "words" and 0 < stays.sum() < len(words)
 
 
-def test_several_moved_together_are_counted_on_a_sample_that_is_all_of_a_small_run(out: Path, survey: dict[str, Any]) -> None:
+def test_several_moved_together_are_counted_on_a_sample_that_is_all_of_a_small_run(
+    out: Path, survey: dict[str, Any]
+) -> None:
     place = {(cut["stage"], cut["field"]): k for k, cut in enumerate(survey["cuts"])}
     chance, changed = random.Random(1), 0
     for _ in range(12):
@@ -112,7 +118,9 @@ def test_several_moved_together_are_counted_on_a_sample_that_is_all_of_a_small_r
         ):
             k = place[stage, field]
             edges = surveyed.edges(survey, survey["cuts"][k])
-            moved[k] = chance.choice([at for at, edge in enumerate(edges) if edge >= 0 and (edge <= 1 or "words" in field)])
+            moved[k] = chance.choice(
+                [at for at, edge in enumerate(edges) if edge >= 0 and (edge <= 1 or "words" in field)]
+            )
             settings.append(f"{stage}.{field}={edges[moved[k]]:g}")
         answer = tune(str(out), settings)
         assert surveyed.sampled(survey, moved).sum() == answer.total.after
@@ -131,7 +139,10 @@ def test_what_nothing_moves_is_what_the_run_kept(out: Path, survey: dict[str, An
         assert sum(its[0] for its in surveyed.exact(survey, k, cut["at"]).values()) == last["kept"]
     for its in survey["signals"].values():
         assert sum(its["counts"]) == 400 and len(its["counts"]) == len(its["edges"]) + 1 <= MOST + 1
-    assert sum(came for _, came, _ in survey["languages"]) == 400 and sum(left for _, _, left in survey["languages"]) == last["kept"]
+    assert (
+        sum(came for _, came, _ in survey["languages"]) == 400
+        and sum(left for _, _, left in survey["languages"]) == last["kept"]
+    )
     assert survey["kept"] and all(row["text"] for row in survey["kept"])
 
 
@@ -142,7 +153,9 @@ def test_a_survey_is_the_same_for_any_number_of_workers_and_is_not_done_without_
     assert surveyed.survey_of(tmp_path / "out") == survey
 
 
-def test_a_sample_of_many_documents_is_of_equal_shares(out: Path, survey: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_of_many_documents_is_of_equal_shares(
+    out: Path, survey: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sample, "SAMPLE", 60)
     found = rules(out)
     small = survey_again(Store(str(out)), "x", found["rules"], found["parts"])
@@ -184,7 +197,8 @@ def test_only_thresholds_on_one_signal_are_cuts_and_the_side_of_a_tie_is_known()
     assert [(cut.field, cut.signal, cut.side, cut.at_goes) for cut in found] == [("closed", "c", "high", True)]
     assert found[0].narrow  # a Python number is rounded to float32 by numpy
     ranged = find_cuts(
-        KeepLanguages(languages=["en"]), pa.record_batch({"language": ["en", "de"], "language_score": pa.array([0.5, 0.7], pa.float32())})
+        KeepLanguages(languages=["en"]),
+        pa.record_batch({"language": ["en", "de"], "language_score": pa.array([0.5, 0.7], pa.float32())}),
     )
     assert [(cut.field, cut.side, cut.narrow) for cut in ranged] == [("at_least", "low", True)]
 
@@ -208,7 +222,9 @@ def test_bins_are_on_the_side_of_each_edge_that_the_comparison_says(
 
 
 @given(st.lists(st.floats(0, 1e7), min_size=1), st.lists(st.floats(0, 1e6), max_size=3), st.booleans())
-def test_edges_are_few_and_ordered_and_hold_the_thresholds(values: list[float], thresholds: list[float], whole: bool) -> None:
+def test_edges_are_few_and_ordered_and_hold_the_thresholds(
+    values: list[float], thresholds: list[float], whole: bool
+) -> None:
     values, thresholds = ([float(round(v)) for v in found] if whole else found for found in (values, thresholds))
     edges, decades = edges_of(np.array(values), thresholds, whole)
     assert 1 <= len(edges) <= MOST and edges == sorted(set(edges)) and set(thresholds) <= set(edges)
@@ -220,7 +236,22 @@ def test_edges_are_few_and_ordered_and_hold_the_thresholds(values: list[float], 
 def test_counts_stop_at_the_numbers_that_people_write(low: int, high: int) -> None:
     values = np.geomspace(max(low, 1), high, 1000).round()
     edges, decades = edges_of(values, [50.0, 37.0], True)
-    assert decades and {37.0, 40.0, 50.0, 60.0, 80.0, 90.0, 100.0, 120.0, 150.0, 200.0, 250.0, 300.0, 500.0, 1000.0} <= set(edges)
+    assert decades and {
+        37.0,
+        40.0,
+        50.0,
+        60.0,
+        80.0,
+        90.0,
+        100.0,
+        120.0,
+        150.0,
+        200.0,
+        250.0,
+        300.0,
+        500.0,
+        1000.0,
+    } <= set(edges)
     assert all(edge == float(f"{edge:.2g}") for edge in edges if edge >= 100)
 
 
@@ -233,8 +264,12 @@ def test_shares_stop_at_whole_hundredths_and_no_step_of_the_tail_is_finer() -> N
         assert all(abs(200 * edge - round(200 * edge)) < 1e-9 for edge in edges if edge > 0.2), top
 
 
-def test_what_a_threshold_takes_anywhere_is_a_recount_of_what_is_within_its_reach(out: Path, survey: dict[str, Any]) -> None:
-    words = np.concatenate([np.array(pq.read_table(out / part["documents"]["path"])["words"]) for part in rules(out)["parts"]])
+def test_what_a_threshold_takes_anywhere_is_a_recount_of_what_is_within_its_reach(
+    out: Path, survey: dict[str, Any]
+) -> None:
+    words = np.concatenate(
+        [np.array(pq.read_table(out / part["documents"]["path"])["words"]) for part in rules(out)["parts"]]
+    )
     cut = next(cut for cut in survey["cuts"] if (cut["stage"], cut["field"]) == ("gopher_quality", "min_words"))
     edges = surveyed.edges(survey, cut)
     for at in range(0, len(edges), 7):
@@ -259,18 +294,28 @@ def test_bars_are_about_equally_wide_however_steps_lie(survey: dict[str, Any]) -
 def test_a_signal_that_is_the_same_in_all_documents_is_words() -> None:
     flat = {"counts": [0, 1555], "low": 0.0, "high": 0.0}
     assert is_flat(flat) and in_words(flat) == "all 1,555 documents: 0"
-    assert in_words(flat | {"high": 0.25}) == "all 1,555 documents: 0 to 0.25" and not is_flat(flat | {"counts": [1, 2]})
+    assert in_words(flat | {"high": 0.25}) == "all 1,555 documents: 0 to 0.25" and not is_flat(
+        flat | {"counts": [1, 2]}
+    )
 
 
 def test_words_are_told_as_the_tokens_that_the_funnel_estimates(out: Path, survey: dict[str, Any]) -> None:
     run = Run.of(json.loads((out / "run.json").read_text()))
     last = next(stage for stage in run.stages if stage.name == "dolma_gopher")
     assert until(survey, run) == "Counted after dolma_gopher."
-    tales, rhymes = ([weight for _, weight in survey["stay"]][survey["sources"].index(name)] for name in ("tales", "rhymes"))
+    tales, rhymes = (
+        [weight for _, weight in survey["stay"]][survey["sources"].index(name)] for name in ("tales", "rhymes")
+    )
     lefts = [Left(last.name, {"tales": Volume(1, 3 * tales), "rhymes": Volume(1, 2 * rhymes)})]
     assert tokens_a_unit(survey, run, lefts) == [{"tales": 3.0, "rhymes": 2.0}[name] for name in survey["sources"]]
-    assert tokens_a_unit(survey, run, [Left(last.name, {"tales": Volume(1, 3 * tales), "rhymes": Volume()})]) == [3.0, 3.0]
-    assert tokens_a_unit(survey, run, [Left(last.name, {})]) is None and tokens_a_unit(survey | {"weight": "tokens"}, run, lefts) is None
+    assert tokens_a_unit(survey, run, [Left(last.name, {"tales": Volume(1, 3 * tales), "rhymes": Volume()})]) == [
+        3.0,
+        3.0,
+    ]
+    assert (
+        tokens_a_unit(survey, run, [Left(last.name, {})]) is None
+        and tokens_a_unit(survey | {"weight": "tokens"}, run, lefts) is None
+    )
 
 
 def test_a_probe_changes_one_field_and_leaves_the_rule_as_it_was() -> None:
@@ -308,7 +353,11 @@ def test_rules_are_asked_in_their_own_order(out: Path, apart: Path) -> None:
     record = json.loads((out / "run.json").read_text())
     entry = next(entry for entry in record["stages"] if entry["name"] == "gopher_repetition")
     answer = tune(str(apart), ["gopher_repetition.max_top_2gram_share=0.01"])
-    taken = {name.removeprefix("gopher_repetition: "): n for name, n in answer.drops_before.items() if name.startswith("gopher_repetition")}
+    taken = {
+        name.removeprefix("gopher_repetition: "): n
+        for name, n in answer.drops_before.items()
+        if name.startswith("gopher_repetition")
+    }
     assert taken == {reason: n for reason, n in entry["sources"]["tales"]["dropped"].items() if n} != {}
 
 

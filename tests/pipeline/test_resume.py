@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from runs import go, lines, save, shared_texts, tree, written
 
-from pipeline import fingerprint
-from pipeline import recipe as recipes
-from pipeline.errors import GristmillError
-from pipeline.flow import BUCKETS_FOR_WORK
-from pipeline.whatif import foresee
+from gristmill.pipeline import fingerprint
+from gristmill.pipeline.errors import GristmillError
+from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.run.dry_run import foresee
+from gristmill.pipeline.run.flow import BUCKETS_FOR_WORK
 
 RECIPE = "name: r\nparts: {files: 1}\nsources:\n  a: {jsonl: {path: in}}\nstages:\n  - exact_dedup\n  - sample: {rate: RATE}\n  - write\n"
 MAPS = "name: r\nparts: {files: 1}\nsources:\n  a: {jsonl: {path: in}}\nstages:\n  - write\n"
@@ -28,7 +28,11 @@ def why(recipe: Path, out: Path) -> dict[str, str]:
 def test_a_second_run_does_nothing_and_a_new_file_only_its_share(tmp_path: Path) -> None:
     shared_texts(tmp_path / "in")
     recipe, out = made(tmp_path), tmp_path / "out"
-    assert why(recipe, out) == {"a": "never run", "exact_dedup": "known once a is done", "sample": "known once exact_dedup is done"}
+    assert why(recipe, out) == {
+        "a": "never run",
+        "exact_dedup": "known once a is done",
+        "sample": "known once exact_dedup is done",
+    }
     first, anew = go(recipe, out)
     assert len(written(out)) == 6 * 5 + 3
     assert first.worked == sum(anew.values()) > 0 and anew["a", "leg"] == 6
@@ -56,7 +60,11 @@ def test_a_changed_setting_leaves_nothing_stale_and_going_back_gives_the_same_by
     go(made(tmp_path), out)
     first = tree(out, "write", "legs", "stages", "flow")
     half = made(tmp_path, "0.5")
-    assert why(half, out) == {"a": "up to date", "exact_dedup": "up to date", "sample": "its stages, their code or packages changed"}
+    assert why(half, out) == {
+        "a": "up to date",
+        "exact_dedup": "up to date",
+        "sample": "its stages, their code or packages changed",
+    }
     _, anew = go(half, out)
     assert set(anew) == {("sample", "leg")}
     assert 0 < len(written(out)) < 33
@@ -153,10 +161,12 @@ def test_a_stage_that_loses_rows_stops_the_run(tmp_path: Path) -> None:
     shared_texts(tmp_path / "in")
     save(
         tmp_path / "loses.py",
-        "from stages.stage import Applied, Rewrite, Verdict\nclass Loses(Rewrite):\n    def rewrite(self, batch):\n"
+        "from gristmill.stages.stage import Applied, Rewrite, Verdict\nclass Loses(Rewrite):\n    def rewrite(self, batch):\n"
         "        return Applied(batch.slice(1), Verdict.keep(len(batch) - 1))\n",
     )
-    recipe = save(tmp_path / "r.yaml", "name: r\nsources:\n  a: {jsonl: {path: in}}\nstages:\n  - loses.py:Loses\n  - write\n")
+    recipe = save(
+        tmp_path / "r.yaml", "name: r\nsources:\n  a: {jsonl: {path: in}}\nstages:\n  - loses.py:Loses\n  - write\n"
+    )
     with pytest.raises(GristmillError, match=r"documents came, and 7 rows and 7 verdicts were answered"):
         go(recipe, tmp_path / "out")
     assert not written(tmp_path / "out")
@@ -167,11 +177,11 @@ def test_a_model_that_comes_with_us_is_part_of_the_fingerprint(tmp_path: Path, m
         fingerprint.code_of_module.cache_clear()
         return fingerprint.code_of_module(name)
 
-    before = of("stages.extract.stage")
-    assert "classifiers.block_model: blocks.npz" in before
-    assert not any("blocks.npz" in name for name in of("stages.text.language"))
+    before = of("gristmill.stages.extract.stage")
+    assert "gristmill.classifiers.blocks.model: blocks.npz" in before
+    assert not any("blocks.npz" in name for name in of("gristmill.stages.text.language"))
     monkeypatch.setattr(fingerprint, "hash_below", lambda path: "trained anew")
-    changed = {name for name, print_ in of("stages.extract.stage").items() if before[name] != print_}
+    changed = {name for name, print_ in of("gristmill.stages.extract.stage").items() if before[name] != print_}
     monkeypatch.undo()
     fingerprint.code_of_module.cache_clear()
-    assert changed == {"classifiers.block_model: blocks.npz"}
+    assert changed == {"gristmill.classifiers.blocks.model: blocks.npz"}

@@ -27,7 +27,9 @@ def endpoint() -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
         for _ in range(300):
@@ -42,12 +44,28 @@ def endpoint() -> Iterator[str]:
 
 
 def settings(endpoint: str) -> dict[str, str]:
-    return {"AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
+    return {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
 
 
 def gristmill(recipe: Path, out: str, environment: dict[str, str]) -> dict[str, object]:
     done = subprocess.run(
-        [sys.executable, "-m", "pipeline.cli", "run", str(recipe), "--out", out, "--workers", "1", "--json"],
+        [
+            sys.executable,
+            "-m",
+            "gristmill.pipeline.cli.app",
+            "run",
+            str(recipe),
+            "--out",
+            out,
+            "--workers",
+            "1",
+            "--json",
+        ],
         env=os.environ | environment | {"PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
         text=True,
@@ -59,7 +77,9 @@ def gristmill(recipe: Path, out: str, environment: dict[str, str]) -> dict[str, 
 
 
 def recipe_for(path: Path, inputs: str) -> Path:
-    path.write_text(f"name: s3\nparts: {{files: 1}}\nsources:\n  docs: {{jsonl: {{path: '{inputs}'}}}}\nstages: [exact_dedup, write]\n")
+    path.write_text(
+        f"name: s3\nparts: {{files: 1}}\nsources:\n  docs: {{jsonl: {{path: '{inputs}'}}}}\nstages: [exact_dedup, write]\n"
+    )
     return path
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from runs import go, save
 
-from pipeline.demo.crawl import write_crawl
-from pipeline.inspect import stage_view
+from gristmill.pipeline.demo.crawl import write_crawl
+from gristmill.pipeline.look.run_folder import stage_view
 
 RECIPE = "name: p\nsources:\n  crawl: {warc: {path: '*.warc.gz'}}\nstages:\n  - extract\n  - write\n"
 

@@ -9,17 +9,17 @@ import pyarrow.parquet as pq
 import pytest
 from runs import go, lines, save
 
-from pipeline import recipe as recipes
-from pipeline.parts import new_part
-from pipeline.plan import make_plan
-from pipeline.sink_columns import as_text, columns_of_all, filled, from_text
-from pipeline.store import Store
-from pipeline.writing import write_table
+from gristmill.pipeline.plan.plan import make_plan
+from gristmill.pipeline.plan.sink_columns import as_text, columns_of_all, filled, from_text
+from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.store.parts import new_part
+from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.writing import write_table
 
 OWN = """
 from typing import ClassVar
 import pyarrow as pa
-from stages.stage import Annotate
+from gristmill.stages.stage import Annotate
 
 class Marked(Annotate):
     adds: ClassVar = ("mark",)
@@ -56,10 +56,13 @@ def test_parts_without_duplicates_and_sources_without_a_signal_have_the_columns_
 
 
 @pytest.mark.parametrize(("own", "legs"), [("", ["a", "b"]), (", stages: [own.py:Marked]", ["a", "b", "write"])])
-def test_sources_that_are_measured_alike_are_written_where_they_are_read(tmp_path: Path, own: str, legs: list[str]) -> None:
+def test_sources_that_are_measured_alike_are_written_where_they_are_read(
+    tmp_path: Path, own: str, legs: list[str]
+) -> None:
     save(tmp_path / "own.py", OWN)
     recipe = save(
-        tmp_path / "r.yaml", f"name: r\nsources:\n  a: {{jsonl: {{path: in}}}}\n  b: {{jsonl: {{path: in}}{own}}}\nstages: [write]\n"
+        tmp_path / "r.yaml",
+        f"name: r\nsources:\n  a: {{jsonl: {{path: in}}}}\n  b: {{jsonl: {{path: in}}{own}}}\nstages: [write]\n",
     )
     assert [node.name for node in make_plan(recipes.load(recipe)).nodes] == legs
 
@@ -68,7 +71,12 @@ def test_types_are_those_that_hold_all_values(tmp_path: Path) -> None:
     store, parts = Store(str(tmp_path)), []
     for name, values in (("x", pa.array([1], pa.int32())), ("y", pa.array([0.5])), ("z", pa.array(["text"]))):
         table = pa.table(
-            {"uid": pa.array([1], pa.uint64()), "text": ["t"], "both": values if name != "z" else pa.array([None]), "odd": values}
+            {
+                "uid": pa.array([1], pa.uint64()),
+                "text": ["t"],
+                "both": values if name != "z" else pa.array([None]),
+                "odd": values,
+            }
         )
         parts.append(new_part(name, "s", 1, 1, write_table(store, f"{name}.parquet", table), []))
     columns = columns_of_all(store, parts)
@@ -91,10 +99,16 @@ def test_tokens_of_a_text_that_was_masked_since_are_not_written(tmp_path: Path) 
     recipe = save(tmp_path / "r.yaml", f"name: r\nsources:\n  a: {{jsonl: {{path: in}}}}\nstages:\n{stages}")
     go(recipe, tmp_path / "out")
     before, masked, after = (
-        pa.concat_tables(map(pq.read_table, sorted((tmp_path / "out" / name).glob("*.parquet")))) for name in ("before", "write", "after")
+        pa.concat_tables(map(pq.read_table, sorted((tmp_path / "out" / name).glob("*.parquet"))))
+        for name in ("before", "write", "after")
     )
     assert before.num_rows == masked.num_rows == after.num_rows == 20
     assert {"token_ids", "tokens"} <= {*before.column_names} and before["token_count"].null_count == 0
-    assert not {"token_ids", "tokens", "bytes_per_token"} & {*masked.column_names} and masked["token_count"].null_count == 20
+    assert (
+        not {"token_ids", "tokens", "bytes_per_token"} & {*masked.column_names}
+        and masked["token_count"].null_count == 20
+    )
     assert {"words", "personal_emails"} <= {*masked.column_names} and "<email>" in masked["text"][0].as_py()
-    assert "token_ids" in after.column_names and after["token_count"].null_count == 0 and "words" not in after.column_names
+    assert (
+        "token_ids" in after.column_names and after["token_count"].null_count == 0 and "words" not in after.column_names
+    )

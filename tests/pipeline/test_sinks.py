@@ -10,12 +10,13 @@ import pytest
 from crawls import jsonl
 from runs import go
 
-from pipeline import recipe, sinks
-from pipeline.cluster import Where
-from pipeline.leg import Result, Task
-from pipeline.progress import Quiet
-from pipeline.run import run
-from pipeline.store import Store
+from gristmill.pipeline.engine.cluster import Where
+from gristmill.pipeline.leg.leg import Result, Task
+from gristmill.pipeline.progress.progress import Quiet
+from gristmill.pipeline.recipe import recipe
+from gristmill.pipeline.run.run import run
+from gristmill.pipeline.store import sinks
+from gristmill.pipeline.store.store import Store
 
 TEXTS = [f"A text of the mill, number {n}, long enough to be told from others." for n in range(24)]
 
@@ -95,7 +96,9 @@ def test_a_part_that_stays_is_the_same_file_and_is_not_written_again(tmp_path: P
 
 
 @pytest.mark.parametrize("kind", ["swap", "no swap", "no links", "remote"])
-def test_a_sink_holds_what_is_wanted_on_any_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_a_sink_holds_what_is_wanted_on_any_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     if kind == "no swap":
         monkeypatch.setattr(sinks, "swap", lambda left, right: False)
     if kind == "no links":

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from runs import save
 
-from pipeline import recipe as recipes
-from pipeline.plan import make_plan
-from pipeline.so_far import record_so_far
-from pipeline.stage_order import in_one_order
+from gristmill.pipeline.plan.plan import make_plan
+from gristmill.pipeline.plan.stage_order import in_one_order
+from gristmill.pipeline.progress.so_far import record_so_far
+from gristmill.pipeline.recipe import recipe as recipes
 
 RECIPE = """
 name: two_ways

@@ -8,18 +8,18 @@ import pyarrow.parquet as pq
 import pytest
 from runs import go, lines, save, tree, written
 
-from pipeline import flow
+from gristmill.pipeline.run import flow
 
-RECIPE = (
-    "name: r\nparts: {files: 1}\nsources:\n  a: {jsonl: {path: in}}\nstages:\n  - substring_dedup: {tokens: 8, min_left: 3}\n  - write\n"
-)
+RECIPE = "name: r\nparts: {files: 1}\nsources:\n  a: {jsonl: {path: in}}\nstages:\n  - substring_dedup: {tokens: 8, min_left: 3}\n  - write\n"
 PASSAGES = [" ".join(f"p{number}w{k}" for k in range(12)) for number in range(3)]
 
 
 def test_a_run_cuts_passages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for file in range(5):
         texts = [f"Before{file}x{row}. {PASSAGES[row % 3]}. After{file}x{row} and so on." for row in range(6)]
-        lines(tmp_path / "in" / f"f{file}.jsonl", [*texts, PASSAGES[0].upper(), f"nothing {file} here is anywhere else"])
+        lines(
+            tmp_path / "in" / f"f{file}.jsonl", [*texts, PASSAGES[0].upper(), f"nothing {file} here is anywhere else"]
+        )
     recipe = save(tmp_path / "r.yaml", RECIPE)
     go(recipe, tmp_path / "out")
     rows = [r for path in (tmp_path / "out" / "write").glob("*.parquet") for r in pq.read_table(path).to_pylist()]
@@ -37,9 +37,9 @@ def test_a_run_cuts_passages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         for r in pq.read_table(path).to_pylist()
     ]
     assert [r["reason"] for r in rejects] == ["mostly_repeated"] * dropped
-    assert {r["detail"] for r in rejects} == {"12 of 12 tokens stand elsewhere too"} and {r["text"] for r in rejects} == {
-        PASSAGES[0].upper()
-    }
+    assert {r["detail"] for r in rejects} == {"12 of 12 tokens stand elsewhere too"} and {
+        r["text"] for r in rejects
+    } == {PASSAGES[0].upper()}
     monkeypatch.setattr(flow, "ROWS_A_BUCKET", 5)
     monkeypatch.setattr(flow, "PARTS_ALONE", 2)
     go(recipe, tmp_path / "cut finely")

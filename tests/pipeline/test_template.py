@@ -18,9 +18,9 @@ import pytest
 from crawls import RUN
 from runs import go, save, shared_texts, written
 
-from pipeline import template
-from pipeline.cluster import Where, connected
-from pipeline.demo.crawl import write_crawl
+from gristmill.pipeline.demo.crawl import write_crawl
+from gristmill.pipeline.engine.cluster import Where, connected
+from gristmill.pipeline.processes import template
 
 pytestmark = pytest.mark.skipif(not template.POSSIBLE, reason="workers are forked on Linux alone")
 
@@ -29,7 +29,7 @@ TEXTS = "name: t\nparts: {files: 1}\nsources:\n  docs: {jsonl: {path: docs}}\nst
 OWN = """
 import os
 from pathlib import Path
-from stages.stage import Rule, Verdict
+from gristmill.stages.stage import Rule, Verdict
 class Mine(Rule):
     def prepare(self):
         with Path("{log}").open("a") as log:
@@ -50,7 +50,9 @@ def no_template() -> Iterator[None]:
 def facts(answer: Connection) -> None:
     """What a process that was forked from the template finds."""
     held = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    answer.send((sorted(sys.modules), held, os.environ.get("MALLOC_ARENA_MAX"), os.environ.get("OMP_NUM_THREADS"), os.getppid()))
+    answer.send(
+        (sorted(sys.modules), held, os.environ.get("MALLOC_ARENA_MAX"), os.environ.get("OMP_NUM_THREADS"), os.getppid())
+    )
 
 
 def forked() -> tuple[list[str], bool, str, str, int]:
@@ -78,7 +80,13 @@ def test_what_is_forked_has_the_stages_loaded_and_leaves_interrupts_to_the_drive
     before = dict(os.environ)
     template.begin(save(tmp_path / "p.yaml", PAGES))
     modules, held, arenas, threads, parent = forked()
-    assert {"stages.extract.stage", "stages.dedup.exact", "numba", "distributed.worker", "pipeline.work"} <= set(modules)
+    assert {
+        "gristmill.stages.extract.stage",
+        "gristmill.stages.dedup.exact",
+        "numba",
+        "distributed.worker",
+        "gristmill.pipeline.engine.work",
+    } <= set(modules)
     assert (held, arenas, threads) == (True, "1", "1")
     assert parent != os.getpid() and psutil.Process(parent).ppid() == os.getpid()
     assert dict(os.environ) == before
@@ -93,7 +101,7 @@ def test_what_is_forked_has_the_stages_loaded_and_leaves_interrupts_to_the_drive
 @pytest.mark.parametrize("text", ["name: [", "name: x\nsources: {a: {nothing: {}}}\n"])
 def test_a_template_minds_no_wrong_recipe(tmp_path: Path, text: str) -> None:
     template.begin(save(tmp_path / "wrong.yaml", text))
-    assert "pipeline.work" in forked()[0]
+    assert "gristmill.pipeline.engine.work" in forked()[0]
 
 
 @pytest.mark.parametrize("deed", ["pass", "raise ValueError('no')", "os.kill(os.getpid(), 9)"])
@@ -131,11 +139,13 @@ def test_a_run_whose_template_is_killed_comes_out_the_same(tmp_path: Path) -> No
     slow = "name: t\nparts: {files: 1}\nsources:\n  docs: {jsonl: {path: docs}}\nstages: ['slow.py:Slow', exact_dedup, write]\n"
     save(
         tmp_path / "slow.py",
-        "import time\nfrom stages.stage import Rewrite, Applied, Verdict\nclass Slow(Rewrite):\n    def rewrite(self, batch):\n"
+        "import time\nfrom gristmill.stages.stage import Rewrite, Applied, Verdict\nclass Slow(Rewrite):\n    def rewrite(self, batch):\n"
         "        time.sleep(0.7)\n        return Applied(batch, Verdict.keep(len(batch)))\n",
     )
     recipe, out = save(tmp_path / "t.yaml", slow), tmp_path / "out"
-    driver = subprocess.Popen([*RUN, "run", str(recipe), "--out", str(out), "--workers", "2"], stdout=subprocess.DEVNULL)
+    driver = subprocess.Popen(
+        [*RUN, "run", str(recipe), "--out", str(out), "--workers", "2"], stdout=subprocess.DEVNULL
+    )
     until = time.monotonic() + 60
     while not list(out.glob("legs/*/*.parquet")) and time.monotonic() < until:
         time.sleep(0.05)

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from runs import save
 
-from pipeline import recipe as recipes
-from pipeline.errors import RecipeError
-from pipeline.plan import make_plan
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.plan.plan import make_plan
+from gristmill.pipeline.recipe import recipe as recipes
 
 OWN = """
 from typing import ClassVar
 import pyarrow as pa
-from stages.stage import Annotate, Applied, Global, Rewrite, Rule, Sink, Verdict, with_columns
+from gristmill.stages.stage import Annotate, Applied, Global, Rewrite, Rule, Sink, Verdict, with_columns
 
 class Mine(Rewrite):
     def rewrite(self, batch):
@@ -47,7 +47,12 @@ def planned(folder: Path, stages: list[str], source: str = "{warc: {path: in}}")
     save(folder / "s.py", OWN)
     listed = "".join(f"  - {stage}\n" for stage in stages)
     make_plan(
-        recipes.load(save(folder / "r.yaml", f"name: r\nsources:\n  crawl: {source}\n  b: {{jsonl: {{path: in}}}}\nstages:\n{listed}"))
+        recipes.load(
+            save(
+                folder / "r.yaml",
+                f"name: r\nsources:\n  crawl: {source}\n  b: {{jsonl: {{path: in}}}}\nstages:\n{listed}",
+            )
+        )
     )
 
 
@@ -66,7 +71,9 @@ def planned(folder: Path, stages: list[str], source: str = "{warc: {path: in}}")
     ],
 )
 def test_a_stage_that_reads_text_before_there_is_any(tmp_path: Path, stages: list[str], line: int, who: str) -> None:
-    with pytest.raises(RecipeError, match=rf"r\.yaml:{line}: {who} reads text, but crawl gives pages \(HTML\): put `extract` before it"):
+    with pytest.raises(
+        RecipeError, match=rf"r\.yaml:{line}: {who} reads text, but crawl gives pages \(HTML\): put `extract` before it"
+    ):
         planned(tmp_path, stages)
     planned(tmp_path, stages, "{wet: {path: in}}")
     planned(tmp_path, stages, "{warc: {path: in}, stages: [extract: {name: own_extract}]}")
@@ -83,7 +90,9 @@ def test_a_stage_that_reads_text_before_there_is_any(tmp_path: Path, stages: lis
         ["s.py:Pages"],
     ],
 )
-def test_pages_go_through_whatever_needs_no_text_and_text_comes_from_who_makes_it(tmp_path: Path, stages: list[str]) -> None:
+def test_pages_go_through_whatever_needs_no_text_and_text_comes_from_who_makes_it(
+    tmp_path: Path, stages: list[str]
+) -> None:
     planned(tmp_path, stages)
 
 

@@ -12,14 +12,14 @@ import pytest
 from runs import WORDS, go, lines, save, sentences
 from typer.testing import CliRunner
 
-from pipeline.cli import app
-from pipeline.errors import RunFailed
-from shards.batch import document_numbers, labels, positions
-from shards.loader import Loader
-from shards.orders import Shuffled
-from shards.reader import open_shards
-from shards.verify import verify
-from stages.tokens.tokenize import Tokenize
+from gristmill.pipeline.cli.app import app
+from gristmill.pipeline.errors import RunFailed
+from gristmill.shards.batch import document_numbers, labels, positions
+from gristmill.shards.loader import Loader
+from gristmill.shards.orders import Shuffled
+from gristmill.shards.reader import open_shards
+from gristmill.shards.verify import verify
+from gristmill.stages.tokens.tokenize import Tokenize
 
 RECIPE = """
 name: tokens
@@ -42,7 +42,9 @@ def corpus(folder: Path) -> None:
             lines(folder / source / f"{number}.jsonl", sentences(chance, 20, 200))
 
 
-def made(folder: Path, out: str, files: int = 1, workers: int = 1, lengths: str = "[64, 256]", by: str = "mtld") -> Path:
+def made(
+    folder: Path, out: str, files: int = 1, workers: int = 1, lengths: str = "[64, 256]", by: str = "mtld"
+) -> Path:
     recipe = save(folder / f"{out}.yaml", RECIPE.format(files=files, lengths=lengths, by=by))
     go(recipe, folder / out, workers)
     return folder / out
@@ -53,7 +55,9 @@ def contents(out: Path) -> dict[str, Any]:
     found = {}
     for path in sorted(out.glob("shards/*/index.json")):
         index = json.loads(path.read_text())
-        found[path.parent.name] = index | {"shards": [{k: v for k, v in shard.items() if k != "path"} for shard in index["shards"]]}
+        found[path.parent.name] = index | {
+            "shards": [{k: v for k, v in shard.items() if k != "path"} for shard in index["shards"]]
+        }
     return found
 
 
@@ -72,12 +76,14 @@ def test_shards_are_the_same_for_any_workers_and_parts(run: Path) -> None:
 
 def test_the_mix_is_kept_and_every_stretch_is_harder_than_the_last(run: Path) -> None:
     shards = open_shards(run / "shards" / "256")
-    assert shards.index.sources["tales"] == pytest.approx(18_000, abs=120) and shards.index.sources["rhymes"] == pytest.approx(
-        12_000, abs=120
-    )
+    assert shards.index.sources["tales"] == pytest.approx(18_000, abs=120) and shards.index.sources[
+        "rhymes"
+    ] == pytest.approx(12_000, abs=120)
     segments = shards.index.segments
     buckets = [shards.row(i).bucket for i in range(len(shards))]
-    assert len(segments) == 3 and buckets == (np.searchsorted(segments, np.arange(len(shards)), side="right") - 1).tolist()
+    assert (
+        len(segments) == 3 and buckets == (np.searchsorted(segments, np.arange(len(shards)), side="right") - 1).tolist()
+    )
     assert verify(run / "shards" / "256") == [] and verify(run / "shards" / "64") == []
 
 
@@ -87,7 +93,9 @@ def test_the_card_and_the_tokenizer_lie_beside_the_shards(run: Path) -> None:
     card = (run / "shards" / "README.md").read_text()
     assert "license: cc0-1.0" in card and "path: 256/*.arrow" in card and "| tales |" in card and "60.00%" in card
     tokenizer = Tokenizer.from_file(str(run / "shards" / "256" / "tokenizer" / "tokenizer.json"))
-    Tokenize(tokenizer=str(run / "shards" / "256" / "tokenizer")).check()  # what it says of itself is enough for a run that goes on with it
+    Tokenize(
+        tokenizer=str(run / "shards" / "256" / "tokenizer")
+    ).check()  # what it says of itself is enough for a run that goes on with it
     row = open_shards(run / "shards" / "256").row(0)
     text = tokenizer.decode(row.input_ids[: row.seq_lens[0] - 1].tolist())
     assert text.endswith(".") and set(text.lower().rstrip(".").split()) <= set(WORDS)
@@ -151,7 +159,9 @@ class Small:
         nn = torch.nn
         self.torch = torch
         self.embed, self.place = nn.Embedding(vocabulary, width), nn.Embedding(64, width)
-        self.layers = [nn.TransformerEncoderLayer(width, 2, 4 * width, 0.0, batch_first=True, norm_first=True) for _ in range(2)]
+        self.layers = [
+            nn.TransformerEncoderLayer(width, 2, 4 * width, 0.0, batch_first=True, norm_first=True) for _ in range(2)
+        ]
         self.out = nn.Linear(width, vocabulary)
 
     def parameters(self) -> list[Any]:
@@ -166,4 +176,6 @@ class Small:
         for layer in self.layers:
             hidden = layer(hidden, src_mask=masked.repeat_interleave(2, 0))
         wanted = torch.from_numpy(labels(rows).astype(np.int64))
-        return torch.nn.functional.cross_entropy(self.out(hidden)[:, :-1].flatten(0, 1), wanted[:, 1:].flatten(), ignore_index=-100)
+        return torch.nn.functional.cross_entropy(
+            self.out(hidden)[:, :-1].flatten(0, 1), wanted[:, 1:].flatten(), ignore_index=-100
+        )

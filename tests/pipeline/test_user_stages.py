@@ -15,32 +15,29 @@ import pytest
 from here import work_here
 from runs import go, lines, save, written
 
-from pipeline import recipe as recipes
-from pipeline import registry
-from pipeline.cluster import Where, silenced
-from pipeline.engine import Engine
-from pipeline.errors import RecipeError, RunFailed
-from pipeline.fingerprint import of_stage
-from pipeline.journal import Journal
-from pipeline.progress import Quiet
-from pipeline.store import Store
-from stages.contract import ContractBroken
-from stages.stage import Signals, Verdict
+from gristmill.pipeline.engine.cluster import Where, silenced
+from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.fingerprint import of_stage
+from gristmill.pipeline.progress.progress import Quiet
+from gristmill.pipeline.recipe import recipe as recipes, registry
+from gristmill.pipeline.store.journal import Journal
+from gristmill.pipeline.store.store import Store
+from gristmill.stages.contract import ContractBroken
+from gristmill.stages.stage import Signals, Verdict
 
 HEAD = """
 from typing import ClassVar
 import numpy as np
 import pyarrow as pa
-from stages.stage import Annotate, Applied, Global, Rewrite, Rule, Sink, Verdict, with_columns
+from gristmill.stages.stage import Annotate, Applied, Global, Rewrite, Rule, Sink, Verdict, with_columns
 
 def column(batch, values):
     return with_columns(batch, {"text": values})
 
 """
 ANNOTATE = "class Evil(Annotate):\n    adds: ClassVar = ('x',)\n    def annotate(self, batch):\n        rows = len(batch)\n        return "
-REWRITE = (
-    "class Evil(Rewrite):\n    def rewrite(self, batch):\n        rows = len(batch)\n        keep = Verdict.keep(rows)\n        return "
-)
+REWRITE = "class Evil(Rewrite):\n    def rewrite(self, batch):\n        rows = len(batch)\n        keep = Verdict.keep(rows)\n        return "
 RULE = "class Evil(Rule):\n    needs: ClassVar = ('text',)\n    def verdict(self, signals):\n        rows = len(signals)\n        return "
 SINK = "class Evil(Sink):\n    def table(self, batch):\n        return "
 OWN = "evil (evil.py:Evil): "
@@ -54,7 +51,9 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 def recipe(folder: Path, stage: str, documents: int = 40) -> Path:
     lines(folder / "docs.jsonl", [f"document number {n}" for n in range(documents)])
     save(folder / "evil.py", HEAD + stage)
-    return save(folder / "r.yaml", "name: r\nsources: {docs: {jsonl: {path: docs.jsonl}}}\nstages: ['evil.py:Evil', write]\n")
+    return save(
+        folder / "r.yaml", "name: r\nsources: {docs: {jsonl: {path: docs.jsonl}}}\nstages: ['evil.py:Evil', write]\n"
+    )
 
 
 def failure(folder: Path, stage: str) -> str:
@@ -70,13 +69,25 @@ def failure(folder: Path, stage: str) -> str:
 @pytest.mark.parametrize(
     ("stage", "says"),
     [
-        (ANNOTATE + "{'x': pa.array([1] * rows), 'uid': pa.array([7] * rows, pa.uint64())}", "'uid', a column that every document has"),
-        (ANNOTATE + "{'x': pa.array([1] * rows), 'text': pa.array(['7'] * rows)}", "'text', a column that every document has"),
-        (ANNOTATE + "{'x': pa.array([1] * rows), 'y': pa.array([1] * rows)}", "'y', which `adds` does not declare (it declares 'x')"),
+        (
+            ANNOTATE + "{'x': pa.array([1] * rows), 'uid': pa.array([7] * rows, pa.uint64())}",
+            "'uid', a column that every document has",
+        ),
+        (
+            ANNOTATE + "{'x': pa.array([1] * rows), 'text': pa.array(['7'] * rows)}",
+            "'text', a column that every document has",
+        ),
+        (
+            ANNOTATE + "{'x': pa.array([1] * rows), 'y': pa.array([1] * rows)}",
+            "'y', which `adds` does not declare (it declares 'x')",
+        ),
         (ANNOTATE + "{}", "`adds` declares 'x', and annotate() did not answer with it"),
         (ANNOTATE + "{'x': pa.array([1, 2])}", "2 values of 'x' for 40 documents"),
         (ANNOTATE + "{'x': 1}", "a int for 'x'; an Arrow array was expected"),
-        (ANNOTATE + "{'x': pa.chunked_array([[1] * rows])}", "a ChunkedArray for 'x'; an Arrow array was expected; call combine_chunks()"),
+        (
+            ANNOTATE + "{'x': pa.chunked_array([[1] * rows])}",
+            "a ChunkedArray for 'x'; an Arrow array was expected; call combine_chunks()",
+        ),
         (ANNOTATE + "None", "annotate() answered with nothing; a dict of columns was expected"),
         (
             ANNOTATE + "{'x': pa.array(['a'] * rows, pa.string_view())}",
@@ -85,14 +96,20 @@ def failure(folder: Path, stage: str) -> str:
         (REWRITE + "Applied(column(batch, pa.nulls(rows, pa.string())), keep)", "40 of 40 texts became null"),
         (REWRITE + "Applied(column(batch, pa.array([None] + ['a'] * (rows - 1))), keep)", "1 of 40 texts became null"),
         (REWRITE + "Applied(column(batch, pa.array(range(rows))), keep)", "`text` became int64; a text is a string"),
-        (REWRITE + "Applied(batch.take(pa.array(range(rows))[::-1]), keep)", "`uid` was changed, or rows have changed places"),
+        (
+            REWRITE + "Applied(batch.take(pa.array(range(rows))[::-1]), keep)",
+            "`uid` was changed, or rows have changed places",
+        ),
         (REWRITE + "Applied(batch.slice(0, 3), keep)", "40 documents came, and 3 rows and 40 verdicts were answered"),
         (REWRITE + "Applied(batch, Verdict.keep(3))", "40 documents came, and 40 rows and 3 verdicts were answered"),
         (REWRITE + "Applied(batch.drop_columns(['url']), keep)", "the answer lacks 'url'"),
         (REWRITE + "batch", "a RecordBatch was answered; Applied(batch, verdict) was expected"),
         (RULE + "Verdict.keep(3)", "40 documents came, and 40 rows and 3 verdicts were answered"),
         (RULE + "None", "nothing was answered where a Verdict was expected"),
-        (RULE + "Verdict.keep(rows).drop(np.full(rows, np.nan), 'bad')", "bad: a mask of true and false was expected, not of float64"),
+        (
+            RULE + "Verdict.keep(rows).drop(np.full(rows, np.nan), 'bad')",
+            "bad: a mask of true and false was expected, not of float64",
+        ),
         (RULE + "Verdict.keep(rows).drop([True, False], 'bad')", "bad: a mask of 2 rows for a verdict on 40"),
         (RULE + "Verdict.keep(rows).drop([True] * rows, ' ')", "a document was dropped without a reason (' ')"),
         (RULE + "Verdict.keep(rows).drop([True] * rows, 'bad', ['why'])", "bad: 1 details for a verdict on 40 rows"),
@@ -112,7 +129,9 @@ def test_a_column_that_changes_its_type_between_batches_is_named(tmp_path: Path)
     file.write_text(file.read_text() + "parts: {batch_bytes: 500}\n")
     with pytest.raises(RunFailed) as failed:
         go(file, tmp_path / "out")
-    assert str(failed.value).startswith(OWN) and "'x' is int64 here, and was null in a batch before; name the type" in str(failed.value)
+    assert str(failed.value).startswith(
+        OWN
+    ) and "'x' is int64 here, and was null in a batch before; name the type" in str(failed.value)
 
 
 def test_what_a_stage_may_answer_is_taken(tmp_path: Path) -> None:
@@ -191,15 +210,27 @@ NONE = "pa.nulls(len(docs), pa.string())"
             f"pa.table({{'uid': docs['uid'], 'reason': {NONE}, 'detail': {NONE}}})[1:]",
             "made() answered with 39 rows for 40 documents",
         ),
-        (MARK, f"pa.table({{'uid': docs['uid'], 'reason': [''] * 40, 'detail': {NONE}}})", "made() dropped a document without a reason"),
-        (MARK, f"pa.table({{'uid': docs['uid'], 'reason': [1] * 40, 'detail': {NONE}}})", "made() answered with 'reason' of int64"),
+        (
+            MARK,
+            f"pa.table({{'uid': docs['uid'], 'reason': [''] * 40, 'detail': {NONE}}})",
+            "made() dropped a document without a reason",
+        ),
+        (
+            MARK,
+            f"pa.table({{'uid': docs['uid'], 'reason': [1] * 40, 'detail': {NONE}}})",
+            "made() answered with 'reason' of int64",
+        ),
         (
             MARK,
             f"pa.table({{'uid': docs['uid'], 'text': {NONE}, 'reason': {NONE}, 'detail': {NONE}}})",
             "made() answered with 'text', a column",
         ),
         (DROP, "rows.select(['uid', 'home'])", "drop() answered without 'reason', 'detail'"),
-        (TEXTS, f"pa.table({{'uid': docs['uid'], 'text': {NONE}, 'reason': {NONE}, 'detail': {NONE}}})", "40 of 40 texts became null"),
+        (
+            TEXTS,
+            f"pa.table({{'uid': docs['uid'], 'text': {NONE}, 'reason': {NONE}, 'detail': {NONE}}})",
+            "40 of 40 texts became null",
+        ),
         (TEXTS, "docs", "joined() answered without 'reason', 'detail'"),
         ("return None", "None", "run() answered with nothing; the documents were expected"),
         ("return docs.no_such_thing", "None", "AttributeError: 'Documents' object has no attribute 'no_such_thing'"),
@@ -219,7 +250,7 @@ def test_the_code_that_workers_get_is_what_was_checked_whatever_became_of_the_fi
 
 
 def test_a_stage_file_may_name_a_class_that_it_imports(tmp_path: Path) -> None:
-    step = recipes.load(recipe(tmp_path, "from stages.text.repair import Repair as Evil\n")).steps[0]
+    step = recipes.load(recipe(tmp_path, "from gristmill.stages.text.repair import Repair as Evil\n")).steps[0]
     assert registry.build(step.spec) == step.stage and step.called == "repair"
 
 
@@ -237,7 +268,11 @@ def test_modules_beside_a_stage_file_count_for_its_fingerprint(tmp_path: Path, m
         return of_stage(step.stage, step.spec)
 
     before = fingerprint_now()
-    assert [*recipes.load(file).steps[0].spec["helpers"]] == ["helpers_of_evil/__init__.py", "helpers_of_evil/words.py", "limit_of_evil.py"]
+    assert [*recipes.load(file).steps[0].spec["helpers"]] == [
+        "helpers_of_evil/__init__.py",
+        "helpers_of_evil/words.py",
+        "limit_of_evil.py",
+    ]
     save(tmp_path / "unused.py", "LIMIT = 4\n")
     assert fingerprint_now() == before
     save(tmp_path / "limit_of_evil.py", "LIMIT = 4\n")
@@ -246,7 +281,10 @@ def test_modules_beside_a_stage_file_count_for_its_fingerprint(tmp_path: Path, m
 
 def test_a_module_that_workers_do_not_have_is_named_with_what_to_do(tmp_path: Path) -> None:
     file = recipe(tmp_path, "import helper_that_is_nowhere\n" + RULE + "Verdict.keep(rows)")
-    with pytest.raises(RecipeError, match=r"evil\.py does not import: ModuleNotFoundError: .*goes to the workers alone.*must be installed"):
+    with pytest.raises(
+        RecipeError,
+        match=r"evil\.py does not import: ModuleNotFoundError: .*goes to the workers alone.*must be installed",
+    ):
         recipes.load(file)
 
 
@@ -274,7 +312,9 @@ def test_dask_is_silent_in_a_run_and_as_it_was_after_it() -> None:
     ours.setLevel(logging.NOTSET)
 
 
-def test_tasks_that_a_scheduler_cancels_again_and_again_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_that_a_scheduler_cancels_again_and_again_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.undo()
     sent: list[SimpleNamespace] = []
 

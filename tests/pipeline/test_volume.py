@@ -13,16 +13,16 @@ import pytest
 from runs import go, lines, save
 from typer.testing import CliRunner
 
-from pipeline import recipe as recipes
-from pipeline.cli import app
-from pipeline.demo.crawl import write_crawl
-from pipeline.errors import RecipeError
-from pipeline.estimate import estimate
-from pipeline.inspect import Run
-from pipeline.overview import overview
-from pipeline.report.build import page_of
-from pipeline.slowest import MOST, Slowest
-from pipeline.volume import Volume, volumes
+from gristmill.pipeline.cli.app import app
+from gristmill.pipeline.demo.crawl import write_crawl
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.inputs.estimate import estimate
+from gristmill.pipeline.leg.slowest import MOST, Slowest
+from gristmill.pipeline.look.overview import overview
+from gristmill.pipeline.look.run_folder import Run
+from gristmill.pipeline.look.volume import Volume, volumes
+from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.report.build import page_of
 
 RECIPE = """
 name: volume
@@ -53,7 +53,10 @@ ENTRIES = [
     entry("late", "rule", web=(6, 6, 600), books=(3, 2, 2000)),
 ]
 TOKENIZED = {
-    "bytes_per_token_by_source": {"web": {"tokens": 200, "bytes_per_token": 3.0}, "books": {"tokens": 600, "bytes_per_token": 5.0}}
+    "bytes_per_token_by_source": {
+        "web": {"tokens": 200, "bytes_per_token": 3.0},
+        "books": {"tokens": 600, "bytes_per_token": 5.0},
+    }
 }
 
 
@@ -70,17 +73,29 @@ def test_tokens_are_counted_from_the_tokenizer_on_and_estimated_before_it() -> N
 
 
 def test_a_source_of_which_nothing_is_left_has_no_tokens_and_hides_none() -> None:
-    stages = [*ENTRIES[:3], entry("rule", "rule", web=(8, 6, 600), books=(4, 0, 0)), entry("tokenize", "global", web=(6, 6, 600))]
+    stages = [
+        *ENTRIES[:3],
+        entry("rule", "rule", web=(8, 6, 600), books=(4, 0, 0)),
+        entry("tokenize", "global", web=(6, 6, 600)),
+    ]
     found = {
         left.stage: left
-        for left in volumes(stages, {"tokenize": {"bytes_per_token_by_source": {"web": {"tokens": 200, "bytes_per_token": 3.0}}}})
+        for left in volumes(
+            stages, {"tokenize": {"bytes_per_token_by_source": {"web": {"tokens": 200, "bytes_per_token": 3.0}}}}
+        )
     }
     assert (found["rule"].whole, found["tokenize"].whole) == (Volume(600, 200), Volume(600, 200, True))
 
 
 @pytest.mark.parametrize(("by", "tokens"), [("source", 500), ("bucket", None)])
 def test_a_mix_of_sources_says_what_it_drew_and_one_of_buckets_waits_for_packing(by: str, tokens: int | None) -> None:
-    mixed = {"mix": {"by": [by], "sources": [{"source": "web"}, {"source": "books"}], "drawn": [{"drawn": 100}, {"drawn": 400}]}}
+    mixed = {
+        "mix": {
+            "by": [by],
+            "sources": [{"source": "web"}, {"source": "books"}],
+            "drawn": [{"drawn": 100}, {"drawn": 400}],
+        }
+    }
     packed = {"packing": {"sources": {"web": {"tokens": 101}, "books": {"tokens": 404}}}}
     stages = [
         *ENTRIES[:5],
@@ -93,7 +108,10 @@ def test_a_mix_of_sources_says_what_it_drew_and_one_of_buckets_waits_for_packing
 
 
 def test_a_run_of_an_earlier_version_has_no_text_and_is_shown() -> None:
-    old = [{**its, "sources": {s: {"docs_in": c["docs_in"], "kept": c["kept"]} for s, c in its["sources"].items()}} for its in ENTRIES]
+    old = [
+        {**its, "sources": {s: {"docs_in": c["docs_in"], "kept": c["kept"]} for s, c in its["sources"].items()}}
+        for its in ENTRIES
+    ]
     old = [{key: value for key, value in its.items() if key != "text_bytes"} for its in old]
     assert [left.whole for left in volumes(old, {})] == [Volume()] * 5
     assert "not measured" in page_of({"name": "old", "stages": old}, {})
@@ -106,16 +124,27 @@ def test_text_is_counted_to_the_byte_at_every_stage(tmp_path: Path, rejects: str
     lines(tmp_path / "notes-2.jsonl", [*long[20:], "short too"])  # five of them twice
     lines(tmp_path / "books.jsonl", ["A book has more words than a note, but only one line.", "no book"])
     summary, _ = go(save(tmp_path / "volume.yaml", RECIPE.replace("{REJECTS}", rejects)), tmp_path / "out", workers=2)
-    size = {name: sum(len(text.encode()) for text in texts) for name, texts in {"once": long, "twice": long[20:25]}.items()}
+    size = {
+        name: sum(len(text.encode()) for text in texts) for name, texts in {"once": long, "twice": long[20:25]}.items()
+    }
     book = len("A book has more words than a note, but only one line.")
     stages = {its["name"]: its for its in summary.record["stages"]}
-    assert stages["notes"]["text_bytes"] == size["once"] + size["twice"] + len("too shortshort too") + len("kürzer".encode())
+    assert stages["notes"]["text_bytes"] == size["once"] + size["twice"] + len("too shortshort too") + len(
+        "kürzer".encode()
+    )
     assert stages["gopher_quality"]["sources"]["notes"]["text_bytes"] == size["once"] + size["twice"]
     assert stages["exact_dedup"]["sources"]["notes"]["text_bytes"] == size["once"]
-    assert {name: its["text_bytes"] for name, its in stages["write"]["sources"].items()} == {"notes": size["once"], "books": book}
+    assert {name: its["text_bytes"] for name, its in stages["write"]["sources"].items()} == {
+        "notes": size["once"],
+        "books": book,
+    }
     seen = overview(str(tmp_path / "out"))
-    written = pa.concat_tables(pq.read_table(path, columns=["text"]) for path in (tmp_path / "out/write").glob("*.parquet"))
-    assert seen.totals.text_bytes == sum(len(text.encode()) for text in written["text"].to_pylist()) == size["once"] + book
+    written = pa.concat_tables(
+        pq.read_table(path, columns=["text"]) for path in (tmp_path / "out/write").glob("*.parquet")
+    )
+    assert (
+        seen.totals.text_bytes == sum(len(text.encode()) for text in written["text"].to_pylist()) == size["once"] + book
+    )
     assert all("@text_bytes" not in pq.read_schema(path).names for path in (tmp_path / "out/write").glob("*.parquet"))
 
 
@@ -124,7 +153,11 @@ def test_the_slowest_of_many_parts_are_the_slowest_of_all() -> None:
     seconds = chance.random(500).round(6)
     uid = pa.array(np.arange(500, dtype=np.uint64))
     batch = pa.record_batch(
-        {"uid": uid, "url": pa.array([f"http://a/{n}" for n in range(500)]), "text": pa.array(["é" * n for n in range(500)])}
+        {
+            "uid": uid,
+            "url": pa.array([f"http://a/{n}" for n in range(500)]),
+            "text": pa.array(["é" * n for n in range(500)]),
+        }
     )
     whole, parts = Slowest(), Slowest()
     whole.look("extract", batch, seconds)
@@ -136,7 +169,13 @@ def test_the_slowest_of_many_parts_are_the_slowest_of_all() -> None:
     rows = whole.by_stage["extract"]
     assert [row["seconds"] for row in rows] == sorted(seconds.tolist(), reverse=True)[:MOST]
     first = int(seconds.argmax())
-    assert rows[0] == {"uid": f"{first:016x}", "url": f"http://a/{first}", "source": None, "bytes": 2 * first, "seconds": seconds.max()}
+    assert rows[0] == {
+        "uid": f"{first:016x}",
+        "url": f"http://a/{first}",
+        "source": None,
+        "bytes": 2 * first,
+        "seconds": seconds.max(),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +193,10 @@ def test_a_run_says_what_it_cost_and_which_pages_were_slow(priced: Path) -> None
     stages = {its["name"]: its for its in record["stages"]}
     assert all(its["cost"] == pytest.approx(its["seconds"] / 100, abs=1e-6) for its in stages.values())
     work = sum(its["cost"] for its in stages.values())
-    assert record["cost"] == {"amount": pytest.approx(work + (record["joules"] or 0) / 3.6e6 * 0.3, abs=1e-5), "currency": "EUR"}
+    assert record["cost"] == {
+        "amount": pytest.approx(work + (record["joules"] or 0) / 3.6e6 * 0.3, abs=1e-5),
+        "currency": "EUR",
+    }
     slowest = Run.of(record).stage("extract").slowest
     assert len(slowest) == MOST and all(its.seconds > 0 and its.bytes > 0 and its.url for its in slowest)
     assert all(not its["slowest"] for name, its in stages.items() if name != "extract")
@@ -164,8 +206,14 @@ def test_a_run_says_what_it_cost_and_which_pages_were_slow(priced: Path) -> None
     said = CliRunner().invoke(app, ["inspect", str(priced / "out"), "extract"]).output
     assert "Slowest documents" in said and slowest[0].uid in said
     assert " EUR" in CliRunner().invoke(app, ["inspect", str(priced / "out")]).output
-    half = {**record, "inputs": {name: {**its, "bytes": 2 * stages[name]["bytes_in"]} for name, its in record["inputs"].items()}}
-    assert estimate(half, workers=2).cost == pytest.approx(2 * record["cost"]["amount"]) and " EUR" in estimate(half, 2).in_words()
+    half = {
+        **record,
+        "inputs": {name: {**its, "bytes": 2 * stages[name]["bytes_in"]} for name, its in record["inputs"].items()},
+    }
+    assert (
+        estimate(half, workers=2).cost == pytest.approx(2 * record["cost"]["amount"])
+        and " EUR" in estimate(half, 2).in_words()
+    )
 
 
 def test_other_prices_are_no_other_work(priced: Path) -> None:
@@ -175,7 +223,9 @@ def test_other_prices_are_no_other_work(priced: Path) -> None:
     summary, _ = go(priced / "demo.yaml", priced / "out", workers=2)
     assert summary.worked == 0
     again = json.loads((priced / "out/run.json").read_text())
-    assert [its["cost"] for its in again["stages"]] == pytest.approx([2 * its["cost"] for its in before["stages"]], abs=2e-6)
+    assert [its["cost"] for its in again["stages"]] == pytest.approx(
+        [2 * its["cost"] for its in before["stages"]], abs=2e-6
+    )
     save(priced / "demo.yaml", recipe.replace("currency: EUR", "currency: beads"))
     with pytest.raises(RecipeError, match=r"demo\.yaml:1: prices\.currency"):
         recipes.load(priced / "demo.yaml")

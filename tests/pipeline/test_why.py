@@ -11,14 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from runs import go, lines, save
 
-from pipeline.history import history
-from pipeline.why import apart, reasons_held
-from stages import C4Quality, DolmaGopher, GopherQuality, GopherRepetition, KeepLanguages, KeepWhere
-from stages.stage import Range, Rule
+from gristmill.pipeline.look.history import history
+from gristmill.pipeline.look.why import apart, reasons_held
+from gristmill.stages import C4Quality, DolmaGopher, GopherQuality, GopherRepetition, KeepLanguages, KeepWhere
+from gristmill.stages.stage import Range, Rule
 
 INTEGERS = {"words", "stop_words", "lines", "c4_sentences", "c4_lorem_ipsum", "c4_curly_brackets"}
 
@@ -35,7 +34,9 @@ def document(rule: Rule, **signals: Any) -> pa.RecordBatch:
     }
     usual |= {"alphabetic_word_share": 1.0, "language": "en", "language_score": 0.9}
     values = {name: signals.get(name, usual.get(name, 0)) for name in rule.needs}
-    kinds = {name: pa.int32() if name in INTEGERS else pa.string() if name == "language" else pa.float32() for name in values}
+    kinds = {
+        name: pa.int32() if name in INTEGERS else pa.string() if name == "language" else pa.float32() for name in values
+    }
     return pa.record_batch({name: pa.array([value], kinds[name]) for name, value in values.items()})
 
 
@@ -86,7 +87,7 @@ class Inverted(KeepWhere):
     """A rule of which a document at its number goes, and whose number stands nowhere in its settings."""
 
     def verdict(self, signals: Any) -> Any:
-        from stages.stage import Verdict
+        from gristmill.stages.stage import Verdict
 
         return Verdict.keep(len(signals)).drop(signals.column(self.signal).to_numpy(zero_copy_only=False) >= 7, "seven")
 
@@ -104,7 +105,7 @@ def test_numbers_have_as_many_digits_as_tell_them_apart() -> None:
 
 
 MARK = """
-from stages.stage import Rule, Verdict
+from gristmill.stages.stage import Rule, Verdict
 
 class FewNumbers(Rule):
     at_most: int = 3
@@ -121,10 +122,17 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("why")
     save(folder / "own.py", MARK)
     same = "the mill and the miller say that with all of the grain"
-    texts = [f"number {n} of {same}" for n in range(40)] + ["again and again " * 30] * 2 + ["few words", f"{same} &amp; more"]
+    texts = (
+        [f"number {n} of {same}" for n in range(40)]
+        + ["again and again " * 30] * 2
+        + ["few words", f"{same} &amp; more"]
+    )
     lines(folder / "in.jsonl", texts)
     stages = "[gopher_repetition: {max_top_2gram_share: 0.3}, repair, gopher_quality: {min_words: 12}, 'own.py:FewNumbers': {at_most: 14}, write]"
-    go(save(folder / "recipe.yaml", f"name: why\nsources: {{a: {{jsonl: {{path: in.jsonl}}}}}}\nstages: {stages}\n"), folder / "out")
+    go(
+        save(folder / "recipe.yaml", f"name: why\nsources: {{a: {{jsonl: {{path: in.jsonl}}}}}}\nstages: {stages}\n"),
+        folder / "out",
+    )
     return folder / "out"
 
 
@@ -140,7 +148,11 @@ def test_a_story_has_every_reason_of_every_rule_with_its_number(out: Path) -> No
     story = history(str(out), uid=uid_of(out, "again"))
     assert story.outcome == "dropped by gopher_repetition: top_2gram" and story.verdicts[-1].verdict == "dropped"
     found = {(held.stage, held.reason): held for held in story.why}
-    assert story.why[0].reason == "top_2gram" and story.why[0].threshold == 0.3 and story.why[0].field == "max_top_2gram_share"
+    assert (
+        story.why[0].reason == "top_2gram"
+        and story.why[0].threshold == 0.3
+        and story.why[0].field == "max_top_2gram_share"
+    )
     assert len(found) == len(story.why) >= 6
     assert found["few_numbers", "many"].words == "words 90 > 14"  # of the survey: the user's own code is not run again
     for held in story.why:
@@ -179,7 +191,11 @@ def test_samples_say_what_the_document_was_beyond(out: Path) -> None:
 
 
 def test_rejects_on_disk_stay_as_the_stage_left_them(out: Path) -> None:
-    details = [row["detail"] for path in out.glob("stages/gopher_repetition/rejects/*") for row in pq.read_table(path).to_pylist()]
+    details = [
+        row["detail"]
+        for path in out.glob("stages/gopher_repetition/rejects/*")
+        for row in pq.read_table(path).to_pylist()
+    ]
     assert len(details) == 2 and not any(">" in (detail or "") for detail in details)
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from runs import save
 
-from pipeline import recipe as recipes
-from pipeline import yaml_lines
-from pipeline.errors import RecipeError
-from pipeline.yaml_lines import load_with_lines
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.recipe import recipe as recipes, yaml_lines
+from gristmill.pipeline.recipe.yaml_lines import load_with_lines
 
 SHARED = """\
 name: shared
@@ -44,14 +43,20 @@ def complaint(folder: Path, text: str) -> str:
 def test_anchors_and_merge_keys_say_things_once(tmp_path: Path) -> None:
     loaded = recipes.load(save(tmp_path / "r.yaml", SHARED))
     web, books = loaded.sources
-    assert [(s.name, s.reader.address, len(s.steps)) for s in (web, books)] == [("web", "jsonl", 1), ("books", "jsonl", 0)]
+    assert [(s.name, s.reader.address, len(s.steps)) for s in (web, books)] == [
+        ("web", "jsonl", 1),
+        ("books", "jsonl", 0),
+    ]
     limits = [(s.stage.min_words, s.stage.max_words) for s in (web.steps[0], loaded.steps[0])]
     assert limits == [(20, 900), (20, 500)] and "x-limits" not in str(loaded.resolved())
 
 
 def test_what_is_written_goes_before_what_is_merged_and_the_first_of_a_list_before_the_others(tmp_path: Path) -> None:
     data, lines = load_with_lines(
-        save(tmp_path / "m.yaml", "a: &a {x: 1, y: 1}\nb: &b {<<: *a, y: 2, z: 2}\nc:\n  <<: [*b, {z: 3, w: 3}]\n  x: 4\n")
+        save(
+            tmp_path / "m.yaml",
+            "a: &a {x: 1, y: 1}\nb: &b {<<: *a, y: 2, z: 2}\nc:\n  <<: [*b, {z: 3, w: 3}]\n  x: 4\n",
+        )
     )
     assert data["c"] == {"x": 4, "y": 2, "z": 2, "w": 3}
     assert [lines["c", key] for key in "xyzw"] == [5, 2, 2, 4]
@@ -69,12 +74,16 @@ def test_an_error_in_what_is_merged_names_the_line_on_which_it_is_written(tmp_pa
 
 
 def test_a_key_for_anchors_of_another_name_is_told_its_prefix(tmp_path: Path) -> None:
-    assert complaint(tmp_path, SHARED.replace("x-limits", "limits")).endswith("; a key of your own, for anchors, begins with `x-`")
+    assert complaint(tmp_path, SHARED.replace("x-limits", "limits")).endswith(
+        "; a key of your own, for anchors, begins with `x-`"
+    )
 
 
 def nested(opens: str, closes: str) -> str:
     """Nine aliases of nine aliases, eight times."""
-    rows = [f"x-{b}: &{b} {opens}{','.join([f'*{a}'] * 9)}{closes}\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)]
+    rows = [
+        f"x-{b}: &{b} {opens}{','.join([f'*{a}'] * 9)}{closes}\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
+    ]
     return "name: r\nx-a: &a " + ("[1]" if opens == "[" else "{k: v}") + "\n" + "".join(rows) + "sources: *i\n"
 
 
@@ -106,7 +115,10 @@ def test_a_data_file_in_place_of_a_recipe_is_not_read_whole(tmp_path: Path, monk
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("sources:\n\tcrawl: {}\n", "2: not valid YAML: found character '\\t' that cannot start any token; a tab stands here"),
+        (
+            "sources:\n\tcrawl: {}\n",
+            "2: not valid YAML: found character '\\t' that cannot start any token; a tab stands here",
+        ),
         ("sources: {a: {jsonl: {path: *.gz}}}\n", "a text that begins with * @ % or ` stands in quotes"),
         ("sources: {a: {jsonl: {path: @a}}}\n", "a text that begins with * @ % or ` stands in quotes"),
         ("name:r\nsources: {}\n", "a name has a space after its colon"),

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 import xxhash
 
-from kernels.pack import Packed, best_fit
-from shards.format import Documents, ShardMeta, shard_table
-from shards.writer import index_of, shard_facts, write_shard
+from gristmill.kernels.rows.pack import Packed, best_fit
+from gristmill.shards.format import Documents, ShardMeta, shard_table
+from gristmill.shards.writer import index_of, shard_facts, write_shard
 
 SOURCES = ("web", "books")
 EOS = 2
@@ -44,7 +44,9 @@ def make_shards(
     eos: int | None = EOS,
     copies: int = 1,
     tokenizer_hash: str = "0f",
-    pack: Callable[[Any, int], Packed] = lambda lengths, row_length: best_fit(lengths, row_length, np.array([0, len(lengths)])),
+    pack: Callable[[Any, int], Packed] = lambda lengths, row_length: best_fit(
+        lengths, row_length, np.array([0, len(lengths)])
+    ),
 ) -> Made:
     """One shard for each list of lengths of documents, every document as often as `copies` says."""
     meta = meta_of(row_length, vocab_size, eos, tokenizer_hash)
@@ -73,7 +75,9 @@ def make_shards(
         with path.open("wb") as file:
             write_shard(file, table)
         data = path.read_bytes()
-        entries.append({**shard_facts(table), "path": path.name, "bytes": len(data), "checksum": xxhash.xxh3_128_hexdigest(data)})
+        entries.append(
+            {**shard_facts(table), "path": path.name, "bytes": len(data), "checksum": xxhash.xxh3_128_hexdigest(data)}
+        )
         documents.append(texts)
         layouts.append(packed)
     (folder / "index.json").write_text(json.dumps(index_of(meta, entries)), encoding="utf-8")
@@ -154,7 +158,11 @@ def run_elsewhere(variable: str, script: str, *arguments: str | Path) -> Any:
         pytest.skip(f"set {variable} to a Python that has the package")
     path = Path(__file__).parent / "elsewhere" / script
     done = subprocess.run(
-        [python, path, *arguments], capture_output=True, text=True, timeout=300, env={**os.environ, "HF_HUB_OFFLINE": "1"}
+        [python, path, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
     )
     assert done.returncode == 0, done.stderr[-3000:]
     print(done.stderr[-500:], file=sys.stderr)

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from kernels.pack import Packed, best_fit, windows
-from shards.format import Documents, ShardMeta, shard_table
-from shards.writer import index_of, shard_facts, write_shard
+from gristmill.kernels.rows.pack import Packed, best_fit, windows
+from gristmill.shards.format import Documents, ShardMeta, shard_table
+from gristmill.shards.writer import index_of, shard_facts, write_shard
 
 SOURCES = ("web", "code", "books")
 
@@ -26,7 +26,18 @@ class Made(NamedTuple):
 
 
 def meta_of(row_length: int = 16, vocab_size: int = 1000) -> ShardMeta:
-    return ShardMeta("tiny", "5eed", vocab_size, row_length, pad_id=1, bos_id=None, eos_id=0, packer="best_fit", seed=7, fingerprint="f00d")
+    return ShardMeta(
+        "tiny",
+        "5eed",
+        vocab_size,
+        row_length,
+        pad_id=1,
+        bos_id=None,
+        eos_id=0,
+        packer="best_fit",
+        seed=7,
+        fingerprint="f00d",
+    )
 
 
 def documents_of(count: int, mean: float, vocab_size: int, seed: int) -> Documents:
@@ -37,7 +48,14 @@ def documents_of(count: int, mean: float, vocab_size: int, seed: int) -> Documen
     tokens = rng.integers(0, vocab_size, offsets[-1]).astype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
     difficulty = np.where(rng.random(count) < 0.3, np.nan, rng.random(count)).astype(np.float32)
     uid = rng.integers(0, 2**64, count, np.uint64)
-    return Documents(tokens, offsets, uid, rng.integers(0, len(SOURCES), count), rng.integers(-1, 4, count).astype(np.int16), difficulty)
+    return Documents(
+        tokens,
+        offsets,
+        uid,
+        rng.integers(0, len(SOURCES), count),
+        rng.integers(-1, 4, count).astype(np.int16),
+        difficulty,
+    )
 
 
 def best(lengths: np.ndarray, row_length: int) -> Packed:
@@ -54,7 +72,9 @@ def written(table: pa.Table) -> bytes:
     return file.getvalue()
 
 
-def write_set(folder: Path, meta: ShardMeta, shards: list[Documents], packer=best, segments: tuple[int, ...] = ()) -> Made:
+def write_set(
+    folder: Path, meta: ShardMeta, shards: list[Documents], packer=best, segments: tuple[int, ...] = ()
+) -> Made:
     folder.mkdir(parents=True, exist_ok=True)
     facts = []
     for number, documents in enumerate(shards):
@@ -62,11 +82,15 @@ def write_set(folder: Path, meta: ShardMeta, shards: list[Documents], packer=bes
         content = written(table)
         path = f"shard-{number:05d}.arrow"
         (folder / path).write_bytes(content)
-        facts.append({**shard_facts(table), "path": path, "bytes": len(content), "checksum": xxhash.xxh3_128_hexdigest(content)})
+        facts.append(
+            {**shard_facts(table), "path": path, "bytes": len(content), "checksum": xxhash.xxh3_128_hexdigest(content)}
+        )
     (folder / "index.json").write_text(json.dumps(index_of(meta, facts, segments)))
     return Made(folder, meta, shards)
 
 
-def small_set(folder: Path, shards: int = 3, documents: int = 60, row_length: int = 16, vocab_size: int = 1000, **more) -> Made:
+def small_set(
+    folder: Path, shards: int = 3, documents: int = 60, row_length: int = 16, vocab_size: int = 1000, **more
+) -> Made:
     meta = meta_of(row_length, vocab_size)
     return write_set(folder, meta, [documents_of(documents, 9, vocab_size, seed) for seed in range(shards)], **more)

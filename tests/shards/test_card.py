@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from markdown_it import MarkdownIt
 
-from shards.card import Facts, configs, dataset_card, size_category, with_configs
-from shards.card_text import fenced, front_matter, link, number, one_line, plain, share
+from gristmill.shards.card import Facts, configs, dataset_card, size_category, with_configs
+from gristmill.shards.card_text import fenced, front_matter, link, number, one_line, plain, share
 
 FACTS: Facts = {
     "title": "A set",
@@ -35,10 +34,24 @@ FACTS: Facts = {
     ],
     "stages": [
         {"name": "warc", "docs_in": 5000, "kept": 5000, "dropped": {}, "quarantined": 0},
-        {"name": "gopher_quality", "docs_in": 5000, "kept": 1200, "dropped": {"word_length": 800, "too_few_words": 3000}, "quarantined": 0},
+        {
+            "name": "gopher_quality",
+            "docs_in": 5000,
+            "kept": 1200,
+            "dropped": {"word_length": 800, "too_few_words": 3000},
+            "quarantined": 0,
+        },
         {"name": "near_dedup", "docs_in": 1200, "kept": 1000, "dropped": {"near_duplicate": 199}, "quarantined": 1},
     ],
-    "tokenizer": {"name": "trained", "hash": "ab", "vocabulary": 32_768, "bos": None, "eos": 2, "pad": 0, "bytes_per_token": {"en": 4.2}},
+    "tokenizer": {
+        "name": "trained",
+        "hash": "ab",
+        "vocabulary": 32_768,
+        "bos": None,
+        "eos": 2,
+        "pad": 0,
+        "bytes_per_token": {"en": 4.2},
+    },
     "packing": [
         {
             "row_length": 2048,
@@ -99,7 +112,9 @@ HOSTILE = [
 def parts(card: str) -> tuple[Any, list[Any]]:
     assert card.startswith("---\n")
     front, body = card[4:].split("\n---\n", 1)
-    return yaml.safe_load(front), MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(body)
+    return yaml.safe_load(front), MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(
+        body
+    )
 
 
 def shape(tokens: list[Any]) -> list[Any]:
@@ -141,7 +156,16 @@ def test_the_tables_tell_sources_funnel_and_packing() -> None:
     ):
         assert any(found[i : i + len(row)] == row for i in range(len(found))), row
     headings = [tokens[i + 1].content for i, token in enumerate(tokens) if token.type == "heading_open"]
-    assert headings == ["A set", "Licence", "Sources and mix", "Filters and deduplication", "Tokenizer", "Packing", "Loading", "Made again"]
+    assert headings == [
+        "A set",
+        "Licence",
+        "Sources and mix",
+        "Filters and deduplication",
+        "Tokenizer",
+        "Packing",
+        "Loading",
+        "Made again",
+    ]
     fences = {token.info: token.content for token in tokens if token.type == "fence"}
     assert fences["yaml"] == "stages:\n  - mix: {tokens: 1M}\n"
     assert all(compile(token.content, "card", "exec") for token in tokens if token.info == "python")
@@ -149,7 +173,12 @@ def test_the_tables_tell_sources_funnel_and_packing() -> None:
 
 def test_a_card_of_nothing_invents_nothing() -> None:
     front, tokens = parts(dataset_card({}))
-    assert front["license"] == "unknown" and "configs" not in front and "size_categories" not in front and "language" not in front
+    assert (
+        front["license"] == "unknown"
+        and "configs" not in front
+        and "size_categories" not in front
+        and "language" not in front
+    )
     headings = [tokens[i + 1].content for i, token in enumerate(tokens) if token.type == "heading_open"]
     assert headings == ["Token shards", "Licence"]
 
@@ -159,7 +188,9 @@ def test_a_licence_that_the_hub_does_not_know_has_a_name_of_its_own() -> None:
     assert (front["license"], front["license_name"]) == ("other", "Our Own 1.0")
 
 
-@pytest.mark.parametrize(("rows", "name"), [(0, "n<1K"), (999, "n<1K"), (1000, "1K<n<10K"), (10**9, "1B<n<10B"), (10**12, "n>1T")])
+@pytest.mark.parametrize(
+    ("rows", "name"), [(0, "n<1K"), (999, "n<1K"), (1000, "1K<n<10K"), (10**9, "1B<n<10B"), (10**12, "n>1T")]
+)
 def test_size_categories(rows: int, name: str) -> None:
     assert size_category(rows) == name
 
@@ -180,7 +211,9 @@ def everywhere(name: str) -> Facts:
     return facts  # type: ignore[no-any-return]
 
 
-@given(st.text(max_size=40) | st.text(st.sampled_from("\\`*_[](){}<>|#-+.!&;:/@~$=^'\"\n\r\t 1ahtps\u202e"), max_size=30))
+@given(
+    st.text(max_size=40) | st.text(st.sampled_from("\\`*_[](){}<>|#-+.!&;:/@~$=^'\"\n\r\t 1ahtps\u202e"), max_size=30)
+)
 @pytest.mark.parametrize("where", ["source", "reason", "title", "summary"])
 def test_any_text_stays_text(where: str, name: str) -> None:
     facts: Any = copy.deepcopy(FACTS)
@@ -205,10 +238,14 @@ def test_hostile_text_everywhere_makes_no_markup(name: str) -> None:
     card.encode()  # no lone surrogates
     front, tokens = parts(card)
     _, calm = parts(dataset_card(everywhere("calm")))
-    kinds, calm_kinds = ({kind for outer, _, inner in shape(found) for kind in (outer, *inner)} for found in (tokens, calm))
+    kinds, calm_kinds = (
+        {kind for outer, _, inner in shape(found) for kind in (outer, *inner)} for found in (tokens, calm)
+    )
     assert kinds <= calm_kinds
     if name:  # what is empty is left out
-        tables = [[kind for kind, _, _ in shape(found) if kind.startswith(("tr", "th", "td"))] for found in (tokens, calm)]
+        tables = [
+            [kind for kind, _, _ in shape(found) if kind.startswith(("tr", "th", "td"))] for found in (tokens, calm)
+        ]
         assert tables[0] == tables[1]
     assert set(front) <= {
         "pretty_name",
@@ -233,12 +270,16 @@ def test_a_fenced_block_ends_where_it_should(value: str) -> None:
     assert [token.type for token in tokens] == ["fence", "paragraph_open", "inline", "paragraph_close"]
 
 
-@given(st.dictionaries(st.text(min_size=1, max_size=8), st.text(max_size=30) | st.lists(st.text(max_size=10)), max_size=4))
+@given(
+    st.dictionaries(st.text(min_size=1, max_size=8), st.text(max_size=30) | st.lists(st.text(max_size=10)), max_size=4)
+)
 def test_front_matter_reads_back_whatever_is_in_it(values: dict[str, Any]) -> None:
     text = front_matter(values)
     front, body = text[4:].rsplit("---\n", 1)
     assert body == "" and "\n---" not in front.rstrip("\n")
-    expected = {one_line(k): [one_line(x) for x in v] if isinstance(v, list) else one_line(v) for k, v in values.items()}
+    expected = {
+        one_line(k): [one_line(x) for x in v] if isinstance(v, list) else one_line(v) for k, v in values.items()
+    }
     assert yaml.safe_load(front) == expected
 
 
@@ -270,7 +311,13 @@ def test_a_joiner_between_letters_is_text_and_a_turned_line_is_not() -> None:
 
 
 def test_numbers() -> None:
-    assert [number(1234567), number(0.123456), number(2.0), number("5|6"), number(True)] == ["1,234,567", "0.1235", "2", r"5\|6", "True"]
+    assert [number(1234567), number(0.123456), number(2.0), number("5|6"), number(True)] == [
+        "1,234,567",
+        "0.1235",
+        "2",
+        r"5\|6",
+        "True",
+    ]
     assert share(1, 3) == "33.33%" and share(1, 0) == "–"
 
 

@@ -9,14 +9,16 @@ import pytest
 import yaml
 from made_shards import make_shards, run_elsewhere
 
-from shards.export import FORMATS, ExportError, Options, export
-from shards.reader import open_shards
+from gristmill.shards.export.export import FORMATS, ExportError, Options, export
+from gristmill.shards.reader import open_shards
 
 LENGTHS = [[3, 9, 4, 20], [5, 5, 2]]
 
 
 @pytest.mark.parametrize("to", sorted(FORMATS))
-def test_every_format_writes_into_a_new_or_an_empty_folder_and_reports_progress_to_the_end(tmp_path: Path, to: str) -> None:
+def test_every_format_writes_into_a_new_or_an_empty_folder_and_reports_progress_to_the_end(
+    tmp_path: Path, to: str
+) -> None:
     made = make_shards(tmp_path / "shards", LENGTHS, 8)
     heard: list[tuple[int, int]] = []
     done = export(made.folder, to, tmp_path / "deep" / "new", progress=lambda rows, whole: heard.append((rows, whole)))
@@ -104,7 +106,9 @@ def test_a_hub_folder_holds_the_same_shards_and_a_card_that_names_them(tmp_path:
     assert (tmp_path / "hub" / "tokenizer" / "tokenizer.json").exists()
     card = (tmp_path / "hub" / "README.md").read_text(encoding="utf-8")
     front = yaml.safe_load(card.split("---\n")[1])
-    assert front["configs"] == [{"config_name": "8", "data_files": [{"split": "train", "path": "8/*.arrow"}], "default": True}]
+    assert front["configs"] == [
+        {"config_name": "8", "data_files": [{"split": "train", "path": "8/*.arrow"}], "default": True}
+    ]
     assert "a tokenizer" in card
 
 
@@ -114,7 +118,10 @@ def test_what_lies_above_shards_that_were_moved_is_not_theirs(tmp_path: Path) ->
         (tmp_path / folder / "README.md").write_text("# A diary")
     (tmp_path / "home" / "tokenizer").mkdir()
     export(made.folder, "hf", tmp_path / "hub")
-    assert "A diary" not in (tmp_path / "hub" / "README.md").read_text(encoding="utf-8") and not (tmp_path / "hub" / "tokenizer").exists()
+    assert (
+        "A diary" not in (tmp_path / "hub" / "README.md").read_text(encoding="utf-8")
+        and not (tmp_path / "hub" / "tokenizer").exists()
+    )
 
 
 def test_the_card_of_a_hub_folder_says_how_to_load_it(
@@ -123,7 +130,7 @@ def test_the_card_of_a_hub_folder_says_how_to_load_it(
     made = make_shards(tmp_path / "shards", [[8] * 130], 8)
     export(made.folder, "hf", tmp_path / "hub")
     card = (tmp_path / "hub" / "README.md").read_text(encoding="utf-8")
-    ours = next(block for block in card.split("```python\n")[1:] if "shards.loader" in block).split("```")[0]
+    ours = next(block for block in card.split("```python\n")[1:] if "gristmill.shards.loader" in block).split("```")[0]
     monkeypatch.chdir(tmp_path / "hub")
     exec(compile(ours, "card", "exec"), {})
     assert capsys.readouterr().out == "(64, 8)\n" * 2

@@ -8,12 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from made_shards import make_shards, rows_of, run_elsewhere
 
-from shards import export_rows
-from shards.export import Options, export
+from gristmill.shards.export import rows as export_rows
+from gristmill.shards.export.export import Options, export
 
 LENGTHS = [[3, 9, 4, 20, 8, 8], [5, 5, 2, 17], [1]]
 
@@ -62,8 +61,14 @@ def test_columns_are_those_of_the_trainer(tmp_path: Path, names: str, files: str
     assert [p.name for p in sorted((tmp_path / "out").iterdir())] == [f"shard-0000{i}.{files}" for i in range(3)]
 
 
-@given(st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=8), min_size=1, max_size=3), st.integers(1, 12), st.integers(1, 40))
-def test_columns_of_any_lengths(tmp_path_factory: pytest.TempPathFactory, lengths: list[list[int]], row_length: int, block: int) -> None:
+@given(
+    st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=8), min_size=1, max_size=3),
+    st.integers(1, 12),
+    st.integers(1, 40),
+)
+def test_columns_of_any_lengths(
+    tmp_path_factory: pytest.TempPathFactory, lengths: list[list[int]], row_length: int, block: int
+) -> None:
     folder = tmp_path_factory.mktemp("any")
     made = make_shards(folder / "shards", lengths, row_length)
     with pytest.MonkeyPatch.context() as patch:

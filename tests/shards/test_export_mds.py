@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from made_shards import make_shards, read_mds, rows_of, run_elsewhere
 
-from shards import export_rows
-from shards.export import Options, export
+from gristmill.shards.export import rows as export_rows
+from gristmill.shards.export.export import Options, export
 
 LENGTHS = [[3, 9, 4, 20, 8, 8], [5, 5, 2, 17], [1]]
 
@@ -24,7 +24,9 @@ def test_rows_come_back_with_their_lengths(tmp_path: Path, vocab_size: int) -> N
 
 def test_shards_stay_below_the_limit_and_are_as_full_as_they_can_be(tmp_path: Path) -> None:
     made = make_shards(tmp_path / "shards", LENGTHS, 8)
-    export(made.folder, "mds", tmp_path / "whole", Options(hashes=(), shard_bytes=999))  # the limit stands in each shard: as many digits
+    export(
+        made.folder, "mds", tmp_path / "whole", Options(hashes=(), shard_bytes=999)
+    )  # the limit stands in each shard: as many digits
     _, (whole,) = read_mds(tmp_path / "whole")
     export(made.folder, "mds", tmp_path / "just", Options(hashes=(), shard_bytes=whole))
     export(made.folder, "mds", tmp_path / "below", Options(hashes=(), shard_bytes=whole - 1))

@@ -8,16 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from made_shards import EOS, all_documents, make_shards, read_indexed, rows_of, run_elsewhere
 
-from kernels.pack import concatenate
-from shards import export_megatron, export_rows
-from shards.export import Options, export
-from shards.export_megatron import write_megatron
-from shards.export_rows import ExportError, Sequences
-from shards.format import BadShards
+from gristmill.kernels.rows.pack import concatenate
+from gristmill.shards.export import megatron as export_megatron, rows as export_rows
+from gristmill.shards.export.export import Options, export
+from gristmill.shards.export.megatron import write_megatron
+from gristmill.shards.export.rows import ExportError, Sequences
+from gristmill.shards.format import BadShards
 
 LENGTHS = [[3, 9, 4, 20, 8, 8], [5, 5, 2, 17], [1]]
 
@@ -37,7 +36,9 @@ def test_documents_stand_in_the_order_of_their_first_pieces(tmp_path: Path) -> N
     expected = []
     for documents, packed in zip(made.documents, made.packed, strict=True):
         seen = dict.fromkeys(
-            document for document, start in zip(packed.document.tolist(), packed.start.tolist(), strict=True) if start == 0
+            document
+            for document, start in zip(packed.document.tolist(), packed.start.tolist(), strict=True)
+            if start == 0
         )
         expected += [documents[document][1] for document in seen]
     assert read_indexed(tmp_path / "out" / "tokens") == expected
@@ -88,7 +89,10 @@ def test_blocks_leave_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @given(st.lists(st.lists(st.lists(st.integers(0, 65_000), max_size=5), max_size=4), min_size=1, max_size=4))
 def test_any_sequences_come_back(tmp_path_factory: pytest.TempPathFactory, runs: list[list[list[int]]]) -> None:
     prefix = tmp_path_factory.mktemp("indexed") / "a.b"
-    made = (Sequences(np.array(list(chain.from_iterable(run)), np.uint16), np.array([len(s) for s in run], np.int64)) for run in runs)
+    made = (
+        Sequences(np.array(list(chain.from_iterable(run)), np.uint16), np.array([len(s) for s in run], np.int64))
+        for run in runs
+    )
     if sum(map(len, runs)) == 0:
         with pytest.raises(ExportError, match="no documents"):
             write_megatron(prefix, made, 65_001)

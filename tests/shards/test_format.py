@@ -9,25 +9,29 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from shard_sets import SOURCES, best, documents_of, meta_of, small_set, table_of, written
 
-from kernels.pack import Packed, concatenate, one_each
-from shards.format import KEY, BadShards, Documents, ShardMeta, batch_rows, dtype_of, schema_of, shard_table
-from shards.index import read_index
-from shards.writer import ALIGNMENT, index_of, shard_facts
+from gristmill.kernels.rows.pack import Packed, concatenate, one_each
+from gristmill.shards.format import KEY, BadShards, Documents, ShardMeta, batch_rows, dtype_of, schema_of, shard_table
+from gristmill.shards.index import read_index
+from gristmill.shards.writer import ALIGNMENT, index_of, shard_facts
 
 
 def test_tokens_take_two_bytes_where_every_id_fits() -> None:
     assert dtype_of(65_536) == np.uint16 and dtype_of(65_537) == np.uint32
     assert schema_of(meta_of(8, 65_536), SOURCES).field("input_ids").type.value_type == pa.uint16()
-    assert schema_of(meta_of(8, 65_537), SOURCES).field("input_ids").type == pa.list_(pa.field("item", pa.uint32(), False), 8)
+    assert schema_of(meta_of(8, 65_537), SOURCES).field("input_ids").type == pa.list_(
+        pa.field("item", pa.uint32(), False), 8
+    )
 
 
 def rows_by_hand(meta: ShardMeta, documents: Documents, packed: Packed) -> list[dict]:
     """Slowly: each row out of its pieces."""
-    rows: list[dict] = [{"input_ids": [], "seq_lens": [], "doc_uids": [], "chunk": [], "source": [], "of": []} for _ in range(packed.rows)]
+    rows: list[dict] = [
+        {"input_ids": [], "seq_lens": [], "doc_uids": [], "chunk": [], "source": [], "of": []}
+        for _ in range(packed.rows)
+    ]
     pieces = list(zip(*(column.tolist() for column in packed[:-1]), strict=True))
     starts = {d: sorted(start for _, _, other, start, _ in pieces if other == d) for d in packed.document.tolist()}
     for row, _, d, start, length in pieces:
@@ -43,7 +47,9 @@ def rows_by_hand(meta: ShardMeta, documents: Documents, packed: Packed) -> list[
         made["input_ids"] += [meta.pad_id] * (meta.row_length - len(made["input_ids"]))
         made["bucket"] = max(int(documents.bucket[d]) for d in of)
         known = [
-            (float(documents.difficulty[d]), n) for d, n in zip(of, made["seq_lens"], strict=True) if not np.isnan(documents.difficulty[d])
+            (float(documents.difficulty[d]), n)
+            for d, n in zip(of, made["seq_lens"], strict=True)
+            if not np.isnan(documents.difficulty[d])
         ]
         made["difficulty"] = sum(value * n for value, n in known) / sum(n for _, n in known) if known else None
     return rows
@@ -76,7 +82,9 @@ def test_rows_hold_what_the_packer_put_there(count, row_length, seed, packer, vo
 
 def test_a_token_beyond_the_vocabulary_is_refused() -> None:
     documents = documents_of(5, 9, 1000, 1)
-    with pytest.raises(ValueError, match=r"token \d+ is not in the vocabulary of 500: is the tokenizer the one that was named\?"):
+    with pytest.raises(
+        ValueError, match=r"token \d+ is not in the vocabulary of 500: is the tokenizer the one that was named\?"
+    ):
         table_of(meta_of(vocab_size=500), documents)
     beyond = documents._replace(tokens=np.full_like(documents.tokens, 500))
     assert len(table_of(meta_of(vocab_size=501), beyond)) > 0
@@ -153,7 +161,9 @@ def test_the_index_adds_up(tmp_path) -> None:
     made = small_set(tmp_path, segments=(0, 7))
     index = read_index((tmp_path / "index.json").read_bytes(), "here")
     assert index.meta == made.meta and len(index.shards) == 3 and index.segments == (0, 7)
-    assert index.total("tokens") == sum(len(documents.tokens) for documents in made.shards) == sum(index.sources.values())
+    assert (
+        index.total("tokens") == sum(len(documents.tokens) for documents in made.shards) == sum(index.sources.values())
+    )
     assert index.total("documents") == 180
     facts = [{**dataclasses.asdict(shard), "sources": {"web": 0}} for shard in index.shards]
     assert index_of(made.meta, facts)["sources"] == [{"name": "web", "tokens": 0}]

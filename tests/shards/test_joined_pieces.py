@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from shards.format import BadShards
-from shards.pieces import filled, joined_pieces, piece_starts
+from gristmill.shards.format import BadShards
+from gristmill.shards.pieces import filled, joined_pieces, piece_starts
 
 
 def joined_plain(uids: list[int], chunks: list[int]) -> list[list[int]]:
@@ -27,7 +26,9 @@ def joined_plain(uids: list[int], chunks: list[int]) -> list[list[int]]:
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 3)), max_size=8), st.randoms(use_true_random=False))
 def test_pieces_in_any_order(documents: list[tuple[int, int]], random: object) -> None:
-    pieces = [(uid, chunk) for uid, (cuts, copies) in enumerate(documents) for _ in range(copies) for chunk in range(cuts)]
+    pieces = [
+        (uid, chunk) for uid, (cuts, copies) in enumerate(documents) for _ in range(copies) for chunk in range(cuts)
+    ]
     random.shuffle(pieces)  # type: ignore[attr-defined]
     uids, chunks = [uid for uid, _ in pieces], [chunk for _, chunk in pieces]
     lengths = [uid * 10 + chunk + 1 for uid, chunk in pieces]

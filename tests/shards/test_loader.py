@@ -10,16 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from shard_sets import best, documents_of, meta_of, small_set, write_set
 
-from kernels.pack import concatenate, one_each
-from shards.batch import cumulative_lengths, document_numbers, labels, positions, sequence_lengths
-from shards.format import BadShards
-from shards.loader import Loader
-from shards.orders import AsWritten, Shuffled, ShuffledInStretches, ShuffledInWindows
-from shards.reader import ShardSet, open_shards
+from gristmill.kernels.rows.pack import concatenate, one_each
+from gristmill.shards.batch import cumulative_lengths, document_numbers, labels, positions, sequence_lengths
+from gristmill.shards.format import BadShards
+from gristmill.shards.loader import Loader
+from gristmill.shards.orders import AsWritten, Shuffled, ShuffledInStretches, ShuffledInWindows
+from gristmill.shards.reader import ShardSet, open_shards
 
 ORDERS = [AsWritten(), Shuffled(), ShuffledInWindows(20), ShuffledInStretches((0, 9, 40, 100))]
 
@@ -33,7 +32,9 @@ def flat(batches: list[list[int]]) -> list[int]:
     return [number for batch in batches for number in batch]
 
 
-def global_batches(shards: ShardSet, steps: int, world: int = 1, state: dict | None = None, **settings) -> tuple[list[list[int]], dict]:
+def global_batches(
+    shards: ShardSet, steps: int, world: int = 1, state: dict | None = None, **settings
+) -> tuple[list[list[int]], dict]:
     """Row numbers of each batch as the ranks together read them, and the state at the end."""
     loaders = [Loader(shards, rank=rank, world=world, **settings) for rank in range(world)]
     for loader in loaders:
@@ -70,7 +71,11 @@ def test_any_ranks_stopped_anywhere_read_the_same_batches(shards, order, seed, b
 def test_every_epoch_reads_every_row_once_and_batches_run_over_its_end(shards, order):
     rows = len(shards)
     assert rows % 20
-    read = [number for batch in global_batches(shards, 3 * rows // 20, batch_rows=20, order=order, seed=3)[0] for number in batch]
+    read = [
+        number
+        for batch in global_batches(shards, 3 * rows // 20, batch_rows=20, order=order, seed=3)[0]
+        for number in batch
+    ]
     for epoch in range(2):
         assert sorted(read[epoch * rows : (epoch + 1) * rows]) == list(range(rows))
     assert (read[:rows] == read[rows : 2 * rows]) == isinstance(order, AsWritten)
@@ -143,10 +148,22 @@ def test_a_state_of_something_else_is_refused(shards, tmp_path):
     loader = Loader(shards, 8, Shuffled(), seed=1)
     state = loader.state_dict()
     other = open_shards(small_set(tmp_path, documents=59).folder)
-    for wrong in (Loader(other, 8, Shuffled(), seed=1), Loader(shards, 8, AsWritten(), seed=1), Loader(shards, 8, Shuffled(), seed=2)):
+    for wrong in (
+        Loader(other, 8, Shuffled(), seed=1),
+        Loader(shards, 8, AsWritten(), seed=1),
+        Loader(shards, 8, Shuffled(), seed=2),
+    ):
         with pytest.raises(BadShards, match=r"this state has (shards|order|seed) "):
             wrong.load_state_dict(state)
-    for change in ({"version": 2}, {"version": None}, {"row": -1}, {"row": 10**9}, {"epoch": -1}, {"epoch": "1"}, {"row": 1.5}):
+    for change in (
+        {"version": 2},
+        {"version": None},
+        {"row": -1},
+        {"row": 10**9},
+        {"epoch": -1},
+        {"epoch": "1"},
+        {"row": 1.5},
+    ):
         with pytest.raises(BadShards, match="a loader's state"):
             loader.load_state_dict({**state, **change})
     for epoch in (2**62, 10**18, 10**30):
@@ -174,14 +191,26 @@ def test_what_trainers_derive(tmp_path, packer):
         number.append([k for k, n in enumerate(row.seq_lens.tolist()) for _ in range(n)] + [-1] * rest)
         label.append([-100 if place[i][k] == 0 or number[i][k] < 0 else int(row.input_ids[k]) for k in range(16)])
     lengths, padding = sequence_lengths(rows)
-    assert lengths.tolist() == expected_lengths and lengths.sum() == 96 and (lengths[padding].sum() == sum(n.count(-1) for n in number))
-    assert cumulative_lengths(rows).tolist() == np.cumsum([0, *expected_lengths]).tolist() and cumulative_lengths(rows).dtype == np.int32
-    assert positions(rows).tolist() == place and document_numbers(rows).tolist() == number and labels(rows).tolist() == label
+    assert (
+        lengths.tolist() == expected_lengths
+        and lengths.sum() == 96
+        and (lengths[padding].sum() == sum(n.count(-1) for n in number))
+    )
+    assert (
+        cumulative_lengths(rows).tolist() == np.cumsum([0, *expected_lengths]).tolist()
+        and cumulative_lengths(rows).dtype == np.int32
+    )
+    assert (
+        positions(rows).tolist() == place
+        and document_numbers(rows).tolist() == number
+        and labels(rows).tolist() == label
+    )
     assert any(-1 in n for n in number) and any(len(set(n) - {-1}) > 1 for n in number) is (packer is best)
     none = shards.take([])
-    assert positions(none).shape == labels(none).shape == document_numbers(none).shape == (0, 16) and cumulative_lengths(none).tolist() == [
-        0
-    ]
+    assert positions(none).shape == labels(none).shape == document_numbers(none).shape == (
+        0,
+        16,
+    ) and cumulative_lengths(none).tolist() == [0]
 
 
 # --- what must never change ---------------------------------------------------------------------------------------------
@@ -207,7 +236,9 @@ def golden_set(tmp_path_factory) -> ShardSet:
             tokens=((np.arange(offsets[-1]) * 104729 + number) % 5000).astype(np.uint16), offsets=offsets, uid=uid
         )
         shards.append(document._replace(source=np.arange(1500) % 3, bucket=(np.arange(1500) // 500).astype(np.int16)))
-    return open_shards(write_set(tmp_path_factory.mktemp("golden"), meta, shards, concatenate, segments=(0, 300, 1000)).folder)
+    return open_shards(
+        write_set(tmp_path_factory.mktemp("golden"), meta, shards, concatenate, segments=(0, 300, 1000)).folder
+    )
 
 
 @pytest.mark.parametrize(
@@ -234,6 +265,10 @@ def test_the_first_thousand_rows_are_those_they_always_were(golden_set, name, or
 
 def test_torch_is_not_needed_to_load():
     """Only shards/torch_dataset.py knows it."""
-    names = [path.stem for path in (Path(__file__).parents[2] / "shards").glob("*.py") if path.stem not in ("__init__", "torch_dataset")]
+    names = [
+        path.stem
+        for path in (Path(__file__).parents[2] / "shards").glob("*.py")
+        if path.stem not in ("__init__", "torch_dataset")
+    ]
     code = f"import sys\nfor name in {names!r}: __import__('shards.' + name)\nassert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from shard_sets import SOURCES, documents_of, meta_of, small_set, table_of, write_set, written
 
-from kernels.pack import concatenate
-from shards.format import BadShards
-from shards.reader import open_shards
+from gristmill.kernels.rows.pack import concatenate
+from gristmill.shards.format import BadShards
+from gristmill.shards.reader import open_shards
 
 
 def mapped_ranges(name: str) -> list[tuple[int, int]]:
@@ -43,7 +43,9 @@ def test_rows_are_what_was_written(tmp_path) -> None:
         shards.row(len(shards))
 
 
-@pytest.mark.parametrize("numbers", [range(0), [5], range(3, 9), [9, 8, 7], [0, 0, 70, 1, 2, 3, 140, 70], range(30, 90)])
+@pytest.mark.parametrize(
+    "numbers", [range(0), [5], range(3, 9), [9, 8, 7], [0, 0, 70, 1, 2, 3, 140, 70], range(30, 90)]
+)
 def test_any_rows_can_be_taken(tmp_path, numbers) -> None:
     """In one shard, over the edge of one, twice the same, none at all."""
     shards = open_shards(small_set(tmp_path).folder)
@@ -97,7 +99,9 @@ def test_documents_come_back_whole(tmp_path, packer) -> None:
     wanted = {
         int(uid): (SOURCES[source], documents.tokens[start:end].tolist())
         for documents in made.shards
-        for uid, source, start, end in zip(documents.uid, documents.source, documents.offsets, documents.offsets[1:], strict=False)
+        for uid, source, start, end in zip(
+            documents.uid, documents.source, documents.offsets, documents.offsets[1:], strict=False
+        )
     }
     assert len(found) == len(wanted) == 180
     assert {document.uid: (SOURCES[document.source], document.tokens.tolist()) for document in found} == wanted
@@ -113,7 +117,8 @@ def test_a_set_goes_to_another_process_by_name(tmp_path) -> None:
 
 def test_the_fingerprint_is_of_contents_and_not_of_names(tmp_path) -> None:
     one, same, other = (
-        open_shards(small_set(tmp_path / name, documents=count).folder) for name, count in (("a", 60), ("b", 60), ("c", 61))
+        open_shards(small_set(tmp_path / name, documents=count).folder)
+        for name, count in (("a", 60), ("b", 60), ("c", 61))
     )
     assert one.fingerprint == same.fingerprint != other.fingerprint
 
@@ -126,7 +131,8 @@ def changed_index(folder, change) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["../shard-00000.arrow", "/etc/passwd", "a/../../b", "..", "", ".", "a\\b", "a//b", "./a", "a\0b", "a\nb", 5, None]
+    "path",
+    ["../shard-00000.arrow", "/etc/passwd", "a/../../b", "..", "", ".", "a\\b", "a//b", "./a", "a\0b", "a\nb", 5, None],
 )
 def test_a_path_that_leads_elsewhere_is_refused(tmp_path, path) -> None:
     made = small_set(tmp_path)
@@ -183,11 +189,17 @@ def test_shards_that_do_not_belong_together_are_refused(tmp_path) -> None:
     other = written(table_of(meta_of(17), made.shards[1]))
     (tmp_path / "shard-00001.arrow").write_bytes(other)
     changed_index(
-        tmp_path, lambda facts: (facts["shards"][1].update(bytes=len(other)), facts.update(bytes=sum(s["bytes"] for s in facts["shards"])))
+        tmp_path,
+        lambda facts: (
+            facts["shards"][1].update(bytes=len(other)),
+            facts.update(bytes=sum(s["bytes"] for s in facts["shards"])),
+        ),
     )
     shards = open_shards(tmp_path)
     assert shards.row(0).seq_lens.sum() > 0
-    with pytest.raises(BadShards, match=r"shard-00001.arrow: made in another way than the index says .row_length 17, not 16"):
+    with pytest.raises(
+        BadShards, match=r"shard-00001.arrow: made in another way than the index says .row_length 17, not 16"
+    ):
         shards.row(len(shards) // 2)
 
 
@@ -198,7 +210,8 @@ def test_a_missing_and_a_short_shard_are_named(tmp_path) -> None:
     (tmp_path / "shard-00002.arrow").unlink()
     shards = open_shards(made.folder)
     with pytest.raises(
-        BadShards, match=rf"shard-00000.arrow: {len(content) - 100:,} bytes, the index says {len(content):,}; was it cut off"
+        BadShards,
+        match=rf"shard-00000.arrow: {len(content) - 100:,} bytes, the index says {len(content):,}; was it cut off",
     ):
         shards.row(0)
     with pytest.raises(BadShards, match=r"shard-00002.arrow: missing, but the index lists it"):
@@ -212,7 +225,11 @@ def test_an_arrow_file_with_other_columns_is_refused(tmp_path) -> None:
         writer.write_table(table)
     size = (tmp_path / "shard-00000.arrow").stat().st_size
     changed_index(
-        tmp_path, lambda facts: (facts["shards"][0].update(bytes=size), facts.update(bytes=sum(s["bytes"] for s in facts["shards"])))
+        tmp_path,
+        lambda facts: (
+            facts["shards"][0].update(bytes=size),
+            facts.update(bytes=sum(s["bytes"] for s in facts["shards"])),
+        ),
     )
     with pytest.raises(BadShards, match="its columns are not those of a token shard"):
         open_shards(tmp_path).row(0)

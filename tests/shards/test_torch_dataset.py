@@ -13,14 +13,14 @@ import pytest
 from shard_sets import small_set
 from test_reader import inside, mapped_ranges
 
-from shards.loader import Loader
-from shards.orders import AsWritten, Shuffled, ShuffledInWindows
-from shards.reader import ShardSet, open_shards
+from gristmill.shards.loader import Loader
+from gristmill.shards.orders import AsWritten, Shuffled, ShuffledInWindows
+from gristmill.shards.reader import ShardSet, open_shards
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader  # noqa: E402
 
-from shards.torch_dataset import TokenBatches  # noqa: E402
+from gristmill.shards.torch_dataset import TokenBatches  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,7 +30,9 @@ def shards(tmp_path_factory) -> ShardSet:
     return open_shards(small_set(tmp_path_factory.mktemp("set")).folder)
 
 
-def read(shards: ShardSet, world: int, workers: int, steps: int, state: dict | None, **settings) -> tuple[list[np.ndarray], dict]:
+def read(
+    shards: ShardSet, world: int, workers: int, steps: int, state: dict | None, **settings
+) -> tuple[list[np.ndarray], dict]:
     """Global batches of so many steps as the ranks' DataLoaders give them, and the state that came with the last."""
     batches: list[list[np.ndarray]] = [[] for _ in range(steps)]
     for rank in range(world):
@@ -38,7 +40,9 @@ def read(shards: ShardSet, world: int, workers: int, steps: int, state: dict | N
         if state is not None:
             dataset.load_state_dict(state)
         for step, batch in zip(
-            range(steps), DataLoader(dataset, batch_size=None, num_workers=workers, prefetch_factor=3 if workers else None), strict=False
+            range(steps),
+            DataLoader(dataset, batch_size=None, num_workers=workers, prefetch_factor=3 if workers else None),
+            strict=False,
         ):
             batches[step].append(batch["input_ids"].numpy().copy())
             last = batch["state"]
@@ -65,7 +69,11 @@ def test_ranks_and_workers_come_and_go(shards, order, workers):
     first, state = read(shards, 2, workers, 5, None, **settings)
     second, state = read(shards, 1, 2 - min(workers, 2), 14, state, **settings)
     third, state = read(shards, 4, 0, 2, state, **settings)
-    assert np.array_equal(np.stack(whole), np.stack(first + second + third)) and state == loader.state_dict() and state["epoch"] == 1
+    assert (
+        np.array_equal(np.stack(whole), np.stack(first + second + third))
+        and state == loader.state_dict()
+        and state["epoch"] == 1
+    )
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
@@ -88,14 +96,23 @@ def test_the_tensor_is_the_mapped_file(tmp_path):
         batch = next(iter(DataLoader(TokenBatches(Loader(shards, 8, AsWritten())), batch_size=None)))
     ids = batch["input_ids"]
     assert ids.dtype == torch.uint16 and ids.shape == (8, 16)
-    assert inside(ids.numpy(), mapped_ranges("shard-00000.arrow")) and ids.data_ptr() == shards.row(0).input_ids.ctypes.data
+    assert (
+        inside(ids.numpy(), mapped_ranges("shard-00000.arrow"))
+        and ids.data_ptr() == shards.row(0).input_ids.ctypes.data
+    )
     assert ids.tolist() == shards.rows(0, 8).tolist()
 
 
 @pytest.mark.parametrize("vocab_size", [1000, 70_000])
 def test_a_type_that_models_take_is_a_copy_that_may_be_changed(tmp_path, vocab_size):
     shards = open_shards(small_set(tmp_path, vocab_size=vocab_size).folder)
-    batch = next(iter(TokenBatches(Loader(shards, 8), torch.int64, also=("labels", "position_ids", "document_numbers", "cu_seqlens"))))
+    batch = next(
+        iter(
+            TokenBatches(
+                Loader(shards, 8), torch.int64, also=("labels", "position_ids", "document_numbers", "cu_seqlens")
+            )
+        )
+    )
     assert batch["input_ids"].dtype == torch.int64
     batch["input_ids"] += 1
     assert batch["input_ids"].tolist() == (shards.rows(0, 8).astype(np.int64) + 1).tolist()

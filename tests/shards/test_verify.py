@@ -12,10 +12,10 @@ import pytest
 import xxhash
 from shard_sets import documents_of, meta_of, small_set, table_of, write_set, written
 
-from kernels.pack import concatenate, one_each
-from shards.format import schema_of
-from shards.verify import Fault, verify
-from shards.writer import index_of, shard_facts
+from gristmill.kernels.rows.pack import concatenate, one_each
+from gristmill.shards.format import schema_of
+from gristmill.shards.verify import Fault, verify
+from gristmill.shards.writer import index_of, shard_facts
 
 
 def faults_of(folder) -> list[str]:
@@ -56,7 +56,9 @@ def test_a_tokenizer_that_is_another_or_was_changed(tmp_path) -> None:
     (tmp_path / "tokenizer").mkdir()
     (tmp_path / "tokenizer" / "tokenizer.json").write_text("{}")
     (fault,) = faults_of(made.folder)
-    assert fault.startswith("tokenizer/tokenizer.json: sha256 44136fa3") and "another tokenizer, or was changed" in fault
+    assert (
+        fault.startswith("tokenizer/tokenizer.json: sha256 44136fa3") and "another tokenizer, or was changed" in fault
+    )
 
 
 def test_a_shard_cut_off(tmp_path) -> None:
@@ -80,13 +82,17 @@ def test_two_shards_that_changed_places(tmp_path) -> None:
     one.write_bytes(second)
     two.write_bytes(first)
     found = faults_of(tmp_path)
-    assert len(found) == 2 and all("checksum" in fault and "was changed after it was written" in fault for fault in found)
+    assert len(found) == 2 and all(
+        "checksum" in fault and "was changed after it was written" in fault for fault in found
+    )
 
 
 def test_a_file_that_the_index_does_not_list(tmp_path) -> None:
     small_set(tmp_path)
     (tmp_path / "shard-00003.arrow").write_bytes((tmp_path / "shard-00000.arrow").read_bytes())
-    assert verify(tmp_path) == [Fault("shard-00003.arrow", None, "lies among the shards, but the index does not list it")]
+    assert verify(tmp_path) == [
+        Fault("shard-00003.arrow", None, "lies among the shards, but the index does not list it")
+    ]
 
 
 def test_a_byte_that_flipped_anywhere_is_found(tmp_path) -> None:
@@ -111,7 +117,9 @@ def rewritten(folder, change, keep_facts: bool = False) -> list[str]:
     table = table_of(made.meta, made.shards[0])
     columns = {name: table[name].to_pylist() for name in table.schema.names}
     change(columns)
-    wrong = pa.table({name: pa.array(values, table.schema.field(name).type) for name, values in columns.items()}, schema=table.schema)
+    wrong = pa.table(
+        {name: pa.array(values, table.schema.field(name).type) for name, values in columns.items()}, schema=table.schema
+    )
     content = written(wrong)
     (folder / "shard-00000.arrow").write_bytes(content)
     facts = shard_facts(table if keep_facts else wrong)
@@ -149,7 +157,9 @@ def all_of(*changes):
     ],
 )  # fmt: skip
 def test_rows_written_wrong_are_found_though_the_checksum_holds(tmp_path, change, fault) -> None:
-    assert any(found.startswith(f"shard-00000.arrow: {fault}") for found in rewritten(tmp_path, change)), rewritten(tmp_path, change)
+    assert any(found.startswith(f"shard-00000.arrow: {fault}") for found in rewritten(tmp_path, change)), rewritten(
+        tmp_path, change
+    )
 
 
 @pytest.mark.parametrize("at", ["directly", "at the end of the row"])
@@ -160,13 +170,17 @@ def test_what_follows_the_last_document_must_be_padding(tmp_path, at) -> None:
         rows.append(next(i for i, lengths in enumerate(columns["seq_lens"]) if sum(lengths) < 15))
         columns["input_ids"][rows[0]][sum(columns["seq_lens"][rows[0]]) if at == "directly" else -1] = 0
 
-    assert rewritten(tmp_path, change) == [f"shard-00000.arrow: row {rows[0]}: what follows its last document is not padding (1)"]
+    assert rewritten(tmp_path, change) == [
+        f"shard-00000.arrow: row {rows[0]}: what follows its last document is not padding (1)"
+    ]
 
 
 def test_rows_with_too_many_tokens(tmp_path) -> None:
     found = rewritten(tmp_path, put("seq_lens", 3, lambda lengths: [100, *lengths[1:]]), keep_facts=True)
     assert "shard-00000.arrow: row 3: its documents have more than 16 tokens together" in found
-    assert any("tokens, the index says" in fault for fault in found) and any("padding, the index says" in fault for fault in found)
+    assert any("tokens, the index says" in fault for fault in found) and any(
+        "padding, the index says" in fault for fault in found
+    )
 
 
 def test_a_piece_that_is_missing(tmp_path) -> None:
@@ -221,6 +235,14 @@ def test_a_schema_of_another_vocabulary(tmp_path) -> None:
     other = dataclasses.replace(made.meta, vocab_size=999)
     content = written(table.replace_schema_metadata(schema_of(other, ()).metadata))
     (tmp_path / "shard-00000.arrow").write_bytes(content)
-    facts = {**shard_facts(table), "path": "shard-00000.arrow", "bytes": len(content), "checksum": xxhash.xxh3_128_hexdigest(content)}
+    facts = {
+        **shard_facts(table),
+        "path": "shard-00000.arrow",
+        "bytes": len(content),
+        "checksum": xxhash.xxh3_128_hexdigest(content),
+    }
     (tmp_path / "index.json").write_text(json.dumps(index_of(made.meta, [facts])))
-    assert faults_of(tmp_path)[0] == "shard-00000.arrow: made in another way than the index says (vocab_size 999, not 1000)"
+    assert (
+        faults_of(tmp_path)[0]
+        == "shard-00000.arrow: made in another way than the index says (vocab_size 999, not 1000)"
+    )

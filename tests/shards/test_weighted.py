@@ -6,21 +6,22 @@ import hashlib
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from shard_sets import small_set
 
-from shards.format import BadShards
-from shards.loader import Loader
-from shards.orders import AsWritten, Shuffled
-from shards.reader import open_shards
-from shards.weighted import PERIOD, Together, Weighted
+from gristmill.shards.format import BadShards
+from gristmill.shards.loader import Loader
+from gristmill.shards.orders import AsWritten, Shuffled
+from gristmill.shards.reader import open_shards
+from gristmill.shards.weighted import PERIOD, Together, Weighted
 
 
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory) -> Together:
     folder = tmp_path_factory.mktemp("sets")
-    return Together([open_shards(small_set(folder / "old", 3).folder), open_shards(small_set(folder / "new", 1).folder)])
+    return Together(
+        [open_shards(small_set(folder / "old", 3).folder), open_shards(small_set(folder / "new", 1).folder)]
+    )
 
 
 def test_every_thousand_rows_hold_the_exact_shares_in_the_sets_own_orders(sets):
@@ -33,7 +34,10 @@ def test_every_thousand_rows_hold_the_exact_shares_in_the_sets_own_orders(sets):
     epochs = [from_new[i : i + new].tolist() for i in range(0, 1500 - new, new)]
     assert len(epochs) >= 20 and all(sorted(epoch) == list(range(new)) for epoch in epochs) and epochs[0] != epochs[1]
     patterns = (rows < old).reshape(5, PERIOD)
-    assert not np.array_equal(patterns[0], patterns[1]) and abs(np.corrcoef(patterns[0][:-1], patterns[0][1:])[0, 1]) < 0.15
+    assert (
+        not np.array_equal(patterns[0], patterns[1])
+        and abs(np.corrcoef(patterns[0][:-1], patterns[0][1:])[0, 1]) < 0.15
+    )
 
 
 @given(st.integers(0, 2**64 - 1), st.lists(st.tuples(st.sampled_from([1, 2, 4]), st.integers(0, 4)), max_size=4))
@@ -83,7 +87,10 @@ def test_the_first_thousand_rows_are_those_they_always_were():
     """As for the other orders: what a run goes on with must never change."""
     order = Weighted((700, 300), (500, 80), (AsWritten(), Shuffled()))
     rows = order.rows_at(np.arange(PERIOD), 580, 17, 3)
-    assert hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest() == "24371eb6261c639fd9f11d805f0757c950cd7e381208f1d7896b91b762eeea61"
+    assert (
+        hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest()
+        == "24371eb6261c639fd9f11d805f0757c950cd7e381208f1d7896b91b762eeea61"
+    )
 
 
 def test_rows_left_out_of_epochs_are_left_out_of_no_sets_order(sets):

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from stages.local_flow import LocalDocuments as Parts
-from stages.local_flow import LocalFlow, LocalRows, called_with
+from gristmill.stages.local_flow import LocalDocuments as Parts, LocalFlow, LocalRows, called_with
 
 
 class Scattered(LocalFlow):

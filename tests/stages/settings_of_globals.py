@@ -11,8 +11,8 @@ import pyarrow as pa
 from scattered import Scattered
 from settings_shown import Change, Elsewhere, Lab, Subject, flowed, in_order, to
 
-from stages import MinHashDedup
-from stages.stage import Global, Stage
+from gristmill.stages import MinHashDedup
+from gristmill.stages.stage import Global, Stage
 
 Changes = dict[str, Change | Elsewhere]
 
@@ -26,7 +26,9 @@ def table(texts: list[str], **columns: Any) -> pa.Table:
         "date": pa.array([""] * len(texts)),
         "text": pa.array(texts, pa.string()),
     }
-    return pa.table(made | {name: values if isinstance(values, pa.Array) else pa.array(values) for name, values in columns.items()})
+    return pa.table(
+        made | {name: values if isinstance(values, pa.Array) else pa.array(values) for name, values in columns.items()}
+    )
 
 
 def words(count: int, seed: int) -> str:
@@ -76,7 +78,9 @@ def with_an_index(lab: Lab, stage: Stage, given: pa.Table) -> Any:
     assert isinstance(stage, Global)
 
     def before(flow: Scattered) -> None:
-        MinHashDedup(save_index="old").run(flow.parts(table([PAGE]).set_column(0, "uid", pa.array([7], pa.uint64()))), flow)
+        MinHashDedup(save_index="old").run(
+            flow.parts(table([PAGE]).set_column(0, "uid", pa.array([7], pa.uint64()))), flow
+        )
 
     return flowed(stage, given, 1, before)[0]
 
@@ -180,9 +184,17 @@ def of_file(name: str, text: str) -> Any:
     return lambda lab: lab.file(name, text)
 
 
-UTILIMAX: dict[str, Any] = {"method": "utilimax", "utilities_file": of_file("utilities.csv", UTILITIES), "budget": 40_000}
+UTILIMAX: dict[str, Any] = {
+    "method": "utilimax",
+    "utilities_file": of_file("utilities.csv", UTILITIES),
+    "budget": 40_000,
+}
 REGMIX: dict[str, Any] = {"method": "regmix", "regressor": "ridge", "ablations_file": of_file("runs.csv", ablations()), "budget": 40_000, "candidates": 500, "best": 10}  # fmt: skip
-LOG_LINEAR: dict[str, Any] = {"method": "log_linear", "ablations_file": of_file("runs.csv", ablations()), "budget": 40_000}
+LOG_LINEAR: dict[str, Any] = {
+    "method": "log_linear",
+    "ablations_file": of_file("runs.csv", ablations()),
+    "budget": 40_000,
+}
 GIVEN: dict[str, Any] = {"method": "given", "weights": {"web": 1, "code": 1, "books": 1}, "budget": 40_000}
 ASCENDING: dict[str, Any] = {"by": "hard", "schedule": "ascending"}
 SCORES: dict[str, Any] = {"by": ["good", "hard"]}
@@ -259,7 +271,10 @@ BLEND = [
 # --- tokens ------------------------------------------------------------------------------------------------------------
 
 TOKENIZER = {"name": "bytes", "hash": "0" * 64, "vocab_size": 300, "bos_id": None, "eos_id": 256, "pad_id": 256}
-CORPUS = [f"The mill of {words(30, n)} has 2024 wheels, and 77 of them turn: mill, miller, milling. {n * 12345}" for n in range(40)]
+CORPUS = [
+    f"The mill of {words(30, n)} has 2024 wheels, and 77 of them turn: mill, miller, milling. {n * 12345}"
+    for n in range(40)
+]
 
 
 def tokenised(count: int = 200) -> pa.Table:
@@ -288,7 +303,7 @@ def license_for_the_card(lab: Lab, stage: Stage, given: pa.Table) -> Any:
 
 
 def saved_tokenizer(lab: Lab, name: str, size: int) -> str:
-    from stages.tokens.training import trained
+    from gristmill.stages.tokens.training import trained
 
     folder = lab.folder / name
     if not folder.exists():
@@ -309,7 +324,9 @@ TOKENS = [
         "Tokenize",
         {
             "tokenizer": to(lambda lab: saved_tokenizer(lab, "given", 290), along={"vocab_size": 32_768}),
-            "revision": Elsewhere("tests/stages/test_tokenize.py::test_a_hub_id_is_fetched_with_what_says_its_specials"),
+            "revision": Elsewhere(
+                "tests/stages/test_tokenize.py::test_a_hub_id_is_fetched_with_what_says_its_specials"
+            ),
             "vocab_size": to(280),
             "sample_bytes": to(400),
             "digits": to(1),

@@ -11,15 +11,18 @@ import pyarrow as pa
 import pytest
 from settings_shown import Lab, Subject, batch_of, to
 
-from classifiers import llm_http, llm_transformers, llm_vllm
-from classifiers.linear_judge import LinearRecipe, train_linear
-from stages import LlmScore
-from stages.judge import llm_score
-from stages.stage import Stage
+from gristmill.classifiers.linear.judge import LinearRecipe, train_linear
+from gristmill.classifiers.llm import http as llm_http, transformers as llm_transformers, vllm as llm_vllm
+from gristmill.stages import LlmScore
+from gristmill.stages.judge import llm_score
+from gristmill.stages.stage import Stage
 from tests.classifiers.labelled import QUALITY, two_kinds
 from tests.classifiers.llm_server import LanguageServer, chat_reply, prompt_of, text_reply
 
-TEXTS = {"uid": pa.array([1, 2, 3], pa.uint64()), "text": ["a lens bends light", "a shop sells carts", "a lens and more of it"]}
+TEXTS = {
+    "uid": pa.array([1, 2, 3], pa.uint64()),
+    "text": ["a lens bends light", "a shop sells carts", "a lens and more of it"],
+}
 
 
 @cache
@@ -30,7 +33,9 @@ def judge(folder: Path, name: str, seed: int) -> str:
 
 def neural(lab: Lab) -> str:
     """What a neural judge says of itself, which is all that says where it runs."""
-    return str(Path(lab.file("neural/judge.json", json.dumps({"kind": "neural", "heads": [{"name": "quality"}]}))).parent)
+    return str(
+        Path(lab.file("neural/judge.json", json.dumps({"kind": "neural", "heads": [{"name": "quality"}]}))).parent
+    )
 
 
 def placement(lab: Lab, stage: Stage, given: Any) -> bool:
@@ -41,7 +46,11 @@ def by_word(path: str, body: dict[str, Any]) -> dict[str, Any]:
     """What a model says that finds a lens great; its answers hang on what it is asked and how."""
     prompt, model = prompt_of(body), body["model"]
     sure = -0.1 - 0.01 * len(model) - 0.1 * prompt.count("use")
-    likely = {"Great": sure, "Useless": -3.0, "fine": -0.2} if "lens" in prompt else {"Useless": -0.1, "Great": -4.0, "fine": -2.0}
+    likely = (
+        {"Great": sure, "Useless": -3.0, "fine": -0.2}
+        if "lens" in prompt
+        else {"Useless": -0.1, "Great": -4.0, "fine": -2.0}
+    )
     if "completions" in path and "chat" not in path:
         return text_reply("x", {name: score - 0.5 for name, score in likely.items()} if body.get("logprobs") else None)
     if body.get("logprobs"):
@@ -109,7 +118,9 @@ JUDGES = [
             "timeout": to(9.0, see=opened, **AT),
             "device": to("cuda", engine="transformers", device="cpu", see=opened),
             "rubric": to("Is it of any use?", **AT),
-            "description_file": to(lambda lab: lab.file("description.txt", "Texts that teach optics."), along={"rubric": ""}, **AT),
+            "description_file": to(
+                lambda lab: lab.file("description.txt", "Texts that teach optics."), along={"rubric": ""}, **AT
+            ),
             "labels": to({"Great": 1.0, "fine": 0.5, "Useless": 0.0}, **AT),
             "reading": to("reasoned", **AT),
             "cut": to(1, **AT),

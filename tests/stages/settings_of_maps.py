@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from settings_shown import Change, Elsewhere, Lab, Subject, batch_of, to
 
-from pipeline.inputs import files_at
-from stages import TextSignals
-from stages.stage import Reader, Stage
+from gristmill.pipeline.inputs.files import files_at
+from gristmill.stages import TextSignals
+from gristmill.stages.stage import Reader, Stage
 
 # --- readers -----------------------------------------------------------------------------------------------------------
 
@@ -28,7 +28,11 @@ WITHOUT_URL = [{"text": "one", "id": "7", "metadata": {"url": "https://a.example
 
 def files_found(lab: Lab, stage: Stage, given: Any) -> list[str]:
     assert isinstance(stage, Reader)
-    return [file.path for file in files_at(stage.path, lab.folder, stage.suffixes, "a")] if isinstance(stage.path, str) else []
+    return (
+        [file.path for file in files_at(stage.path, lab.folder, stage.suffixes, "a")]
+        if isinstance(stage.path, str)
+        else []
+    )
 
 
 def path_change(suffix: str) -> Change:
@@ -72,9 +76,18 @@ def as_arrow(rows: list[dict[str, Any]]) -> bytes:
 
 
 def record(kind: str, body: bytes, **extra: str) -> bytes:
-    lines = [f"WARC-Type: {kind}", "WARC-Record-ID: <urn:uuid:1>", "WARC-Target-URI: https://a.example/", "WARC-Date: 2026-01-01T00:00:00Z"]
+    lines = [
+        f"WARC-Type: {kind}",
+        "WARC-Record-ID: <urn:uuid:1>",
+        "WARC-Target-URI: https://a.example/",
+        "WARC-Date: 2026-01-01T00:00:00Z",
+    ]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in extra.items()]
-    return ("WARC/1.0\r\n" + "\r\n".join([*lines, f"Content-Length: {len(body)}"]) + "\r\n\r\n").encode() + body + b"\r\n\r\n"
+    return (
+        ("WARC/1.0\r\n" + "\r\n".join([*lines, f"Content-Length: {len(body)}"]) + "\r\n\r\n").encode()
+        + body
+        + b"\r\n\r\n"
+    )
 
 
 def archive(name: str, suffix: str, kind: str, body: bytes, content: str, **more: Change) -> Subject:
@@ -103,7 +116,12 @@ READERS = [
         base={"path": "x"},
     ),
     archive(
-        "Warc", ".warc", "response", PAGE, HTTP, keep_plain_text=to(True, given=(record("response", NOTE, Content_Type=HTTP), "a.warc"))
+        "Warc",
+        ".warc",
+        "response",
+        PAGE,
+        HTTP,
+        keep_plain_text=to(True, given=(record("response", NOTE, Content_Type=HTTP), "a.warc")),
     ),
     archive("Wet", ".warc.wet", "conversion", b"A text of some words.", "text/plain"),
 ]
@@ -141,7 +159,9 @@ def signals(**values: Any) -> pa.Table:
 BENCH = '{"q": "Which moon of Saturn has lakes of liquid methane on it?", "key": "moon", "near": "Which moons of Jupiter may have lakes of liquid water on them?", "short": "Who wrote the Hamlet play?", "other": "A miller counts his sacks at dawn, sells a third by noon and gives one away at dusk."}\n'  # fmt: skip
 QUESTION = json.loads(BENCH)["q"]
 BENCHMARK: dict[str, Any] = {"name": "b", "path": "b.jsonl", "fields": ["q"]}
-FILLER = "The river ran low that summer and the mill stood still for weeks, which nobody in the village could remember. "
+FILLER = (
+    "The river ran low that summer and the mill stood still for weeks, which nobody in the village could remember. "
+)
 CONTAMINATED = texts(FILLER * 4 + QUESTION + " " + FILLER * 4 + " Who wrote the Hamlet play?")
 WITH_BENCHMARKS: dict[str, Any] = {
     "benchmarks_path": lambda lab: str(Path(lab.file("bench/b.jsonl", BENCH)).parent),

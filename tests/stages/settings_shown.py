@@ -16,8 +16,8 @@ import pyarrow as pa
 from pydantic import BaseModel
 from scattered import Scattered
 
-import stages
-from stages.stage import Global, Map, Origin, Reader, Sink, Stage
+from gristmill import stages
+from gristmill.stages.stage import Global, Map, Origin, Reader, Sink, Stage
 
 Values = dict[str, Any]
 
@@ -54,7 +54,9 @@ class Change:
     refuses: str = ""
 
 
-def to(value: Any, *, given: Any = None, see: Any = None, refuses: str = "", along: Values | None = None, **base: Any) -> Change:
+def to(
+    value: Any, *, given: Any = None, see: Any = None, refuses: str = "", along: Values | None = None, **base: Any
+) -> Change:
     return Change(value, base, along or {}, given, see, refuses)
 
 
@@ -98,7 +100,9 @@ def with_value(base: Values, name: str, value: Any) -> Values:
     if not inner:
         return base | {top: value}
     before = base.get(top, {})
-    return base | {top: [one | {inner: value} for one in before] if isinstance(before, list | tuple) else before | {inner: value}}
+    return base | {
+        top: [one | {inner: value} for one in before] if isinstance(before, list | tuple) else before | {inner: value}
+    }
 
 
 def outcome(lab: Lab, stage: Stage, given: Any) -> Any:
@@ -116,7 +120,9 @@ def outcome(lab: Lab, stage: Stage, given: Any) -> Any:
     return done.batch.schema.names, done.batch.to_pylist(), reasons
 
 
-def flowed(stage: Global, given: pa.Table, seed: int, before: Callable[[Scattered], None] | None = None) -> tuple[Values, Scattered]:
+def flowed(
+    stage: Global, given: pa.Table, seed: int, before: Callable[[Scattered], None] | None = None
+) -> tuple[Values, Scattered]:
     """A global stage's outcome, less what it tells the report (which may be its settings again), and the flow that it ran in."""
     flow = Scattered(seed)
     if before is not None:
@@ -135,7 +141,12 @@ def flowed(stage: Global, given: pa.Table, seed: int, before: Callable[[Scattere
 
 
 def in_order(*tables: pa.Table | None) -> list[str]:
-    return sorted(json.dumps(row, default=repr, sort_keys=True) for table in tables if table is not None for row in table.to_pylist())
+    return sorted(
+        json.dumps(row, default=repr, sort_keys=True)
+        for table in tables
+        if table is not None
+        for row in table.to_pylist()
+    )
 
 
 def batch_of(given: Any) -> pa.RecordBatch:

@@ -7,16 +7,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import ValidationError
 from scattered import fates
 
-from kernels.bloom import walk_plain
-from kernels.paragraphs import grams_of_unit_plain, lines_plain, without_units_plain
-from kernels.tokens_plain import tokens_plain
-from stages.dedup.bloom import NEVER, BloomDedup
-from stages.stage import CannotRun
+from gristmill.kernels.duplicates.bloom import walk_plain
+from gristmill.kernels.duplicates.paragraphs import grams_of_unit_plain, lines_plain, without_units_plain
+from gristmill.kernels.words.token_rules import tokens_plain
+from gristmill.stages.dedup.bloom import NEVER, BloomDedup
+from gristmill.stages.stage import CannotRun
 
 SCHEMA = pa.schema([("uid", pa.uint64()), ("text", pa.string())])
 
@@ -33,7 +32,9 @@ def fates_plain(stage: BloomDedup, rows: list[dict[str, Any]]) -> dict[int, dict
             words = [len(list(tokens_plain(data[a:b].decode()))) for a, b in spans]
             whole = sum(n for n in words if n >= stage.min_ngram) >= stage.judged_share * sum(words)
             most.append(stage.threshold if whole and stage.remove != "lines" else NEVER)
-            documents.append([grams_of_unit_plain(data[a:b].decode(), stage.ngram, stage.min_ngram, stage.seed) for a, b in spans])
+            documents.append(
+                [grams_of_unit_plain(data[a:b].decode(), stage.ngram, stage.min_ngram, stage.seed) for a, b in spans]
+            )
         walked = walk_plain(documents, stage.threshold, most)
         for r, (goes, drops, met), units in zip(mine, walked, documents, strict=True):
             goes = [False] * len(goes) if stage.remove == "documents" else goes
@@ -50,7 +51,9 @@ def fates_plain(stage: BloomDedup, rows: list[dict[str, Any]]) -> dict[int, dict
 
 LINE = st.lists(st.sampled_from(["a", "B", "c", "mill", "9", ".", "\u6c34"]), max_size=7).map(" ".join)
 ROWS = st.lists(
-    st.fixed_dictionaries({"uid": st.integers(0, 2**64 - 1), "text": st.one_of(st.none(), st.lists(LINE, max_size=5).map("\n".join))}),
+    st.fixed_dictionaries(
+        {"uid": st.integers(0, 2**64 - 1), "text": st.one_of(st.none(), st.lists(LINE, max_size=5).map("\n".join))}
+    ),
     max_size=12,
     unique_by=lambda row: row["uid"],
 )
@@ -105,14 +108,21 @@ def test_a_document_that_goes_does_not_take_along_what_only_it_had():
     """BFF leaves its new lines in the filter, and the next copy of them goes too."""
     known = [story(n, 60) for n in range(5)]
     new = story(99, 20)
-    rows = [{"uid": 1, "text": "\n".join(known)}, {"uid": 2, "text": "\n".join([*known, new])}, {"uid": 3, "text": f"{new}\n{story(7)}"}]
+    rows = [
+        {"uid": 1, "text": "\n".join(known)},
+        {"uid": 2, "text": "\n".join([*known, new])},
+        {"uid": 3, "text": f"{new}\n{story(7)}"},
+    ]
     found = fates(BloomDedup(), rows, SCHEMA)
     assert [found[uid]["reason"] for uid in (1, 2, 3)] == [None, "repeated_document", None]
     assert found[3]["text"] == rows[2]["text"] and found[2]["detail"] == "240 of 248 n-grams met before"
 
 
 def test_a_known_line_does_not_take_along_a_document_of_short_lines():
-    rows = [{"uid": 1, "text": story(1, 13)}, {"uid": 2, "text": "\n".join([story(1, 13), *(f"line {n} of a poem" for n in range(30))])}]
+    rows = [
+        {"uid": 1, "text": story(1, 13)},
+        {"uid": 2, "text": "\n".join([story(1, 13), *(f"line {n} of a poem" for n in range(30))])},
+    ]
     assert fates(BloomDedup(judged_share=0), rows, SCHEMA)[2]["reason"] == "repeated_document", "as BFF has it"
     found = fates(BloomDedup(), rows, SCHEMA)[2]
     assert found["reason"] is None and found["bloom_lines"] == 1 and found["text"] == rows[1]["text"].split("\n", 1)[1]
@@ -120,11 +130,16 @@ def test_a_known_line_does_not_take_along_a_document_of_short_lines():
 
 def test_short_lines_and_numbered_records_lose_nothing():
     rows = [
-        {"uid": uid, "text": f"Yes.\nSection B\nRecord {uid} has number {uid * 7} of day {uid * 3} and of owner {uid * 11} too"}
+        {
+            "uid": uid,
+            "text": f"Yes.\nSection B\nRecord {uid} has number {uid * 7} of day {uid * 3} and of owner {uid * 11} too",
+        }
         for uid in range(300)
     ]
     found = fates(BloomDedup(false_positives=1e-6), rows, SCHEMA)
-    assert len(found) == 300 and all(fate["text"] == rows[uid]["text"] and not fate["reason"] for uid, fate in found.items())
+    assert len(found) == 300 and all(
+        fate["text"] == rows[uid]["text"] and not fate["reason"] for uid, fate in found.items()
+    )
 
 
 def test_a_threshold_is_to_be_exceeded():
@@ -148,7 +163,9 @@ def test_another_seed_errs_elsewhere_and_the_same_in_the_same_places():
 
 def test_a_filter_that_does_not_fit_says_what_to_do():
     rows = made(400)
-    with pytest.raises(CannotRun, match=r"a filter for the 44,800 n-grams that errs in 0.01 takes 0.1 MB.*shards: \d+ "):
+    with pytest.raises(
+        CannotRun, match=r"a filter for the 44,800 n-grams that errs in 0.01 takes 0.1 MB.*shards: \d+ "
+    ):
         fates(BloomDedup(memory=1 << 12), rows, SCHEMA)
     assert len(fates(BloomDedup(memory=1 << 12, shards=64), rows, SCHEMA)) == 400
 
@@ -161,7 +178,12 @@ def test_settings_that_contradict_are_refused():
 
 
 @pytest.mark.parametrize(
-    "rows", [[], [{"uid": 1, "text": None}], [{"uid": 1, "text": ""}, {"uid": 2, "text": "\n\n"}, {"uid": 3, "text": "\u0301"}]]
+    "rows",
+    [
+        [],
+        [{"uid": 1, "text": None}],
+        [{"uid": 1, "text": ""}, {"uid": 2, "text": "\n\n"}, {"uid": 3, "text": "\u0301"}],
+    ],
 )
 def test_documents_without_words_pass(rows):
     found = fates(BloomDedup(min_ngram=1), rows, SCHEMA)

@@ -13,27 +13,38 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from test_tokenize import CORPUS, GAPS, GPT2, GPT4, SPECIALS, TRAINED, WORDS, column, like, unigram
 from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers
 
-from kernels.piece_memo import empty_memo
-from kernels.unicode import POINTS
-from stages.tokens import byte_level
-from stages.tokens.byte_level import ByteLevel, Unfit, classes
-from stages.tokens.encoding import Encoder
-from stages.tokens.training import trained
+from gristmill.kernels.base.unicode import POINTS
+from gristmill.kernels.bpe.piece_memo import empty_memo
+from gristmill.stages.tokens import byte_level
+from gristmill.stages.tokens.byte_level import ByteLevel, Unfit, classes
+from gristmill.stages.tokens.encoding import Encoder
+from gristmill.stages.tokens.training import trained
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
-MARKS = GPT4.replace(r"]?\p{L}+", r"]?[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]").replace(r"{1,3}", "")
+MARKS = (
+    GPT4.replace(r"]?\p{L}+", r"]?[\p{L}\p{M}]+")
+    .replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")
+    .replace(r"{1,3}", "")
+)
 
 
 def with_whole_tokens() -> str:
     """As Llama 3: a piece that is a token is that token, whatever merging gives."""
     settings = json.loads(like(GPT4))
     vocab, model = settings["model"]["vocab"], settings["model"]
-    for token in ("Ġwheel", "mill", "!?Ċ", "xyz", "10", "ſ".encode().decode("latin-1").replace("\xc5", "Å").replace("\xbf", "¿"), "a" * 40):
+    for token in (
+        "Ġwheel",
+        "mill",
+        "!?Ċ",
+        "xyz",
+        "10",
+        "ſ".encode().decode("latin-1").replace("\xc5", "Å").replace("\xbf", "¿"),
+        "a" * 40,
+    ):
         vocab.setdefault(token, len(vocab))
     model["ignore_merges"] = True
     return json.dumps(settings)
@@ -59,10 +70,31 @@ FAMILIES = {
 }
 ODD = [
     *"aAzZſKéßŉ水한각\u1100\u1161\u11a8я\u0301\u0323\u0e34\u093f\u09be\u200d🙂①²٣7 \t\n\r\x0b\x0c\x1c\x85\u00a0\u2003\u2028\u3000\u200b\x00'’-.!_\ue000\u212b\u0958\ufb1d\U00031350\U0010ffff",
-    *["'s", "'S", "'ll", "'Re", "'vE", "'ſ", "'d", "\r\n", "  ", " '", "x" * 70, "-" * 70, " " * 70, "\n" * 70, "7" * 70, "xyz", "a" * 40],
+    *[
+        "'s",
+        "'S",
+        "'ll",
+        "'Re",
+        "'vE",
+        "'ſ",
+        "'d",
+        "\r\n",
+        "  ",
+        " '",
+        "x" * 70,
+        "-" * 70,
+        " " * 70,
+        "\n" * 70,
+        "7" * 70,
+        "xyz",
+        "a" * 40,
+    ],
     *["<tool>", "<|x|>", ".*+", "mills", *SPECIALS],
 ]
-texts = st.lists(st.one_of(st.lists(st.sampled_from([*WORDS, *GAPS, *ODD]), max_size=60).map("".join), st.text(max_size=40)), max_size=4)
+texts = st.lists(
+    st.one_of(st.lists(st.sampled_from([*WORDS, *GAPS, *ODD]), max_size=60).map("".join), st.text(max_size=40)),
+    max_size=4,
+)
 
 
 @cache
@@ -150,7 +182,11 @@ def test_ids_of_real_texts_are_those_of_the_package(family, file):
 @cache
 def encoder_for_real(family: str) -> Encoder:
     """The family's rules, with a vocabulary learnt of these texts."""
-    texts = [text for file in ("prose", "languages") for text in pq.read_table(DATA / f"{file}.parquet")["text"].to_pylist()[::20]]
+    texts = [
+        text
+        for file in ("prose", "languages")
+        for text in pq.read_table(DATA / f"{file}.parquet")["text"].to_pylist()[::20]
+    ]
     settings, learnt = json.loads(FAMILIES[family]), json.loads(trained(texts, 8000, 2, SPECIALS))
     settings["model"] |= {name: learnt["model"][name] for name in ("vocab", "merges")}
     return Encoder(json.dumps(settings))
@@ -172,7 +208,11 @@ def test_texts_that_a_normalizer_changes_are_the_packages():
 def test_whole_tokens_stand_where_merges_are_ignored():
     encoder = encoder_for("llama3")
     vocab = json.loads(FAMILIES["llama3"])["model"]["vocab"]
-    assert of_ours(encoder, column(["xyz", "a" * 40, "xyzz"])) == [[vocab["xyz"]], [vocab["a" * 40]], of_package(encoder, ["xyzz"])[0]]
+    assert of_ours(encoder, column(["xyz", "a" * 40, "xyzz"])) == [
+        [vocab["xyz"]],
+        [vocab["a" * 40]],
+        of_package(encoder, ["xyzz"])[0],
+    ]
     assert len(of_package(encoder_for("gpt4"), ["xyz"])[0]) > 1
 
 
@@ -217,7 +257,12 @@ def without_bytes() -> str:
         (changed(dropout=0.1), "dropout"),
         (changed(normalizer={"type": "Lowercase"}), "normalizer"),
         (changed(normalizer={"type": "NFKC"}), "normalizer"),
-        (changed(pre_tokenizer={"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}), "pre-tokenizer"),
+        (
+            changed(
+                pre_tokenizer={"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+            ),
+            "pre-tokenizer",
+        ),
         (changed(pre_tokenizer=None), "pre-tokenizer"),
         (like(r"\p{L}+|\s"), "pre-tokenizer"),
         (without_bytes(), "no token for some bytes"),
@@ -259,4 +304,8 @@ def test_threads_share_a_memo():
 def test_what_python_does_not_know_of_unicode_is_not_held_to_be_normal():
     table = byte_level._normal_to_all()
     unknown = [point for point in range(POINTS) if unicodedata.category(chr(point)) == "Cn"]
-    assert len(unknown) > 100_000 and (table[unknown] & byte_level.CHANGES).all() and not table[ord("a")] & byte_level.CHANGES
+    assert (
+        len(unknown) > 100_000
+        and (table[unknown] & byte_level.CHANGES).all()
+        and not table[ord("a")] & byte_level.CHANGES
+    )

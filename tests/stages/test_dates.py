@@ -6,10 +6,9 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from stages.dedup.dates import BEGINS, moment, moments
+from gristmill.stages.dedup.dates import BEGINS, moment, moments
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import settings as how
-from hypothesis import strategies as st
+from hypothesis import given, settings as how, strategies as st
 from pydantic import ValidationError
 
-from stages import Difficulty
-from stages.text.common_words import learn_common_words
-from stages.text.difficulty import ENGLISH_ONLY, SIGNALS
-from stages.text.directions import EASY_WHEN_HIGH
+from gristmill.stages import Difficulty
+from gristmill.stages.text.common_words import learn_common_words
+from gristmill.stages.text.difficulty import ENGLISH_ONLY, SIGNALS
+from gristmill.stages.text.directions import EASY_WHEN_HIGH
 
 PROSE = Path(__file__).parents[3] / "shared" / "data" / "prose.parquet"
-NPY = b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '<u8', 'fortran_order': False, 'shape': (1,), }".ljust(117) + b"\n" + bytes(8)
+NPY = (
+    b"\x93NUMPY\x01\x00v\x00"
+    + b"{'descr': '<u8', 'fortran_order': False, 'shape': (1,), }".ljust(117)
+    + b"\n"
+    + bytes(8)
+)
 ODD = [
     "",
     " ",
@@ -48,8 +51,12 @@ def words_file(tmp_path_factory):
 
 
 def measured(texts, kind=None, languages=None, **settings):
-    columns = {"text": pa.array(texts, kind or pa.string())} | ({"language": pa.array(languages, pa.string())} if languages else {})
-    return {name: values.to_pylist() for name, values in Difficulty(**settings).annotate(pa.record_batch(columns)).items()}
+    columns = {"text": pa.array(texts, kind or pa.string())} | (
+        {"language": pa.array(languages, pa.string())} if languages else {}
+    )
+    return {
+        name: values.to_pylist() for name, values in Difficulty(**settings).annotate(pa.record_batch(columns)).items()
+    }
 
 
 def test_every_text_has_every_signal_but_reading_ease_where_nothing_is_to_read(words_file):
@@ -64,8 +71,12 @@ def test_every_text_has_every_signal_but_reading_ease_where_nothing_is_to_read(w
 
 
 def test_flesch_by_the_book():
-    found = measured(["The cat sat on the mat.", "The Australian platypus is seemingly a hybrid of a mammal and reptilian creature."])
-    assert found["flesch_reading_ease"][0] == pytest.approx(116.145) and found["flesch_kincaid_grade"][0] == pytest.approx(-1.45)
+    found = measured(
+        ["The cat sat on the mat.", "The Australian platypus is seemingly a hybrid of a mammal and reptilian creature."]
+    )
+    assert found["flesch_reading_ease"][0] == pytest.approx(116.145) and found["flesch_kincaid_grade"][
+        0
+    ] == pytest.approx(-1.45)
     assert found["sentence_length"] == [6, 13]
     # the-Aus-tra-lian-plat-y-pus-is-seem-ing-ly-a-hy-brid-of-a-mam-mal-and-rep-til-ian-crea-ture: 24 syllables in 13 words
     assert found["flesch_reading_ease"][1] == pytest.approx(206.835 - 1.015 * 13 - 84.6 * 24 / 13)
@@ -77,7 +88,9 @@ def test_complexity_is_the_sum_that_the_docs_give():
     english, other = measured([text], languages=["en"]), measured([text], languages=["de"])
     long, varied, hard = 13 / 20, 12 / 13, (100 - english["flesch_reading_ease"][0]) / 100
     assert english["complexity"] == [pytest.approx(0.3 * varied + 0.3 * long + 0.4 * hard)]
-    assert other["complexity"] == [pytest.approx((0.3 * varied + 0.3 * long) / 0.6)] and english["lexical_diversity"] == [varied]
+    assert other["complexity"] == [pytest.approx((0.3 * varied + 0.3 * long) / 0.6)] and english[
+        "lexical_diversity"
+    ] == [varied]
     assert max(measured(["word " * 50_000, "Internationalization " * 300])["complexity"]) <= 1
 
 
@@ -115,7 +128,10 @@ def test_common_words_are_learned_from_texts(tmp_path):
     path = str(tmp_path / "words.npz")
     assert len(learned) == 2 and measured(["a a b c"], common_words=path)["rare_word_share"] == [1 / 4]
     assert measured(["a a b c"], common_words=path, common=1)["rare_word_share"] == [2 / 4]
-    assert np.array_equal(learn_common_words([texts.slice(1), texts], 2), learned) and len(learn_common_words([texts])) == 3
+    assert (
+        np.array_equal(learn_common_words([texts.slice(1), texts], 2), learned)
+        and len(learn_common_words([texts])) == 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -148,7 +164,9 @@ def test_layout_order_and_neighbours_never_matter(texts, start):
     whole = measured(texts)
     assert measured(texts, pa.large_string()) == whole == measured(texts, pa.string_view())
     batch = pa.record_batch({"text": pa.array(texts, pa.string())}).slice(start)
-    assert {n: v.to_pylist() for n, v in Difficulty().annotate(batch).items()} == {n: v[start:] for n, v in whole.items()}
+    assert {n: v.to_pylist() for n, v in Difficulty().annotate(batch).items()} == {
+        n: v[start:] for n, v in whole.items()
+    }
     assert {n: v[::-1] for n, v in measured(texts[::-1]).items()} == whole
     assert all(measured([text]) == {n: [v[i]] for n, v in whole.items()} for i, text in enumerate(texts))
 
@@ -168,9 +186,16 @@ def test_childrens_books_are_easier_than_scholarly_ones():
     table = pq.read_table(PROSE)
     found = Difficulty(only=("flesch_kincaid_grade", "flesch_reading_ease", "complexity", "sentence_length"))(table)
     works = np.array(found["work"].to_pylist())
-    middle = {name: {work: np.median(found[name].to_numpy()[works == work]) for work in set(works)} for name in found.schema.names[-4:]}
+    middle = {
+        name: {work: np.median(found[name].to_numpy()[works == work]) for work in set(works)}
+        for name in found.schema.names[-4:]
+    }
     easy = [work for work in set(works) if work.startswith(("burgess", "bryant", "carroll"))]
-    hard = [work for work in set(works) if work.startswith(("melville", "milton", "austen-sense")) or work in ("valid", "test")]
+    hard = [
+        work
+        for work in set(works)
+        if work.startswith(("melville", "milton", "austen-sense")) or work in ("valid", "test")
+    ]
     assert len(easy) == 3 and len(hard) == 5
     for name, of in middle.items():
         way = -1 if name in EASY_WHEN_HIGH else 1

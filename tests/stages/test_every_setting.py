@@ -16,20 +16,27 @@ from settings_of_judges import JUDGES
 from settings_of_maps import READERS, RULES, TEXT
 from settings_shown import Change, Elsewhere, Lab, Subject, settings_of
 
-import stages
-from pipeline import fingerprint
-from pipeline import recipe as recipes
-from pipeline.alarms import alarms_of_stages
-from pipeline.counts import Account, Count
-from pipeline.plan import make_plan
-from stages.stage import CannotRun, Reader
+from gristmill import stages
+from gristmill.pipeline import fingerprint
+from gristmill.pipeline.plan.plan import make_plan
+from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.run.alarms import alarms_of_stages
+from gristmill.pipeline.store.counts import Account, Count
+from gristmill.stages.stage import CannotRun, Reader
 
 SUBJECTS = {subject.stage: subject for subject in [*READERS, *TEXT, *RULES, *DEDUP, *BLEND, *TOKENS, *JUDGES]}
 ROOT = Path(__file__).parents[2]
 
 # Of a class, not of a recipe: a stage of one's own sets it.
-PATIENCE = Elsewhere("tests/pipeline/test_bad_input.py::test_one_document_that_breaks_a_stage_is_put_aside_and_the_others_go_on")
-SHOWN = [(name, setting) for name, subject in SUBJECTS.items() for setting, change in subject.changes.items() if isinstance(change, Change)]
+PATIENCE = Elsewhere(
+    "tests/pipeline/test_bad_input.py::test_one_document_that_breaks_a_stage_is_put_aside_and_the_others_go_on"
+)
+SHOWN = [
+    (name, setting)
+    for name, subject in SUBJECTS.items()
+    for setting, change in subject.changes.items()
+    if isinstance(change, Change)
+]
 
 
 @pytest.fixture(scope="module")
@@ -85,15 +92,28 @@ def change_of(stage: str, setting: str) -> Change:
 def test_a_stage_goes_by_the_name_that_a_recipe_gives_it(stage: str, lab: Lab) -> None:
     subject: Subject = SUBJECTS[stage]
     settings = lab.filled(subject.base)
-    assert (subject.kind(**settings).called, subject.kind(name="mine", **settings).called) == (subject.kind.recipe_name(), "mine")
+    assert (subject.kind(**settings).called, subject.kind(name="mine", **settings).called) == (
+        subject.kind.recipe_name(),
+        "mine",
+    )
 
 
 def test_the_tests_that_tables_name_are_there() -> None:
-    named = {PATIENCE, *(change for subject in SUBJECTS.values() for change in subject.changes.values() if isinstance(change, Elsewhere))}
+    named = {
+        PATIENCE,
+        *(
+            change
+            for subject in SUBJECTS.values()
+            for change in subject.changes.values()
+            if isinstance(change, Elsewhere)
+        ),
+    }
     assert len(named) >= 3
     for test in sorted(one.test for one in named):
         file, _, name = test.partition("::")
-        functions = {node.name for node in ast.walk(ast.parse((ROOT / file).read_text())) if isinstance(node, ast.FunctionDef)}
+        functions = {
+            node.name for node in ast.walk(ast.parse((ROOT / file).read_text())) if isinstance(node, ast.FunctionDef)
+        }
         assert name in functions, test
 
 
@@ -101,7 +121,9 @@ def test_the_tests_that_tables_name_are_there() -> None:
 def test_a_stage_says_how_many_drops_are_no_alarm(expected: float, alarms: int, tmp_path: Path) -> None:
     source = f"from stages import Sample\n\nclass Few(Sample):\n    expect_drops = {expected}\n"
     (tmp_path / "s.py").write_text(source)
-    (tmp_path / "r.yaml").write_text("name: r\nsources:\n  a: {jsonl: {path: in}}\nstages:\n  - s.py:Few: {rate: 0.4}\n")
+    (tmp_path / "r.yaml").write_text(
+        "name: r\nsources:\n  a: {jsonl: {path: in}}\nstages:\n  - s.py:Few: {rate: 0.4}\n"
+    )
     account = Account()
     account.of("few", "a").add(Count(docs_in=10, kept=4, dropped=Counter({"not_sampled": 6})))
     assert len(alarms_of_stages(make_plan(recipes.load(tmp_path / "r.yaml")), account)) == alarms

@@ -9,19 +9,27 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import ValidationError
 from scattered import Scattered, members_plain
 
-from stages.dedup.exact import ExactDedup
-from stages.dedup.survivors import hexadecimal
-from stages.stage import CannotRun
+from gristmill.stages.dedup.exact import ExactDedup
+from gristmill.stages.dedup.survivors import hexadecimal
+from gristmill.stages.stage import CannotRun
 
-SCHEMA = pa.schema([("uid", pa.uint64()), ("source", pa.dictionary(pa.int32(), pa.string())), ("date", pa.string()), ("text", pa.string())])
+SCHEMA = pa.schema(
+    [
+        ("uid", pa.uint64()),
+        ("source", pa.dictionary(pa.int32(), pa.string())),
+        ("date", pa.string()),
+        ("text", pa.string()),
+    ]
+)
 
 
-def fates(stage: ExactDedup, rows: list[dict[str, Any]], seed: int = 0) -> dict[int, tuple[str | None, str | None, int]]:
+def fates(
+    stage: ExactDedup, rows: list[dict[str, Any]], seed: int = 0
+) -> dict[int, tuple[str | None, str | None, int]]:
     flow = Scattered(seed)
     stage.run(flow.parts(pa.Table.from_pylist(rows, schema=SCHEMA)), flow)  # type: ignore[arg-type]
     assert flow.named.schema.names in ([], ["home", "uid", "reason", "detail", "exact_cluster_size"])
@@ -40,7 +48,19 @@ def fates_plain(stage: ExactDedup, rows: list[dict[str, Any]]) -> dict[int, tupl
     return members_plain(stage, clusters.values(), "exact_duplicate", "same text as")
 
 
-TEXTS = ["", " \n", "Mill", "mill ", " MILL", "mill  stone", "caf\u00e9", "cafe\u0301", "\u1fb3\u0300", "Straße", "strasse"]
+TEXTS = [
+    "",
+    " \n",
+    "Mill",
+    "mill ",
+    " MILL",
+    "mill  stone",
+    "caf\u00e9",
+    "cafe\u0301",
+    "\u1fb3\u0300",
+    "Straße",
+    "strasse",
+]
 ROWS = st.lists(
     st.fixed_dictionaries(
         {

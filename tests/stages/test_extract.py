@@ -9,12 +9,12 @@ import time
 import pyarrow as pa
 import pytest
 
-from stages.documents import Collector
-from stages.extract import Extract, Extracted, extract
-from stages.extract.engine import absolute, trafilatura
-from stages.extract.metadata import unescaped
-from stages.extract.nesting import nests_deeper
-from stages.text.repair import Repair
+from gristmill.stages.documents import Collector
+from gristmill.stages.extract import Extract, Extracted, extract
+from gristmill.stages.extract.engines import absolute, trafilatura
+from gristmill.stages.extract.metadata import unescaped
+from gristmill.stages.extract.nesting import nests_deeper
+from gristmill.stages.text.repair import Repair
 
 BODY = "<p>" + "The mill grinds slowly but it grinds exceedingly fine. " * 5 + "</p>"
 PAGE = f"""<!doctype html><html lang="en-GB"><head><title> A  mill </title><meta name="author" content="Ann Miller">
@@ -77,7 +77,9 @@ def test_rows_with_text_and_no_page_pass_untouched():
 
 
 def test_markup_shown_as_text_stays_text():
-    page = b"<p>Write <code>&lt;script&gt;alert(1)&lt;/script&gt;</code> and see what it does</p><script>evil()</script>"
+    page = (
+        b"<p>Write <code>&lt;script&gt;alert(1)&lt;/script&gt;</code> and see what it does</p><script>evil()</script>"
+    )
     for engine in ("resiliparse", "plain"):
         assert "<script>alert(1)</script>" in extract(page, engine=engine).text
         assert "evil" not in extract(page, engine=engine).text
@@ -154,12 +156,21 @@ def test_trafilatura():
     [
         ("<meta name=twitter:label1 content='Est. reading time'><meta name=twitter:data1 content='34 minutes'>", None),
         ("<meta name=twitter:label1 content='Written by'><meta name=twitter:data1 content='Ann Miller'>", "Ann Miller"),
-        ("<meta name=twitter:label2 content='Verfasst von:'><meta name=twitter:data2 content='Ann Miller'>", "Ann Miller"),
+        (
+            "<meta name=twitter:label2 content='Verfasst von:'><meta name=twitter:data2 content='Ann Miller'>",
+            "Ann Miller",
+        ),
         ("<meta name=twitter:data1 content='$12'>", None),
         ("<meta name=author content=undefined><meta name=dc.creator content='Ann Miller'>", "Ann Miller"),
         ("<meta name=author content=262588213843476>", None),
-        ("<meta name=citation_author content='Ann Miller'><meta name=citation_author content='Bo Stone'>", "Ann Miller, Bo Stone"),
-        ("<meta name=DC.creator content='Miller, Ann'><meta name=DC.creator content='Stone, Bo'>", "Miller, Ann; Stone, Bo"),
+        (
+            "<meta name=citation_author content='Ann Miller'><meta name=citation_author content='Bo Stone'>",
+            "Ann Miller, Bo Stone",
+        ),
+        (
+            "<meta name=DC.creator content='Miller, Ann'><meta name=DC.creator content='Stone, Bo'>",
+            "Miller, Ann; Stone, Bo",
+        ),
         (
             '<script type="application/ld+json">{"@graph": [{"@type": "Article", "author": {"@id": "#ann"}}, {"@type": "Person", "@id": "#ann"},'
             '{"@type": "Person", "@id": "#ann", "name": "Ann Miller"}]}</script><meta name=author content=mill-admin>',
@@ -179,7 +190,9 @@ def test_an_author_is_a_name(head, author):
 def test_what_repair_needs_comes_through_extraction():
     page = "<p>" + "When youâ\x80\x99re opening a mill, the stone of voilÃ\xa0 matters. " * 9
     text = pa.record_batch({"text": pa.array([extract(page).text])})
-    assert Repair().rewrite(text).batch["text"].to_pylist() == [("When you’re opening a mill, the stone of voilà matters. " * 9).strip()]
+    assert Repair().rewrite(text).batch["text"].to_pylist() == [
+        ("When you’re opening a mill, the stone of voilà matters. " * 9).strip()
+    ]
 
 
 def test_references_of_thousands_of_digits_spare_the_page():
@@ -240,5 +253,7 @@ def test_what_is_wrong_with_encodings_is_counted():
         "texts that were no pages are the reader's to count"
     )
     undeclared = batch_of(b"<p>" + russian, PAGE)
-    undeclared = undeclared.set_column(undeclared.schema.get_field_index("charset"), "charset", pa.nulls(2, pa.string()))
+    undeclared = undeclared.set_column(
+        undeclared.schema.get_field_index("charset"), "charset", pa.nulls(2, pa.string())
+    )
     assert Extract(engine="resiliparse").apply(undeclared).noted == {"charset_detected": 1, "pages": 2}

@@ -9,14 +9,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from classifiers.block_model import SHIPPED, ModelFileError, chosen, load, save
-from stages.documents import Collector
-from stages.extract import Extract, compare, extract, extract_blocks
-from stages.extract.blocks import is_utf8, look_at, utf8
-from stages.extract.pages import REASONS, no_page
+from gristmill.classifiers.blocks.model import SHIPPED, ModelFileError, chosen, load, save
+from gristmill.stages.documents import Collector
+from gristmill.stages.extract import Extract, compare, extract, extract_blocks
+from gristmill.stages.extract.gristmill import is_utf8, look_at, utf8
+from gristmill.stages.extract.pages import REASONS, no_page
 
 PAGES = Path(__file__).parents[3] / "shared" / "data" / "pages.parquet"
 SENTENCE = "Die Mühle mahlt langsam, aber sie mahlt vortrefflich klein; niemand hat sie je eilen sehen. "
@@ -42,7 +41,9 @@ def test_bytes_text_and_charsets_give_the_same():
 def test_blocks_say_what_was_made_of_them():
     blocks = extract_blocks(ARTICLE)
     assert [b.text[:9] for b in blocks if b.kept] == ["Die Mühle"] * 3
-    assert {b.tag for b in blocks if b.kept} == {"p"} and not next(b for b in blocks if b.tag == "h1").kept, "the headline is the title"
+    assert {b.tag for b in blocks if b.kept} == {"p"} and not next(b for b in blocks if b.tag == "h1").kept, (
+        "the headline is the title"
+    )
     assert not next(b for b in blocks if b.text == "Sport").kept
     assert all(0 <= b.probability <= 1 for b in blocks)
 
@@ -59,7 +60,12 @@ def test_json_ld_speaks_first():
     ]}  # fmt: skip
     head = f'<script type="application/ld+json">{json.dumps(said)}</script><link rel=canonical href="/x?a=1&amp;b=2"><meta name=author content=Zoe>'
     page = extract(ARTICLE.replace("</head>", head + "</head>"), "http://a.org/y")
-    assert (page.title, page.author, page.date, page.kind) == ("Mahlen & mehr", "Ann M, Bo", "2024-05-06T07:00", "article")
+    assert (page.title, page.author, page.date, page.kind) == (
+        "Mahlen & mehr",
+        "Ann M, Bo",
+        "2024-05-06T07:00",
+        "article",
+    )
     assert (page.language, page.canonical) == ("de", "http://a.org/x?a=1&b=2")
 
 
@@ -70,7 +76,11 @@ def test_a_title_is_freed_of_the_name_of_the_site():
 
 
 def test_a_page_with_little_in_its_markup_gives_the_text_of_its_head():
-    said = {"@type": "Product", "name": "Mug", "description": "A mug of stoneware, <b>thrown</b> by hand and glazed twice. " * 5}
+    said = {
+        "@type": "Product",
+        "name": "Mug",
+        "description": "A mug of stoneware, <b>thrown</b> by hand and glazed twice. " * 5,
+    }
     page = extract(f'<script type="application/ld+json">{json.dumps(said)}</script><body><div id=app></div><p>Menu</p>')
     assert page.text.startswith("A mug of stoneware, thrown by hand") and page.kind == "product"
 
@@ -161,7 +171,11 @@ def test_a_file_that_is_no_model_is_named(tmp_path):
 
 
 def test_the_choice_promises_the_highest_f1():
-    assert chosen(np.array([0.9, 0.2, 0.8], np.float32), np.array([10, 50, 10], np.int32), 1.0).tolist() == [True, False, True]
+    assert chosen(np.array([0.9, 0.2, 0.8], np.float32), np.array([10, 50, 10], np.int32), 1.0).tolist() == [
+        True,
+        False,
+        True,
+    ]
     assert chosen(np.array([0.5, 0.5], np.float32), np.array([10, 10], np.int32), 1.0).all()
     assert chosen(np.array([0.01], np.float32), np.array([10], np.int32), 1.0).tolist() == [True], "the best there is"
 

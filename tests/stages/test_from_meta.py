@@ -10,11 +10,13 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from stages import FromMeta
+from gristmill.stages import FromMeta
 
 
 def brought(stage: FromMeta, *metas: Any) -> dict[str, list[Any]]:
-    batch = pa.record_batch({"meta": pa.array([None if meta is None else json.dumps(meta) for meta in metas], pa.string())})
+    batch = pa.record_batch(
+        {"meta": pa.array([None if meta is None else json.dumps(meta) for meta in metas], pa.string())}
+    )
     table = stage(batch)
     assert table.num_rows == len(metas)
     return {name: table[name].to_pylist() for name in stage.added}

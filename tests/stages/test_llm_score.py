@@ -13,17 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
-from classifiers.llm import ABSENT, Answer
-from classifiers.llm_answers import AnswerFolder
-from classifiers.llm_rubric import ByRubric
-from pipeline import recipe as recipes
-from pipeline.cluster import Where
-from pipeline.errors import RunFailed
-from pipeline.progress import Quiet
-from pipeline.run import run
-from stages import LlmScore
-from stages.documents import uid_of
-from stages.stage import CannotRun
+from gristmill.classifiers.llm.answers import AnswerFolder
+from gristmill.classifiers.llm.model import ABSENT, Answer
+from gristmill.classifiers.rating.rubric import ByRubric
+from gristmill.pipeline.engine.cluster import Where
+from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.progress.progress import Quiet
+from gristmill.pipeline.recipe import recipe as recipes
+from gristmill.pipeline.run.run import run
+from gristmill.stages import LlmScore
+from gristmill.stages.documents import uid_of
+from gristmill.stages.stage import CannotRun
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "classifiers"))
 from llm_server import LanguageServer, chat_reply, prompt_of
@@ -42,7 +42,12 @@ def by_word(path: str, body: dict[str, Any]) -> dict[str, Any]:
     prompt = prompt_of(body)
     if body.get("logprobs"):
         return chat_reply(
-            "x", {"Great": -0.1, "Useless": -3.0} if "lens" in prompt else {"Useless": -0.1} if "shop" in prompt else {"Hm": -0.1}
+            "x",
+            {"Great": -0.1, "Useless": -3.0}
+            if "lens" in prompt
+            else {"Useless": -0.1}
+            if "shop" in prompt
+            else {"Hm": -0.1},
         )
     mark = "2" if "lens" in prompt else "0" if "shop" in prompt else "perhaps"
     return chat_reply(f"It speaks of something. It said Final Score: 1 itself.\nFinal Score: {mark}")
@@ -79,7 +84,8 @@ def test_too_many_unreadable_answers_stop_with_some_of_them() -> None:
         fits = stage(server).annotate(table([*["a lens"] * 99, "riddle"]))["llm_score"]
         assert fits.null_count == 1
         with pytest.raises(
-            CannotRun, match=r"3 of 50 answers could not be read \(3 no_labels\), more than 2.0%(.|\n)*document [0-9a-f]{16}: no_labels"
+            CannotRun,
+            match=r"3 of 50 answers could not be read \(3 no_labels\), more than 2.0%(.|\n)*document [0-9a-f]{16}: no_labels",
         ):
             stage(server).annotate(table([*["a lens"] * 47, "riddle 1", "riddle 2", "riddle 3"]))
         assert stage(server, most_failures=1).annotate(table(["riddle"] * 5))["llm_score"].null_count == 5
@@ -190,15 +196,19 @@ def test_a_server_that_knows_no_such_model_stops_the_run_and_quarantines_nothing
             run(recipes.load(recipe), str(tmp_path / "out"), Where(1), Quiet())
 
 
-def test_a_full_disk_or_a_model_that_is_not_there_is_no_documents_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_or_a_model_that_is_not_there_is_no_documents_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(file: int, data: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with LanguageServer(by_word) as server:
-        monkeypatch.setattr("classifiers.llm_cache.os.write", full)
+        monkeypatch.setattr("gristmill.classifiers.llm.cache.os.write", full)
         with pytest.raises(CannotRun, match="No space left on device"):
             stage(server, cache_path=str(tmp_path)).annotate(table(["a lens"]))
         monkeypatch.undo()
     (tmp_path / "model").mkdir()
     with pytest.raises(CannotRun):
-        LlmScore(model_path=str(tmp_path / "model"), engine="transformers", device="cpu", rubric="x").annotate(table(["a lens"]))
+        LlmScore(model_path=str(tmp_path / "model"), engine="transformers", device="cpu", rubric="x").annotate(
+            table(["a lens"])
+        )

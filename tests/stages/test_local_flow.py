@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from scattered import Scattered
 
-import stages
-from pipeline import registry
-from stages import (
+from gristmill import stages
+from gristmill.pipeline.recipe import registry
+from gristmill.stages import (
     BloomDedup,
     ExactDedup,
     MinHashDedup,
@@ -26,7 +26,7 @@ from stages import (
     Tokenize,
     UrlDedup,
 )
-from stages.stage import CannotRun, Global
+from gristmill.stages.stage import CannotRun, Global
 
 WORDS = [
     "the",
@@ -123,7 +123,10 @@ def test_signals_lie_beside_the_documents_that_stay() -> None:
 
 def test_a_table_of_texts_is_enough() -> None:
     kept = ExactDedup()(pa.table({"text": ["a", "b", "a", "a"], "mine": [1, 2, 3, 4]}))
-    assert kept.column_names == ["text", "mine", "exact_cluster_size"] and sorted(kept["text"].to_pylist()) == ["a", "b"]
+    assert kept.column_names == ["text", "mine", "exact_cluster_size"] and sorted(kept["text"].to_pylist()) == [
+        "a",
+        "b",
+    ]
     views = pa.table({"text": pa.array(["a", "b", "a"], pa.string_view())})
     assert sorted(ExactDedup()(views)["text"].to_pylist()) == ["a", "b"]
 

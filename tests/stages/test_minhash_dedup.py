@@ -8,15 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 from scattered import Scattered
 
-from kernels.tokens_plain import jaccard_plain, shingles_plain
-from stages import MinHashDedup
-from stages.dedup import minhash
-from stages.stage import CannotRun, snake_case
+from gristmill.kernels.words.token_rules import jaccard_plain, shingles_plain
+from gristmill.stages import MinHashDedup
+from gristmill.stages.dedup import minhash
+from gristmill.stages.stage import CannotRun, snake_case
 
 SCHEMA = pa.schema(
     [
@@ -39,7 +38,9 @@ def table(texts: list[str], **columns: list[Any]) -> pa.Table:
         "date": [""] * len(texts),
         "text": texts,
     } | columns
-    return pa.table(given, schema=pa.schema([*SCHEMA, *(pa.field(n, pa.float64()) for n in columns if n not in SCHEMA.names)]))
+    return pa.table(
+        given, schema=pa.schema([*SCHEMA, *(pa.field(n, pa.float64()) for n in columns if n not in SCHEMA.names)])
+    )
 
 
 def run(stage: MinHashDedup, docs: pa.Table, seed: int = 0) -> tuple[dict[int, dict[str, Any]], Scattered]:
@@ -66,7 +67,11 @@ def check_what_goes(stage: MinHashDedup, docs: pa.Table) -> dict[int, dict[str, 
         clusters.setdefault(row["minhash_cluster"], []).append(row)
     for name, rows in clusters.items():
         stay = [r for r in rows if r["reason"] is None]
-        assert stay and all(r["minhash_cluster_size"] == len(rows) > 1 for r in rows) and name == min(r["uid"] for r in rows)
+        assert (
+            stay
+            and all(r["minhash_cluster_size"] == len(rows) > 1 for r in rows)
+            and name == min(r["uid"] for r in rows)
+        )
         assert sum(r["minhash_copies"] for r in rows) == len(rows) and all(r["minhash_copies"] > 0 for r in stay)
     for seed in (1, 2):
         assert run(stage, docs, seed)[0].keys() == gone.keys()
@@ -104,7 +109,11 @@ def test_no_two_that_stay_were_found_alike(texts: list[str]) -> None:
     """With one row a band all pairs that share any place of a signature are compared: then no two that stay are alike."""
     docs = table(texts)
     gone = check_what_goes(MinHashDedup(threshold=0.6, bands=128, rows=1), docs)
-    kept = [set(shingles_plain(t, 5)) for u, t in zip(docs["uid"].to_pylist(), docs["text"].to_pylist(), strict=True) if u not in gone]
+    kept = [
+        set(shingles_plain(t, 5))
+        for u, t in zip(docs["uid"].to_pylist(), docs["text"].to_pylist(), strict=True)
+        if u not in gone
+    ]
     assert all(jaccard_plain(a, b) < 0.6 for a, b in combinations([k for k in kept if k], 2))
 
 
@@ -156,29 +165,50 @@ def test_unlike_pages_are_left_alone(kind: str) -> None:
         texts = [" ".join(dice.choice(WORDS) for _ in range(20_000)) for _ in range(12)]
     else:
         texts = [
-            f"Record {n} of the register. " + " ".join(f"{field} {dice.randrange(10**9)}" for field in prose(dice, 30)) for n in range(2000)
+            f"Record {n} of the register. " + " ".join(f"{field} {dice.randrange(10**9)}" for field in prose(dice, 30))
+            for n in range(2000)
         ]
     gone, _ = run(MinHashDedup(threshold=0.75), table(texts))
     assert len(texts) >= 12 and not gone
 
 
 def test_short_documents_are_alike_only_if_all_their_words_are() -> None:
-    texts = ["", "", "  ", "!!!", "yes", "Yes!", "no", "to be or not", "To be, or not?", "to be or", "a b c d e", "a b c d e f"]
+    texts = [
+        "",
+        "",
+        "  ",
+        "!!!",
+        "yes",
+        "Yes!",
+        "no",
+        "to be or not",
+        "To be, or not?",
+        "to be or",
+        "a b c d e",
+        "a b c d e f",
+    ]
     docs = table(texts)
     gone = check_what_goes(MinHashDedup(threshold=0.8), docs)
     left = sorted(t for u, t in zip(docs["uid"].to_pylist(), docs["text"].to_pylist(), strict=True) if u not in gone)
-    assert len(gone) == 2 and len(left) == 10 and {"", "  ", "!!!", "no", "to be or", "a b c d e", "a b c d e f"} <= set(left)
+    assert (
+        len(gone) == 2
+        and len(left) == 10
+        and {"", "  ", "!!!", "no", "to be or", "a b c d e", "a b c d e f"} <= set(left)
+    )
 
 
 def test_scripts_without_spaces() -> None:
     text = "敏捷的棕色狐狸跳过了懒狗然后跑进了森林里面寻找食物和水源因为天气很热它感到口渴"
-    docs = table([text, text.replace("棕色", "黑色"), "ภาษาไทยไม่มีการเว้นวรรคระหว่างคำ", "今日は天気がいいので散歩に行きました"])
+    docs = table(
+        [text, text.replace("棕色", "黑色"), "ภาษาไทยไม่มีการเว้นวรรคระหว่างคำ", "今日は天気がいいので散歩に行きました"]
+    )
     gone = check_what_goes(MinHashDedup(threshold=0.6), docs)
     assert len(gone) == 1
 
 
 @pytest.mark.parametrize(
-    ("prefer", "stays"), [(["longest"], 1), (["earliest"], 2), (["best"], 3), (["source", "longest"], 4), (["earliest", "longest"], 2)]
+    ("prefer", "stays"),
+    [(["longest"], 1), (["earliest"], 2), (["best"], 3), (["source", "longest"], 4), (["earliest", "longest"], 2)],
 )
 def test_the_survivor_is_the_policys(prefer: list[str], stays: int) -> None:
     words = prose(random.Random(4), 200)
@@ -188,7 +218,9 @@ def test_the_survivor_is_the_policys(prefer: list[str], stays: int) -> None:
     if "best" in prefer:
         columns["score"] = [0.1, 0.2, None, 0.9, 0.3]
     docs = table(texts, **columns)
-    stage = MinHashDedup(prefer=prefer, sources=["b"] if "source" in prefer else [], best="score" if "best" in prefer else None)
+    stage = MinHashDedup(
+        prefer=prefer, sources=["b"] if "source" in prefer else [], best="score" if "best" in prefer else None
+    )
     gone = check_what_goes(stage, docs)
     assert [i for i, u in enumerate(docs["uid"].to_pylist()) if u not in gone] == [stays]
 
@@ -239,11 +271,15 @@ def test_a_later_run_against_a_saved_index() -> None:
         for seed in range(3):
             flow.random.seed(seed)
             after = MinHashDedup(against=["index"], within=within, prefer=["longest"]).run(flow.parts(second), flow)
-            assert set(flow.gone) == expected["both" if within else "against"] and after.rows == len(texts) - len(flow.gone)
+            assert set(flow.gone) == expected["both" if within else "against"] and after.rows == len(texts) - len(
+                flow.gone
+            )
             by_uid = dict(zip(second["uid"].to_pylist(), range(len(texts)), strict=True))
             for uid in range(1, 11):
                 assert int(flow.gone[uid]["detail"].split(" like ")[1], 16) == first["uid"][by_uid[uid]].as_py()
-            assert not set(flow.named["uid"].to_pylist()) & set(first["uid"].to_pylist()), "saved documents are not of this run"
+            assert not set(flow.named["uid"].to_pylist()) & set(first["uid"].to_pylist()), (
+                "saved documents are not of this run"
+            )
 
 
 @pytest.mark.parametrize(("saved", "fresh"), [(10, 20), (20, 10)])

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pytest
 from scattered import Scattered
 
-torch = pytest.importorskip("torch", reason="kernels.gpu needs torch, of the extra `gpu`")
+torch = pytest.importorskip("torch", reason="gristmill.kernels.gpu needs torch, of the extra `gpu`")
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # must be there when triton is imported
-pytest.importorskip("triton", reason="kernels.gpu needs triton, of the extra `gpu`")
+pytest.importorskip("triton", reason="gristmill.kernels.gpu needs triton, of the extra `gpu`")
 
-from kernels.gpu import minhash as gpu_kernel  # noqa: E402
-from stages import MinHashDedup  # noqa: E402
-from stages.dedup import minhash  # noqa: E402
-from stages.stage import CannotRun  # noqa: E402
+from gristmill.kernels.gpu import minhash as gpu_kernel  # noqa: E402
+from gristmill.stages import MinHashDedup  # noqa: E402
+from gristmill.stages.dedup import minhash  # noqa: E402
+from gristmill.stages.stage import CannotRun  # noqa: E402
 
 SMALL: dict[str, Any] = {"hashes": 16, "bands": 4, "rows": 2}
 
@@ -41,7 +41,11 @@ def batches_on_gpu(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def documents() -> pa.Table:
     dice = random.Random(4)
     pages = [[f"word{dice.randrange(300)}" for _ in range(30)] for _ in range(6)]
-    texts = [" ".join(page) for page in pages] + [" ".join([*page[:29], "changed"]) for page in pages[:3]] + ["", None, "short"]
+    texts = (
+        [" ".join(page) for page in pages]
+        + [" ".join([*page[:29], "changed"]) for page in pages[:3]]
+        + ["", None, "short"]
+    )
     return pa.table(
         {
             "uid": pa.array([dice.getrandbits(64) for _ in texts], pa.uint64()),
@@ -59,10 +63,16 @@ def outcome(device: str) -> tuple[set[int], list[dict[str, Any]], list[dict[str,
     MinHashDedup(device=device, save_index="index", **SMALL).run(flow.parts(documents()), flow)
     saved = flow.saved["index/bands"][0].table()
     assert saved is not None
-    return set(flow.gone), flow.named.sort_by("uid").to_pylist(), saved.sort_by([("uid", "ascending"), ("key", "ascending")]).to_pylist()
+    return (
+        set(flow.gone),
+        flow.named.sort_by("uid").to_pylist(),
+        saved.sort_by([("uid", "ascending"), ("key", "ascending")]).to_pylist(),
+    )
 
 
-def test_device_gpu_calls_the_gpu_kernel_and_gives_what_the_cpu_gives(batches_on_gpu: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_gpu_calls_the_gpu_kernel_and_gives_what_the_cpu_gives(
+    batches_on_gpu: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     wanted = outcome("cpu")
     assert len(wanted[0]) == 3 and len(wanted[2]) == 4 * 7 and not batches_on_gpu
     monkeypatch.setattr(minhash, "band_hashes", None)  # the CPU has no part in it
@@ -73,7 +83,11 @@ def test_device_gpu_calls_the_gpu_kernel_and_gives_what_the_cpu_gives(batches_on
 def test_sign_gives_the_same_rows_in_the_same_order(batches_on_gpu: list[int]) -> None:
     docs = documents()
     rows = MinHashDedup(device="gpu", seed=9, **SMALL).sign(docs)
-    assert rows.equals(MinHashDedup(device="cpu", seed=9, **SMALL).sign(docs)) and len(rows) == 4 * 10 and batches_on_gpu == [12]
+    assert (
+        rows.equals(MinHashDedup(device="cpu", seed=9, **SMALL).sign(docs))
+        and len(rows) == 4 * 10
+        and batches_on_gpu == [12]
+    )
 
 
 def test_auto_takes_the_gpu_where_there_is_one(batches_on_gpu: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +108,9 @@ def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_a_gpu_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     without_gpu(monkeypatch)
-    with pytest.raises(CannotRun, match="`device: gpu`: torch sees no GPU on this machine; `device: cpu` gives the same result"):
+    with pytest.raises(
+        CannotRun, match="`device: gpu`: torch sees no GPU on this machine; `device: cpu` gives the same result"
+    ):
         MinHashDedup(device="gpu", **SMALL).sign(documents())
 
 
@@ -108,7 +124,9 @@ def test_a_gpu_with_too_little_memory_is_no_fault_of_a_document(monkeypatch: pyt
 
 
 @pytest.mark.parametrize(("device", "hashed"), [("cpu", 1), ("auto", 1), ("gpu", 0)])
-def test_prepare_touches_no_gpu_and_compiles_what_the_device_needs(device: str, hashed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prepare_touches_no_gpu_and_compiles_what_the_device_needs(
+    device: str, hashed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     called = {"cpu": 0, "pairs": 0}
     kernel, pairs = minhash.band_hashes, minhash.pairs_in_buckets
 

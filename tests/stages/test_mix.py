@@ -12,11 +12,17 @@ import pytest
 from pydantic import ValidationError
 from scattered import Scattered
 
-from stages.blend.mix import Mix
-from stages.stage import CannotRun
+from gristmill.stages.blend.mix import Mix
+from gristmill.stages.stage import CannotRun
 
 SCHEMA = pa.schema(
-    [("uid", pa.uint64()), ("source", pa.string()), ("text", pa.string()), ("language", pa.string()), ("tokens", pa.int32())]
+    [
+        ("uid", pa.uint64()),
+        ("source", pa.string()),
+        ("text", pa.string()),
+        ("language", pa.string()),
+        ("tokens", pa.int32()),
+    ]
 )
 
 
@@ -61,10 +67,14 @@ def test_shares_of_the_budget_are_drawn_to_half_a_document():
 def test_repeats_are_whole_epochs_and_a_fraction():
     rows = made()
     there = tokens_of(rows, copies=False)
-    found, _ = mixed(rows, Mix(method="given", weights={"web": 1, "code": 1, "books": 1}, budget=6 * there["books"], max_epochs=4))
+    found, _ = mixed(
+        rows, Mix(method="given", weights={"web": 1, "code": 1, "books": 1}, budget=6 * there["books"], max_epochs=4)
+    )
     books = Counter(row["copies"] for row in found if row["source"] == "books")
     assert set(books) == {2} and tokens_of(found)["books"] == pytest.approx(2 * there["books"], abs=1000)
-    found, _ = mixed(rows, Mix(method="given", weights={"web": 1, "code": 1, "books": 1}, budget=7.5 * there["books"], max_epochs=4))
+    found, _ = mixed(
+        rows, Mix(method="given", weights={"web": 1, "code": 1, "books": 1}, budget=7.5 * there["books"], max_epochs=4)
+    )
     books = Counter(row["copies"] for row in found if row["source"] == "books")
     assert set(books) == {2, 3} and books[3] / sum(books.values()) == pytest.approx(0.5, abs=0.05)
 
@@ -158,10 +168,16 @@ def test_a_source_of_which_no_document_is_left_is_one_without_tokens(tmp_path):
     for weights in ({"web": 2, "code": 1, "books": 1, "notes": 0}, {"web": 1, "code": 1, "books": 1, "notes": 1}):
         flow = Scattered(0)
         flow.partial = weights["notes"] > 0
-        mix = Mix(method="given", weights=weights, max_epochs={"web": 4, "code": 9, "books": 9, "notes": 2}, budget=90_000)
+        mix = Mix(
+            method="given", weights=weights, max_epochs={"web": 4, "code": 9, "books": 9, "notes": 2}, budget=90_000
+        )
         mix.run(flow.parts(pa.Table.from_pylist(rows, schema=SCHEMA)), flow)
         told = flow.told["mix"]
-        assert [(source["source"], source["tokens"], source["weight"]) for source in told["sources"]][2] == ("notes", 0, 0)
+        assert [(source["source"], source["tokens"], source["weight"]) for source in told["sources"]][2] == (
+            "notes",
+            0,
+            0,
+        )
         assert told["warnings"] == (["of a part of the input: no document of 'notes' is in it"] if flow.partial else [])
         assert sum(source["drawn"] for source in told["drawn"]) == pytest.approx(90_000, abs=3000)
     with pytest.raises(CannotRun, match=r"'notes' runs short by 22,500 tokens.*it has no tokens"):

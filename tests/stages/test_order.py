@@ -11,9 +11,9 @@ import pytest
 from pydantic import ValidationError
 from scattered import Scattered
 
-from stages.blend import order as order_module
-from stages.blend.order import Curriculum, Order
-from stages.stage import CannotRun
+from gristmill.stages.blend import order as order_module
+from gristmill.stages.blend.order import Curriculum, Order
+from gristmill.stages.stage import CannotRun
 
 SCHEMA = pa.schema(
     [("uid", pa.uint64()), ("source", pa.string()), ("text", pa.string()), ("tokens", pa.int32()), ("copies", pa.uint16()),
@@ -152,7 +152,10 @@ def test_wrong_settings_are_explained():
     with pytest.raises(ValidationError, match="goes by a signal"):
         Order(schedule="ascending")
     for settings, message in [
-        ({"by": "hard", "schedule": "warm_up", "stages": 8}, "warm_up does not look at stages, which is of stages and steps"),
+        (
+            {"by": "hard", "schedule": "warm_up", "stages": 8},
+            "warm_up does not look at stages, which is of stages and steps",
+        ),
         ({"by": "hard", "share": 0.3}, "random does not look at share"),
         ({"sources": {"web": {"by": "hard", "schedule": "stages", "passes": 4}}}, "stages does not look at passes"),
         ({"descending": True}, "descending turns round what `by` names"),

@@ -14,9 +14,9 @@ import pytest
 from pydantic import ValidationError
 from scattered import Scattered
 
-from stages.blend.order import Order
-from stages.stage import CannotRun
-from stages.tokens.pack import Pack
+from gristmill.stages.blend.order import Order
+from gristmill.stages.stage import CannotRun
+from gristmill.stages.tokens.pack import Pack
 
 TOKENIZER = {"name": "bytes", "hash": "0" * 64, "vocab_size": 300, "bos_id": None, "eos_id": 256, "pad_id": 256}
 SCHEMA = pa.schema(
@@ -94,7 +94,10 @@ def test_every_token_of_every_copy_is_in_one_row(packer, schedule):
 
 def test_shards_do_not_hang_on_parts_batches_or_the_order_of_rows():
     rows = made(200)
-    order, pack = Order(by="hard", schedule="interleaved", passes=3, within=["source"]), Pack(row_length=64, window_tokens=4096)
+    order, pack = (
+        Order(by="hard", schedule="interleaved", passes=3, within=["source"]),
+        Pack(row_length=64, window_tokens=4096),
+    )
     first = packed(rows, pack, order)
     assert len(first.published) > 2
     for seed in range(1, 6):
@@ -124,7 +127,9 @@ def test_a_document_that_fits_is_never_cut_and_long_ones_are_counted():
 
 def test_rows_never_cross_a_segment_and_segments_keep_their_order():
     rows = [row | {"hard": row["hard"] or 0.1} for row in made(400)]
-    flow = packed(rows, Pack(row_length=64, window_tokens=4096), Order(by="hard", schedule="stages", stages=5, buckets=5))
+    flow = packed(
+        rows, Pack(row_length=64, window_tokens=4096), Order(by="hard", schedule="stages", stages=5, buckets=5)
+    )
     hard = {row["uid"]: row["hard"] for row in rows}
     index = json.loads(flow.left["shards/64/index.json"])
     table = pa.concat_tables([table for _, table in sorted(flow.published.items())])
@@ -188,7 +193,8 @@ def test_what_was_handed_over_and_is_in_no_row_ends_the_run(lost, monkeypatch):
 
 def test_other_documents_are_another_fingerprint():
     prints = {
-        json.loads(packed(made(50, seed), Pack(row_length=64)).left["shards/64/index.json"])["meta"]["fingerprint"] for seed in (0, 1, 2)
+        json.loads(packed(made(50, seed), Pack(row_length=64)).left["shards/64/index.json"])["meta"]["fingerprint"]
+        for seed in (0, 1, 2)
     }
     assert len(prints) == 3
 
@@ -196,7 +202,9 @@ def test_other_documents_are_another_fingerprint():
 def test_places_of_some_documents_alone_are_refused():
     flow = Scattered(0)
     rows = made(40)
-    ordered = Order(by="hard", schedule="ascending").run(flow.parts(pa.Table.from_pylist(rows[:20], schema=SCHEMA)), flow)
+    ordered = Order(by="hard", schedule="ascending").run(
+        flow.parts(pa.Table.from_pylist(rows[:20], schema=SCHEMA)), flow
+    )
     late = flow.parts(pa.Table.from_pylist(rows[20:], schema=SCHEMA))
     joined = type(late)([table for _, table in [*ordered.tables, *late.tables]])
     flow.hand_on("tokenizer", TOKENIZER)

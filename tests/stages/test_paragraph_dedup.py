@@ -9,17 +9,23 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import ValidationError
 from scattered import fates
 
-from kernels.paragraphs import hashes_of_units, lines_plain, paragraphs_plain, without_units_plain
-from kernels.tokens_plain import tokens_plain
-from stages.dedup import paragraph
-from stages.dedup.paragraph import ParagraphDedup, _pairs_in
+from gristmill.kernels.duplicates.paragraphs import hashes_of_units, lines_plain, paragraphs_plain, without_units_plain
+from gristmill.kernels.words.token_rules import tokens_plain
+from gristmill.stages.dedup import paragraph
+from gristmill.stages.dedup.paragraph import ParagraphDedup, _pairs_in
 
-SCHEMA = pa.schema([("uid", pa.uint64()), ("source", pa.dictionary(pa.int32(), pa.string())), ("date", pa.string()), ("text", pa.string())])
+SCHEMA = pa.schema(
+    [
+        ("uid", pa.uint64()),
+        ("source", pa.dictionary(pa.int32(), pa.string())),
+        ("date", pa.string()),
+        ("text", pa.string()),
+    ]
+)
 
 
 def words(text: str) -> tuple[bytes, ...]:
@@ -48,12 +54,15 @@ def fates_plain(stage: ParagraphDedup, rows: list[dict[str, Any]]) -> dict[int, 
             "text": None if row["text"] is None else without_units_plain(text, units, goes),
             "reason": "all_repeated" if any(goes) and left < stage.min_left else None,
             "repeated_paragraphs": sum(goes),
-            "repeated_share": sum((b - a) * g for (a, b), g in zip(units, goes, strict=True)) / max(1, len(text.encode())),
+            "repeated_share": sum((b - a) * g for (a, b), g in zip(units, goes, strict=True))
+            / max(1, len(text.encode())),
         }
     return out
 
 
-LINE = st.sampled_from(["", " ", "the mill", "The MILL.", "stone", "wheel 1", "wheel 2", "\u6c34\u8eca", "a b c", "a  b, c!", "\u2003"])
+LINE = st.sampled_from(
+    ["", " ", "the mill", "The MILL.", "stone", "wheel 1", "wheel 2", "\u6c34\u8eca", "a b c", "a  b, c!", "\u2003"]
+)
 ROWS = st.lists(
     st.fixed_dictionaries(
         {
@@ -72,7 +81,9 @@ POLICY = st.lists(st.sampled_from(["source", "longest", "earliest"]), unique=Tru
 @given(ROWS, POLICY, st.sampled_from(["line", "paragraph"]), st.integers(1, 3), st.integers(1, 2), st.integers(0, 99))
 def test_what_stays_is_what_the_plain_twin_keeps(rows, prefer, unit, min_words, copies, seed):
     sources = ["b", "a"] if "source" in prefer else []
-    stage = ParagraphDedup(prefer=prefer, sources=sources, unit=unit, min_words=min_words, min_left=min_words, copies=copies)
+    stage = ParagraphDedup(
+        prefer=prefer, sources=sources, unit=unit, min_words=min_words, min_left=min_words, copies=copies
+    )
     found, wanted = fates(stage, rows, SCHEMA, seed), fates_plain(stage, rows)
     assert found.keys() == wanted.keys() == {row["uid"] for row in rows}
     for uid, fate in found.items():
@@ -103,21 +114,33 @@ def test_a_notice_on_every_page_is_left_on_one():
     rows += [row(101, NOTICE.upper()), row(102, "Share")]
     found = fates(ParagraphDedup(), rows, SCHEMA)
     assert len(found) == 102
-    assert found[100]["text"] == rows[99]["text"] and found[100]["repeated_paragraphs"] == 0, "the longest text has it still"
+    assert found[100]["text"] == rows[99]["text"] and found[100]["repeated_paragraphs"] == 0, (
+        "the longest text has it still"
+    )
     others = [uid for uid in range(1, 100) if found[uid]["text"] == f"{STORY.format(uid)}\nShare"]
     assert len(others) == 99 and {found[uid]["repeated_paragraphs"] for uid in others} == {1}
-    assert found[101]["reason"] == "all_repeated" and found[101]["detail"] == "1 of 1 lines stand elsewhere too; 0 words left"
+    assert (
+        found[101]["reason"] == "all_repeated"
+        and found[101]["detail"] == "1 of 1 lines stand elsewhere too; 0 words left"
+    )
     assert found[102]["reason"] is None and sum(fate["reason"] is not None for fate in found.values()) == 1
 
 
 def test_numbered_records_and_short_lines_lose_nothing():
     rows = [
-        row(uid, "\n".join([f"Record {uid} of the registry has the number {uid * 7} and was filed on day {uid}", "Yes.", "B"]))
+        row(
+            uid,
+            "\n".join(
+                [f"Record {uid} of the registry has the number {uid * 7} and was filed on day {uid}", "Yes.", "B"]
+            ),
+        )
         for uid in range(200)
     ]
     found = fates(ParagraphDedup(), rows, SCHEMA)
     assert [found[uid]["text"] for uid in range(200)] == [r["text"] for r in rows]
-    assert all(not fate["reason"] and not fate.get("repeated_paragraphs") for fate in found.values()) and len(found) == 200
+    assert (
+        all(not fate["reason"] and not fate.get("repeated_paragraphs") for fate in found.values()) and len(found) == 200
+    )
 
 
 def test_pairs_that_share_a_half_are_two():
@@ -139,7 +162,9 @@ def test_paragraphs_that_share_half_their_hash_are_not_taken_for_one_another(mon
         assert {uid: fate["text"] for uid, fate in found.items()} == {uid: fate["text"] for uid, fate in wanted.items()}
 
 
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4))), st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4))))
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4))), st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)))
+)
 def test_pairs_in(asked, wanted):
     columns = [np.array([pair[side] for pair in pairs], np.uint64) for pairs in (asked, wanted) for side in (0, 1)]
     assert _pairs_in(*columns).tolist() == [pair in wanted for pair in asked]
@@ -150,7 +175,9 @@ def test_rows_sent_for_a_paragraph_that_is_everywhere_are_one_for_each_part():
     stage = ParagraphDedup(copies=2)
     rows = stage.sign(docs)
     assert len(rows) == 1 and rows["times"].to_pylist() == [3]
-    assert sum(rows.schema.field(name).type.byte_width for name in rows.schema.names) + 8 == 20, "with home, as the docs say"
+    assert sum(rows.schema.field(name).type.byte_width for name in rows.schema.names) + 8 == 20, (
+        "with home, as the docs say"
+    )
     candidates = stage.candidates(rows, docs)
     assert candidates["uid"].to_pylist() == [0, 0] and candidates["place"].to_pylist() == [0, 1]
 

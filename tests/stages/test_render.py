@@ -2,17 +2,18 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from kernels.html import segment
-from stages.extract.render import numbered, render
+from gristmill.kernels.html.segment import segment
+from gristmill.stages.extract.render import numbered, render
 
 
 def rendered(source, form, without=()):
     page = segment(np.frombuffer(source.encode(), np.uint8))
     texts = [page.text[a:b].tobytes().decode() for a, b in zip(page.start[:-1], page.start[1:], strict=True)]
-    return render(page, np.array([text not in without for text in texts], np.bool_), form, numbered(source.encode(), page))
+    return render(
+        page, np.array([text not in without for text in texts], np.bool_), form, numbered(source.encode(), page)
+    )
 
 
 @pytest.mark.parametrize(
@@ -21,9 +22,17 @@ def rendered(source, form, without=()):
         ("<h2>A<br>b</h2><p>c<p>d<br>e", "A\nb\n\nc\n\nd\ne", "## A b\n\nc\n\nd\ne"),
         ("<ul><li>a<li>b<ul><li>c</ul><li>d</ul>e", "- a\n- b\n  - c\n- d\n\ne", "- a\n- b\n  - c\n- d\n\ne"),
         ("<ol><li>a<li>b<p>c</ol>", "1. a\n2. b\n   c", "1. a\n2. b\n   c"),
-        ("<ol><li>a</ol><p>b</p><ol class=x START='2'><li>c<li>d</ol>", "1. a\n\nb\n\n2. c\n3. d", "1. a\n\nb\n\n2. c\n3. d"),
+        (
+            "<ol><li>a</ol><p>b</p><ol class=x START='2'><li>c<li>d</ol>",
+            "1. a\n\nb\n\n2. c\n3. d",
+            "1. a\n\nb\n\n2. c\n3. d",
+        ),
         ("<ol start=9><li>a<br>b<li>c</ol>", "9. a\n   b\n10. c", "9. a\n   b\n10. c"),
-        ("<ol reversed><li>a<li hidden>b<li>c<ol><li>d</ol></ol>", "3. a\n2. b\n1. c\n   1. d", "3. a\n2. b\n1. c\n   1. d"),
+        (
+            "<ol reversed><li>a<li hidden>b<li>c<ol><li>d</ol></ol>",
+            "3. a\n2. b\n1. c\n   1. d",
+            "3. a\n2. b\n1. c\n   1. d",
+        ),
         ("<ol data-start=7 start=x><li>a</ol><ol start=99999999999><li>b</ol>", "1. a\n1. b", "1. a\n1. b"),
         ("<pre><ol start=4><li>a<li>  b</ol></pre>", "a\n  b", "```\na\n  b\n```"),
         ("<ul><li><h3>a</h3><p>b<li><h3>c</h3></ul>", "a\n\nb\n\nc", "### a\n\nb\n\n### c"),
@@ -31,10 +40,18 @@ def rendered(source, form, without=()):
         ("<pre>a\n  b</pre>c", "a\n  b\n\nc", "```\na\n  b\n```\n\nc"),
         ("<pre><div>a</div><div>  b ```</div></pre>", "a\n  b ```", "````\na\n  b ```\n````"),
         ("<table><tr><th>a<th>b<tr><td>1<td>2|3</table>", "a | b\n1 | 2|3", "| a | b |\n| --- | --- |\n| 1 | 2\\|3 |"),
-        ("<table><tr><td>a<td><td>b<tr><td>c<td>d<td></table>", "a |  | b\nc | d", "| a |  | b |\n| --- | --- | --- |\n| c | d |  |"),
+        (
+            "<table><tr><td>a<td><td>b<tr><td>c<td>d<td></table>",
+            "a |  | b\nc | d",
+            "| a |  | b |\n| --- | --- | --- |\n| c | d |  |",
+        ),
         ("<table><tr><td><p>a<p>b<td>c</table>", "a\n\nb\n\nc", "a\n\nb\n\nc"),  # a table for layout
         ("<table><tr><td>a<td><table><tr><td>b<td>c</table></table>", "a\n\nb | c", "a\n\n| b | c |\n| --- | --- |"),
-        ("<table><tr><td><pre>1\n2</pre><td><pre>x\n y</pre></table>", "1\n2\n\nx\n y", "```\n1\n2\n```\n\n```\nx\n y\n```"),
+        (
+            "<table><tr><td><pre>1\n2</pre><td><pre>x\n y</pre></table>",
+            "1\n2\n\nx\n y",
+            "```\n1\n2\n```\n\n```\nx\n y\n```",
+        ),
         ("<dl><dt>a<dd>b<dd>c<dt>d<dd>e</dl>", "a\nb\nc\n\nd\ne", "a\n: b\n: c\n\nd\n: e"),
         ("", "", ""),
     ],

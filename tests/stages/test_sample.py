@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from stages.sample import Sample, splitmix64
+from gristmill.stages.sample import Sample, splitmix64
 
 UIDS = np.random.default_rng(1).integers(0, 2**64, 100_000, dtype=np.uint64)
 TABLE = pa.table({"uid": UIDS})

@@ -8,27 +8,33 @@ from itertools import combinations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 from scattered import Scattered
 from test_minhash_dedup import prose, table
 
-from kernels.columns import text_column
-from kernels.simhash import fingerprint_plain, fingerprints, pairs_within, tables_of
-from stages import SimHashDedup
-from stages.dedup.simhash import key_of
-from stages.stage import snake_case
+from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.duplicates.simhash import fingerprint_plain, fingerprints, pairs_within, tables_of
+from gristmill.stages import SimHashDedup
+from gristmill.stages.dedup.simhash import key_of
+from gristmill.stages.stage import snake_case
 
 
 @settings(deadline=None)
-@given(st.lists(st.text(alphabet="ab é中.", max_size=40), max_size=6), st.integers(1, 3), st.sampled_from([64, 128]), st.integers(0, 2))
+@given(
+    st.lists(st.text(alphabet="ab é中.", max_size=40), max_size=6),
+    st.integers(1, 3),
+    st.sampled_from([64, 128]),
+    st.integers(0, 2),
+)
 def test_fingerprints(texts: list[str], width: int, bits: int, seed: int) -> None:
     words, shingles = fingerprints(text_column(pa.array(["lead", *texts], pa.string())[1:]), width, bits, seed)
     assert words.shape == (len(texts), bits // 64)
     found = [sum(int(word) << 64 * n for n, word in enumerate(row)) for row in words]
     assert found == [fingerprint_plain(text, width, bits, seed) for text in texts]
-    assert [n == 0 for n in shingles] == [f == 0 and not any(c.isalnum() for c in t) for f, t in zip(found, texts, strict=True)]
+    assert [n == 0 for n in shingles] == [
+        f == 0 and not any(c.isalnum() for c in t) for f, t in zip(found, texts, strict=True)
+    ]
 
 
 @settings(deadline=None)
@@ -43,7 +49,10 @@ def test_every_pair_within_the_distance_meets(seed: int, shape: tuple[int, int, 
             made.append(origin ^ sum(1 << bit for bit in dice.sample(range(bits), flips)))
     words = np.array([[value >> 64 * word & (1 << 64) - 1 for word in range(bits // 64)] for value in made], np.uint64)
     keys = np.concatenate([key_of(words & mask, table) for table, mask in enumerate(masks)])
-    tables, places = np.repeat(np.arange(len(masks)), len(made)).astype(np.uint8), np.tile(np.arange(len(made)), len(masks))
+    tables, places = (
+        np.repeat(np.arange(len(masks)), len(made)).astype(np.uint8),
+        np.tile(np.arange(len(made)), len(masks)),
+    )
     order = np.lexsort([places, *words[places].T, keys])
     rows = (keys[order], tables[order], words[places[order]], places[order].astype(np.uint64))
     left, right = pairs_within(*rows, masks, distance)

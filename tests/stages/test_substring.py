@@ -10,14 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scattered
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
-from kernels.suffix_plain import mended_plain, repeats_plain
-from kernels.tokens_plain import tokens_plain
-from stages.dedup import slices
-from stages.dedup.substring import SubstringDedup, united
+from gristmill.kernels.words.token_rules import tokens_plain
+from gristmill.stages.dedup import slices
+from gristmill.stages.dedup.substring import SubstringDedup, united
+from tests.reference.suffix_plain import mended_plain, repeats_plain
 
 SCHEMA = pa.schema([("uid", pa.uint64()), ("text", pa.string())])
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -38,7 +37,9 @@ def words(text: str | None) -> list[bytes]:
 def fates_plain(stage: SubstringDedup, texts: dict[int, str | None]) -> dict[int, Fate]:
     uids = sorted(texts)
     out: dict[int, Fate] = {}
-    for uid, spans in zip(uids, repeats_plain([words(texts[uid]) for uid in uids], stage.tokens, stage.keep == "first"), strict=True):
+    for uid, spans in zip(
+        uids, repeats_plain([words(texts[uid]) for uid in uids], stage.tokens, stage.keep == "first"), strict=True
+    ):
         text, removed = texts[uid], sum(end - begin for begin, end in spans)
         if removed:
             text = mended_plain(text or "", spans)
@@ -47,7 +48,9 @@ def fates_plain(stage: SubstringDedup, texts: dict[int, str | None]) -> dict[int
     return out
 
 
-RUNS = st.sampled_from(["a b c d e", "f g h i", "c d e f g", "x", "y z", "a a a a a a a", "A, b. C d\n", "甲乙丙丁", "b a b a b a b a b"])
+RUNS = st.sampled_from(
+    ["a b c d e", "f g h i", "c d e f g", "x", "y z", "a a a a a a a", "A, b. C d\n", "甲乙丙丁", "b a b a b a b a b"]
+)
 TEXT = st.one_of(st.none(), st.lists(RUNS, max_size=6).map(" ".join), st.text("ab \n.", max_size=30))
 TEXTS = st.dictionaries(st.integers(0, 2**64 - 1), TEXT, max_size=10)
 
@@ -75,7 +78,12 @@ def test_nothing_is_left_twice_and_nothing_is_lost(texts, seed):
     for places in where.values():
         whole = [(d, p) for d, p in places if not cut[d] & set(range(p, p + n))]
         assert whole in ([], places[:1]), "one window at most is left whole, and it is the first"
-    source = {(d, p + k): (places[0][0], places[0][1] + k) for places in where.values() for d, p in places[1:] for k in range(n)}
+    source = {
+        (d, p + k): (places[0][0], places[0][1] + k)
+        for places in where.values()
+        for d, p in places[1:]
+        for k in range(n)
+    }
     for d, tokens in enumerate(cut):
         for t in tokens:
             at = (d, t)
@@ -87,7 +95,12 @@ def test_nothing_is_left_twice_and_nothing_is_lost(texts, seed):
 
 def test_a_repeated_run_stays_where_it_is_first():
     run = " ".join(f"word{k}" for k in range(60))
-    texts = {3: f"Third. {run}. The end of it is here.", 1: f"First! {run} and so on", 2: "Nothing of this stands twice.", 9: run.upper()}
+    texts = {
+        3: f"Third. {run}. The end of it is here.",
+        1: f"First! {run} and so on",
+        2: "Nothing of this stands twice.",
+        9: run.upper(),
+    }
     found = fates(SubstringDedup(), texts)
     assert found[1] == (texts[1], None, None) and found[2] == (texts[2], None, None)
     assert found[3] == ("Third. The end of it is here.", None, 60)
@@ -100,7 +113,9 @@ def test_a_run_that_is_too_short_is_none():
     run = " ".join(f"word{k}" for k in range(49))
     texts = {uid: f"{uid} {run} {uid}" for uid in range(5)}
     assert all(fate == (texts[uid], None, None) for uid, fate in fates(SubstringDedup(), texts).items())
-    assert all(cut == 49 for uid, (_, _, cut) in fates(SubstringDedup(tokens=49), texts).items() if uid), "one shorter, and it is"
+    assert all(cut == 49 for uid, (_, _, cut) in fates(SubstringDedup(tokens=49), texts).items() if uid), (
+        "one shorter, and it is"
+    )
 
 
 def test_text_that_repeats_itself_keeps_one_whole_run():
@@ -117,7 +132,10 @@ def test_a_text_of_a_thousand_documents_is_a_row_a_partition():
     """So many documents of one template cost no more between parts than one."""
     run = " ".join(f"word{k}" for k in range(80))
     stage = SubstringDedup()
-    docs = pa.table({"uid": pa.array(range(1, 1001), pa.uint64()), "text": [f"{run} {k} {k * 7} {k * 11}" for k in range(1000)]}, SCHEMA)
+    docs = pa.table(
+        {"uid": pa.array(range(1, 1001), pa.uint64()), "text": [f"{run} {k} {k * 7} {k * 11}" for k in range(1000)]},
+        SCHEMA,
+    )
     made = stage.compare(stage.shared(with_home(stage.choose(docs))), docs)
     windows = made.filter(pa.array(made["end"].to_numpy() == 0))
     assert windows["uid"].to_pylist().count(1) >= 31 and len(made) - len(windows) == 999
@@ -125,7 +143,10 @@ def test_a_text_of_a_thousand_documents_is_a_row_a_partition():
 
 
 def test_only_what_is_met_twice_is_sent_home():
-    stage, key = SubstringDedup(), [7, 9, 9, 11, 11, 11, *np.random.default_rng(1).integers(100, 2**64, 4900, np.uint64).tolist()]
+    stage, key = (
+        SubstringDedup(),
+        [7, 9, 9, 11, 11, 11, *np.random.default_rng(1).integers(100, 2**64, 4900, np.uint64).tolist()],
+    )
     rows = pa.table({"key": pa.array(key, pa.uint64()), "uid": pa.array([1, 1, 1, 1, 2, 2, *range(4900)], pa.uint64())})
     found = stage.shared(with_home(rows)).to_pylist()
     assert [(row["key"], row["uid"]) for row in found] == [(9, 1), (11, 1), (11, 2)]
@@ -144,18 +165,29 @@ def test_spans_are_united(spans):
 
 
 def spans_of(spans: list[tuple[int, int, int]]) -> tuple[list[int], list[int], list[int]]:
-    return [uid for uid, _, _ in spans], [begin for _, begin, _ in spans], [begin + length for _, begin, length in spans]
+    return (
+        [uid for uid, _, _ in spans],
+        [begin for _, begin, _ in spans],
+        [begin + length for _, begin, length in spans],
+    )
 
 
 def test_documents_without_text_pass():
-    assert fates(SubstringDedup(), {1: None, 2: "", 3: " \n"}) == {1: (None, None, None), 2: ("", None, None), 3: (" \n", None, None)}
+    assert fates(SubstringDedup(), {1: None, 2: "", 3: " \n"}) == {
+        1: (None, None, None),
+        2: ("", None, None),
+        3: (" \n", None, None),
+    }
     assert fates(SubstringDedup(), {}) == {}
 
 
 def test_batches_are_cut_anywhere(monkeypatch):
     texts = {uid: " ".join(f"w{uid * k % 91}" for k in range(200)) for uid in range(1, 40)} | {40: None}
     expected = fates(SubstringDedup(tokens=8), texts)
-    assert expected == fates_plain(SubstringDedup(tokens=8), texts) and sum(bool(cut) for _, _, cut in expected.values()) > 5
+    assert (
+        expected == fates_plain(SubstringDedup(tokens=8), texts)
+        and sum(bool(cut) for _, _, cut in expected.values()) > 5
+    )
     monkeypatch.setattr(slices, "SLICE_BYTES", 1)
     assert fates(SubstringDedup(tokens=8), texts, 5) == expected
 
@@ -190,6 +222,8 @@ def test_planted_passages_are_found_in_real_text():
 
 
 def test_the_occurrence_that_stays_is_in_a_document_that_stays():
-    with pytest.raises(ValidationError, match="min_left 60 is above tokens 50: a document with the occurrence that stays could go"):
+    with pytest.raises(
+        ValidationError, match="min_left 60 is above tokens 50: a document with the occurrence that stays could go"
+    ):
         SubstringDedup(min_left=60)
     assert SubstringDedup(min_left=60, keep="none").min_left == 60 and SubstringDedup(min_left=50).tokens == 50

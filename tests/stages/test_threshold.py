@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 from scattered import Scattered
 
-from stages.judge import quantiles
-from stages.judge.quantile_buckets import QuantileBuckets
-from stages.judge.quantiles import score_of, sorted_keys
-from stages.judge.threshold import Threshold
-from stages.stage import CannotRun
+from gristmill.stages.judge import quantiles
+from gristmill.stages.judge.quantile_buckets import QuantileBuckets
+from gristmill.stages.judge.quantiles import score_of, sorted_keys
+from gristmill.stages.judge.threshold import Threshold
+from gristmill.stages.stage import CannotRun
 
 SCHEMA = pa.schema(
     [("uid", pa.uint64()), ("source", pa.string()), ("text", pa.string()), ("language", pa.string()), ("tokens", pa.int32()), ("copies", pa.uint16()),
@@ -44,7 +43,9 @@ def marked(stage: Any, rows: list[dict[str, Any]], seed: int = 0) -> tuple[list[
 
 
 @pytest.mark.parametrize("few", [200_000, 50, 0])
-@pytest.mark.parametrize(("keep", "weigh"), [(0.1, "documents"), (0.5, "tokens"), (0.999, "documents"), (1.0, "tokens")])
+@pytest.mark.parametrize(
+    ("keep", "weigh"), [(0.1, "documents"), (0.5, "tokens"), (0.999, "documents"), (1.0, "tokens")]
+)
 def test_the_share_is_met_to_half_a_document_and_the_best_stay(keep, weigh, few, monkeypatch):
     monkeypatch.setattr(quantiles, "FEW", few)
     rows = made()
@@ -69,7 +70,9 @@ def test_each_group_has_a_threshold_of_its_own():
 
 def test_the_lowest_can_be_kept():
     found, _ = marked(Threshold(by="other", keep=0.3, lowest=True), made())
-    assert max(row["other"] for row in found if row["reason"] is None) <= min(row["other"] for row in found if row["reason"])
+    assert max(row["other"] for row in found if row["reason"] is None) <= min(
+        row["other"] for row in found if row["reason"]
+    )
 
 
 def test_documents_without_the_signal_are_the_worst_whichever_end_is_kept():
@@ -110,7 +113,13 @@ def test_five_million_scores_with_heavy_ties():
     chance = np.random.default_rng(0)
     count = 5_000_000
     scores = np.where(chance.random(count) < 0.5, 0.0, np.round(chance.random(count), 2)).astype(np.float32)
-    table = pa.table({"uid": chance.integers(0, 1 << 63, count, dtype=np.uint64), "good": scores, "text": pa.nulls(count, pa.string())})
+    table = pa.table(
+        {
+            "uid": chance.integers(0, 1 << 63, count, dtype=np.uint64),
+            "good": scores,
+            "text": pa.nulls(count, pa.string()),
+        }
+    )
     flow = Scattered(0)
     docs = Parts_of(table)
     kept = {}
@@ -154,7 +163,13 @@ def test_an_ensemble_takes_the_highest_bucket_or_the_mean():
     two, _ = marked(QuantileBuckets(by=["other"], buckets=4, tiers={"low": 2, "high": 4}), rows)
     most, _ = marked(QuantileBuckets(by=["good", "other"], buckets=4, tiers={"low": 2, "high": 4}), rows)
     mean, _ = marked(
-        QuantileBuckets(by=["good", "other"], buckets=4, combine="mean", weights_of={"good": 3, "other": 1}, tiers={"low": 2, "high": 4}),
+        QuantileBuckets(
+            by=["good", "other"],
+            buckets=4,
+            combine="mean",
+            weights_of={"good": 3, "other": 1},
+            tiers={"low": 2, "high": 4},
+        ),
         rows,
     )
     a, b = ({row["uid"]: row["quality_bucket"] for row in found} for found in (one, two))

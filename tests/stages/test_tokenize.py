@@ -16,19 +16,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 from scattered import Scattered
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from shards import format as shard_format
-from stages.stage import CannotRun
-from stages.tokens import encoding, training
-from stages.tokens.encoding import Encoder
-from stages.tokens.tokenize import MOST_OF_ONE, Tokenize
-from stages.tokens.training import trained
-from stages.tokens.vocabulary import Vocabulary, dtype_of
+from gristmill.shards import format as shard_format
+from gristmill.stages.stage import CannotRun
+from gristmill.stages.tokens import encoding, training
+from gristmill.stages.tokens.encoding import Encoder
+from gristmill.stages.tokens.tokenize import MOST_OF_ONE, Tokenize
+from gristmill.stages.tokens.training import trained
+from gristmill.stages.tokens.vocabulary import Vocabulary, dtype_of
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 GPT4 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -55,7 +54,9 @@ GAPS = [" ", "  ", "\n", " \n ", "\n\n", "\t", ", ", "，", "。", "", "<|endoft
 
 def mill_texts(count: int, seed: int = 0) -> list[str]:
     chance = random.Random(seed)
-    return ["".join(chance.choice(WORDS) + chance.choice(GAPS) for _ in range(chance.randint(1, 120))) for _ in range(count)]
+    return [
+        "".join(chance.choice(WORDS) + chance.choice(GAPS) for _ in range(chance.randint(1, 120))) for _ in range(count)
+    ]
 
 
 CORPUS = mill_texts(300)
@@ -105,7 +106,9 @@ def like(pattern: str | None, normalizer: Any = None, add_prefix_space: bool = F
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     else:
         split = pre_tokenizers.Split(Regex(pattern), "isolated")
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        )
     if normalizer is not None:
         tokenizer.normalizer = normalizer
     return tokenizer.to_str()
@@ -230,7 +233,11 @@ FAMILIES = {
 
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(WORDS), st.sampled_from(GAPS)), max_size=60), st.integers(1, 40), st.text(max_size=5))
+@given(
+    st.lists(st.tuples(st.sampled_from(WORDS), st.sampled_from(GAPS)), max_size=60),
+    st.integers(1, 40),
+    st.text(max_size=5),
+)
 def test_a_text_in_pieces_has_the_ids_of_the_whole(family, pairs, piece, odd):
     text = odd + "".join(word + gap for word, gap in pairs) + odd
     encoder = encoder_for(family)
@@ -278,7 +285,9 @@ def test_a_tokenizer_that_counts_characters_from_the_beginning_is_not_cut(monkey
     assert encoder.encode(column([text])).ids.tolist() == encoder.tokenizer.encode(text, add_special_tokens=False).ids
 
 
-@pytest.mark.parametrize("unit", ["the mill and the stone ", "a", " ", "\n", "-", "7", "水車", "水車。", "<|endoftext|>", "e\u0301"])
+@pytest.mark.parametrize(
+    "unit", ["the mill and the stone ", "a", " ", "\n", "-", "7", "水車", "水車。", "<|endoftext|>", "e\u0301"]
+)
 def test_a_line_of_megabytes_is_no_trouble(unit):
     text = unit * (2_000_000 // len(unit.encode()))
     encoder = Encoder(TRAINED)
@@ -297,7 +306,10 @@ def test_a_line_of_megabytes_is_no_trouble(unit):
 def test_the_tokenizer_does_not_hang_on_order_or_parts():
     docs = documents([*CORPUS, "", None])
     stage = Tokenize(vocab_size=500, sample_bytes=20_000)
-    made = {json.dumps([run(stage, docs, seed)[1].told, run(stage, docs, seed)[1].handed_on], sort_keys=True) for seed in range(4)}
+    made = {
+        json.dumps([run(stage, docs, seed)[1].told, run(stage, docs, seed)[1].handed_on], sort_keys=True)
+        for seed in range(4)
+    }
     assert len(made) == 1
     other = run(stage.model_copy(update={"seed": 1}), docs)[1].told["tokenizer"]["hash"]
     assert other not in made.pop(), "another seed draws another sample"
@@ -305,7 +317,7 @@ def test_the_tokenizer_does_not_hang_on_order_or_parts():
 
 PROGRAM = """
 import hashlib, json, sys
-from stages.tokens.training import trained
+from gristmill.stages.tokens.training import trained
 texts = json.load(sys.stdin)
 print(hashlib.sha256(trained(texts, 600, 2, ["<|endoftext|>", "<|begin_of_text|>", "<|pad|>"]).encode()).hexdigest())
 """
@@ -316,9 +328,18 @@ def test_training_does_not_hang_on_order_threads_or_hash_seeds():
     for hash_seed, threads in (("1", "1"), ("2", "2"), ("3", "4")):
         texts = CORPUS[:]
         random.Random(hash_seed).shuffle(texts)
-        environment = os.environ | {"PYTHONHASHSEED": hash_seed, "RAYON_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "true"}
+        environment = os.environ | {
+            "PYTHONHASHSEED": hash_seed,
+            "RAYON_NUM_THREADS": threads,
+            "TOKENIZERS_PARALLELISM": "true",
+        }
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM], input=json.dumps(texts), env=environment, capture_output=True, text=True, check=True
+            [sys.executable, "-c", PROGRAM],
+            input=json.dumps(texts),
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         assert done.stdout.strip() == wanted
 
@@ -327,7 +348,9 @@ def test_the_sample_is_the_lowest_draws_whoever_looks():
     texts = [f"{i:03d} " + "mill " * 30 for i in range(200)]
     docs, stage = documents(texts), Tokenize(sample_bytes=5_000)
     flow = Scattered(3)
-    chosen = flow.gather(flow.tree(stage.lowest, flow.map(stage.weigh, flow.parts(docs), columns=("uid", "text"), by="key"), by="key"))
+    chosen = flow.gather(
+        flow.tree(stage.lowest, flow.map(stage.weigh, flow.parts(docs), columns=("uid", "text"), by="key"), by="key")
+    )
     keys = np.sort(stage.draw(docs, 0x73616D706C65))
     assert np.sort(chosen["key"].to_numpy()).tolist() == keys[: len(chosen)].tolist()
     assert len(chosen) == -(-5_000 // len(texts[0])) == 33
@@ -346,7 +369,16 @@ def test_a_book_gives_no_more_than_its_share():
 
 def test_pieces_of_the_trained_pattern_hold_everything_and_no_more_than_64():
     split = training.untrained(2).pre_tokenizer
-    for text in [*CORPUS, "x" * 1000, " " * 1000, "\n" * 1000, "-" * 1000, "a" + "\u0301" * 1000, "\x00\x01", "1234567"]:
+    for text in [
+        *CORPUS,
+        "x" * 1000,
+        " " * 1000,
+        "\n" * 1000,
+        "-" * 1000,
+        "a" + "\u0301" * 1000,
+        "\x00\x01",
+        "1234567",
+    ]:
         spans = [span for _, span in split.pre_tokenize_str(text)]
         assert [a for a, _ in spans] == [0, *(b for _, b in spans)][:-1] and spans[-1][1] == len(text)
         assert max(b - a for a, b in spans) <= 130
@@ -359,7 +391,9 @@ def test_pieces_of_the_trained_pattern_hold_everything_and_no_more_than_64():
 
 
 def test_a_folder_and_its_file_are_the_same_tokenizer(tmp_path):
-    folder = written(tmp_path / "mill-bpe", TRAINED, eos_token={"content": "<|endoftext|>"}, pad_token="<|pad|>", bos_token=None)
+    folder = written(
+        tmp_path / "mill-bpe", TRAINED, eos_token={"content": "<|endoftext|>"}, pad_token="<|pad|>", bos_token=None
+    )
     facts = []
     for name in (folder, f"{folder}/tokenizer.json"):
         rows, flow = run(Tokenize(tokenizer=name), documents(CORPUS[:9]))
@@ -383,18 +417,23 @@ def test_what_a_file_says_of_length_and_specials_is_not_done(tmp_path):
     tokenizer = Tokenizer.from_str(TRAINED)
     tokenizer.enable_truncation(4)
     tokenizer.enable_padding(length=64)
-    tokenizer.post_processor = TemplateProcessing(single="<|begin_of_text|> $A", special_tokens=[("<|begin_of_text|>", 1)])
+    tokenizer.post_processor = TemplateProcessing(
+        single="<|begin_of_text|> $A", special_tokens=[("<|begin_of_text|>", 1)]
+    )
     folder = written(tmp_path, tokenizer.to_str())
     texts = CORPUS[:5]
     rows, _ = run(Tokenize(tokenizer=folder, eos_token="<|endoftext|>"), documents(texts))
     plain = Encoder(TRAINED)
-    assert [ids_in(rows[hash_of(i)]) for i in range(5)] == [[*plain.encode(column([text])).ids.tolist(), 0] for text in texts]
+    assert [ids_in(rows[hash_of(i)]) for i in range(5)] == [
+        [*plain.encode(column([text])).ids.tolist(), 0] for text in texts
+    ]
 
 
 def test_errors_say_what_to_do(tmp_path):
     folder = written(tmp_path, TRAINED)
     with pytest.raises(
-        CannotRun, match=r"does not say which token ends a text; name it as `eos_token`.*<\|endoftext\|>, <\|begin_of_text\|>"
+        CannotRun,
+        match=r"does not say which token ends a text; name it as `eos_token`.*<\|endoftext\|>, <\|begin_of_text\|>",
     ):
         run(Tokenize(tokenizer=folder), documents(["mill"]))
     with pytest.raises(CannotRun, match=r"eos_token: .* has no token '</s>'"):
@@ -472,7 +511,10 @@ def hub_error(name: str) -> Exception:
 @pytest.mark.parametrize(
     ("refusal", "says"),
     [
-        (ConnectionError("no way there\nat all"), r"cannot be reached \(no way there\); fetch it .*`hf download mills/bpe`.*HF_HOME"),
+        (
+            ConnectionError("no way there\nat all"),
+            r"cannot be reached \(no way there\); fetch it .*`hf download mills/bpe`.*HF_HOME",
+        ),
         ("RepositoryNotFoundError", "none of this name, or a private one"),
         ("GatedRepoError", "gated: accept its terms there, and log in"),
         ("RevisionNotFoundError", "no revision abc of it"),
@@ -517,9 +559,9 @@ def test_a_tokenizer_on_disk_is_looked_at_before_any_work(tmp_path, monkeypatch)
     with pytest.raises(CannotRun, match=r"holds no tokenizer\.json"):
         Tokenize(tokenizer=str(older)).check()
     (older / "vocab.txt").write_text("a")
-    monkeypatch.setattr("stages.tokens.vocabulary.find_spec", lambda name: object())
+    monkeypatch.setattr("gristmill.stages.tokens.vocabulary.find_spec", lambda name: object())
     Tokenize(tokenizer=str(older)).check()  # transformers will make one of it
-    monkeypatch.setattr("stages.tokens.vocabulary.find_spec", lambda name: None)
+    monkeypatch.setattr("gristmill.stages.tokens.vocabulary.find_spec", lambda name: None)
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(CannotRun, match="pip install transformers sentencepiece protobuf"):
         Tokenize(tokenizer=str(older)).check()
@@ -530,7 +572,9 @@ def test_old_formats_come_through_transformers(tmp_path):
     model = json.loads(like(None))["model"]
     (tmp_path / "vocab.json").write_text(json.dumps(model["vocab"]))
     (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "".join(" ".join(pair) + "\n" for pair in model["merges"]))
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPT2Tokenizer", "eos_token": "<|endoftext|>"}))
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "GPT2Tokenizer", "eos_token": "<|endoftext|>"})
+    )
     text = "the mill <|endoftext|> don't"
     rows, flow = run(Tokenize(tokenizer=str(tmp_path)), documents([text]))
     assert ids_in(rows[hash_of(0)]) == [*Encoder(like(None)).encode(column([text])).ids.tolist(), 0]
@@ -545,11 +589,19 @@ def test_the_report_has_bytes_per_token_by_language_and_source():
     docs = documents(texts, language=pa.array((["en", "de", None] * 11)[: len(texts)]))
     rows, flow = run(Tokenize(vocab_size=500, bos=True), docs)
     of_source = flow.told["bytes_per_token_by_source"]
-    assert {name: found["documents"] for name, found in of_source.items()} == {"source 0": 10, "source 1": 10, "source 2": 10}
+    assert {name: found["documents"] for name, found in of_source.items()} == {
+        "source 0": 10,
+        "source 1": 10,
+        "source 2": 10,
+    }
     mine = [rows[hash_of(i)] for i in range(0, 30, 3)]
     tokens = sum(row["tokens"] for row in mine)
     size = sum(len(texts[i].encode()) for i in range(0, 30, 3))
-    assert of_source["source 0"] == {"documents": 10, "tokens": tokens, "bytes_per_token": round(size / (tokens - 20), 3)}
+    assert of_source["source 0"] == {
+        "documents": 10,
+        "tokens": tokens,
+        "bytes_per_token": round(size / (tokens - 20), 3),
+    }
     assert flow.told["bytes_per_token_by_language"]["en"] == of_source["source 0"]
     assert flow.told["bytes_per_token_by_language"].keys() == {"en", "de", "unknown"}
     assert "bytes_per_token_by_language" not in run(Tokenize(vocab_size=300), documents(["mill"]))[1].told
@@ -565,7 +617,7 @@ def test_texts_that_a_tokenizer_changes_are_named(tmp_path):
 
 def test_workers_that_are_forked_print_no_warning():
     program = (
-        "import os\nimport pyarrow as pa\nfrom stages.tokens.encoding import Encoder\nfrom stages.tokens.training import trained\n"
+        "import os\nimport pyarrow as pa\nfrom gristmill.stages.tokens.encoding import Encoder\nfrom gristmill.stages.tokens.training import trained\n"
         "text, column = trained(['mill'] * 9, 300, 2, []), pa.chunked_array([['mill stone'] * 100])\nEncoder(text).encode(column)\nEncoder(text).by_package(['mill stone'] * 100)\n"
         "child = os.fork()\nif not child:\n    Encoder(text).encode(column)\n    Encoder(text).by_package(['mill stone'] * 100)\n    os._exit(0)\nos.waitpid(child, 0)\n"
     )

@@ -7,17 +7,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import ValidationError
 from scattered import fates, members_plain
 
-from kernels.url_keys import parts_of_key_plain
-from kernels.urls import canonical_plain
-from stages.dedup.url import UrlDedup
+from gristmill.kernels.urls.keys import parts_of_key_plain
+from gristmill.kernels.urls.urls import canonical_plain
+from gristmill.stages.dedup.url import UrlDedup
 
 TEXT = pa.string()
-SCHEMA = pa.schema([("uid", pa.uint64()), ("source", pa.dictionary(pa.int32(), TEXT)), ("date", TEXT), ("text", TEXT), ("url", TEXT)])
+SCHEMA = pa.schema(
+    [("uid", pa.uint64()), ("source", pa.dictionary(pa.int32(), TEXT)), ("date", TEXT), ("text", TEXT), ("url", TEXT)]
+)
 
 
 def fates_plain(stage: UrlDedup, rows: list[dict[str, Any]]) -> dict[int, tuple[str | None, str | None, int]]:
@@ -31,7 +32,17 @@ def fates_plain(stage: UrlDedup, rows: list[dict[str, Any]]) -> dict[int, tuple[
 
 
 URL = st.sampled_from(
-    [None, "", " ", "http://", "http://a.com", "https://www.a.com/", "a.com/?utm_source=x", "a.com/b?x=1&y=2", "A.com/b?y=2&x=1#top"]
+    [
+        None,
+        "",
+        " ",
+        "http://",
+        "http://a.com",
+        "https://www.a.com/",
+        "a.com/?utm_source=x",
+        "a.com/b?x=1&y=2",
+        "A.com/b?y=2&x=1#top",
+    ]
 )
 ROWS = st.lists(
     st.fixed_dictionaries(
@@ -52,7 +63,9 @@ ROWS = st.lists(
 def test_survivors_are_those_of_the_plain_twin(rows, prefer, seed):
     stage = UrlDedup(prefer=prefer, sources=["b", "a"] if "source" in prefer else [])
     found = fates(stage, rows, SCHEMA, seed)
-    assert {uid: (f["reason"], f["detail"], f["url_cluster_size"]) for uid, f in found.items()} == fates_plain(stage, rows)
+    assert {uid: (f["reason"], f["detail"], f["url_cluster_size"]) for uid, f in found.items()} == fates_plain(
+        stage, rows
+    )
 
 
 def row(uid: int, url: str | None) -> dict[str, Any]:
@@ -67,7 +80,14 @@ def test_one_of_each_page_is_left():
 
 
 def test_documents_without_url_are_no_duplicates():
-    assert fates(UrlDedup(), [row(uid, url) for uid, url in enumerate([None, None, "", "", " ", "http://", "https://"])], SCHEMA) == {}
+    assert (
+        fates(
+            UrlDedup(),
+            [row(uid, url) for uid, url in enumerate([None, None, "", "", " ", "http://", "https://"])],
+            SCHEMA,
+        )
+        == {}
+    )
 
 
 @pytest.mark.parametrize("said", ["N/A", "null", "nan", "-", "#", "unknown", "about:blank", "javascript:void(0)"])
@@ -75,7 +95,9 @@ def test_what_names_no_page_is_no_url(said):
     assert fates(UrlDedup(), [row(1, said), row(2, said), row(3, said.upper())], SCHEMA) == {}
 
 
-@pytest.mark.parametrize("url", ["http://localhost/a", "//intranet", "file:///c/a.txt", "example.com", "10.0.0.1:80/x", "doi:10.1000/7"])
+@pytest.mark.parametrize(
+    "url", ["http://localhost/a", "//intranet", "file:///c/a.txt", "example.com", "10.0.0.1:80/x", "doi:10.1000/7"]
+)
 def test_what_names_a_page_shortly_is_a_url(url):
     assert sorted(fates(UrlDedup(), [row(1, url), row(2, url)], SCHEMA)) == [1, 2]
 
@@ -91,7 +113,11 @@ def test_hosts_of_other_scripts_and_addresses_meet_their_encoded_form():
 
 
 def test_parameters_of_ones_own():
-    rows = [row(1, "http://a.com/?session=1&id=3"), row(2, "http://a.com/?id=3&SESSION=2"), row(3, "http://a.com/?id=4")]
+    rows = [
+        row(1, "http://a.com/?session=1&id=3"),
+        row(2, "http://a.com/?id=3&SESSION=2"),
+        row(3, "http://a.com/?id=4"),
+    ]
     assert fates(UrlDedup(), rows, SCHEMA) == {}
     assert sorted(fates(UrlDedup(more_ignored=("session",)), rows, SCHEMA)) == [1, 2]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from stages.documents import Collector
-from stages.stage import with_columns
-from stages.write import Write
+from gristmill.stages.documents import Collector
+from gristmill.stages.stage import with_columns
+from gristmill.stages.write import Write
 
 ALWAYS = ["text", "id", "url", "date", "language", "language_score", "token_count", "uid", "source", "meta"]
 
@@ -28,7 +28,9 @@ def test_columns_are_there_whatever_is_known():
     full = Write().table(with_columns(documents(), known))
     assert bare.schema == full.schema and bare.schema.names == ALWAYS and len(bare) == len(full) == 2
     assert (
-        bare["language"].null_count == 2 and full["token_count"].to_pylist() == [1, 2] and full["language_score"].to_pylist() == [0.5, None]
+        bare["language"].null_count == 2
+        and full["token_count"].to_pylist() == [1, 2]
+        and full["language_score"].to_pylist() == [0.5, None]
     )
     assert bare["text"].to_pylist() == ["one", "two"] and bare["source"].to_pylist() == ["web", "web"]
     assert bare["uid"].equals(documents()["uid"])
@@ -41,7 +43,9 @@ def test_a_dump_has_a_name_and_file_paths():
 
 
 def test_tokens_are_the_token_count():
-    assert Write().table(with_columns(documents(), {"tokens": pa.array([7, None], pa.int32())}))["token_count"].to_pylist() == [7, None]
+    assert Write().table(with_columns(documents(), {"tokens": pa.array([7, None], pa.int32())}))[
+        "token_count"
+    ].to_pylist() == [7, None]
 
 
 def test_a_file_path_of_any_kind_is_a_text():

@@ -21,17 +21,17 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from trainer import checkpoint
-from trainer.attention import attend
-from trainer.checkpoint import steps
-from trainer.model import Decoder, initialise
-from trainer.muon import Muon
-from trainer.optim import AdamW
-from trainer.packed import packed_documents
-from trainer.parallel import ALONE, Ranks, grid_of, launched
-from trainer.scoring import Piece, scored
-from trainer.shapes import Shape
-from trainer.stepper import Stepper, stepper_of
+from gristmill.trainer.evaluation.scoring import Piece, scored
+from gristmill.trainer.model.attention import attend
+from gristmill.trainer.model.model import Decoder, initialise
+from gristmill.trainer.model.packed import packed_documents
+from gristmill.trainer.model.shapes import Shape
+from gristmill.trainer.step import checkpoint
+from gristmill.trainer.step.checkpoint import steps
+from gristmill.trainer.step.muon import Muon
+from gristmill.trainer.step.optim import AdamW
+from gristmill.trainer.step.parallel import ALONE, Ranks, grid_of, launched
+from gristmill.trainer.step.stepper import Stepper, stepper_of
 
 SHAPE = Shape(97, 32, 2, 4, 2, 48, tied=True)
 ADAMW = AdamW(
@@ -82,7 +82,10 @@ class Curve:
 def documents(update: int, vocabulary: int) -> list[list[list[int]]]:
     """Of each piece of an update: pieces are unequal."""
     random = np.random.default_rng(update)
-    return [[random.integers(0, vocabulary, random.integers(2, 12)).tolist() for _ in range(1 + piece % 3)] for piece in range(PIECES)]
+    return [
+        [random.integers(0, vocabulary, random.integers(2, 12)).tolist() for _ in range(1 + piece % 3)]
+        for piece in range(PIECES)
+    ]
 
 
 def go(stepper: Stepper, layout: Layout, updates: range, poison: int | None = None) -> Curve:
@@ -191,7 +194,9 @@ def poisoned(layout: Layout, ranks: Ranks = ALONE) -> dict[str, Any]:
 def stepper_norm_above(stepper: Stepper, layout: Layout) -> float:
     """A step that a limit on the norm refuses."""
     mine = stepper.ranks.data.mine(documents(1, layout.shape.vocabulary))
-    stepper.backward(stepper.loss(packed_documents([document for piece in mine for document in piece])) / 100, last=True)
+    stepper.backward(
+        stepper.loss(packed_documents([document for piece in mine for document in piece])) / 100, last=True
+    )
     return float(stepper.step(1.0, limit=torch.tensor(1e-3)))
 
 

@@ -9,12 +9,18 @@ from typing import Any
 
 import torch
 
-from trainer.llama import save_llama
-from trainer.model import Decoder
-from trainer.shapes import RopeScaling, Shape
+from gristmill.trainer.model.llama import save_llama
+from gristmill.trainer.model.model import Decoder
+from gristmill.trainer.model.shapes import RopeScaling, Shape
 
 SCALING = RopeScaling(factor=8.0, low=1.0, high=4.0, context=16)
-LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
 
 
 def tiny(**changes: Any) -> Shape:

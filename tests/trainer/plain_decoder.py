@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from trainer.shapes import Shape
+from gristmill.trainer.model.shapes import Shape
 
 
 def plain_logits(weights: Mapping[str, Tensor], shape: Shape, document: Sequence[int]) -> Tensor:
@@ -17,7 +17,11 @@ def plain_logits(weights: Mapping[str, Tensor], shape: Shape, document: Sequence
     streams = [weights["embedding.weight"][token] for token in document]
     for layer in range(shape.layers):
         own = {name.split(".", 2)[2]: tensor for name, tensor in weights.items() if name.startswith(f"blocks.{layer}.")}
-        W_q, W_k, W_v = own["qkv.weight"][: H * D], own["qkv.weight"][H * D : (H + K) * D], own["qkv.weight"][(H + K) * D :]
+        W_q, W_k, W_v = (
+            own["qkv.weight"][: H * D],
+            own["qkv.weight"][H * D : (H + K) * D],
+            own["qkv.weight"][(H + K) * D :],
+        )
         normed = [plain_norm(x, own["attention_norm.weight"], shape) for x in streams]
         answers: list[list[Tensor]] = [[] for _ in document]
         for head in range(H):
@@ -32,7 +36,9 @@ def plain_logits(weights: Mapping[str, Tensor], shape: Shape, document: Sequence
                 first = max(0, place - window + 1) if window else 0
                 scores = torch.stack([query @ keys[seen] / math.sqrt(D) for seen in range(first, place + 1)])
                 shares = scores.exp() / scores.exp().sum()
-                answers[place].append(sum((share * values[first + i] for i, share in enumerate(shares)), torch.zeros(D).double()))
+                answers[place].append(
+                    sum((share * values[first + i] for i, share in enumerate(shares)), torch.zeros(D).double())
+                )
         streams = [x + own["out.weight"] @ torch.cat(answer) for x, answer in zip(streams, answers, strict=True)]
         for place, x in enumerate(streams):
             y = plain_norm(x, own["mlp_norm.weight"], shape)

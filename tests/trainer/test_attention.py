@@ -9,9 +9,17 @@ import torch
 from torch import Tensor
 from torch.nn.attention import flex_attention as torch_flex
 
-from trainer import attention
-from trainer.attention import CAUSAL, EVERYTHING, Window, attend, attend_by_length, attend_flash4, fastest
-from trainer.flex import BLOCK, attend_flex, block_mask, spans
+from gristmill.trainer.model import attention
+from gristmill.trainer.model.attention import (
+    CAUSAL,
+    EVERYTHING,
+    Window,
+    attend,
+    attend_by_length,
+    attend_flash4,
+    fastest,
+)
+from gristmill.trainer.model.flex import BLOCK, attend_flex, block_mask, spans
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 
@@ -28,12 +36,16 @@ def ends(*lengths: int) -> Tensor:
 def test_float32_goes_another_way_than_flash4() -> None:
     q, k, v = heads(7, 4, 2, 2)
     cuts = ends(3, 4)
-    assert torch.equal(attend_flash4(q, k, v, cuts, cuts, 4, 4, CAUSAL), attend_by_length(q, k, v, cuts, cuts, 4, 4, CAUSAL))
+    assert torch.equal(
+        attend_flash4(q, k, v, cuts, cuts, 4, 4, CAUSAL), attend_by_length(q, k, v, cuts, cuts, 4, 4, CAUSAL)
+    )
 
 
 @pytest.mark.parametrize("window", [EVERYTHING, CAUSAL, (4, 0), (130, 0), (3, 5)])
 @pytest.mark.parametrize("kv_heads", [4, 2, 1])
-def test_flex_attention_is_the_plain_one_forward_and_backward(window: Window, kv_heads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flex_attention_is_the_plain_one_forward_and_backward(
+    window: Window, kv_heads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """torch refuses the way back on the CPU, where it is slow; it is there."""
     monkeypatch.setattr(torch_flex, "_validate_device", lambda *tensors: None)
     cuts = ends(150, 1, 0, 90, 90, 29)
@@ -74,7 +86,12 @@ def test_the_blocks_are_those_in_which_anything_is_seen(lengths: tuple[int, ...]
 
 @pytest.mark.parametrize(
     ("capability", "flash4", "expected"),
-    [((9, 0), True, "attend_flash4"), ((9, 0), False, "attend"), ((8, 6), True, "attend"), ((7, 5), True, "attend_flex")],
+    [
+        ((9, 0), True, "attend_flash4"),
+        ((9, 0), False, "attend"),
+        ((8, 6), True, "attend"),
+        ((7, 5), True, "attend_flex"),
+    ],
 )
 def test_the_fastest_is_of_those_that_the_card_can_do(
     capability: tuple[int, int], flash4: bool, expected: str, monkeypatch: pytest.MonkeyPatch
@@ -89,7 +106,7 @@ def test_the_fastest_is_of_those_that_the_card_can_do(
 @pytest.mark.parametrize("window", [CAUSAL, (40, 0), (130, 3)])
 def test_the_compiled_kernel_looks_at_these_blocks_alone(window: Window, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the CPU there is one for the way forward."""
-    monkeypatch.setattr("trainer.flex.flex_attention", torch.compile(torch_flex.flex_attention))
+    monkeypatch.setattr("gristmill.trainer.model.flex.flex_attention", torch.compile(torch_flex.flex_attention))
     q, k, v = heads(602, 4, 2, 2)
     cuts = ends(150, 1, 0, 90, 90, 29, 242)
     with torch.no_grad():

@@ -9,14 +9,16 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from trainer import checkpoint
-from trainer.averaging import average_checkpoints, average_last, weights_of
-from trainer.checkpoint import CheckpointError
-from trainer.optim import AdamW
+from gristmill.trainer.run.averaging import average_checkpoints, average_last, weights_of
+from gristmill.trainer.step import checkpoint
+from gristmill.trainer.step.checkpoint import CheckpointError
+from gristmill.trainer.step.optim import AdamW
 
 
 def run(folder: Path, count: int = 4) -> tuple[list[Path], list[dict[str, Tensor]]]:
-    network = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.BatchNorm1d(3))  # which counts its batches in an int64
+    network = torch.nn.Sequential(
+        torch.nn.Linear(5, 3), torch.nn.BatchNorm1d(3)
+    )  # which counts its batches in an int64
     optimizer = AdamW(rate=0.1).optimizer(network)
     weights = []
     for step in range(1, count + 1):
@@ -40,7 +42,9 @@ def test_all_weigh_alike_in_float64(tmp_path: Path) -> None:
     assert torch.equal(last["0.weight"], torch.stack([w["0.weight"].double() for w in weights[2:]]).mean(0).float())
     assert torch.equal(average_last(tmp_path, 1)["0.weight"], weights[-1]["0.weight"])
     due = average_last(tmp_path, 2, due=lambda step: step != 3)
-    assert torch.equal(due["0.weight"], torch.stack([weights[step - 1]["0.weight"].double() for step in (2, 4)]).mean(0).float())
+    assert torch.equal(
+        due["0.weight"], torch.stack([weights[step - 1]["0.weight"].double() for step in (2, 4)]).mean(0).float()
+    )
     with pytest.raises(CheckpointError, match="holds 1"):
         average_last(tmp_path, 2, due=lambda step: step == 4)
 

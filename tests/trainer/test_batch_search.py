@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.batch_search import TooLarge, divisors, predicted_step, search, usual_on_cpu
+from gristmill.trainer.run.batch_search import TooLarge, divisors, predicted_step, search, usual_on_cpu
 
 
 class Memory:

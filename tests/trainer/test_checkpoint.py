@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainer import checkpoint
-from trainer.checkpoint import CheckpointError
-from trainer.optim import AdamW, update
+from gristmill.trainer.step import checkpoint
+from gristmill.trainer.step.checkpoint import CheckpointError
+from gristmill.trainer.step.optim import AdamW, update
 
 
 class Run:
@@ -37,7 +37,9 @@ def test_a_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
     found = checkpoint.load(checkpoint.steps(tmp_path)[-1], resumed.network.state_dict(), resumed.optimizer)
     assert (found.step, found.facts) == (5, {"seed": 1})
     resumed.go(3)
-    assert all(torch.equal(a, b) for a, b in zip(straight.network.parameters(), resumed.network.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(straight.network.parameters(), resumed.network.parameters(), strict=True)
+    )
     assert not torch.equal(stopped.network[0].weight, resumed.network[0].weight)
 
 
@@ -53,7 +55,9 @@ def test_the_newest_are_kept_and_drafts_are_not_seen(tmp_path: Path) -> None:
     assert checkpoint.load(tmp_path / "step-00000010", run.network.state_dict(), run.optimizer).facts == {"again": True}
 
 
-def test_killed_while_an_old_one_is_removed_leaves_no_half_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_while_an_old_one_is_removed_leaves_no_half_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = Run()
     run.go(1)
     for step in (1, 2):
@@ -76,7 +80,9 @@ def test_one_that_was_not_due_pushes_none_out_that_was(tmp_path: Path) -> None:
     run.go(1)
     held = []
     for step in (1, 2, 3, 4, 5, 8, 9, 12):
-        checkpoint.save(tmp_path, step, run.network.state_dict(), run.optimizer, {}, keep=2, due=lambda step: step % 4 == 0)
+        checkpoint.save(
+            tmp_path, step, run.network.state_dict(), run.optimizer, {}, keep=2, due=lambda step: step % 4 == 0
+        )
         held.append([checkpoint.step_of(path) for path in checkpoint.steps(tmp_path)])
     assert held == [[1], [1, 2], [2, 3], [3, 4], [4, 5], [4, 8], [4, 8, 9], [8, 12]]
 

@@ -12,8 +12,19 @@ from typing import Any
 import pytest
 import torch
 
-from trainer import energy
-from trainer.energy import Energy, Gpu, Machine, Meter, Packages, gpu_counter, grams_co2, meter_of, said, visible
+from gristmill.trainer.run import energy
+from gristmill.trainer.run.energy import (
+    Energy,
+    Gpu,
+    Machine,
+    Meter,
+    Packages,
+    gpu_counter,
+    grams_co2,
+    meter_of,
+    said,
+    visible,
+)
 
 UUIDS = ["GPU-aaaa1111", "GPU-aaab2222", "GPU-cccc3333"]
 
@@ -100,7 +111,10 @@ def zone(folder: Path, name: str, what: str, microjoules: int, most: int = 1_000
 
 
 def test_processor_packages_are_added_up_and_wrap_around(tmp_path: Path) -> None:
-    first, second = zone(tmp_path, "intel-rapl:0", "package-0", 900_000), zone(tmp_path, "intel-rapl:1", "package-1", 10)
+    first, second = (
+        zone(tmp_path, "intel-rapl:0", "package-0", 900_000),
+        zone(tmp_path, "intel-rapl:1", "package-1", 10),
+    )
     zone(tmp_path, "intel-rapl:0:0", "core", 1)
     zone(tmp_path, "intel-rapl:2", "psys", 1)
     zone(tmp_path, "intel-rapl-mmio:0", "package-0", 1)
@@ -152,5 +166,5 @@ def test_a_machine_adds_up_what_has_a_meter_and_says_nothing_without_one():
 
 
 def test_a_mill_reads_meters_without_torch():
-    code = "import sys; from trainer.energy import Machine; Machine.here().joules(); assert 'torch' not in sys.modules"
+    code = "import sys; from gristmill.trainer.run.energy import Machine; Machine.here().joules(); assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

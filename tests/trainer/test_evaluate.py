@@ -7,16 +7,15 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tiny import TEXTS, bigram_model, byte_pairs, log_chances, random_model, words
 from tokenizers import Tokenizer
 
-from shards.rows import Rows
-from trainer.evaluate import HeldOut, Measured, bits_per_byte, opening_of, windows
-from trainer.model import Decoder
-from trainer.packed import Packed
-from trainer.scoring import Piece, plain_tokenizer, scored, tokenised
+from gristmill.shards.rows import Rows
+from gristmill.trainer.evaluation.evaluate import HeldOut, Measured, bits_per_byte, opening_of, windows
+from gristmill.trainer.evaluation.scoring import Piece, plain_tokenizer, scored, tokenised
+from gristmill.trainer.model.model import Decoder
+from gristmill.trainer.model.packed import Packed
 
 DOMAINS = ["a", "b", "a", "b", "a", "b", "a"]
 CHANCES = torch.tensor([[0.5, 0.25, 0.25], [0.125, 0.75, 0.125], [0.5, 0.375, 0.125]])
@@ -32,11 +31,22 @@ def bits_alone(model: Decoder, tokens: list[int]) -> float:
 
 def test_bits_are_those_worked_out_by_hand() -> None:
     tokenizer = words("a", "b", "c")
-    found = bits_per_byte(bigram_model(CHANCES), ["a b b", "c", "b a"], ["x", "y", "x"], tokenizer, 8, "cpu", before=2, ids=["1", "2", "3"])
+    found = bits_per_byte(
+        bigram_model(CHANCES),
+        ["a b b", "c", "b a"],
+        ["x", "y", "x"],
+        tokenizer,
+        8,
+        "cpu",
+        before=2,
+        ids=["1", "2", "3"],
+    )
     first = -math.log2(0.5) - math.log2(0.25) - math.log2(0.75)  # a after c, b after a, b after b
     assert found.bits.dtype == np.float64 and found.bits == pytest.approx([first, 3, -math.log2(0.375) + 3], abs=1e-6)
     assert found.bytes.tolist() == [5, 1, 3] and found.tokens.tolist() == [3, 1, 2] and found.ids == ("1", "2", "3")
-    assert found.bits_per_byte("y") == pytest.approx(3) and found.bits_per_byte("x") == pytest.approx(found.bits[[0, 2]].sum() / 8)
+    assert found.bits_per_byte("y") == pytest.approx(3) and found.bits_per_byte("x") == pytest.approx(
+        found.bits[[0, 2]].sum() / 8
+    )
     assert found.bits_per_byte() == pytest.approx(found.bits.sum() / 9) and list(found.by_domain()) == ["x", "y"]
 
 
@@ -81,7 +91,9 @@ def test_neither_order_nor_the_size_of_steps_changes_a_document() -> None:
     found = bits_per_byte(model, texts, domains, tokenizer, 24, "cpu", before=1)
     turned = bits_per_byte(model, texts[::-1], domains[::-1], tokenizer, 24, "cpu", before=1)
     assert (found.bits == turned.bits[::-1]).all() and found.by_domain() == pytest.approx(turned.by_domain(), rel=1e-12)
-    assert (found.bits[: len(TEXTS)] == pytest.approx(found.bits[-len(TEXTS) :], rel=1e-5)) and (found.bits > 0).sum() == len(texts) - 3
+    assert (found.bits[: len(TEXTS)] == pytest.approx(found.bits[-len(TEXTS) :], rel=1e-5)) and (
+        found.bits > 0
+    ).sum() == len(texts) - 3
     for step_tokens in (1, 7, 100):
         again = bits_per_byte(model, texts, domains, tokenizer, 24, "cpu", before=1, step_tokens=step_tokens)
         assert again.bits == pytest.approx(found.bits, rel=1e-5)
@@ -126,7 +138,9 @@ def test_each_token_is_asked_for_once_with_enough_before_it(length: int, row_len
     step = max(1, row_length // 2) if stride is None else stride
     for number, piece in enumerate(pieces):
         assert len(piece.tokens) <= row_length + 1 and (np.diff(piece.tokens) == 1).all()
-        assert (number == 0 and piece.tokens[0] == 0) or (piece.first >= row_length - step + 1 and len(piece.tokens) == row_length + 1)
+        assert (number == 0 and piece.tokens[0] == 0) or (
+            piece.first >= row_length - step + 1 and len(piece.tokens) == row_length + 1
+        )
         assert piece.first >= 1
     theirs = windows_of_the_harness(sequence.tolist(), row_length, row_length - step + 1)
     assert [(piece.tokens[:-1].tolist(), piece.tokens[piece.first :].tolist()) for piece in pieces] == theirs
@@ -140,16 +154,25 @@ def test_long_texts_cost_what_their_windows_cost() -> None:
         expected = 0.0
         for piece in windows(np.array(tokens), 16, stride):
             chances = log_chances(model, piece.tokens.tolist())
-            expected -= sum(float(chances[i - 1, piece.tokens[i]]) for i in range(piece.first, len(piece.tokens))) / math.log(2)
+            expected -= sum(
+                float(chances[i - 1, piece.tokens[i]]) for i in range(piece.first, len(piece.tokens))
+            ) / math.log(2)
         found = bits_per_byte(model, [text], ["a"], tokenizer, 16, "cpu", before=1, stride=stride)
         assert found.bits[0] == pytest.approx(expected, rel=1e-4) and found.bytes[0] == len(text.encode())
 
 
 def test_greedy_is_where_every_asked_token_is_the_likeliest() -> None:
-    pieces = [Piece(np.array([0, 0, 0]), 1), Piece(np.array([1, 1, 2]), 1), Piece(np.array([1, 2, 0]), 2), Piece(np.array([0, 1]), 1)]
+    pieces = [
+        Piece(np.array([0, 0, 0]), 1),
+        Piece(np.array([1, 1, 2]), 1),
+        Piece(np.array([1, 2, 0]), 2),
+        Piece(np.array([0, 1]), 1),
+    ]
     found = scored(bigram_model(CHANCES), pieces, "cpu")
     assert found.greedy.tolist() == [True, False, True, False]
-    assert found.nats == pytest.approx([math.log(4), -math.log(0.75) - math.log(0.125), math.log(2), math.log(4)], abs=1e-6)
+    assert found.nats == pytest.approx(
+        [math.log(4), -math.log(0.75) - math.log(0.125), math.log(2), math.log(4)], abs=1e-6
+    )
 
 
 def test_half_precision_weights_still_give_float32_logits() -> None:

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from shards.batch import NO_LABEL
-from shards.format import BadShards
-from shards.loader import Loader
-from shards.orders import Shuffled
-from shards.reader import open_shards
-from shards.rows import Rows
+from gristmill.shards.batch import NO_LABEL
+from gristmill.shards.format import BadShards
+from gristmill.shards.loader import Loader
+from gristmill.shards.orders import Shuffled
+from gristmill.shards.reader import open_shards
+from gristmill.shards.rows import Rows
+from gristmill.trainer.model.packed import packed
+from gristmill.trainer.run.feed import Feed
 from tests.shards.shard_sets import small_set
-from trainer.feed import Feed
-from trainer.packed import packed
 
 CPU = torch.device("cpu")
 
@@ -40,8 +40,12 @@ def test_all_steps_of_all_updates(loader: Loader) -> None:
             assert [step.last for step in steps] == [False, False, True]
             for number, step in enumerate(steps):
                 expected = packed(batch.rows.part(4 * number, 4 * number + 4))
-                assert torch.equal(step.packed.ids_T, expected.ids_T) and torch.equal(step.packed.targets_T, expected.targets_T)
-                assert torch.equal(step.packed.cuts, expected.cuts) and torch.equal(step.packed.positions_T, expected.positions_T)
+                assert torch.equal(step.packed.ids_T, expected.ids_T) and torch.equal(
+                    step.packed.targets_T, expected.targets_T
+                )
+                assert torch.equal(step.packed.cuts, expected.cuts) and torch.equal(
+                    step.packed.positions_T, expected.positions_T
+                )
                 assert step.read.state == batch.state and step.read.place == plain.place - 12
             read = steps[0].read
             assert (
@@ -111,7 +115,9 @@ def test_threads_end_wherever_they_are_left(loader: Loader) -> None:
 )
 def test_damaged_rows_are_named(loader: Loader, monkeypatch: pytest.MonkeyPatch, broken: object, message: str) -> None:
     whole = type(loader.shards).take
-    monkeypatch.setattr(type(loader.shards), "take", lambda self, rows, out=None: _broken(whole(self, rows, out), broken))
+    monkeypatch.setattr(
+        type(loader.shards), "take", lambda self, rows, out=None: _broken(whole(self, rows, out), broken)
+    )
     with Feed(loader, 3, CPU) as feed, pytest.raises(BadShards, match=message):
         list(feed.update())
 

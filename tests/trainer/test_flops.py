@@ -6,21 +6,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from trainer.flops import Flops, flops_of, mfu, pairs, peak_of
-from trainer.model import Decoder
-from trainer.packed import packed_documents
-from trainer.shapes import Shape, shape_named
+from gristmill.trainer.model.flops import Flops, flops_of, mfu, pairs, peak_of
+from gristmill.trainer.model.model import Decoder
+from gristmill.trainer.model.packed import packed_documents
+from gristmill.trainer.model.shapes import Shape, shape_named
 
 SHAPE = Shape(vocabulary=40, hidden=16, layers=3, heads=4, kv_heads=2, mlp=24, head_size=6)
 
 
 def values_alone(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> Tensor:
-    return v.repeat_interleave(q.shape[1] // v.shape[1], 1) + q * 0 + k.repeat_interleave(q.shape[1] // k.shape[1], 1) * 0
+    return (
+        v.repeat_interleave(q.shape[1] // v.shape[1], 1) + q * 0 + k.repeat_interleave(q.shape[1] // k.shape[1], 1) * 0
+    )
 
 
 def all_pairs(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> Tensor:
@@ -55,7 +56,9 @@ def test_attention_is_what_torch_counts_for_the_pairs_that_are_seen() -> None:
 
 @given(st.lists(st.integers(1, 30), max_size=6), st.integers(0, 12))
 def test_pairs_are_counted_one_by_one(lengths: list[int], window: int) -> None:
-    seen = sum(1 for n in lengths for query in range(n) for key in range(query + 1) if not window or query - key < window)
+    seen = sum(
+        1 for n in lengths for query in range(n) for key in range(query + 1) if not window or query - key < window
+    )
     assert pairs(np.array(lengths, np.int32), window) == seen
 
 

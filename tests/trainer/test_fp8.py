@@ -5,11 +5,11 @@ import torch
 import torch.nn.functional as F
 
 pytest.importorskip("triton")
-from trainer.fp8 import Fp8Linear, fp8_linear, use_fp8
-from trainer.model import Decoder, initialise
-from trainer.optim import AdamW, update
-from trainer.packed import packed_documents
-from trainer.shapes import shape_named
+from gristmill.trainer.model.fp8 import Fp8Linear, fp8_linear, use_fp8
+from gristmill.trainer.model.model import Decoder, initialise
+from gristmill.trainer.model.packed import packed_documents
+from gristmill.trainer.model.shapes import shape_named
+from gristmill.trainer.step.optim import AdamW, update
 
 
 def test_products_and_slopes_are_near_the_exact_ones():
@@ -45,6 +45,8 @@ def test_only_the_linear_maps_of_blocks_change_and_the_model_learns_as_before():
         optimizer, learning = AdamW(rate=3e-3).optimizer(model), list(model.parameters())
         text = torch.randint(0, 64, (4, 32), generator=torch.Generator().manual_seed(1)).tolist()
         batch = packed_documents(text)
-        losses[kind] = [float(update(optimizer, learning, [model.loss(batch) / batch.counted], 1.0, 1.0).loss) for _ in range(30)]
+        losses[kind] = [
+            float(update(optimizer, learning, [model.loss(batch) / batch.counted], 1.0, 1.0).loss) for _ in range(30)
+        ]
     assert losses["plain"][-1] < 0.8 * losses["plain"][0]
     assert losses["fp8"][-1] == pytest.approx(losses["plain"][-1], rel=0.05)

@@ -6,8 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the trainer needs torch, of the extra `gpu`")
 
-from kernels.gpu import plain  # noqa: E402
-from trainer import fused  # noqa: E402
+from gristmill.kernels.gpu import plain  # noqa: E402
+from gristmill.trainer.model import fused  # noqa: E402
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 EPS, HEADS, KV_HEADS, SIZE, TOKENS = 1e-5, 4, 2, 6, 7
@@ -55,7 +55,9 @@ STEPS = {
 def learning(inputs, dtype):
     """Inputs that get gradients, in this precision: all but what turns queries and keys."""
     return [
-        x.to(dtype).requires_grad_() if isinstance(x, torch.Tensor) and x.is_floating_point() and x.shape[-1] != SIZE // 2 else x
+        x.to(dtype).requires_grad_()
+        if isinstance(x, torch.Tensor) and x.is_floating_point() and x.shape[-1] != SIZE // 2
+        else x
         for x in inputs
     ]
 
@@ -79,7 +81,12 @@ def same(found, wanted, **close):
 def test_operators_and_their_gradients_are_those_of_the_plain_twins_in_float64(name):
     pytest.importorskip("triton", reason="the operators run Triton kernels")
     _, operator, twin, inputs = STEPS[name]
-    same(run(operator, learning(inputs(), torch.float32)), run(twin, learning(inputs(), torch.float64)), rtol=1e-5, atol=1e-5)
+    same(
+        run(operator, learning(inputs(), torch.float32)),
+        run(twin, learning(inputs(), torch.float64)),
+        rtol=1e-5,
+        atol=1e-5,
+    )
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -88,7 +95,12 @@ def test_the_compiler_takes_each_whole_forward_and_backward(name):
     _, operator, _, inputs = STEPS[name]
     torch._dynamo.reset()
     compiled = torch.compile(operator, fullgraph=True, backend="aot_eager")
-    same(run(compiled, learning(inputs(), torch.float32)), run(operator, learning(inputs(), torch.float32)), rtol=0, atol=0)
+    same(
+        run(compiled, learning(inputs(), torch.float32)),
+        run(operator, learning(inputs(), torch.float32)),
+        rtol=0,
+        atol=0,
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in STEPS if name != "rms_norm beside"])  # which is no operator
@@ -129,4 +141,6 @@ def test_a_sum_whose_norm_or_itself_goes_nowhere_has_its_gradients_all_the_same(
         learns = [x for x in wanted_inputs if isinstance(x, torch.Tensor)]
         wanted = torch.autograd.grad((outputs * drawn(10, *outputs.shape).double()).sum(), learns, allow_unused=True)
         for got, want in zip(found[1:], wanted, strict=True):
-            torch.testing.assert_close(got.double(), torch.zeros_like(got).double() if want is None else want, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(
+                got.double(), torch.zeros_like(got).double() if want is None else want, rtol=1e-5, atol=1e-5
+            )

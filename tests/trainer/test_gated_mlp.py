@@ -9,14 +9,16 @@ torch = pytest.importorskip("torch", reason="the trainer needs torch, of the ext
 
 from torch import nn  # noqa: E402
 
-from trainer import added as sums  # noqa: E402
-from trainer import gated_mlp as module  # noqa: E402
-from trainer import quack_products  # noqa: E402
-from trainer.added import added  # noqa: E402
-from trainer.fp8 import Fp8Linear  # noqa: E402
-from trainer.fused import swiglu  # noqa: E402
-from trainer.gated_mlp import gated_mlp, interleaved, side_by_side  # noqa: E402
-from trainer.quack_products import in_one  # noqa: E402
+from gristmill.trainer.model import (  # noqa: E402
+    added as sums,
+    gated_mlp as module,
+    quack as quack_products,
+)
+from gristmill.trainer.model.added import added  # noqa: E402
+from gristmill.trainer.model.fp8 import Fp8Linear  # noqa: E402
+from gristmill.trainer.model.fused import swiglu  # noqa: E402
+from gristmill.trainer.model.gated_mlp import gated_mlp, interleaved, side_by_side  # noqa: E402
+from gristmill.trainer.model.quack import in_one  # noqa: E402
 
 HOPPER = torch.cuda.is_available() and in_one(torch.device("cuda"))
 
@@ -84,7 +86,9 @@ def test_a_layer_without_gradients_and_an_answer_that_goes_nowhere(as_one):
     gate_up, down = layers(6, 10, torch.float32)
     x, residual = torch.ones(3, 6), torch.ones(3, 6)
     with torch.no_grad():
-        torch.testing.assert_close(total(*gated_mlp(x, gate_up, down, residual)), total(*apart(x, gate_up, down, residual)))
+        torch.testing.assert_close(
+            total(*gated_mlp(x, gate_up, down, residual)), total(*apart(x, gate_up, down, residual))
+        )
     x = torch.randn(3, 6, requires_grad=True)
     both = torch.ops.gristmill.gated_mlp(x, gate_up.weight, down.weight, residual)[1]
     assert not both.requires_grad and both.shape == (3, 20)
@@ -94,7 +98,9 @@ def test_what_is_interleaved_comes_apart_again():
     x = torch.arange(12).view(2, 6)
     assert interleaved(x, 1)[0].tolist() == [0, 3, 1, 4, 2, 5]
     assert interleaved(x.t(), 0)[:, 0].tolist() == [0, 3, 1, 4, 2, 5]
-    assert torch.equal(side_by_side(interleaved(x, 1), 1), x) and torch.equal(side_by_side(interleaved(x.t(), 0), 0), x.t())
+    assert torch.equal(side_by_side(interleaved(x, 1), 1), x) and torch.equal(
+        side_by_side(interleaved(x.t(), 0), 0), x.t()
+    )
 
 
 def test_layers_that_do_more_than_multiply_are_called(as_one):
@@ -123,29 +129,40 @@ def test_without_a_gpu_or_the_package_nobody_asks_for_it(monkeypatch):
     assert not quack_products._present(0)
     torch._dynamo.reset()
     assert (
-        torch.compile(lambda x: x + (1 if quack_products._present(0) else 2), fullgraph=True, backend="eager")(torch.zeros(1)).item() == 2
+        torch.compile(lambda x: x + (1 if quack_products._present(0) else 2), fullgraph=True, backend="eager")(
+            torch.zeros(1)
+        ).item()
+        == 2
     )
     quack_products._found.cache_clear()
 
 
 def test_compiled_products_lie_in_this_users_own_folder(monkeypatch, tmp_path):
-    import kernels.compiled
+    import gristmill.kernels.base.compiled
 
     quack = SimpleNamespace(gemm_interface=object(), cache_utils=SimpleNamespace(CACHE_DIR=None))
-    for name, found in {"quack": quack, "quack.gemm_interface": quack.gemm_interface, "quack.cache_utils": quack.cache_utils}.items():
+    for name, found in {
+        "quack": quack,
+        "quack.gemm_interface": quack.gemm_interface,
+        "quack.cache_utils": quack.cache_utils,
+    }.items():
         monkeypatch.setitem(sys.modules, name, found)
-    monkeypatch.setattr(kernels.compiled, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(gristmill.kernels.base.compiled, "cache_folder", lambda: tmp_path)
     assert quack_products.quack() is quack.gemm_interface and str(tmp_path / "quack") == quack.cache_utils.CACHE_DIR
     quack.cache_utils.CACHE_DIR = "chosen"
     assert quack_products.quack() is quack.gemm_interface and quack.cache_utils.CACHE_DIR == "chosen"
 
 
 @pytest.mark.skipif(not HOPPER, reason="needs a Hopper GPU and the extra `hopper`")
-@pytest.mark.parametrize(("tokens", "hidden", "inner"), [(1, 64, 96), (333, 768, 2048), (4096, 2048, 8192), (8200, 2048, 4096)])
+@pytest.mark.parametrize(
+    ("tokens", "hidden", "inner"), [(1, 64, 96), (333, 768, 2048), (4096, 2048, 8192), (8200, 2048, 4096)]
+)
 def test_on_hopper_it_is_as_near_to_float64_as_its_parts(tokens, hidden, inner):
     device = torch.device("cuda")
     gate_up, down = layers(hidden, inner, torch.bfloat16, device)
-    x, residual, wide = (torch.randn(tokens, width, device=device, dtype=torch.bfloat16) for width in (hidden, hidden, inner))
+    x, residual, wide = (
+        torch.randn(tokens, width, device=device, dtype=torch.bfloat16) for width in (hidden, hidden, inner)
+    )
     exact = [layer.to(torch.float64) for layer in layers(hidden, inner, torch.bfloat16, device)]
 
     def exactly(x, gate_up, down, residual):

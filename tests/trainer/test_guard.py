@@ -6,10 +6,9 @@ import math
 
 import numpy as np
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from trainer.guard import FLAT, NORMAL, Guard, Watch, poison
+from gristmill.trainer.run.guard import FLAT, NORMAL, Guard, Watch, poison
 
 CPU = torch.device("cpu")
 
@@ -40,7 +39,9 @@ numbers = st.floats(-5, 50, width=32) | st.sampled_from([math.nan, math.inf, -ma
     st.sampled_from([None, 0.5, 3.0]),
     st.integers(0, 39),
 )
-def test_judged_as_plain_python_judges(updates: list[tuple[float, float]], sizes: tuple[int, int], times: float | None, cut: int) -> None:
+def test_judged_as_plain_python_judges(
+    updates: list[tuple[float, float]], sizes: tuple[int, int], times: float | None, cut: int
+) -> None:
     guard = Guard(loss_times=times, norm_times=2.0, window=sizes[0], least=sizes[1])
     expected, losses, norms = [], [], []
     for loss, norm in updates:

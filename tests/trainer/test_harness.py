@@ -12,10 +12,10 @@ import pytest
 import torch
 from tiny import TEXTS, bigram_model, byte_pairs, log_chances, random_model, words
 
-from trainer.evaluate import bits_per_byte
-from trainer.harness import HarnessError, harness_model
-from trainer.multiple_choice import Question, answers
-from trainer.scoring import plain_tokenizer
+from gristmill.trainer.evaluation.evaluate import bits_per_byte
+from gristmill.trainer.evaluation.harness import HarnessError, harness_model
+from gristmill.trainer.evaluation.multiple_choice import Question, answers
+from gristmill.trainer.evaluation.scoring import plain_tokenizer
 
 
 class Hook:
@@ -70,7 +70,11 @@ def test_whole_texts_are_scored_in_windows_that_do_not_overlap(harness: None) ->
     lm = harness_model(model, tokenizer, 16, "cpu", before=1)
     found = lm.loglikelihood_rolling(asked(*((text,) for text in TEXTS)))
     bits = bits_per_byte(model, TEXTS, TEXTS, tokenizer, 16, "cpu", before=1, stride=16).bits
-    assert [-nats / math.log(2) for nats in found] == pytest.approx(bits.tolist()) and found[3] == 0 and len(found) == len(TEXTS)
+    assert (
+        [-nats / math.log(2) for nats in found] == pytest.approx(bits.tolist())
+        and found[3] == 0
+        and len(found) == len(TEXTS)
+    )
 
 
 def greedily(context: str, most: int) -> list[int]:
@@ -119,4 +123,6 @@ def test_greedy_answers_are_marked(harness: None) -> None:
     lm = harness_model(bigram_model(chances), words("a", "b", "c"), 16, "cpu", before=2)
     found = lm.loglikelihood(asked(("a b", " b b"), ("a b", " b a"), ("", "a")))
     assert [greedy for _, greedy in found] == [True, False, True]
-    assert [log_prob for log_prob, _ in found] == pytest.approx([2 * math.log(0.75), math.log(0.75 * 0.125), math.log(0.5)], abs=1e-6)
+    assert [log_prob for log_prob, _ in found] == pytest.approx(
+        [2 * math.log(0.75), math.log(0.75 * 0.125), math.log(0.5)], abs=1e-6
+    )

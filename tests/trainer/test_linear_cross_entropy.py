@@ -1,16 +1,15 @@
 """The head's loss in chunks is that of all logits at once: value and gradients, tied, scaled, compiled; it never holds them."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 torch = pytest.importorskip("torch", reason="the trainer needs torch, of the extra `gpu`")
 
 import torch.nn.functional as F  # noqa: E402
 
-from kernels.gpu import plain  # noqa: E402
-from trainer import linear_cross_entropy as module  # noqa: E402
-from trainer.linear_cross_entropy import linear_cross_entropy, linear_losses  # noqa: E402
+from gristmill.kernels.gpu import plain  # noqa: E402
+from gristmill.trainer.model import linear_cross_entropy as module  # noqa: E402
+from gristmill.trainer.model.linear_cross_entropy import linear_cross_entropy, linear_losses  # noqa: E402
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -31,7 +30,14 @@ def whole(hidden, weight, targets, z=0.0):
 
 
 @settings(max_examples=20)
-@given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 40), st.integers(1, 70), st.sampled_from([0.0, 1e-2]), st.integers(0, 99))
+@given(
+    st.integers(1, 60),
+    st.integers(1, 12),
+    st.integers(1, 40),
+    st.integers(1, 70),
+    st.sampled_from([0.0, 1e-2]),
+    st.integers(0, 99),
+)
 def test_value_and_gradients_are_those_of_all_logits_at_once(tokens, width, vocabulary, rows, z, seed):
     hidden, weight, targets = made(tokens, width, vocabulary, seed)
     loss, wanted = linear_cross_entropy(hidden, weight, targets, z, rows), whole(hidden, weight, targets, z)
@@ -91,9 +97,14 @@ def test_inside_the_compiler_it_is_what_it_is_outside(dtype):
         return linear_cross_entropy(hidden * 2, weight, targets, 0.001, 16) / 40
 
     torch._dynamo.reset()
-    outside, inside = step(hidden, weight, targets), torch.compile(step, fullgraph=True, backend="aot_eager")(hidden, weight, targets)
+    outside, inside = (
+        step(hidden, weight, targets),
+        torch.compile(step, fullgraph=True, backend="aot_eager")(hidden, weight, targets),
+    )
     torch.testing.assert_close(inside, outside, rtol=0, atol=0)
-    for got, want in zip(torch.autograd.grad(inside, (hidden, weight)), torch.autograd.grad(outside, (hidden, weight)), strict=True):
+    for got, want in zip(
+        torch.autograd.grad(inside, (hidden, weight)), torch.autograd.grad(outside, (hidden, weight)), strict=True
+    ):
         assert got.dtype == dtype and got.any()
         torch.testing.assert_close(got, want, rtol=0, atol=0)
 
@@ -101,7 +112,9 @@ def test_inside_the_compiler_it_is_what_it_is_outside(dtype):
 def test_operators_keep_the_rules_of_torchs_library():
     hidden, weight, targets = made(20, 4, 9)
     torch.library.opcheck(torch.ops.gristmill.linear_cross_entropy.default, (hidden, weight, targets, 0.0, 8))
-    torch.library.opcheck(torch.ops.gristmill.linear_losses.default, (hidden.detach(), weight.detach(), targets, 0.0, 8))
+    torch.library.opcheck(
+        torch.ops.gristmill.linear_losses.default, (hidden.detach(), weight.detach(), targets, 0.0, 8)
+    )
 
 
 def test_bf16_errs_by_the_rounding_of_logits_and_results_and_not_by_that_of_sums_or_of_the_scale():
@@ -132,7 +145,9 @@ def test_no_tensor_as_large_as_all_logits_is_ever_made(monkeypatch):
     hidden, weight, targets = made(tokens, 4, vocabulary)
     seen = []
     of_rows = module._row_losses_and_slopes
-    monkeypatch.setattr(module, "_row_losses_and_slopes", lambda logits, *rest: seen.append(logits.shape[0]) or of_rows(logits, *rest))
+    monkeypatch.setattr(
+        module, "_row_losses_and_slopes", lambda logits, *rest: seen.append(logits.shape[0]) or of_rows(logits, *rest)
+    )
     linear_cross_entropy(hidden, weight, targets, rows=rows)
     assert len(seen) == 8 and max(seen) <= rows and sum(seen) == tokens
 

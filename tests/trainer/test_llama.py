@@ -15,11 +15,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from gristmill.trainer.model import llama
+from gristmill.trainer.model.llama import LlamaError, load_llama, model_folder, save_llama
+from gristmill.trainer.model.model import Decoder
+from gristmill.trainer.model.packed import packed_documents
 from tests.trainer.llama_folders import LLAMA3, SHAPES, changed, decoder, leave, saved, tiny, tokens_of
-from trainer import llama
-from trainer.llama import LlamaError, load_llama, model_folder, save_llama
-from trainer.model import Decoder
-from trainer.packed import packed_documents
 
 
 def theirs(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
@@ -90,7 +90,10 @@ def test_positions_are_read_as_they_were_and_are_told(tmp_path: Path) -> None:
     for way in (
         {"rope_parameters": leave},
         {"rope_scaling": leave, "rope_theta": leave},
-        {"rope_parameters": leave, "rope_scaling": {**{k: v for k, v in LLAMA3.items() if k != "rope_type"}, "type": "llama3"}},
+        {
+            "rope_parameters": leave,
+            "rope_scaling": {**{k: v for k, v in LLAMA3.items() if k != "rope_type"}, "type": "llama3"},
+        },
     ):
         saved(tmp_path, shape)
         changed(tmp_path, **way)
@@ -120,7 +123,11 @@ def test_what_config_leaves_out_is_what_transformers_takes(tmp_path: Path) -> No
 
 def test_bf16_differs_by_rounding_alone(tmp_path: Path) -> None:
     saved(tmp_path, SHAPES["llama 3.1"], torch.bfloat16)
-    ours, model, exact = load_llama(tmp_path, dtype=torch.bfloat16), theirs(tmp_path, torch.bfloat16), load_llama(tmp_path)
+    ours, model, exact = (
+        load_llama(tmp_path, dtype=torch.bfloat16),
+        theirs(tmp_path, torch.bfloat16),
+        load_llama(tmp_path),
+    )
     assert model.dtype == ours.embedding.weight.dtype == torch.bfloat16
     batch = packed_documents([tokens_of()])
     with torch.no_grad():
@@ -152,7 +159,9 @@ def test_large_models_are_cut_into_files_that_an_index_lists(tmp_path: Path) -> 
     index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
     found = {path.name: load_file(path) for path in files}
     assert index["weight_map"] == {name: file for file, tensors in found.items() for name in tensors}
-    assert index["metadata"]["total_size"] == sum(tensor.nbytes for tensors in found.values() for tensor in tensors.values())
+    assert index["metadata"]["total_size"] == sum(
+        tensor.nbytes for tensors in found.values() for tensor in tensors.values()
+    )
     assert all(sum(t.nbytes for t in tensors.values()) <= 9_000 for tensors in found.values())
     for path in files:
         with safe_open(path, "pt") as file:
@@ -189,7 +198,9 @@ def test_loading_leaves_random_numbers_alone_and_weights_can_learn(tmp_path: Pat
         ("blocks.1.qkv.weight", (32, 64), r"blocks\.1\.qkv\.weight is 32 x 64, and by the shape it must be 64 x 32"),
     ],
 )
-def test_weights_of_another_shape_are_not_written(name: str, shape: tuple[int, ...] | None, says: str, tmp_path: Path) -> None:
+def test_weights_of_another_shape_are_not_written(
+    name: str, shape: tuple[int, ...] | None, says: str, tmp_path: Path
+) -> None:
     weights = decoder(SHAPES["llama 3"]).state_dict()
     if shape is None:
         del weights[name]
@@ -236,7 +247,9 @@ def test_what_is_not_ours_is_not_overwritten(tmp_path: Path) -> None:
 def tokenizer_folder(folder: Path, config: bool) -> Path:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    tokenizer = Tokenizer(models.BPE({letter: i for i, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}, []))
+    tokenizer = Tokenizer(
+        models.BPE({letter: i for i, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}, [])
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(["<|begin|>", "<|end|>"])
@@ -279,7 +292,9 @@ def test_a_tokenizer_that_is_none_is_refused(tmp_path: Path) -> None:
             saved(tmp_path / "model", SHAPES["llama 3"], tokenizer=given)
 
 
-def test_the_hub_gives_configuration_safetensors_and_tokenizer_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hub_gives_configuration_safetensors_and_tokenizer_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = saved(tmp_path / "there", SHAPES["llama 3"])
     (tmp_path / "there" / "pytorch_model.bin").write_bytes(b"pickle")
     asked: list[Any] = []

@@ -12,11 +12,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from gristmill.trainer.model.llama import LlamaError, load_llama, save_llama
 from tests.trainer.llama_folders import LLAMA3, SHAPES, changed, decoder, leave, saved
-from trainer.llama import LlamaError, load_llama, save_llama
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "qwen2": ({"model_type": "qwen2"}, "model_type 'qwen2' is not read here: its queries, keys and values have biases; known are llama"),
+    "qwen2": (
+        {"model_type": "qwen2"},
+        "model_type 'qwen2' is not read here: its queries, keys and values have biases; known are llama",
+    ),
     "qwen3": ({"model_type": "qwen3"}, "its queries and keys are normed"),
     "experts": ({"model_type": "mixtral"}, "mixture of experts"),
     "experts of qwen": ({"model_type": "qwen3_moe"}, "mixture of experts"),
@@ -29,25 +32,46 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "activation": ({"hidden_act": "gelu"}, "hidden_act 'gelu' is not read here, only silu"),
     "yarn": ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "positions scaled by 'yarn' are not read here"),
     "linear": ({"rope_scaling": {"type": "linear", "factor": 4.0}}, "positions scaled by 'linear'"),
-    "dynamic": ({"rope_scaling": None, "rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "positions scaled by 'dynamic'"),
+    "dynamic": (
+        {"rope_scaling": None, "rope_parameters": {"rope_type": "dynamic", "factor": 2.0}},
+        "positions scaled by 'dynamic'",
+    ),
     "by layer": ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "differ between layers"),
     "in part": ({"partial_rotary_factor": 0.5}, "only a part of each head has positions"),
     "scaling cut short": ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "low_freq_factor is None"),
-    "scaling upside down": ({"rope_scaling": {**LLAMA3, "high_freq_factor": 0.5}}, r"high_freq_factor 0\.5 must be above"),
+    "scaling upside down": (
+        {"rope_scaling": {**LLAMA3, "high_freq_factor": 0.5}},
+        r"high_freq_factor 0\.5 must be above",
+    ),
     "a width of text": ({"hidden_size": "32"}, "hidden_size is '32', and must be a whole number above 0"),
     "no layers": ({"num_hidden_layers": leave}, "num_hidden_layers is None"),
     "heads that do not share": ({"num_key_value_heads": 3}, "4 query heads cannot share 3 key-value heads equally"),
     "eps": ({"rms_norm_eps": 0}, "rms_norm_eps is 0, and must be a number above 0"),
     "more layers": ({"num_hidden_layers": 4}, r"the weights have no model\.layers\.3\.input_layernorm\.weight"),
-    "far more layers": ({"num_hidden_layers": 1_000_000_000}, "num_hidden_layers is 1,000,000,000; no decoder with more than 10,000"),
-    "fewer layers": ({"num_hidden_layers": 2}, r"model\.layers\.2\.[a-z_.]+: it has no place in a decoder of this shape"),
-    "another vocabulary": ({"vocab_size": 51}, r"model\.embed_tokens\.weight is 50 x 32, and by config\.json it must be 51 x 32"),
-    "more key heads": ({"num_key_value_heads": 4}, r"k_proj\.weight is 16 x 32, and by config\.json it must be 32 x 32"),
+    "far more layers": (
+        {"num_hidden_layers": 1_000_000_000},
+        "num_hidden_layers is 1,000,000,000; no decoder with more than 10,000",
+    ),
+    "fewer layers": (
+        {"num_hidden_layers": 2},
+        r"model\.layers\.2\.[a-z_.]+: it has no place in a decoder of this shape",
+    ),
+    "another vocabulary": (
+        {"vocab_size": 51},
+        r"model\.embed_tokens\.weight is 50 x 32, and by config\.json it must be 51 x 32",
+    ),
+    "more key heads": (
+        {"num_key_value_heads": 4},
+        r"k_proj\.weight is 16 x 32, and by config\.json it must be 32 x 32",
+    ),
     "tied to another": ({"tie_word_embeddings": True}, r"lm_head\.weight is not the embedding"),
     "a family of lists": ({"model_type": ["llama"]}, "model_type .* is not read here"),
     "layers that are a number": ({"layer_types": 3}, "layer_types is 3, and must be a list"),
     "eps beyond all": ({"rms_norm_eps": 10**400}, "rms_norm_eps is 1000.*, and must be a number above 0"),
-    "windows of llama": ({"layer_types": ["sliding_attention"] * 3}, "llama cannot have layer_types other than full_attention"),
+    "windows of llama": (
+        {"layer_types": ["sliding_attention"] * 3},
+        "llama cannot have layer_types other than full_attention",
+    ),
     "windows of nothing": (
         {"model_type": "ministral", "sliding_window": None, "layer_types": ["sliding_attention"] * 3},
         "no sliding_window",
@@ -82,16 +106,31 @@ def poisoned(tensors: dict[str, torch.Tensor]) -> None:
 
 LAYER = "model.layers.1."
 WRONG_WEIGHTS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], Any], str]] = {
-    "bias": (lambda t: t.update({LAYER + "self_attn.q_proj.bias": torch.ones(32)}), r"q_proj\.bias: biases are not read here"),
-    "norm": (lambda t: t.update({LAYER + "self_attn.q_norm.weight": torch.ones(8)}), "normed queries and keys are not read here"),
+    "bias": (
+        lambda t: t.update({LAYER + "self_attn.q_proj.bias": torch.ones(32)}),
+        r"q_proj\.bias: biases are not read here",
+    ),
+    "norm": (
+        lambda t: t.update({LAYER + "self_attn.q_norm.weight": torch.ones(8)}),
+        "normed queries and keys are not read here",
+    ),
     "expert": (lambda t: t.update({LAYER + "mlp.experts.0.up_proj.weight": torch.ones(8)}), "mixture of experts"),
-    "other": (lambda t: t.update({"score.weight": torch.ones(2, 32)}), r"score\.weight: it has no place in a decoder of this shape"),
-    "missing": (lambda t: t.pop(LAYER + "mlp.up_proj.weight"), r"the weights have no model\.layers\.1\.mlp\.up_proj\.weight"),
+    "other": (
+        lambda t: t.update({"score.weight": torch.ones(2, 32)}),
+        r"score\.weight: it has no place in a decoder of this shape",
+    ),
+    "missing": (
+        lambda t: t.pop(LAYER + "mlp.up_proj.weight"),
+        r"the weights have no model\.layers\.1\.mlp\.up_proj\.weight",
+    ),
     "no head": (
         lambda t: t.pop("lm_head.weight"),
         r"no lm_head\.weight; if the head is the embedding, config\.json says tie_word_embeddings",
     ),
-    "whole numbers": (lambda t: t.update({"model.norm.weight": torch.ones(32, dtype=torch.int8)}), "is stored as I8; read are F64"),
+    "whole numbers": (
+        lambda t: t.update({"model.norm.weight": torch.ones(32, dtype=torch.int8)}),
+        "is stored as I8; read are F64",
+    ),
     "not a number": (poisoned, r"up_proj\.weight has values that are not finite as float32"),
 }
 
@@ -107,7 +146,10 @@ def test_weights_that_do_not_fit_are_named(name: str, tmp_path: Path) -> None:
 
 def test_leftovers_of_old_folders_do_no_harm(tmp_path: Path) -> None:
     model = saved(tmp_path, SHAPES["smollm2"])
-    extra = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4), "lm_head.weight": model.embedding.weight.detach()}
+    extra = {
+        "model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4),
+        "lm_head.weight": model.embedding.weight.detach(),
+    }
     weights_changed(lambda tensors: tensors.update(extra))(tmp_path)
     assert torch.equal(load_llama(tmp_path).embedding.weight, model.embedding.weight)
 
@@ -149,7 +191,10 @@ def test_a_missing_file_of_several_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "says"),
     [
-        ("../model.safetensors", r"is said to be in '\.\./model\.safetensors'; files are \*\.safetensors of the same folder"),
+        (
+            "../model.safetensors",
+            r"is said to be in '\.\./model\.safetensors'; files are \*\.safetensors of the same folder",
+        ),
         ("/etc/passwd", "files are"),
         ("pytorch_model-00001.bin", "can run any code"),
         (3, "files are"),
@@ -161,7 +206,9 @@ def test_an_index_that_points_elsewhere_is_refused(place: Any, says: str, tmp_pa
     assert len(list(tmp_path.glob("*.safetensors"))) > 2
     path = tmp_path / "model.safetensors.index.json"
     index = json.loads(path.read_text())
-    index["weight_map"]["lm_head.weight"] = index["weight_map"]["model.embed_tokens.weight"] if place == "a file without it" else place
+    index["weight_map"]["lm_head.weight"] = (
+        index["weight_map"]["model.embed_tokens.weight"] if place == "a file without it" else place
+    )
     path.write_text(json.dumps(index))
     with pytest.raises(LlamaError, match=says):
         load_llama(tmp_path)

@@ -21,20 +21,21 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from shards.format import BadShards
-from shards.reader import open_shards
+from gristmill.shards.format import BadShards
+from gristmill.shards.reader import open_shards
+from gristmill.trainer.run import loop
+from gristmill.trainer.run.batch_search import TooLarge
+from gristmill.trainer.run.guard import Guard, UnsoundRun
+from gristmill.trainer.run.loop import Run
+from gristmill.trainer.run.metrics import read_metrics
+from gristmill.trainer.run.progress import BadRun, OtherRun
+from gristmill.trainer.run.schedule import Schedule
+from gristmill.trainer.run.settings import Training
+from gristmill.trainer.run.stopping import Stopped
+from gristmill.trainer.run.unlocking import Unlocked, Unlocking, buckets_of
+from gristmill.trainer.step import checkpoint
 from tests.shards.shard_sets import small_set
 from tests.trainer.tiny_runs import SHAPE, TRAINING, loader, model, run
-from trainer import checkpoint, loop
-from trainer.batch_search import TooLarge
-from trainer.guard import Guard, UnsoundRun
-from trainer.loop import Run
-from trainer.metrics import read_metrics
-from trainer.progress import BadRun, OtherRun
-from trainer.schedule import Schedule
-from trainer.settings import Training
-from trainer.stopping import Stopped
-from trainer.unlocking import Unlocked, Unlocking, buckets_of
 
 REPOSITORY = Path(__file__).parents[2]
 TIMED = ("per_second", "joule", "memory", "seconds", "mfu")
@@ -66,7 +67,10 @@ def weights(folder: Path) -> dict[str, Tensor]:
 
 def told(folder: Path) -> list[dict[str, Any]]:
     """Lines of metrics without what no two runs have in common."""
-    return [{k: v for k, v in line.items() if not any(word in k for word in TIMED)} for line in read_metrics(folder / "metrics.jsonl")]
+    return [
+        {k: v for k, v in line.items() if not any(word in k for word in TIMED)}
+        for line in read_metrics(folder / "metrics.jsonl")
+    ]
 
 
 def assert_same(folder: Path, other: Path) -> None:
@@ -89,7 +93,11 @@ def test_a_run_learns_and_tells(shards: Path, tmp_path: Path) -> None:
     training = replace(TRAINING, updates=60, checkpoint_every=20, schedule=Schedule("constant", 0.05))
     asked: list[int] = []
     outcome = run(
-        shards, tmp_path / "run", training, evaluate=lambda m, update: (asked.append(update), {"bits": float(update)})[1], evaluate_every=25
+        shards,
+        tmp_path / "run",
+        training,
+        evaluate=lambda m, update: (asked.append(update), {"bits": float(update)})[1],
+        evaluate_every=25,
     )
     lines = [line for line in told(tmp_path / "run") if "loss" in line]
     assert [line["step"] for line in lines] == [*range(3, 61, 3)]
@@ -103,14 +111,17 @@ def test_a_run_learns_and_tells(shards: Path, tmp_path: Path) -> None:
     assert (outcome.updates, outcome.tokens, outcome.counted, outcome.refused) == (60, tokens, tokens - pieces, 0)
     assert lines[-1]["tokens"] == tokens
     assert outcome.tokens_per_second > 0 and outcome.seconds > 0 and outcome.peak_memory is None
-    assert [path.name for path in checkpoint.steps(tmp_path / "run" / "checkpoints")] == ["step-00000040", "step-00000060"]
+    assert [path.name for path in checkpoint.steps(tmp_path / "run" / "checkpoints")] == [
+        "step-00000040",
+        "step-00000060",
+    ]
     assert (tmp_path / "run" / "model" / "config.json").exists()
 
 
 def test_every_update_is_the_plain_one(shards: Path, tmp_path: Path) -> None:
     """Against a loop of ten lines that knows nothing of steps, guards and threads."""
-    from trainer.optim import clipped
-    from trainer.packed import packed
+    from gristmill.trainer.model.packed import packed
+    from gristmill.trainer.step.optim import clipped
 
     training = replace(TRAINING, rows_per_step=2)
     run(shards, tmp_path / "run", training)
@@ -155,7 +166,9 @@ def test_the_same_again_is_the_same_bits(shards: Path, straight: Path, tmp_path:
 
 def test_the_model_is_the_mean_of_the_last_checkpoints(shards: Path, straight: Path, tmp_path: Path) -> None:
     run(shards, tmp_path / "run", replace(TRAINING, average=2))
-    first, second = (load_file(path / "model.safetensors") for path in checkpoint.steps(tmp_path / "run" / "checkpoints"))
+    first, second = (
+        load_file(path / "model.safetensors") for path in checkpoint.steps(tmp_path / "run" / "checkpoints")
+    )
     name = "model.embed_tokens.weight"
     mean = (first["embedding.weight"].double() + second["embedding.weight"].double()) / 2
     assert torch.equal(load_file(tmp_path / "run" / "model" / "model.safetensors")[name], mean.float())
@@ -226,7 +239,10 @@ def test_two_ranks_are_one_run(shards: Path, straight: Path, tmp_path: Path) -> 
     ]
     said = [child.communicate(timeout=120)[1] for child in children]
     assert children[0].returncode == 9, said[0][-2000:]
-    assert [path.name for path in checkpoint.steps(tmp_path / "run" / "checkpoints")] == ["step-00000004", "step-00000008"]
+    assert [path.name for path in checkpoint.steps(tmp_path / "run" / "checkpoints")] == [
+        "step-00000004",
+        "step-00000008",
+    ]
     run(shards, tmp_path / "run")
     near(tmp_path / "run", straight, 2e-6)
     for ours, theirs in zip(told(tmp_path / "run"), told(straight), strict=True):
@@ -240,7 +256,9 @@ def test_a_finished_run_is_done(shards: Path, tmp_path: Path, monkeypatch: pytes
     assert replace(again, seconds=0, tokens_per_second=0) == replace(first, seconds=0, tokens_per_second=0)
 
 
-def test_a_damaged_checkpoint_is_passed_over(shards: Path, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_checkpoint_is_passed_over(
+    shards: Path, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch, pytest.raises(Killed):
         kill_at(patch, 10)
         run(shards, tmp_path / "run")
@@ -263,7 +281,9 @@ def tell_after(monkeypatch: pytest.MonkeyPatch, update: int, number: signal.Sign
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_told_to_stop(shards: Path, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+def test_told_to_stop(
+    shards: Path, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
     handlers = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
     with (
         monkeypatch.context() as patch,
@@ -298,11 +318,17 @@ def test_where_a_run_was_told_to_stop_does_not_show_in_an_averaged_model(
         run(shards, tmp_path / "run", replace(training, checkpoint_every=1))
 
 
-def test_ways_may_change_on_the_way(shards: Path, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ways_may_change_on_the_way(
+    shards: Path, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch, pytest.raises(Killed):
         kill_at(patch, 6)
         run(shards, tmp_path / "run")
-    run(shards, tmp_path / "run", replace(TRAINING, rows_per_step=8, metrics_every=1, checkpoint_every=5, recompute="full"))
+    run(
+        shards,
+        tmp_path / "run",
+        replace(TRAINING, rows_per_step=8, metrics_every=1, checkpoint_every=5, recompute="full"),
+    )
     near(tmp_path / "run", straight, 2e-6)
 
 
@@ -321,7 +347,9 @@ def test_ways_may_change_on_the_way(shards: Path, straight: Path, tmp_path: Path
         (lambda s, f: run(s, f, model=model(replace(SHAPE, mlp=48))), r"model\.mlp is 48, there it is 32"),
     ],
 )
-def test_a_folder_of_another_run_is_refused(shards: Path, straight: Path, change: Callable[[Path, Path], Any], message: str) -> None:
+def test_a_folder_of_another_run_is_refused(
+    shards: Path, straight: Path, change: Callable[[Path, Path], Any], message: str
+) -> None:
     before = (straight / "metrics.jsonl").read_bytes()
     with pytest.raises(OtherRun, match=f"holds another run.*{message}"):
         change(shards, straight)
@@ -353,11 +381,20 @@ def test_a_folder_of_something_else_is_refused(shards: Path, tmp_path: Path) -> 
             lambda s, f: run(s, f, loader=loader(s, rank=1, world=2)),
             "the loader is that of rank 1 of 2, this process sees the rows of rank 0 of 1",
         ),
-        (lambda s, f: run(s, f, loader=loader(s, epochs=1)), r"1 epochs hold \d+ more updates of 8 rows, 14 are still to come"),
-        (lambda s, f: run(s, f, replace(TRAINING, unlocking=Unlocking())), "unlocking needs a loader whose order is Unlocked"),
+        (
+            lambda s, f: run(s, f, loader=loader(s, epochs=1)),
+            r"1 epochs hold \d+ more updates of 8 rows, 14 are still to come",
+        ),
+        (
+            lambda s, f: run(s, f, replace(TRAINING, unlocking=Unlocking())),
+            "unlocking needs a loader whose order is Unlocked",
+        ),
         (lambda s, f: run(s, f, tokenizer=f / "nothing"), r"a tokenizer is a file named tokenizer\.json"),
         (lambda s, f: run(s, f, model=model(replace(SHAPE, windows=(2, 4)))), r"windows of several sizes \(2, 4\)"),
-        (lambda s, f: run(s, f, evaluate=lambda *_: {}, evaluate_every=0), "evaluate_every 0: a whole number of updates above 0"),
+        (
+            lambda s, f: run(s, f, evaluate=lambda *_: {}, evaluate_every=0),
+            "evaluate_every 0: a whole number of updates above 0",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused_before_the_first_step(
@@ -386,13 +423,18 @@ def test_a_folder_in_which_the_model_has_no_place_is_refused_before_the_first_st
 @pytest.mark.parametrize("number", [torch.tensor(2.5), np.float32(2.5), 2.5])
 def test_an_evaluation_may_give_numbers_of_torch_and_numpy(shards: Path, tmp_path: Path, number: Any) -> None:
     run(shards, tmp_path, replace(TRAINING, updates=1), evaluate=lambda *_: {"loss": number})
-    assert [line["evaluation.loss"] for line in read_metrics(tmp_path / "metrics.jsonl") if "evaluation.loss" in line] == [2.5]
+    assert [
+        line["evaluation.loss"] for line in read_metrics(tmp_path / "metrics.jsonl") if "evaluation.loss" in line
+    ] == [2.5]
 
 
 def test_an_empty_set_is_refused(tmp_path: Path) -> None:
     index = small_set(tmp_path / "empty", shards=1).folder / "index.json"
     facts = json.loads(index.read_text())
-    facts |= dict.fromkeys(("rows", "tokens", "padding", "documents", "pieces", "bytes"), 0) | {"shards": [], "sources": []}
+    facts |= dict.fromkeys(("rows", "tokens", "padding", "documents", "pieces", "bytes"), 0) | {
+        "shards": [],
+        "sources": [],
+    }
     index.write_text(json.dumps(facts))
     with pytest.raises(BadShards, match="0 rows, too few for one batch of 8"):
         run(tmp_path / "empty", tmp_path / "run")
@@ -412,7 +454,9 @@ def test_out_of_memory_says_what_to_do(shards: Path, tmp_path: Path, monkeypatch
 
     with (
         monkeypatch.context() as patch,
-        pytest.raises(TooLarge, match=r"update 0: out of memory on cpu with 4 rows of 16 tokens a step. Set rows_per_step to 2"),
+        pytest.raises(
+            TooLarge, match=r"update 0: out of memory on cpu with 4 rows of 16 tokens a step. Set rows_per_step to 2"
+        ),
     ):
         patch.setattr(Run, "_make", full)
         run(shards, tmp_path / "run")
@@ -424,7 +468,7 @@ def test_out_of_memory_says_what_to_do(shards: Path, tmp_path: Path, monkeypatch
 
 def bad_rows(monkeypatch: pytest.MonkeyPatch, places: dict[int, float]) -> list[int]:
     """The loss of the batches that begin at these places is multiplied so. Returns the places that were trained on, filled as it happens."""
-    from trainer import feed
+    from gristmill.trainer.run import feed
 
     trained: list[int] = []
     whole = feed.Feed.update
@@ -448,7 +492,9 @@ def events(folder: Path) -> list[dict[str, Any]]:
     return [event for line in told(folder) for event in line.get("events", [])]
 
 
-@pytest.mark.parametrize(("factor", "reason"), [(math.nan, "loss not finite"), (math.inf, "loss not finite"), (50.0, "loss above")])
+@pytest.mark.parametrize(
+    ("factor", "reason"), [(math.nan, "loss not finite"), (math.inf, "loss not finite"), (50.0, "loss above")]
+)
 def test_a_bad_update_is_skipped_and_told(
     shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: float, reason: str
 ) -> None:
@@ -477,7 +523,9 @@ def test_a_skipped_update_leaves_all_as_it_was(shards: Path, tmp_path: Path, mon
             assert all(torch.equal(ours[name], theirs[name]) for name in ours if "random" not in name) is same
 
 
-def test_an_update_without_a_target_leaves_all_as_it_was(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_update_without_a_target_leaves_all_as_it_was(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Weights do not decay, and momentum does not push them; nor is the update one that was refused."""
     training = replace(GUARDED, updates=5, checkpoint_every=1, keep=9, schedule=Schedule("constant", 0))
     real = loop.Feed.update
@@ -513,8 +561,12 @@ def test_a_loss_that_jumps_is_skipped(shards: Path, tmp_path: Path, monkeypatch:
         run(shards, tmp_path / "run", replace(GUARDED, checkpoint_every=1, keep=14, updates=7))
     (event,) = events(tmp_path / "run")
     assert event["refused"] == 5 and event["reason"].startswith("loss above") and event["loss"] > 100
-    five, six, seven = (load_file(path / "model.safetensors") for path in checkpoint.steps(tmp_path / "run" / "checkpoints")[4:])
-    assert all(torch.equal(five[name], six[name]) for name in five) and not torch.equal(six["embedding.weight"], seven["embedding.weight"])
+    five, six, seven = (
+        load_file(path / "model.safetensors") for path in checkpoint.steps(tmp_path / "run" / "checkpoints")[4:]
+    )
+    assert all(torch.equal(five[name], six[name]) for name in five) and not torch.equal(
+        six["embedding.weight"], seven["embedding.weight"]
+    )
 
 
 def test_a_gradient_that_jumps_is_skipped(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -532,8 +584,12 @@ def test_a_gradient_that_jumps_is_skipped(shards: Path, tmp_path: Path, monkeypa
         run(shards, tmp_path / "run", training)
     (event,) = events(tmp_path / "run")
     assert event["refused"] == 5 and event["reason"].startswith("norm above") and event["norm"] > 10
-    five, six, seven = (load_file(path / "model.safetensors") for path in checkpoint.steps(tmp_path / "run" / "checkpoints")[4:])
-    assert all(torch.equal(five[name], six[name]) for name in five) and not torch.equal(six["embedding.weight"], seven["embedding.weight"])
+    five, six, seven = (
+        load_file(path / "model.safetensors") for path in checkpoint.steps(tmp_path / "run" / "checkpoints")[4:]
+    )
+    assert all(torch.equal(five[name], six[name]) for name in five) and not torch.equal(
+        six["embedding.weight"], seven["embedding.weight"]
+    )
 
 
 def test_a_guarded_run_replays(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -549,7 +605,9 @@ def test_a_guarded_run_replays(shards: Path, tmp_path: Path, monkeypatch: pytest
             assert_same(tmp_path / f"{name} {update}", tmp_path / name)
 
 
-def test_back_to_the_checkpoint_and_around_the_batch(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_back_to_the_checkpoint_and_around_the_batch(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         trained = bad_rows(patch, {80: 60.0})
         outcome = run(shards, tmp_path / "run", replace(GUARDED, guard=Guard("back", least=3, window=8, around=1)))
@@ -566,7 +624,9 @@ def test_every_return_is_told_though_the_lines_that_told_it_are_dropped(
     shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad_rows(monkeypatch, {0: math.nan, 72: 60.0, 96: 60.0})
-    outcome = run(shards, tmp_path / "run", replace(GUARDED, guard=Guard("back", least=3, window=8), checkpoint_every=50))
+    outcome = run(
+        shards, tmp_path / "run", replace(GUARDED, guard=Guard("back", least=3, window=8), checkpoint_every=50)
+    )
     found = [(event["place"], event["back_to"]) for event in events(tmp_path / "run")]
     assert found == [(0, 0), (72, 0), (96, 0)] and outcome.refused == 3
 
@@ -597,7 +657,10 @@ def test_a_checkpoint_above_the_place_that_was_gone_back_to_is_no_beginning(
         with monkeypatch.context() as patch, pytest.raises(Stopped):
             tell_after(patch, after)
             run(shards, tmp_path / "run", training)
-    assert [path.name for path in checkpoint.steps(tmp_path / "run" / "checkpoints")] == ["step-00000000", "step-00000009"]
+    assert [path.name for path in checkpoint.steps(tmp_path / "run" / "checkpoints")] == [
+        "step-00000000",
+        "step-00000009",
+    ]
     outcome = run(shards, tmp_path / "run", training)
     assert outcome.updates == GUARDED.updates
 
@@ -613,14 +676,18 @@ def test_bad_from_the_first_batch_and_back(shards: Path, tmp_path: Path, monkeyp
 
 def test_too_many_in_a_row_stop_the_run(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bad_rows(monkeypatch, dict.fromkeys(range(40, 400, 8), math.nan))
-    with pytest.raises(UnsoundRun, match=r"4 updates in a row were refused, the last of them update 8 \(loss not finite.*place 64"):
+    with pytest.raises(
+        UnsoundRun, match=r"4 updates in a row were refused, the last of them update 8 \(loss not finite.*place 64"
+    ):
         run(shards, tmp_path / "run", replace(GUARDED, guard=Guard(in_a_row=4)))
 
 
 # Buckets
 
 
-def test_buckets_are_opened_as_training_goes_and_replay(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buckets_are_opened_as_training_goes_and_replay(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def reads() -> Any:
         return loader(shards, order=Unlocked(buckets_of(open_shards(shards))))
 
@@ -629,7 +696,10 @@ def test_buckets_are_opened_as_training_goes_and_replay(shards: Path, tmp_path: 
     run(shards, tmp_path / "run", training, loader=reads())
     whole = list(dict.fromkeys(trained))
     found = [event for event in events(tmp_path / "run") if "opened" in event]
-    assert [event["count"] for event in found] == [2, 3, 4] and {event["reason"] for event in found} <= {"below", "at_most"}
+    assert [event["count"] for event in found] == [2, 3, 4] and {event["reason"] for event in found} <= {
+        "below",
+        "at_most",
+    }
     assert all(event["place"] == 8 * event["update"] for event in found) and found[0]["update"] > 0
     assert whole == [*range(0, 8 * 24, 8)]
     state = json.loads((checkpoint.steps(tmp_path / "run" / "checkpoints")[-1] / "state.json").read_text())["facts"]
@@ -649,7 +719,9 @@ def test_buckets_are_opened_as_training_goes_and_replay(shards: Path, tmp_path: 
 # Precision
 
 
-@pytest.mark.parametrize("change", [{"precision": "bf16"}, {"precision": "fp16"}, {"precision": "bf16", "linears": "fp8"}])
+@pytest.mark.parametrize(
+    "change", [{"precision": "bf16"}, {"precision": "fp16"}, {"precision": "bf16", "linears": "fp8"}]
+)
 def test_other_precisions_go_on_bit_for_bit_too(
     shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
 ) -> None:

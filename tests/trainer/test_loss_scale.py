@@ -7,8 +7,8 @@ import json
 import pytest
 import torch
 
-from trainer.optim import AdamW
-from trainer.precision import LossScale, Scaling, computing
+from gristmill.trainer.step.optim import AdamW
+from gristmill.trainer.step.precision import LossScale, Scaling, computing
 
 QUICK = Scaling(start=8.0, patience=3, most=16.0)
 

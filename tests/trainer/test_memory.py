@@ -14,12 +14,12 @@ from torch._dynamo.exc import BackendCompilerFailed
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from trainer import added, fused, gated_mlp, product
-from trainer.attention import attend_flash4
-from trainer.memory import kept_of_token, memory_of
-from trainer.model import Block, Decoder, rotation_of
-from trainer.recompute import Recompute, costly, recomputed
-from trainer.shapes import Shape, shape_named
+from gristmill.trainer.model import added, fused, gated_mlp, product
+from gristmill.trainer.model.attention import attend_flash4
+from gristmill.trainer.model.model import Block, Decoder, rotation_of
+from gristmill.trainer.model.shapes import Shape, shape_named
+from gristmill.trainer.step.memory import kept_of_token, memory_of
+from gristmill.trainer.step.recompute import Recompute, costly, recomputed
 
 T = 1024
 SHAPE = Shape(1000, 256, 4, 8, 2, 768)
@@ -65,7 +65,11 @@ def test_the_compiler_keeps_no_more(monkeypatch: pytest.MonkeyPatch, recompute: 
     def planned(graph: Any, _: Any) -> None:
         said = next(iter(graph.graph.find_nodes(op="output"))).args[0]
         whole = [node for node in said if hasattr(node, "meta") and isinstance(node.meta.get("val"), Tensor)]
-        numbers = {node.name: node.meta["val"] for node in whole if node.meta["val"].shape[:1] == (T,) or T in node.meta["val"].shape[1:2]}
+        numbers = {
+            node.name: node.meta["val"]
+            for node in whole
+            if node.meta["val"].shape[:1] == (T,) or T in node.meta["val"].shape[1:2]
+        }
         kept.update({name: value.numel() * value.element_size() for name, value in numbers.items()})
         raise Planned
 
@@ -84,7 +88,7 @@ def test_the_compiler_keeps_no_more(monkeypatch: pytest.MonkeyPatch, recompute: 
     assert abs(sum(kept.values()) - angles - answer - T * kept_of_token(SHAPE, 2, recompute, in_one=True)) <= 8 * T
 
 
-# recompute, stage, ranks, tokens of a rank, passes: GiB on H200s, shape 1.3b, sums and SwiGLU in products (benchmarks/trainer_ranks.py, trainer_speed.py)
+# recompute, stage, ranks, tokens of a rank, passes: GiB on H200s, shape 1.3b, sums and SwiGLU in products (benchmarks/training/ranks.py, trainer_speed.py)
 MEASURED: dict[tuple[Recompute, int, int, int, int], float] = {
     ("none", 0, 1, 32_768, 1): 55.46,
     ("selective", 0, 1, 32_768, 1): 50.58,
@@ -101,7 +105,9 @@ MEASURED: dict[tuple[Recompute, int, int, int, int], float] = {
 @pytest.mark.parametrize("way", MEASURED)
 def test_as_gpus_measured(way: tuple[Recompute, int, int, int, int]) -> None:
     recompute, zero, ranks, tokens, passes = way
-    said = memory_of(shape_named("1.3b", 50_304), tokens, zero=zero, recompute=recompute, ranks=ranks, passes=passes, in_one=True)
+    said = memory_of(
+        shape_named("1.3b", 50_304), tokens, zero=zero, recompute=recompute, ranks=ranks, passes=passes, in_one=True
+    )
     assert said.peak / 2**30 == pytest.approx(MEASURED[way], rel=0.02)
 
 
@@ -148,7 +154,10 @@ def test_selective_works_out_no_product_twice() -> None:
             self.count = 0
 
         def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), names: Any = None) -> Any:
-            self.count += operator in (torch.ops.aten.mm.default, torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default)
+            self.count += operator in (
+                torch.ops.aten.mm.default,
+                torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
+            )
             return operator(*args, **(names or {}))
 
     block = Decoder(SHAPE).blocks[0]

@@ -9,20 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from shards.rows import Rows
+from gristmill.shards.rows import Rows
+from gristmill.trainer.model.model import Decoder, initialise
+from gristmill.trainer.model.packed import packed, packed_documents
+from gristmill.trainer.model.shapes import NAMED, RopeScaling, Shape, shape_named
 from tests.trainer.plain_decoder import plain_logits, plain_loss
-from trainer.model import Decoder, initialise
-from trainer.packed import packed, packed_documents
-from trainer.shapes import NAMED, RopeScaling, Shape, shape_named
 
 SCALING = RopeScaling(factor=8.0, low=1.0, high=4.0, context=16)  # of waves from 6 tokens on: all three rules apply
 
 
 def small(**changes: Any) -> Shape:
-    return Shape(**{"vocabulary": 23, "hidden": 16, "layers": 2, "heads": 4, "kv_heads": 2, "mlp": 24, "context": 64, **changes})
+    return Shape(
+        **{"vocabulary": 23, "hidden": 16, "layers": 2, "heads": 4, "kv_heads": 2, "mlp": 24, "context": 64, **changes}
+    )
 
 
 def decoder(shape: Shape, seed: int = 0) -> Decoder:
@@ -95,7 +96,9 @@ def test_packed_documents_answer_as_if_alone(lengths: list[int], windows: tuple[
     batch = packed_documents(documents)
     alone = [packed_documents([document]) for document in documents]
     with torch.no_grad():
-        torch.testing.assert_close(model.logits(batch), torch.cat([model.logits(one) for one in alone]), rtol=0, atol=1e-10)
+        torch.testing.assert_close(
+            model.logits(batch), torch.cat([model.logits(one) for one in alone]), rtol=0, atol=1e-10
+        )
     model.loss(batch).backward()
     together = {name: weight.grad.clone() for name, weight in model.named_parameters()}  # type: ignore[union-attr]
     model.zero_grad()
@@ -114,7 +117,9 @@ def rows_of(rows: list[list[list[int]]], row_length: int, padding: int) -> Rows:
     first = np.concatenate([[0], np.cumsum([len(pieces) for pieces in rows])]).astype(np.int32)
     n = len(lengths)
     zeros = (np.zeros(n, np.uint64), np.zeros(n, np.int32), np.zeros(n, np.int16))
-    return Rows(ids, first, np.array(lengths, np.int32), *zeros, np.zeros(len(rows), np.int16), np.zeros(len(rows), np.float32))
+    return Rows(
+        ids, first, np.array(lengths, np.int32), *zeros, np.zeros(len(rows), np.int16), np.zeros(len(rows), np.float32)
+    )
 
 
 PIECES = st.lists(st.lists(st.integers(1, 5), max_size=4), min_size=1, max_size=4)
@@ -126,7 +131,9 @@ def test_rows_are_their_documents_and_padding_of_its_own(lengths: list[list[int]
     texts = iter(documents_of([n for row in lengths for n in row]))
     rows = [[next(texts) for _ in row] for row in lengths]
     batch = packed(rows_of(rows, row_length, padding=0))
-    cuts, ids, targets, positions = (part.tolist() for part in (batch.cuts, batch.ids_T, batch.targets_T, batch.positions_T))
+    cuts, ids, targets, positions = (
+        part.tolist() for part in (batch.cuts, batch.ids_T, batch.targets_T, batch.positions_T)
+    )
     expected: list[tuple[list[int], bool]] = []
     for row in rows:
         rest = row_length - sum(map(len, row))
@@ -176,7 +183,9 @@ def test_starting_weights_are_the_seeds_alone() -> None:
     initialise(second, seed=7)
     assert torch.equal(before, torch.get_rng_state())
     other = initialise(Decoder(shape), seed=8)
-    for (name, weight), again, unlike in zip(first.named_parameters(), second.parameters(), other.parameters(), strict=True):
+    for (name, weight), again, unlike in zip(
+        first.named_parameters(), second.parameters(), other.parameters(), strict=True
+    ):
         assert torch.equal(weight, again)
         if "norm" in name:
             assert (weight == 1).all()

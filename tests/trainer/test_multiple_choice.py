@@ -12,8 +12,15 @@ import pytest
 import torch
 from tiny import bigram_model, byte_pairs, log_chances, random_model, words
 
-from trainer.multiple_choice import Answers, BadQuestions, Question, answers, encoded_pairs, read_questions
-from trainer.scoring import plain_tokenizer
+from gristmill.trainer.evaluation.multiple_choice import (
+    Answers,
+    BadQuestions,
+    Question,
+    answers,
+    encoded_pairs,
+    read_questions,
+)
+from gristmill.trainer.evaluation.scoring import plain_tokenizer
 
 CHANCES = torch.tensor([[0.5, 0.25, 0.25], [0.125, 0.75, 0.125], [0.5, 0.375, 0.125]])
 ABC = words("a", "b", "c")
@@ -35,7 +42,11 @@ def test_log_probabilities_and_accuracies_are_those_worked_out_by_hand() -> None
     assert found.correct("raw").tolist()[:2] == [False, True]
     assert found.correct("byte").tolist() == [True, True, False]  # -1.96 / 6 against -0.69 / 2
     assert found.correct("token").tolist() == [True, True, False]
-    assert found.accuracy("byte") == pytest.approx(2 / 3) and found.accuracy("byte", "x") == 1.0 and found.accuracy("token", "y") == 0.0
+    assert (
+        found.accuracy("byte") == pytest.approx(2 / 3)
+        and found.accuracy("byte", "x") == 1.0
+        and found.accuracy("token", "y") == 0.0
+    )
     bits = [2 - 2 * math.log2(0.75), -math.log2(0.75), 2]
     assert found.answer_bits == pytest.approx(bits, abs=1e-6) and found.answer_bytes.tolist() == [6, 2, 2]
     assert found.bits_per_byte() == pytest.approx(sum(bits) / 10) and found.bits_per_byte("y") == pytest.approx(1)
@@ -74,7 +85,9 @@ def test_packed_pairs_are_scored_as_each_alone_and_long_contexts_lose_their_begi
 
 def test_spaces_at_a_contexts_end_go_to_the_choice() -> None:
     plain = plain_tokenizer(byte_pairs())
-    spaced, joined = encoded_pairs([("the cat sat on the ", "mat"), ("the cat sat on the", " mat")], plain, None, 64, str)
+    spaced, joined = encoded_pairs(
+        [("the cat sat on the ", "mat"), ("the cat sat on the", " mat")], plain, None, 64, str
+    )
     assert spaced.tokens.tolist() == joined.tokens.tolist() and spaced.asked == joined.asked > 0
 
 
@@ -159,7 +172,10 @@ def test_a_file_without_questions_or_not_in_utf8_is_refused(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"id": "1", "domain": "d", "context": "a", "choices": ["\\ud800", "b"], "answer": 0}', "half of a surrogate pair"),
+        (
+            '{"id": "1", "domain": "d", "context": "a", "choices": ["\\ud800", "b"], "answer": 0}',
+            "half of a surrogate pair",
+        ),
         ("[" * 100_000, "lists inside of lists"),
     ],
 )

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from trainer import checkpoint
-from trainer.model import Decoder, initialise
-from trainer.muon import Muon, newton_schulz, orthogonalised, scale_of
-from trainer.optim import AdamW, update
-from trainer.packed import Packed, packed_documents
-from trainer.shapes import Shape
-from trainer.stepper import stepper_of
+from gristmill.trainer.model.model import Decoder, initialise
+from gristmill.trainer.model.packed import Packed, packed_documents
+from gristmill.trainer.model.shapes import Shape
+from gristmill.trainer.step import checkpoint
+from gristmill.trainer.step.muon import Muon, newton_schulz, orthogonalised, scale_of
+from gristmill.trainer.step.optim import AdamW, update
+from gristmill.trainer.step.stepper import stepper_of
 
 SHAPE = Shape(vocabulary=31, hidden=16, layers=2, heads=4, kv_heads=2, mlp=24, context=64)
 SETTINGS = Muon(rate=0.02, weight_decay=0.1, adamw=AdamW(rate=0.01, weight_decay=0.1, betas=(0.9, 0.95)))
@@ -69,7 +69,9 @@ def test_a_batch_gives_what_each_matrix_alone_gives_and_parts_are_apart() -> Non
 
 def test_the_scale_makes_steps_as_long_as_adamws() -> None:
     for rows, columns in ((64, 64), (32, 128), (128, 32)):
-        made = orthogonalised(torch.randn(1, rows, columns, generator=torch.Generator().manual_seed(2)), (rows,), "adamw")
+        made = orthogonalised(
+            torch.randn(1, rows, columns, generator=torch.Generator().manual_seed(2)), (rows,), "adamw"
+        )
         assert 0.14 < float(made.square().mean().sqrt()) < 0.24
     assert scale_of(400, 100, "spectral") == 2.0 and scale_of(100, 400, "spectral") == 1.0
 
@@ -77,13 +79,22 @@ def test_the_scale_makes_steps_as_long_as_adamws() -> None:
 def test_matrices_of_blocks_go_by_muon_and_all_else_by_adamw() -> None:
     optimizer = SETTINGS.optimizer(model())
     muon, *rest = optimizer.param_groups
-    assert set(muon["names"]) == {f"blocks.{i}.{name}.weight" for i in (0, 1) for name in ("qkv", "out", "gate_up", "down")}
+    assert set(muon["names"]) == {
+        f"blocks.{i}.{name}.weight" for i in (0, 1) for name in ("qkv", "out", "gate_up", "down")
+    }
     assert muon["parts"]["blocks.1.qkv.weight"] == (16, 8, 8)
     assert muon["parts"]["blocks.0.gate_up.weight"] == (24, 24)
     assert muon["parts"]["blocks.0.down.weight"] == (16,)
     norms = {f"blocks.{i}.{name}.weight" for i in (0, 1) for name in ("attention_norm", "mlp_norm")}
-    assert {name for group in rest for name in group["names"]} == norms | {"embedding.weight", "norm.weight", "head.weight"}
-    assert {(group["weight_decay"], *sorted(group["names"])[-1:]) for group in rest} == {(0.1, "head.weight"), (0.0, "norm.weight")}
+    assert {name for group in rest for name in group["names"]} == norms | {
+        "embedding.weight",
+        "norm.weight",
+        "head.weight",
+    }
+    assert {(group["weight_decay"], *sorted(group["names"])[-1:]) for group in rest} == {
+        (0.1, "head.weight"),
+        (0.0, "norm.weight"),
+    }
     assert muon["base_rate"] == 0.02 and all(group["base_rate"] == 0.01 for group in rest)
     with pytest.raises(ValueError, match="blocks"):
         SETTINGS.optimizer(nn.Linear(3, 3))
@@ -96,7 +107,9 @@ def test_steps_are_those_of_a_plain_loop(nesterov: bool) -> None:
     twin = copy.deepcopy(network)
     optimizer = settings.optimizer(network)
     muon = set(optimizer.param_groups[0]["names"])
-    others = AdamW(0.01, 0.1, (0.9, 0.95)).optimizer(twin)  # steps on all; those of Muon are put back and stepped on by hand
+    others = AdamW(0.01, 0.1, (0.9, 0.95)).optimizer(
+        twin
+    )  # steps on all; those of Muon are put back and stepped on by hand
     momenta = {name: torch.zeros_like(p) for name, p in twin.named_parameters()}
     cuts = {"qkv": (16, 8, 8), "gate_up": (24, 24), "out": (16,), "down": (16,)}
     for _ in range(3):
@@ -182,7 +195,9 @@ def test_a_checkpoint_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(network.parameters(), again.parameters(), strict=True))
     other = SETTINGS.optimizer(again)
     other.load_state_dict(optimizer.state_dict())
-    assert torch.equal(other.state[again.blocks[0].qkv.weight]["momentum"], optimizer.state[network.blocks[0].qkv.weight]["momentum"])
+    assert torch.equal(
+        other.state[again.blocks[0].qkv.weight]["momentum"], optimizer.state[network.blocks[0].qkv.weight]["momentum"]
+    )
 
 
 def test_masters_are_stepped_on_in_place_of_bf16_weights() -> None:
@@ -197,7 +212,9 @@ def test_masters_are_stepped_on_in_place_of_bf16_weights() -> None:
     assert losses[-1] < 0.9 * losses[0]
     masters = stepper.weights()
     weights = dict(stepper.model.named_parameters())
-    assert all(p.dtype == torch.bfloat16 and torch.equal(p.detach(), masters[name].bfloat16()) for name, p in weights.items())
+    assert all(
+        p.dtype == torch.bfloat16 and torch.equal(p.detach(), masters[name].bfloat16()) for name, p in weights.items()
+    )
     assert any(not torch.equal(p.detach().float(), masters[name]) for name, p in weights.items())
 
 
@@ -209,7 +226,9 @@ def _cut_rank(rank: int, folder: str) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     mesh = init_device_mesh("cpu", (2,))
     network = model()
-    gradients = {name: torch.randn(p.shape, generator=torch.Generator().manual_seed(3)) for name, p in network.named_parameters()}
+    gradients = {
+        name: torch.randn(p.shape, generator=torch.Generator().manual_seed(3)) for name, p in network.named_parameters()
+    }
     for module in network.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
             module._parameters[name] = nn.Parameter(distribute_tensor(parameter.detach(), mesh, [Shard(0)]))

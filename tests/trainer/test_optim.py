@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from trainer.muon import Muon
-from trainer.optim import AdamW, Loop, clipped, gradient_norm, parameter_groups, stepped, update
-from trainer.parallel import Ranks
-from trainer.precision import computing
+from gristmill.trainer.step.muon import Muon
+from gristmill.trainer.step.optim import AdamW, Loop, clipped, gradient_norm, parameter_groups, stepped, update
+from gristmill.trainer.step.parallel import Ranks
+from gristmill.trainer.step.precision import computing
 
 SETTINGS = AdamW(rate=0.01, weight_decay=0.1, faster=(("2.", 3.0),))
 
@@ -28,7 +28,12 @@ def losses(network: torch.nn.Module, parts: list[list[int]], whole: int) -> list
 
 def test_matrices_decay_and_vectors_and_embeddings_do_not() -> None:
     groups = {(g["weight_decay"], g["lr"]): g["names"] for g in parameter_groups(model(), SETTINGS)}
-    assert groups == {(0.0, 0.01): ["0.weight", "1.bias"], (0.1, 0.01): ["1.weight"], (0.1, 0.03): ["2.weight"], (0.0, 0.03): ["2.bias"]}
+    assert groups == {
+        (0.0, 0.01): ["0.weight", "1.bias"],
+        (0.1, 0.01): ["1.weight"],
+        (0.1, 0.03): ["2.weight"],
+        (0.0, 0.03): ["2.bias"],
+    }
 
 
 def test_an_update_from_parts_is_the_update_from_the_whole() -> None:
@@ -49,16 +54,17 @@ def test_gradients_are_clipped_to_their_common_norm() -> None:
     parameters = [torch.zeros(2, requires_grad=True), torch.zeros(1, requires_grad=True)]
     parameters[0].grad, parameters[1].grad = torch.tensor([3.0, 0.0]), torch.tensor([4.0])
     assert float(clipped(parameters, 1.0)) == 5.0
-    assert parameters[0].grad.tolist() == pytest.approx([0.6, 0], abs=1e-6) and parameters[1].grad.tolist() == pytest.approx(
-        [0.8], abs=1e-6
-    )
+    assert parameters[0].grad.tolist() == pytest.approx([0.6, 0], abs=1e-6) and parameters[
+        1
+    ].grad.tolist() == pytest.approx([0.8], abs=1e-6)
     assert float(clipped(parameters, 10.0)) == pytest.approx(1, abs=1e-5)
 
 
 def test_the_norm_of_gradients_of_several_types_is_not_rounded_to_the_narrowest() -> None:
     generator = torch.Generator().manual_seed(0)
     gradients = [
-        torch.randn(1000, generator=generator).to(dtype) for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.bfloat16)
+        torch.randn(1000, generator=generator).to(dtype)
+        for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.bfloat16)
     ]
     exact = torch.cat([gradient.double() for gradient in gradients]).norm()
     norm = gradient_norm(gradients)
@@ -75,7 +81,9 @@ def test_the_norm_of_gradients_of_several_types_is_not_rounded_to_the_narrowest(
 def test_every_loop_makes_the_same_step_and_leaves_out_what_is_not_finite(loop: Loop | None) -> None:
     network, plain = model(), model()
     optimizer = AdamW(rate=0.01, weight_decay=0.1, loop=loop).optimizer(network)
-    twin = torch.optim.AdamW(parameter_groups(plain, AdamW(rate=0.01, weight_decay=0.1)), betas=(0.9, 0.98), foreach=False, fused=False)
+    twin = torch.optim.AdamW(
+        parameter_groups(plain, AdamW(rate=0.01, weight_decay=0.1)), betas=(0.9, 0.98), foreach=False, fused=False
+    )
     assert (optimizer.param_groups[0]["fused"], optimizer.param_groups[0]["foreach"]) == (
         loop == "fused",
         None if loop is None else loop == "foreach",
@@ -87,7 +95,9 @@ def test_every_loop_makes_the_same_step_and_leaves_out_what_is_not_finite(loop: 
         stepped(optimizer, gradient_norm([p.grad for p in network.parameters() if p.grad is not None]))
         if not bad:
             twin.step()
-        assert all(torch.allclose(a, b, atol=1e-7) for a, b in zip(network.parameters(), plain.parameters(), strict=True))
+        assert all(
+            torch.allclose(a, b, atol=1e-7) for a, b in zip(network.parameters(), plain.parameters(), strict=True)
+        )
     assert all(float(optimizer.state[p]["step"]) == 2 for p in network.parameters())
 
 

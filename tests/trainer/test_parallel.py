@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainer.parallel import ALONE, Grid, RankError, current_ranks, grid_of, launched
+from gristmill.trainer.step.parallel import ALONE, Grid, RankError, current_ranks, grid_of, launched
 
 
 def test_without_torchrun_a_process_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +31,9 @@ def test_more_processes_than_gpus_are_told_so(monkeypatch: pytest.MonkeyPatch) -
 
 
 def work(rank: int, port: int, folder: str, dies: int | None) -> None:
-    os.environ.update(RANK=str(rank), WORLD_SIZE="3", LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    os.environ.update(
+        RANK=str(rank), WORLD_SIZE="3", LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
+    )
     try:
         with launched("cpu", timedelta(seconds=20)) as (ranks, _):
             assert current_ranks() == ranks

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from trainer.parallel import ALONE
-from trainer.parts import Cut, Part, listed, part_of, read_cut, whole_cut, wholes, write_safetensors
-from trainer.zero import owners
+from gristmill.trainer.step.parallel import ALONE
+from gristmill.trainer.step.parts import Cut, Part, listed, part_of, read_cut, whole_cut, wholes, write_safetensors
+from gristmill.trainer.step.zero import owners
 
 
 @given(st.integers(0, 1), st.lists(st.integers(1, 5), min_size=2, max_size=8), st.data())
@@ -81,6 +80,6 @@ def test_owners_have_about_equal_shares() -> None:
 
 def test_ranks_that_disagree_about_a_tensor_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     said = [{"a": ["F32", [2], 0, [[0, 2]]]}, {"a": ["F32", [3], 0, [[0, 3]]]}]
-    monkeypatch.setattr("trainer.parallel.Ranks.gathered", lambda self, value: said)
+    monkeypatch.setattr("gristmill.trainer.step.parallel.Ranks.gathered", lambda self, value: said)
     with pytest.raises(ValueError, match="on one rank"):
         listed({}, ALONE)

@@ -6,9 +6,9 @@ torch = pytest.importorskip("torch", reason="the trainer needs torch, of the ext
 
 from torch import nn  # noqa: E402
 
-from trainer import product as module  # noqa: E402
-from trainer.product import aligned, fills, multiplied, product, product_into  # noqa: E402
-from trainer.quack_products import in_one  # noqa: E402
+from gristmill.trainer.model import product as module  # noqa: E402
+from gristmill.trainer.model.product import aligned, fills, multiplied, product, product_into  # noqa: E402
+from gristmill.trainer.model.quack import in_one  # noqa: E402
 
 HOPPER = torch.cuda.is_available() and in_one(torch.device("cuda"))
 
@@ -30,7 +30,9 @@ def called(x, layer):
 
 
 def test_it_is_the_layer_with_its_gradients(monkeypatch):
-    assert "product" not in str(multiplied(torch.ones(2, 6, requires_grad=True), layer_of(6, 10, torch.float32)).grad_fn)
+    assert "product" not in str(
+        multiplied(torch.ones(2, 6, requires_grad=True), layer_of(6, 10, torch.float32)).grad_fn
+    )
     monkeypatch.setattr(module, "_for_products", lambda x, weight: True)
     layer, x = layer_of(6, 10, torch.float64), torch.randn(7, 6, dtype=torch.float64)
     assert "product" in str(multiplied(x.requires_grad_(), layer).grad_fn)
@@ -74,7 +76,9 @@ def test_lines_that_begin_anywhere_are_cublas_s():
 
 
 @pytest.mark.skipif(not HOPPER, reason="needs a Hopper GPU and the extra `hopper`")
-@pytest.mark.parametrize(("tokens", "inputs", "outputs"), [(1, 64, 96), (333, 768, 2304), (16_385, 2048, 3072), (20_000, 768, 2304)])
+@pytest.mark.parametrize(
+    ("tokens", "inputs", "outputs"), [(1, 64, 96), (333, 768, 2304), (16_385, 2048, 3072), (20_000, 768, 2304)]
+)
 def test_on_hopper_it_is_as_near_to_float64_as_the_layer(tokens, inputs, outputs):
     device = torch.device("cuda")
     layer, exact = (layer_of(inputs, outputs, torch.bfloat16, device) for _ in range(2))

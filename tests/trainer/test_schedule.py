@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from trainer.schedule import Schedule, cosine, linear, rising, stable
+from gristmill.trainer.run.schedule import Schedule, cosine, linear, rising, stable
 
 
 def test_a_warm_up_rises_in_even_steps_and_ends_at_the_full_rate() -> None:
@@ -33,9 +32,15 @@ def test_stable_stays_and_then_falls_and_can_be_trained_on_from_before_the_fall(
 
 
 @given(
-    st.sampled_from(["constant", "linear", "cosine", "stable"]), st.integers(1, 500), st.floats(0, 0.5), st.floats(0, 0.5), st.floats(0, 1)
+    st.sampled_from(["constant", "linear", "cosine", "stable"]),
+    st.integers(1, 500),
+    st.floats(0, 0.5),
+    st.floats(0, 0.5),
+    st.floats(0, 1),
 )
-def test_every_schedule_stays_between_nothing_and_the_peak(kind: str, updates: int, warmup: float, decay: float, floor: float) -> None:
+def test_every_schedule_stays_between_nothing_and_the_peak(
+    kind: str, updates: int, warmup: float, decay: float, floor: float
+) -> None:
     schedule = Schedule(kind, warmup, decay, floor)  # type: ignore[arg-type]
     shares = [schedule.share(step, updates) for step in range(updates)]
     assert all(0 < share <= 1 for share in shares)

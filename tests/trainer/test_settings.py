@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from trainer.guard import Guard
-from trainer.muon import Muon
-from trainer.optim import AdamW
-from trainer.schedule import Schedule
-from trainer.settings import WAYS, Training, differences
-from trainer.unlocking import Unlocking
+from gristmill.trainer.run.guard import Guard
+from gristmill.trainer.run.schedule import Schedule
+from gristmill.trainer.run.settings import WAYS, Training, differences
+from gristmill.trainer.run.unlocking import Unlocking
+from gristmill.trainer.step.muon import Muon
+from gristmill.trainer.step.optim import AdamW
 
 FULL = Training(
     updates=100,
@@ -36,7 +36,9 @@ FULL = Training(
     [
         Training(10, 4),
         FULL,
-        Training(10, 4, optimizer=Muon(rate=0.02, adamw=AdamW(rate=0.5, betas=(0.8, 0.9), faster=(("embedding.", 3.0),)))),
+        Training(
+            10, 4, optimizer=Muon(rate=0.02, adamw=AdamW(rate=0.5, betas=(0.8, 0.9), faster=(("embedding.", 3.0),)))
+        ),
     ],
 )
 def test_settings_come_back_from_json(training: Training) -> None:
@@ -55,7 +57,10 @@ def test_plain_facts_are_enough() -> None:
         ({"update": 3}, r"training\.update: no such field; did you mean updates\?"),
         ({"guard": {"windov": 3}}, r"training\.guard\.windov: no such field; did you mean window\?"),
         ({"optimizer": {"name": "sgd"}}, r"optimizer\.name 'sgd': there are adamw, muon"),
-        ({"optimizer": {"name": "muon", "adamw": {"rat": 1}}}, r"training\.optimizer\.adamw\.rat: no such field; did you mean rate\?"),
+        (
+            {"optimizer": {"name": "muon", "adamw": {"rat": 1}}},
+            r"training\.optimizer\.adamw\.rat: no such field; did you mean rate\?",
+        ),
         ({"updates": 0}, "updates must be a whole number above 0, not 0"),
         ({"updates": True}, "updates must be a whole number above 0, not True"),
         ({"rows_per_step": 9}, "rows_per_step 9 is more than the 8 rows of an update"),
@@ -94,7 +99,9 @@ def test_rows_must_fit_ranks_and_steps() -> None:
     with pytest.raises(ValueError, match="rows_per_update 24 cannot be shared equally by 5 ranks; take 25"):
         FULL.rank_rows(5)
     FULL.check_step(2)
-    with pytest.raises(ValueError, match="rows_per_step 5 does not divide the 12 rows that a rank has of an update; take 4 or 6"):
+    with pytest.raises(
+        ValueError, match="rows_per_step 5 does not divide the 12 rows that a rank has of an update; take 4 or 6"
+    ):
         dataclasses.replace(FULL, rows_per_step=5).check_step(2)
 
 

@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
+from gristmill.trainer.evaluation.scoring import dealt
 from tests.trainer.layouts import Evaluated, Layout, evaluated, together
-from trainer.scoring import dealt
 
 LAYOUTS = {
     "each has the model": Layout(),
@@ -33,7 +32,9 @@ def test_two_ranks_find_what_one_finds(ranks: Path, name: str) -> None:
     layout = LAYOUTS[name]
     first, second = (json.loads((ranks / f"{name}.{rank}.json").read_text()) for rank in range(2))
     alone = evaluated(Layout(layout.precision))
-    assert first == second and len(first["nats"]) == 40 and min(first["nats"]) > 0 and first["greedy"] == alone["greedy"]
+    assert (
+        first == second and len(first["nats"]) == 40 and min(first["nats"]) > 0 and first["greedy"] == alone["greedy"]
+    )
     if layout.tensor > 1:  # sums of halves; both do all of it
         assert first["nats"] == pytest.approx(alone["nats"], rel=1e-5) and first["passes"] == alone["passes"]
         return

@@ -15,6 +15,11 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from gristmill.trainer.model.shapes import Shape
+from gristmill.trainer.step import checkpoint
+from gristmill.trainer.step.memory import memory_of
+from gristmill.trainer.step.muon import Muon
+from gristmill.trainer.step.stepper import stepper_of
 from tests.trainer.layouts import (
     SHAPE,
     Counted,
@@ -33,11 +38,6 @@ from tests.trainer.layouts import (
     resumed,
     together,
 )  # fmt: skip
-from trainer import checkpoint
-from trainer.memory import memory_of
-from trainer.muon import Muon
-from trainer.shapes import Shape
-from trainer.stepper import stepper_of
 
 UNTIED = Shape(61, 24, 2, 4, 2, 40, windows=(3, 0), norm_eps=1e-6)
 
@@ -144,7 +144,11 @@ def furthest(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
 
 
 def same(
-    found: tuple[Curve, dict[str, Tensor]], wanted: tuple[Curve, dict[str, Tensor]], losses: float, norms: float, weights: float
+    found: tuple[Curve, dict[str, Tensor]],
+    wanted: tuple[Curve, dict[str, Tensor]],
+    losses: float,
+    norms: float,
+    weights: float,
 ) -> None:
     assert len(found[0].losses) == len(wanted[0].losses) > 0
     assert found[0].losses == pytest.approx(wanted[0].losses, abs=losses)
@@ -188,14 +192,18 @@ def test_bf16_passes_are_added_up_in_float32() -> None:
         stepper.backward((weight * 1e-3).sum() + 0.0 * sum(p.sum() for p in stepper.model.parameters()), last=i == 999)
     found = stepper._gradients.own()["norm.weight"]
     assert found.dtype == torch.float32
-    torch.testing.assert_close(found, torch.full_like(found, 1000 * float(torch.tensor(1e-3).bfloat16())), rtol=1e-4, atol=0)
+    torch.testing.assert_close(
+        found, torch.full_like(found, 1000 * float(torch.tensor(1e-3).bfloat16())), rtol=1e-4, atol=0
+    )
 
 
 @pytest.mark.parametrize("name", POISONED)
 def test_gradients_that_are_not_finite_leave_all_as_it_was(ranks: Path, name: str) -> None:
     for found in [json.loads((ranks / f"poisoned {name}.{rank}.json").read_text()) for rank in range(2)]:
         assert found["norm"] in ("nan", "inf")
-        assert math.isfinite(found["limited"]) and found["limited"] > 1e-3  # so is an update whose norm is above the limit
+        assert (
+            math.isfinite(found["limited"]) and found["limited"] > 1e-3
+        )  # so is an update whose norm is above the limit
         assert found["same"] and found["same_state"] and found["moves"] and found["numbers"] > 1000
     found = poisoned(replace(POISONED[name], zero=0, tensor=1))
     assert found["norm"] in ("nan", "inf") and found["same"] and found["same_state"] and found["moves"]
@@ -228,7 +236,8 @@ def test_a_checkpoint_goes_on_in_any_layout(ranks: Path, name: str) -> None:
     limits = (0, 0, 0) if as_it_was else (3e-6, 5e-6, 1e-5) if layout.precision == "float32" else (1e-3, 1e-2, 1e-2)
     same(left(ranks, name), left(ranks, saved), *limits)
     drawn = [
-        [float((ranks / f"{run}.drawn.{rank}").read_text()) for rank in range(2) if saved != "alone" or not rank] for run in (saved, name)
+        [float((ranks / f"{run}.drawn.{rank}").read_text()) for rank in range(2) if saved != "alone" or not rank]
+        for run in (saved, name)
     ]
     assert drawn[0] == drawn[1] and len(set(drawn[0])) == len(drawn[0])  # random numbers go on too, each rank's own
 
@@ -280,7 +289,10 @@ def test_four_ranks_in_two_directions_train_as_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="torch.compile needs a C++ compiler on the CPU")
+@pytest.mark.skipif(
+    shutil.which("g++") is None and shutil.which("clang++") is None,
+    reason="torch.compile needs a C++ compiler on the CPU",
+)
 def test_compiled_blocks_train_the_same() -> None:
     torch._dynamo.reset()
     same(alone(Layout(recompute="selective", compile="inductor")), alone(Layout()), 3e-6, 1e-5, 2e-5)
@@ -302,7 +314,10 @@ def test_compiled_code_serves_all_blocks() -> None:
 
 @pytest.mark.slow
 def test_compiled_blocks_train_the_same_on_two_ranks(tmp_path: Path) -> None:
-    layouts = {"zero 3": Layout(zero=3, recompute="selective", compile="aot_eager"), "tensor": Layout(tensor=2, compile="aot_eager")}
+    layouts = {
+        "zero 3": Layout(zero=3, recompute="selective", compile="aot_eager"),
+        "tensor": Layout(tensor=2, compile="aot_eager"),
+    }
     assert together(tuple(Trained(name, layout, 2) for name, layout in layouts.items()), tmp_path) == [0, 0]
     for name in layouts:
         same(left(tmp_path, name), alone(Layout(), 2), 3e-6, 1e-5, 2e-5)

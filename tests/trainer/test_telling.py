@@ -9,11 +9,11 @@ import pytest
 import torch
 from tiny_runs import SHAPE, TRAINING
 
-from trainer import energy, telling
-from trainer.energy import Energy
-from trainer.parallel import ALONE, grid_of
-from trainer.progress import Progress
-from trainer.telling import Teller
+from gristmill.trainer.run import energy, reporting as telling
+from gristmill.trainer.run.energy import Energy
+from gristmill.trainer.run.progress import Progress
+from gristmill.trainer.run.reporting import Teller
+from gristmill.trainer.step.parallel import ALONE, grid_of
 
 
 class Counted:

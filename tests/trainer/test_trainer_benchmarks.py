@@ -24,7 +24,9 @@ def said(command: list[str]) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_layouts_do_what_one_rank_does() -> None:
-    lines = said([*TORCHRUN, str(BENCHMARKS / "trainer_ranks.py"), "--tiny", "--only", "smoke,memory", "--ways", "full/3"])
+    lines = said(
+        [*TORCHRUN, str(BENCHMARKS / "trainer_ranks.py"), "--tiny", "--only", "smoke,memory", "--ways", "full/3"]
+    )
     beside = [(line.get("way", {}).get("precision"), line["off"]) for line in lines if "off" in line]
     exact = [off for precision, off in beside if precision == "float32"]
     assert (len(beside), len(exact)) == (20, 8)
@@ -36,7 +38,9 @@ def test_layouts_do_what_one_rank_does() -> None:
 def test_runs_are_the_same_bits() -> None:
     lines = said([sys.executable, str(BENCHMARKS / "trainer_exact.py"), "--tiny"])
     assert [line["same_bits"] for line in lines if "same_bits" in line] == [True, True]
-    assert [(line["exit"], line["checkpoints"]) for line in lines if line["what"] == "shot"] == [(9, ["step-00000004"])] * 2
+    assert [(line["exit"], line["checkpoints"]) for line in lines if line["what"] == "shot"] == [
+        (9, ["step-00000004"])
+    ] * 2
     assert [line["within"] for line in lines if "within" in line] == [True]
     assert [line["went_on"] for line in lines if "went_on" in line] == [True]
     assert sum(line["what"] == "ended" for line in lines) == 6
@@ -52,6 +56,15 @@ def test_curves_of_fp8_lie_beside_those_of_bf16() -> None:
 
 @pytest.mark.slow
 def test_every_kernel_is_measured() -> None:
-    sections = ["rms_norm", "rotary", "swiglu", "gated_mlp", "products", "cross_entropy", "linear_cross_entropy", "adamw"]
+    sections = [
+        "rms_norm",
+        "rotary",
+        "swiglu",
+        "gated_mlp",
+        "products",
+        "cross_entropy",
+        "linear_cross_entropy",
+        "adamw",
+    ]
     lines = said([sys.executable, str(BENCHMARKS / "gpu_kernels.py"), "--tiny", "--only", *sections])
     assert [line["what"].partition(": section ")[2] for line in lines if "seconds" in line] == sections

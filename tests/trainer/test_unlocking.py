@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shards.format import BadShards
-from shards.loader import Loader
-from shards.orders import Shuffled
-from shards.reader import ShardSet, open_shards
-from shards.weighted import Together, Weighted
+from gristmill.shards.format import BadShards
+from gristmill.shards.loader import Loader
+from gristmill.shards.orders import Shuffled
+from gristmill.shards.reader import ShardSet, open_shards
+from gristmill.shards.weighted import Together, Weighted
+from gristmill.trainer.run.unlocking import PERIOD, Opened, Unlocked, Unlocking, buckets_of, log_from_facts
 from tests.shards.shard_sets import documents_of, meta_of, small_set, write_set
-from trainer.unlocking import PERIOD, Opened, Unlocked, Unlocking, buckets_of, log_from_facts
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,9 @@ def test_reasons() -> None:
 
 def test_tasks_are_sets_read_together(tmp_path: Path) -> None:
     """Several tasks in turn: a set of shards each, weights as they should come; equal ones give each the same number of rows in every 1,000."""
-    sets = Together([open_shards(small_set(tmp_path / str(i), shards=1, documents=100 + 50 * i).folder) for i in range(3)])
+    sets = Together(
+        [open_shards(small_set(tmp_path / str(i), shards=1, documents=100 + 50 * i).folder) for i in range(3)]
+    )
     loader = Loader(sets, 10, Weighted.of(sets, [1, 1, 2], [Shuffled()] * 3), seed=4)
     owners = np.searchsorted(sets.first_rows, loader.rows_at(np.arange(3000)), "right") - 1
     assert [np.bincount(part, minlength=3).tolist() for part in owners.reshape(3, 1000)] == [[250, 250, 500]] * 3

@@ -9,9 +9,9 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
-from trainer.model import Decoder, initialise
-from trainer.packed import packed_documents
-from trainer.shapes import Shape
+from gristmill.trainer.model.model import Decoder, initialise
+from gristmill.trainer.model.packed import packed_documents
+from gristmill.trainer.model.shapes import Shape
 
 TEXTS = [
     "the cat sat on the mat and the dog sat on the log",
@@ -58,12 +58,16 @@ def random_model(vocabulary: int = 300, seed: int = 0) -> Decoder:
 def bigram_model(chances_VV: Tensor) -> Decoder:
     """Gives the token behind token i the chances of row i, whatever stood before."""
     size = len(chances_VV)
-    model = Decoder(Shape(vocabulary=size, hidden=size + size % 2, layers=1, heads=1, kv_heads=1, mlp=2, norm_eps=1e-30))
+    model = Decoder(
+        Shape(vocabulary=size, hidden=size + size % 2, layers=1, heads=1, kv_heads=1, mlp=2, norm_eps=1e-30)
+    )
     for parameter in model.parameters():
         parameter.fill_(1.0 if parameter.ndim == 1 else 0.0)
     model.embedding.weight[:, :size] = torch.eye(size)
     assert model.head is not None
-    model.head.weight[:, :size] = chances_VV.log().T / math.sqrt(size + size % 2)  # what the norm makes of a one among zeros
+    model.head.weight[:, :size] = chances_VV.log().T / math.sqrt(
+        size + size % 2
+    )  # what the norm makes of a one among zeros
     return model
 
 

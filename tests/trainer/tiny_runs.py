@@ -12,16 +12,17 @@ from typing import Any
 
 import torch
 
-from shards.loader import Loader
-from shards.orders import Shuffled
-from shards.reader import open_shards
-from trainer import checkpoint, loop
-from trainer.loop import Outcome, train
-from trainer.model import Decoder, initialise
-from trainer.optim import AdamW
-from trainer.parallel import ALONE, Ranks, launched
-from trainer.settings import Training
-from trainer.shapes import Shape
+from gristmill.shards.loader import Loader
+from gristmill.shards.orders import Shuffled
+from gristmill.shards.reader import open_shards
+from gristmill.trainer.model.model import Decoder, initialise
+from gristmill.trainer.model.shapes import Shape
+from gristmill.trainer.run import loop
+from gristmill.trainer.run.loop import Outcome, train
+from gristmill.trainer.run.settings import Training
+from gristmill.trainer.step import checkpoint
+from gristmill.trainer.step.optim import AdamW
+from gristmill.trainer.step.parallel import ALONE, Ranks, launched
 
 SHAPE = Shape(vocabulary=50, hidden=16, layers=2, heads=2, kv_heads=1, mlp=32, context=16, tied=True)
 TRAINING = Training(
@@ -40,13 +41,22 @@ def model(shape: Shape = SHAPE) -> Decoder:
 
 
 def loader(shards: Path, ranks: Ranks = ALONE, **changes: Any) -> Loader:
-    told: dict[str, Any] = {"batch_rows": 8, "order": Shuffled(), "seed": 3, "rank": ranks.rank, "world": ranks.count, **changes}
+    told: dict[str, Any] = {
+        "batch_rows": 8,
+        "order": Shuffled(),
+        "seed": 3,
+        "rank": ranks.rank,
+        "world": ranks.count,
+        **changes,
+    }
     return Loader(open_shards(shards), **told)
 
 
 def run(shards: Path, folder: Path, training: Training = TRAINING, ranks: Ranks = ALONE, **more: Any) -> Outcome:
     reads = more.pop("loader", None) or loader(shards, ranks)
-    return train(more.pop("model", None) or model(), reads, training, folder, device=torch.device("cpu"), ranks=ranks, **more)
+    return train(
+        more.pop("model", None) or model(), reads, training, folder, device=torch.device("cpu"), ranks=ranks, **more
+    )
 
 
 def kill(when: str) -> None:

@@ -12,7 +12,10 @@ import torch
 
 try:
     import torchvision  # noqa: F401
-except (ImportError, RuntimeError):  # built for another torch; streaming imports it for pictures, of which there are none here
+except (
+    ImportError,
+    RuntimeError,
+):  # built for another torch; streaming imports it for pictures, of which there are none here
     import transformers.feature_extraction_utils  # noqa: F401 which looks for torchvision and must not find what follows
 
     for name in ("torchvision", "torchvision.datasets", "torchvision.transforms", "torchvision.transforms.functional"):

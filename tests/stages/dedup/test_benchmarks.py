@@ -13,12 +13,24 @@ import pytest
 import zstandard
 from pydantic import ValidationError
 
-from stages import BenchmarkOverlap
-from stages.dedup.benchmarks import Benchmark, BenchmarkError, texts_of
+from gristmill.stages import BenchmarkOverlap
+from gristmill.stages.dedup.benchmarks import Benchmark, BenchmarkError, texts_of
 
 ROWS = [
-    {"question": "one?", "choices": {"text": ["a b", "c"], "label": ["A", "B"]}, "answers": [{"text": "yes"}], "key": "k1", "deep": None},
-    {"question": "two 二?", "choices": {"text": [], "label": []}, "answers": [{"text": "no"}, {"text": "maybe"}], "key": "k2", "deep": "x"},
+    {
+        "question": "one?",
+        "choices": {"text": ["a b", "c"], "label": ["A", "B"]},
+        "answers": [{"text": "yes"}],
+        "key": "k1",
+        "deep": None,
+    },
+    {
+        "question": "two 二?",
+        "choices": {"text": [], "label": []},
+        "answers": [{"text": "no"}, {"text": "maybe"}],
+        "key": "k2",
+        "deep": "x",
+    },
 ]
 FIELDS = ("question", "choices.text", "answers.text", "deep")
 WANTED = [
@@ -85,13 +97,23 @@ def test_globs_folders_and_lists_of_them(tmp_path):
     def texts(path):
         return [tuple(text) for text in texts_of(tmp_path, Benchmark(name="b", path=path, fields=("q",)))]
 
-    assert texts("x/test-*.jsonl") == texts("x") == texts(("x/test-0.jsonl", "x")) == [("b/0/q", 0, "zero"), ("b/1/q", 1, "one")]
+    assert (
+        texts("x/test-*.jsonl")
+        == texts("x")
+        == texts(("x/test-0.jsonl", "x"))
+        == [("b/0/q", 0, "zero"), ("b/1/q", 1, "one")]
+    )
     assert texts(("y.json", "**/test-1*")) == [("b/0/q", 0, "two"), ("b/1/q", 1, "one")]
 
 
 BAD = [
     ("a.jsonl", b'{"q": "x"}\n\n{"r": 1}\n', "q", "a.jsonl: line 3: no field 'q'; it has r"),
-    ("a.jsonl", b'{"question": "x"}\n', "qestion", "a.jsonl: line 1: no field 'qestion'; it has question (did you mean question?)"),
+    (
+        "a.jsonl",
+        b'{"question": "x"}\n',
+        "qestion",
+        "a.jsonl: line 1: no field 'qestion'; it has question (did you mean question?)",
+    ),
     ("a.jsonl", b'{"q": "x"}\n{"q": \n', "q", "a.jsonl: line 2: no JSON ("),
     ("a.jsonl", b'["x"]\n', "q", "a.jsonl: line 1: no JSON object but list"),
     ("a.jsonl", b'{"q": {"x": "y"}}\n', "q", "a.jsonl: line 1: field 'q' holds no text but dict"),
@@ -128,11 +150,15 @@ def test_files_are_looked_for_when_the_stage_is_made(path, wanted, tmp_path):
     with pytest.raises(ValidationError, match=wanted):
         BenchmarkOverlap(benchmarks_path=str(tmp_path), benchmarks=[{"name": "b", "path": path, "fields": ["q"]}])
     with pytest.raises(ValidationError, match="there is no folder"):
-        BenchmarkOverlap(benchmarks_path=str(tmp_path / "none"), benchmarks=[{"name": "b", "path": path, "fields": ["q"]}])
+        BenchmarkOverlap(
+            benchmarks_path=str(tmp_path / "none"), benchmarks=[{"name": "b", "path": path, "fields": ["q"]}]
+        )
 
 
 def test_a_benchmark_of_which_nothing_would_be_found_is_an_error(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(lines([{"q": "too short"}] * 3))
-    stage = BenchmarkOverlap(benchmarks_path=str(tmp_path), benchmarks=[{"name": "b", "path": "a.jsonl", "fields": ["q"]}])
+    stage = BenchmarkOverlap(
+        benchmarks_path=str(tmp_path), benchmarks=[{"name": "b", "path": "a.jsonl", "fields": ["q"]}]
+    )
     with pytest.raises(BenchmarkError, match="none of its 3 texts has 8 words"):
         stage.account()

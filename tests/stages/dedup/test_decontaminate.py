@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
-from pipeline import fingerprint
-from stages import BenchmarkOverlap, CutContamination, Decontaminate
+from gristmill.pipeline import fingerprint
+from gristmill.stages import BenchmarkOverlap, CutContamination, Decontaminate
 
 PROSE = Path(__file__).parents[3].parent / "shared" / "data" / "prose.parquet"
 
@@ -22,7 +22,9 @@ SHORT = "Which moon of Saturn has lakes of liquid methane?"  # 8 words
 WISE = "The miller's daughter counts 31 sacks at dawn, sells a third of them by noon, and gives one more away to the ferryman at dusk."
 CHINESE = "小明家里有十二只鸡和七只鸭，昨天邻居又送来三只鹅，请问现在一共有多少只家禽？"
 TOO_SHORT = "Who wrote Hamlet?"
-FILLER = "The river ran low that summer and the mill stood still for weeks, which nobody in the village could remember. "
+FILLER = (
+    "The river ran low that summer and the mill stood still for weeks, which nobody in the village could remember. "
+)
 
 
 @pytest.fixture
@@ -35,7 +37,11 @@ def folder(tmp_path):
 
 
 def settings(folder, **more):
-    return {"benchmarks_path": str(folder), "benchmarks": [{"name": "sums", "path": "sums.parquet", "fields": ["q"]}], **more}
+    return {
+        "benchmarks_path": str(folder),
+        "benchmarks": [{"name": "sums", "path": "sums.parquet", "fields": ["q"]}],
+        **more,
+    }
 
 
 def measured(texts, folder, **more):
@@ -78,7 +84,9 @@ def test_what_is_no_match(folder):
         " ".join(reversed(QUESTION.split())),
     ]
     table = measured(texts, folder)
-    assert table["contamination"].to_pylist() == [0.0] * len(texts) and table["contaminated_by"].to_pylist() == [""] * len(texts)
+    assert table["contamination"].to_pylist() == [0.0] * len(texts) and table["contaminated_by"].to_pylist() == [
+        ""
+    ] * len(texts)
     assert [table[name].to_pylist() for name in BenchmarkOverlap.adds[2:]] == [[0] * len(texts)] * 3
     assert table["text"].to_pylist() == texts
 
@@ -139,7 +147,9 @@ def test_a_share_spares_what_has_less_of_an_item(folder):
     assert cut([half], folder, at_least=0.5).batch["text"].to_pylist() == [half]
     whole = half + QUESTION
     for texts in ([half, whole], [whole, half], [whole, whole]):  # each by its own share
-        assert cut(texts, folder, at_least=0.5).batch["contamination_cuts"].to_pylist() == [int(text == whole) for text in texts]
+        assert cut(texts, folder, at_least=0.5).batch["contamination_cuts"].to_pylist() == [
+            int(text == whole) for text in texts
+        ]
 
 
 def test_results_do_not_hang_on_slicing_types_or_order(folder):
@@ -152,7 +162,9 @@ def test_results_do_not_hang_on_slicing_types_or_order(folder):
             done = stage.apply(pa.record_batch({"text": around}))
             assert done.batch.to_pylist() == plain.batch.to_pylist()[::-1]
             assert done.verdict.kept.tolist() == plain.verdict.kept.tolist()[::-1]
-        single = [stage.apply(pa.record_batch({"text": pa.array([text], pa.string())})).batch.to_pylist()[0] for text in texts]
+        single = [
+            stage.apply(pa.record_batch({"text": pa.array([text], pa.string())})).batch.to_pylist()[0] for text in texts
+        ]
         assert single == plain.batch.to_pylist()
 
 
@@ -200,7 +212,9 @@ def test_contents_count_for_the_fingerprint_and_not_where_they_lie(folder, tmp_p
     assert found == [0.0] and measured([FILLER], moved)["contamination"].to_pylist() == [1.0]
 
 
-@pytest.mark.skipif(not PROSE.exists(), reason="no ../shared/data/prose.parquet: books and articles that are no benchmark")
+@pytest.mark.skipif(
+    not PROSE.exists(), reason="no ../shared/data/prose.parquet: books and articles that are no benchmark"
+)
 def test_books_and_articles_hold_no_benchmark(folder):
     texts = pq.read_table(PROSE)["text"].to_pylist()
     table = measured([*texts, texts[0] + QUESTION], folder)

@@ -1,4 +1,4 @@
-"""Pages in many encodings, declared in four ways: the cases of test_charset.py and of benchmarks/charsets.py."""
+"""Pages in many encodings, declared in four ways: the cases of test_charset.py and of benchmarks/text/charsets.py."""
 
 from __future__ import annotations
 
@@ -102,7 +102,9 @@ def with_tones_apart(text: str) -> str:
 
     def apart(character: str) -> str:
         parts = unicodedata.normalize("NFD", character)
-        return unicodedata.normalize("NFC", "".join(p for p in parts if p not in TONES)) + "".join(p for p in parts if p in TONES)
+        return unicodedata.normalize("NFC", "".join(p for p in parts if p not in TONES)) + "".join(
+            p for p in parts if p in TONES
+        )
 
     return "".join(map(apart, text))
 
@@ -115,7 +117,10 @@ def texts_of(path: Path, count: int, characters: int) -> dict[str, list[str]]:
         if not DAMAGED.search(sentence):
             sentences.setdefault(language, []).append(" ".join(sentence.split()))
     random_of = random.Random(20)
-    return {language: [text(known, characters, random_of) for _ in range(count)] for language, known in sorted(sentences.items())}
+    return {
+        language: [text(known, characters, random_of) for _ in range(count)]
+        for language, known in sorted(sentences.items())
+    }
 
 
 def text(sentences: list[str], characters: int, random_of: random.Random) -> str:

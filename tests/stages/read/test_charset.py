@@ -8,11 +8,17 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from charset_cases import CODECS, TEXTS, WAYS, cases, texts_of
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from stages.extract import extract
-from stages.read.charset import charset_in, charset_of, declared_in_page, decode_html, decode_page, decode_text
+from gristmill.stages.extract import extract
+from gristmill.stages.read.charset import (
+    charset_in,
+    charset_of,
+    declared_in_page,
+    decode_html,
+    decode_page,
+    decode_text,
+)
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 
@@ -57,7 +63,9 @@ def test_korean_is_detected_though_no_label_is_named_as_the_detector_names_it(co
 
 @given(
     st.binary(max_size=300),
-    st.one_of(st.none(), st.text(max_size=12), st.sampled_from(["utf-8", "utf-16", "gbk", "iso-2022-jp", "x-user-defined"])),
+    st.one_of(
+        st.none(), st.text(max_size=12), st.sampled_from(["utf-8", "utf-16", "gbk", "iso-2022-jp", "x-user-defined"])
+    ),
 )
 def test_nothing_raises_and_everything_can_be_written(data, label):
     decode_html(data, label).encode("utf-8")
@@ -73,7 +81,9 @@ def test_runs_of_spaces_take_no_time():
     assert charset_in("text/html; charset=" + " " * 1_000_000 + ";") is None
     assert charset_in("text/html; " + "charset  " * 100_000) is None
     assert declared_in_page(b"<meta " * 75 + b"charset=" + b" " * 3600 + b";") is None
-    assert declared_in_page(b"<?xml encoding =  '  utf-8'?>") == "utf-8" == declared_in_page(b"<meta charset =  ' utf-8'>")
+    assert (
+        declared_in_page(b"<?xml encoding =  '  utf-8'?>") == "utf-8" == declared_in_page(b"<meta charset =  ' utf-8'>")
+    )
 
 
 def test_pages_are_read_right_whether_their_encoding_is_undeclared_declared_or_declared_wrongly():
@@ -93,7 +103,9 @@ def test_of_texts_of_300_characters_98_of_100_are_read_right():
 
 
 @pytest.mark.skipif(not (DATA / "pages.parquet").exists(), reason="../shared/data/pages.parquet is absent")
-@pytest.mark.parametrize(("name", "key", "otherwise"), [("pages", "page", {"0527"}), ("pages_more", "id", {"qq", "R802.html"})])
+@pytest.mark.parametrize(
+    ("name", "key", "otherwise"), [("pages", "page", {"0527"}), ("pages_more", "id", {"qq", "R802.html"})]
+)
 def test_real_pages_keep_what_they_declare_but_for_these(name, key, otherwise):
     table = pq.read_table(DATA / f"{name}.parquet", columns=[key, "html"])
     pages = zip(table[key].to_pylist(), (decode_page(page.as_py(), None) for page in table["html"]), strict=True)
@@ -147,7 +159,9 @@ def test_a_declaration_that_the_bytes_refute_gives_way(page, http, codec):
 def test_the_page_that_said_utf8_and_was_not():
     page = b"<meta charset=utf-8><p>" + ("Привет, мир. Это русский текст. " * 9).encode("cp1251")
     assert extract(page).text.count("Привет, мир. Это русский текст.") == 9
-    icelandic = "Ríkisútvarpið sagði frá því í gær að veðrið yrði gott næstu daga, þótt kaldara yrði á Norðurlandi. " * 4
+    icelandic = (
+        "Ríkisútvarpið sagði frá því í gær að veðrið yrði gott næstu daga, þótt kaldara yrði á Norðurlandi. " * 4
+    )
     assert decode_html(b"<meta charset=utf-8><p>" + icelandic.encode("latin-1"), "utf-8").endswith(icelandic)
 
 
@@ -163,7 +177,9 @@ def test_bytes_that_nothing_explains_are_not_made_into_letters():
     assert decode_page(b"<p>" + noise, None).codec == "utf-8" and decode_text(noise).count("\ufffd") > 1000
 
 
-@pytest.mark.parametrize("page", [b"<" * 3_000_000 + b"\xff", b"\xff" * 3_000_000, b"\x1b$B" * 1_000_000, b"<\0" * 1_000_000 + b"\xff"])
+@pytest.mark.parametrize(
+    "page", [b"<" * 3_000_000 + b"\xff", b"\xff" * 3_000_000, b"\x1b$B" * 1_000_000, b"<\0" * 1_000_000 + b"\xff"]
+)
 def test_hostile_bytes_take_no_time(page):
     started = time.monotonic()
     decode_page(page, "utf-8")

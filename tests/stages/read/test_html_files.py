@@ -6,10 +6,10 @@ import io
 import pytest
 import zstandard
 
-from stages.documents import page_schema, uid_of
-from stages.extract.stage import Extract
-from stages.read.html import Html
-from stages.stage import Origin
+from gristmill.stages.documents import page_schema, uid_of
+from gristmill.stages.extract.stage import Extract
+from gristmill.stages.read.html import Html
+from gristmill.stages.stage import Origin
 
 PAGE = b"<!DOCTYPE html><title>A page</title><p>" + b"The first sentence of a page with some words in it. " * 8
 
@@ -43,7 +43,13 @@ def test_a_file_is_a_page_packed_or_not(pack):
     ],
 )
 def test_the_url_of_a_page(path, base_url, url):
-    pack = gzip.compress if path.endswith(".gz") else zstandard.ZstdCompressor().compress if path.endswith(".zst") else bytes
+    pack = (
+        gzip.compress
+        if path.endswith(".gz")
+        else zstandard.ZstdCompressor().compress
+        if path.endswith(".zst")
+        else bytes
+    )
     assert read(pack(PAGE), path, base_url=base_url).documents["url"].to_pylist() == [url]
 
 
@@ -68,7 +74,11 @@ def test_every_file_that_is_no_page_is_counted():
         (b"%PDF-1.7\n", "a.html", "it holds PDF and no HTML"),
     ):
         reading = read(data, path)
-        assert (len(reading.documents), reading.skipped, len(reading.damaged)) == (0, {}, 1) and what in reading.damaged[0].what
+        assert (len(reading.documents), reading.skipped, len(reading.damaged)) == (
+            0,
+            {},
+            1,
+        ) and what in reading.damaged[0].what
 
 
 def test_a_bomb_is_a_large_file():
@@ -78,4 +88,6 @@ def test_a_bomb_is_a_large_file():
 
 
 def test_what_is_taken_from_a_folder():
-    assert set(Html.suffixes) == {f".{name}{packed}" for name in ("html", "htm", "xhtml") for packed in ("", ".gz", ".zst")}
+    assert set(Html.suffixes) == {
+        f".{name}{packed}" for name in ("html", "htm", "xhtml") for packed in ("", ".gz", ".zst")
+    }

@@ -8,12 +8,11 @@ import lzma
 
 import pytest
 import zstandard
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from stages.documents import uid_of
-from stages.read.jsonl import Jsonl
-from stages.stage import Origin
+from gristmill.stages.documents import uid_of
+from gristmill.stages.read.jsonl import Jsonl
+from gristmill.stages.stage import Origin
 
 
 def read(data: bytes, path: str = "a.jsonl", cut: int | None = None, **chosen):
@@ -28,7 +27,10 @@ def read(data: bytes, path: str = "a.jsonl", cut: int | None = None, **chosen):
     return rows, skipped, damaged
 
 
-LINES = [json.dumps({"text": f"text {n} " * (n % 5 + 1), "id": n, "url": f"u:{n}", "more": {"n": n}}).encode() for n in range(40)]
+LINES = [
+    json.dumps({"text": f"text {n} " * (n % 5 + 1), "id": n, "url": f"u:{n}", "more": {"n": n}}).encode()
+    for n in range(40)
+]
 DATA = b"\n".join(LINES) + b"\n"
 
 
@@ -88,16 +90,21 @@ def test_an_empty_file_is_worth_a_remark():
 
 def test_rows_whose_text_has_another_name_are_worth_a_remark():
     rows = b'{"body": "a", "no": 1}\n{"no": 2}\n'
-    assert remarks(rows) == ["it has none of text, content, raw_content; it has body, no: name the text's field with `text:`"]
+    assert remarks(rows) == [
+        "it has none of text, content, raw_content; it has body, no: name the text's field with `text:`"
+    ]
     assert remarks(rows + LINES[0]) == [] == remarks(LINES[0] + b"\n" + rows) == remarks(rows, text="body")
     assert remarks(b'{"text": null}\n') == [] and read(b'{"text": null}\n')[1] == {"no_text": 1}  # the field is there
     assert (
-        remarks(b'{"\\ud800": 1}')[0].count("?") == 1 and "and 94 more" in remarks(json.dumps({str(n): n for n in range(100)}).encode())[0]
+        remarks(b'{"\\ud800": 1}')[0].count("?") == 1
+        and "and 94 more" in remarks(json.dumps({str(n): n for n in range(100)}).encode())[0]
     )
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.ZstdCompressor().compress])
-@pytest.mark.parametrize(("head", "reader"), [(b"WARC/1.0\r\n", "warc"), (b"PAR1\x15\x04", "parquet"), (b"ARROW1\0\0", "arrow")])
+@pytest.mark.parametrize(
+    ("head", "reader"), [(b"WARC/1.0\r\n", "warc"), (b"PAR1\x15\x04", "parquet"), (b"ARROW1\0\0", "arrow")]
+)
 def test_a_file_of_another_format_is_one_damage_that_names_its_reader(pack, head, reader):
     data = pack(head + b"line\n" * 5000)
     rows, skipped, damaged = read(data, cut=1000)
@@ -106,7 +113,8 @@ def test_a_file_of_another_format_is_one_damage_that_names_its_reader(pack, head
 
 
 @pytest.mark.parametrize(
-    ("pack", "name"), [(bz2.compress, "bzip2"), (lzma.compress, "xz"), (lambda data: gzip.compress(gzip.compress(data)), "packed twice")]
+    ("pack", "name"),
+    [(bz2.compress, "bzip2"), (lzma.compress, "xz"), (lambda data: gzip.compress(gzip.compress(data)), "packed twice")],
 )
 def test_a_file_packed_in_another_way_is_one_damage_that_says_so(pack, name):
     rows, _, damaged = read(pack(DATA), "a.jsonl.gz")
@@ -181,7 +189,12 @@ def test_rows_of_pages():
     reader = Jsonl(path="x", html="doc.html", max_record_bytes=300)
     (reading,) = reader.read(io.BytesIO(data), Origin("s", "a.jsonl", len(data)))
     (row,) = reading.documents.to_pylist()
-    assert (row["html"], row["charset"], row["text"], row["url"]) == ("<meta charset=latin1><p>Grüße".encode(), "utf-8", None, "u:")
+    assert (row["html"], row["charset"], row["text"], row["url"]) == (
+        "<meta charset=latin1><p>Grüße".encode(),
+        "utf-8",
+        None,
+        "u:",
+    )
     assert json.loads(row["meta"]) == {"doc": {"n": 1}, "text": "old"}  # a text beside the page is the source's own
     assert reading.skipped == {"no_html": 2, "too_large": 1} and [skip.url for skip in reading.skips] == ["v:", "w:"]
     assert reader.gives_pages and not Jsonl(path="x").gives_pages
@@ -194,5 +207,9 @@ def test_text_and_html_exclude_each_other():
 
 def test_a_field_of_pages_is_found_or_remarked():
     row = b'{"raw_html": "<p>a", "url": "u:"}\n'
-    assert remarks(row, html="page") == ["it has none of page; it has raw_html, url: name the html's field with `html:`"]
-    assert remarks(row, html="raw_html") == [] and remarks(row)[0].endswith("with `text:`, or a field of pages with `html:`")
+    assert remarks(row, html="page") == [
+        "it has none of page; it has raw_html, url: name the html's field with `html:`"
+    ]
+    assert remarks(row, html="raw_html") == [] and remarks(row)[0].endswith(
+        "with `text:`, or a field of pages with `html:`"
+    )

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stages.documents import BASE, page_schema, uid_of
-from stages.extract.stage import Extract
-from stages.read.arrow import Arrow
-from stages.read.jsonl import Jsonl
-from stages.read.parquet import Parquet
-from stages.stage import Origin
+from gristmill.stages.documents import BASE, page_schema, uid_of
+from gristmill.stages.extract.stage import Extract
+from gristmill.stages.read.arrow import Arrow
+from gristmill.stages.read.jsonl import Jsonl
+from gristmill.stages.read.parquet import Parquet
+from gristmill.stages.stage import Origin
 
 ROWS = 100
 
@@ -73,7 +73,9 @@ def test_a_damaged_row_group_costs_its_rows_and_no_others():
     whole = parquet(table(pa.string()))
     info = pq.ParquetFile(io.BytesIO(whole)).metadata.row_group(1).column(0)
     start = info.dictionary_page_offset or info.data_page_offset
-    rows, skipped, _, damaged = read(whole[:start] + b"\xff" * info.total_compressed_size + whole[start + info.total_compressed_size :])
+    rows, skipped, _, damaged = read(
+        whole[:start] + b"\xff" * info.total_compressed_size + whole[start + info.total_compressed_size :]
+    )
     assert len(rows) + skipped["no_text"] + sum(d.records for d in damaged) == ROWS
     assert [d.records for d in damaged] == [30]
 
@@ -101,11 +103,22 @@ def remarks(data: pa.Table, **chosen) -> list[list[str]]:
 def test_a_table_that_cannot_have_text_is_worth_a_remark():
     strange = pa.table({"body": ["a"] * 3, "id": [1, 2, 3], "inner": [{"text": 1}] * 3})
     assert (
-        remarks(strange) == [["it has none of text, content, raw_content; it has body, id, inner: name the text's field with `text:`"]] * 2
+        remarks(strange)
+        == [["it has none of text, content, raw_content; it has body, id, inner: name the text's field with `text:`"]]
+        * 2
     )
     assert remarks(strange, keep=["id"]) == remarks(strange)
-    assert remarks(strange, text="inner.text") == [["its column inner.text is int64 and no text; name the text's column with `text:`"]] * 2
-    assert remarks(strange, text="body") == remarks(table()) == remarks(table().slice(0, 0)) == remarks(strange.slice(0, 0)) == [[], []]
+    assert (
+        remarks(strange, text="inner.text")
+        == [["its column inner.text is int64 and no text; name the text's column with `text:`"]] * 2
+    )
+    assert (
+        remarks(strange, text="body")
+        == remarks(table())
+        == remarks(table().slice(0, 0))
+        == remarks(strange.slice(0, 0))
+        == [[], []]
+    )
 
 
 def test_text_that_is_not_utf8_is_mended():
@@ -132,7 +145,12 @@ def test_what_python_cannot_hold_is_a_text():
         "map": pa.MapArray.from_arrays([0, 1, 2], pa.array(["k", "k"]), bad), "zone": times.cast(pa.timestamp("us", "No/Where")),
     })  # fmt: skip
     first, second = both(strange)
-    assert (first["url"], second["url"], first["date"], second["text"]) == ("ok", "\ufffd bad", "1970-01-01T00:00:00.000001", "b")
+    assert (first["url"], second["url"], first["date"], second["text"]) == (
+        "ok",
+        "\ufffd bad",
+        "1970-01-01T00:00:00.000001",
+        "b",
+    )
     assert json.loads(second["meta"]) == {
         "map": [["k", "\ufffd bad"]],
         "metadata": {"x": "\ufffd bad"},
@@ -166,17 +184,26 @@ def test_the_first_place_that_holds_a_value_counts_in_each_row():
     for chosen in ({}, {"keep": ["content", "metadata"]}):
         lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
         expected = [
-            row for r in Jsonl(path="x", **chosen).read(io.BytesIO(lines), Origin("s", "a", len(lines))) for row in r.documents.to_pylist()
+            row
+            for r in Jsonl(path="x", **chosen).read(io.BytesIO(lines), Origin("s", "a", len(lines)))
+            for row in r.documents.to_pylist()
         ]
         found = both(pa.Table.from_pylist(rows), **chosen)
         names = ("text", "id", "url")
-        assert [[row[name] for name in names] for row in found] == [[row[name] for name in names] for row in expected] and len(found) == 2
-        assert [row["text"] for row in found] == ["a", "c"] and json.loads(found[0]["meta"]) == json.loads(expected[0]["meta"])
+        assert [[row[name] for name in names] for row in found] == [
+            [row[name] for name in names] for row in expected
+        ] and len(found) == 2
+        assert [row["text"] for row in found] == ["a", "c"] and json.loads(found[0]["meta"]) == json.loads(
+            expected[0]["meta"]
+        )
         assert json.loads(found[0]["meta"]) == {"content": "b", "metadata": {"x": 1}}
     assert remarks(pa.table({"text": pa.nulls(1), "content": ["a"]})) == [[], []]
     for text, kind in ((pa.nulls(1), "null"), (pa.array([1]), "int64")):
         odd = pa.table({"text": text, "id": [1]} | ({"content": ["a"]} if kind == "int64" else {}))
-        assert remarks(odd) == [[f"its column text is {kind} and no text; name the text's column with `text:`"]] * 2 and both(odd) == []
+        assert (
+            remarks(odd) == [[f"its column text is {kind} and no text; name the text's column with `text:`"]] * 2
+            and both(odd) == []
+        )
 
 
 def test_numbers_that_json_has_not_are_null():
@@ -205,7 +232,12 @@ PAGE = "<meta charset=latin1><p>Grüße"
 
 def pages(column: pa.Array, reader=Parquet, **chosen) -> tuple[list[dict], dict[str, int]]:
     """Documents of a table with this column, `doc.html`, and what was skipped."""
-    data = pa.table({"doc": pa.StructArray.from_arrays([column, pa.array(range(len(column)))], ["html", "n"]), "url": ["u:"] * len(column)})
+    data = pa.table(
+        {
+            "doc": pa.StructArray.from_arrays([column, pa.array(range(len(column)))], ["html", "n"]),
+            "url": ["u:"] * len(column),
+        }
+    )
     out = io.BytesIO()
     if reader is Parquet:
         pq.write_table(data, out)
@@ -222,14 +254,25 @@ def pages(column: pa.Array, reader=Parquet, **chosen) -> tuple[list[dict], dict[
 
 
 @pytest.mark.parametrize("reader", [Parquet, Arrow])
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.dictionary(pa.int32(), pa.string())])
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.dictionary(pa.int32(), pa.string())]
+)
 def test_columns_of_pages(kind, reader):
     binary = kind in (pa.binary(), pa.large_binary())
     values = [PAGE, None, " \n", "", PAGE * 20]
-    column = pa.array([v if v is None or not binary else v.encode("latin1") for v in values], kind if binary else pa.string()).cast(kind)
+    column = pa.array(
+        [v if v is None or not binary else v.encode("latin1") for v in values], kind if binary else pa.string()
+    ).cast(kind)
     rows, skipped = pages(column, reader, max_record_bytes=300)
-    assert [(row["html"], row["charset"]) for row in rows] == [(PAGE.encode("latin1"), None) if binary else (PAGE.encode(), "utf-8")]
-    assert (rows[0]["text"], rows[0]["url"], rows[0]["meta"], rows[0]["uid"]) == (None, "u:", '{"doc": {"n": 0}}', uid_of("s", "a", "0:0"))
+    assert [(row["html"], row["charset"]) for row in rows] == [
+        (PAGE.encode("latin1"), None) if binary else (PAGE.encode(), "utf-8")
+    ]
+    assert (rows[0]["text"], rows[0]["url"], rows[0]["meta"], rows[0]["uid"]) == (
+        None,
+        "u:",
+        '{"doc": {"n": 0}}',
+        uid_of("s", "a", "0:0"),
+    )
     assert skipped == {"no_html": 3, "too_large": 1}
     assert Extract()(pa.Table.from_pylist(rows, page_schema()))["text"].to_pylist() == ["Grüße"]
 
@@ -253,6 +296,9 @@ def test_large_pages_of_an_arrow_file_come_in_batches_of_bounded_size():
     with pa.ipc.new_file(out, pa.schema([("html", pa.string())])) as file:
         file.write_batch(pa.record_batch({"html": pa.array([page] * 20)}))
     readings = list(Arrow(path="x", html="html").read(out, Origin("s", "a", len(out.getvalue()))))
-    assert sum(len(reading.documents) for reading in readings) == 20 and max(reading.documents.nbytes for reading in readings) < 80 << 20
+    assert (
+        sum(len(reading.documents) for reading in readings) == 20
+        and max(reading.documents.nbytes for reading in readings) < 80 << 20
+    )
     uids = [uid for reading in readings for uid in reading.documents["uid"].to_pylist()]
     assert uids == [uid_of("s", "a", f"0:{n}") for n in range(20)]

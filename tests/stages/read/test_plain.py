@@ -7,9 +7,9 @@ import io
 import pytest
 import zstandard
 
-from stages.documents import uid_of
-from stages.read.plain import Plain
-from stages.stage import Origin
+from gristmill.stages.documents import uid_of
+from gristmill.stages.read.plain import Plain
+from gristmill.stages.stage import Origin
 
 
 def read(data: bytes, path: str = "a/b.txt", **chosen):
@@ -23,8 +23,16 @@ def test_a_file_is_a_document():
 
 
 def test_empty_and_large_files():
-    assert (len(read(b"").documents), read(b"").skipped, read(b"").damaged, read(b"").remarks) == (0, {}, [], ["the file is empty"])
-    assert (len(read(b"aaaa", max_record_bytes=3).documents), read(b"aaaa", max_record_bytes=3).skipped) == (0, {"too_large": 1})
+    assert (len(read(b"").documents), read(b"").skipped, read(b"").damaged, read(b"").remarks) == (
+        0,
+        {},
+        [],
+        ["the file is empty"],
+    )
+    assert (len(read(b"aaaa", max_record_bytes=3).documents), read(b"aaaa", max_record_bytes=3).skipped) == (
+        0,
+        {"too_large": 1},
+    )
 
 
 TEXT = "Grüße an alle. " * 40_000

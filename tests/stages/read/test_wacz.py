@@ -8,13 +8,20 @@ import zipfile
 import pytest
 from test_warc import PAGES, URLS, html_of, page, read, urls
 
-from stages.documents import uid_of
-from stages.read import zipped
-from stages.read.warc import Warc
-from stages.stage import Origin
+from gristmill.stages.documents import uid_of
+from gristmill.stages.read import zipped
+from gristmill.stages.read.warc import Warc
+from gristmill.stages.stage import Origin
 
-GZIPPED = [b"".join(gzip.compress(record) for record in PAGES[:6]), b"".join(gzip.compress(record) for record in PAGES[6:])]
-BESIDE = {"datapackage.json": b"{}", "pages/pages.jsonl": b"{}\n" * 50, "indexes/index.cdx.gz": gzip.compress(b"com,example)/ {}" * 90)}
+GZIPPED = [
+    b"".join(gzip.compress(record) for record in PAGES[:6]),
+    b"".join(gzip.compress(record) for record in PAGES[6:]),
+]
+BESIDE = {
+    "datapackage.json": b"{}",
+    "pages/pages.jsonl": b"{}\n" * 50,
+    "indexes/index.cdx.gz": gzip.compress(b"com,example)/ {}" * 90),
+}
 
 
 def wacz(members: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
@@ -26,12 +33,17 @@ def wacz(members: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
 
 
 def remarks(data: bytes) -> list[str]:
-    return [remark for reading in Warc(path="x").read(io.BytesIO(data), Origin("s", "a.wacz", len(data))) for remark in reading.remarks]
+    return [
+        remark
+        for reading in Warc(path="x").read(io.BytesIO(data), Origin("s", "a.wacz", len(data)))
+        for remark in reading.remarks
+    ]
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 @pytest.mark.parametrize(
-    "archives", [{"archive/a.warc.gz": GZIPPED[0], "archive/b.warc.gz": GZIPPED[1]}, {"archive/a.warc": b"".join(PAGES)}]
+    "archives",
+    [{"archive/a.warc.gz": GZIPPED[0], "archive/b.warc.gz": GZIPPED[1]}, {"archive/a.warc": b"".join(PAGES)}],
 )
 def test_every_record_once_at_any_cut(method, archives):
     data = wacz({**BESIDE, **archives, "archive/": b""}, method)
@@ -58,13 +70,19 @@ def test_damage_in_an_archive_names_it_and_costs_its_record():
         data = wacz({"archive/a.warc.gz": bytes(broken), "archive/b.warc.gz": GZIPPED[1]}, method)
         rows, _, _, damaged = read(data, "a.wacz")
         assert urls(rows) == [URLS[0], *URLS[2:]] and len(damaged) == 1
-        assert damaged[0].path == "a.wacz" and "archive/a.warc.gz" in damaged[0].what and 0 < damaged[0].start < damaged[0].end < len(data)
+        assert (
+            damaged[0].path == "a.wacz"
+            and "archive/a.warc.gz" in damaged[0].what
+            and 0 < damaged[0].start < damaged[0].end < len(data)
+        )
 
 
 def test_a_checksum_that_is_wrong_is_remarked_where_nothing_else_would_tell():
     data = wacz({"archive/a.warc": b"".join(PAGES)})
     text = html_of(3)[10:30]
-    assert remarks(data.replace(text, text[::-1])) == ["archive/a.warc: its zip checksum is wrong"] and remarks(data) == []
+    assert (
+        remarks(data.replace(text, text[::-1])) == ["archive/a.warc: its zip checksum is wrong"] and remarks(data) == []
+    )
     assert len(read(data.replace(text, text[::-1]), "a.wacz")[0]) == 12
 
 
@@ -120,7 +138,9 @@ def test_entries_that_the_directory_counts_and_does_not_show_are_looked_for():
     data = patched(TWO, "archive/a.warc.gz", 32, "<H", 46 + len("archive/b.warc.gz"))  # a comment takes the next
     rows, _, _, damaged = read(data, "a.wacz")
     assert urls(rows) == URLS and len(damaged) == 3
-    assert remarks(data) == ["its zip directory has 1 entries and says that it has 2; its records are looked for without it"]
+    assert remarks(data) == [
+        "its zip directory has 1 entries and says that it has 2; its records are looked for without it"
+    ]
 
 
 def test_a_directory_without_measure_is_not_read(monkeypatch):
@@ -145,5 +165,7 @@ def test_deflated_bytes_that_break_off_are_damage():
     data = wacz({"archive/a.warc.gz": b"".join(map(gzip.compress, pages))}, zipfile.ZIP_DEFLATED)
     middle = len(data) // 2
     rows, _, _, damaged = read(data[:middle] + b"\xff" * 400 + data[middle + 400 :], "a.wacz")
-    assert set(urls(rows)) == {f"https://e.example/{n}" for n in range(29)}  # broken deflate may repeat a record that came before
+    assert set(urls(rows)) == {
+        f"https://e.example/{n}" for n in range(29)
+    }  # broken deflate may repeat a record that came before
     assert damaged and all("archive/a.warc.gz" in d.what for d in damaged)

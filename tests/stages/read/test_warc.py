@@ -11,26 +11,40 @@ import pyarrow as pa
 import pytest
 import zstandard
 from fastwarc.warc import ArchiveIterator, WarcRecordType
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from warcio.archiveiterator import ArchiveIterator as WarcioIterator
 
-from stages.documents import uid_of
-from stages.read.warc import Warc
-from stages.read.wet import Wet
-from stages.stage import Origin
+from gristmill.stages.documents import uid_of
+from gristmill.stages.read.warc import Warc
+from gristmill.stages.read.wet import Wet
+from gristmill.stages.stage import Origin
 
 READER = Warc(path="x")
 
 
 def record(url: str, body: bytes, kind: str = "response", **extra: str) -> bytes:
-    lines = [f"WARC-Type: {kind}", f"WARC-Record-ID: <urn:uuid:{url}>", f"WARC-Target-URI: {url}", "WARC-Date: 2026-01-01T00:00:00Z"]
+    lines = [
+        f"WARC-Type: {kind}",
+        f"WARC-Record-ID: <urn:uuid:{url}>",
+        f"WARC-Target-URI: {url}",
+        "WARC-Date: 2026-01-01T00:00:00Z",
+    ]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in extra.items()]
-    return ("WARC/1.0\r\n" + "\r\n".join([*lines, f"Content-Length: {len(body)}"]) + "\r\n\r\n").encode() + body + b"\r\n\r\n"
+    return (
+        ("WARC/1.0\r\n" + "\r\n".join([*lines, f"Content-Length: {len(body)}"]) + "\r\n\r\n").encode()
+        + body
+        + b"\r\n\r\n"
+    )
 
 
-def page(url: str, html: bytes, status: str = "200 OK", headers: str = "Content-Type: text/html; charset=UTF-8") -> bytes:
-    return record(url, f"HTTP/1.1 {status}\r\n{headers}\r\n\r\n".encode() + html, Content_Type="application/http; msgtype=response")
+def page(
+    url: str, html: bytes, status: str = "200 OK", headers: str = "Content-Type: text/html; charset=UTF-8"
+) -> bytes:
+    return record(
+        url,
+        f"HTTP/1.1 {status}\r\n{headers}\r\n\r\n".encode() + html,
+        Content_Type="application/http; msgtype=response",
+    )
 
 
 def html_of(number: int) -> bytes:
@@ -67,7 +81,11 @@ def hostile() -> bytes:
         middle = len(members[bad]) // 2
         members[bad] = members[bad][:middle] + b"\xff" * 64 + members[bad][middle + 64 :]
     members[6] = b"\0" * 20 + members[6][20:]  # not even a magic number is left
-    return b"".join(members) + gzip.compress(page("u:gone", b"gone", "404 Not Found"), mtime=0) + gzip.compress(PAGES[0], mtime=0)[:200]
+    return (
+        b"".join(members)
+        + gzip.compress(page("u:gone", b"gone", "404 Not Found"), mtime=0)
+        + gzip.compress(PAGES[0], mtime=0)[:200]
+    )
 
 
 def test_good_records_survive_damaged_neighbours():
@@ -217,7 +235,9 @@ BROTLI = bytes(pa.compress(PROSE, codec="brotli", asbytes=True))
 
 def test_a_payload_whose_encoding_breaks_off_is_a_page_as_far_as_it_goes():
     for packed in (BROTLI, BROTLI + b"\r\n", BROTLI[: len(BROTLI) // 2]):
-        ((row,), skipped, _, _) = read(page("u:br", packed, headers="Content-Type: text/html\r\nContent-Encoding: br"), "b.warc")
+        ((row,), skipped, _, _) = read(
+            page("u:br", packed, headers="Content-Type: text/html\r\nContent-Encoding: br"), "b.warc"
+        )
         assert PROSE.startswith(row["html"]) and len(row["html"]) > 40_000 and skipped == {}
         assert (row["html"] == PROSE) == (len(packed) >= len(BROTLI))
 
@@ -226,28 +246,50 @@ def test_a_payload_whose_encoding_breaks_off_is_a_page_as_far_as_it_goes():
 def test_a_payload_whose_encoding_cannot_be_undone_is_no_page(encoding):
     packed = {"br": BROTLI, "gzip": gzip.compress(PROSE), "deflate": zlib.compress(PROSE)}[encoding]
     damaged = packed[:12] + b"\xff" * 64 + packed[76:]
-    rows, skipped, skips, _ = read(page("u:x", damaged, headers=f"Content-Type: text/html\r\nContent-Encoding: {encoding}"), "d.warc")
-    assert (rows, skipped) == ([], {"undecodable": 1}) and skips[0].detail == f"its content encoding {encoding} cannot be undone"
-    for text in (b"Read me. " * 200, b"Zoo opens. " * 200, "\ufeffwide".encode("utf-16")):  # the first two begin as brotli may
+    rows, skipped, skips, _ = read(
+        page("u:x", damaged, headers=f"Content-Type: text/html\r\nContent-Encoding: {encoding}"), "d.warc"
+    )
+    assert (rows, skipped) == ([], {"undecodable": 1}) and skips[
+        0
+    ].detail == f"its content encoding {encoding} cannot be undone"
+    for text in (
+        b"Read me. " * 200,
+        b"Zoo opens. " * 200,
+        "\ufeffwide".encode("utf-16"),
+    ):  # the first two begin as brotli may
         said = page("u:x", text, headers=f"Content-Type: text/html\r\nContent-Encoding: {encoding}, identity")
         assert [row["html"] for row in read(said, "t.warc")[0]] == [text]
-    assert read(page("u:x", gzip.compress(PROSE)), "g.warc")[2][0].detail == "application/gzip"  # and nobody had said so
+    assert (
+        read(page("u:x", gzip.compress(PROSE)), "g.warc")[2][0].detail == "application/gzip"
+    )  # and nobody had said so
 
 
 def test_many_comments_before_a_page_of_no_type_take_no_time():
     rows, skipped, _, _ = read(
-        page("u:x", b"<!---->" * 500 + b"<p>x", headers="A: b") + page("u:y", b"<!---->" * 500, headers="A: b"), "c.warc"
+        page("u:x", b"<!---->" * 500 + b"<p>x", headers="A: b") + page("u:y", b"<!---->" * 500, headers="A: b"),
+        "c.warc",
     )
     assert urls(rows) == ["u:x"] and skipped == {"not_html": 1}
 
 
 @pytest.mark.parametrize(
-    "said", ["text/html charset=utf-8", "TEXT/HTML,text/html", ' "text/html"', "text/html:charset=utf-8", "html", "Text/Html ;x"]
+    "said",
+    [
+        "text/html charset=utf-8",
+        "TEXT/HTML,text/html",
+        ' "text/html"',
+        "text/html:charset=utf-8",
+        "html",
+        "Text/Html ;x",
+    ],
 )
 def test_a_type_that_is_badly_written_is_that_type(said):
     ((row,), skipped, _, _) = read(page("u:x", b"<html>x", headers=f"Content-Type: {said}"), "t.warc")
     assert json.loads(row["meta"])["content_type"] in ("text/html", "html") and skipped == {}
-    assert read(page("u:x", b"<html>x", headers="Content-Type: text/htmlx; a=text/html"), "t.warc")[2][0].detail == "text/htmlx"
+    assert (
+        read(page("u:x", b"<html>x", headers="Content-Type: text/htmlx; a=text/html"), "t.warc")[2][0].detail
+        == "text/htmlx"
+    )
 
 
 def test_headers_as_old_servers_write_them():
@@ -273,11 +315,13 @@ def test_wet_records_that_are_not_utf8_are_read_as_what_they_are():
 
 
 def test_text_of_wet_records():
-    data = gzip.compress(record("u:wet", "Grüße\n".encode(), "conversion", WARC_Identified_Content_Language="deu")) + gzip.compress(
-        PAGES[0]
-    )
+    data = gzip.compress(
+        record("u:wet", "Grüße\n".encode(), "conversion", WARC_Identified_Content_Language="deu")
+    ) + gzip.compress(PAGES[0])
     rows, skipped, _, _ = read(data, "w.warc.wet.gz", reader=Wet(path="x"))
-    assert [(row["text"], row["meta"]) for row in rows] == [("Grüße\n", '{"language": "deu"}')] and skipped == {"not_text": 1}
+    assert [(row["text"], row["meta"]) for row in rows] == [("Grüße\n", '{"language": "deu"}')] and skipped == {
+        "not_text": 1
+    }
     assert "html" not in rows[0]
     rows = read(data, reader=READER)[0]
     assert [row["text"] for row in rows] == ["Grüße\n", None]
@@ -288,7 +332,9 @@ def test_arc_files(pack):
     body = b"HTTP/1.0 200 OK\r\nContent-Type: text/html\r\n\r\n<html>arc</html>"
     head = b"1 0 Org\nURL IP-address Archive-date Content-type Archive-length\n"
     records = [b"filedesc://a.arc 0.0.0.0 20260101000000 text/plain %d\n" % len(head) + head + b"\n"]
-    records += [b"http://arc.example/%d 1.2.3.4 20260102030405 text/html %d\n" % (n, len(body)) + body + b"\n" for n in range(5)]
+    records += [
+        b"http://arc.example/%d 1.2.3.4 20260102030405 text/html %d\n" % (n, len(body)) + body + b"\n" for n in range(5)
+    ]
     data = b"".join(map(pack, records))
     rows, skipped, _, damaged = read(data, "a.arc")
     assert urls(rows) == [f"http://arc.example/{n}" for n in range(5)] and (skipped, damaged) == ({"not_a_page": 1}, [])
@@ -300,9 +346,13 @@ def test_ours_equals_fastwarc_and_warcio():
     data = FORMS["members.warc.gz"]
     mine = [(row["url"], row["html"]) for row in read(data)[0]]
     fast = [
-        (r.headers["WARC-Target-URI"], r.reader.read()) for r in ArchiveIterator(io.BytesIO(data), record_types=WarcRecordType.response)
+        (r.headers["WARC-Target-URI"], r.reader.read())
+        for r in ArchiveIterator(io.BytesIO(data), record_types=WarcRecordType.response)
     ]
-    slow = [(r.rec_headers.get_header("WARC-Target-URI"), r.content_stream().read()) for r in WarcioIterator(io.BytesIO(data))]
+    slow = [
+        (r.rec_headers.get_header("WARC-Target-URI"), r.content_stream().read())
+        for r in WarcioIterator(io.BytesIO(data))
+    ]
     assert len(mine) == 12 and mine == fast == slow
 
 
@@ -325,9 +375,15 @@ def test_the_shared_hostile_crawl(tmp_path):
 
 def test_a_list_of_encodings_is_not_tried_without_end():
     said = ",".join(["identity", *["deflate"] * 5])
-    rows, skipped, skips, _ = read(page("u:x", PROSE, headers=f"Content-Type: text/html\r\nContent-Encoding: {said}"), "e.warc")
-    assert (rows, skipped) == ([], {"undecodable": 1}) and skips[0].detail == "its content encoding of 5 layers cannot be undone"
-    twice = page("u:y", gzip.compress(gzip.compress(PROSE)), headers="Content-Type: text/html\r\nContent-Encoding: gzip, gzip")
+    rows, skipped, skips, _ = read(
+        page("u:x", PROSE, headers=f"Content-Type: text/html\r\nContent-Encoding: {said}"), "e.warc"
+    )
+    assert (rows, skipped) == ([], {"undecodable": 1}) and skips[
+        0
+    ].detail == "its content encoding of 5 layers cannot be undone"
+    twice = page(
+        "u:y", gzip.compress(gzip.compress(PROSE)), headers="Content-Type: text/html\r\nContent-Encoding: gzip, gzip"
+    )
     assert [row["html"] for row in read(twice, "f.warc")[0]] == [PROSE]
 
 
@@ -348,7 +404,11 @@ def test_responses_of_plain_text_are_documents_where_a_recipe_asks_for_them():
         PAGES[0],
     ])  # fmt: skip
     rows, skipped, _, _ = read(data, "a.warc", reader=Warc(path="x", keep_plain_text=True))
-    assert [(row["text"], row["html"]) for row in rows] == [("Grüße\r\nan alle", None), ("Grüße", None), (None, html_of(0))]
+    assert [(row["text"], row["html"]) for row in rows] == [
+        ("Grüße\r\nan alle", None),
+        ("Grüße", None),
+        (None, html_of(0)),
+    ]
     assert json.loads(rows[0]["meta"]) == {"content_type": "text/plain"} and skipped == {"not_html": 4, "empty_page": 1}
     rows, skipped, skips, _ = read(data, "a.warc")  # as ever without the setting
     assert (urls(rows), skipped, skips[0].detail) == (URLS[:1], {"not_html": 6, "empty_page": 1}, "text/plain")

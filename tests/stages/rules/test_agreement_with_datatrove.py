@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from stages.rules.fineweb import FinewebQuality
-from stages.rules.gopher import GopherQuality, GopherRepetition
-from stages.stage import Signals
-from stages.text.signals import TextSignals
+from gristmill.stages.rules.fineweb import FinewebQuality
+from gristmill.stages.rules.gopher import GopherQuality, GopherRepetition
+from gristmill.stages.stage import Signals
+from gristmill.stages.text.signals import TextSignals
 
 VERDICTS = Path(__file__).parents[4] / "shared" / "data" / "rule_verdicts.parquet"
 
@@ -61,7 +61,9 @@ def test_agreement(verdicts, column):
     rule = RULES[column]
     batch = verdicts.select(["text"]).combine_chunks().to_batches()[0]
     verdict = rule.verdict(Signals(TextSignals(units="datatrove", only=rule.needs).apply(batch).batch))
-    ours = np.array([REASONS[column][reason] if (reason := verdict.reason(row)) else "keep" for row in range(len(batch))])
+    ours = np.array(
+        [REASONS[column][reason] if (reason := verdict.reason(row)) else "keep" for row in range(len(batch))]
+    )
     theirs = np.array(verdicts[column].to_pylist())
     assert len(ours) == 2973
     assert np.mean((ours == "keep") == (theirs == "keep")) >= 0.98

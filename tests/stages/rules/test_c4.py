@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stages.rules.c4 import C4Lines, C4Quality
+from gristmill.stages.rules.c4 import C4Lines, C4Quality
 
 VERDICTS = Path(__file__).parents[4] / "shared" / "data" / "rule_verdicts.parquet"
 
@@ -36,7 +36,10 @@ def test_every_option_is_an_option():
     assert lines("so much [1] cited.", citations=False)[0] == "so much [1] cited."
     assert lines("use javascript or cookies.", javascript=(), policy=("cookies",))[0] == ""
     assert lines("НАШИ КУКИ для вас.", policy=("куки",))[0] == ""
-    assert lines("a longer word.", max_word_length=5)[0] == "" and lines("w" * 1001 + " a b.", max_word_length=None)[0] != ""
+    assert (
+        lines("a longer word.", max_word_length=5)[0] == ""
+        and lines("w" * 1001 + " a b.", max_word_length=None)[0] != ""
+    )
 
 
 @pytest.mark.parametrize("text", ["", " \n\t", "a", "😀😀😀", "שלום עולם טוב.", "\0\0 \0 \0.", "\u0301\u0301", None])
@@ -48,9 +51,17 @@ def test_odd_texts_have_defined_signals(text):
 
 
 def test_documents_go_for_named_reasons():
-    batch = pa.record_batch({"c4_lorem_ipsum": [0, 1, 0, 0, 1], "c4_curly_brackets": [0, 0, 2, 0, 1], "c4_sentences": [5, 9, 9, 4, 0]})
+    batch = pa.record_batch(
+        {"c4_lorem_ipsum": [0, 1, 0, 0, 1], "c4_curly_brackets": [0, 0, 2, 0, 1], "c4_sentences": [5, 9, 9, 4, 0]}
+    )
     verdict = C4Quality().apply(batch).verdict
-    assert [verdict.reason(row) for row in range(5)] == [None, "lorem_ipsum", "curly_bracket", "too_few_sentences", "lorem_ipsum"]
+    assert [verdict.reason(row) for row in range(5)] == [
+        None,
+        "lorem_ipsum",
+        "curly_bracket",
+        "too_few_sentences",
+        "lorem_ipsum",
+    ]
     assert verdict.every_reason(4) == ["lorem_ipsum", "curly_bracket", "too_few_sentences"]
     assert C4Quality(max_curly_brackets=2).apply(batch).verdict.reason(2) is None
 
@@ -93,5 +104,6 @@ def explained(ours: str, theirs: str) -> bool:
         return {line for line in lines if len(line.split()) >= 3}
 
     return all(
-        regex.search(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Khmer}\p{Lao}\p{Myanmar}]", line) for line in plain(ours) ^ plain(theirs)
+        regex.search(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Khmer}\p{Lao}\p{Myanmar}]", line)
+        for line in plain(ours) ^ plain(theirs)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from stages.rules.dolma import DUPLICATE, TOP, DolmaGopher
+from gristmill.stages.rules.dolma import DUPLICATE, TOP, DolmaGopher
 
 GOOD = {
     "words": 50, "median_word_length": 3.0, "hash_ratio": 0.05, "ellipsis_ratio": 0.05, "alphabetic_word_share": 0.8, "stop_words": 2,

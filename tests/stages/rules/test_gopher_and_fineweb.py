@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from stages import FinewebQuality, GopherQuality, GopherRepetition, TextSignals
-from stages.stage import Signals
+from gristmill.stages import FinewebQuality, GopherQuality, GopherRepetition, TextSignals
+from gristmill.stages.stage import Signals
 
 PROSE = " ".join(
     f"The thing{a} of the house{b} stood {c}, and that is what people have to remember with care."
@@ -53,9 +53,15 @@ def test_gopher_quality_names_one_reason(text, reason):
         ("", "empty"),
         (" \n\n ", "empty"),
         ("same\n\nsame\n\nother", "duplicate_paragraphs"),
-        ("a long line that comes twice here\n\nb\n\na long line that comes twice here\n\nc\n\nd\n\ne", "duplicate_paragraph_characters"),
+        (
+            "a long line that comes twice here\n\nb\n\na long line that comes twice here\n\nc\n\nd\n\ne",
+            "duplicate_paragraph_characters",
+        ),
         ("same\nsame\nother", "duplicate_lines"),
-        ("a long line that comes twice here\nb\na long line that comes twice here\nc\nd\ne", "duplicate_line_characters"),
+        (
+            "a long line that comes twice here\nb\na long line that comes twice here\nc\nd\ne",
+            "duplicate_line_characters",
+        ),
         ("one two one two three", "top_2gram"),
         ("alpha beta gamma delta epsilon x y z alpha beta gamma delta epsilon u v w q r s t", "duplicate_5grams"),
     ],
@@ -76,7 +82,10 @@ def test_gopher_repetition_names_one_reason(text, reason):
         ("", "empty"),
         ("\n".join(f"menu entry {n} of the page that goes on" for n in range(20)), "too_few_terminal_lines"),
         ("\n".join(f"short {n}." for n in range(20)), "too_many_short_lines"),
-        ("A line that ends as a line of prose should end.\nA line that ends as a line of prose should end.\n", "duplicate_line_characters"),
+        (
+            "A line that ends as a line of prose should end.\nA line that ends as a line of prose should end.\n",
+            "duplicate_line_characters",
+        ),
         ("\n".join(f"averyveryverylongwordwithoutanyspaceinit{n}." for n in range(20)), "too_many_newlines"),
     ],
 )

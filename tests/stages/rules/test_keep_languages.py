@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from stages.rules.language import KeepLanguages
-from stages.stage import Signals
+from gristmill.stages.rules.language import KeepLanguages
+from gristmill.stages.stage import Signals
 
 TABLE = pa.record_batch(
     {
@@ -25,12 +25,22 @@ def reasons(rule: KeepLanguages) -> list[str | None]:
 def test_one_threshold():
     low, other = "low_score", "other_language"
     assert reasons(KeepLanguages(languages=["en"])) == [None, low, other, other, other, "unknown_language", None]
-    assert reasons(KeepLanguages(languages=["de", "en"], at_least=0)) == [None, None, other, other, None, "unknown_language", None]
+    assert reasons(KeepLanguages(languages=["de", "en"], at_least=0)) == [
+        None,
+        None,
+        other,
+        other,
+        None,
+        "unknown_language",
+        None,
+    ]
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
 def test_no_language_is_an_unknown_one(kind):
-    rows = pa.record_batch({"language": pa.array(["en", None]).cast(kind), "language_score": pa.array([0.9, None], pa.float32())})
+    rows = pa.record_batch(
+        {"language": pa.array(["en", None]).cast(kind), "language_score": pa.array([0.9, None], pa.float32())}
+    )
     verdict = KeepLanguages(languages=["en"]).verdict(Signals(rows))
     assert [verdict.reason(row) for row in range(2)] == [None, "unknown_language"]
 
@@ -89,7 +99,9 @@ def test_names_that_models_say(name):
     assert KeepLanguages(languages=[name]).languages == [name]
 
 
-@pytest.mark.parametrize("settings", [{}, {"languages": []}, {"languages": ["unknown"]}, {"languages": ["en"], "thresholds": {"fr": 0.5}}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"languages": []}, {"languages": ["unknown"]}, {"languages": ["en"], "thresholds": {"fr": 0.5}}]
+)
 def test_settings_that_mean_nothing(settings):
     with pytest.raises(ValidationError):
         KeepLanguages(**settings)

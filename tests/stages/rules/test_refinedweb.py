@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from stages.rules.refinedweb import RefinedwebLines, RefinedwebQuality
+from gristmill.stages.rules.refinedweb import RefinedwebLines, RefinedwebQuality
 
 
 def lines(text: str | None, **settings):
@@ -76,7 +76,13 @@ def test_documents_go_when_more_than_a_twentieth_of_their_words_went():
     words = " ".join(["word"] * 19)
     table = RefinedwebLines()(pa.table({"text": [f"{words}\nmenu", f"{words}\n12 likes", "MENU", "", None]}))
     verdict = RefinedwebQuality().apply(table.to_batches()[0]).verdict
-    assert [verdict.reason(row) for row in range(5)] == [None, "too_many_words_removed", "too_many_words_removed", None, None]
+    assert [verdict.reason(row) for row in range(5)] == [
+        None,
+        "too_many_words_removed",
+        "too_many_words_removed",
+        None,
+        None,
+    ]
     assert table["text"].to_pylist() == [words, words, "", "", None]
 
 

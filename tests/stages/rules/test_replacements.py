@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from stages import FewReplacementCharacters, TextSignals
+from gristmill.stages import FewReplacementCharacters, TextSignals
 
 TEXTS = ["fine", "R\ufffdkis\ufffdtvarpi\ufffd", "a" * 996 + "\ufffd" * 4, "a" * 994 + "\ufffd" * 6, "", None]
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from stages.text.bad_words import BadWords, FewBadWords
+from gristmill.stages.text.bad_words import BadWords, FewBadWords
 
 LIST = "bad\nbad word\n\nx-rated\nПлохо\n🖕\n"
 

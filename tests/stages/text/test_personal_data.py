@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
-from kernels import columns
-from kernels.spans import KINDS
-from kernels.spans_plain import spans_plain
-from stages import PersonalData
+from gristmill.kernels.base import columns
+from gristmill.kernels.personal_data.spans import KINDS
+from gristmill.stages import PersonalData
+from tests.reference.spans_plain import spans_plain
 
 TEXT = (
     "Ann <ann@a.org>, +49 30 1234567, ann@a.org, 93.184.216.34, 2600:1f18:1::1, 4111 1111 1111 1111, GB29 NWBK 6016 1331 9268 19, SSN 536-90-4399, AKIA"
@@ -36,7 +35,11 @@ def test_tags_and_counts():
 
 def test_only_what_is_asked_for():
     done = PersonalData(kinds=["ip", "key"]).apply(batch_of([TEXT])).batch
-    assert done["text"][0].as_py().count("<ip>") == 2 and "ann@a.org" in done["text"][0].as_py() and done["personal_emails"][0].as_py() == 0
+    assert (
+        done["text"][0].as_py().count("<ip>") == 2
+        and "ann@a.org" in done["text"][0].as_py()
+        and done["personal_emails"][0].as_py() == 0
+    )
     with pytest.raises(ValidationError):
         PersonalData(kinds=[])
 
@@ -48,7 +51,11 @@ def test_fakes_are_harmless_stable_and_depend_on_the_seed():
     text = faked(TEXT)
     assert text == faked(TEXT) != faked(TEXT, seed=1)
     first, second = [part.strip("<> ") for part in text.split(",")[0:3:2]]
-    assert first.removeprefix("Ann <") == second and second.split("@")[1] in ("example.com", "example.net", "example.org")
+    assert first.removeprefix("Ann <") == second and second.split("@")[1] in (
+        "example.com",
+        "example.net",
+        "example.org",
+    )
     assert "SSN 987-65-432" in text and faked("SSN 536-90-4399") == faked("SSN 536 90 4399")
     assert "2001:db8::" in text and "-555-01" in text and text.endswith("<key>")
     assert faked("+1 212 555 9999") == faked("+1-212-555-9999"), "spelling does not matter"
@@ -69,9 +76,15 @@ def test_any_layout_slice_and_batch_size(values, start, kind):
     table = pa.table({"text": pa.array(values, kind)})
     done = [PersonalData().apply(batch).batch for batch in table.to_batches()]  # pyarrow cannot filter views
     assert all(batch["text"].type == kind for batch in done)
-    rows = [row for i in range(len(values)) for row in PersonalData().apply(table.slice(i, 1).to_batches()[0]).batch.to_pylist()]
+    rows = [
+        row
+        for i in range(len(values))
+        for row in PersonalData().apply(table.slice(i, 1).to_batches()[0]).batch.to_pylist()
+    ]
     assert [row for batch in done for row in batch.to_pylist()] == rows
-    sliced = PersonalData().apply(table.slice(start).combine_chunks().to_batches()[0]).batch if len(values) > start else None
+    sliced = (
+        PersonalData().apply(table.slice(start).combine_chunks().to_batches()[0]).batch if len(values) > start else None
+    )
     assert sliced is None or sliced.to_pylist() == rows[start:]
     for value, row in zip(values, rows, strict=True):
         found = spans_plain((value or "").encode())

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stages import Repair
+from gristmill.stages import Repair
 
 LANGUAGES = Path(__file__).parents[4] / "shared" / "data" / "languages.parquet"
 BROKEN = "cafÃ© &amp; bar\x07\u200b  e\u0301\n\n\n\n\ufffd "
@@ -56,7 +56,9 @@ def test_any_layout_keeps_its_type_its_nulls_and_its_rows(kind):
     assert all(done.column(name).type == pa.int32() and done.column(name).null_count == 0 for name in Repair.adds)
 
 
-@pytest.mark.parametrize("values", [[], [None], [""], [" "], ["\x00"], ["😀" * 5], ["\u0301"], ["שלום"], ["a"]], ids=ascii)
+@pytest.mark.parametrize(
+    "values", [[], [None], [""], [" "], ["\x00"], ["😀" * 5], ["\u0301"], ["שלום"], ["a"]], ids=ascii
+)
 def test_odd_texts_have_defined_signals(values):
     done = texts(Repair(), values)
     assert len(done) == len(values) and all(done.column(name).null_count == 0 for name in Repair.adds)
@@ -66,7 +68,8 @@ def test_batches_do_not_matter():
     values = [BROKEN, "clean", "don\x92t", "Ã©", "&amp;#146;", "x" * 500 + "  y"] * 5
     whole = texts(Repair(), values)
     assert (
-        pa.concat_tables([texts(Repair(), values[i : i + 3]) for i in range(0, len(values), 3)]).combine_chunks() == whole.combine_chunks()
+        pa.concat_tables([texts(Repair(), values[i : i + 3]) for i in range(0, len(values), 3)]).combine_chunks()
+        == whole.combine_chunks()
     )
 
 
@@ -76,7 +79,9 @@ def test_real_sentences_of_75_languages_are_left_alone_and_restored():
     sentences = pq.read_table(LANGUAGES).column("text").to_pylist()
     only = Repair(entities=False, normal_form=None, controls=False, zero_width=False, whitespace=False)
     done = texts(only, sentences).column("text").to_pylist()
-    assert 150 < sum(a != b for a, b in zip(sentences, done, strict=True)) < 300  # those that came misread, all of them looked at
+    assert (
+        150 < sum(a != b for a, b in zip(sentences, done, strict=True)) < 300
+    )  # those that came misread, all of them looked at
     clean = [a for a, b in zip(sentences, done, strict=True) if a == b and not a.isascii()]
     assert len(clean) > 50_000
     restored = texts(only, [text.encode().decode("latin-1") for text in clean]).column("text").to_pylist()

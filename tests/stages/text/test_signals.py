@@ -7,12 +7,10 @@ import time
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import settings as how
-from hypothesis import strategies as st
+from hypothesis import given, settings as how, strategies as st
 from pydantic import ValidationError
 
-from stages.text.signals import SIGNALS, TextSignals
+from gristmill.stages.text.signals import SIGNALS, TextSignals
 
 ODD = [
     "",
@@ -59,10 +57,16 @@ def test_values_on_a_small_text():
     assert found["words"] == found["units"] == 15
     assert found["duplicate_line_share"] == 1 / 4 and found["duplicate_line_character_share"] == 20 / len(text)
     assert found["duplicate_line_share_of_line_characters"] == 20 / (len(text) - 4)
-    assert found["bullet_line_share"] == 1 / 4 and found["ellipsis_line_share"] == 1 / 2 and found["terminal_line_share"] == 1 / 2
+    assert (
+        found["bullet_line_share"] == 1 / 4
+        and found["ellipsis_line_share"] == 1 / 2
+        and found["terminal_line_share"] == 1 / 2
+    )
     assert found["hash_ratio"] == 1 / 15 and found["ellipsis_ratio"] == 2 / 15 and found["newlines_per_word"] == 4 / 15
     assert found["stop_words"] == 3 and found["curly_brackets"] == 2 and found["link_words"] == 1
-    assert found["alphabetic_word_share"] == 14 / 15 and found["main_script"] == "Latin" and found["short_line_share"] == 1
+    assert (
+        found["alphabetic_word_share"] == 14 / 15 and found["main_script"] == "Latin" and found["short_line_share"] == 1
+    )
     assert found["top_2gram_share"] > 0 and found["duplicate_5gram_share"] == 0
 
 
@@ -78,14 +82,20 @@ def test_no_script_without_spaces_is_one_word():
     assert min(signals(list(texts.values()), only=("words",))["words"]) >= 4
 
 
-@given(texts=st.lists(st.one_of(st.none(), st.text(max_size=60)), max_size=6), start=st.integers(0, 3), units=st.sampled_from(UNITS))
+@given(
+    texts=st.lists(st.one_of(st.none(), st.text(max_size=60)), max_size=6),
+    start=st.integers(0, 3),
+    units=st.sampled_from(UNITS),
+)
 @how(max_examples=40)
 def test_layout_order_and_neighbours_never_matter(texts, start, units):
     settings = {"units": units}
     whole = signals(texts, **settings)
     assert signals(texts, pa.large_string(), **settings) == whole == signals(texts, pa.string_view(), **settings)
     batch = pa.record_batch({"text": pa.array(texts, pa.string())}).slice(start)
-    assert {n: v.to_pylist() for n, v in TextSignals(**settings).annotate(batch).items()} == {n: v[start:] for n, v in whole.items()}
+    assert {n: v.to_pylist() for n, v in TextSignals(**settings).annotate(batch).items()} == {
+        n: v[start:] for n, v in whole.items()
+    }
     assert {n: v[::-1] for n, v in signals(texts[::-1], **settings).items()} == whole
     assert all(signals([text], **settings) == {n: [v[i]] for n, v in whole.items()} for i, text in enumerate(texts))
 

@@ -12,9 +12,9 @@ import pytest
 import zstandard
 from pydantic import ValidationError
 
-from stages import UrlRules
-from stages.text import url_lists
-from stages.text.url_lists import Wanted
+from gristmill.stages import UrlRules
+from gristmill.stages.text import url_lists
+from gristmill.stages.text.url_lists import Wanted
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,9 @@ def own_cache(tmp_path, monkeypatch):
 
 def judged(rule, urls, kind=None):
     verdict = rule.apply(pa.record_batch({"url": pa.array(urls, kind or pa.string())})).verdict
-    return [(verdict.reason(row), verdict.details.get(row)) if not verdict.kept[row] else None for row in range(len(urls))]
+    return [
+        (verdict.reason(row), verdict.details.get(row)) if not verdict.kept[row] else None for row in range(len(urls))
+    ]
 
 
 @pytest.fixture
@@ -86,14 +88,20 @@ def test_every_layout_of_the_column_and_every_slice(listed):
     table = pa.table({"url": urls})
     assert [judged(rule, table["url"].slice(i, 1).to_pylist())[0] for i in range(5)] == expected
     verdict = rule.apply(pa.record_batch({"url": pa.array(urls).slice(2)})).verdict
-    assert verdict.kept.tolist() == [False, False, True] and rule(table).num_rows == 3 and rule(table.slice(0, 0)).num_rows == 0
+    assert (
+        verdict.kept.tolist() == [False, False, True]
+        and rule(table).num_rows == 3
+        and rule(table.slice(0, 0)).num_rows == 0
+    )
 
 
 def test_packed_lists_and_collections(listed, tmp_path):
     for name, data in (
         ("l.gz", gzip.compress(b"bad.com\n")), ("l.zst", zstandard.compress(b"bad.com\n")), ("l.txt", b"\xef\xbb\xbfbad.com"),
     ):  # fmt: skip
-        assert judged(UrlRules(blocked_domains_file=listed(data, name)), ["http://bad.com"]) == [("blocked_domain", "bad.com")]
+        assert judged(UrlRules(blocked_domains_file=listed(data, name)), ["http://bad.com"]) == [
+            ("blocked_domain", "bad.com")
+        ]
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         for name, data in {
@@ -111,7 +119,12 @@ def test_packed_lists_and_collections(listed, tmp_path):
     urls = ["http://bad.com", "http://u.com/x/y", "http://shop.com", "http://e.com"]
     for path in (listed(buffer.getvalue(), "bl.tar.gz"), str(tmp_path / "folder")):
         everything = judged(UrlRules(ut1_file=path), urls)
-        assert everything == [("blocked_domain", "bad.com"), ("blocked_prefix", "u.com/x"), ("blocked_domain", "shop.com"), None]
+        assert everything == [
+            ("blocked_domain", "bad.com"),
+            ("blocked_prefix", "u.com/x"),
+            ("blocked_domain", "shop.com"),
+            None,
+        ]
         assert judged(UrlRules(ut1_file=path, ut1_categories=["adult"]), urls) == [*everything[:2], None, None]
         with pytest.raises(ValueError, match=r"no category 'adults' in .*; did you mean adult"):
             judged(UrlRules(ut1_file=path, ut1_categories=["adults"]), urls)
@@ -148,7 +161,10 @@ def test_chunks_do_not_matter(listed, monkeypatch):
     path = listed("\n".join(names))
     whole = url_lists._built(Wanted(((1, path),)))
     monkeypatch.setattr(url_lists, "CHUNK", 50)
-    assert np.array_equal(np.sort(url_lists._built(Wanted(((1, path),))).sites), np.sort(whole.sites)) and (whole.sites != 0).sum() == 2000
+    assert (
+        np.array_equal(np.sort(url_lists._built(Wanted(((1, path),))).sites), np.sort(whole.sites))
+        and (whole.sites != 0).sum() == 2000
+    )
     assert judged(UrlRules(blocked_domains_file=path), [f"http://{name}/" for name in names]) == [
         ("blocked_domain", name) for name in names
     ]

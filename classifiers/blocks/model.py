@@ -1,0 +1,166 @@
+"""The model that tells main text from the rest of a page: two forests over features of blocks, and the choice of the blocks to keep.
+
+The first forest sees each block by itself (kernels/blocks/features.py); the second sees what the first said of the blocks around it as well
+(kernels/blocks/context.py). Blocks are kept so that the word-F1 of what is kept is the highest that the probabilities promise: after sorting
+by probability, the cut after k blocks gives 2 * (words hoped for in the k) / (words in the k + words hoped for on the page).
+
+The file is a .npz of plain arrays, without pickle. The one that is shipped was trained by stages/extract/train.py on the development
+split of WCXB (Murrough Foley 2026, CC-BY-4.0).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gristmill.kernels.base.columns import Bytes
+from gristmill.kernels.base.compiled import kernel
+from gristmill.kernels.base.unicode import properties
+from gristmill.kernels.blocks import text as said
+from gristmill.kernels.blocks.context import COLUMNS, CONTEXT, context_features
+from gristmill.kernels.blocks.decision_trees import BrokenForest, Forest, check, predict
+from gristmill.kernels.blocks.features import FEATURES, block_features
+from gristmill.kernels.blocks.text import hints, measure
+from gristmill.kernels.html.segment import Page
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+SHIPPED = Path(__file__).parent / "models" / "blocks.npz"
+FORESTS = ("first", "second")
+LARGEST = 4 << 20  # bytes of a model file
+LEAST = 0.08  # a block that is less probable is not kept, unless there is none better
+
+
+class ModelFileError(ValueError):
+    """A file that is no model of blocks, or one for other features."""
+
+
+class Measured(NamedTuple):
+    """A page's blocks as numbers: rows of features with room for the second look, and what they were made from."""
+
+    rows: Array
+    counts: Array
+    tree: Any
+
+
+@dataclass(frozen=True)
+class BlockModel:
+    first: Forest
+    second: Forest
+    sharpness: float  # above 1, the choice takes probabilities as more decided than they are
+
+    def probabilities(self, page: Page, measured: Measured) -> Array:
+        """float32[blocks]."""
+        if not len(measured.rows):
+            return np.empty(0, np.float32)
+        look_again(page, measured, predict(self.first, measured.rows))
+        return predict(self.second, measured.rows)
+
+    def keep(self, probability: Array, measured: Measured) -> Array:
+        """bool[blocks]."""
+        return chosen(probability, np.ascontiguousarray(measured.counts[:, said.WORDS]), self.sharpness)
+
+
+def measure_page(data: Bytes, page: Page, kinds: Array, starts: Array, ends: Array, known: int) -> Measured:
+    """Spans of `data` (kinds FROM_TITLE, FROM_META, FROM_JSON) say what the page is about; `known` bits say what it calls itself."""
+    table = properties()
+    blocks = len(page.element)
+    counts, hashes = np.empty((blocks, len(said.COUNTS)), np.int32), np.empty(blocks, np.uint64)
+    keys, values = hints(data, kinds, starts, ends, table)
+    measure(page.text, page.start, table, keys, values, counts, hashes)
+    rows, tree = block_features(page, counts, hashes, known, len(CONTEXT))
+    return Measured(rows, counts, tree)
+
+
+def look_again(page: Page, measured: Measured, first: Array) -> None:
+    """Writes what the first forest said into the columns that the second one reads."""
+    tree = measured.tree
+    context_features(
+        first, measured.counts, page.parent, page.element, tree.sums, tree.path, tree.group, tree.heading, measured.rows
+    )
+
+
+def chosen(probability: Array, words: Array, sharpness: float) -> Array:
+    kept = np.zeros(len(probability), np.bool_)
+    if len(probability):
+        choose(
+            probability,
+            words,
+            sharpness,
+            min(LEAST, float(probability.max())),
+            np.argsort(-probability, kind="stable"),
+            kept,
+        )
+    return kept
+
+
+@kernel
+def choose(probability: Array, words: Array, sharpness: float, least: float, order: Array, kept: Array) -> None:
+    """Keeps the blocks up to the cut that promises the highest F1; a block without words follows what its probability says."""
+    hoped = 0.0
+    sharp = np.empty(len(order))
+    for b in range(len(order)):
+        p = np.float64(probability[b])
+        a, z = p**sharpness, (1 - p) ** sharpness
+        sharp[b] = a / (a + z)
+        hoped += sharp[b] * words[b]
+    best, cut, right, taken = -1.0, 0, 0.0, 0
+    for k in range(len(order)):
+        b = order[k]
+        if probability[b] < least:
+            break
+        right += sharp[b] * words[b]
+        taken += words[b]
+        promised = 2 * right / (taken + hoped) if taken > 0 else 0.0
+        if promised >= best:
+            best, cut = promised, k + 1
+    for k in range(cut):
+        kept[order[k]] = True
+
+
+def save(model: BlockModel, path: str | os.PathLike[str]) -> None:
+    arrays: dict[str, Any] = {"features": np.array([*FEATURES, *CONTEXT]), "sharpness": np.float64(model.sharpness)}
+    for name in FORESTS:
+        forest: Forest = getattr(model, name)
+        arrays |= {f"{name}_{field}": np.asarray(getattr(forest, field)) for field in Forest._fields}
+    np.savez_compressed(path, **arrays)
+
+
+@lru_cache(maxsize=4)
+def load(path: str | os.PathLike[str] = SHIPPED) -> BlockModel:
+    """The model of a file, checked so that no kernel can read out of bounds on it."""
+    where = Path(path)
+    try:
+        if where.stat().st_size > LARGEST:
+            raise ModelFileError(f"{where}: {where.stat().st_size:,} bytes; a model of blocks has {LARGEST:,} at most")
+        with np.load(where, allow_pickle=False) as file:
+            if tuple(file["features"].tolist()) != FEATURES + CONTEXT:
+                raise ModelFileError(
+                    f"{where}: trained for other features; train it again: python -m gristmill.stages.extract.train PAGES.parquet {where}"
+                )
+            first, second = (check(read_forest(file, name), COLUMNS) for name in FORESTS)
+            return BlockModel(first, second, float(file["sharpness"]))
+    except ModelFileError:
+        raise
+    except BrokenForest as error:
+        raise ModelFileError(f"{where}: the model is damaged ({error})") from error
+    except (OSError, KeyError, ValueError, EOFError) as error:
+        raise ModelFileError(f"{where}: the model cannot be read ({error})") from error
+
+
+def read_forest(file: Any, name: str) -> Forest:
+    def fixed(field: str, kind: Any) -> Array:
+        array = np.ascontiguousarray(file[f"{name}_{field}"]).astype(kind)
+        if array.ndim != 1:
+            raise BrokenForest(f"{name}_{field} is no list")
+        array.flags.writeable = False
+        return array
+
+    integers = {field: fixed(field, np.int32) for field in ("root", "depth", "feature", "child")}
+    numbers = {field: fixed(field, np.float32) for field in ("threshold", "value")}
+    return Forest(**integers, **numbers, base=float(file[f"{name}_base"]))

@@ -1,0 +1,4 @@
+"""The linear judge: hashed TF-IDF and logistic regression, and which words decide.
+
+From outside: `judge`.
+"""

@@ -1,0 +1,71 @@
+"""What asking a model took: calls, tokens, seconds, money, and what failed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from gristmill.classifiers.llm.model import Answer
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Of a million tokens, in any currency. Prompt tokens that a prefix cache spared cost `cached_prompt` (as others where it is None)."""
+
+    prompt: float
+    completion: float
+    cached_prompt: float | None = None
+
+
+@dataclass
+class Account:
+    """Tokens and failures are those of answers asked for now; `kept` were answered in an earlier run and cost nothing."""
+
+    calls: int = 0
+    kept: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0  # by the clock, while asking
+    failures: Counter[str] = field(default_factory=Counter)
+
+    def add(self, answer: Answer) -> None:
+        self.calls += 1
+        self.prompt_tokens += answer.prompt_tokens
+        self.cached_tokens += answer.cached_tokens
+        self.completion_tokens += answer.completion_tokens
+        if answer.failure:
+            self.failures[answer.failure] += 1
+
+    def merge(self, other: Account) -> None:
+        self.calls += other.calls
+        self.kept += other.kept
+        self.prompt_tokens += other.prompt_tokens
+        self.cached_tokens += other.cached_tokens
+        self.completion_tokens += other.completion_tokens
+        self.seconds += other.seconds
+        self.failures.update(other.failures)
+
+    @property
+    def kept_share(self) -> float:
+        return self.kept / max(self.calls + self.kept, 1)
+
+    @property
+    def tokens_a_second(self) -> float:
+        return (self.prompt_tokens + self.completion_tokens) / self.seconds if self.seconds > 0 else 0.0
+
+    def cost(self, prices: Prices) -> float:
+        cached_price = prices.prompt if prices.cached_prompt is None else prices.cached_prompt
+        fresh = self.prompt_tokens - self.cached_tokens
+        return (
+            fresh * prices.prompt + self.cached_tokens * cached_price + self.completion_tokens * prices.completion
+        ) / 1e6
+
+    def as_dict(self, prices: Prices | None = None) -> dict[str, Any]:
+        found = {
+            "calls": self.calls, "kept": self.kept, "kept_share": round(self.kept_share, 4), "prompt_tokens": self.prompt_tokens,
+            "prompt_tokens_spared": self.cached_tokens, "completion_tokens": self.completion_tokens, "seconds": round(self.seconds, 3),
+            "tokens_a_second": round(self.tokens_a_second, 1), "failures": dict(sorted(self.failures.items())),
+        }  # fmt: skip
+        return found if prices is None else {**found, "cost": round(self.cost(prices), 6)}

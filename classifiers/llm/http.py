@@ -1,0 +1,336 @@
+"""Any endpoint that speaks OpenAI's API (vLLM, SGLang, llama.cpp, hosted ones): many requests at once, and none lost on the way.
+
+What may pass is tried again with growing, jittered pauses: timeouts, broken connections, 408, 409, 425, 429 and 5xx, replies cut short or
+without choices. `Retry-After` is obeyed by all connections together. What cannot pass (401, 403, 404, a redirect) stops at once; what
+is wrong with one request alone (400, 413, 422) is that answer's failure. Each request keeps one id over all tries (`X-Request-Id`,
+`Idempotency-Key`), and its first whole reply is its answer.
+
+The API key is read from an environment variable when requests are sent; it stands in no setting, message or identity.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import math
+import os
+import queue
+import random
+import ssl
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Literal
+
+from gristmill.classifiers.llm.http_forms import Form, NoAnswer, form_of
+from gristmill.classifiers.llm.http_proxy import Proxy, proxy_for
+from gristmill.classifiers.llm.http_wire import Address, Connection, ProxyRefused, Reply, WireError
+from gristmill.classifiers.llm.model import Answer, LanguageModelError, Request
+from gristmill.classifiers.llm.tokens import PromptTokens
+
+PASSING = (408, 409, 425, 429)
+HOPELESS = {
+    401: "the key is missing or wrong",
+    403: "the key may not do this",
+    404: "no such model or path",
+    405: "no such path",
+    407: "the proxy wants a name and a password",
+}
+MOST_DETAIL = 300
+OURS = frozenset(  # of a request's body: what we write into it, or what would make a reply of another shape
+    ("model", "messages", "prompt", "temperature", "max_tokens", "max_completion_tokens", "logprobs", "top_logprobs", "logprob_token_ids",
+     "return_tokens_as_token_ids", "stream", "n", "best_of", "echo")
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """`url` ends before /chat/completions: https://api.example.com/v1.
+
+    `form`: `chat`; `thinking` (OpenAI's models that think first); `completions` (bare text: base models, and `opening` counts); `tokens` (token ids made here by the model's own
+    tokenizer, exact label probabilities: for vLLM's server from 0.26 on). `revision` is the user's word for which weights answer: the
+    address is no part of an answer's identity. `body` goes into every request as it is ({"seed": 1}); what requests say themselves (OURS) is refused there.
+    """
+
+    url: str
+    model: str
+    form: Literal["chat", "thinking", "completions", "tokens"] = "chat"
+    key_variable: str = ""
+    revision: str = ""
+    connections: int = 64
+    timeout: float = 300.0  # seconds, of a whole exchange
+    attempts: int = 6
+    first_pause: float = 0.5
+    longest_pause: float = 60.0
+    longest_wait: float = 600.0  # a Retry-After beyond this is not waited for
+    top_logprobs: int = 0  # how many the server gives; 0: 20 for chat, 5 for completions
+    seed: int = 0  # of the jitter
+    body: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        Address.of(self.url)
+        ours = sorted(OURS & set(self.body))
+        if ours:
+            raise ValueError(f"body names {', '.join(ours)}, which our own settings and requests say already")
+        if self.connections < 1 or self.attempts < 1 or min(self.timeout, self.first_pause, self.longest_pause) <= 0:
+            raise ValueError("connections, attempts, timeout and pauses must be above 0")
+
+
+@dataclass(frozen=True)
+class _Failed:
+    kind: str
+    detail: str
+    again: bool
+    wait: float | None = None  # what the server asked for
+
+
+class HttpModel:
+    def __init__(self, endpoint: Endpoint, tokens: PromptTokens | None = None) -> None:
+        self.endpoint = endpoint
+        self._form: Form = form_of(endpoint.form, endpoint.model, endpoint.top_logprobs, dict(endpoint.body), tokens)
+        self._address = Address.of(endpoint.url)
+        self._tokens = {"tokens": tokens.fingerprint} if tokens is not None and endpoint.form == "tokens" else {}
+
+    @property
+    def name(self) -> str:
+        return self.endpoint.model
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        here = self.endpoint
+        return {
+            "model": here.model,
+            "revision": here.revision,
+            "form": here.form,
+            "body": dict(here.body),
+            "top_logprobs": here.top_logprobs,
+            **self._tokens,  # made here, whatever the server's tokenizer is
+        }
+
+    def answers(self, requests: Sequence[Request]) -> Iterator[tuple[int, Answer]]:
+        """The connections live in a thread of their own, so a slow consumer makes no timeouts."""
+        if not requests:
+            return
+        arrived: queue.SimpleQueue[tuple[int, Answer] | BaseException | None] = queue.SimpleQueue()
+        session = _Session(self.endpoint, self._address, self._proxy(), self._form, self._key(), requests, arrived)
+        thread = threading.Thread(target=session.run, name="llm-http", daemon=True)
+        thread.start()
+        try:
+            while (item := arrived.get()) is not None:
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
+        finally:
+            session.stop()
+            thread.join()
+
+    def _proxy(self) -> Proxy | None:
+        try:
+            return proxy_for(self._address.host, self._address.port, self._address.secure)
+        except ValueError as error:
+            raise LanguageModelError(f"{self.endpoint.url}: {error}") from error
+
+    def _key(self) -> str:
+        if not self.endpoint.key_variable:
+            return ""
+        key = os.environ.get(self.endpoint.key_variable, "").strip()
+        if not key:
+            raise LanguageModelError(
+                f"the environment variable {self.endpoint.key_variable} is empty; it should hold the key of {self.endpoint.url}"
+            )
+        if not (key.isascii() and key.isprintable()):
+            raise LanguageModelError(
+                f"the environment variable {self.endpoint.key_variable} holds characters that no key has"
+            )
+        return key
+
+
+class _Session:
+    """One call of `answers`: workers that share the requests, each with a connection."""
+
+    def __init__(
+        self, endpoint: Endpoint, address: Address, proxy: Proxy | None, form: Form, key: str, requests: Sequence[Request],
+        arrived: queue.SimpleQueue[tuple[int, Answer] | BaseException | None],
+    ) -> None:  # fmt: skip
+        self.endpoint = endpoint
+        self.address = address
+        self.proxy = proxy
+        self.form = form
+        self.arrived = arrived
+        self.requests = requests
+        self.places = iter(range(len(requests)))
+        self.headers = {
+            "Content-Type": "application/json", "Accept": "application/json", "User-Agent": "gristmill",
+            "Accept-Encoding": "identity",  # without a word any encoding would do
+        }  # fmt: skip
+        if key:
+            self.headers["Authorization"] = f"Bearer {key}"
+        self.tls = ssl.create_default_context() if address.secure else None
+        self.open_again = 0.0  # when the server takes requests again, by the monotonic clock
+        self._loop = asyncio.new_event_loop()
+        self._main: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    def run(self) -> None:
+        end: BaseException | None = None
+        try:
+            self._main = self._loop.create_task(self._work())
+            if self._stopped:
+                self._main.cancel()
+            self._loop.run_until_complete(self._main)
+        except asyncio.CancelledError:
+            pass
+        except BaseException as error:
+            end = error
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.run_until_complete(asyncio.sleep(0))  # closed transports take their leave
+            self._loop.close()
+            self.arrived.put(end)
+
+    def stop(self) -> None:
+        self._stopped = True
+        try:
+            self._loop.call_soon_threadsafe(lambda: self._main.cancel() if self._main is not None else None)
+        except RuntimeError:
+            return  # it has ended
+
+    async def _work(self) -> None:
+        workers = [
+            asyncio.create_task(self._worker()) for _ in range(min(self.endpoint.connections, len(self.requests)))
+        ]
+        try:
+            done, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
+        finally:
+            for task in workers:
+                task.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+
+    async def _worker(self) -> None:
+        connection = Connection(self.address, self.tls, self.proxy)
+        try:
+            for place in self.places:
+                self.arrived.put((place, await self._answer(connection, self.requests[place])))
+        finally:
+            connection.close()
+
+    async def _answer(self, connection: Connection, request: Request) -> Answer:
+        start = time.perf_counter()
+        replies: list[dict[str, Any]] = []
+        try:
+            bodies = self.form.bodies(request)
+            for body in bodies:
+                found = await self._said(connection, json.dumps(body, ensure_ascii=True).encode())
+                if isinstance(found, _Failed):
+                    return Answer(failure=found.kind, detail=found.detail, seconds=time.perf_counter() - start)
+                replies.append(found)
+            answer = self.form.answer(request, replies)
+        except NoAnswer as error:
+            answer = Answer(failure=error.kind, detail=str(error))
+        return replace(answer, seconds=time.perf_counter() - start)
+
+    async def _said(self, connection: Connection, body: bytes) -> dict[str, Any] | _Failed:
+        """The reply to one body, after as many tries as it takes."""
+        name = uuid.uuid4().hex
+        jitter = random.Random(f"{self.endpoint.seed} {hashlib.sha256(body).hexdigest()}")
+        failed = _Failed("", "", True)
+        for attempt in range(self.endpoint.attempts):
+            if attempt:
+                pause = min(self.endpoint.first_pause * 2 ** (attempt - 1), self.endpoint.longest_pause)
+                await asyncio.sleep(pause * jitter.uniform(0.5, 1.0))
+            await self._until_open(jitter)
+            found = await self._try(connection, body, name)
+            if not isinstance(found, _Failed):
+                return found
+            failed = found
+            if failed.wait is not None:
+                if failed.wait > self.endpoint.longest_wait:
+                    return _Failed(failed.kind, f"{failed.detail}; it asks to wait {failed.wait:g} s", False)
+                self.open_again = max(self.open_again, time.monotonic() + failed.wait)
+            if not failed.again:
+                break
+        return failed
+
+    async def _until_open(self, jitter: random.Random) -> None:
+        while (left := self.open_again - time.monotonic()) > 0:
+            await asyncio.sleep(left + jitter.uniform(0.0, 0.05))
+
+    async def _try(self, connection: Connection, body: bytes, name: str) -> dict[str, Any] | _Failed:
+        headers = {**self.headers, "X-Request-Id": name, "Idempotency-Key": name}
+        try:
+            async with asyncio.timeout(self.endpoint.timeout):
+                try:
+                    reply = await connection.post(self.form.path, headers, body)
+                except WireError as error:
+                    if error.fresh:
+                        raise
+                    reply = await connection.post(
+                        self.form.path, headers, body
+                    )  # an idle connection that the server had closed
+        except TimeoutError:
+            return _Failed("timeout", f"no whole reply in {self.endpoint.timeout:g} s", True)
+        except WireError as error:
+            return _Failed("disconnected", str(error), True)
+        except ProxyRefused as error:
+            raise LanguageModelError(f"{self.endpoint.url}: {error}") from error
+        except ssl.SSLCertVerificationError as error:
+            raise LanguageModelError(
+                f"{self.endpoint.url}: its certificate is not trusted ({error.verify_message})"
+            ) from error
+        except OSError as error:
+            there = self.address.said if self.proxy is None else f"the proxy {self.proxy.said}"
+            return _Failed("disconnected", f"no connection to {there} ({error.strerror or error})", True)
+        return self._judged(reply)
+
+    def _judged(self, reply: Reply) -> dict[str, Any] | _Failed:
+        status, wait = reply.status, retry_after(reply.headers.get("retry-after", ""), datetime.now(UTC))
+        encoding = reply.headers.get("content-encoding", "").strip().lower()
+        if status == 200 and encoding not in ("", "identity"):
+            raise LanguageModelError(
+                f"{self.endpoint.url} compresses its replies ({encoding[:20]!r}) though it is asked not to; is a proxy between?"
+            )
+        if status == 200:
+            try:
+                said = json.loads(reply.body)
+            except (ValueError, RecursionError):
+                return _Failed("bad_json", f"no JSON: {excerpt(reply.body)}", True)
+            if not isinstance(said, dict) or not isinstance(said.get("choices"), list) or not said["choices"]:
+                return _Failed("no_choices", f"a reply without choices: {excerpt(reply.body)}", True)
+            return said
+        told = f"{status}: {excerpt(reply.body)}"
+        if status in HOPELESS:
+            raise LanguageModelError(
+                f"{self.endpoint.url}{self.form.path}, model {self.endpoint.model!r}: {HOPELESS[status]} ({told})"
+            )
+        if 300 <= status < 400:
+            raise LanguageModelError(
+                f"{self.endpoint.url} wants to send us elsewhere ({status}); redirects are not followed. Name the right address"
+            )
+        if status in PASSING or status >= 500:
+            return _Failed("rate_limited" if status == 429 else "server_error", told, True, wait)
+        return _Failed("refused", told, False)
+
+
+def retry_after(said: str, now: datetime) -> float | None:
+    """Seconds to wait, 0 or more and finite, from a number or a date; None where nothing sensible is said."""
+    said = said.strip()
+    try:
+        seconds = float(said)
+    except ValueError:
+        try:
+            date = parsedate_to_datetime(said)
+            seconds = (date.replace(tzinfo=date.tzinfo or UTC) - now).total_seconds()
+        except (ValueError, TypeError, OverflowError):  # years, hours and zones may have any number of digits
+            return None
+    return max(seconds, 0.0) if math.isfinite(seconds) else None
+
+
+def excerpt(body: bytes) -> str:
+    return " ".join(body[: 4 * MOST_DETAIL].decode("utf-8", errors="replace").split())[:MOST_DETAIL] or "(nothing)"

@@ -1,0 +1,404 @@
+"""Training of neural judges: several heads at once from a table with a column for each, labels may be missing, groups (hosts) are held out.
+
+Updates hold about equal numbers of tokens, packed without padding. Order, dropout and the schedule are functions of the seed, so that a run that
+was stopped goes on from its checkpoint to the same bits (on a CPU). Under `torchrun` each rank takes its share of every update.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gristmill.classifiers.card import Head, Json, JudgeCard, JudgeError
+from gristmill.classifiers.metrics import class_metrics, probability_metrics
+from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, Packed
+from gristmill.classifiers.neural.judge import Network, NeuralJudge, fitting, neural_judge, preprocessing_of, versions
+from gristmill.classifiers.neural.text_tokens import Ahead, TextTokenizer, Tokens, tokenised
+from gristmill.classifiers.training_sets import LabelledTexts, held_out, labelled_texts
+from gristmill.mixing.weights.spearman import spearman
+from gristmill.trainer.run.schedule import Schedule
+from gristmill.trainer.step import checkpoint
+from gristmill.trainer.step.optim import AdamW, update
+from gristmill.trainer.step.parallel import ALONE, Ranks
+from gristmill.trainer.step.precision import computing, usual_precision
+
+Array = np.ndarray[Any, Any]
+Log = Callable[[Json], None]
+Precision = Literal["float32", "bf16"]  # fp16 would need a loss scale, which updates of judges do not have
+
+
+FASTER_HEADS = AdamW(rate=3e-4, faster=(("heads.", 3.0),))
+UP_AND_DOWN = Schedule()
+
+
+@dataclass(frozen=True)
+class NeuralRecipe:
+    """How a neural judge is trained. `patience`: evaluations without a better held-out loss after which it stops; None: never."""
+
+    epochs: float = 3.0
+    update_tokens: int = 32_768
+    step_tokens: int = 16_384  # of a forward pass; an update is made of several
+    optimizer: AdamW = FASTER_HEADS
+    schedule: Schedule = UP_AND_DOWN
+    dropout: float = 0.1
+    seed: int = 0
+    precision: Precision | None = None  # None: bf16 on GPUs, float32 on CPUs
+    evaluate_every: int = 100
+    patience: int | None = None
+    checkpoint_every: int = 500
+    held_out: float = 0.1  # share of the groups
+
+    def __post_init__(self) -> None:
+        if self.precision not in (None, *get_args(Precision)):
+            raise JudgeError(
+                f"precision {self.precision!r}: judges are trained in {' or '.join(get_args(Precision))}; None is what is usual on the device"
+            )
+
+
+@dataclass(frozen=True)
+class LabelledTokens:
+    """Tokenised texts and their targets, float32_NH: of classes the index, of a regression the share of its range, NaN where nobody said."""
+
+    ids: Array
+    starts: Array
+    lengths: Array
+    targets: Array
+    weights: Array
+
+    def packed(self, rows: Array, device: torch.device) -> Packed:
+        lengths = self.lengths[rows]
+        ends = np.cumsum(lengths)
+        within = np.arange(ends[-1]) - np.repeat(ends - lengths, lengths)
+        tokens = self.ids[np.repeat(self.starts[rows], lengths) + within]
+        arrays = (tokens, within.astype(np.int32), np.concatenate([[0], ends]).astype(np.int32))
+        sent = [torch.from_numpy(array).to(device) for array in arrays]
+        return Packed(sent[0], sent[1], sent[2], int(lengths.max()))
+
+
+def train_neural(
+    table: pa.Table,
+    heads: Sequence[Head],
+    tokenizer: TextTokenizer,
+    trunk: EncoderShape | Encoder,
+    recipe: NeuralRecipe,
+    *,
+    text: str = "text",
+    weight: str | None = None,
+    group: str | None = None,
+    device: str = "cpu",
+    checkpoints: Path | None = None,
+    ranks: Ranks = ALONE,
+    log: Log = lambda facts: None,
+) -> NeuralJudge:
+    """`table` has a column named as each head. `trunk`: a shape to train from random weights, or an encoder that was read."""
+    if checkpoints is not None and recipe.patience is not None:
+        raise JudgeError("checkpoints do not hold the best weights so far: train with patience, or with checkpoints")
+    for head in heads:
+        if head.name not in table.column_names:
+            raise JudgeError(f"the table has no column {head.name!r}, which is the name of a head")
+    targets = np.stack([targets_of(table[head.name], head) for head in heads], 1)
+    labelled = labelled_texts(
+        table.append_column("_any", pa.array(_labels_said(targets, heads))), text, "_any", weight, group
+    )
+    outside = held_out(labelled, recipe.held_out, recipe.seed) if recipe.held_out else np.zeros(len(labelled), np.bool_)
+    inside = ~outside
+    if not inside.any():
+        raise JudgeError(
+            f"nothing is left for training: {len(labelled):,} texts have too few groups; name another group, share or seed"
+        )
+    for head, column in zip(heads, targets.T, strict=True):
+        if not np.isfinite(column[inside]).any():
+            raise JudgeError(f"head {head.name}: no text to train on has a label")
+        if unseen := sorted(set(_label_numbers(column, head)) - set(_label_numbers(column[inside], head))):
+            raise JudgeError(
+                f"head {head.name}: all texts labelled {head.labels[unseen[0]]!r} are held out; name another group, share or seed"
+            )
+    fitting(tokenizer, trunk if isinstance(trunk, EncoderShape) else trunk.shape)
+    torch.manual_seed(recipe.seed)
+    encoder = Encoder(trunk, recipe.dropout) if isinstance(trunk, EncoderShape) else with_dropout(trunk, recipe.dropout)
+    network = Network(encoder, tuple(heads)).to(device)
+    tokens = _tokenised(labelled, targets, tokenizer)
+    ranks.share_weights(network)
+    learnt = _fingerprint(labelled, targets)
+    facts = {} if checkpoints is None else _run_facts(recipe, heads, tokenizer, trunk, learnt, inside)
+    fit = _fit(network, heads, tokens, inside, outside, recipe, facts, torch.device(device), checkpoints, ranks, log)
+    training = {"fingerprint": learnt, "texts": int(inside.sum()), "held_out": int(outside.sum()), **fit}
+    training["labels"] = {head.name: int(np.isfinite(targets[inside, i]).sum()) for i, head in enumerate(heads)}
+    training["settings"] = _json(asdict(recipe))
+    card = JudgeCard("neural", tuple(heads), preprocessing_of(tokenizer.most), training=training, versions=versions())
+    judge = neural_judge(card, network, tokenizer, device)
+    return replace(judge, card=replace(card, metrics=neural_metrics(judge, labelled, targets, outside)))
+
+
+def _label_numbers(column: Array, head: Head) -> list[int]:
+    """Of each text that has one the nearest label; of a regression none."""
+    return [] if head.kind == "regression" else np.rint(column[np.isfinite(column)]).astype(np.int64).tolist()
+
+
+def _labels_said(targets: Array, heads: Sequence[Head]) -> list[str]:
+    """What each text says under all heads that have labels, so that held-out and other texts have some of each."""
+    labelled = [i for i, head in enumerate(heads) if head.kind != "regression"]
+    return [
+        " ".join("-" if value != value else str(round(value)) for value in row) for row in targets[:, labelled].tolist()
+    ]
+
+
+def targets_of(column: pa.ChunkedArray, head: Head) -> Array:
+    """float32_N. Labels are those of the head, or numbers: a probability between 0 and 1, the index of a class, a regression's value. Whole numbers that are
+    all names of the head's labels are these names, as they are to all judges."""
+    values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_integer(values.type) and {str(value) for value in values.drop_null().unique().to_pylist()} <= set(
+        head.labels
+    ):
+        values = values.cast(pa.string())
+    if pa.types.is_floating(values.type) or pa.types.is_integer(values.type) or pa.types.is_boolean(values.type):
+        numbers = values.cast(pa.int8()) if pa.types.is_boolean(values.type) else values
+        found = numbers.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
+    else:
+        places = {label: float(i) for i, label in enumerate(head.labels)} | {None: np.nan}
+        strange = sorted(set(values.unique().to_pylist()) - places.keys())
+        if strange:
+            raise JudgeError(
+                f"head {head.name} has the labels {', '.join(head.labels)}; the table says {strange[0]!r} too"
+            )
+        found = np.array([places[label] for label in values.to_pylist()], np.float64)
+    low, high = (head.low, head.high) if head.kind != "classes" else (0.0, head.width - 1.0)
+    wrong = np.isfinite(found) & (
+        (found < low) | (found > high) | ((head.kind == "classes") & (found != np.round(found)))
+    )
+    if wrong.any() or np.isinf(found).any():
+        raise JudgeError(
+            f"head {head.name}: {int(wrong.sum() + np.isinf(found).sum()):,} labels lie outside {low:g} to {high:g}"
+        )
+    return np.asarray((found - head.low) / (head.high - head.low) if head.kind == "regression" else found, np.float32)
+
+
+def head_losses(logits_NK: Tensor, targets_NH: Tensor, weights_N: Tensor, heads: Sequence[Head]) -> Tensor:
+    """Sum of losses of each head over the texts that have its label, weighted: float32_H."""
+    sums = []
+    for i, part in enumerate(logits_NK.split([head.width for head in heads], -1)):
+        target = targets_NH[:, i]
+        known = target.isfinite()
+        target = target.nan_to_num()
+        if heads[i].kind == "probability":
+            loss = F.binary_cross_entropy_with_logits(part[:, 0], target, reduction="none")
+        elif heads[i].kind == "classes":
+            loss = F.cross_entropy(part, target.long(), reduction="none")
+        else:
+            loss = (part[:, 0] - target) ** 2
+        sums.append((loss * weights_N * known).sum())
+    return torch.stack(sums)
+
+
+def updates_of(lengths: Array, rows: Array, recipe: NeuralRecipe, epoch: int) -> Iterator[list[Array]]:
+    """An epoch's updates, each the rows of its forward passes: all rows once, shuffled by (seed, epoch)."""
+    order = np.random.default_rng((recipe.seed, epoch)).permutation(rows)
+    steps: list[Array] = []
+    first = used = of_update = 0
+    for i, length in enumerate(lengths[order].tolist()):
+        if used and used + length > recipe.step_tokens:
+            steps.append(order[first:i])
+            first, of_update, used = i, of_update + used, 0
+            if of_update >= recipe.update_tokens:
+                yield steps
+                steps, of_update = [], 0
+        used += length
+    if used:
+        yield [*steps, order[first:]]
+
+
+def _fit(
+    network: Network,
+    heads: Sequence[Head],
+    data: LabelledTokens,
+    inside: Array,
+    outside: Array,
+    recipe: NeuralRecipe,
+    facts: Json,
+    device: torch.device,
+    checkpoints: Path | None,
+    ranks: Ranks,
+    log: Log,
+) -> Json:
+    rows = np.flatnonzero(inside)
+    each = sum(1 for _ in updates_of(data.lengths, rows, recipe, 0))
+    planned = max(1, round(each * recipe.epochs))
+    learning = [p for p in network.parameters() if p.requires_grad]
+    optimizer = recipe.optimizer.optimizer(network)
+    precision = recipe.precision or usual_precision(device)
+    weights = network.state_dict()
+    start, best, patient = 0, float("inf"), 0
+    best_weights: dict[str, Tensor] | None = None
+    if checkpoints is not None and (saved := checkpoint.steps(checkpoints)):
+        restored = checkpoint.load(saved[-1], weights, optimizer)
+        if restored.facts != facts:
+            raise JudgeError(
+                f"{saved[-1]}: of a run with other settings, heads, texts or labels; train into another folder"
+            )
+        start = restored.step
+    network.train()
+    done = start
+    for done, steps in zip(range(start + 1, planned + 1), _from(start, data.lengths, rows, recipe), strict=False):
+        counts = _label_weights(data, np.concatenate(steps)).to(device)
+        losses = (_loss(network, heads, data, mine, counts, device, precision) for mine in ranks.mine(steps))
+        share = recipe.schedule.share(done - 1, planned)
+        made = update(optimizer, learning, losses, share, recipe.optimizer.clip, ranks)
+        if done % 20 == 0 or done == planned:
+            log({"update": done, "of": planned, "loss": round(float(made.loss), 5), "norm": round(float(made.norm), 4)})
+        if recipe.patience is not None and outside.any() and done % recipe.evaluate_every == 0:
+            loss = held_out_loss(network, heads, data, np.flatnonzero(outside), recipe, device, precision)
+            log({"update": done, "held_out_loss": round(loss, 5)})
+            patient = patient + 1 if loss >= best else 0
+            if loss < best:
+                best, best_weights = loss, copy.deepcopy(network.state_dict())
+            if patient > recipe.patience:
+                break
+        if checkpoints is not None and ranks.first and (done % recipe.checkpoint_every == 0 or done == planned):
+            checkpoint.save(checkpoints, done, network.state_dict(), optimizer, facts)
+    if best_weights is not None:
+        network.load_state_dict(best_weights)
+    network.eval()
+    return {
+        "updates": done,
+        "planned_updates": planned,
+        **({} if best_weights is None else {"best_held_out_loss": best}),
+    }
+
+
+def _from(start: int, lengths: Array, rows: Array, recipe: NeuralRecipe) -> Iterator[list[Array]]:
+    """Updates without end, from number `start` on."""
+    passed, epoch = 0, 0
+    while True:
+        for steps in updates_of(lengths, rows, recipe, epoch):
+            if passed >= start:
+                yield steps
+            passed += 1
+        epoch += 1
+
+
+def _loss(
+    network: Network,
+    heads: Sequence[Head],
+    data: LabelledTokens,
+    rows: Array,
+    counts_H: Tensor,
+    device: torch.device,
+    precision: Precision,
+) -> Tensor:
+    """This pass's part of the update's loss, which is the mean over heads of the weighted mean over labelled texts."""
+    with computing(device, precision):
+        logits = network(data.packed(rows, device))
+    targets, weights = (torch.from_numpy(array[rows]).to(device) for array in (data.targets, data.weights))
+    return (head_losses(logits, targets, weights, heads) / counts_H.clamp(min=1e-9)).mean()
+
+
+def _label_weights(data: LabelledTokens, rows: Array) -> Tensor:
+    return torch.from_numpy((np.isfinite(data.targets[rows]) * data.weights[rows, None]).sum(0).astype(np.float32))
+
+
+@torch.no_grad()
+def held_out_loss(
+    network: Network,
+    heads: Sequence[Head],
+    data: LabelledTokens,
+    rows: Array,
+    recipe: NeuralRecipe,
+    device: torch.device,
+    precision: Precision,
+) -> float:
+    network.eval()
+    counts = _label_weights(data, rows).to(device)
+    steps = [step for steps in updates_of(data.lengths, rows, recipe, 0) for step in steps]
+    loss = sum(float(_loss(network, heads, data, step, counts, device, precision)) for step in steps)
+    network.train()
+    return loss
+
+
+def neural_metrics(judge: NeuralJudge, labelled: LabelledTexts, targets: Array, outside: Array) -> Json:
+    """By head, on held-out texts that have its label."""
+    if not outside.any():
+        return {}
+    outputs = judge.outputs(labelled.texts.take(pa.array(np.flatnonzero(outside))))
+    metrics: Json = {}
+    for i, head in enumerate(judge.card.heads):
+        target = targets[outside, i]
+        known = np.isfinite(target)
+        found, said = target[known], outputs[head.name][known]
+        weights = None if labelled.weights is None else labelled.weights[outside][known]
+        if not len(found):
+            continue
+        if head.kind == "probability":
+            metrics[head.name] = probability_metrics(found >= 0.5, said, weights)
+        elif head.kind == "classes":
+            metrics[head.name] = class_metrics(found.astype(np.int64), said, head.labels, weights)
+        else:
+            truth = head.low + (head.high - head.low) * found
+            metrics[head.name] = {
+                "texts": len(found),
+                "mean_squared_error": float(np.average((said - truth) ** 2, weights=weights)),
+                "spearman": spearman(truth, said),
+            }
+    return metrics
+
+
+def with_dropout(encoder: Encoder, share: float) -> Encoder:
+    encoder.dropout = share
+    for block in encoder.blocks:
+        block.dropout = share
+    return encoder
+
+
+def _tokenised(labelled: LabelledTexts, targets: Array, tokenizer: TextTokenizer) -> LabelledTokens:
+    pieces: list[Tokens] = list(tokenised([labelled.texts], tokenizer, Ahead()))
+    lengths = np.concatenate([piece.lengths for piece in pieces])
+    weights = np.ones(len(labelled), np.float32) if labelled.weights is None else labelled.weights.astype(np.float32)
+    return LabelledTokens(
+        np.concatenate([piece.ids for piece in pieces]), np.cumsum(lengths) - lengths, lengths, targets, weights
+    )
+
+
+def _fingerprint(labelled: LabelledTexts, targets: Array) -> str:
+    """SHA-256 of texts and weights, and of what each head is to learn."""
+    return hashlib.sha256(
+        labelled.fingerprint.encode() + np.where(np.isfinite(targets), targets, np.float32("nan")).tobytes()
+    ).hexdigest()
+
+
+def _run_facts(
+    recipe: NeuralRecipe,
+    heads: Sequence[Head],
+    tokenizer: TextTokenizer,
+    trunk: EncoderShape | Encoder,
+    learnt: str,
+    inside: Array,
+) -> Json:
+    """What must be alike for a run to go on from a checkpoint. Of an encoder that was read its weights count too."""
+    weights = hashlib.sha256()
+    for tensor in () if isinstance(trunk, EncoderShape) else trunk.state_dict().values():
+        weights.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
+    return {
+        "recipe": _json(asdict(recipe)),
+        "heads": [_json(asdict(head)) for head in heads],
+        "trunk": [_json(asdict(trunk if isinstance(trunk, EncoderShape) else trunk.shape)), weights.hexdigest()],
+        "tokens": [tokenizer.most, hashlib.sha256(tokenizer.json.encode()).hexdigest()],
+        "texts": [int(inside.sum()), learnt, hashlib.sha256(inside.tobytes()).hexdigest()],
+    }
+
+
+def _json(facts: Json) -> Json:
+    """Tuples as lists, as they come back from a file."""
+    return {key: _json(v) if isinstance(v, dict) else _listed(v) for key, v in facts.items()}
+
+
+def _listed(value: Any) -> Any:
+    return [_listed(one) for one in value] if isinstance(value, tuple | list) else value

@@ -1,0 +1,77 @@
+"""How well a student says what its teacher said: rank correlation, AUC at each cut of the marks, kappa by class, the worst disagreements.
+
+Marks are the teacher's, on any scale; cuts part them into classes: class c has marks from cut c - 1 on and below cut c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gristmill.classifiers.card import Json
+from gristmill.classifiers.metrics import auc, confusion, kappa
+from gristmill.mixing.weights.spearman import ranks, spearman
+
+Array = np.ndarray[Any, Any]
+
+
+def classes_of(marks: Array, cuts: Sequence[float]) -> Array:
+    """int64_N; a mark at a cut is in the class above it."""
+    return np.searchsorted(np.asarray(cuts, np.float64), np.asarray(marks, np.float64), side="right").astype(np.int64)
+
+
+def agreement(
+    marks: Array, scores: Array, said: Array, cuts: Sequence[float], labels: Sequence[str], names: Sequence[object]
+) -> Json:
+    """`scores` rise with what the student thinks of a text, `said` is the class that it puts it in, `names` are what texts are called."""
+    truth = classes_of(marks, cuts)
+    table_CC = confusion(truth, said, len(labels))
+    return {
+        "texts": len(marks),
+        "spearman": spearman(marks, scores),
+        "auc_at": [{"cut": float(cut), "auc": finite(auc(np.asarray(marks) >= cut, scores))} for cut in cuts],
+        "accuracy": finite(float(np.trace(table_CC) / table_CC.sum())) if len(marks) else None,
+        "kappa": finite(kappa(table_CC)),
+        "kappa_weighted": finite(kappa(table_CC, quadratic=True)),
+        "kappa_by_class": {label: finite(kappa(_one_against_rest(table_CC, c))) for c, label in enumerate(labels)},
+        "confusion": table_CC.astype(int).tolist(),  # rows: the teacher's class, columns: the student's
+        "worst": worst(marks, scores, truth, said, labels, names),
+    }
+
+
+def worst(
+    marks: Array,
+    scores: Array,
+    truth: Array,
+    said: Array,
+    labels: Sequence[str],
+    names: Sequence[object],
+    most: int = 20,
+) -> list[Json]:
+    """Texts whose ranks by teacher and student lie furthest apart, as a share of all ranks; above 0 the student likes them better."""
+    apart = (ranks(scores) - ranks(marks)) / max(len(scores), 1)
+    order = np.lexsort((np.arange(len(apart)), -np.abs(apart)))[:most]
+    return [
+        {
+            "uid": names[i],
+            "mark": float(marks[i]),
+            "score": float(scores[i]),
+            "teacher": labels[truth[i]],
+            "student": labels[said[i]],
+            "ranks_apart": round(float(apart[i]), 4),
+        }
+        for i in order.tolist()
+        if apart[i] != 0
+    ]
+
+
+def _one_against_rest(table_CC: Array, c: int) -> Array:
+    hit, row, column = table_CC[c, c], table_CC[c].sum(), table_CC[:, c].sum()
+    return np.array([[table_CC.sum() - row - column + hit, column - hit], [row - hit, hit]])
+
+
+def finite(value: float) -> float | None:
+    """NaN is no JSON."""
+    return value if np.isfinite(value) else None

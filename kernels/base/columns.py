@@ -1,0 +1,114 @@
+"""Arrow text columns as kernels see them: one buffer of UTF-8 bytes and 64-bit offsets, without a copy of the text."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Offsets = np.ndarray[Any, np.dtype[np.int64]]
+
+LARGEST_STRING = 2**31 - 1  # bytes that offsets of 32 bits can count
+
+
+class TextColumn(NamedTuple):
+    """Document i is `data[offsets[i]:offsets[i + 1]]`. Both arrays are contiguous and read-only; offsets may start anywhere."""
+
+    data: Bytes
+    offsets: Offsets
+
+    def __len__(self) -> int:  # type: ignore[override]
+        return len(self.offsets) - 1
+
+
+def text_column(array: pa.Array | pa.ChunkedArray) -> TextColumn:
+    """The bytes of a string, large_string, string_view or binary column. A null counts as empty."""
+    if isinstance(array, pa.ChunkedArray):
+        array = _one_array(array)
+    array = _plain(array)
+    if array.null_count:
+        array = pc.fill_null(array, b"" if _binary(array.type) else "")
+    wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+    _, ends, data = array.buffers()
+    count = len(array)
+    if ends is None or count == 0:
+        return TextColumn(_fixed(np.zeros(0, np.uint8)), _fixed(np.zeros(count + 1, np.int64)))
+    offsets = np.frombuffer(ends, np.int64 if wide else np.int32)[array.offset : array.offset + count + 1].astype(
+        np.int64
+    )
+    return TextColumn(
+        _fixed(np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)),
+        _fixed(offsets),
+    )
+
+
+def text_array(data: Bytes, offsets: Offsets, like: pa.Array) -> pa.Array:
+    """The other way: an Arrow column out of what a kernel wrote, with the nulls and the type of the column that it was made from. The
+    bytes up to the last offset are taken without a copy; a type that is too small for them becomes large."""
+    nulls = (
+        pa.py_buffer(np.packbits(like.is_valid().to_numpy(zero_copy_only=False), bitorder="little"))
+        if like.null_count
+        else None
+    )
+    wide = not pa.types.is_string(like.type) or offsets[-1] > LARGEST_STRING
+    ends = pa.py_buffer(np.ascontiguousarray(offsets) if wide else offsets.astype(np.int32))
+    made = pa.Array.from_buffers(
+        pa.large_string() if wide else pa.string(), len(like), [nulls, ends, pa.py_buffer(data)], like.null_count
+    )
+    return made.cast(like.type) if pa.types.is_string_view(like.type) else made
+
+
+def widened(table: pa.Table) -> pa.Table:
+    """The table with 64-bit offsets in columns that hold more than 32-bit ones can count: Arrow cannot make one array of those, and leaves
+    `combine_chunks` in several."""
+    for place, field in enumerate(table.schema):
+        wide = _wide(field.type)
+        if wide is not None and table.column(place).nbytes > LARGEST_STRING:
+            table = table.set_column(place, field.with_type(wide), table.column(place).cast(wide))
+    return table
+
+
+def _wide(kind: pa.DataType) -> pa.DataType | None:
+    """The same type with offsets of 64 bits, of a type with offsets of 32."""
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return pa.large_string() if pa.types.is_string(kind) else pa.large_binary()
+    return pa.large_list(kind.value_field) if pa.types.is_list(kind) else None
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    chunks = [_plain(chunk) for chunk in column.chunks] or [pa.array([], column.type)]
+    if sum(chunk.nbytes for chunk in chunks) > LARGEST_STRING:
+        chunks = [chunk.cast(_wide(chunk.type) or chunk.type) for chunk in chunks]
+    return pa.concat_arrays(chunks)
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    """With one buffer of bytes: views, dictionaries and the null type are laid out anew."""
+    kind = array.type
+    if (
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    ):
+        return array
+    if pa.types.is_dictionary(kind):
+        return _plain(array.dictionary_decode())
+    if pa.types.is_binary_view(kind):
+        return array.cast(pa.large_binary())
+    return array.cast(pa.large_string())
+
+
+def _binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _fixed(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    array = np.ascontiguousarray(array)
+    array.flags.writeable = False
+    return array

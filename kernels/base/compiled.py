@@ -1,0 +1,120 @@
+"""How kernels are compiled: numba, without the GIL, into a cache that cannot be stale and works on a read-only install.
+
+numba's own cache asks only whether the file of a function changed, so a change in a helper of another file goes unnoticed. Here the
+folder is named by a hash of the kernel's file, of every kernel file that it imports, and of the versions that compile them. It lies in
+the user's cache, or, where there is none to write to, in a temporary folder of this user's own (a cache is code: nobody else may
+write there).
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import os
+import platform
+import stat
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+from numba import config
+
+F = TypeVar("F", bound=Callable[..., Any])
+KERNELS = "gristmill.kernels."
+
+
+def kernel(function: F) -> F:
+    """A loop in machine code that leaves the GIL to others, kept in the cache. Division by zero gives inf or NaN, never an exception."""
+    before = config.CACHE_DIR  # numba's setting is of the whole process; other packages keep theirs
+    config.CACHE_DIR = str(code_folder(function.__module__))
+    try:
+        return numba.njit(nogil=True, error_model="numpy", cache=True)(function)  # type: ignore[no-any-return]
+    finally:
+        config.CACHE_DIR = before
+
+
+def helper(function: F) -> F:
+    """A small function that kernels call; it is compiled into them."""
+    return numba.njit(nogil=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+
+
+@cache
+def cache_folder() -> Path:
+    """Where this user keeps what is costly to make and cheap to keep: compiled code, tables."""
+    for folder in _candidates():
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tempfile.TemporaryFile(dir=folder):
+                return folder
+        except OSError:
+            continue
+    return Path(tempfile.mkdtemp(prefix="gristmill-"))  # for this process alone
+
+
+def code_folder(module: str) -> Path:
+    folder = cache_folder() / f"kernels-{hash_of_code(module)}"
+    folder.mkdir(exist_ok=True, mode=0o700)
+    return folder
+
+
+def _candidates() -> list[Path]:
+    found = []
+    chosen = os.environ.get("GRISTMILL_CACHE") or os.environ.get("XDG_CACHE_HOME")
+    if chosen:
+        found.append(Path(chosen) / "gristmill")
+    with contextlib.suppress(RuntimeError):  # no HOME and no entry in the password file
+        found.append(Path.home() / ".cache" / "gristmill")
+    mine = Path(tempfile.gettempdir()) / f"gristmill-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
+    try:
+        mine.mkdir(mode=0o700, exist_ok=True)
+        facts = mine.lstat()
+        if stat.S_ISDIR(facts.st_mode) and (
+            not hasattr(os, "getuid") or (facts.st_uid == os.getuid() and not facts.st_mode & 0o022)
+        ):
+            found.append(mine)
+    except OSError:
+        pass
+    return found
+
+
+@cache
+def hash_of_code(module: str) -> str:
+    """Of a kernel's file and all kernel files below it, and of what compiles them for which processor."""
+    digest = hashlib.sha256(
+        f"{version('numba')} {version('llvmlite')} {platform.python_version()} {platform.machine()}".encode()
+    )
+    waiting, seen = [module], set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        source, imported = _source_of(name)
+        waiting += imported
+        digest.update(name.encode() + b"\0" + source + b"\0")
+    return digest.hexdigest()[:16]
+
+
+@cache
+def _source_of(module: str) -> tuple[bytes, list[str]]:
+    """The source of a module and the kernel modules that it imports; nothing for a name that is none."""
+    if module.startswith(KERNELS):
+        path = Path(__file__).parents[1].joinpath(*module.removeprefix(KERNELS).split(".")).with_suffix(".py")
+    else:
+        path = Path(getattr(sys.modules.get(module), "__file__", None) or "")
+    if not path.is_file():
+        return b"", []
+    source = path.read_bytes()
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return source, sorted(name for name in found if name.startswith(KERNELS))

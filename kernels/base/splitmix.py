@@ -1,0 +1,36 @@
+"""The finaliser of splitmix64 (Steele, Lea and Flood 2014): every bit of the outcome hangs on every bit of what goes in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gristmill.kernels.base.bare import inlined
+
+ALL = (1 << 64) - 1
+Words = np.ndarray[Any, np.dtype[np.uint64]]
+
+_FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_FIRST_MIX, _SECOND_MIX = np.uint64(_FIRST), np.uint64(_SECOND)
+
+
+def mixed_plain(x: int) -> int:
+    x = (x ^ x >> 30) * _FIRST & ALL
+    x = (x ^ x >> 27) * _SECOND & ALL
+    return x ^ x >> 31
+
+
+def mixed_all(values: Words) -> Words:
+    """Of each of an array."""
+    values = (values ^ values >> np.uint64(30)) * _FIRST_MIX
+    values = (values ^ values >> np.uint64(27)) * _SECOND_MIX
+    return values ^ values >> np.uint64(31)
+
+
+@inlined
+def mixed(x):  # type: ignore[no-untyped-def]
+    """In kernels."""
+    x = (x ^ x >> np.uint64(30)) * _FIRST_MIX
+    x = (x ^ x >> np.uint64(27)) * _SECOND_MIX
+    return x ^ x >> np.uint64(31)

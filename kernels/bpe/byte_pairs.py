@@ -1,0 +1,167 @@
+"""Byte-pair merging (Sennrich et al. 2016): the ids of a piece of text, of any length in n log n.
+
+Of all neighbours the pair that was learnt first is merged, of equal ones the leftmost, until no pair is known. A heap holds (rank, place); what is
+out of date in it is passed over. A piece of one word takes a third of a microsecond.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gristmill.kernels.base.bare import helper, inlined, kernel
+from gristmill.kernels.base.splitmix import mixed
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+NONE = (1 << 64) - 1
+NO_RANK = (1 << 32) - 1
+_NONE, _NO_RANK = np.uint64(NONE), np.uint32(NO_RANK)
+_LOW, _HALF = np.uint64(NO_RANK), np.uint64(32)
+
+
+class Merges(NamedTuple):
+    """What a vocabulary has learnt. Slots are a power of two, at least twice the merges."""
+
+    pairs: Array  # uint64 slots_2: left id << 32 | right id, or NONE; rank << 32 | the id that comes of it
+    bytes: Array  # uint32[256]: the id of each byte
+
+
+class Desk(NamedTuple):
+    """Room to merge a piece: as long as its bytes, the heap three times that. What a piece does not touch costs nothing."""
+
+    ids: Array  # uint32
+    made: Array  # uint32: what a symbol and the next would become
+    ranks: Array  # uint32: when that was learnt; NO_RANK if never, or if the symbol is part of another by now
+    before: Array  # int64
+    behind: Array  # int64
+    heap: Array  # uint64: rank << 32 | place
+
+
+def desk_for(longest: int) -> Desk:
+    narrow, wide = ([np.empty(longest, kind) for _ in range(3)] for kind in (np.uint32, np.int64))
+    return Desk(*narrow, *wide[:2], np.empty(3 * longest, np.uint64))
+
+
+def merges_of(pairs: Array, results: Array, of_bytes: Array) -> Merges:
+    """The table of merges uint32_M2 in the order in which they were learnt, and what comes of each."""
+    slots = 1 << max(4, (2 * len(pairs)).bit_length())
+    merges = Merges(np.full((slots, 2), NONE, np.uint64), np.ascontiguousarray(of_bytes, np.uint32))
+    _fill(np.ascontiguousarray(pairs, np.uint32), np.ascontiguousarray(results, np.uint32), merges.pairs)
+    return merges
+
+
+@kernel
+def _fill(pairs, results, table):  # type: ignore[no-untyped-def]
+    mask = np.int64(len(table) - 1)
+    for rank in range(len(results)):
+        key = np.uint64(pairs[rank, 0]) << _HALF | np.uint64(pairs[rank, 1])
+        slot = np.int64(mixed(key)) & mask
+        while table[slot, 0] != _NONE and table[slot, 0] != key:
+            slot = (slot + 1) & mask
+        table[slot, 0] = key
+        table[slot, 1] = np.uint64(rank) << _HALF | np.uint64(
+            results[rank]
+        )  # of two that are equal the later counts, as in the package
+
+
+@inlined
+def _learnt(merges, left, right):  # type: ignore[no-untyped-def]
+    """rank << 32 | id, or NONE."""
+    key = np.uint64(left) << _HALF | np.uint64(right)
+    mask = np.int64(len(merges.pairs) - 1)
+    slot = np.int64(mixed(key)) & mask
+    while merges.pairs[slot, 0] != key:
+        if merges.pairs[slot, 0] == _NONE:
+            return _NONE
+        slot = (slot + 1) & mask
+    return merges.pairs[slot, 1]
+
+
+@inlined
+def _look(merges, desk, place, size):  # type: ignore[no-untyped-def]
+    """Note what symbol `place` and the next would become; the heap's new size."""
+    behind = desk.behind[place]
+    found = _NONE
+    if behind >= 0:
+        found = _learnt(merges, desk.ids[place], desk.ids[behind])
+    desk.ranks[place] = np.uint32(found >> _HALF)
+    if found == _NONE:
+        return size
+    desk.made[place] = np.uint32(found & _LOW)
+    return _pushed(desk.heap, size, (found >> _HALF) << _HALF | np.uint64(place))
+
+
+@inlined
+def _pushed(heap, size, entry):  # type: ignore[no-untyped-def]
+    child = size
+    while child > 0:
+        parent = (child - 1) >> 1
+        if heap[parent] <= entry:
+            break
+        heap[child] = heap[parent]
+        child = parent
+    heap[child] = entry
+    return size + 1
+
+
+@inlined
+def _pop(heap, size):  # type: ignore[no-untyped-def]
+    """Take out the least, heap[0]; `size` is what is left."""
+    entry, parent = heap[size], 0
+    while 2 * parent + 1 < size:
+        child = 2 * parent + 1
+        if child + 1 < size and heap[child + 1] < heap[child]:
+            child += 1
+        if heap[child] >= entry:
+            break
+        heap[parent] = heap[child]
+        parent = child
+    heap[parent] = entry
+
+
+@helper
+def merge_bytes(data, start, end, merges, desk):  # type: ignore[no-untyped-def]
+    """Leaves the ids of bytes start to end in `desk.ids`; how many."""
+    length = end - start
+    for place in range(length):
+        desk.ids[place] = merges.bytes[data[start + place]]
+        desk.before[place] = place - 1
+        desk.behind[place] = place + 1 if place + 1 < length else -1
+    size = 0
+    for place in range(length):
+        size = _look(merges, desk, place, size)
+    while size > 0:
+        entry = desk.heap[0]
+        size -= 1
+        _pop(desk.heap, size)
+        place = np.int64(entry & _LOW)
+        if np.uint64(desk.ranks[place]) != entry >> _HALF:
+            continue
+        gone, before = desk.behind[place], desk.before[place]
+        desk.ids[place] = desk.made[place]
+        desk.ranks[gone] = _NO_RANK
+        behind = desk.behind[gone]
+        desk.behind[place] = behind
+        if behind >= 0:
+            desk.before[behind] = place
+        size = _look(merges, desk, place, size)
+        if before >= 0:
+            size = _look(merges, desk, before, size)
+    n, place = 0, np.int64(0)
+    while place >= 0:
+        desk.ids[n] = desk.ids[place]
+        n += 1
+        place = desk.behind[place]
+    return n
+
+
+def merged_plain(piece: bytes, ranks: dict[tuple[int, int], tuple[int, int]], of_bytes: list[int]) -> list[int]:
+    """`ranks` says of two ids when they were merged and into which."""
+    ids = [of_bytes[byte] for byte in piece]
+    while known := [(ranks[pair][0], place) for place, pair in enumerate(pairwise(ids)) if pair in ranks]:
+        _, place = min(known)
+        ids[place : place + 2] = [ranks[ids[place], ids[place + 1]][1]]
+    return ids

@@ -1,0 +1,212 @@
+"""Text cut into the pieces in which byte-level tokenizers merge: the patterns of GPT-2, GPT-4, Llama 3, Qwen and of ours, as one loop.
+
+All are of one family: `Rules` says which, `pattern_of` writes it as the regular expression that stands in a tokenizer.json. What is a letter, a mark, a number or
+a space is for the caller to say, for each regex engine has the Unicode of its own year. The regular expression is most of what tokenizing costs elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gristmill.kernels.base.bare import helper, inlined, kernel, point_at
+from gristmill.kernels.words.words import letters_at
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+LETTER, MARK, NUMBER, SPACE, BREAK = (
+    1,
+    2,
+    4,
+    8,
+    16,
+)  # bits of a table of classes, uint8[0x110000]; a break is CR or LF, and a space too
+ENDLESS = 1 << 62  # longest, where a pattern has no bound
+
+APOSTROPHE, BLANK = 39, 32
+AS_WRITTEN, ANY_CASE = 1, 2
+LONG_S = (0xC5, 0xBF)  # ſ, the one letter beyond ASCII that is an s, t, m, d, r, v, l or e where case does not count
+
+
+class Rules(NamedTuple):
+    """Which pattern of the family. Numbers, as kernels take them."""
+
+    word: int  # bits of what makes a word
+    any_sign: int  # 1: one sign or space of any kind may go before a word; 0: a blank alone
+    contractions: int  # 0: none; AS_WRITTEN or ANY_CASE: 's 't 're 've 'm 'll 'd are pieces
+    digits: int  # most of a number; ENDLESS: all, with a blank before them
+    breaks: int  # 1: signs take the line ends behind them, and spaces end in the last line end; 0: a line end is a space as any
+    longest: int  # characters of a word, a run of signs, of spaces or of line ends
+
+
+GPT2 = Rules(LETTER, 0, AS_WRITTEN, ENDLESS, 0, ENDLESS)
+GPT4 = Rules(LETTER, 1, ANY_CASE, 3, 1, ENDLESS)  # cl100k; Llama 3
+QWEN2 = GPT4._replace(digits=1)
+QWEN3_5 = QWEN2._replace(word=LETTER | MARK)
+
+
+def pattern_of(rules: Rules) -> str:
+    """The regular expression, letter by letter as tokenizers have it."""
+    often = "+" if rules.longest == ENDLESS else f"{{1,{rules.longest}}}"
+    if_any = "*" if rules.longest == ENDLESS else f"{{0,{rules.longest}}}"
+    endings = "'s|'t|'re|'ve|'m|'ll|'d"
+    letters = r"\p{L}\p{M}" if rules.word & MARK else r"\p{L}"
+    word = f"[{letters}]" if rules.word & MARK else letters
+    before = (
+        letters if rules.longest < ENDLESS else r"\p{L}"
+    )  # where words are endless it is one whether marks are named here
+    number = (
+        rf" ?\p{{N}}{often}"
+        if rules.digits == ENDLESS
+        else r"\p{N}"
+        if rules.digits == 1
+        else rf"\p{{N}}{{1,{rules.digits}}}"
+    )
+    choices = [
+        {0: "", AS_WRITTEN: endings, ANY_CASE: f"(?i:{endings})"}[rules.contractions],
+        (rf"[^\r\n{before}\p{{N}}]?" if rules.any_sign else " ?") + word + often,
+        number,
+        rf" ?[^\s{letters}\p{{N}}]{often}" + (rf"[\r\n]{if_any}" if rules.breaks else ""),
+        rf"\s{if_any}[\r\n]{often}" if rules.breaks else "",
+        rf"\s{often}(?!\S)|\s{often}",
+    ]
+    return "|".join(choice for choice in choices if choice)
+
+
+@inlined
+def piece_end(data, i, stop, classes, rules):  # type: ignore[no-untyped-def]
+    """Where the piece ends that begins at byte i < stop."""
+    byte = data[i]
+    if rules.contractions and byte == APOSTROPHE:
+        length = contraction(data, i, stop, rules.contractions)
+        if length:
+            return i + length
+    point, size = point_at(data, i, stop)
+    kind = classes[point]
+    if kind & rules.word:
+        return word_end(data, i, stop, classes, rules)
+    if kind & NUMBER:
+        return run_end(data, i, stop, classes, NUMBER, rules.digits)
+    j, kind_behind = i + size, np.uint8(0)
+    if j < stop:
+        kind_behind = classes[point_at(data, j, stop)[0]]
+    if kind_behind & rules.word and (byte == BLANK or (rules.any_sign and not kind & BREAK)):
+        return word_end(data, j, stop, classes, rules)
+    if byte == BLANK and kind_behind & NUMBER and rules.digits == ENDLESS:
+        return run_end(data, j, stop, classes, NUMBER, rules.digits)
+    if not kind & SPACE:
+        return signs_end(data, i, stop, classes, rules)
+    if byte == BLANK and j < stop and not kind_behind & (SPACE | NUMBER | rules.word):
+        return signs_end(data, j, stop, classes, rules)
+    return spaces_end(data, i, stop, classes, rules)
+
+
+@inlined
+def word_end(data, i, stop, classes, rules):  # type: ignore[no-untyped-def]
+    left = rules.longest
+    while i < stop and left > 0:
+        if data[i] < 0x80 and i + 16 <= len(data):
+            letters = min(letters_at(data, i), stop - i, left)
+            i += letters
+            left -= letters
+            if letters == 16:
+                continue
+            if i >= stop or left == 0 or data[i] < 0x80:
+                break
+        point, size = point_at(data, i, stop)
+        if not classes[point] & rules.word:
+            break
+        i += size
+        left -= 1
+    return i
+
+
+@helper
+def run_end(data, i, stop, classes, wanted, most):  # type: ignore[no-untyped-def]
+    """Behind the characters of a class, `most` at most."""
+    while i < stop and most > 0:
+        point, size = point_at(data, i, stop)
+        if not classes[point] & wanted:
+            break
+        i += size
+        most -= 1
+    return i
+
+
+@helper
+def signs_end(data, i, stop, classes, rules):  # type: ignore[no-untyped-def]
+    left = rules.longest
+    while i < stop and left > 0:
+        point, size = point_at(data, i, stop)
+        if classes[point] & (SPACE | NUMBER | rules.word):
+            break
+        i += size
+        left -= 1
+    return run_end(data, i, stop, classes, BREAK, rules.longest) if rules.breaks else i
+
+
+@helper
+def spaces_end(data, i, stop, classes, rules):  # type: ignore[no-untyped-def]
+    """Up to the last line end; else all but the last, which goes with what follows; else all."""
+    last, behind_break, count = i, np.int64(-1), np.int64(0)
+    while i < stop and count < rules.longest:
+        point, size = point_at(data, i, stop)
+        kind = classes[point]
+        if not kind & SPACE:
+            break
+        last = i
+        i += size
+        count += 1
+        if kind & BREAK:
+            behind_break = i
+    following = np.uint8(0)
+    if i < stop:
+        following = classes[point_at(data, i, stop)[0]]
+    if rules.breaks:
+        if following & BREAK:  # the run is longer than the longest
+            return run_end(data, i, stop, classes, BREAK, rules.longest)
+        if behind_break >= 0:
+            return behind_break
+    return i if i == stop or following & SPACE or count == 1 else last
+
+
+@helper
+def contraction(data, i, stop, case):  # type: ignore[no-untyped-def]
+    """How long 's 't 're 've 'm 'll 'd is at the apostrophe; 0 if there is none."""
+    if i + 1 >= stop:
+        return 0
+    fold = np.uint8(0x20 if case == ANY_CASE and data[i + 1] >= 0x40 else 0)
+    first = data[i + 1] | fold
+    if first == 115 or first == 116 or first == 109 or first == 100:  # s t m d
+        return 2
+    if i + 2 >= stop:
+        return 0
+    if case == ANY_CASE and data[i + 1] == LONG_S[0] and data[i + 2] == LONG_S[1]:
+        return 3
+    second = data[i + 2] | np.uint8(0x20 if case == ANY_CASE and data[i + 2] >= 0x40 else 0)
+    if ((first == 114 or first == 118) and second == 101) or (first == 108 and second == 108):  # re ve ll
+        return 3
+    return 0
+
+
+@kernel
+def cut_pieces(data, offsets, classes, rules, ends, counts):  # type: ignore[no-untyped-def]
+    """Where each piece ends, one text after another, and how many each has. `ends` is as long as the bytes of the texts."""
+    n = 0
+    for d in range(len(offsets) - 1):
+        i, stop = offsets[d], offsets[d + 1]
+        before = n
+        while i < stop:
+            i = piece_end(data, i, stop, classes, rules)
+            ends[n] = i
+            n += 1
+        counts[d] = n - before
+    return n
+
+
+def pieces_plain(text: str, rules: Rules) -> list[str]:
+    """By the regular expression itself, with the Unicode of the package `regex`."""
+    import regex
+
+    return [found.group() for found in regex.finditer(pattern_of(rules), text)]

@@ -1,0 +1,162 @@
+"""Which runs of tokens may stand in two places: a few n-grams of each document, chosen so that equal runs choose equal n-grams.
+
+Of the n-grams in each window of tokens the one of smallest hash is the window's anchor, the leftmost of several (winnowing: Schleimer,
+Wilkerson and Aiken 2003; minimizers: Roberts et al. 2004). The choice hangs on the window's own tokens alone, so that a window that stands
+in two places has the same anchor in both: windows whose anchor is met once need no closer look, and nothing is missed. About one token in
+half as many as a window has n-grams is an anchor. Twin: `anchors_plain` in `tests/reference/suffix_plain.py`.
+"""
+
+# mypy: disable-error-code="no-untyped-call"
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gristmill.kernels.base.bare import kernel
+from gristmill.kernels.base.columns import Offsets
+from gristmill.kernels.base.splitmix import mixed
+from gristmill.kernels.words.token_rules import SHINGLE_STEP
+from gristmill.kernels.words.tokens import Hashes, Tokens, sort
+
+Array = np.ndarray[Any, Any]
+
+_STEP = np.uint64(SHINGLE_STEP)
+
+
+class Anchors(NamedTuple):
+    """Windows that begin at tokens `low` to `high` of the column have the n-gram of hash `keys` for an anchor, at one place. Of more than two
+    of one hash in a row, as periodic text has them, the second reaches to the last."""
+
+    keys: Hashes
+    low: Offsets
+    high: Offsets
+    first: Offsets  # anchors first[i] to first[i + 1] are those of document i
+
+
+def gram_of(window: int) -> int:
+    """Long enough to be rare, short enough that a window has many to choose from."""
+    return max(1, window // 3)
+
+
+def anchors(tokens: Tokens, window: int) -> Anchors:
+    """Of every window of so many tokens; a document of fewer has none."""
+    most, gram = len(tokens.hashes), gram_of(window)
+    keys, low, high = np.empty(most, np.uint64), np.empty(most, np.int64), np.empty(most, np.int64)
+    first = np.zeros(len(tokens.first), np.int64)
+    leaving = np.uint64(pow(SHINGLE_STEP, gram, 1 << 64))
+    count = _anchors(
+        tokens.hashes,
+        tokens.first,
+        window,
+        gram,
+        leaving,
+        np.zeros(window - gram + 1, np.uint64),
+        keys,
+        low,
+        high,
+        first,
+    )
+    return Anchors(keys[:count], low[:count], high[:count], first)
+
+
+@kernel
+def _anchors(hashes, first, window, gram, leaving, ring, keys, low, high, anchor_first):  # type: ignore[no-untyped-def]
+    n, choice = 0, len(ring)
+    for document in range(len(first) - 1):
+        begin, end = first[document], first[document + 1]
+        anchor_first[document] = n
+        if end - begin < window:
+            continue
+        value, best, at, last, slot = np.uint64(0), np.uint64(0), np.int64(-1), np.int64(-1), 0
+        for i in range(begin, end):
+            value = value * _STEP + hashes[i]
+            if i - begin >= gram:
+                value -= hashes[i - gram] * leaving
+            here, start = i - gram + 1, i - window + 1  # of the newest n-gram, and of the window that ends with it
+            if here < begin:
+                continue
+            key = mixed(value)
+            ring[slot] = key
+            slot = slot + 1 if slot + 1 < choice else 0
+            if at < 0 or key < best:
+                best, at = key, here
+            elif at < start:
+                best, at, place = ring[slot], start, slot
+                for k in range(1, choice):
+                    place = place + 1 if place + 1 < choice else 0
+                    if ring[place] < best:
+                        best, at = ring[place], start + k
+            if start >= begin:
+                if at != last:
+                    last = at
+                    if n < anchor_first[document] + 2 or keys[n - 1] != best or keys[n - 2] != best:
+                        keys[n], low[n] = best, start
+                        n += 1
+                high[n - 1] = start
+    anchor_first[len(first) - 1] = n
+    return n
+
+
+def twice_at_most(found: Anchors) -> tuple[Hashes, Offsets]:
+    """Keys of each document, sorted; of those that it has more than twice, two. Two say already that there is a repeat."""
+    keys, first = found.keys.copy(), np.zeros_like(found.first)
+    longest = int(np.diff(found.first).max(initial=0))
+    _twice_at_most(keys, found.first, np.empty(longest, np.uint64), np.empty((8, 256), np.int64), first)
+    return keys[: first[-1]], first
+
+
+@kernel
+def _twice_at_most(keys, first, other, counts, kept):  # type: ignore[no-untyped-def]
+    n = 0
+    for document in range(len(first) - 1):
+        mine = keys[first[document] : first[document + 1]]
+        sort(mine, other, counts)
+        begin = n
+        for k in range(len(mine)):
+            key = mine[k]
+            if n - begin < 2 or keys[n - 2] != key:
+                keys[n] = key
+                n += 1
+        kept[document + 1] = n
+
+
+class Stretches(NamedTuple):
+    """Tokens of the windows that deserve a closer look, laid end to end, each token once."""
+
+    hashes: Hashes
+    documents: Array  # int32
+    places: Array  # int32: of the token in its document
+    windows: Array  # uint8: does a window begin here that deserves a look?
+
+
+def stretches(tokens: Tokens, found: Anchors, shared: Hashes, window: int) -> Stretches:
+    """Of the windows whose anchor is among `shared`, which is sorted."""
+    if len(shared) == 0 or len(found.keys) == 0:
+        hit = np.zeros(len(found.keys), bool)
+    else:
+        hit = shared[np.minimum(np.searchsorted(shared, found.keys), len(shared) - 1)] == found.keys
+    most = len(tokens.hashes)
+    begins = np.zeros(most, np.uint8)
+    made = np.empty(most, np.uint64), np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.uint8)
+    count = _stretches(tokens.hashes, tokens.first, found.low, found.high, hit.view(np.uint8), window, begins, *made)
+    return Stretches(*(values[:count].copy() for values in made))
+
+
+@kernel
+def _stretches(hashes, first, low, high, hit, window, begins, out, documents, places, windows):  # type: ignore[no-untyped-def]
+    for k in range(len(hit)):
+        if hit[k]:
+            for i in range(low[k], high[k] + 1):
+                begins[i] = 1
+    n = 0
+    for document in range(len(first) - 1):
+        reach = np.int64(0)
+        for i in range(first[document], first[document + 1]):
+            if begins[i]:
+                reach = i + window
+            if i < reach:
+                out[n], documents[n], places[n], windows[n] = hashes[i], document, i - first[document], begins[i]
+                n += 1
+    return n

@@ -1,0 +1,251 @@
+"""Suffix arrays over tokens, and what stands twice by them: exact, in time that no text can make worse than linear times log2(depth).
+
+A run of tokens is a repeat where two suffixes agree in their first `depth` tokens, so that suffixes are sorted to that depth and no deeper:
+prefix doubling (Manber and Myers 1993) with one counting sort a round, six rounds for 50 tokens, the last with a shorter step. Suffixes that
+agree stay in the order in which they stand. Periodic text costs as much as any other. Only tokens of windows whose hash may have been met
+twice are sorted: windows of different hashes differ, and those of one hash the suffix array tells apart. Measured: benchmarks/dedup/substring.py.
+Twin: `tests/reference/suffix_plain.py`.
+"""
+
+# mypy: disable-error-code="no-untyped-call"
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gristmill.kernels.base.bare import kernel
+from gristmill.kernels.base.columns import Offsets
+from gristmill.kernels.base.splitmix import mixed
+from gristmill.kernels.duplicates.anchors import Stretches
+from gristmill.kernels.words.token_rules import SHINGLE_STEP, TOKEN_CHUNK
+from gristmill.kernels.words.tokens import Hashes
+
+Array = np.ndarray[Any, Any]
+
+MOST = 2**31 - 1  # places that 32 bits can name
+
+_ONE_STEP, _OTHER_STEP = np.uint64(SHINGLE_STEP), np.uint64(TOKEN_CHUNK)
+
+
+def suffix_array(values: Hashes, depth: int) -> tuple[Array, Array]:
+    """Places sorted by the first `depth` values from there on (values count in the order in which they are first met, the end before all of
+    them), those that agree by place; and the rank of each place, the same for places that agree. int32 both."""
+    if len(values) > MOST:
+        raise OverflowError(f"{len(values):,} tokens in one suffix array; {MOST:,} can be told apart")
+    ranks, order, spare, places = (np.empty(len(values), np.int32) for _ in range(4))
+    begins = np.empty(len(values), np.uint8)
+    table = np.zeros((1 << 14, 2), np.uint64)
+    while not number(values, table, ranks):
+        table = np.zeros((4 * len(table), 2), np.uint64)
+    _begin(ranks, places, order, begins)
+    length, found = 1, 0
+    while length < depth and found < len(values):
+        step = min(length, depth - length)
+        found = _refine(ranks, order, places, begins, step, spare)
+        ranks, spare, length = spare, ranks, length + step
+    return order, ranks
+
+
+@kernel
+def number(values, table, numbers):  # type: ignore[no-untyped-def]
+    """Number values from 0 as they are first met, by a table of (value, number + 1); false where the table is too small for them."""
+    room, count = len(table), 0
+    for i in range(len(values)):
+        if 2 * count >= room:
+            return False
+        value = values[i]
+        slot = np.int64(mixed(value) & np.uint64(room - 1))
+        while table[slot, 1] != 0 and table[slot, 0] != value:
+            slot = slot + 1 if slot + 1 < room else 0
+        if table[slot, 1] == 0:
+            count += 1
+            table[slot, 0], table[slot, 1] = value, count
+        numbers[i] = np.int64(table[slot, 1]) - 1
+    return True
+
+
+@kernel
+def _begin(ranks, places, order, begins):  # type: ignore[no-untyped-def]
+    """Places in order of their ranks; `begins` marks where a new rank does."""
+    for i in range(len(ranks)):
+        places[i] = begins[i] = 0
+    for p in range(len(ranks)):
+        places[ranks[p]] += 1
+    before = 0
+    for rank in range(len(places)):
+        if places[rank]:
+            begins[before] = 1
+        before, places[rank] = before + places[rank], before
+    for p in range(len(ranks)):
+        order[places[ranks[p]]] = p
+        places[ranks[p]] += 1
+
+
+@kernel
+def _refine(ranks, order, places, begins, step, spare):  # type: ignore[no-untyped-def]
+    """From order by the first values to order by `step` more. The new ranks come to lie in `spare`; returns how many there are."""
+    n, k, rank = len(ranks), 0, 0
+    for p in range(max(n - step, 0), n):  # nothing follows these: they come first
+        spare[k] = p
+        k += 1
+    for i in range(n):
+        if begins[i]:
+            places[rank] = i
+            rank += 1
+        if order[i] >= step:
+            spare[k] = order[i] - step
+            k += 1
+    for i in range(n):
+        p = spare[i]
+        place = places[ranks[p]]
+        places[ranks[p]] = place + 1
+        order[place] = p
+    rank, before = -1, -2
+    for i in range(n):
+        p = order[i]
+        after = ranks[p + step] if p + step < n else -1
+        if begins[i] or after != before:
+            begins[i] = 1
+            rank += 1
+        spare[p] = rank
+        before = after
+    return rank + 1
+
+
+class Found(NamedTuple):
+    """What stands twice. `removed`: for each place the first token (counted in its document) to remove, up to the end of the window that
+    begins there, -1 where nothing is. `leads`: the places of windows that are the first of their like, and 128 bits of hash of each."""
+
+    removed: Array
+    leads: Array
+    high: Hashes
+    low: Hashes
+
+
+def repeats(given: Stretches, window: int, keep_first: bool) -> Found:
+    """Documents are numbered in the order in which the first is chosen. A window that stands earlier in its own document and overlaps itself
+    is removed only behind that first occurrence, which stays whole."""
+    where = np.flatnonzero(given.windows)
+    high, low = window_hashes(given.hashes, where, window)
+    removed, leads = np.full(len(given.hashes), -1, np.int32), given.windows.copy()
+    twice = met_twice(high)
+    again = np.zeros(len(given.hashes), np.uint8)
+    again[where[twice]] = 1
+    leads[where[twice]] = 0
+    places = np.empty(len(again), np.int32)
+    places = places[: _reach(again, window, places)]
+    order, ranks = suffix_array(given.hashes[places], window)
+    (_repeats if keep_first else _all_repeats)(
+        order, ranks, places, given.documents, given.places, again, window, removed, leads
+    )
+    first = leads[where] != 0
+    return Found(removed, where[first], high[first], low[first])
+
+
+def met_twice(hashes: Hashes) -> Array:
+    """Which of them have their like; and about one in sixteen of the others too, for a bit each is all that is remembered."""
+    room = 1 << max(6, (16 * len(hashes)).bit_length())
+    twice = np.zeros(len(hashes), bool)
+    _met_twice(hashes, np.uint64(room - 1), np.zeros((room >> 6, 2), np.uint64), twice.view(np.uint8))
+    return twice
+
+
+@kernel
+def _met_twice(hashes, mask, seen, twice):  # type: ignore[no-untyped-def]
+    """`seen` has a word of bits met, and one of bits met again."""
+    for i in range(len(hashes)):
+        place = hashes[i] & mask
+        word, bit = np.int64(place >> np.uint64(6)), np.uint64(1) << (place & np.uint64(63))
+        seen[word, 1] |= seen[word, 0] & bit
+        seen[word, 0] |= bit
+    for i in range(len(hashes)):
+        place = hashes[i] & mask
+        twice[i] = seen[np.int64(place >> np.uint64(6)), 1] >> (place & np.uint64(63)) & np.uint64(1)
+
+
+@kernel
+def _reach(begins, window, places):  # type: ignore[no-untyped-def]
+    """Places that lie in a window."""
+    n, reach = 0, 0
+    for i in range(len(begins)):
+        if begins[i]:
+            reach = i + window
+        if i < reach:
+            places[n] = i
+            n += 1
+    return n
+
+
+@kernel
+def _repeats(order, ranks, at, documents, places, windows, window, removed, leads):  # type: ignore[no-untyped-def]
+    held, first_here = -1, 0  # the rank, and the first window of it in the document
+    for i in range(len(order)):
+        p = at[order[i]]
+        if windows[p] == 0:
+            continue
+        if ranks[order[i]] != held:
+            held, first_here, leads[p] = ranks[order[i]], p, 1
+        elif documents[p] != documents[first_here]:
+            first_here, removed[p] = p, places[p]
+        else:
+            removed[p] = max(places[p], places[first_here] + window)
+
+
+@kernel
+def _all_repeats(order, ranks, at, documents, places, windows, window, removed, leads):  # type: ignore[no-untyped-def]
+    held, first = -1, 0
+    for i in range(len(order)):
+        p = at[order[i]]
+        if windows[p] == 0:
+            continue
+        if ranks[order[i]] != held:
+            held, first, leads[p] = ranks[order[i]], p, 1
+        else:
+            removed[p], removed[first] = places[p], places[first]
+
+
+def merged(given: Stretches, removed: Array, window: int) -> tuple[Array, Array, Array]:
+    """Document, first token and end of what is removed; neighbours are one span, but spans may still overlap."""
+    most = int((removed >= 0).sum())
+    made = tuple(np.empty(most, np.int32) for _ in range(3))
+    count = _merge(given.documents, given.places, removed, window, *made)
+    return made[0][:count], made[1][:count], made[2][:count]
+
+
+@kernel
+def _merge(documents, places, removed, window, span_documents, begins, ends):  # type: ignore[no-untyped-def]
+    n = 0
+    for p in range(len(removed)):
+        if removed[p] < 0:
+            continue
+        if n and span_documents[n - 1] == documents[p] and begins[n - 1] <= removed[p] <= ends[n - 1]:
+            ends[n - 1] = places[p] + window
+        else:
+            span_documents[n], begins[n], ends[n] = documents[p], removed[p], places[p] + window
+            n += 1
+    return n
+
+
+def window_hashes(hashes: Hashes, where: Offsets, window: int) -> tuple[Hashes, Hashes]:
+    """128 bits in two halves of each window that begins at one of the places, which ascend."""
+    one, other = np.empty(len(where), np.uint64), np.empty(len(where), np.uint64)
+    leaving = (np.uint64(pow(step, window, 1 << 64)) for step in (SHINGLE_STEP, TOKEN_CHUNK))
+    _window_hashes(hashes, where, window, *leaving, one, other)
+    return one, other
+
+
+@kernel
+def _window_hashes(hashes, where, window, one_leaving, other_leaving, one, other):  # type: ignore[no-untyped-def]
+    a, b, k = np.uint64(0), np.uint64(0), 0
+    for i in range(len(hashes)):
+        if k == len(where):
+            break
+        a, b = a * _ONE_STEP + hashes[i], b * _OTHER_STEP + hashes[i]
+        if i >= window:
+            a -= hashes[i - window] * one_leaving
+            b -= hashes[i - window] * other_leaving
+        if i - window + 1 == where[k]:
+            one[k], other[k] = mixed(a), mixed(b)
+            k += 1

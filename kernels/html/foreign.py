@@ -1,0 +1,147 @@
+"""What is not HTML inside a page: SVG, which shows no text of the page, and MathML, whose LaTeX stands for it where it is given.
+
+Formulas as the standard's MathML (`alttext`), as KaTeX, MathJax and LaTeXML write it (`<annotation encoding="application/x-tex">`).
+"""
+
+# ruff: noqa: SIM109 (compiled, `in` is a loop over a tuple)
+
+from __future__ import annotations
+
+import numpy as np
+
+from gristmill.kernels.html.compiled import inner
+from gristmill.kernels.html.names import TAGS
+from gristmill.kernels.html.tables import ATTRIBUTE, BLOCK, BREAKS_OUT, ENDS_TAG_NAME, SPACE, TEXT
+from gristmill.kernels.html.tags import (
+    ALT_FROM,
+    ALT_TO,
+    AS_BLOCK,
+    CLOSED,
+    after_declaration,
+    attributes,
+    hashed,
+    tag_of,
+)
+from gristmill.kernels.html.text import (
+    BLANK,
+    CHARACTERS,
+    GAP,
+    LINK_FROM,
+    LINKED,
+    TAG_OPENS,
+    W,
+    find_byte,
+    write_formula,
+)
+from gristmill.kernels.html.tree import (
+    BLOCKS,
+    DEPTH,
+    MATH,
+    MATH_AT,
+    MATH_BLANK,
+    MATH_BLOCKS,
+    MATH_CHARACTERS,
+    MATH_GAP,
+    MATH_LINKED,
+    MATH_TWICE,
+    MATH_W,
+    OPEN,
+    SKIP,
+    TAG,
+    linked_so_far,
+    text_at,
+)  # fmt: skip
+
+SVG, FOREIGNOBJECT, DESC, TITLE = (np.int64(TAGS.index(name)) for name in ["svg", "foreignobject", "desc", "title"])
+FOREIGN = np.int64(1)
+
+
+@inner
+def after_svg(data, i, n, said, state, flat, hashes, kinds, words):
+    """From behind an `<svg>` to behind its end, or to a tag of HTML that ends it where it was left open. Nothing in it is text."""
+    depth, inside_html = 1, 0
+    while True:
+        i = find_byte(data, i, n, TAG_OPENS)
+        if i + 1 >= n:
+            return n
+        byte = data[i + 1]
+        if byte == 33 or byte == 63:
+            i = after_declaration(data, i, n, FOREIGN)
+            continue
+        closing = byte == 47
+        begin = i + 1 + closing
+        if begin >= n or not 97 <= data[begin] | 32 <= 122:
+            i += 1
+            continue
+        value, after = hashed(data, begin, n, flat, ENDS_TAG_NAME)
+        tag = tag_of(value, flat, hashes)
+        if closing:
+            breaks = kinds[tag] & BLOCK and state[OPEN + tag]
+        else:
+            breaks = kinds[tag] & BREAKS_OUT
+        if breaks and not inside_html:
+            return i
+        after = attributes(data, after, n, said, flat, hashes, words)
+        if after < 0:
+            return n
+        i = after
+        if said[CLOSED]:
+            continue
+        step = -1 if closing else 1
+        if tag == SVG:
+            depth += step
+            if depth == 0:
+                return i
+        elif tag == FOREIGNOBJECT or tag == DESC or tag == TITLE:
+            inside_html = max(inside_html + step, 0)
+
+
+@inner
+def math_begins(data, state, stack, out, said, flat, kinds, references):
+    """<math>: its `alttext` stands for all of it."""
+    if state[SKIP] or state[MATH_AT]:
+        return
+    depth = state[DEPTH]
+    if stack[depth, TAG] == MATH and not said[CLOSED]:
+        state[MATH_AT] = depth
+        state[MATH_W], state[MATH_BLOCKS], state[MATH_CHARACTERS] = state[W], state[BLOCKS], state[CHARACTERS]
+        state[MATH_LINKED], state[MATH_GAP], state[MATH_BLANK], state[MATH_TWICE] = (
+            linked_so_far(state),
+            state[GAP],
+            state[BLANK],
+            said[AS_BLOCK],
+        )
+    if formula(
+        data, said[ALT_FROM], said[ALT_TO], ATTRIBUTE, said[AS_BLOCK], state, stack, out, flat, kinds, references
+    ):
+        state[SKIP] = state[MATH_AT]
+
+
+@inner
+def math_said(data, i, n, state, stack, out, flat, kinds, references):
+    """The LaTeX of an <annotation> takes the place of what <math> has shown so far; what follows in it is left out."""
+    end = find_byte(data, i, n, TAG_OPENS)
+    begin = i
+    while begin < end and flat[TEXT + data[begin]] == SPACE:
+        begin += 1
+    if begin < end and state[BLOCKS] == state[MATH_BLOCKS]:
+        state[W], state[CHARACTERS], state[LINKED] = state[MATH_W], state[MATH_CHARACTERS], state[MATH_LINKED]
+        state[LINK_FROM] = state[CHARACTERS]
+        state[GAP], state[BLANK] = state[MATH_GAP], state[MATH_BLANK]
+        formula(data, begin, end, TEXT, state[MATH_TWICE], state, stack, out, flat, kinds, references)
+        state[SKIP] = state[MATH_AT]
+    return end
+
+
+@inner
+def formula(data, i, end, row, twice, state, stack, out, flat, kinds, references):
+    """A formula is text of the block-level element, whatever hides its <math>. Says whether there was one."""
+    before = state[CHARACTERS]
+    write_formula(data, i, end, row, twice, state, out, flat, references)
+    if state[CHARACTERS] == before:
+        return False
+    depth = state[DEPTH]
+    while depth > 0 and not kinds[stack[depth, TAG]] & BLOCK:
+        depth -= 1
+    text_at(state, stack, depth)
+    return True

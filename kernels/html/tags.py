@@ -1,0 +1,292 @@
+"""Tags, comments and raw text, after the tokenizer of the HTML standard (13.2.5): where each ends, and what attributes say.
+
+Each function takes the page and a place in it, and returns where the next thing begins; none looks at a byte twice.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gristmill.kernels.html import names, tables as kinds
+from gristmill.kernels.html.compiled import inner
+from gristmill.kernels.html.tables import (
+    ATTRIBUTE_SLOTS,
+    ENDS_ATTRIBUTE_NAME,
+    ENDS_TAG_NAME,
+    ENDS_VALUE,
+    FNV_BASIS,
+    FNV_PRIME,
+    LETTERS,
+    MARKS,
+    SLOTS,
+    TAG_SLOTS,
+    WHITE,
+    name_hash,
+)
+from gristmill.kernels.html.text import TAG_CLOSES, TAG_OPENS, find_byte
+
+BASIS, PRIME = np.uint64(FNV_BASIS), np.uint64(FNV_PRIME)
+SCRIPT = np.uint64(name_hash(b"script"))
+
+# What the attributes of one tag say, an int64 array.
+BITS, FIRST_CLASS, HAS_HREF, KIND_FROM, KIND_TO, ALT_FROM, ALT_TO, AS_BLOCK, SHADOW, IS_OPEN, CLOSED = range(11)
+# FIRST_CLASS: its hash; KIND_FROM, KIND_TO: the value of `type` or `encoding`; ALT_FROM, ALT_TO: of `alttext`; CLOSED: ends in `/>`.
+SAYINGS = 11
+
+
+@inner
+def hashed(data, i, n, flat, stop):
+    """The hash of a name in lower case, and where it ends."""
+    value = BASIS
+    while i < n and not flat[MARKS + data[i]] & stop:
+        byte = data[i]
+        if 65 <= byte <= 90:
+            byte |= 32
+        value = (value ^ np.uint64(byte)) * PRIME
+        i += 1
+    return value, i
+
+
+@inner
+def tag_of(value, flat, hashes):
+    slot = np.int64(value & np.uint64(SLOTS - 1))
+    while hashes[slot]:
+        if hashes[slot] == value:
+            return np.int64(flat[TAG_SLOTS + slot])
+        slot = (slot + 1) & (SLOTS - 1)
+    return np.int64(0)
+
+
+@inner
+def attribute_of(value, flat, hashes):
+    slot = np.int64(value & np.uint64(SLOTS - 1))
+    while hashes[SLOTS + slot]:
+        if hashes[SLOTS + slot] == value:
+            return np.int64(flat[ATTRIBUTE_SLOTS + slot])
+        slot = (slot + 1) & (SLOTS - 1)
+    return np.int64(0)
+
+
+@inner
+def words_say(data, i, end, flat, words):
+    """The bits of all words in a value."""
+    at, symbol, bits = np.int64(words[0, 0]), np.int64(0), np.int64(0)
+    while i < end:
+        before, symbol = symbol, np.int64(flat[LETTERS + data[i]])
+        i += 1
+        if symbol or before:
+            at = np.int64(words[at, symbol])
+            bits |= np.int64(words[at, 27])
+    if symbol:
+        bits |= np.int64(words[np.int64(words[at, 0]), 27])
+    return bits
+
+
+@inner
+def attributes(data, i, n, said, flat, hashes, words):
+    """From behind a tag's name to behind its `>`; -1 where the page ends before. `said` is filled anew."""
+    for place in range(SAYINGS):
+        said[place] = 0
+    while True:
+        slash = False
+        while i < n and (flat[MARKS + data[i]] & WHITE or data[i] == 47):
+            slash = data[i] == 47
+            i += 1
+        if i >= n:
+            return -1
+        if data[i] == 62:
+            said[CLOSED] = slash
+            return i + 1
+        value = BASIS
+        if data[i] == 61:  # a name may begin with `=`
+            value = (value ^ np.uint64(61)) * PRIME
+            i += 1
+        while i < n and not flat[MARKS + data[i]] & ENDS_ATTRIBUTE_NAME:
+            byte = data[i]
+            if 65 <= byte <= 90:
+                byte |= 32
+            value = (value ^ np.uint64(byte)) * PRIME
+            i += 1
+        while i < n and flat[MARKS + data[i]] & WHITE:
+            i += 1
+        first = last = i
+        if i < n and data[i] == 61:
+            i += 1
+            while i < n and flat[MARKS + data[i]] & WHITE:
+                i += 1
+            if i >= n:
+                return -1
+            quote = data[i]
+            if quote == 34 or quote == 39:
+                first = i + 1
+                last = find_byte(data, first, n, quote)
+                i = last + 1
+            else:
+                first = i
+                while i < n and not flat[MARKS + data[i]] & ENDS_VALUE:
+                    i += 1
+                last = i
+            if i > n:
+                return -1
+        which = attribute_of(value, flat, hashes)
+        if which:
+            attribute_says(data, first, last, which, said, flat, words)
+
+
+@inner
+def attribute_says(data, first, last, which, said, flat, words):
+    if which < kinds.STYLE:
+        said[BITS] |= words_say(data, first, last, flat, words)
+        if which == kinds.CLASS:
+            while first < last and flat[MARKS + data[first]] & WHITE:
+                first += 1
+            value = BASIS
+            while first < last and not flat[MARKS + data[first]] & WHITE:
+                value = (value ^ np.uint64(data[first])) * PRIME
+                first += 1
+            said[FIRST_CLASS] = np.int64(value)
+    elif which == kinds.STYLE:
+        said[BITS] |= words_say(data, first, last, flat, words) & names.HIDDEN
+    elif which == kinds.HIDDEN:
+        said[BITS] |= names.HIDDEN
+    elif which == kinds.ARIA_HIDDEN:
+        if first < last and data[first] | 32 == 116:  # true
+            said[BITS] |= names.HIDDEN
+    elif which == kinds.HREF:
+        said[HAS_HREF] = 1
+    elif which == kinds.TYPE or which == kinds.ENCODING:
+        said[KIND_FROM], said[KIND_TO] = first, last
+    elif which == kinds.ALTTEXT:
+        said[ALT_FROM], said[ALT_TO] = first, last
+    elif which == kinds.DISPLAY:
+        said[AS_BLOCK] = first < last and data[first] | 32 == 98  # block
+    elif which == kinds.SHADOWROOTMODE:
+        said[SHADOW] = 1
+    else:
+        said[IS_OPEN] = 1
+
+
+@inner
+def media_type(data, i, end, flat):
+    """The hash of a media type in lower case, without its parameters."""
+    while i < end and flat[MARKS + data[i]] & WHITE:
+        i += 1
+    value = BASIS
+    while i < end and data[i] != 59 and not flat[MARKS + data[i]] & WHITE:
+        byte = data[i]
+        if 65 <= byte <= 90:
+            byte |= 32
+        value = (value ^ np.uint64(byte)) * PRIME
+        i += 1
+    return value
+
+
+@inner
+def after_declaration(data, i, n, foreign):
+    """Behind a comment, doctype or processing instruction whose `<` is at i. (A CDATA section in MathML is the caller's.)"""
+    if i + 3 < n and data[i + 1] == 33 and data[i + 2] == 45 and data[i + 3] == 45:
+        return after_comment(data, i + 4, n)
+    if foreign and is_cdata(data, i, n):
+        return min(end_of_cdata(data, i + 9, n) + 3, n)
+    return min(find_byte(data, i + 1, n, TAG_CLOSES) + 1, n)
+
+
+@inner
+def after_comment(data, i, n):
+    if i < n and data[i] == 62:  # <!-->
+        return i + 1
+    if i + 1 < n and data[i] == 45 and data[i + 1] == 62:  # <!--->
+        return i + 2
+    at = i
+    while True:
+        at = find_byte(data, at, n, TAG_CLOSES)
+        if at >= n:
+            return n
+        dash = at - 1 if data[at - 1] != 33 else at - 2  # --> or --!>
+        if dash - 1 >= i and data[dash] == 45 and data[dash - 1] == 45:
+            return at + 1
+        at += 1
+
+
+@inner
+def is_cdata(data, i, n):
+    """Whether `<![CDATA[` is at i."""
+    return (
+        i + 8 < n and data[i + 1] == 33 and data[i + 2] == 91 and data[i + 3] == 67 and data[i + 4] == 68 and data[i + 5] == 65
+        and data[i + 6] == 84 and data[i + 7] == 65 and data[i + 8] == 91
+    )  # fmt: skip
+
+
+@inner
+def end_of_cdata(data, i, n):
+    at = i
+    while True:
+        at = find_byte(data, at, n, TAG_CLOSES)
+        if at >= n:
+            return n
+        if at - 2 >= i and data[at - 1] == 93 and data[at - 2] == 93:
+            return at - 2
+        at += 1
+
+
+@inner
+def end_of_raw(data, i, n, value, flat):
+    """Where the end tag of that name stands that ends raw text, or `n`."""
+    while True:
+        i = find_byte(data, i, n, TAG_OPENS)
+        if i + 2 >= n:
+            return n
+        if data[i + 1] == 47:
+            found, after = hashed_letters(data, i + 2, n)
+            if found == value and after < n and flat[MARKS + data[after]] & ENDS_TAG_NAME:
+                return i
+            i = max(after, i + 2)
+        else:
+            i += 1
+
+
+@inner
+def end_of_script(data, i, n, flat):
+    """Like `end_of_raw`, but `<!-- <script> </script> -->` hides the end tag in it ("double escaped")."""
+    escaped_from, doubly = -1, False
+    at = i
+    while at < n:
+        if escaped_from >= 0:
+            while at < n and data[at] != 60 and data[at] != 62:
+                at += 1
+        else:
+            at = find_byte(data, at, n, TAG_OPENS)
+        if at >= n:
+            break
+        if data[at] == 62:
+            if at - 2 >= escaped_from and data[at - 1] == 45 and data[at - 2] == 45:  # -->
+                escaped_from, doubly = -1, False
+            at += 1
+        elif (
+            escaped_from < 0 and at + 3 < n and data[at + 1] == 33 and data[at + 2] == 45 and data[at + 3] == 45
+        ):  # <!--
+            escaped_from = at + 2
+            at += 4
+        elif at + 1 < n and data[at + 1] == 47:
+            found, after = hashed_letters(data, at + 2, n)
+            if found == SCRIPT and after < n and flat[MARKS + data[after]] & ENDS_TAG_NAME:
+                if not doubly:
+                    return at
+                doubly = False
+            at = max(after, at + 2)
+        elif escaped_from >= 0 and not doubly:
+            found, after = hashed_letters(data, at + 1, n)
+            doubly = found == SCRIPT and after < n and flat[MARKS + data[after]] & ENDS_TAG_NAME != 0
+            at = max(after, at + 1)
+        else:
+            at += 1
+    return n
+
+
+@inner
+def hashed_letters(data, i, n):
+    value = BASIS
+    while i < n and 97 <= data[i] | 32 <= 122:
+        value = (value ^ np.uint64(data[i] | 32)) * PRIME
+        i += 1
+    return value, i

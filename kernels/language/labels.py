@@ -1,0 +1,157 @@
+"""From what a model makes of a text to its best labels: softmax, one-vs-all, negative sampling, hierarchical softmax.
+
+As fastText does it (loss.cc, MIT), down to what is odd: 1e-5 is added before each logarithm, so that a probability may be a little
+over 1; one-vs-all and negative sampling read the sigmoid from a table of 512 steps; equal scores come in the order of its heap.
+"""
+
+from __future__ import annotations
+
+from math import exp, log
+
+import numba
+import numpy as np
+
+from gristmill.kernels.base.compiled import helper, kernel
+from gristmill.kernels.language.vocabulary import float_at
+
+HIERARCHICAL, NEGATIVE_SAMPLING, SOFTMAX, ONE_VS_ALL = 1, 2, 3, 4  # as the file numbers them
+LOWEST = np.float32(log(1e-5))  # below this no label is given
+SIGMOID_STEPS, SIGMOID_END = 512, 8
+
+
+@kernel
+def best_labels(model, hidden, counts, labels, scores):  # type: ignore[no-untyped-def]
+    """Fill labels_NK (-1 where there is no more) and their probabilities scores_NK from hidden_ND; rows of count 0 have no label."""
+    wanted = labels.shape[1]
+    of_labels = np.empty(model.labels, np.float32)
+    stack = np.empty(2 * model.labels, np.int32)
+    stack_scores = np.empty(2 * model.labels, np.float32)
+    heap, heap_labels = np.empty(wanted + 1, np.float32), np.empty(wanted + 1, np.int32)
+    for i in range(len(labels)):
+        found = 0
+        if counts[i] > 0:
+            if model.loss == HIERARCHICAL:
+                found = _walk_tree(model, hidden[i], stack, stack_scores, heap, heap_labels)
+            else:
+                _score_labels(model, hidden[i], of_labels)
+                for label in range(model.labels):
+                    found = _offer(heap, heap_labels, found, wanted, _log(of_labels[label]), label)
+        for size in range(found, 1, -1):
+            _pop(heap, heap_labels, size)
+        for k in range(wanted):
+            score = np.float32(exp(heap[k])) if k < found else np.float32(0)
+            known = k < found and score == score  # a damaged matrix may hold NaN
+            labels[i, k] = heap_labels[k] if known else -1
+            scores[i, k] = score if known else 0
+
+
+@numba.njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+def _dot(model, row, vector):  # type: ignore[no-untyped-def]
+    at = row * model.dim * 4
+    total = np.float32(0)
+    for d in range(model.dim):
+        total += float_at(model.output, at + 4 * d) * vector[d]
+    return total
+
+
+@helper
+def _log(x):  # type: ignore[no-untyped-def]
+    return np.float32(log(np.float64(x) + 1e-5))
+
+
+@helper
+def _score_labels(model, vector, scores):  # type: ignore[no-untyped-def]
+    for label in range(model.labels):
+        scores[label] = _dot(model, label, vector)
+    if model.loss != SOFTMAX:
+        for label in range(model.labels):
+            scores[label] = _sigmoid(scores[label])
+        return
+    highest = scores[0]
+    for label in range(model.labels):
+        highest = max(highest, scores[label])
+    total = np.float32(0)
+    for label in range(model.labels):
+        scores[label] = np.exp(scores[label] - highest)
+        total += scores[label]
+    for label in range(model.labels):
+        scores[label] /= total
+
+
+@helper
+def _sigmoid(x):  # type: ignore[no-untyped-def]
+    if x < -SIGMOID_END:
+        return np.float32(0)
+    if x > SIGMOID_END:
+        return np.float32(1)
+    if x != x:
+        return x
+    step = np.int64((x + np.float32(SIGMOID_END)) * np.float32(SIGMOID_STEPS) / np.float32(SIGMOID_END) / np.float32(2))
+    middle = np.float32(step * 2 * SIGMOID_END) / np.float32(SIGMOID_STEPS) - np.float32(SIGMOID_END)
+    return np.float32(1.0 / (1.0 + np.float64(np.exp(np.float32(-middle)))))
+
+
+@helper
+def _walk_tree(model, vector, stack, stack_scores, heap, heap_labels):  # type: ignore[no-untyped-def]
+    """Depth first, left before right; a branch that is worse already than the worst of the best is not entered."""
+    wanted = len(heap) - 1
+    found = 0
+    stack[0], stack_scores[0] = 2 * model.labels - 2, 0
+    height = 1
+    while height > 0:
+        height -= 1
+        node, score = stack[height], stack_scores[height]
+        if score < LOWEST or (found == wanted and score < heap[0]):
+            continue
+        if node < model.labels:
+            found = _offer(heap, heap_labels, found, wanted, score, node)
+            continue
+        inner = node - model.labels
+        right = np.float32(1.0 / (1.0 + np.float64(np.exp(-_dot(model, inner, vector)))))
+        stack[height], stack_scores[height] = model.right[inner], score + _log(right)
+        stack[height + 1], stack_scores[height + 1] = (
+            model.left[inner],
+            score + _log(np.float32(1.0 - np.float64(right))),
+        )
+        height += 2
+    return found
+
+
+@helper
+def _offer(heap, labels, size, wanted, score, label):  # type: ignore[no-untyped-def]
+    """Put a label into the heap of the best (worst on top), and the worst out if there are too many; its size."""
+    if size == wanted and score < heap[0]:
+        return size
+    _sift_up(heap, labels, size, score, label)
+    if size < wanted:
+        return size + 1
+    _pop(heap, labels, size + 1)
+    return size
+
+
+@helper
+def _sift_up(heap, labels, hole, score, label):  # type: ignore[no-untyped-def]
+    while hole > 0 and heap[(hole - 1) // 2] > score:
+        above = (hole - 1) // 2
+        heap[hole], labels[hole] = heap[above], labels[above]
+        hole = above
+    heap[hole], labels[hole] = score, label
+
+
+@helper
+def _pop(heap, labels, size):  # type: ignore[no-untyped-def]
+    """Move the top to the end: the hole sinks to the bottom, then what stood last rises from there (libstdc++'s order among equals)."""
+    last = size - 1
+    score, label = heap[last], labels[last]
+    heap[last], labels[last] = heap[0], labels[0]
+    hole = 0
+    while 2 * hole + 2 < last:
+        below = 2 * hole + 2
+        if heap[below] > heap[below - 1]:
+            below -= 1
+        heap[hole], labels[hole] = heap[below], labels[below]
+        hole = below
+    if 2 * hole + 2 == last:
+        heap[hole], labels[hole] = heap[last - 1], labels[last - 1]
+        hole = last - 1
+    _sift_up(heap, labels, hole, score, label)

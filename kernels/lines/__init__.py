@@ -1,0 +1,4 @@
+"""Rules that keep or drop single lines of a text: C4, RefinedWeb, boilerplate; and the phrases that these look for.
+
+From outside: `lines`, `c4`, `refinedweb`, `boilerplate`, `phrases`.
+"""

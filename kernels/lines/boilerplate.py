@@ -1,0 +1,54 @@
+"""Lines that are no part of a text: menus, counters, cookie and policy notices, known by their phrases (kernels/lines/phrases.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from gristmill.kernels.base.bare import kernel
+from gristmill.kernels.base.unicode import NUMBER
+from gristmill.kernels.lines.lines import copy_bytes, copy_kept, find_newline, skip_space_back, trimmed
+from gristmill.kernels.lines.phrases import scan_words, scan_words_plain
+
+WHOLE, WITHIN = 1, 2  # bits of the phrases: all there is in a line but numbers; anywhere in a line that is not too long
+
+
+@kernel
+def boilerplate_lines(  # type: ignore[no-untyped-def]
+    data, offsets, max_words, properties, lower_case, pairs, classes, moves, found, width, out, out_offsets, removed
+):
+    """Writes each document without its boilerplate to `out`; the rest stays as it is."""
+    at = np.int64(0)
+    out_offsets[0] = 0
+    for document in range(len(offsets) - 1):
+        line, end = offsets[document], offsets[document + 1]
+        begin = at
+        count = 0
+        copied = line  # what lies before is in `out`, or gone
+        while line < end:
+            stop = find_newline(data, line, end)
+            bits, first, _, words = scan_words(
+                data, line, stop, NUMBER, max_words, properties, lower_case, pairs, classes, moves, found, width
+            )
+            if first & WHOLE or (bits & WITHIN and words <= max_words):
+                at = copy_kept(data, copied, line, out, begin, at, properties)
+                copied = min(stop + 1, end)
+                count += 1
+            line = stop + 1
+        if count:
+            at = skip_space_back(out, begin, copy_kept(data, copied, end, out, begin, at, properties), properties)
+        else:
+            at = copy_bytes(data, copied, end, out, at)
+        out_offsets[document + 1] = at
+        removed[document] = count
+
+
+def boilerplate_lines_plain(text: str, max_words: int, phrases: Mapping[str, int]) -> tuple[str, int]:
+    lines = text.split("\n")
+    kept = []
+    for line in lines:
+        bits, first, _, words = scan_words_plain(line, phrases, NUMBER)
+        if not (first & WHOLE or (bits & WITHIN and words <= max_words)):
+            kept.append(line)
+    return (trimmed("\n".join(kept)) if len(kept) < len(lines) else text), len(lines) - len(kept)

@@ -1,0 +1,225 @@
+"""The line rules of C4 (Raffel et al. 2020, section 2.2, and the code of its data set), as one pass from text to text.
+
+A line is trimmed, loses its citation marks ([1], [edit], [citation needed]), and goes, in this order, if it holds too long a word, does not
+end in a terminal mark (an ellipsis is none), has too few words, says "javascript", or speaks of policies. Lines that stay are counted
+for what the document rules ask: "lorem ipsum" (seen before the javascript rule), "{" (before the policy rule), sentences.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gristmill.kernels.base.bare import code_point, helper, inlined, kernel
+from gristmill.kernels.base.unicode import DENSE, DIGIT, LETTER, SPACE, properties
+from gristmill.kernels.base.wide import bytes_before
+from gristmill.kernels.lines.lines import (
+    copy_bytes,
+    count_words,
+    count_words_plain,
+    has_longer_word,
+    line_break_at,
+    skip_space,
+    skip_space_back,
+    trimmed,
+)
+from gristmill.kernels.lines.phrase_blocks import phrases_by_blocks
+from gristmill.kernels.lines.phrases import lower
+from gristmill.kernels.words.sentences import count_sentences, count_sentences_plain
+
+Table = np.ndarray[Any, np.dtype[Any]]
+
+LOREM_IPSUM, JAVASCRIPT, POLICY = 1, 2, 4  # bits of the automaton
+REMOVED, LOREM, CURLY, SENTENCES = 0, 1, 2, 3  # columns of `counts`
+CITATIONS = ("edit]", "citation needed]")
+_NEWLINE, _BRACKET, _CURLY, _STOP = 0x0A, 0x5B, 0x7B, 0x2E
+_EDIT, _NEEDED = (np.frombuffer(word.encode(), np.uint8) for word in CITATIONS)
+_plain_bytes = bytes_before(
+    32, (0x0A, 0x0D), (0xC2, 0xC2), (0xE2, 0xE2), (_BRACKET, _BRACKET), (_CURLY, _CURLY)
+)  # before what c4_lines looks at
+
+
+@helper
+def _citation_end(data, i, end, properties):  # type: ignore[no-untyped-def]
+    """Where the citation mark that begins with the bracket at byte i ends; i if it is none."""
+    at = i + 1
+    while at < end:
+        point, length = code_point(data, at, end)
+        if point == 0x5D:
+            return at + 1
+        if not properties[point] & DIGIT:
+            break
+        at += length
+    if at == i + 1:
+        for word in (_EDIT, _NEEDED):
+            same = 0
+            while same < len(word) and i + 1 + same < end and data[i + 1 + same] == word[same]:
+                same += 1
+            if same == len(word):
+                return i + 1 + same
+    return i
+
+
+@helper
+def _without_citations(out, start, end, properties):  # type: ignore[no-untyped-def]
+    """Takes citation marks out of out[start:end] and trims it again; returns where it ends now."""
+    at = start
+    i = start
+    while i < end:
+        after = _citation_end(out, i, end, properties) if out[i] == _BRACKET else i
+        if after > i:
+            i = after
+            if at == start:
+                i = skip_space(out, i, end, properties)
+        else:
+            out[at] = out[i]
+            at += 1
+            i += 1
+    return skip_space_back(out, start, at, properties)
+
+
+@inlined
+def _ends_well(data, start, end, marks):  # type: ignore[no-untyped-def]
+    """Is the last character one of `marks`, and no ellipsis?"""
+    if end == start:
+        return False
+    i = end - 1
+    while i > start and end - i < 4 and data[i] & 0xC0 == 0x80:
+        i -= 1
+    point, _ = code_point(data, i, end)
+    if point == _STOP and end - start >= 3 and data[end - 2] == _STOP and data[end - 3] == _STOP:
+        return False
+    for mark in marks:  # noqa: SIM110
+        if point == mark:
+            return True
+    return False
+
+
+@kernel
+def c4_lines(  # type: ignore[no-untyped-def]
+    data,
+    offsets,
+    marks,
+    citations,
+    max_word_length,
+    min_words,
+    properties,
+    lower_case,
+    pairs,
+    classes,
+    moves,
+    found,
+    width,
+    blocks,
+    step,
+    out,
+    out_offsets,
+    counts,
+):
+    """Writes what stays of each document to `out`; `counts` has a row for each document. No `marks`: a line may end in anything. `blocks` and
+    `step` are `phrase_blocks.blocks_of` the phrases before them."""
+    at = np.int64(0)
+    out_offsets[0] = 0
+    for document in range(len(offsets) - 1):
+        i, end = offsets[document], offsets[document + 1]
+        begin = at
+        removed = lorem = curly_lines = sentences = 0
+        while i < end:
+            line = i
+            bracket = curly = False
+            length = 0
+            while i < end:
+                if i + 32 <= end:
+                    plain = _plain_bytes(data, i)
+                    i += plain
+                    if plain == 32:
+                        continue
+                byte = data[i]
+                if byte < 0x0E or byte >= 0xC2:
+                    length = line_break_at(data, i, end)
+                    if length:
+                        break
+                bracket |= byte == _BRACKET
+                curly |= byte == _CURLY
+                i += 1
+            first = skip_space(data, line, i, properties)
+            last = skip_space_back(data, first, i, properties)
+            i += length
+            length = 0
+            if first == last and min_words > 0:
+                continue
+            start = at
+            if at > begin:
+                out[at] = _NEWLINE
+                start += 1
+            stop = copy_bytes(data, first, last, out, start)
+            if bracket and citations:
+                stop = _without_citations(out, start, stop, properties)
+            too_long = stop - start > max_word_length and has_longer_word(out, start, stop, max_word_length, properties)
+            bad_end = len(marks) and not _ends_well(out, start, stop, marks)
+            if too_long or bad_end or count_words(out, start, stop, min_words, properties) < min_words:
+                removed += 1
+                continue
+            bits = phrases_by_blocks(out, start, stop, blocks, step, lower_case, pairs, classes, moves, found, width)
+            lorem += bits & LOREM_IPSUM != 0
+            if bits & JAVASCRIPT:
+                removed += 1
+                continue
+            curly_lines += curly
+            if bits & POLICY:
+                removed += 1
+                continue
+            sentences += count_sentences(out, start, stop, properties)
+            at = stop
+        at = skip_space_back(out, begin, at, properties)
+        out_offsets[document + 1] = at
+        counts[document, REMOVED], counts[document, LOREM] = removed, lorem
+        counts[document, CURLY], counts[document, SENTENCES] = curly_lines, sentences
+
+
+def c4_lines_plain(
+    text: str, marks: str, citations: bool, max_word_length: int, min_words: int, phrases: dict[str, int]
+) -> tuple[str, list[int]]:
+    import regex
+
+    kept: list[str] = []
+    removed = lorem = curly = sentences = 0
+    lines = regex.split("\r\n|[\n\v\f\r\x85\u2028\u2029]", text)
+    for raw in lines[:-1] if lines[-1] == "" else lines:
+        line = trimmed(raw)
+        if not line and min_words > 0:
+            continue
+        if citations:
+            line = trimmed(regex.sub(r"\[\p{Nd}*\]|\[edit\]|\[citation needed\]", "", line))
+        bits = 0
+        for phrase, bit in phrases.items():
+            bits |= bit if phrase in lower(line) else 0
+        bad_end = bool(marks) and (not line.endswith(tuple(marks)) or line.endswith("..."))
+        if max(map(len, _pieces(line)), default=0) > max_word_length or bad_end or count_words_plain(line) < min_words:
+            removed += 1
+            continue
+        lorem += bool(bits & LOREM_IPSUM)
+        if bits & JAVASCRIPT:
+            removed += 1
+            continue
+        curly += "{" in line
+        if bits & POLICY:
+            removed += 1
+            continue
+        sentences += count_sentences_plain(line)
+        kept.append(line)
+    return trimmed("\n".join(kept)), [removed, lorem, curly, sentences]
+
+
+def _pieces(line: str) -> list[str]:
+    """The words, cut where a character stands that is a word of its own."""
+    bits = properties()
+    pieces, inside = [""], False
+    for character in line:
+        facts = int(bits[ord(character)])
+        if facts & SPACE or not inside or (facts & DENSE and facts & LETTER):
+            pieces.append("")
+        inside = not facts & SPACE
+        pieces[-1] += character if inside else ""
+    return pieces

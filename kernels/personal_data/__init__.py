@@ -1,0 +1,4 @@
+"""Personal data in text: e-mail and IP addresses, telephone and card numbers, secret keys.
+
+From outside: `spans`; the other modules are the shapes that it looks for.
+"""

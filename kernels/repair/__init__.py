@@ -1,0 +1,4 @@
+"""Repair of damaged text: entities, mojibake, normal forms, invisible characters.
+
+From outside: `repair.repair`.
+"""

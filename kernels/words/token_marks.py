@@ -1,0 +1,197 @@
+"""Where tokens begin and end, as the bits of 64 bytes at a time: what `gristmill.kernels.words.tokens` cuts by, as `gristmill.kernels.words.token_rules` says.
+
+Bytes of ASCII are judged 64 in one comparison and never looked at alone. Others are decoded and looked up, one character at a time. Each block is
+also written in lower case to a scratch of the document's own length, so that what hashes a token may load eight bytes wherever it likes.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+from gristmill.kernels.base.bare import code_point, inlined
+from gristmill.kernels.base.unicode import DENSE, LETTER, MARK, NUMBER, POINTS, kept_table, properties
+from gristmill.kernels.words.token_rules import folded
+
+BLOCK = 64
+PAGE = 64  # code points that share an entry of the first table
+
+# Bits of an entry of the second table; above them, from bit 8 on, what a character's bytes differ by from its lower case.
+INSIDE, IS_MARK, IS_DENSE = 1, 2, 4
+
+ONE, ALL = np.uint64(1), np.uint64(0xFFFFFFFFFFFFFFFF)
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_BYTES, _BITS = ir.VectorType(ir.IntType(8), BLOCK), ir.IntType(BLOCK)
+
+
+@cache
+def character_tables() -> tuple[Array, Array]:
+    """For a code point: uint32[0x110000 / 64], where its page begins in the second table, uint64."""
+
+    def make() -> Array:
+        found = properties()
+        entries = np.zeros(POINTS, np.uint64)
+        entries[(found & (LETTER | MARK | NUMBER)) != 0] |= np.uint64(INSIDE)
+        entries[(found & MARK) != 0] |= np.uint64(IS_MARK)
+        entries[(found & DENSE) != 0] |= np.uint64(IS_DENSE)
+        entries[0xD800:0xE000] = 0
+        for point in [*range(0x80, 0xD800), *range(0xE000, POINTS)]:
+            lower = folded(chr(point))
+            if lower != chr(point) and entries[point]:
+                differs = int.from_bytes(chr(point).encode(), "little") ^ int.from_bytes(lower.encode(), "little")
+                entries[point] |= np.uint64(differs << 8)
+        pages, numbers = np.unique(entries.reshape(-1, PAGE), axis=0, return_inverse=True)
+        return np.concatenate([numbers.ravel().astype(np.uint64) * np.uint64(PAGE), pages.ravel()])
+
+    table = kept_table("token_characters", make)
+    places = table[: POINTS // PAGE].astype(np.uint32)
+    places.flags.writeable = False
+    return places, table[POINTS // PAGE :]
+
+
+def _loaded(context: Any, builder: Any, array_type: Any, array: Any, at: Any) -> tuple[Any, Any]:
+    """Where 64 bytes of an array lie, and the bytes."""
+    place = builder.bitcast(
+        builder.gep(make_array(array_type)(context, builder, array).data, [at]), _BYTES.as_pointer()
+    )
+    return place, builder.load(place, align=1)
+
+
+def _between(builder: Any, loaded: Any, first: int, last: int) -> Any:
+    shifted = builder.sub(loaded, ir.Constant(_BYTES, [first] * BLOCK))
+    return builder.icmp_unsigned("<=", shifted, ir.Constant(_BYTES, [last - first] * BLOCK))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def ascii_inside(typing_context: Any, data: Any, i: Any) -> Any:
+    """A bit for each of bytes i to i + 64, the first lowest: is it a letter or a digit of ASCII?"""
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, loaded = _loaded(context, builder, signature.args[0], *arguments)
+        letter = _between(builder, builder.or_(loaded, ir.Constant(_BYTES, [0x20] * BLOCK)), 0x61, 0x7A)
+        return builder.bitcast(builder.or_(letter, _between(builder, loaded, 0x30, 0x39)), _BITS)
+
+    return types.uint64(data, types.int64), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def beyond_ascii(typing_context: Any, data: Any, i: Any) -> Any:
+    """A bit for each of bytes i to i + 64: is it of a character beyond ASCII?"""
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, loaded = _loaded(context, builder, signature.args[0], *arguments)
+        return builder.bitcast(builder.icmp_signed("<", loaded, ir.Constant(_BYTES, [0] * BLOCK)), _BITS)
+
+    return types.uint64(data, types.int64), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def write_lower(typing_context: Any, data: Any, i: Any, out: Any, at: Any) -> Any:
+    """Bytes i to i + 64 with the capitals of ASCII made small, to byte `at` of `out` and on."""
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, loaded = _loaded(context, builder, signature.args[0], *arguments[:2])
+        place, _ = _loaded(context, builder, signature.args[2], *arguments[2:])
+        capital = builder.zext(_between(builder, loaded, 0x41, 0x5A), _BYTES)
+        builder.store(builder.add(loaded, builder.shl(capital, ir.Constant(_BYTES, [5] * BLOCK))), place, align=1)
+        return context.get_dummy_value()
+
+    return types.void(data, types.int64, out, types.int64), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def lowest(typing_context: Any, bits: Any) -> Any:
+    """The place of the lowest bit that is set; 64 if none is."""
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.uint64), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def how_many(typing_context: Any, bits: Any) -> Any:
+    """How many bits are set."""
+
+    def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.int64(types.uint64), make
+
+
+@inlined
+def mark_block(data, i, stop, places, entries, lower, at, tail, inside_before, dense_before):  # type: ignore[no-untyped-def]
+    """Of at most 64 bytes from i on: how many they are, the bits where tokens begin, the bits before which they end, and
+    whether the last character is inside of a token, and is dense, as 0 or 1. `lower` gets them in lower case at byte `at`."""
+    size = min(BLOCK, stop - i)
+    if i + BLOCK <= len(data):
+        inside, beyond = ascii_inside(data, i), beyond_ascii(data, i)
+        write_lower(data, i, lower, at)
+    else:
+        for k in range(size):
+            tail[k] = data[i + k]
+        inside, beyond = ascii_inside(tail, 0), beyond_ascii(tail, 0)
+        write_lower(tail, 0, lower, at)
+    there = ALL >> np.uint64(BLOCK - size)
+    inside &= there
+    beyond &= there
+    after_dense = dense_before
+    begin_anew = inside & after_dense
+    dense_before = np.uint64(0)
+    if beyond:
+        size, inside, begin_anew, dense_before = mark_characters(
+            data, i, stop, size, places, entries, lower, at, inside, beyond, after_dense
+        )
+        there = ALL >> np.uint64(BLOCK - size)
+    before = inside << ONE | inside_before
+    starts = inside & (~before | begin_anew)
+    ends = before & (~inside | begin_anew) & there
+    return size, starts, ends, inside >> np.uint64(size - 1) & ONE, dense_before
+
+
+@inlined
+def mark_characters(data, i, stop, size, places, entries, lower, at, inside, beyond, after_dense):  # type: ignore[no-untyped-def]
+    """The bits of characters beyond ASCII, added to those of ASCII. A character that the block cuts is left to the next one."""
+    whole, dense = inside, np.uint64(0)  # characters that may begin a token within a run; dense ones
+    dense_before = np.uint64(0)
+    while beyond:
+        k = lowest(beyond)
+        point, length = code_point(data, i + k, stop)
+        if (length == 3 and point < 0x800) or (
+            length == 4 and point < 0x10000
+        ):  # more bytes than it needs: no character
+            point, length = np.int64(0xFFFD), 1
+        if k + length > size:
+            size = k
+            break
+        entry = entries[np.int64(places[point >> 6]) + (point & 63)]
+        first = ONE << np.uint64(k)
+        taken = ((ONE << np.uint64(length)) - ONE) << np.uint64(k)
+        beyond &= ~taken
+        if entry & np.uint64(INSIDE):
+            inside |= taken
+            if not entry & np.uint64(IS_MARK):
+                whole |= first
+        if entry & np.uint64(IS_DENSE):
+            dense |= first
+            if k + length < BLOCK:
+                after_dense |= ONE << np.uint64(k + length)
+            else:
+                dense_before = ONE
+        differs = entry >> np.uint64(8)
+        while differs:  # the character is a capital
+            lower[at + k] ^= np.uint8(differs & np.uint64(0xFF))
+            differs >>= np.uint64(8)
+            k += 1
+    if size < BLOCK:
+        there = (ONE << np.uint64(size)) - ONE
+        inside &= there
+        dense_before = after_dense >> np.uint64(size) & ONE
+    return size, inside, inside & whole & (dense | after_dense), dense_before

@@ -1,0 +1,192 @@
+"""Pacing: at progress p only the easiest c(p) of the data may be drawn (Platanios et al. 2019), here without replacement, in closed form.
+
+Competence c(p) = min(1, (p / until * (1 - start**power) + start**power)**(1 / power)): power 1 is linear, 2 the root; or steps.
+
+What is drawn by p has been p in all, and all of it from the easiest c(p), so c(p) - p is left there to draw from, evenly. A document
+of rank r that waits is drawn at p at the rate 1 / (c(p) - p), from t(r) on, where c(t) = r. With G(p) the integral of 1 / (c - q) from 0
+to p, the chance that it still waits is exp(G(t) - G(p)), so G(p) = G(t(r)) - ln(1 - u) is its place. Places are spread evenly: what is
+drawn at p is the rate times what waits, (c - p) / (c - p) = 1; and what waits, c - p, changes by c' - 1, as it must.
+Were c(p) < p anywhere, the easy text would be used up before: such a pacing is refused. At c(p) = p throughout the order is ascending.
+Without replacement a linear pacing until 1 is nearly that, whatever its start: only start * (1 - p) waits at p. Let it end earlier.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from gristmill.mixing.curriculum.curriculum import Schedule, check_number, check_whole, even_edges, inside
+from gristmill.mixing.weights.supply import Floats
+
+_NODES = (
+    1 << 16
+)  # of the table of G, even in ln(q / (1 - q)): both ends, where c - q may go to 0, are resolved. Places err by 1e-6
+_FAR = 40.0  # ln(q / (1 - q)) at the ends of the table: beyond what float64 can tell from 0 and 1
+
+_ADVICE = (
+    "From the place where all data are open ({until:.4g} of training) on, the order is random: any decay of the learning rate that begins after "
+    "it does. Keep the rate high before it: what an ascending order gains vanishes under full decay (Luo et al. 2511.18903)."
+)
+
+
+@dataclass(frozen=True)
+class Pacing(Schedule):
+    """Competence that grows steadily from `start` to 1 at `until`; the root (power 2) gives new text equal time with what is known."""
+
+    power: float = 2.0
+    start: float = 0.01
+    until: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_number("power", self.power, 0, 1000)
+        check_number("until", self.until, 0, 1)
+        if not 0 <= self.start < 1:
+            raise ValueError(f"start is {self.start}; expected 0 or more and less than 1")
+        if self.power < 1:  # a curve that bends upwards may fall below the diagonal; the others never do
+            lowest = (
+                (self.power / self._slope) ** (self.power / (1 - self.power)) - self.start**self.power
+            ) / self._slope
+            if 0 < lowest < self.until and not self.competence(np.array([lowest]))[0] > lowest:
+                raise ValueError(
+                    f"by {lowest:.4g} of training only the easiest {self.competence(np.array([lowest]))[0]:.4g} of the data may be used: they run out, "
+                    "since nothing is drawn twice. Raise start or power, or lower until"
+                )
+
+    @property
+    def _slope(self) -> float:
+        """Of competence**power."""
+        return float((1 - self.start**self.power) / self.until)
+
+    def competence(self, progress: Floats) -> Floats:
+        """c(p)."""
+        competence: Floats = np.minimum(
+            (np.minimum(progress, self.until) * self._slope + self.start**self.power) ** (1 / self.power), 1.0
+        )
+        return competence
+
+    def places(self, rank: Floats, chance: Floats) -> Floats:
+        if self.start == 0 and self.power == 1 and self.until == 1:
+            return inside(rank)
+        x, waits = self._table()
+        drawn_after = np.interp(self._opens(rank), x, waits) - np.log1p(-chance)
+        return inside(_logistic(np.interp(drawn_after, waits, x)))
+
+    def _table(self) -> tuple[Floats, Floats]:
+        """x = ln(q / (1 - q)), and G at it, by Simpson's rule between nodes."""
+        x = np.linspace(-_FAR, _FAR, _NODES)
+        if self.until < 1:
+            x = np.union1d(x, np.log(self.until / (1 - self.until)))  # the bend of c is a node
+        begin, middle, end = self._rate(x[:-1]), self._rate((x[:-1] + x[1:]) / 2), self._rate(x[1:])
+        return x, np.concatenate([np.zeros(1), np.cumsum(np.diff(x) * (begin + 4 * middle + end) / 6)])
+
+    def _rate(self, x: Floats) -> Floats:
+        """dG/dx = q (1 - q) / (c(q) - q), where c - q is (1 - q) - (1 - c) past the middle, so that nothing cancels near 1."""
+        q, rest = _logistic(x), _logistic(-x)
+        to_go = np.clip(self._slope * (rest - (1 - self.until)), 0.0, 0.75)  # used past the middle alone
+        late = np.maximum(rest + np.expm1(np.log1p(-to_go) / self.power), 1e-12 * rest)  # c may touch the diagonal at 1
+        return q * rest / np.where(q < self.until / 2, self.competence(q) - q, late)
+
+    def _opens(self, rank: Floats) -> Floats:
+        """ln(t / (1 - t)) of the place t at which rank is reached; the easiest are open from the first."""
+        t = (rank**self.power - self.start**self.power) / self._slope
+        rest = (1 - self.until) + (1 - rank**self.power) / self._slope
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(t > 0, np.clip(np.log(t / rest), -_FAR, _FAR), -_FAR)
+
+    def edges(self, resolution: int) -> Floats:
+        climb = even_edges(0.0, self.until, max(2, math.ceil(resolution * self.until)))
+        return climb if self.until == 1 else np.append(climb, self.until)
+
+    @property
+    def correlation(self) -> float:
+        return measured_correlation(self)
+
+    @property
+    def promise(self) -> str:
+        return (
+            f"what stands at place p is of rank c(p) or less, drawn evenly from what is left of that; c(p) grows from {self.start:.4g} to 1 at "
+            f"{self.until:.4g}, after which order is chance. In segments, c is taken at the segment's end"
+        )
+
+    @property
+    def advice(self) -> str:
+        return _ADVICE.format(until=self.until)
+
+
+@dataclass(frozen=True)
+class StepPacing(Schedule):
+    """Competence that grows by equal steps: from `start` to 1, the last of `steps` levels from `until` on. Inside a step order is chance."""
+
+    steps: int = 4
+    start: float = 0.25
+    until: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_whole("steps", self.steps, 2, 1024)
+        check_number("until", self.until, 0, 1)
+        if not 0 < self.start < 1:
+            raise ValueError(f"start is {self.start}; expected a number above 0 and less than 1")
+        levels, begins = self._levels(), self._begins()
+        short = np.flatnonzero(levels[:-1] < begins[1:] - 1e-12)
+        if len(short):
+            raise ValueError(
+                f"step {short[0] + 1} may use the easiest {levels[short[0]]:.4g} of the data up to {begins[short[0] + 1]:.4g} of training: they run "
+                "out, since nothing is drawn twice. Raise start, or lower until"
+            )
+
+    def _levels(self) -> Floats:
+        return self.start + (1 - self.start) * (np.arange(self.steps) / (self.steps - 1))
+
+    def _begins(self) -> Floats:
+        return self.until * (np.arange(self.steps) / (self.steps - 1))
+
+    def competence(self, progress: Floats) -> Floats:
+        """c(p)."""
+        levels: Floats = self._levels()[np.searchsorted(self._begins(), progress, side="right") - 1]
+        return levels
+
+    def places(self, rank: Floats, chance: Floats) -> Floats:
+        """Through the steps one by one: what is open and waits is drawn in this one by chance, or waits on."""
+        levels, begins = self._levels(), self._begins()
+        opens = np.searchsorted(levels[:-1], rank, side="right")
+        waits, places = 1 - chance, np.full(rank.shape, -1.0)
+        for step, (level, begin, end) in enumerate(zip(levels, begins, np.append(begins[1:], 1.0), strict=True)):
+            stay = max(level - end, 0.0) / (
+                level - begin
+            )  # of what waits at its begin, the part that still waits at its end
+            waiting = (opens <= step) & (places < 0)
+            drawn = waiting & ((waits > stay) | (step == self.steps - 1))
+            places[drawn] = level - waits[drawn] * (level - begin)
+            waits[waiting & ~drawn] /= stay
+        return inside(places)
+
+    def edges(self, resolution: int) -> Floats:
+        return self._begins()
+
+    @property
+    def correlation(self) -> float:
+        return measured_correlation(self)
+
+    @property
+    def promise(self) -> str:
+        shares = ", ".join(
+            f"{level:.4g} from {begin:.4g}" for level, begin in zip(self._levels()[:8], self._begins()[:8], strict=True)
+        )
+        return f"what stands at place p is of rank c(p) or less, drawn evenly from what is left of that; c is {shares}{', ...' if self.steps > 8 else ''}"
+
+    @property
+    def advice(self) -> str:
+        return _ADVICE.format(until=self.until)
+
+
+def measured_correlation(schedule: Schedule) -> float:
+    """Of places with ranks on an even grid; errs by 1e-3 at most."""
+    middles = (np.arange(400) + 0.5) / 400
+    rank, chance = (side.ravel() for side in np.meshgrid(middles, middles))
+    return float(np.corrcoef(schedule.places(rank, chance), rank)[0, 1])
+
+
+def _logistic(x: Floats) -> Floats:
+    return 1 / (1 + np.exp(-x))

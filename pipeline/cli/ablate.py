@@ -1,0 +1,132 @@
+"""The command that asks whether data got better: `gristmill ablate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.screen import console, escape
+
+
+def ablate(
+    plan: Annotated[
+        Path,
+        typer.Argument(
+            help="the plan, a YAML file; or the folder of an ablation, to show it", show_default=False, readable=False
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="where it goes; else what the plan says, else out/NAME beside it")
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            min=0,
+            help="processes: a GPU each by default, or two cores each; 0: here, one run after another",
+        ),
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            "--scheduler",
+            help="a Dask scheduler that is there already, tcp://host:port; its workers see the same folders, those with a GPU say --resources GPU=1. "
+            "Its wire is unauthenticated pickle: use TLS beyond this machine",
+        ),
+    ] = None,
+    only: Annotated[str | None, typer.Option("--only", help="only this arm, beside the control", metavar="ARM")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="check everything and say what would run, and about how long")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="for machines: JSON on standard output, lines on standard error")
+    ] = False,
+) -> None:
+    """Train every arm and the control with several seeds, and say which data to adopt. Run it again to go on where it stopped."""
+    if plan.is_dir():
+        shown(_record_of(plan), plan, as_json)
+        return
+
+    from gristmill.pipeline.ablate.plan import load, one_arm
+    from gristmill.pipeline.ablate.show import Face, face_for, foreseen
+
+    needs_torch()
+    from gristmill.pipeline.ablate.run import Prepared, run
+    from gristmill.pipeline.ablate.workers import crew_of
+
+    loaded = load(plan)
+    if only is not None:
+        one_arm(loaded, only)  # says so if there is no such arm
+    folder, crew = loaded.out(str(out) if out else None).resolve(), crew_of(workers, scheduler)
+    screen = console(stderr=True)
+    if dry_run:
+        from gristmill.pipeline.ablate.estimate import flops_of_all, speed_of
+
+        ready = Prepared(
+            one_arm(loaded, only) if only else loaded,
+            folder,
+            crew,
+            lambda line: screen.print(escape(line), soft_wrap=True),
+        )
+        for warning in ready.warnings:
+            screen.print(f"[yellow]warning[/yellow]  {escape(warning)}", soft_wrap=True)
+        console().print(foreseen(ready, flops_of_all(ready), speed_of(crew)))
+        return
+    try:
+        record = run(loaded, folder, crew, Face(folder) if as_json else face_for(folder, screen), only)
+    except KeyboardInterrupt:
+        screen.print(
+            f"interrupted; what is finished is kept in {escape(str(folder))}, and the same command goes on from the last checkpoints",
+            soft_wrap=True,
+        )
+        raise SystemExit(130) from None
+    shown(record, folder, as_json)
+
+
+def shown(record: dict[str, Any], folder: Path, as_json: bool) -> None:
+    """Tables, or JSON; arms that failed are an error once everything else has been said."""
+    from gristmill.pipeline.ablate.show import cost_line, others, reasons, verdicts
+
+    if as_json:
+        print(json.dumps(record))
+    else:
+        show = console()
+        show.print(verdicts(record))
+        for line in reasons(record):
+            show.print(escape(line), soft_wrap=True)
+        if any(len(arm["differences"]) > 1 for arm in record["arms"]):
+            show.print(others(record))
+        show.print(escape(cost_line(record)))
+        show.print(f"results: {escape(str(folder / 'ablation.json'))}", soft_wrap=True)
+        show.print(f"report: {escape((folder.resolve() / 'ablation.html').as_uri())}", soft_wrap=True)
+    failed = [f"{arm['name']}: {arm['error']}" for arm in record["arms"] if arm["status"] == "failed"]
+    lost = [f"{job['arm']}, seed {job['seed']}: {job['error']}" for job in record["jobs"] if job["status"] == "failed"]
+    if record["status"] == "failed":
+        raise RunFailed(
+            "nothing can be said: the control was not finished with two seeds. " + "; ".join(lost or failed)
+        )
+    if failed or lost:
+        raise RunFailed(f"{len(failed)} of {len(record['arms'])} arms have no verdict. " + "; ".join(failed or lost))
+
+
+def needs_torch() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        raise RecipeError("ablate trains models and needs torch: pip install 'gristmill[gpu]'")
+
+
+def _record_of(folder: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads((folder / "ablation.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RecipeError(
+            f"{folder}: no ablation is here (there is no ablation.json); give its plan to run it"
+        ) from None
+    except ValueError as error:
+        raise RunFailed(f"{folder}/ablation.json: not JSON ({error})") from error
+    return found

@@ -1,0 +1,444 @@
+"""The command line: `gristmill`."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gristmill.pipeline.cli import (
+    ablate as cli_ablate,
+    explore as cli_explore,
+    judging as cli_judging,
+    report as cli_report,
+)
+from gristmill.pipeline.errors import Alarmed, GristmillError, RecipeError, RunFailed, in_words, of_storage
+from gristmill.pipeline.processes import template
+from gristmill.pipeline.screen import console, escape
+
+app = typer.Typer(
+    name="gristmill",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+RecipePath = Annotated[
+    Path, typer.Argument(help="the recipe, a YAML file", show_default=False, readable=False)
+]  # we say why it is not
+OutPath = Annotated[str, typer.Argument(help="the folder of a run", show_default=False)]
+OutOption = Annotated[
+    str | None, typer.Option("--out", help="where the run goes; else what the recipe says, else out/NAME beside it")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="for machines: JSON on standard output, events on standard error")]
+Workers = Annotated[int | None, typer.Option("--workers", min=1, help="worker processes; a core each by default")]
+Memory = Annotated[str | None, typer.Option("--memory", help="memory limit of a worker, such as 4GB")]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler",
+        help="a Dask scheduler that is there already, tcp://host:port. Its wire is unauthenticated pickle: use TLS beyond this machine",
+    ),
+]
+Cluster = Annotated[str | None, typer.Option("--cluster", help="YAML that describes a cluster for dask-jobqueue")]
+ASIDE = "into OUT-sample, with an estimate for the whole"
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help=f"only so many documents of each source, {ASIDE}")]
+Sample = Annotated[str | None, typer.Option("--sample", help=f"only such a share of the input, such as 1%, {ASIDE}")]
+CheckInputs = Annotated[
+    bool,
+    typer.Option(
+        "--check-inputs", help="read every input file to see whether it changed, whatever its size and times say"
+    ),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="alarms are errors (exit code 3)")]
+
+
+def tell_version(wanted: bool) -> None:
+    if wanted:
+        print(f"gristmill {version('gristmill')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _: Annotated[
+        bool, typer.Option("--version", help="the version of gristmill", callback=tell_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Raw crawl dumps in, packed token shards out, and a GPU run that proves the data got better."""
+
+
+@app.command("run")
+def run_command(
+    recipe: RecipePath,
+    out: OutOption = None,
+    workers: Workers = None,
+    memory: Memory = None,
+    scheduler: Scheduler = None,
+    cluster: Cluster = None,
+    limit: Limit = None,
+    sample: Sample = None,
+    check_inputs: CheckInputs = False,
+    strict: Strict = False,
+    as_json: AsJson = False,
+) -> None:
+    """Carry a recipe out. Run it again to go on where it stopped; only what changed is done again."""
+    if not (scheduler or cluster) and out and is_new(out, recipe):
+        template.begin(recipe)  # loads stages while we read the recipe
+    from gristmill.pipeline.engine.cluster import Where
+    from gristmill.pipeline.inputs.estimate import estimate, share_of
+    from gristmill.pipeline.inputs.notes import notes_beside
+    from gristmill.pipeline.inputs.portion import Portion
+    from gristmill.pipeline.progress.progress import face_for, final_table
+    from gristmill.pipeline.recipe import recipe as recipes
+    from gristmill.pipeline.run.run import run
+    from gristmill.stages.stage import Global
+
+    if scheduler and cluster:
+        raise RecipeError("--scheduler and --cluster exclude each other")
+    if (scheduler or cluster) and (workers or memory):
+        said = (
+            "a cluster file says how many `jobs` and with what memory"
+            if cluster
+            else "a scheduler has the workers that it has"
+        )
+        raise RecipeError(f"--workers and --memory are for workers of this machine; {said}")
+    if limit and sample:
+        raise RecipeError("--limit and --sample exclude each other")
+    loaded = recipes.load(recipe)
+    portion = Portion(limit, share_of(sample) if sample else None)
+    folder = out_of(loaded, out) + ("" if portion.whole else "-sample")
+    asked = workers or (loaded.head.workers if isinstance(loaded.head.workers, int) else None)
+    where = Where(asked, memory or loaded.head.memory, scheduler, cluster)
+    screen = console(stderr=True)
+    try:
+        with face_for(as_json, screen) as face:
+            summary = run(loaded, folder, where, face, portion, check_inputs)
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        screen.print(
+            f"interrupted; what is finished is kept in {escape(folder)}. The same command goes on from there: gristmill {escape(shlex.join(sys.argv[1:]))}",
+            soft_wrap=True,
+        )
+        raise SystemExit(130) from None
+    except BrokenPipeError:
+        raise
+    except RunFailed:
+        tell_so_far(folder)
+        raise
+    except OSError as error:
+        raise RunFailed(in_words(error, folder)) from error
+    guess = None if portion.whole else estimate(summary.record, where.count)
+    if as_json:
+        print(json.dumps(summary.record | ({"estimate": guess.plain()} if guess else {})))
+    else:
+        show = console()
+        show.print(final_table(summary.record))
+        for alarm in summary.alarms:
+            show.print(f"[yellow]alarm[/yellow]  {escape(alarm)}")
+        for note in notes_beside(summary.alarms, summary.record["inputs"]):
+            show.print(f"[dim]note[/dim]   {escape(note)}")
+        if guess:
+            show.print(escape(guess.in_words()))
+            for name in (
+                step.called for step in loaded.all_steps if isinstance(step.stage, Global) and step.stage.saves
+            ):
+                show.print(
+                    escape(
+                        f"{name}: the index of this part is in {folder}/index/{name}; that of the whole is left as it is"
+                    )
+                )
+        if summary.worked == 0:
+            show.print("everything was up to date; nothing was done")
+        show.print(f"report: {escape(cli_report.address(folder))}")
+    if strict and summary.alarms:
+        raise Alarmed(f"{len(summary.alarms)} alarms, and --strict was given")
+
+
+def tell_so_far(folder: str) -> None:
+    """What there is of a run that failed, and its alarms, which often say why."""
+    from gristmill.pipeline.progress.progress import final_table
+    from gristmill.pipeline.store.store import Store
+
+    try:
+        record = Store(folder).read_json("run.json") or {}
+    except OSError:  # a folder that cannot be read is why it failed
+        return
+    if record.get("status") == "failed" and record["stages"]:
+        screen = console(stderr=True)
+        screen.print(final_table(record))
+        for alarm in record["alarms"]:
+            screen.print(f"[yellow]alarm[/yellow]  {escape(alarm)}", soft_wrap=True)
+        screen.print(f"report so far: {escape(cli_report.address(folder))}", soft_wrap=True)
+
+
+@app.command()
+def plan(recipe: RecipePath, out: OutOption = None, check_inputs: CheckInputs = False, as_json: AsJson = False) -> None:
+    """Show what would run, what is up to date, and why not."""
+    from gristmill.pipeline.flow.rows import check_saved
+    from gristmill.pipeline.recipe import recipe as recipes
+    from gristmill.pipeline.run.dry_run import foresee, render
+
+    loaded = recipes.load(recipe)
+    check_saved(loaded, whole=True)
+    notes: list[str] = []
+    seen = foresee(loaded, out_of(loaded, out), check_inputs, notes.append)
+    if as_json:
+        print(json.dumps([s.plain() for s in seen]))
+    else:
+        console().print(render(seen))
+    for note in notes:
+        console(stderr=as_json).print(f"[yellow]inputs[/yellow]  {escape(note)}", soft_wrap=True)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of recipes, for editors."""
+    from gristmill.pipeline.recipe import recipe as recipes
+
+    print(json.dumps(recipes.schema(), indent=1))
+
+
+@app.command()
+def tune(
+    out: OutPath,
+    settings: Annotated[
+        list[str], typer.Argument(help="what to change: gopher_quality.min_words=80", metavar="STAGE.FIELD=VALUE...")
+    ],
+    samples: Annotated[
+        int, typer.Option("--samples", min=0, help="documents shown of those that change sides, each way")
+    ] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Say what another threshold would keep and drop, from stored signals, without a run."""
+    from gristmill.pipeline.look import tune as tuning
+
+    answer = tuning.tune(out, settings, samples)
+    if as_json:
+        print(tuning.as_json(answer))
+    else:
+        console().print(tuning.render(answer))
+
+
+@app.command()
+def clean(
+    out: OutPath,
+    flow: Annotated[
+        bool, typer.Option(help="what global stages passed between their rounds, which the next run then does again")
+    ] = True,
+    legs: Annotated[
+        bool, typer.Option(help="documents between legs too: a changed recipe then starts from the source")
+    ] = False,
+    rejects: Annotated[bool, typer.Option(help="what was dropped")] = False,
+    unused: Annotated[
+        bool, typer.Option(help="shards and other results of stages that the recipe no longer has")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would go")] = False,
+) -> None:
+    """Remove intermediates of a finished run, and what earlier versions of its recipe made."""
+    from gristmill.pipeline.cli.upkeep import clean_up
+
+    files, size = clean_up(out, flow=flow, legs=legs, rejects=rejects, unused=unused, dry_run=dry_run)
+    console().print(f"{'would remove' if dry_run else 'removed'} {files:,} files, {size / 1e6:,.1f} MB")
+
+
+@app.command("verify")
+def verify_command(
+    folder: Annotated[str, typer.Argument(help="a run, or a folder of token shards", show_default=False)],
+) -> None:
+    """Look at every byte of a run, and every count of its token shards; exit code 1 if anything is not what was written."""
+    from gristmill.pipeline.cli.upkeep import check_files
+    from gristmill.pipeline.look.token_sets import faults_of
+    from gristmill.pipeline.store.store import Store
+
+    show, found, store = console(), 0, Store(folder)
+    is_run = store.exists("run.json") and store.exists("journal")
+    if is_run:
+        files, damaged = check_files(store)
+        for line in damaged:
+            show.print(f"[red]fault[/red]  {escape(line)}", soft_wrap=True)
+        found += len(damaged)
+        show.print(
+            f"{escape(folder)}: {files:,} files looked at, {len(damaged):,} faults; run the recipe again, which mends them"
+            if damaged
+            else f"{escape(folder)}: {files:,} files, all as written"
+        )
+    if is_run and not store.exists("shards"):
+        sets: Iterable[Any] = ()
+    else:
+        sets = faults_of(folder)
+    for path, shards, faults in sets:
+        for fault in faults:
+            show.print(f"[red]fault[/red]  {escape(str(path))}: {escape(str(fault))}", soft_wrap=True)
+        found += len(faults)
+        show.print(
+            f"{escape(str(path))}: {shards:,} shards looked at, {len(faults):,} faults"
+            if faults
+            else f"{escape(str(path))}: {shards:,} shards, all as written"
+        )
+    if found:
+        raise RunFailed(f"{found:,} faults")
+
+
+@app.command("export")
+def export_command(
+    folder: Annotated[str, typer.Argument(help="a run, or a folder of token shards", show_default=False)],
+    destination: Annotated[str, typer.Argument(help="a new folder", show_default=False)],
+    to: Annotated[str, typer.Option("--to", help="megatron, megatron-rows, mds, trl, torchtune or hf")],
+    row_length: Annotated[int | None, typer.Option(help="which set, where a run has several")] = None,
+    eod: Annotated[
+        int | None,
+        typer.Option(help="megatron-rows: the token that ends a document and fills rows; else the shards' own"),
+    ] = None,
+    shard_bytes: Annotated[int | None, typer.Option(min=1, help="mds: the largest file; 64 MiB unless given")] = None,
+    files: Annotated[str | None, typer.Option(help="trl, torchtune: parquet or arrow")] = None,
+) -> None:
+    """Write token shards in the format of another trainer."""
+    from rich.progress import Progress
+
+    from gristmill.pipeline.look.token_sets import exported
+    from gristmill.shards.export.export import Options
+
+    with Progress(console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        shown = bar.add_task("rows", total=None)
+        options = Options(eod=eod, shard_bytes=shard_bytes, files=files)
+        done = exported(
+            folder, to, destination, row_length, options, lambda rows, of: bar.update(shown, completed=rows, total=of)
+        )
+    console().print(
+        f"{escape(str(done.destination))}: {done.items:,} items, {done.bytes / 1e6:,.1f} MB. Opens with: {escape(done.opens_with)}",
+        soft_wrap=True,
+    )
+
+
+app.command("inspect")(cli_report.inspect)
+app.command("report")(cli_report.report)
+app.command("train-judge")(cli_judging.train_judge)
+app.command("judge")(cli_judging.judge)
+app.command("medu")(cli_judging.medu)
+app.command("ablate")(cli_ablate.ablate)
+app.command("explore")(cli_explore.explore)
+
+
+@app.command()
+def doctor() -> None:
+    """Say what this machine can run."""
+    from gristmill.pipeline.cli.upkeep import examine
+
+    console().print(examine())
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="the folder with your data", show_default=False)],
+    recipe: Annotated[Path, typer.Option("--recipe", help="where the recipe goes")] = Path("recipe.yaml"),
+) -> None:
+    """Write a recipe for your folder."""
+    from gristmill.pipeline.cli.upkeep import start_recipe
+
+    console().print(escape(start_recipe(folder, recipe)))
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="where the demo goes")] = Path("demo"), workers: Workers = None
+) -> None:
+    """Make a small crawl with a known truth, run everything on it, offline, and check the result."""
+    from gristmill.pipeline.demo.check import check
+    from gristmill.pipeline.demo.check_shards import check_shards
+    from gristmill.pipeline.demo.crawl import ROW_LENGTH, write_crawl
+    from gristmill.pipeline.engine.cluster import Where
+    from gristmill.pipeline.progress.progress import face_for, final_table
+    from gristmill.pipeline.recipe import recipe as recipes
+    from gristmill.pipeline.run.run import run
+
+    crawl = out / "crawl"
+    crawl.mkdir(parents=True, exist_ok=True)
+    truth = write_crawl(crawl)
+    with face_for(False, console(stderr=True)) as face:
+        summary = run(recipes.load(crawl / "demo.yaml"), str(out / "run"), Where(workers), face)
+    show = console()
+    show.print(final_table(summary.record))
+    findings = [*check(out / "run", truth), *check_shards(out / "run", ROW_LENGTH)]
+    for finding in findings:
+        mark = "[green]as planted[/green]" if finding.ok else "[red]not so    [/red]"
+        show.print(
+            f"{mark}  {escape(finding.what)}: {escape(str(finding.found))}"
+            + ("" if finding.ok else f", expected {escape(str(finding.expected))}")
+        )
+    show.print(f"report: {escape(cli_report.address(str(out / 'run')))}")
+    if not all(f.ok for f in findings):
+        raise GristmillError("the demo's result is not what was planted in it")
+
+
+def is_new(out: str, recipe: Path) -> bool:
+    """Is this a recipe to carry out in a folder of this machine that holds no run yet?"""
+    try:
+        return "://" not in out and recipe.is_file() and not Path(out, "run.json").exists()
+    except OSError:  # a run says why it cannot be
+        return False
+
+
+def out_of(recipe: Any, out: str | None) -> str:
+    """Where a run goes: the command line, else the recipe, else out/NAME beside the recipe."""
+    if out:
+        return out
+    folder = recipe.path.resolve().parent
+    named = recipe.head.out
+    if named:
+        return named if "://" in named else str(folder / Path(named).expanduser())
+    return str(folder / "out" / recipe.name)
+
+
+def main() -> None:
+    """Entry point: exit codes as documented, errors as one clear message."""
+    try:
+        app()
+    except GristmillError as error:
+        console(stderr=True).print(f"[red]{escape(str(error))}[/red]", soft_wrap=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output has gone (| head)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except OSError as error:
+        console(stderr=True).print(f"[red]{escape(in_words(error))}[/red]", soft_wrap=True)
+        sys.exit(1)
+    except Exception as error:
+        if not of_storage(error):
+            raise
+        console(stderr=True).print(f"[red]{escape(f'{error}' or type(error).__name__)}[/red]", soft_wrap=True)
+        sys.exit(1)
+    finally:
+        template.end()
+
+
+def command() -> None:
+    """`main` as a process of its own, that does not spend 0.2 s on taking its modules apart at the end."""
+    code: object = 0
+    try:
+        main()
+    except SystemExit as leaving:
+        code = leaving.code
+    if not isinstance(code, int | None):
+        sys.exit(str(code))
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError, ValueError):  # whoever read our output may have gone
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code or 0)
+
+
+if __name__ == "__main__":
+    command()

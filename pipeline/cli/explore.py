@@ -1,0 +1,68 @@
+"""The command that opens a run in a browser: `gristmill explore`."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.screen import console, escape
+
+
+def explore(
+    out: Annotated[str, typer.Argument(help="the folder of a run: finished, going on or broken", show_default=False)],
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any that is free")] = 0,
+    host: Annotated[
+        str, typer.Option("--host", help="where to listen; beyond this machine anybody with the token can read the run")
+    ] = "127.0.0.1",
+    no_open: Annotated[bool, typer.Option("--no-open", help="print the address, and start no browser")] = False,
+) -> None:
+    """Look into a run in a browser: search documents and rejects, their signals and history, the page beside its text. It only reads."""
+    check_folder(out)
+
+    from gristmill.pipeline.explore.app import Explorer
+    from gristmill.pipeline.explore.server import LOOPBACK, Server
+
+    try:
+        server = Server(host, port, Explorer(out))
+    except (OSError, OverflowError) as error:
+        raise RunFailed(f"cannot listen on {host}, port {port}: {getattr(error, 'strerror', None) or error}") from error
+    screen = console(stderr=True)
+    signal.signal(signal.SIGTERM, interrupted)
+    with server, contextlib.suppress(KeyboardInterrupt):
+        if host not in LOOPBACK:
+            screen.print(
+                f"[yellow]{escape(host)} is open to other machines: whoever has this address can read the run, and it travels unencrypted[/yellow]",
+                soft_wrap=True,
+            )
+        console().print(f"explore: {escape(server.address)}", soft_wrap=True)
+        screen.print("Ctrl-C ends it", style="dim")
+        if not no_open:
+            threading.Thread(target=opened, args=(server.address,), daemon=True).start()
+        server.serve_forever(poll_interval=0.2)
+
+
+def check_folder(out: str) -> None:
+    """A folder in which something was run, or may be soon."""
+    if "://" not in out and not Path(out).is_dir():
+        raise RecipeError(f"{out}: no such folder; explore wants the output folder of a run")
+    from gristmill.pipeline.store.store import Store
+
+    store = Store(out)
+    if not any(store.exists(path) for path in ("run.json", "journal", "legs", "stages", "logs", ".lock")):
+        raise RecipeError(f"{out}: no run is here (there is no run.json, and nothing of a run that has begun)")
+
+
+def opened(address: str) -> None:
+    import webbrowser
+
+    webbrowser.open(address)
+
+
+def interrupted(*_: Any) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,117 @@
+"""The commands that show what a run came to: `gristmill report` and `gristmill inspect`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.screen import console, escape
+
+AsJson = Annotated[bool, typer.Option("--json", help="for machines: JSON on standard output")]
+
+
+def inspect(
+    out: Annotated[str, typer.Argument(help="the folder of a run", show_default=False)],
+    stage: Annotated[str | None, typer.Argument(help="a stage or source")] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="only what was dropped for this")] = None,
+    uid: Annotated[str | None, typer.Option("--uid", help="one document's whole history")] = None,
+    url: Annotated[str | None, typer.Option("--url", help="the same, by url")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1)] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Look into a run: its funnel and cost, what a stage dropped and why, one document's whole history."""
+    from gristmill.pipeline.look import history as histories, overview, run_folder as inspecting
+
+    try:
+        if uid is not None or url is not None:
+            story = histories.history(out, uid=uid, url=url)
+            data, shown = asdict(story), histories.render_history(story)
+        elif stage is not None:
+            view = inspecting.stage_view(out, stage, reason, limit)
+            data, shown = asdict(view), inspecting.render_stage(view)
+        else:
+            seen = overview.overview(out)
+            data, shown = overview.plain(seen), overview.render(seen)
+    except inspecting.NotFound as error:
+        raise RecipeError(str(error)) from error
+    except ValueError as error:  # a file of the run that is torn
+        raise RunFailed(str(error)) from error
+    if as_json:
+        print(inspecting.as_json(data))
+    else:
+        console().print(shown)
+
+
+def report(
+    out: Annotated[str, typer.Argument(help="the folder of a run, or of an ablation", show_default=False)],
+    other: Annotated[
+        str | None, typer.Argument(help="a second run, to see both side by side", metavar="[OTHER]", show_default=False)
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", help="of two runs: the file to write; else compare.html in the second's folder"),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="of two runs: what differs, as JSON on standard output")
+    ] = False,
+) -> None:
+    """Write report.html of a run anew, or ablation.html of an ablation; with two runs, say what differs and write compare.html."""
+    from gristmill.pipeline.look.run_folder import NotFound
+    from gristmill.pipeline.store.store import Store
+
+    if other is None and (to or as_json):
+        raise RecipeError("--to and --json are for two runs side by side: gristmill report A B")
+    try:
+        if other is not None:
+            compare(out, other, to, as_json)
+            return
+        store = Store(out)
+        if store.read_json("run.json") is not None:
+            from gristmill.pipeline.report.build import build_report
+
+            write(store, "report.html", build_report(out))
+        elif store.exists("ablation.json"):
+            from gristmill.pipeline.report.ablation import build_page
+
+            write(store, "ablation.html", build_page(out))
+        else:
+            raise RecipeError(f"{out}: no run is here (there is no run.json), and no ablation (no ablation.json)")
+    except NotFound as error:
+        raise RecipeError(str(error)) from error
+    except ValueError as error:  # a file of the run that is torn
+        raise RunFailed(str(error)) from error
+
+
+def compare(out: str, other: str, to: str | None, as_json: bool) -> None:
+    from gristmill.pipeline.compare.compare import compare, plain
+    from gristmill.pipeline.compare.page import page_of
+    from gristmill.pipeline.compare.text import render
+    from gristmill.pipeline.store.store import Store
+
+    found = compare(out, other)
+    if as_json:
+        print(json.dumps(plain(found)))
+    else:
+        console().print(render(found))
+    page = page_of(found).encode("utf-8", "replace")
+    if to is None:
+        Store(other).write("compare.html", page)
+    else:
+        Path(to).write_bytes(page)
+    if not as_json:
+        where = address(other, "compare.html") if to is None else Path(to).resolve().as_uri()
+        console().print(f"compare: {escape(where)}", soft_wrap=True)
+
+
+def write(store: Any, name: str, page: str) -> None:
+    store.write(name, page.encode("utf-8", "replace"))
+    console().print(f"report: {escape(address(store.address, name))}", soft_wrap=True)
+
+
+def address(out: str, name: str = "report.html") -> str:
+    return f"{out.rstrip('/')}/{name}" if "://" in out else (Path(out).resolve() / name).as_uri()

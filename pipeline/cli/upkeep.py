@@ -1,0 +1,181 @@
+"""Small services around a run: `init`, `doctor`, `clean`."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import shutil
+import subprocess
+from collections import Counter
+from importlib.metadata import version
+from pathlib import Path
+
+import psutil
+from rich.table import Table
+
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.inputs.files import all_were_read, is_run, refuse_special, runs_above
+from gristmill.pipeline.inputs.listing import LOOP, Folders
+from gristmill.pipeline.inputs.passed_over import by_ending, in_words
+from gristmill.pipeline.processes.cores import cores_here
+from gristmill.pipeline.recipe import registry
+from gristmill.pipeline.run.stale import stages_of, unused_results
+from gristmill.pipeline.screen import escape
+from gristmill.pipeline.store.journal import Journal
+from gristmill.pipeline.store.store import Store, one_run_at_a_time
+from gristmill.stages.stage import Reader
+
+OPTIONAL = {
+    "trafilatura": ("extract: {engine: trafilatura}", "gristmill[trafilatura]"),
+    "s3fs": ("s3:// addresses", "gristmill[cluster]"),
+    "gcsfs": ("gs:// addresses", "gristmill[cluster]"),
+    "huggingface_hub": ("hf:// addresses", "gristmill[cluster]"),
+    "dask_jobqueue": ("--cluster slurm.yaml", "gristmill[cluster]"),
+    "torch": ("neural judges and training", "gristmill[gpu]"),
+    "flash_attn": ("the fastest training on Hopper GPUs", "gristmill[hopper]"),
+    "vllm": ("scoring by a language model", "gristmill[llm]"),
+}
+
+
+RULES = """\
+  # - keep_languages: {languages: [en], at_least: 0.65}
+  # - gopher_repetition
+  # - gopher_quality
+  # - personal_data
+"""
+
+
+def examine() -> Table:
+    """What this machine has, and what is missing for what."""
+    table = Table(title="doctor", title_justify="left", show_header=False)
+    table.add_row("gristmill", version("gristmill"))
+    table.add_row("python", f"{platform.python_version()} on {platform.platform()}")
+    table.add_row("cores", f"{cores_here()} usable")
+    memory = psutil.virtual_memory()
+    table.add_row("memory", f"{memory.available / 1e9:,.1f} GB free of {memory.total / 1e9:,.1f} GB")
+    disk = shutil.disk_usage(Path.cwd())
+    table.add_row("disk here", f"{disk.free / 1e9:,.1f} GB free")
+    table.add_row("gpus", ", ".join(gpu_names()) or "none that the driver names (nvidia-smi)")
+    table.add_row("stages", ", ".join(registry.built_in()))
+    table.add_row("stages of other packages", ", ".join(registry.installed()) or "none")
+    for module, (what, extra) in OPTIONAL.items():
+        there = importlib.util.find_spec(module) is not None
+        table.add_row(what, "ready" if there else escape(f"needs {module}: pip install '{extra}'"))
+    return table
+
+
+def gpu_names() -> list[str]:
+    """From the driver, for torch takes seconds to ask."""
+    try:
+        said = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=20
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return said.stdout.split("\n")[:-1] if said.returncode == 0 else []
+
+
+def clean_up(out: str, *, flow: bool, legs: bool, rejects: bool, unused: bool, dry_run: bool) -> tuple[int, int]:
+    """Remove intermediates, and if asked results that the recipe no longer makes; files and bytes that went."""
+    store = Store(out)
+    record = store.read_json("run.json")
+    if record is None:
+        raise RecipeError(f"{out}: no run is here (there is no run.json)")
+    with one_run_at_a_time(store):
+        present = store.files("")
+        results = unused_results(present, stages_of(record["recipe"])) if unused else {}
+        chosen = [path for paths in results.values() for path in paths]
+        chosen += [
+            path
+            for path in present
+            if (flow and path.startswith("flow/") and path.endswith(".arrow"))
+            or (legs and path.startswith("legs/") and path.endswith(".parquet"))
+            or (rejects and path.startswith("stages/") and "/rejects/" in path and path.endswith(".parquet"))
+        ]
+        if not dry_run:
+            store.remove(chosen)
+    return len(chosen), sum(present[path] for path in chosen)
+
+
+def check_files(store: Store) -> tuple[int, list[str]]:
+    """How many files a run is known to have written and are there, and what is wrong with any: each is read, whatever its stamp says."""
+    journal = Journal(store, looks_only=True)
+    journal.suspects = set(journal.files)
+    present = store.stamps("")
+    there = len(journal.files.keys() & present.keys())
+    journal.check(present)
+    manifests = [
+        path
+        for path in present
+        if path.startswith("legs/") and path.endswith("/manifest.json") and path not in journal.damaged
+    ]
+    written = [path for name in manifests for part in store.read_json(name)["parts"] for path in part["files"].items()]
+    faults = [f"{path}: its content is not what was written" for path in journal.damaged]
+    return there, faults + [
+        f"{path}: is gone" for name, path in written if name.startswith("sink/") and path not in present
+    ]
+
+
+def start_recipe(folder: Path, recipe: Path) -> str:
+    """Write a recipe for what lies in a folder; says what was found and what to do next."""
+    if recipe.exists():
+        raise RecipeError(f"{recipe}: is there already; give another name with --recipe")
+    if not folder.is_dir():
+        raise RecipeError(f"{folder}: no such folder")
+    if is_run(str(folder), lambda path: Path(path).exists()):
+        raise RecipeError(
+            f"{folder}: this is the folder of a run; give the folder of its inputs, or a folder in it, such as {folder / 'write'}"
+        )
+    readers = [kind for kind in registry.built_in().values() if issubclass(kind, Reader)]
+    endings: Counter[str] = Counter()
+    found: Counter[str] = Counter()
+    root = str(folder.resolve())
+    folders = Folders(root)
+    files = {path: facts for path, facts in folders.find(root, detail=True).items() if facts["type"] != LOOP}
+    all_were_read(folders.unread)
+    of_runs = runs_above(files, root, files.__contains__)
+    passed_over = []
+    for address in sorted(files):
+        path = Path(address)
+        if address not in of_runs:
+            # the longest ending that a reader knows decides: pages.warc.gz is a crawl, not a compressed text
+            known = [
+                (suffix, r.recipe_name())
+                for r in readers
+                for suffix in r.suffixes
+                if path.name.lower().endswith(suffix)
+            ]
+            if known:
+                refuse_special(str(folder), address, files[address])
+                suffix, name = max(known, key=lambda x: len(x[0]))
+                found[name] += 1
+                endings[suffix] += 1
+            else:
+                passed_over.append(address)
+    if not found:
+        there = f" (it has {in_words(by_ending(passed_over))})" if passed_over else ""
+        beside = " beside what runs have left" if of_runs else ""
+        raise RecipeError(
+            f"{folder}: no file that a reader knows{beside}{there}; readers know {', '.join(sorted({s for r in readers for s in r.suffixes}))}"
+        )
+    shown = folder.resolve()
+    names = {name: ("crawl" if len(found) == 1 else f"{name}_files") for name in found}
+    of_pages = {r.recipe_name() for r in readers if r.pages} & found.keys()
+    mixed = of_pages != found.keys()  # texts have nothing to extract: each source of pages extracts for itself
+    own = {
+        name: "extract" if len(of_pages) == 1 else f"extract: {{name: extract_{names[name]}}}"
+        for name in of_pages
+        if mixed
+    }
+    sources = "\n".join(
+        f'  {names[name]}:\n    {name}: {{path: "{shown}"}}' + (f"\n    stages: [{own[name]}]" if name in own else "")
+        for name in sorted(found)
+    )
+    first = "  - extract\n" if of_pages and not mixed else ""
+    recipe.write_text(
+        f"name: {folder.resolve().name.replace(' ', '-') or 'run'}\nsources:\n{sources}\nstages:\n{first}{RULES}  - exact_dedup\n  - write\n",
+        encoding="utf-8",
+    )
+    counted = ", ".join(f"{n:,} {suffix}" for suffix, n in endings.most_common())
+    left = f"\nPassed over: {in_words(by_ending(passed_over))}, which no reader knows." if passed_over else ""
+    return f"{recipe} is written for {counted} in {shown}.{left}\nTry it: gristmill run {recipe} --limit 1000"

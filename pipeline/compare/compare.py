@@ -1,0 +1,227 @@
+"""Two runs side by side, as plain data: what cannot be compared, what they were told to do, what they kept, what it took.
+
+The page (`compare_page.py`), the terminal (`compare_text.py`) and `--json` show this and nothing else. Counts of documents are exact:
+both runs are joined by uid (`compare_fates.py`), and what the join finds is held against run.json before it is believed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gristmill.pipeline.compare.counts import Cost, Level, Reason, costs, levels, reasons
+from gristmill.pipeline.compare.fates import CannotJoin, Draw, Fate, Joined, files_of, joined
+from gristmill.pipeline.compare.sides import Documents, documents_of
+from gristmill.pipeline.compare.signals import Signal, as_plain, sampled_below, signals
+from gristmill.pipeline.formatting import as_number
+from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in
+from gristmill.pipeline.look import recipe_differences as recipes
+from gristmill.pipeline.look.overview import Overview, overview_of, reports_of
+from gristmill.pipeline.look.recipe_differences import Difference, StagePair
+from gristmill.pipeline.look.run_folder import Folder, NotFound, Run
+from gristmill.pipeline.progress.so_far import record_in
+from gristmill.pipeline.store.parts import TOP
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All of it."""
+
+    outs: tuple[str, str]
+    overviews: tuple[Overview, Overview]
+    unlike: list[str]  # what cannot be compared, or only with care
+    head: list[Difference]
+    stages: list[StagePair]
+    versions: list[Difference]
+    machine: list[Difference]
+    funnel: list[Level]
+    reasons: list[Reason]
+    documents: Documents | None
+    signals: list[Signal]
+    signals_of: int | None  # documents at most, where medians are of a sample
+    costs: list[Cost]
+
+
+def compare(a: str, b: str) -> Comparison:
+    folders = (Folder.open(a), Folder.open(b))
+    found = (record_in(folders[0]), record_in(folders[1]))
+    seen = (
+        overview_of(found[0], reports_of(folders[0], found[0])),
+        overview_of(found[1], reports_of(folders[1], found[1])),
+    )
+    runs = (seen[0].run, seen[1].run)
+    unlike = [*same_folder(folders), *caveats(runs, found), *changed_files(folders)]
+    documents: Documents | None = None
+    kept: tuple[Any, Any] = (np.empty(0, np.uint64),) * 2
+    most = max(one.totals.documents for one in seen)
+    few = min(sampled_below(most), followed_below(found) or TOP)  # beyond what is followed nobody knows what was kept
+    try:
+        documents, kept, said = follow(folders, runs, seen, found, few)
+        unlike += said
+    except (CannotJoin, FileNotFoundError, NotFound) as error:
+        unlike.append(f"Documents cannot be followed: {error}")
+    pairs = recipes.stage_pairs(*runs, found)
+    versions, machine = recipes.version_differences(*runs), recipes.machine_differences(*runs)
+    measured = signals(folders, runs, found, kept, few)
+    sampled = (
+        None if few >= TOP else max((its.documents for one in measured for its in (one.a, one.b) if its), default=0)
+    )
+    return Comparison(
+        (a, b), seen, unlike, recipes.head_differences(*runs), pairs, versions, machine, levels(seen, pairs), reasons(runs, pairs), documents,
+        measured, sampled, costs(seen, pairs),
+    )  # fmt: skip
+
+
+def same_folder(folders: tuple[Folder, Folder]) -> list[str]:
+    """A run beside itself says nothing; a link to a folder is that folder."""
+    a, b = (
+        (folder.fs.protocol, os.path.realpath(folder.root) if is_local(folder) else folder.root) for folder in folders
+    )
+    return ["A and B are the same folder: a run beside itself differs in nothing."] if a == b else []
+
+
+def is_local(folder: Folder) -> bool:
+    return "file" in ([folder.fs.protocol] if isinstance(folder.fs.protocol, str) else folder.fs.protocol)
+
+
+def caveats(runs: tuple[Run, Run], found: tuple[Mapping[str, Any], Mapping[str, Any]]) -> list[str]:
+    """What run.json alone says against holding two runs beside each other."""
+    said = []
+    for name, run in zip("AB", runs, strict=True):
+        if run.status != "done":
+            said.append(
+                f"{name} is not done (it is {run.status or 'of unknown state'}): its numbers are those of a part."
+            )
+    sources = [{reader.name for reader in run.readers} for run in runs]
+    for name, other, run, only in (
+        ("A", "B", runs[0], sources[0] - sources[1]),
+        ("B", "A", runs[1], sources[1] - sources[0]),
+    ):
+        if only:
+            its = sum(reader.count.kept for reader in run.readers if reader.name in only)
+            said.append(
+                f"Only {name} has {plural('source', sorted(only))}: {as_number(its)} document{'' if its == 1 else 's'} that {other} never read."
+            )
+    inputs = [one.get("inputs") or {} for one in found]
+    for source in sorted(sources[0] & sources[1]):
+        a, b = ([(its.get(source) or {}).get(key) for key in ("files", "bytes")] for its in inputs)
+        if a != b:
+            sizes = [f"{as_number(files)} files of {as_number(size)} bytes" for files, size in (a, b)]
+            said.append(f"The inputs of {source} differ: A read {sizes[0]}, B {sizes[1]}.")
+    if recipes.version_differences(*runs):
+        said.append("The versions of packages differ (below): the same setting may decide otherwise.")
+    if recipes.machine_differences(*runs):
+        said.append("The machines differ (below): times and memory say as much about them as about the recipes.")
+    return said
+
+
+def changed_files(folders: tuple[Folder, Folder]) -> list[str]:
+    """Files of one name that both runs read, with other contents: the same uid is another document then."""
+    a, b = (remembered_in(folder.read(REMEMBERED)) if folder.has(REMEMBERED) else {} for folder in folders)
+    changed = sum(a[file][-1] != b[file][-1] for file in a.keys() & b.keys())
+    return (
+        [
+            f"{as_number(changed)} of the files that both runs read changed between them: a document there may have another text."
+        ]
+        if changed
+        else []
+    )
+
+
+def follow(
+    folders: tuple[Folder, Folder],
+    runs: tuple[Run, Run],
+    seen: tuple[Overview, Overview],
+    found: tuple[Mapping[str, Any], Mapping[str, Any]],
+    few: int,
+) -> tuple[Documents, tuple[Any, Any], list[str]]:
+    """The join, checked against what both runs counted; and what it says against comparing."""
+    shares = [share_of_rejects(one) for one in found]
+    if min(shares) <= 0:
+        raise CannotJoin(f"{'AB'[shares.index(0)]} kept no rejects (rejects: {{keep: 0}}).")
+    limit = followed_below(found)
+    files = (files_of(folders[0], runs[0]), files_of(folders[1], runs[1]))
+    draws = (Draw.of(found[0]), Draw.of(found[1]))
+    join = joined(folders, files, draws, sum(one.totals.documents for one in seen), limit, few)
+    if limit >= TOP:
+        for side, (name, one) in enumerate(zip("AB", seen, strict=True)):
+            check(name, one, join, side)
+    said = (
+        []
+        if limit >= TOP
+        else [f"Documents are followed on a share of {min(shares):.2%}: that much of the rejects was kept."]
+    )
+    documents = documents_of(join, draws, folders, files, min(shares))
+    said += read_by_one(documents, runs)
+    kept = [np.concatenate(piles) if piles else np.empty(0, np.uint64) for piles in join.kept]
+    return documents, (kept[0], kept[1]), said
+
+
+def read_by_one(documents: Documents, runs: tuple[Run, Run]) -> list[str]:
+    """Documents that one run alone read, of sources that both have: what one source is to one run alone is said already."""
+    shared = set.intersection(*({reader.name for reader in run.readers} for run in runs))
+    its = [one for one in documents.sides if one.source in shared]
+    counts = (("A", sum(one.missing_b for one in its)), ("B", sum(one.missing_a for one in its)))
+    said = [f"{as_number(count)} documents were read by {name} alone" for name, count in counts if count]
+    return [f"Inputs differ: {', '.join(said)}; they are on no side below."] if said else []
+
+
+def share_of_rejects(found: Mapping[str, Any]) -> float:
+    return float(((found.get("recipe") or {}).get("rejects") or {}).get("keep", 1.0))
+
+
+def followed_below(found: tuple[Mapping[str, Any], Mapping[str, Any]]) -> int:
+    """uids below it lie in the rejects of both runs if they were dropped."""
+    return min(int(share_of_rejects(one) * 2.0**64) for one in found)
+
+
+def check(name: str, seen: Overview, join: Joined, side: int) -> None:
+    """What the files say must be what run.json counted."""
+    fates: Counter[Fate] = Counter()
+    for (_, *both), count in join.counts.items():
+        fates[both[side]] += count
+    kept, gone = (
+        fates[next(iter([fate for fate in fates if fate.kept]), Fate("", "kept"))],
+        sum(fates[fate] for fate in fates if fate.gone),
+    )
+    counted = sum(stage.count.lost + stage.count.quarantined for stage in seen.run.stages if stage.kind != "read")
+    if (kept, gone) != (seen.totals.kept, counted):
+        raise CannotJoin(
+            f"the files of {name} hold {as_number(kept)} kept and {as_number(gone)} dropped documents, but its run.json counts "
+            f"{as_number(seen.totals.kept)} and {as_number(counted)} (were rejects removed?)."
+        )
+
+
+def plural(word: str, names: Sequence[str]) -> str:
+    return f"the {word}{'s' if len(names) > 1 else ''} {', '.join(names)}"
+
+
+def plain(found: Comparison) -> dict[str, Any]:
+    """For `--json`."""
+    heads = [
+        {
+            "out": out,
+            "name": one.run.name,
+            "status": one.run.status,
+            "started": one.run.started,
+            "seconds": one.run.seconds,
+        }
+        | {"totals": dataclasses.asdict(one.totals)}
+        for out, one in zip(found.outs, found.overviews, strict=True)
+    ]
+    lists = ("head", "stages", "versions", "machine", "funnel", "reasons", "costs")
+    return {
+        "a": heads[0],
+        "b": heads[1],
+        "unlike": found.unlike,
+        **{name: [dataclasses.asdict(one) for one in getattr(found, name)] for name in lists},
+        "documents": dataclasses.asdict(found.documents) if found.documents else None,
+        "signals": [as_plain(one) for one in found.signals],
+        "signals_of": found.signals_of,
+    }

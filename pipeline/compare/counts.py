@@ -1,0 +1,119 @@
+"""What run.json counts of two runs, side by side: the funnel in documents, text and tokens, reasons, and what each stage took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gristmill.pipeline.look.overview import Overview
+from gristmill.pipeline.look.recipe_differences import StagePair
+from gristmill.pipeline.look.run_folder import Run
+from gristmill.pipeline.look.volume import Volume
+
+
+@dataclass(frozen=True)
+class Level:
+    """What is left after a stage in each run, of all sources or of one; null where the run has no such stage."""
+
+    stage: str
+    source: str | None
+    a: int | None
+    b: int | None
+    gone_a: int | None
+    gone_b: int | None
+    volume_a: Volume
+    volume_b: Volume
+
+
+@dataclass(frozen=True)
+class Reason:
+    """How many documents a stage dropped for a reason, in each run."""
+
+    stage: str
+    reason: str
+    a: int
+    b: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a stage took in each run."""
+
+    stage: str
+    seconds: tuple[float | None, float | None]
+    rate: tuple[float | None, float | None]
+    bytes_out: tuple[int | None, int | None]
+    memory: tuple[int | None, int | None]
+    cost: tuple[float | None, float | None]  # at the prices of each recipe
+
+
+@dataclass(frozen=True)
+class Rest:
+    """What is left after a stage, and what went there; nothing is known where the run has no such stage."""
+
+    left: int | None = None
+    gone: int | None = None
+    volume: Volume = field(default_factory=Volume)
+
+
+def levels(seen: tuple[Overview, Overview], pairs: Sequence[StagePair]) -> list[Level]:
+    """The funnel of both, stage by stage: all sources together, then each. What a stage does not see stays as it was."""
+    tables = [funnel_table(one) for one in seen]
+    sources = list(dict.fromkeys(source for one in seen for source in (reader.name for reader in one.run.readers)))
+    found = []
+    for stage in ["read", *(pair.name for pair in pairs if pair.name not in sources)]:
+        for source in [None, *(sources if len(sources) > 1 else [])]:
+            a, b = (table.get(stage, {}).get(source, Rest()) for table in tables)
+            if (a.left, b.left) != (None, None):
+                found.append(Level(stage, source, a.left, b.left, a.gone, b.gone, a.volume, b.volume))
+    return found
+
+
+def funnel_table(seen: Overview) -> dict[str, dict[str | None, Rest]]:
+    """By stage, then by source (null: all), what is left and what went."""
+    readers = {reader.name for reader in seen.run.readers}
+    table: dict[str, dict[str | None, Rest]] = {}
+    for level in seen.funnel:
+        stage = "read" if level.stage in readers else level.stage
+        volume = Volume(level.text_bytes, level.tokens, level.tokens_counted)
+        table.setdefault(stage, {})[level.source] = Rest(level.left, level.gone, volume)
+    alive: dict[str | None, Rest] = {}
+    for its in table.values():
+        gone = sum(rest.gone or 0 for rest in its.values())
+        alive |= its
+        its[None] = Rest(
+            sum(rest.left or 0 for rest in alive.values()), gone, Volume.of_all(rest.volume for rest in alive.values())
+        )
+    return table
+
+
+def reasons(runs: tuple[Run, Run], pairs: Sequence[StagePair]) -> list[Reason]:
+    """Reasons for which both did not drop the same number, in the order of work."""
+    counts = [
+        {
+            stage.name: stage.count.dropped | ({stage.troubled: q} if (q := stage.count.quarantined) else {})
+            for stage in run.stages
+        }
+        for run in runs
+    ]
+    found = []
+    for stage in (pair.name for pair in pairs):
+        a, b = (its.get(stage, {}) for its in counts)
+        names = sorted({*a, *b}, key=lambda name: (-max(a.get(name, 0), b.get(name, 0)), name))
+        found += [
+            Reason(stage, name, a.get(name, 0), b.get(name, 0)) for name in names if a.get(name, 0) != b.get(name, 0)
+        ]
+    return found
+
+
+def costs(seen: tuple[Overview, Overview], pairs: Sequence[StagePair]) -> list[Cost]:
+    a, b = ({cost.stage: cost for cost in one.costs} for one in seen)
+    found = []
+    for name in (pair.name for pair in pairs):
+        both = (a.get(name), b.get(name))
+        numbers = [
+            tuple(cost and getattr(cost, key) for cost in both)
+            for key in ("seconds", "documents_per_second", "bytes_out", "peak_memory", "cost")
+        ]
+        found.append(Cost(name, *numbers))  # type: ignore[arg-type]
+    return found

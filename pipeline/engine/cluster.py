@@ -1,0 +1,230 @@
+"""Workers to run on: processes of this machine, a scheduler that is already there, or a cluster described in a file."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.processes import template
+from gristmill.pipeline.processes.cores import cores_here
+from gristmill.pipeline.processes.gpus import gpus_here, spread_over
+from gristmill.pipeline.recipe.memory_limit import check_memory
+
+STARTS = 3
+LOGGERS = (
+    "distributed",
+    "distributed.nanny",
+    "distributed.worker",
+    "distributed.scheduler",
+    "distributed.core",
+    "distributed.client",
+    "distributed.comm",
+    "tornado.application",
+    "asyncio",  # a worker that is stopped while it starts
+)
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where tasks run, as the command line says it."""
+
+    workers: int | None = None
+    memory: str = "auto"
+    scheduler: str | None = None
+    cluster: str | None = None
+    gpus: bool = False  # does a stage want one?
+
+    @property
+    def forked(self) -> bool:
+        """Are the workers processes of this machine, forked from a template?"""
+        return template.POSSIBLE and not self.scheduler and not self.cluster
+
+    @property
+    def count(self) -> int:
+        return self.workers or cores_here()
+
+    def check(self) -> None:
+        """What can be seen to be wrong before anything is begun."""
+        if self.cluster:
+            settings_in(Path(self.cluster))
+        try:
+            check_memory(self.memory)
+        except ValueError as error:
+            raise RecipeError(f"--memory {self.memory}: {error}") from error
+
+
+@contextlib.contextmanager
+def connected(where: Where, recipe: Path) -> Iterator[Any]:
+    """A Dask client; what was started here is stopped at the end. Workers of this machine are forked from a template with the stages of
+    the recipe."""
+    # Dask is slow to import; a run in which nothing has changed never gets here.
+    import dask
+    from distributed import Client
+
+    settings = {
+        "distributed.scheduler.allowed-failures": 0,  # a worker that dies leaves a trail, and the engine looks for the document
+        "distributed.scheduler.work-stealing": False,  # few tasks are in flight, so that none has to be moved
+        # Tasks hold one batch and hand back a few numbers: there is nothing to spill, and a pause would only stall.
+        "distributed.worker.memory.target": False,
+        "distributed.worker.memory.spill": False,
+        "distributed.worker.memory.pause": False,
+        "distributed.worker.memory.terminate": 0.95,
+        # The profiler holds frames of the thread at work, so that what they hold is freed by the thread that watches: resiliparse's trees
+        # may only be freed by the thread that made them, say so on standard error, and are leaked.
+        "distributed.worker.profile.enabled": False,
+        # No page here shows GPUs, and NVML stops a worker from starting where CUDA_VISIBLE_DEVICES names one that it does not know.
+        "distributed.diagnostics.nvml": False,
+        "distributed.worker.multiprocessing-method": "forkserver" if template.POSSIBLE else "spawn",
+        **{f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in template.ENVIRONMENT.items()},
+        # Every loop of Dask's looks at itself 50 times a second, and at the machine twice: 3 % of a core in the driver, 1.6 % in each worker.
+        "distributed.admin.tick.interval": "1s",
+        "distributed.admin.system-monitor.interval": "2s",
+        "distributed.comm.timeouts.connect": "10s",
+        "logging": {"distributed": "error"},
+    }
+    with silenced(), dask.config.set(settings), contextlib.ExitStack() as stack:
+        if where.scheduler:
+            try:
+                client = Client(where.scheduler, timeout="10s")
+            except (OSError, TimeoutError, ValueError) as error:
+                raise RunFailed(f"no scheduler answers at {where.scheduler}: {error}") from error
+            stack.callback(_close, client)
+        else:
+            cluster = from_file(Path(where.cluster), recipe) if where.cluster else local(where, recipe)
+            stack.callback(_close, cluster)
+            client = Client(cluster)
+            stack.callback(_close, client)
+        yield client
+
+
+@contextlib.contextmanager
+def silenced() -> Iterator[None]:
+    """Without what Dask logs, in a process that may be somebody else's: after the block its loggers are as they were."""
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def local(where: Where, recipe: Path) -> Any:
+    """Processes of this machine, one thread each, that answer on loopback alone."""
+    import distributed.utils
+    from distributed import LocalCluster
+
+    distributed.utils._forkserver_preload_set = True  # type: ignore[attr-defined]  # what a template loads is ours to say
+    template.begin(recipe)
+    gpus = gpus_here() if where.gpus else []
+    for left in reversed(range(STARTS)):
+        try:
+            cluster = LocalCluster(
+                n_workers=0 if gpus else where.count,
+                threads_per_worker=1,
+                processes=True,
+                memory_limit=where.memory,
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": False},
+                preload=["gristmill.pipeline.engine.work"],
+                silence_logs=logging.CRITICAL,
+            )
+            if gpus:
+                spread_over(cluster, where.count, gpus[: where.count])
+            cluster.scheduler.http_application.add_application(DashboardOnDemand(cluster.scheduler))
+            return cluster
+        except ValueError as error:
+            raise RecipeError(f"--memory {where.memory}: {error}") from error
+        except RuntimeError as error:  # Dask gives up when a worker is killed before it has said hello
+            if not left:
+                raise RunFailed(
+                    f"the workers do not start: they end before they are ready, {STARTS} times over ({error.__cause__ or error})"
+                ) from error
+    raise AssertionError(STARTS)
+
+
+class DashboardOnDemand:
+    """Dask's dashboard, which takes 0.4 s to import, is put up when somebody first asks the scheduler for a page."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self.scheduler = scheduler
+        self.is_up = False
+
+    def find_handler(self, request: Any, **_: Any) -> None:
+        """None: the dashboard stands behind this one and is asked next."""
+        if not self.is_up:
+            self.is_up = True
+            with contextlib.suppress(ImportError):
+                from distributed.dashboard.scheduler import connect
+
+                connect(self.scheduler.http_application, self.scheduler.http_server, self.scheduler)
+
+
+KINDS = {
+    "slurm": "SLURMCluster",
+    "pbs": "PBSCluster",
+    "sge": "SGECluster",
+    "lsf": "LSFCluster",
+    "oar": "OARCluster",
+    "htcondor": "HTCondorCluster",
+    "local": "",
+}
+
+
+def settings_in(path: Path) -> tuple[str, int, dict[str, Any]]:
+    """What a cluster file says: its type, the number of jobs, and what is the type's own."""
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RecipeError(f"{path}: no such cluster file") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise RecipeError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(settings, dict) or str(settings.get("type")) not in KINDS:
+        raise RecipeError(f"{path}: `type` is missing or unknown; there are {', '.join(KINDS)}")
+    kind, jobs = settings.pop("type"), settings.pop("jobs", 1)
+    if not isinstance(jobs, int) or jobs < 1:
+        raise RecipeError(f"{path}: jobs: a number above 0 was expected, not {jobs!r}")
+    if kind == "local":
+        unknown = sorted(str(name) for name in settings if name != "memory")
+        if unknown:
+            raise RecipeError(
+                f"{path}: {', '.join(unknown)}: no such setting of a local cluster; there are type, jobs, memory"
+            )
+        try:
+            check_memory(str(settings.get("memory", "auto")))
+        except ValueError as error:
+            raise RecipeError(f"{path}: memory: {error}") from error
+    elif importlib.util.find_spec("dask_jobqueue") is None:
+        raise RecipeError(f"{path}: {kind} needs dask-jobqueue: pip install 'gristmill[cluster]'")
+    return kind, jobs, settings
+
+
+def from_file(path: Path, recipe: Path) -> Any:
+    """A dask-jobqueue cluster from YAML: `type: slurm`, `jobs: 20`, and the settings of dask-jobqueue's class."""
+    kind, jobs, settings = settings_in(path)
+    if kind == "local":
+        return local(Where(workers=jobs, memory=str(settings.get("memory", "auto"))), recipe)
+    import dask_jobqueue
+
+    try:
+        cluster = getattr(dask_jobqueue, KINDS[kind])(**settings)
+    except (TypeError, ValueError) as error:
+        raise RecipeError(f"{path}: {KINDS[kind]} does not take these settings: {error}") from error
+    cluster.scale(jobs=jobs)
+    return cluster
+
+
+def _close(thing: Any) -> None:
+    with contextlib.suppress(Exception):  # whatever is gone already cannot be closed, and the result is on disk
+        thing.close(timeout=5)

@@ -1,0 +1,334 @@
+"""Tasks to results: those in the journal are not done again, the others run on workers, a bounded number at a time.
+
+A task is plain data with a fingerprint (`task`), a kind, the node it belongs to, a key and a cost in bytes. Small ones travel together,
+for a round trip through the scheduler costs about a millisecond. A task whose worker died is tried alone, and carefully.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from gristmill.pipeline.engine.cluster import Where, connected
+from gristmill.pipeline.engine.work import NOTES, run_tasks
+from gristmill.pipeline.errors import DamagedFile, NotConserved, RunFailed
+from gristmill.pipeline.formatting import one_line, plain
+from gristmill.pipeline.leg.care import Last, Place
+from gristmill.pipeline.leg.leg import Result, Task
+from gristmill.pipeline.processes.gpus import RESOURCE
+from gristmill.pipeline.store.journal import FOLDER, Journal, files_of
+from gristmill.pipeline.store.parts import resting_on
+
+TOGETHER_BYTES = 32 << 20
+TOGETHER_TASKS = 256
+SLOW_START = 10.0  # seconds worth a word
+IN_FLIGHT = 3  # tasks sent for each worker: one at work, two on the way
+TRIES = 5  # of a group that is lost for no reason that is known
+QUEUED_TRIES = (
+    100  # of one that stood in the queue of a worker that others killed: where many documents kill, that is often
+)
+
+
+class Watcher(Protocol):
+    """Is told what happens."""
+
+    def finished(self, task: Task, result: Result, anew: bool) -> None: ...
+
+    def connected(self, dashboard: str | None, workers: int) -> None: ...
+
+    def stopping(self) -> None: ...
+
+    def note(self, message: str) -> None: ...
+
+
+class Engine:
+    """Runs tasks for one run folder; starts workers when the first task needs them."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        where: Where,
+        watcher: Watcher,
+        recipe: Path,
+        before_workers: Callable[[], None] | None = None,
+        before_work: Callable[[], None] | None = None,
+    ) -> None:
+        self.recipe = recipe
+        self.before_workers = before_workers
+        self.before_work = before_work  # of the first task that is not done yet
+        self.journal = journal
+        self.where = where
+        self.watcher = watcher
+        self.worked = 0
+        self.start_seconds = 0.0  # until workers were ready
+        self._along: list[Task] = []
+        self._shared = False  # do the workers of other machines write where we read?
+        self._stack = contextlib.ExitStack()
+        self._client: Any = None
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.journal.flush()
+        if isinstance(error[1], KeyboardInterrupt) and self._client is not None:
+            self.watcher.stopping()
+        self._stack.close()
+
+    @property
+    def client(self) -> Any:
+        if self._client is None:
+            start = time.monotonic()
+            with ThreadPoolExecutor(1) as aside:  # processes take seconds to start; tasks wait for both
+                ready = aside.submit(self.before_workers) if self.before_workers is not None else None
+                self._client = self._stack.enter_context(connected(self.where, self.recipe))
+                self._client.subscribe_topic(NOTES, lambda event: self.watcher.note(one_line(str(event[1]))))
+                self.wait_for_workers()
+                if ready is not None:
+                    ready.result()
+            self.start_seconds = time.monotonic() - start
+            if self.before_workers is None and self.start_seconds > SLOW_START:
+                self.watcher.note(
+                    f"workers were ready after {self.start_seconds:.0f} s; the next run finds kernels and tables made"
+                )
+            self.watcher.connected(getattr(self._client, "dashboard_link", None), self.slots)
+        return self._client
+
+    def wait_for_workers(self) -> None:
+        """The first one. Jobs of a cluster may stand in a queue for hours; nobody knows when a scheduler of others gets workers."""
+        elsewhere = self.where.scheduler or self.where.cluster
+        if elsewhere and not self._client.nthreads():
+            self.watcher.note(f"no worker is there yet at {elsewhere}; waiting for the first")
+        if not self.where.scheduler:
+            self._client.wait_for_workers(1, timeout=None if self.where.cluster else 600)
+
+    @property
+    def slots(self) -> int:
+        """How many tasks the workers can do at once."""
+        return max(1, len(self._client.nthreads())) if self._client is not None else self.where.count
+
+    @property
+    def limit(self) -> str:
+        """What to look at where workers die: the limit of their memory, if somebody gave one."""
+        return (
+            ""
+            if self.where.memory == "auto"
+            else f"; its limit of {self.where.memory} (--memory, or `memory` in the recipe) may be too low"
+        )
+
+    def has_gpus(self) -> bool:
+        """Does any worker say that it has one? Where none does, stages find what there is, or say what is missing."""
+        return any(
+            worker.get("resources", {}).get(RESOURCE)
+            for worker in self._client.scheduler_info(n_workers=-1)["workers"].values()
+        )
+
+    def along(self, task: Task) -> None:
+        """A task that nothing waits for: it travels with the next that are worked on."""
+        if task["task"] not in self.journal.done:
+            self._along.append(task)
+
+    def finish_along(self) -> None:
+        """Those after which nothing came to travel with, if there are workers."""
+        if self._client is not None:
+            along, self._along = self._along, []
+            self.run(along)
+
+    def result_along(self, task: Task) -> Result:
+        """The result of a task that went along. In a run that needed no workers none are started for it."""
+        if task["task"] not in self.journal.done:
+            [result] = run_tasks([task])
+            self.accept(task, result)
+            self.journal.flush()
+        return self.journal.done[task["task"]]
+
+    def run(self, tasks: Iterable[Task]) -> dict[str, Result]:
+        """The result of every task, by fingerprint."""
+        results: dict[str, Result] = {}
+        left: list[Task] = []
+        for task in tasks:
+            known = self.journal.done.get(task["task"])
+            if known is None:
+                left.append(task)
+            else:
+                results[task["task"]] = resting_on(known, task)
+                self.watcher.finished(task, known, anew=False)
+        if left:
+            along, self._along = self._along, []
+            self._work(left + along, results)
+            self.journal.flush()
+        return results
+
+    def _work(self, tasks: list[Task], results: dict[str, Result]) -> None:
+        if self._client is None and self.before_work is not None:
+            self.before_work()
+        client = self.client
+        try:
+            self._send_and_take(client, tasks, results)
+        except OSError as error:
+            if error.errno is not None or client.status == "running":
+                raise
+            raise RunFailed(
+                f"the connection to the scheduler{f' at {self.where.scheduler}' if self.where.scheduler else ''} is lost ({error}); what is finished is kept"
+            ) from error
+
+    def _send_and_take(self, client: Any, tasks: list[Task], results: dict[str, Result]) -> None:
+        """Tasks to workers, a bounded number at a time, and what comes of them into the journal."""
+        from distributed import KilledWorker, as_completed
+
+        groups = deque(Group(group) for group in together(tasks, self.slots))
+        flying: dict[Any, tuple[Group, Path | None]] = {}
+        completed = as_completed()
+        attempt = 0
+        for_gpus = {RESOURCE: 1} if any(task.get("gpu") for task in tasks) and self.has_gpus() else None
+
+        def send() -> None:
+            nonlocal attempt
+            while groups and len(flying) < IN_FLIGHT * self.slots:
+                group = groups.popleft()
+                attempt += 1
+                name = f"{group.tasks[0]['node']}-{group.tasks[0]['task']}-{attempt}"
+                trail = self.trail(f"{group.tasks[0]['task'][:16]}-{attempt}")
+                how = {"careful": group.careful, "watch": True, "trail": trail and str(trail), "place": group.place}
+                wants = for_gpus if group.tasks[0].get("gpu") else None
+                future = client.submit(run_tasks, group.tasks, **how, key=name, pure=False, resources=wants)
+                flying[future.key] = group, trail
+                completed.add(future)
+
+        send()
+        for future in completed:
+            group, trail = flying.pop(future.key)
+            error = future.exception() if future.status == "error" else None
+            if isinstance(error, KilledWorker):
+                groups.extendleft(reversed(self.after_a_death(group, trail)))
+            elif error is not None:
+                raise RunFailed(f"{group}: {type(error).__name__}: {error}") from error
+            elif future.status == "cancelled":
+                groups.appendleft(
+                    group.again(f"was cancelled by the scheduler {TRIES} times; is another client at work there?")
+                )
+            else:
+                for task, result in answered(group.tasks, future.result()):
+                    self.accept(task, result)
+                    results[task["task"]] = result
+                    self.worked += 1
+                    self.watcher.finished(task, result, anew=True)
+            future.release()
+            send()
+
+    def trail(self, name: str) -> Path | None:
+        """Where a worker says what it is about to do, where it can write what is read here."""
+        store = self.journal.store
+        return Path(store.at(f"{FOLDER}/.{name}.tmp")) if store.local else None
+
+    def after_a_death(self, group: Group, trail: Path | None) -> list[Group]:
+        """What to send of a group whose worker died: what it was at with care, and the rest as before."""
+        last = Last.of(trail) if trail is not None else None
+        if trail is not None:
+            trail.unlink(missing_ok=True)
+        if last is not None and last.hung:
+            self.journal.store.write("logs/trace.txt", plain(last.hung).encode("utf-8", "replace"))
+        if last is None and trail is not None:  # it stood in the worker's queue
+            return [group.queued_again(f"lost its worker {QUEUED_TRIES} times before anything was begun{self.limit}")]
+        if group.careful:  # documents do not kill it: somebody else did
+            return [group.again(f"killed its worker {TRIES} times{self.limit}")]
+        if last is None:
+            self.watcher.note(f"a worker died over {group}; trying again with care")
+            return [Group([task], careful=True) for task in group.tasks]
+        number = next(number for number, task in enumerate(group.tasks) if task["task"] == last.task)
+        task = group.tasks[number]
+        what = f"{task['node']}, {task['key']}"
+        if last.place is None:
+            self.watcher.note(f"a worker died over {what}; trying again with care")
+        else:
+            died = (
+                f"took longer than its patience ({self.journal.store.at('logs/trace.txt')} says where)"
+                if last.hung
+                else "died"
+            )
+            self.watcher.note(f"a worker {died} {last.in_words()} of {what}; looking for the one to blame")
+        rest = [tasks for tasks in (group.tasks[:number], group.tasks[number + 1 :]) if tasks]
+        return [Group([task], careful=True, place=last.place), *(Group(tasks) for tasks in rest)]
+
+    def accept(self, task: Task, result: Result) -> None:
+        """A result goes into the journal; a failure ends the run."""
+        if "damaged" in result:
+            raise DamagedFile(result["damaged"])
+        if "failed" in result:
+            if "trace" in result:
+                # for whoever mends the stage; the person at the keyboard gets the message
+                self.journal.store.write("logs/trace.txt", plain(result["trace"]).encode("utf-8", "replace"))
+                result["failed"] += f" (where in the code: {self.journal.store.at('logs/trace.txt')})"
+            raise (NotConserved if result.get("error") == "NotConserved" else RunFailed)(result["failed"])
+        self.look_for(result)
+        self.journal.add(task["task"], result)
+
+    def look_for(self, result: Result) -> None:
+        """Is the first file that a worker of another machine says it has written really here?"""
+        store, files = self.journal.store, files_of(result)
+        if files and store.local and not self._shared and (self.where.scheduler or self.where.cluster):
+            self._shared = store.exists(files[0][0])
+            if not self._shared:
+                raise RunFailed(
+                    f"{store.at(files[0][0])}: a worker wrote this file, and it is not here: the output folder must lie under the same path for all workers (a shared file system, or s3://)"
+                )
+
+
+def answered(group: list[Task], results: list[Result]) -> list[tuple[Task, Result]]:
+    """Tasks with their results; after one that failed a worker leaves the rest undone, and nowhere else."""
+    if len(results) != len(group) and not (results and len(results) < len(group) and "failed" in results[-1]):
+        raise RunFailed(
+            f"{group[0]['node']}: a worker was given {len(group)} tasks and answered with {len(results)} results"
+        )
+    return list(zip(group, results, strict=False))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tasks that travel together, and how often that went wrong."""
+
+    tasks: list[Task]
+    careful: bool = False
+    place: Place | None = None  # where a worker died over the only one
+    tries: int = 1
+    queued: int = 1
+
+    def __str__(self) -> str:
+        more = f" and {len(self.tasks) - 1} more" if len(self.tasks) > 1 else ""
+        return f"{self.tasks[0]['node']}, {self.tasks[0]['key']}{more}"
+
+    def again(self, failure: str) -> Group:
+        if self.tries == TRIES:
+            raise RunFailed(f"{self} {failure}")
+        return replace(self, tries=self.tries + 1)
+
+    def queued_again(self, failure: str) -> Group:
+        if self.queued == QUEUED_TRIES:
+            raise RunFailed(f"{self} {failure}")
+        return replace(self, queued=self.queued + 1)
+
+
+def together(tasks: list[Task], slots: int) -> list[list[Task]]:
+    """Small tasks in groups, so that the scheduler sees few and yet every worker gets its share."""
+    total = sum(int(t["cost"]) for t in tasks)
+    bytes_each = min(TOGETHER_BYTES, max(1, total // (slots * 8)))
+    tasks_each = max(1, min(TOGETHER_TASKS, -(-len(tasks) // (slots * 8))))
+    groups: list[list[Task]] = [[]]
+    size = 0
+    for task in tasks:
+        if groups[-1] and (
+            size + int(task["cost"]) > bytes_each
+            or len(groups[-1]) >= tasks_each
+            or groups[-1][-1].get("gpu") != task.get("gpu")
+        ):
+            groups.append([])
+            size = 0
+        groups[-1].append(task)
+        size += int(task["cost"])
+    return [g for g in groups if g]

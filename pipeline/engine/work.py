@@ -1,0 +1,158 @@
+"""What a worker is asked to do: a few tasks, plain data in, plain data out. Failures come back as words, never as pickles."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from gristmill.pipeline.engine.careful import grind_carefully
+from gristmill.pipeline.errors import DamagedFile, GristmillError, in_words
+from gristmill.pipeline.flow import rounds as flow_tasks, verdicts as flow_verdicts
+from gristmill.pipeline.leg.care import Care, Place, Trail
+from gristmill.pipeline.leg.leg import Result, Task, forget_peak, grind
+from gristmill.pipeline.leg.rules import run_decide
+from gristmill.pipeline.leg.side_by_side import run_pages
+from gristmill.pipeline.processes.lifetime import (
+    end_descendants,
+    end_with_parent,
+    let_go_of_the_template,
+    no_way_back_for_forks,
+)
+from gristmill.pipeline.processes.template import LOADS
+from gristmill.stages.stage import CannotRun
+
+TOO_MUCH = ("offset overflow", "array cannot contain more than", "input array too large")  # words of Arrow
+
+NOTES = "gristmill"  # the topic under which workers say something for people
+KINDS = {
+    "map": flow_tasks.run_map,
+    "exchange": flow_tasks.run_exchange,
+    "join": flow_tasks.run_join,
+    "meet": flow_tasks.run_meet,
+    "merge": flow_tasks.run_merge,
+    "scan": flow_tasks.run_scan,
+    "publish": flow_tasks.run_publish,
+    "mark": flow_verdicts.run_mark,
+    "drop": flow_verdicts.run_drop,
+    "rewrite": flow_verdicts.run_rewrite,
+    "pages": run_pages,
+}
+
+
+def run_tasks(
+    tasks: list[Task], careful: bool = False, watch: bool = False, trail: str | None = None, place: Place | None = None
+) -> list[Result]:
+    """The results of some tasks, in order; after a failure the rest is left undone. `trail` is where to say what is about to be done, `place`
+    where a worker died that did not go about it with care."""
+    unprepared: list[str] = getattr(
+        sys.modules.get(LOADS), "failures", []
+    )  # of the template that this process was forked from
+    if unprepared:
+        return [{"failed": unprepared[0], "error": "RunFailed"}]
+    done: list[Result] = []
+    with contextlib.ExitStack() as stack:
+        care = Care(Trail(Path(trail)) if trail is not None else None, watch=watch)
+        if care.trail is not None:
+            stack.callback(care.trail.close)
+        for task in tasks:
+            start = time.perf_counter()
+            forget_peak()
+            if care.trail is not None:
+                care.trail.begins(task["task"])
+            with no_way_back_for_forks():
+                result = one(task, care, careful, place)
+            done.append(result | {"seconds": round(time.perf_counter() - start, 4)})
+            if "failed" in done[-1]:
+                break
+    return done
+
+
+def one(task: Task, care: Care, careful: bool, place: Place | None) -> Result:
+    what = f"{named_in(task)}, {task['kind']} {task['key']}"
+    try:
+        if careful and task["kind"] in ("leg", "decide"):
+            return grind_carefully(task, memory_limit(), place, note)
+        if task["kind"] == "leg":
+            return grind(task, care)
+        if task["kind"] == "decide":
+            return run_decide(task, care)
+        return KINDS[task["kind"]](task)
+    except CannotRun as error:
+        return {"failed": f"{named_in(task)}: {error}", "error": "RunFailed"}
+    except DamagedFile as error:
+        return {"failed": str(error), "error": "RunFailed", "damaged": error.path}
+    except GristmillError as error:
+        return {"failed": str(error), "error": type(error).__name__}
+    except OSError as error:
+        return {"failed": f"{what}: {in_words(error, task['out'])}", "error": "RunFailed"}
+    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
+        if not any(words in str(error) for words in TOO_MUCH):
+            return {
+                "failed": f"{what}: {type(error).__name__}: {error}",
+                "error": "RunFailed",
+                "trace": traceback.format_exc(),
+            }
+        return {"failed": f"{what}: {too_much(task, error)}", "error": "RunFailed", "trace": traceback.format_exc()}
+    except Exception as error:  # a fault of ours or of a stage's: said with its trace, and the run stops
+        return {
+            "failed": f"{what}: {type(error).__name__}: {error}",
+            "error": "RunFailed",
+            "trace": traceback.format_exc(),
+        }
+
+
+def too_much(task: Task, error: Exception) -> str:
+    """Of a task that stumbled over the 2 GB that Arrow can count in one column: which files are too large, and what helps."""
+    parts = task.get("parts") or [part for part in (task.get("part"),) if part]
+    read = [*task.get("inputs", []), *(origin for part in parts for origin in part["inputs"])]
+    files = sorted({str(origin["path"]) for origin in read if "path" in origin})
+    named = f" ({', '.join(files[:3])}{f' and {len(files) - 3:,} more' if len(files) > 3 else ''})" if files else ""
+    return (
+        f"the documents of one part{named} are too much for one column, which holds 2 GB ({error}); split large files, or where the format "
+        "can be split (a compressed .jsonl cannot) or files are small take a smaller `parts: {max_bytes: ...}`"
+    )
+
+
+def named_in(task: Task) -> str:
+    """The node of a task, with the file and class of a global stage of a user's own."""
+    address = str(task.get("stage", {}).get("stage", ""))
+    return f"{task['node']} ({Path(address).name})" if ".py:" in address else str(task["node"])
+
+
+def note(message: str) -> None:
+    """Something for the person who waits for the run, from a worker."""
+    from distributed import get_worker
+
+    with contextlib.suppress(ValueError):  # this process is no worker
+        get_worker().log_event(NOTES, message)
+
+
+def memory_limit() -> int | None:
+    """What this worker may hold, if it is a Dask worker with a limit."""
+    try:
+        from distributed import get_worker
+
+        limit: Any = get_worker().memory_manager.memory_limit
+    except (ImportError, ValueError):
+        return None
+    return int(limit) if limit else None
+
+
+def dask_setup(worker: Any) -> None:
+    """Preloaded by every local worker: leave Ctrl-C to the driver, and do not outlive it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.register_at_fork(after_in_child=let_go_of_the_template)
+    end_with_parent()
+
+
+def dask_teardown(worker: Any) -> None:
+    """What stages have left at work ends with their worker."""
+    end_descendants()

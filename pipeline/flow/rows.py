@@ -1,0 +1,249 @@
+"""Rows of a global stage on disk: Arrow IPC files, one record batch a bucket, so that a reader takes its slice and no more.
+
+Buckets are the top bits of a column, and their number a power of two; so rows that were cut into another number of buckets (those of an index
+that an earlier run saved) are read as if they had been cut into ours.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from gristmill.kernels.base.columns import widened
+from gristmill.pipeline.errors import DamagedFile, RecipeError, RunFailed
+from gristmill.pipeline.fingerprint import digest
+from gristmill.pipeline.recipe.recipe import Recipe, Step
+from gristmill.pipeline.store.checksums import IN_BATCH, as_in_a_file, batch_checksum, checked_batch, is_whole
+from gristmill.pipeline.store.parts import bucket_of
+from gristmill.pipeline.store.store import HashingFile, Store
+from gristmill.stages.paths import located
+from gristmill.stages.stage import Global
+
+FILES_IN_A_TASK = 64  # more are named in a file of their own, which every task of the round reads
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """Rows on disk, cut into buckets; the files of one round or of several."""
+
+    files: tuple[dict[str, Any], ...]
+    buckets: int
+    by: str | None
+
+    @property
+    def count(self) -> int:
+        return sum(int(f["rows"]) for f in self.files)
+
+    @property
+    def bytes(self) -> int:
+        return sum(int(f["bytes"]) for f in self.files)
+
+    @property
+    def identity(self) -> str:
+        """Of the contents, whatever the files are called."""
+        return digest([self.by, sorted(f["checksum"] for f in self.files)])
+
+
+def handed_over(store: Store, folder: str, rows: StoredRows) -> dict[str, Any]:
+    """How a task is told which files to read: by name, or, of many, by the name of a list."""
+    if len(rows.files) <= FILES_IN_A_TASK:
+        return {"files": list(rows.files), "by": rows.by}
+    path, content = f"{folder}/{rows.identity[:16]}.files.json", json.dumps(list(rows.files)).encode()
+    return {"list": path, "checksum": store.write_if_other(path, content), "by": rows.by}
+
+
+def files_of_rows(store: Store, rows: dict[str, Any]) -> Sequence[dict[str, Any]]:
+    return rows["files"] if "files" in rows else _listed(store.address, rows["list"], rows["checksum"])
+
+
+@lru_cache(8)
+def _listed(address: str, path: str, checksum: str) -> tuple[dict[str, Any], ...]:
+    content = Store(address).read(path)
+    if xxhash.xxh3_128_hexdigest(content) != checksum:
+        raise DamagedFile(path)
+    return tuple(json.loads(content))
+
+
+def read_rows(store: Store, rows: dict[str, Any], bucket: int | None, buckets: int) -> pa.Table | None:
+    """One bucket's slice of every file (all of it for None); None where there is no row. The order of rows is that of files and no promise."""
+    tables = []
+    for facts in files_of_rows(store, rows):
+        home = Store(facts["store"]) if "store" in facts else store  # of a saved index: a folder of its own
+        try:
+            table = _slice(home, facts, rows, bucket, buckets)
+        except Exception as error:  # whatever Arrow makes of a damaged file
+            if not isinstance(error, DamagedFile) and is_whole(home, facts["path"], facts["checksum"]):
+                raise
+            raise damaged_rows(home, facts) from error
+        if table is not None:
+            tables.append(table)
+    return widened(pa.concat_tables(_alike(tables))) if tables else None
+
+
+def _alike(tables: list[pa.Table]) -> list[pa.Table]:
+    """Tables of one schema: where the rows of a file were so many that a column has wide offsets, that column of all has."""
+    if len({table.schema for table in tables}) == 1:
+        return tables
+    return [
+        table.cast(pa.unify_schemas([table.schema, *(other.schema for other in tables)], promote_options="permissive"))
+        for table in tables
+    ]
+
+
+def _slice(
+    store: Store, facts: dict[str, Any], rows: dict[str, Any], bucket: int | None, buckets: int
+) -> pa.Table | None:
+    """The rows of a bucket that a file holds, each batch held against its checksum."""
+    path = facts["path"]
+    with store.open(path) as file:
+        reader = pa.ipc.open_file(file)
+        schema, count = reader.schema.serialize(), reader.num_record_batches
+        if bucket is None:
+            batches = [checked_batch(reader, schema, i, path) for i in range(count)]
+        elif count >= buckets:
+            share = count // buckets
+            batches = [checked_batch(reader, schema, i, path) for i in range(bucket * share, (bucket + 1) * share)]
+        else:
+            wide = checked_batch(reader, schema, bucket * count // buckets, path)
+            batches = [wide.filter(pa.array(bucket_of(wide.column(rows["by"]).to_numpy(), buckets) == bucket))]
+        if count == 0 or (bucket is None and sum(map(len, batches)) != facts["rows"]):
+            raise DamagedFile(path)
+        batches = [batch for batch in batches if len(batch)]
+        return pa.Table.from_batches(batches, reader.schema) if batches else None
+
+
+def damaged_rows(store: Store, facts: dict[str, Any]) -> RunFailed:
+    """What to say of a file that is not what was written: this run makes its own anew, and another run its saved index."""
+    if "store" not in facts:
+        return DamagedFile(facts["path"])
+    return RunFailed(
+        f"{store.at(facts['path'])}: the content of this saved index is not what was written; run the recipe that saved it again, which mends it"
+    )
+
+
+def write_rows(store: Store, path: str, table: pa.Table, by: str | None, buckets: int) -> dict[str, Any]:
+    """Rows cut by the top bits of a column into one record batch a bucket."""
+    with store.commit(path) as file:
+        _write(file, table, by, buckets)
+    return {"path": path, "bytes": file.length, "checksum": file.checksum, "rows": len(table)}
+
+
+def keep_table(store: Store, beginning: str, table: pa.Table) -> dict[str, Any]:
+    """A small table whole, in a file named by what is in it: one that is there already is not written again."""
+    content = io.BytesIO()
+    file = HashingFile(content)
+    _write(file, table, None, 1)
+    path = f"{beginning}-{file.checksum[:16]}.arrow"
+    store.write_if_other(path, content.getvalue())
+    return {"path": path, "bytes": file.length, "checksum": file.checksum, "rows": len(table)}
+
+
+def _write(file: HashingFile, table: pa.Table, by: str | None, buckets: int) -> None:
+    table = widened(table)
+    batches, schema = _cut(table, by, buckets), table.schema.serialize()
+    with pa.ipc.new_file(file, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        for place, batch in enumerate(batches):
+            writer.write_batch(
+                batch, custom_metadata={IN_BATCH: batch_checksum(as_in_a_file(batch), schema, place, len(batches))}
+            )
+
+
+def _cut(table: pa.Table, by: str | None, buckets: int) -> list[pa.RecordBatch]:
+    if by is None or buckets == 1:
+        return [one_batch(table)]
+    bucket = bucket_of(table.column(by).to_numpy(), buckets).astype(
+        np.uint16 if buckets <= 1 << 16 else np.uint32
+    )  # of 16 bits: sorted by radix
+    order = np.argsort(bucket, kind="stable")
+    ends = np.searchsorted(bucket[order], np.arange(buckets), side="right")
+    table = table.take(pa.array(order))
+    return [
+        one_batch(table.slice(start, end - start))
+        for start, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)
+    ]
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """All rows of a table that was widened; a reader takes a bucket for one batch, so that a second one would be lost."""
+    batches = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
+    if len(batches[0]) != len(table):
+        raise RunFailed(
+            f"{len(table):,} rows do not fit one record batch ({len(batches[0]):,} do): a column holds more than Arrow can count"
+        )
+    return batches[0]
+
+
+def kept_at(address: str, step: Step) -> Store:
+    """Where rows are kept for other runs: an address, or a path that is the recipe's as its other paths are."""
+    return Store(located(address, step.folder.resolve()))
+
+
+def owner_of(recipe: Recipe, step: Step) -> str:
+    """What saved rows say that they are of: rows of another recipe's stage are never replaced."""
+    return f"{recipe.name}/{step.called}"
+
+
+def check_saved(recipe: Recipe, whole: bool) -> None:
+    """Before any work: what global stages take from earlier runs is there, and what they leave takes no other's place."""
+    leaves: set[str] = set()
+    for step in recipe.all_steps:
+        if not isinstance(step.stage, Global):
+            continue
+        where = f"{recipe.path}:{step.line}: {step.called}"
+        takes = {kept_at(address, step).address for address in step.stage.loads}
+        for address in sorted(takes - leaves):
+            if read_index(Store(address)) is None:
+                raise RecipeError(f"{where}: {address} holds no saved index (there is no index.json)")
+        mine = {kept_at(address, step).address for address in step.stage.saves}
+        for address in sorted(mine) if whole else ():
+            if address in takes:
+                raise RecipeError(
+                    f"{where}: {address} would be replaced, and is what is compared with; save into another folder, and name both in the next run"
+                )
+            there = Store(address).read_json_if_whole("index.json")
+            owner = there.get("of") if isinstance(there, dict) and is_as_written(there) else None
+            if owner not in (None, owner_of(recipe, step)):
+                raise RecipeError(f"{where}: {address} is of {owner}; save into another folder, or remove it")
+        leaves |= mine
+
+
+def saved_is_gone(step: Step) -> bool:
+    """Whether something that the stage has left for later runs is not there."""
+    return any(not kept_at(address, step).exists("index.json") for address in cast(Global, step.stage).saves)
+
+
+def kept_before(step: Step) -> list[str]:
+    """What tells the rows that a stage takes from earlier runs from others; nothing of a stage that takes none."""
+    return [digest(read_index(kept_at(address, step))) for address in cast(Global, step.stage).loads]
+
+
+def write_index(store: Store, index: dict[str, Any]) -> None:
+    """What a saved index holds; it counts once this is there."""
+    store.write_json("index.json", index | {"checksum": digest(index)})
+
+
+def read_index(store: Store) -> dict[str, Any] | None:
+    """What a saved index holds; None where there is none, an error where it is not what was written."""
+    index = store.read_json_if_whole("index.json")
+    if isinstance(index, dict) and is_as_written(index):
+        return index
+    if not store.exists("index.json"):
+        return None
+    raise RunFailed(
+        f"{store.at('index.json')}: this is not what was written; run the recipe that saved this index again, which mends it"
+    )
+
+
+def is_as_written(index: dict[str, Any]) -> bool:
+    """Indexes of earlier versions have no checksum."""
+    return "checksum" not in index or index["checksum"] == digest(
+        {name: value for name, value in index.items() if name != "checksum"}
+    )

@@ -1,0 +1,87 @@
+"""Folders of this machine as inputs are looked for in them: linked folders are entered, and one that may not be read is told of, where fsspec
+leaves both out without a word."""
+
+from __future__ import annotations
+
+import os
+import stat
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from fsspec.implementations.local import LocalFileSystem
+
+LOOP = "loop"  # the kind of a linked folder that is not entered
+SPECIAL = "special"  # the kind of what is neither file nor folder: opening it could wait for ever
+KINDS = (
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+OF_THE_SYSTEM = "lost+found"  # lies on many a disk, for nobody to read
+
+
+class Folders(LocalFileSystem):  # type: ignore[misc]
+    """What `find` and `glob` see. A link is not entered where it leads around itself, nor, where all below `whole` is taken, back below it:
+    those files are found in their own place."""
+
+    cachable = False
+
+    def __init__(self, whole: str | None = None) -> None:
+        super().__init__()
+        self.whole = None if whole is None else Path(whole).resolve()
+        self.unread: list[OSError] = []  # folders that could not be looked into
+
+    def info(self, path: Any, **options: Any) -> dict[str, Any]:
+        facts: dict[str, Any] = super().info(path, **options)
+        entry = path if isinstance(path, os.DirEntry) else Path(facts["name"])
+        there = entry.stat(follow_symlinks=False)
+        if facts["islink"]:
+            link = Path(facts["name"])
+            try:
+                there = link.stat()
+            except OSError:  # it leads nowhere, which is said when it is read
+                return facts
+            if stat.S_ISDIR(there.st_mode):
+                found = isinstance(path, os.DirEntry)  # and not named by whoever asks
+                facts["type"] = LOOP if found and self.is_loop(link) else "directory"
+            elif stat.S_ISREG(there.st_mode):
+                facts["type"] = "file"
+        facts["stamp"] = stamp_of(there)
+        facts["identity"] = f"{there.st_dev} {there.st_ino} {there.st_size}"
+        if facts["type"] == "other":
+            facts["type"] = SPECIAL
+            facts["kind"] = next((kind for is_kind, kind in KINDS if is_kind(there.st_mode)), "no regular file")
+        return facts
+
+    def is_loop(self, link: Path) -> bool:
+        target = link.resolve()
+        if self.whole is not None and target.is_relative_to(self.whole):
+            return True
+        return any(above.resolve().is_relative_to(target) for above in link.parents)
+
+    def walk(
+        self, path: str, maxdepth: int | None = None, topdown: bool = True, on_error: Any = None, **options: Any
+    ) -> Any:
+        return super().walk(path, maxdepth, topdown, on_error or self.note, **options)
+
+    def note(self, error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError) and Path(str(error.filename)).name != OF_THE_SYSTEM:
+            self.unread.append(error)
+
+
+def stamp_of(facts: os.stat_result) -> str:
+    """Differs once a file was written to or replaced, even if its modification time was set back; the first word is that time."""
+    return f"{facts.st_mtime_ns} {facts.st_ctime_ns} {facts.st_ino}"
+
+
+def may_hold(folder: str, glob: str) -> bool:
+    """Could a folder have files that match?"""
+    steps, wanted = folder.split("/"), glob.split("/")[:-1]
+    for step, pattern in zip(steps, wanted, strict=False):
+        if pattern == "**":
+            return True
+        if not fnmatchcase(step, pattern):
+            return False
+    return len(steps) <= len(wanted)

@@ -1,0 +1,370 @@
+"""MEDU from files to a table of utilities: development sets, documents of each source, a model's answers, and what all of it took (docs/medu.md).
+
+Files are read twice: once for how many tokens each document has, once for the texts of those that were drawn.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from glob import glob
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import xxhash
+
+from gristmill.classifiers.llm.account import Account, Prices
+from gristmill.classifiers.llm.answers import AnswerFolder
+from gristmill.classifiers.llm.model import Answer, LanguageModel, LanguageModelError, Request
+from gristmill.classifiers.rating import medu
+from gristmill.classifiers.rating.prompts import LABELS
+from gristmill.classifiers.rating.reading import UNREAD, Agreement
+from gristmill.classifiers.rating.sample import BYTES_A_TOKEN, cut_texts, sample
+from gristmill.mixing.weights.utility import Utilities
+from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.formatting import nearest
+from gristmill.pipeline.inputs.files import InputFile
+from gristmill.pipeline.judging.tables import PACKED, PLAIN, SUFFIXES, column_names, files_of, pieces_of, with_texts
+from gristmill.stages.blend.groups import NO_VALUE
+
+Readings = Literal["at_once", "reasoned", "both"]
+EXAMPLE_COLUMNS = (
+    "text",
+    "question",
+    "prompt",
+    "input",
+    "query",
+    "problem",
+    "choices",
+    "options",
+    "answer",
+    "target",
+    "solution",
+)
+PLAIN_NAMES = tuple(kind + packed for kind in PLAIN for packed in ("", *PACKED))
+FEWEST_DOCUMENTS = 2
+EMPTY_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")  # blanks are nothing
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Which documents are marked, and how much of each is shown."""
+
+    by: str = "source"
+    text: str = "text"
+    most: int = 256
+    cut: int = 512
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How the model is asked."""
+
+    readings: Readings = "at_once"
+    most_failures: float = 0.02
+    max_tokens: int = 1024
+
+
+@dataclass(frozen=True)
+class Findings:
+    utilities: Utilities
+    documents: list[medu.Document]
+    descriptions: Mapping[str, medu.Description]
+    labels: list[medu.Labels]
+    agreements: Mapping[str, Agreement]
+    account: Account
+
+
+def development_sets(named: Sequence[str]) -> dict[str, list[str]]:
+    """NAME=PATH or PATH, whose file's name is then the task's: one task a file (JSON lines, a table, or plain text with empty lines between examples)."""
+    found: dict[str, list[str]] = {}
+    for said in named:
+        name, path = _named(said)
+        files = files_of([path], "--task")
+        for file in files:
+            task = (
+                name
+                if name and len(files) == 1
+                else Path(file.path).name.split(".")[0]
+                if not name
+                else f"{name}_{Path(file.path).stem}"
+            )
+            if task in found:
+                raise RecipeError(f"--task: two tasks are called {task!r}; name them: NAME=PATH")
+            found[task] = _examples(file)
+    return found
+
+
+def documents_of(named: Sequence[str], how: Sampling) -> list[medu.Document]:
+    """A sample of each source: NAME=PATH is one source; of a PATH a column says it. The output folder of a run stands for what it wrote."""
+    streams = [(name, files_of(_of_run(path), "documents")) for name, path in map(_named, named)]
+    sources, uids, tokens = _counted(streams, how)
+    names, which = np.unique(np.array(sources, dtype=object).astype(str), return_inverse=True)
+    taken: dict[int, tuple[str, float]] = {}
+    for number, source in enumerate(names.tolist()):
+        mine = np.flatnonzero(which == number)
+        drawn = sample(uids[mine], tokens[mine], how.most, how.cut, how.seed)
+        taken |= {
+            int(mine[row]): (source, float(weight)) for row, weight in zip(drawn.rows, drawn.weights, strict=True)
+        }
+    drawn_of = Counter(source for source, _ in taken.values())
+    _check_enough(
+        {name: drawn_of[name] for name in dict.fromkeys([*(name for name, _ in streams if name), *names.tolist()])}
+    )
+    documents = []
+    start = 0
+    for _, _, table in _pieces(streams, how):
+        wanted = [row for row in range(start, start + len(table)) if row in taken]
+        texts = (
+            table[how.text].take(pa.array([row - start for row in wanted], pa.int64())).to_pylist() if wanted else []
+        )
+        for row, text in zip(wanted, cut_texts([text or "" for text in texts], how.cut), strict=True):
+            documents.append(medu.Document(taken[row][0], int(uids[row]), text, taken[row][1]))
+        start += len(table)
+    return sorted(documents, key=lambda document: (document.source, document.uid))
+
+
+def _check_enough(drawn: Mapping[str, int]) -> None:
+    """Before anything is asked: a source without documents has no utility, and one with a single document no error of it."""
+    few = [f"{name!r} has {count or 'none'}" for name, count in drawn.items() if count < FEWEST_DOCUMENTS]
+    if few:
+        raise RecipeError(
+            f"documents: at least {FEWEST_DOCUMENTS} with text are needed of every source, and {', '.join(few[:10])}"
+            + (f" ({len(few) - 10:,} more are so)" if len(few) > 10 else "")
+            + "; leave such sources out, or join them to others"
+        )
+
+
+def find(
+    model: LanguageModel,
+    tasks: Mapping[str, list[str]],
+    documents: list[medu.Document],
+    asked: Asked,
+    answers: Path,
+    seed: int,
+) -> Findings:
+    """Describe each task, mark all documents for it, and say what sources are worth. Every answer is kept in the folder `answers`."""
+    account = Account()
+    descriptions: dict[str, medu.Description] = {}
+    labels: list[medu.Labels] = []
+    chosen: list[medu.Labels] = []
+    agreements: dict[str, Agreement] = {}
+    readings: tuple[medu.Reading, ...] = ("reasoned", "at_once") if asked.readings == "both" else (asked.readings,)
+    try:
+        with AnswerFolder(answers) as cache:
+            for task, examples in tasks.items():
+                descriptions[task] = medu.describe(model, medu.chunks_of(examples, seed=seed), cache, seed)
+                account.merge(descriptions[task].account)
+                mine = [
+                    medu.label(
+                        model,
+                        task,
+                        descriptions[task].text,
+                        documents,
+                        reading,
+                        cache,
+                        asked.most_failures,
+                        asked.max_tokens,
+                    )
+                    for reading in readings
+                ]
+                for one in mine:
+                    account.merge(one.account)
+                labels += mine
+                chosen.append(mine[0])
+                if len(mine) == 2:
+                    agreements[task] = medu.readings_agree(*mine)
+    except (LanguageModelError, medu.MeduError) as error:
+        raise RunFailed(
+            f"{error}\nWhat was answered is kept in {answers}: the same command goes on from there"
+        ) from error
+    return Findings(medu.utilities(documents, chosen), documents, descriptions, labels, agreements, account)
+
+
+def save(found: Findings, out: Path, model: str, prices: Prices | None) -> None:
+    """`utilities.csv`, a description a task, every mark, and the account."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "utilities.csv").write_text(medu.utilities_csv(found.utilities), encoding="utf-8")
+    (out / "descriptions").mkdir(exist_ok=True)
+    for task, name in _file_names(list(found.descriptions)).items():
+        (out / "descriptions" / f"{name}.txt").write_text(found.descriptions[task].text + "\n", encoding="utf-8")
+    pq.write_table(_marks(found), out / "marks.parquet")
+    facts: dict[str, Any] = {
+        "model": model,
+        "documents": len(found.documents),
+        "account": found.account.as_dict(prices),
+        "tasks": {
+            task: {"chunks": one.chunks, "merges": one.merges, "headings_missing": list(one.missing)}
+            for task, one in found.descriptions.items()
+        },
+        "readings": [
+            {"task": one.task, "reading": one.reading, **one.account.as_dict(prices), "unread": one.failures}
+            for one in found.labels
+        ],
+        "agreement": {task: asdict(one) for task, one in found.agreements.items()},
+    }
+    (out / "account.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
+class Watched:
+    """A model whose answers are counted as they come."""
+
+    def __init__(self, model: LanguageModel, seen: Callable[[int], None]) -> None:
+        self.model, self.seen, self.count = model, seen, 0
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        return self.model.identity
+
+    def answers(self, requests: Sequence[Request]) -> Iterator[tuple[int, Answer]]:
+        for pair in self.model.answers(requests):
+            self.count += 1
+            self.seen(self.count)
+            yield pair
+
+
+def _named(said: str) -> tuple[str, str]:
+    """A path that is there is one, whatever signs it holds: `lang=en/` of a partitioned table is no source called lang."""
+    name, equals, path = said.partition("=")
+    return (name, path) if equals and "/" not in name and not glob(said) else ("", said)  # noqa: PTH207  # a pattern of any shape
+
+
+def _file_name(task: str) -> str:
+    return "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in task).lstrip(".") or "task"
+
+
+def _file_names(tasks: Sequence[str]) -> dict[str, str]:
+    """One each, also on systems that do not tell capitals: where two tasks would have one, both end with a hash of their own."""
+    plain = {task: _file_name(task) for task in tasks}
+    often = Counter(name.lower() for name in plain.values())
+    return {
+        task: name if often[name.lower()] == 1 else f"{name}-{xxhash.xxh3_64_hexdigest(task.encode())[:8]}"
+        for task, name in plain.items()
+    }
+
+
+def _examples(file: InputFile) -> list[str]:
+    """Examples as one text each: of a row the fields that tests have."""
+    found: list[str] = []
+    for table in pieces_of(file, EXAMPLE_COLUMNS):
+        if file.address.lower().endswith(PLAIN_NAMES):
+            lines = re.sub(r"\r\n?", "\n", table["text"][0].as_py())
+            found += [part for part in EMPTY_LINES.split(lines) if part.strip()]
+            continue
+        for row in table.to_pylist():
+            parts = [
+                value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+                for value in row.values()
+                if value is not None
+            ]
+            found += ["\n".join(parts)] if any(part.strip() for part in parts) else []
+    if not found:
+        raise RecipeError(
+            f"--task: {file.address}: no examples; rows with one of {', '.join(EXAMPLE_COLUMNS)} were expected, or plain text"
+        )
+    return found
+
+
+def _of_run(path: str) -> list[str]:
+    """The folders that a run wrote to, of its output folder; any other path as it is."""
+    try:
+        run = json.loads((Path(path) / "run.json").read_text(encoding="utf-8"))
+        sinks = [str(Path(path) / str(stage["name"])) for stage in run["stages"] if stage["kind"] == "sink"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return [path]
+    if not sinks:
+        raise RecipeError(
+            f"{path}: this run has no `write` stage; name files of documents ({', '.join(SUFFIXES[:4])}...)"
+        )
+    return sinks
+
+
+Streams = Sequence[tuple[str, Sequence[InputFile]]]
+
+
+def _pieces(streams: Streams, how: Sampling) -> Iterator[tuple[str, InputFile, pa.Table]]:
+    for name, files in streams:
+        for file in files:
+            for table in pieces_of(file, [how.text, how.by, "uid", "tokens"]):
+                if how.text not in table.column_names:
+                    raise RecipeError(
+                        f"{file.address}: no column {how.text!r}{nearest(how.text, column_names([file]))}. --text names it"
+                    )
+                yield name, file, with_texts(table, how.text, file.address)
+
+
+def _counted(streams: Streams, how: Sampling) -> tuple[list[str], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Of every document: source, uid, tokens (a token for each 4 bytes, where nobody counted)."""
+    sources: list[str] = []
+    uids: list[np.ndarray[Any, Any]] = []
+    tokens: list[np.ndarray[Any, Any]] = []
+    for name, file, table in _pieces(streams, how):
+        if not name and how.by not in table.column_names:
+            raise RecipeError(
+                f"{file.address}: no column {how.by!r} says which source a document is of; name one source a path: NAME=PATH"
+            )
+        sources += (
+            [name] * len(table)
+            if name
+            else [NO_VALUE if value is None else str(value) for value in table[how.by].to_pylist()]
+        )
+        texts = table[how.text]
+        if "uid" in table.column_names and pa.types.is_uint64(table["uid"].type) and not table["uid"].null_count:
+            uids.append(table["uid"].to_numpy())
+        else:
+            hashes = [xxhash.xxh3_64_intdigest((text or "").encode("utf-8", "replace")) for text in texts.to_pylist()]
+            uids.append(np.array(hashes, np.uint64))
+        sizes = pc.fill_null(pc.binary_length(texts), 0).to_numpy().astype(np.float64) / BYTES_A_TOKEN
+        if "tokens" in table.column_names and _is_a_count(table["tokens"]):
+            counted = table["tokens"].to_numpy().astype(np.float64)
+            if not (np.isfinite(counted) & (counted >= 0)).all():
+                raise RecipeError(
+                    f"{file.address}: the column tokens has numbers that count nothing (below 0, or not finite)"
+                )
+            sizes = np.where(sizes > 0, counted, 0.0)
+        tokens.append(sizes)
+    if not sources:
+        raise RecipeError("documents: the files hold none")
+    return sources, np.concatenate(uids).astype(np.uint64), np.concatenate(tokens)
+
+
+def _is_a_count(column: pa.ChunkedArray) -> bool:
+    """Elsewhere a column of this name may hold the tokens themselves."""
+    return (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)) and not column.null_count
+
+
+def _marks(found: Findings) -> pa.Table:
+    tables = []
+    for one in found.labels:
+        read = one.readable
+        tables.append(
+            pa.table(
+                {
+                    "source": [document.source for document in found.documents],
+                    "uid": pa.array([document.uid for document in found.documents], pa.uint64()),
+                    "weight": [document.weight for document in found.documents],
+                    "task": [one.task] * len(found.documents),
+                    "reading": [one.reading] * len(found.documents),
+                    "label": pa.array(
+                        [None if label == UNREAD else LABELS[label] for label in one.label.tolist()], pa.string()
+                    ),
+                    "mark": pa.array(one.mark, mask=~read),
+                    "label_mass": pa.array(one.mass, pa.float64())
+                    if one.mass is not None
+                    else pa.nulls(len(read), pa.float64()),
+                }
+            )
+        )
+    return pa.concat_tables(tables)

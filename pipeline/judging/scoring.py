@@ -1,0 +1,178 @@
+"""Scores of a judge for files of texts, a few thousand at a time: written beside where each text stands, summed up by quantiles, with the best and the worst."""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gristmill.classifiers.card import Head
+from gristmill.classifiers.judge import Judge
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.formatting import nearest
+from gristmill.pipeline.inputs.files import InputFile
+from gristmill.pipeline.judging.tables import as_words, column_names, pieces_of, with_texts
+
+QUANTILES = (0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 100)  # in percent
+KEPT_TEXT = 20_000  # characters of an example
+NAMES = ("uid", "id", "url", "source", "language")  # carried over to the scores, where they are there
+
+
+@dataclass(frozen=True, order=True)
+class Example:
+    score: float
+    order: int  # the number of the text, below 0: of equal scores the earlier one counts as higher
+    where: str = field(compare=False)
+    text: str = field(compare=False)
+
+
+@dataclass
+class HeadScores:
+    """Of one head: all scores, and the examples at both ends."""
+
+    head: Head
+    scores: list[np.ndarray[Any, Any]] = field(default_factory=list)
+    best: list[Example] = field(default_factory=list)  # heaps while texts come, sorted at the end
+    worst: list[Example] = field(default_factory=list)  # the worst first; until then their scores are turned round
+
+    def all(self) -> np.ndarray[Any, Any]:
+        return np.concatenate(self.scores) if self.scores else np.empty(0, np.float32)
+
+    def quantiles(self) -> list[tuple[int, float]]:
+        scores = self.all()
+        return (
+            [(share, float(np.quantile(scores, share / 100, method="inverted_cdf"))) for share in QUANTILES]
+            if len(scores)
+            else []
+        )
+
+
+def score_files(
+    judge: Judge,
+    files: Sequence[InputFile],
+    text: str,
+    out: str | None,
+    shown: int,
+    seen: Callable[[int], None] = lambda texts: None,
+) -> list[HeadScores]:
+    """By head. `out` appears when all is scored, or not at all."""
+    found = {head.name: HeadScores(head) for head in judge.card.heads}
+    with _ScoresFile(out) as write:
+        number = 0
+        for place, table in _pieces(files, text):
+            texts = table[text]
+            scores = judge.score(texts)
+            for name, mine in found.items():
+                mine.scores.append(scores[name])
+                _note(mine, scores[name], number, place, table, text, shown)
+            write(_row_table(place, table, scores))
+            number += len(table)
+            seen(number)
+    if not number:
+        raise RecipeError("no texts: the files hold none")
+    for mine in found.values():
+        mine.best.sort(reverse=True)
+        mine.worst = [replace(one, score=-one.score) for one in sorted(mine.worst, reverse=True)]
+    return list(found.values())
+
+
+@dataclass(frozen=True)
+class _Place:
+    file: InputFile
+    row: int
+
+
+def _pieces(files: Sequence[InputFile], text: str) -> Iterator[tuple[_Place, pa.Table]]:
+    for file in files:
+        row = 0
+        for table in pieces_of(file, [text, *NAMES]):
+            if text not in table.column_names:
+                raise RecipeError(
+                    f"{file.address}: no column {text!r}{nearest(text, column_names([file]))}. --text names it"
+                )
+            if len(table):
+                yield _Place(file, row), with_texts(table, text, file.address)
+            row += len(table)
+
+
+def _note(
+    mine: HeadScores, scores: np.ndarray[Any, Any], number: int, place: _Place, table: pa.Table, text: str, shown: int
+) -> None:
+    """Only rows that can be among the shown are looked at."""
+    if not shown:
+        return
+    for heap, keys in ((mine.best, scores), (mine.worst, -scores)):
+        for row in np.argsort(-keys, kind="stable")[:shown].tolist():
+            _keep(heap, _example(float(keys[row]), -(number + row), place, row, table, text), shown)
+
+
+def _keep(heap: list[Example], example: Example, shown: int) -> None:
+    if len(heap) < shown:
+        heapq.heappush(heap, example)
+    elif heap[0] < example:
+        heapq.heapreplace(heap, example)
+
+
+def _example(score: float, order: int, place: _Place, row: int, table: pa.Table, text: str) -> Example:
+    url = table["url"][row].as_py() if "url" in table.column_names else None
+    where = (
+        str(url)
+        if url
+        else place.file.path
+        if len(table) == 1 and not place.row
+        else f"{place.file.path}, row {place.row + row:,}"
+    )
+    return Example(score, order, where, (table[text][row].as_py() or "")[:KEPT_TEXT])
+
+
+def _row_table(place: _Place, table: pa.Table, scores: dict[str, np.ndarray[Any, Any]]) -> pa.Table:
+    rows = np.arange(place.row, place.row + len(table), dtype=np.int64)
+    columns: dict[str, Any] = {
+        "file": pa.array([place.file.path]).take(pa.array(np.zeros(len(rows), np.int64))),
+        "row": rows,
+    }
+    for name in NAMES:
+        there = name in table.column_names
+        if name == "uid":
+            uids = there and pa.types.is_uint64(table[name].type)
+            columns[name] = table[name] if uids else pa.nulls(len(rows), pa.uint64())
+        else:
+            columns[name] = as_words(table[name]) if there else pa.nulls(len(rows), pa.string())
+    return pa.table(columns | {name: pa.array(values) for name, values in scores.items()})
+
+
+class _ScoresFile:
+    """Writes pieces to a file that gets its name at the end."""
+
+    def __init__(self, out: str | None) -> None:
+        self.out = Path(out) if out else None
+        self.unfinished = self.out.with_name(f".{self.out.name}.{os.getpid()}.tmp") if self.out else None
+        self.file: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> Callable[[pa.Table], None]:
+        if self.out is not None and not self.out.parent.is_dir():
+            raise RecipeError(f"--out: there is no folder {self.out.parent}")
+        return self.write
+
+    def write(self, table: pa.Table) -> None:
+        if self.unfinished is None:
+            return
+        if self.file is None:
+            self.file = pq.ParquetWriter(self.unfinished, table.schema, compression="zstd")
+        self.file.write_table(table)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if self.file is None or self.unfinished is None or self.out is None:
+            return
+        self.file.close()
+        if kind is None:
+            self.unfinished.replace(self.out)
+        else:
+            self.unfinished.unlink()

@@ -1,0 +1,206 @@
+"""What `train-judge` and `judge` print: figures on held-out texts, quantiles of scores, the best and worst texts, words that moved a score."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from rich.console import Console
+from rich.text import Text
+
+from gristmill.classifiers.card import Head, JudgeCard, NotExplained
+from gristmill.classifiers.judge import Judge
+from gristmill.pipeline.formatting import as_number, as_percent, as_short, one_line
+from gristmill.pipeline.judging.scoring import Example, HeadScores
+from gristmill.pipeline.look.run_folder import grid
+
+EXCERPT = 200
+WORDS = 10
+MOST_LABELS = 20
+FIGURES = (
+    ("auc", "AUC (0.5 is chance)"),
+    ("average_precision", "average precision"),
+    ("calibration_error", "calibration error"),
+    ("best_threshold", "threshold of the best F1"),
+    ("f1", "F1 there"),
+    ("kappa_at_half", "kappa at 0.5"),
+    ("accuracy", "accuracy"),
+    ("kappa_quadratic", "kappa by distance"),
+    ("auc_mean", "AUC, mean of classes"),
+    ("mean_squared_error", "mean squared error"),
+    ("spearman", "rank correlation"),
+)
+
+Push = tuple[str, float]
+
+
+def show_figures(screen: Console, card: JudgeCard, grouped: str) -> None:
+    """The held-out figures of a judge that was just trained."""
+    for head in card.heads:
+        metrics = card.metrics.get(head.name) or {}
+        screen.print(Text.assemble((head.name, "bold"), f": {one_line(head.meaning)} ({head.kind}{of_labels(head)})"))
+        trained = f"trained on {as_number(card.training.get('texts'))} texts"
+        if not metrics:
+            screen.print(Text(f"{trained}; nothing was held out, so nobody knows how good it is"))
+            continue
+        good = f" ({as_number(metrics['good'])} of them {head.labels[1]})" if "good" in metrics else ""
+        screen.print(
+            Text(
+                f"{trained}, measured on {as_number(metrics['texts'])} others{good}, held out whole by {one_line(grouped)}"
+            )
+        )
+        rows = [
+            (words, as_figure(metrics[name]))
+            for name, words in FIGURES
+            if name in metrics and not isinstance(metrics[name], dict)
+        ]
+        rows += [("kappa", as_figure(metrics["kappa"]))] if head.kind == "classes" else []
+        rows += [(f"AUC of {label}", as_figure(value)) for label, value in of_classes(metrics)]
+        screen.print(grid("Held-out figures", ("", ""), iter(rows)))
+        if "reliability" in metrics:
+            screen.print(calibration(metrics["reliability"], head))
+
+
+def calibration(reliability: Sequence[dict[str, Any]], head: Head) -> Any:
+    rows = [
+        (str(row["decile"]), as_number(row["texts"]), f"{row['score']:.3f}", as_percent(row["good"]))
+        for row in reliability
+    ]
+    return grid(
+        "Calibration by tenths", ("tenth", "texts", "mean score", f"are {one_line(head.labels[1])}"), iter(rows)
+    )
+
+
+def of_classes(metrics: dict[str, Any]) -> list[tuple[str, object]]:
+    """How well each class is told from the others."""
+    return list(metrics["auc"].items())[:MOST_LABELS] if isinstance(metrics.get("auc"), dict) else []
+
+
+def as_figure(value: object) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else "–" if value is None else str(value)
+
+
+def of_labels(head: Head) -> str:
+    if len(head.labels) > MOST_LABELS:
+        return f": {len(head.labels)} labels"
+    return f": {', '.join(map(one_line, head.labels))}" if head.labels else f" from {head.low:g} to {head.high:g}"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One text with its scores and, where asked for, the words that moved them."""
+
+    where: str
+    start: str
+    score: float
+    words: list[Push] | None = None
+
+
+@dataclass
+class HeadFindings:
+    head: Head
+    texts: int
+    mean: float
+    quantiles: list[tuple[int, float]]
+    best: list[Shown] = field(default_factory=list)
+    worst: list[Shown] = field(default_factory=list)
+
+
+@dataclass
+class Findings:
+    heads: list[HeadFindings]
+    unexplained: str = ""  # why no words are shown, though they were asked for
+
+    def plain(self) -> dict[str, Any]:
+        from dataclasses import asdict
+
+        return {
+            "heads": {
+                one.head.name: {
+                    "texts": one.texts,
+                    "mean": one.mean,
+                    "quantiles": {f"{share}%": value for share, value in one.quantiles},
+                    "best": [asdict(shown) for shown in one.best],
+                    "worst": [asdict(shown) for shown in one.worst],
+                }
+                for one in self.heads
+            }
+        } | ({"unexplained": self.unexplained} if self.unexplained else {})
+
+    def show(self, screen: Console) -> None:
+        for one in self.heads:
+            screen.print(
+                Text.assemble(
+                    (one.head.name, "bold"), f": {one_line(one.head.meaning)} ({one.head.kind}{of_labels(one.head)})"
+                )
+            )
+            if one.texts == 1 and one.best:
+                screen.print(Text(f"score {one.best[0].score:.4f}"))
+                _show_words(screen, one.best[0])
+                continue
+            head = ("texts", "mean", *(f"{share}%" for share, _ in one.quantiles))
+            row = (as_number(one.texts), as_short(one.mean), *(as_short(value) for _, value in one.quantiles))
+            screen.print(grid("Scores: the mean, and the score that so many texts do not exceed", head, iter([row]), 0))
+            for title, rows in (("The best", one.best), ("The worst", one.worst)):
+                _show_examples(screen, title, rows)
+        if self.unexplained:
+            screen.print(Text(one_line(self.unexplained), style="dim"))
+
+
+def of_one_text(judge: Judge, text: str, explain: bool) -> Findings:
+    scores = judge.score(pa.array([text], pa.large_string()))
+    found = Findings([])
+    for head in judge.card.heads:
+        score = float(scores[head.name][0])
+        words = _words(judge, text, head, found) if explain else None
+        found.heads.append(HeadFindings(head, 1, score, [], [Shown("standard input", _start(text), score, words)]))
+    return found
+
+
+def of_files(judge: Judge, scored: Iterable[HeadScores], explain: bool) -> Findings:
+    found = Findings([])
+    for one in scored:
+        scores = one.all()
+        best, worst = (
+            [_shown(judge, example, one.head, explain, found) for example in group] for group in (one.best, one.worst)
+        )
+        found.heads.append(
+            HeadFindings(one.head, len(scores), float(scores.astype(float).mean()), one.quantiles(), best, worst)
+        )
+    return found
+
+
+def _shown(judge: Judge, example: Example, head: Head, explain: bool, found: Findings) -> Shown:
+    words = _words(judge, example.text, head, found) if explain else None
+    return Shown(example.where, _start(example.text), example.score, words)
+
+
+def _words(judge: Judge, text: str, head: Head, found: Findings) -> list[Push] | None:
+    try:
+        return judge.explain(text, head.name, WORDS)
+    except NotExplained as error:
+        found.unexplained = str(error)
+        return None
+
+
+def _start(text: str) -> str:
+    return one_line(text[: 4 * EXCERPT])[:EXCERPT]
+
+
+def _show_examples(screen: Console, title: str, rows: Sequence[Shown]) -> None:
+    if not rows:
+        return
+    screen.print(Text(f"\n{title}", style="bold"))
+    for one in rows:
+        screen.print(Text.assemble(f"{one.score:.4f}  ", (one_line(one.where), "cyan")), soft_wrap=True)
+        screen.print(Text(f"        {one.start or '(no text)'}"), soft_wrap=True)
+        _show_words(screen, one)
+
+
+def _show_words(screen: Console, one: Shown) -> None:
+    for title, sign in (("raised by", 1), ("lowered by", -1)):
+        pushes = [f"{one_line(word)} {push:+.2f}" for word, push in one.words or [] if push * sign > 0]
+        if pushes:
+            screen.print(Text(f"        {title} " + " · ".join(pushes), style="dim"), soft_wrap=True)

@@ -1,0 +1,62 @@
+"""What `medu` prints: utilities of sources, how sure they are, how far both readings agree, and what it took."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from gristmill.classifiers.llm.account import Prices
+from gristmill.pipeline.formatting import as_number, as_percent, as_seconds, one_line
+from gristmill.pipeline.judging.medu import Findings
+from gristmill.pipeline.look.run_folder import grid
+
+FAINT = 0.5  # of the probability that labels have together: below it a model wanted to say something else
+
+
+def show_findings(screen: Console, found: Findings, prices: Prices | None) -> None:
+    table = found.utilities
+    rows = []
+    for i, source in enumerate(table.sources):
+        marks = (f"{table.values_NT[i, t]:.3f} ± {table.errors_NT[i, t]:.3f}" for t in range(len(table.tasks)))
+        rows.append((source, as_number(sum(document.source == source for document in found.documents)), *marks))
+    head = ("source", "documents", *map(one_line, table.tasks))
+    screen.print(grid("Utility ± its standard error", head, iter(rows)))
+    for task, description in found.descriptions.items():
+        if description.missing:
+            screen.print(
+                Text(
+                    f"the description of {one_line(task)} lacks {', '.join(description.missing)}; read it before you trust its marks"
+                )
+            )
+    for one in found.labels:
+        unread = int((~one.readable).sum())
+        if unread:
+            screen.print(
+                Text(
+                    f"{one_line(one.task)}, {one.reading}: {unread:,} of {len(one.label):,} answers could not be read; they are left out"
+                )
+            )
+        if one.mass is not None and one.readable.any() and (mass := float(one.mass[one.readable].mean())) < FAINT:
+            screen.print(
+                Text(
+                    f"{one_line(one.task)}: the labels have only {as_percent(mass)} of the probability; the model wanted to say something else"
+                )
+            )
+    if found.agreements:
+        both = [
+            (task, as_number(one.documents), as_percent(one.exact), f"{one.kappa:.3f}", f"{one.weighted_kappa:.3f}", f"{one.rank_correlation:.3f}", f"{one.mean_difference:+.3f}")
+            for task, one in found.agreements.items()
+        ]  # fmt: skip
+        columns = ("task", "documents", "same label", "kappa", "weighted kappa", "rank correlation", "mean difference")
+        screen.print(
+            grid("Both readings: at once against reasoned (the table above is of reasoned marks)", columns, iter(both))
+        )
+    account = found.account
+    screen.print(
+        Text(
+            f"{account.calls:,} answers asked for in {as_seconds(account.seconds)}, {account.kept:,} were kept; "
+            f"{account.prompt_tokens:,} tokens of prompts ({account.cached_tokens:,} spared by a prefix cache), {account.completion_tokens:,} of answers"
+            + (f"; cost {account.cost(prices):,.4g}" if prices else "")
+        ),
+        soft_wrap=True,
+    )

@@ -1,0 +1,366 @@
+"""One part through the working stages of one leg: read, run each batch through them, write what is left, with its reasons and its account.
+
+A leg that changes no text writes signals alone, row by row beside the documents it read. What rules say of them comes after (decide.py).
+
+A stage that raises is tried on halves of the batch until the document is found that breaks it; that one is quarantined, the rest goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from gristmill.kernels.base.columns import widened
+from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.formatting import one_line
+from gristmill.pipeline.inputs.files import open_input
+from gristmill.pipeline.leg.care import Care, SearchEnded
+from gristmill.pipeline.leg.slowest import Slowest
+from gristmill.pipeline.plan.sink_columns import filled, from_text
+from gristmill.pipeline.recipe import registry
+from gristmill.pipeline.store.checksums import open_checked
+from gristmill.pipeline.store.counts import Count, check_chain
+from gristmill.pipeline.store.faults import Faults
+from gristmill.pipeline.store.parts import (
+    ROW,
+    new_part,
+    read_part,
+    text_length,
+    texts_with_replacements,
+    with_text_lengths,
+)
+from gristmill.pipeline.store.rejects import Rejects
+from gristmill.pipeline.store.sinks import staged
+from gristmill.pipeline.store.store import Store
+from gristmill.pipeline.store.writing import PartWriter, part_writers, write_table
+from gristmill.stages.contract import check_same_types, check_table
+from gristmill.stages.documents import rebatch
+from gristmill.stages.read.markup import MARKUP, rows_of_markup
+from gristmill.stages.stage import (
+    Annotate,
+    CannotRun,
+    Map,
+    NoSuchSignal,
+    Origin,
+    Reader,
+    Rewrite,
+    Sink,
+    Verdict,
+    with_columns,
+)
+
+Task = dict[str, Any]
+Result = dict[str, Any]
+# When all of so many documents fail, it is the stage that is broken and not the documents.
+ENOUGH_TO_BLAME_THE_STAGE = 16
+
+
+def grind(task: Task, care: Care | None = None) -> Result:
+    """Carry one leg out on one part."""
+    with part_writers() as writers:
+        return _Grinding(task, care or Care(), writers).run()
+
+
+class _Grinding:
+    def __init__(self, task: Task, care: Care, writers: list[PartWriter]) -> None:
+        self.task = task
+        self.care = care
+        self.store = Store(task["out"])
+        self.source: str = task["source"]
+        self.stages = [cast(Map, registry.build(spec)) for spec in task["stages"]]
+        self.counts = {
+            name: Count() for name in ([self.source] if task["reader"] else []) + [s.called for s in self.stages]
+        }
+        self.faults = Faults()
+        self.log: list[str] = []
+        self.file_name = file_name = f"{task['key']}.{task['task'][:8]}"
+        self.rejects = Rejects(self.store, file_name, self.source, task["rejects"], writers)
+        self.documents = PartWriter(self.store, f"legs/{task['leg']}/{file_name}.documents.parquet")
+        paths = {s.called: f"{s.called}/{file_name}.parquet" for s in self.stages if isinstance(s, Sink)}
+        self.sinks = {name: PartWriter(self.store, path, staged(path)) for name, path in paths.items()}
+        writers += [self.documents, *self.sinks.values()]
+        self.columns = from_text(task["columns"]) if "columns" in task else None  # that sinks are shown of every part
+        self.added = {name for s in self.stages for name in s.added}
+        self.slowest = Slowest()
+        self.text_bytes = 0
+        self.rows_left = 0
+        self.batch_number = -1
+        self.measured: list[pa.Table] = []  # what a leg beside its documents found: rows and signals
+        self.schemas: dict[str, pa.Schema] = {}  # of each stage's answer to its first batch, and of each sink's table
+
+    def run(self) -> Result:
+        for batch in self.batches():
+            self.batch_number += 1
+            if not self.care.skips(self.batch_number):
+                self.through_stages(batch)
+        if self.care.search is not None:
+            raise SearchEnded
+        files: dict[str, Any] = {}
+        documents = self.documents.close()
+        if documents is not None:
+            files["documents"] = documents
+        for name, sink in self.sinks.items():
+            facts = sink.close()
+            if facts is not None:
+                files[f"sink/{name}"] = facts
+        files |= self.rejects.close()
+        counts = {name: count.plain() for name, count in self.counts.items()}
+        if self.faults.by_file:
+            counts[self.source]["faults"] = self.faults.plain()
+        arrived = None if self.task["part"] is None else int(self.task["part"]["kept"])
+        written = self.documents.rows if self.task["documents"] and not self.task["beside"] else None
+        check_chain(counts, list(self.counts), arrived, written, f"{self.task['leg']}, part {self.task['key']}")
+        told = {"counts": counts, "log": self.log, "peak_memory": peak_memory(), "slowest": self.slowest.by_stage}
+        if self.task["beside"]:
+            part, beside = self.laid_beside(self.task["part"])
+            return {"part": part, "files": files | beside, **told}
+        part = {"leg": self.task["leg"]} | new_part(
+            self.task["key"], self.source, self.rows_left, self.text_bytes, documents, self.task["inputs"]
+        )
+        part["sinks"] = {name: files[f"sink/{name}"]["path"] for name in self.sinks if f"sink/{name}" in files}
+        return {"part": part, "files": files, **told}
+
+    def laid_beside(self, part: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The part with the signals that were measured on it, and without the documents that broke a stage."""
+        files: dict[str, Any] = {}
+        part = {**part, "verdicts": [*part["verdicts"]], "signals": [*part["signals"]]}
+        base = f"legs/{self.task['leg']}/{self.file_name}"
+        place = np.full(part["rows"], -1, dtype=np.int64)
+        if self.measured:
+            table = widened(pa.concat_tables(self.measured)).combine_chunks()
+            place[table.column(ROW).to_numpy()] = np.arange(len(table))
+            scattered = table.drop_columns([ROW, "uid"]).take(pa.array(place, mask=place < 0))
+            with open_checked(self.store, part["documents"]) as file:
+                scattered = scattered.add_column(0, "uid", pq.read_table(file, columns=["uid"]).column("uid"))
+            files["signals"] = write_table(self.store, f"{base}.signals.parquet", scattered)
+            part["signals"].append(files["signals"])
+        if self.rows_left < part["kept"]:
+            files["quarantined"] = write_table(
+                self.store, f"{base}.quarantined.parquet", pa.table({"kept": place >= 0})
+            )
+            part["verdicts"].append(files["quarantined"])
+            part["kept"], part["text_bytes"] = self.rows_left, self.text_bytes
+        return part, files
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """What the leg is fed: the documents of a part, or what the reader makes of spans of files."""
+        if self.task["part"] is not None:
+            yield from read_part(self.store, self.task["part"], numbered=self.task["beside"])
+            return
+        reader = cast(Reader, registry.build(self.task["reader"]))
+        count = self.counts[self.source]
+        limit = self.task["limit"]
+        for span in self.task["files"]:
+            origin = Origin(self.source, span["path"], span["size"], span["start"], span["end"])
+            try:
+                file = open_input(span["address"])
+            except OSError as error:
+                raise RunFailed(
+                    f"{self.source}: {span['address']} cannot be read: {error.strerror or error}"
+                ) from error
+            with file:
+                readings = reader.read(file, origin)
+                begun, passed = (
+                    span["start"],
+                    0,
+                )  # where the next reading begins, and bytes of the span that earlier readings held
+                while True:
+                    start = time.perf_counter()
+                    reading = next(readings, None)
+                    if reading is None:
+                        break
+                    documents = reading.documents if limit is None else reading.documents.slice(0, limit - count.kept)
+                    damaged = sum(d.records for d in reading.damaged)
+                    count.dropped.update(reading.skipped)
+                    count.quarantined += damaged
+                    count.kept += len(documents)
+                    count.docs_in += len(documents) + damaged + sum(reading.skipped.values())
+                    count.bytes_out += documents.nbytes
+                    count.text_bytes += text_length(documents)
+                    count.noted.update(
+                        {MARKUP: rows} if (rows := len(rows_of_markup(documents.column("text")))) else {}
+                    )
+                    if lossy := texts_with_replacements(documents):
+                        count.noted["replacement_characters"] += lossy
+                    self.log += [one_line(f"{self.source}: {d}") for d in reading.damaged]
+                    self.log += [one_line(f"{self.source}: {origin.path}: {remark}") for remark in reading.remarks]
+                    if reading.nuls:
+                        count.nuls += reading.nuls
+                        self.log.append(
+                            one_line(
+                                f"{self.source}: {origin.path}: texts with NUL characters, which are taken out: {reading.nuls:,}"
+                            )
+                        )
+                    self.faults.note(origin, reading)
+                    self.rejects.unread(self.source, reading)
+                    count.seconds += time.perf_counter() - start
+                    yield from rebatch([documents], self.task["batch_bytes"])
+                    stored = reading.stored if reading.stored is not None else max(0, file.tell() - begun)
+                    begun = file.tell()
+                    if limit is not None and count.kept >= limit:
+                        taken = len(documents) / max(1, len(reading.documents))
+                        count.bytes_in += min(span["bytes"], round(passed + stored * taken))
+                        break
+                    passed += stored
+                if limit is not None and count.kept >= limit:
+                    return
+            count.bytes_in += span["bytes"]
+
+    def through_stages(self, batch: pa.RecordBatch) -> None:
+        given = set(batch.schema.names)
+        for stage in self.stages:
+            if len(batch) == 0:
+                return
+            count = self.counts[stage.called]
+            start = time.perf_counter()
+            count.docs_in += len(batch)
+            count.bytes_in += batch.nbytes
+            batch = self.before(stage, batch)
+            kept = []
+            for done, verdict in self.pieces(stage, batch):
+                if verdict.kept.all():
+                    kept.append(done)
+                    continue
+                self.rejects.dropped(stage.called, done, verdict)
+                for index, times in enumerate(
+                    np.bincount(verdict.first[verdict.first >= 0], minlength=len(verdict.reasons)).tolist()
+                ):
+                    if times:
+                        count.dropped[verdict.reasons[index]] += times
+                kept.append(done.filter(pa.array(verdict.kept)))
+            if not kept:
+                batch = batch.slice(0, 0)
+            else:
+                batch = kept[0] if len(kept) == 1 else pa.concat_batches(kept)
+            batch = self.after(stage, batch)
+            count.kept += len(batch)
+            count.bytes_out += batch.nbytes
+            count.text_bytes += text_length(batch)
+            if len(batch) and isinstance(stage, Annotate) and stage.expects_values:
+                count.absent.update({name: nulls for name in stage.added if (nulls := batch.column(name).null_count)})
+            if isinstance(stage, Sink):
+                shown = batch if self.columns is None else filled(batch, self.columns)
+                self.sinks[stage.called].write(
+                    self.table(
+                        stage, shown.drop_columns([name for name in stage.without if name in shown.schema.names])
+                    )
+                )
+            count.seconds += time.perf_counter() - start
+        self.rows_left += len(batch)
+        self.text_bytes += text_length(batch)
+        if len(batch) and self.task["beside"]:
+            new = [name for name in batch.schema.names if name == ROW or name in self.added or name not in given]
+            self.measured.append(pa.Table.from_batches([batch.select(["uid", *new])]))
+        elif len(batch) and self.task["documents"]:
+            self.documents.write(with_text_lengths(batch))
+
+    def before(self, stage: Map, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Keep what a rewrite is about to change and a rule of this leg looks at: the text, and signals that will be measured again."""
+        if not isinstance(stage, Rewrite):
+            return batch
+        called = stage.called
+        again = set(self.task["measured_again"].get(called, ()))
+        batch = batch.rename_columns([f"{name}@{called}" if name in again else name for name in batch.schema.names])
+        return (
+            with_columns(batch, {f"text@{called}": batch.column("text")})
+            if called in self.task["texts_kept"]
+            else batch
+        )
+
+    def after(self, stage: Map, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A text that was not changed is kept once."""
+        name = f"text@{stage.called}"
+        if len(batch) == 0 or name not in batch.schema.names:
+            return batch
+        old, new = batch.column(name), batch.column("text")
+        same = pc.fill_null(pc.equal(old, new), False)
+        return with_columns(batch, {name: pc.if_else(same, pa.scalar(None, old.type), old)})
+
+    def table(self, sink: Sink, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """What a sink writes of a batch. No document is to blame if it cannot: the run stops."""
+        place = (self.batch_number, sink.called)
+        self.care.about_to(place, batch)
+        try:
+            with self.care.watching(sink.patience):
+                table = sink.table(batch)
+            check_table(batch, table)
+            check_same_types(self.schemas.setdefault(f"{sink.called}: table", table.schema), table.schema)
+        except Exception as error:
+            raise RunFailed(
+                f"{registry.named(sink)}: {error if isinstance(error, CannotRun) else said(error)}"
+            ) from error
+        return table
+
+    def pieces(self, stage: Map, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, Verdict]]:
+        """The stage's answer on a batch, in as many pieces as it takes to leave out the documents that break it."""
+        before = self.counts[stage.called].quarantined
+        place = (self.batch_number, stage.called)
+        for piece, row, condemned in self.care.pieces(place, batch):
+            if condemned is not None:
+                self.quarantine(stage, piece, condemned)
+            else:
+                yield from self.piece(stage, piece, row)
+        broken = self.counts[stage.called].quarantined - before
+        if broken == len(batch) >= ENOUGH_TO_BLAME_THE_STAGE:
+            raise RunFailed(
+                f"{registry.named(stage)}: all {broken} documents of a batch of {self.task['key']} broke it; the last: {self.log[-1]}"
+            )
+
+    def piece(self, stage: Map, batch: pa.RecordBatch, row: int | None) -> Iterator[tuple[pa.RecordBatch, Verdict]]:
+        self.care.about_to((self.batch_number, stage.called), batch, row)
+        try:
+            with self.care.watching(stage.patience):
+                applied = stage.checked(batch)
+            check_same_types(self.schemas.setdefault(stage.called, applied.batch.schema), applied.batch.schema)
+        except (CannotRun, ImportError, NoSuchSignal, RunFailed) as error:  # not a document's doing
+            raise RunFailed(f"{registry.named(stage)}: {error}") from error
+        except Exception as error:  # whatever a hostile document brings a stage to
+            if len(batch) == 1:
+                self.quarantine(stage, batch, said(error))
+                return
+            yield from self.halves(stage, batch)
+        else:
+            if applied.seconds is not None:
+                self.slowest.look(stage.called, batch, applied.seconds)
+            self.counts[stage.called].noted.update(applied.noted)
+            yield applied.batch, applied.verdict
+
+    def halves(self, stage: Map, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, Verdict]]:
+        middle = len(batch) // 2
+        yield from self.piece(stage, batch.slice(0, middle), None)
+        yield from self.piece(stage, batch.slice(middle), None)
+
+    def quarantine(self, stage: Map, row: pa.RecordBatch, error: str) -> None:
+        self.counts[stage.called].quarantined += 1
+        self.log.append(
+            f"{stage.called}: document {row.column('uid')[0].as_py():016x} ({row.column('url')[0].as_py()}) of {self.task['key']}: {error}"
+        )
+        self.rejects.quarantined(stage.called, row, error)
+
+
+def said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:2000]
+
+
+def forget_peak() -> None:
+    """From here on `peak_memory` tells of what comes, where the system lets a process forget (Linux)."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_memory() -> int:
+    """The most memory this process held since it forgot, or ever, in bytes."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak) if sys.platform == "darwin" else int(peak) * 1024

@@ -1,0 +1,135 @@
+"""What was extracted from a few pages, beside all that they show: read again from the inputs, for the report and `inspect`.
+
+Only pages that came through extraction are shown, so that nothing is parsed here that broke a worker before. It is a task of its own,
+small, and travels with those of the next wave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gristmill.pipeline import fingerprint
+from gristmill.pipeline.inputs.files import InputFile, open_input
+from gristmill.pipeline.leg.leg import Result, Task
+from gristmill.pipeline.plan.plan import Leg
+from gristmill.pipeline.recipe import registry
+from gristmill.pipeline.recipe.recipe import Recipe
+from gristmill.pipeline.store.parts import Part, identity, read_part
+from gristmill.pipeline.store.sinks import as_lying
+from gristmill.pipeline.store.store import Store
+from gristmill.stages.stage import Origin, Reader
+
+PAGES = 3
+CHARACTERS = 3000
+LARGEST_PAGE = 2 << 20  # bytes of markup; the report is for eyes
+BEGINNING = 1 << 20  # bytes of a file that are searched first, where its reader can read a stretch
+
+
+def task_of_pages(
+    leg: Leg, recipe: Recipe, store: Store, parts: list[Part], files: Mapping[str, InputFile]
+) -> Task | None:
+    """The task that looks at a few pages of the first part of a leg which extracts what it reads; None where there is nothing to see."""
+    part = next((p for p in parts if p["rows"] and p["leg"] == leg.name), None)
+    if leg.source is None or part is None or part["inputs"][0]["path"] not in files:
+        return None
+    stretch = part["inputs"][0]
+    file = files[stretch["path"]]
+    return {
+        "task": fingerprint.digest(
+            ["pages", fingerprint.code_of_engine("pages"), leg.fingerprint(recipe), identity(part)]
+        ),
+        "kind": "pages",
+        "node": leg.name,
+        "key": part["key"],
+        "cost": BEGINNING,
+        "out": store.anywhere,
+        "reader": leg.source.reader.spec,
+        "source": leg.source.name,
+        "part": part,
+        "file": {
+            "address": file.address,
+            "path": file.path,
+            "size": file.size,
+            "start": stretch["start"],
+            "end": stretch["end"],
+        },
+    }
+
+
+def run_pages(task: Task) -> Result:
+    """A few pages: url, uid, what was extracted, and all that is visible."""
+    first = first_rows(Store(task["out"]), task["part"])
+    if first is None:
+        return {"pages": []}
+    extracted = {row["uid"]: row for row in first.to_pylist()}
+    reader = cast(Reader, registry.build(task["reader"]))
+    shown: list[dict[str, Any]] = []
+    for end in ends(reader, task["file"]):
+        pages = pages_until(reader, task, end)
+        shown = shown_of(pages, extracted) if pages is not None else []
+        if shown:
+            break
+    return {"pages": shown}
+
+
+def ends(reader: Reader, file: Mapping[str, Any]) -> list[int | None]:
+    """How far to read: not far, and if that shows nothing, all of the first batch."""
+    start, end = file["start"], file["end"]
+    size = (end or file["size"]) - start
+    with open_input(file["address"]) as stream:
+        apart = size > BEGINNING and len(reader.spans(stream, file["path"], file["size"], BEGINNING)) > 1
+    return [start + BEGINNING, end] if apart else [end]
+
+
+def pages_until(reader: Reader, task: Task, end: int | None) -> pa.RecordBatch | None:
+    """The first batch of pages of the task's file."""
+    file = task["file"]
+    with open_input(file["address"]) as stream:
+        reading = next(
+            reader.read(stream, Origin(task["source"], file["path"], file["size"], file["start"], end)), None
+        )
+    return reading.documents if reading is not None and "html" in reading.documents.schema.names else None
+
+
+def shown_of(pages: pa.RecordBatch, extracted: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What the report shows of those pages that were extracted."""
+    from gristmill.stages.extract.engines import compare
+
+    shown: list[dict[str, Any]] = []
+    rows = {uid: row for row, uid in enumerate(pages.column("uid").to_pylist()) if uid in extracted}
+    for uid, row in sorted(rows.items()):
+        html = pages.column("html")[row].as_py()
+        if html is None or len(html) > LARGEST_PAGE:
+            continue
+        known = extracted[uid]
+        _, visible = compare(html, known["url"], pages.column("charset")[row].as_py())
+        shown.append(
+            {
+                "uid": f"{uid:016x}",
+                "url": known["url"],
+                "extracted": (known["text"] or "")[:CHARACTERS],
+                "visible": visible[:CHARACTERS],
+                "extracted_characters": len(known["text"] or ""),
+                "visible_characters": len(visible),
+            }
+        )
+        if len(shown) == PAGES:
+            break
+    return shown
+
+
+def first_rows(store: Store, part: Part) -> pa.RecordBatch | None:
+    """Documents of a part; where a leg only writes for others, as they were written."""
+    columns = ["uid", "url", "text"]
+    if part["documents"] is not None:
+        return next(iter(read_part(store, part, columns)), None)
+    for path in part.get("sinks", {}).values():
+        with store.open(as_lying(store, path)) as file:
+            written = pq.ParquetFile(file)
+            if set(columns) <= set(written.schema_arrow.names):
+                return next(written.iter_batches(columns=columns), None)
+    return None

@@ -1,0 +1,459 @@
+"""One document's whole story: where it was read, each leg it passed, what every stage said of it, and where it was written.
+
+Only the column of uids is read to find it; then the one row group that it lies in. A later leg is searched only in the parts
+that come from one where the document was found.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from gristmill.pipeline.formatting import as_hex, one_line, plain
+from gristmill.pipeline.look.run_folder import Folder, NotFound, Run, cell, grid
+from gristmill.pipeline.look.why import Held, why_it_went
+from gristmill.pipeline.store.parts import TOP
+from gristmill.stages.documents import BASE, PAGE, uid_of
+
+PREVIEW = 600  # characters of text, as in samples
+SHOWN = 50  # members of a cluster that are named
+NOT_SIGNALS = {*BASE.names, *PAGE.names}
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of a file. `certain` when the uid proves the file; else the document came from one of those listed."""
+
+    source: str
+    path: str
+    start: int
+    end: int | None
+    certain: bool
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A part in which the document lies, and the signals that it got there."""
+
+    leg: str
+    part: str
+    file: str
+    row: int
+    signals: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a stage said: kept, dropped, quarantined, damaged or skipped."""
+
+    stage: str
+    verdict: str
+    reason: str | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Documents that a stage found to be the same; `kept` is the one that stayed."""
+
+    stage: str
+    reason: str
+    kept: str
+    size: int
+    dropped: list[str]
+    kept_url: str | None = None
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file of a sink that holds the document; `row` is None where the row could not be confirmed."""
+
+    stage: str
+    file: str
+    row: int | None
+
+
+@dataclass
+class Story:
+    """All that a run knows of one document; `uid` is None for a record that never became one."""
+
+    uid: str | None
+    source: str | None = None
+    id: str | None = None
+    url: str | None = None
+    date: str | None = None
+    meta: str | None = None
+    text: str | None = None
+    characters: int = 0
+    read_from: list[Span] = field(default_factory=list)
+    passages: list[Passage] = field(default_factory=list)
+    verdicts: list[Judgement] = field(default_factory=list)
+    why: list[Held] = field(
+        default_factory=list
+    )  # every reason that held where it went, the first and those that would have taken it as well
+    clusters: list[Cluster] = field(default_factory=list)
+    written: list[Written] = field(default_factory=list)
+    same_url: list[str] = field(default_factory=list)
+
+    @property
+    def outcome(self) -> str:
+        last = self.verdicts[-1] if self.verdicts else None
+        if last is None or last.verdict == "kept":
+            return "kept"
+        return f"{last.verdict} by {last.stage}" + (
+            f": {last.reason}" if last.reason and last.reason != last.verdict else ""
+        )
+
+
+def parse_uid(text: str) -> int:
+    """A uid as reports print it (16 hex digits, with or without 0x), or as a decimal number."""
+    try:
+        uid = int(text, 16) if text.lower().startswith("0x") or len(text) == 16 else int(text)
+    except ValueError:
+        uid = -1
+    if not 0 <= uid < TOP:
+        raise NotFound(f"{one_line(text)!r} is no uid; write its 16 hex digits, or a decimal number below 2**64")
+    return uid
+
+
+def history(out: str, uid: int | str | None = None, url: str | None = None) -> Story:
+    """The story of the document with this uid, or of the first with this URL (the others are named in `same_url`)."""
+    if (uid is None) == (url is None):
+        raise ValueError("history wants a uid or a URL, one of them")
+    folder = Folder.open(out)
+    run = Run.of(folder.json("run.json"))
+    legs = legs_of(folder, run)
+    if url is None:
+        return follow(folder, run, legs, parse_uid(uid) if isinstance(uid, str) else int(uid or 0))
+    uids = with_url(folder, run, legs, url)
+    if uids:
+        story = follow(folder, run, legs, uids[0])
+        story.same_url = [f"{other:016x}" for other in uids[1:]]
+        return story
+    for stage, row in rejected(folder, run, pads.field("url") == url):
+        return refused(stage, row, run)
+    raise NotFound(f"no document or skipped record of this run has the URL {one_line(url)}")
+
+
+# --- legs and their parts --------------------------------------------------------------------------------------------
+
+
+def legs_of(folder: Folder, run: Run) -> list[dict[str, Any]]:
+    """Manifests of this run's legs and global stages, in the order in which documents pass them."""
+    place = {stage.name: order for order, stage in enumerate(run.stages)}
+    found: list[tuple[int, str, dict[str, Any]]] = []
+    for name in folder.names("legs"):
+        if not folder.has(f"legs/{name}/manifest.json"):
+            continue
+        leg = {"leg": name, "stages": [name] if name in place else [], **folder.json(f"legs/{name}/manifest.json")}
+        if all(stage in place for stage in leg["stages"]):  # else it is left from another version of the recipe
+            first = any("path" in given for part in leg["parts"] for given in part.get("inputs") or [])
+            found.append(
+                (min((place[stage] for stage in leg["stages"]), default=-1 if first else len(place)), name, leg)
+            )
+    return [leg for _, _, leg in sorted(found, key=lambda item: item[:2])]
+
+
+def parents(part: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """The parts that a part was made of; none where it was read from files."""
+    above = {(str(given["from"]), str(given["key"])) for given in part.get("inputs") or [] if "from" in given}
+    return above | ({(str(part["from"]), str(part["key"]))} if part.get("from") else set())
+
+
+def with_url(folder: Folder, run: Run, legs: list[dict[str, Any]], url: str) -> list[int]:
+    uids: dict[int, None] = {}
+    for leg in legs:
+        for part in leg["parts"]:
+            files = [part["files"]["documents"]] if "documents" in part["files"] else sinks_of(part)[:1]
+            for path in files if not parents(part) else []:
+                if {"uid", "url"} <= folder.columns(path):
+                    uids |= dict.fromkeys(
+                        int(row["uid"]) for row in folder.rows(path, ["uid"], pads.field("url") == url)
+                    )
+    if not uids:
+        uids = dict.fromkeys(
+            int(row["uid"]) for _, row in rejected(folder, run, pads.field("url") == url) if row["uid"] is not None
+        )
+    return list(uids)
+
+
+def rejected(
+    folder: Folder, run: Run, where: pads.Expression, key: str | None = None
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Rejects that satisfy a filter, by stage; with a key, those of one part."""
+    for stage in run.stages:
+        for name in folder.names(f"stages/{stage.name}/rejects"):
+            if key is not None and not name.startswith(f"{key}."):
+                continue
+            path, columns = f"stages/{stage.name}/rejects/{name}", ["uid", "url", "source", "reason", "detail", "text"]
+            for row in folder.rows(path, columns, where):
+                yield stage.name, row
+
+
+def refused(stage: str, row: Mapping[str, Any], run: Run) -> Story:
+    """The story of a record that lies in rejects alone."""
+    text = row.get("text") or ""
+    story = Story(as_hex(row["uid"]), row["source"], url=row["url"], text=text[:PREVIEW], characters=len(text))
+    trouble = row["reason"] in ("damaged", "quarantined")
+    plainly = "skipped" if run.stage(stage).kind == "read" else "dropped"
+    story.verdicts.append(Judgement(stage, row["reason"] if trouble else plainly, row["reason"], row["detail"]))
+    return story
+
+
+# --- following one document ------------------------------------------------------------------------------------------
+
+
+def follow(folder: Folder, run: Run, legs: list[dict[str, Any]], uid: int, key: str | None = None) -> Story:
+    """The story of a document; whoever knows the part in which it was read names it, and no other is searched."""
+    story = Story(as_hex(uid))
+    rows: dict[tuple[str, str], int] = {}  # the document's row, by leg and part
+    for leg in legs:
+        if story.verdicts and story.verdicts[-1].verdict != "kept":
+            break  # a global stage still has a row for it, beside those that it judged
+        for part in leg["parts"]:
+            above = parents(part)
+            if (above and not above & rows.keys()) or (key is not None and part["key"] != key):
+                continue
+            home = part.get("from") or leg["leg"]
+            anew = (
+                "documents" in part["files"] or home == leg["leg"]
+            )  # a global stage that changes texts writes its parts anew
+            row = row_of(folder, part, uid) if anew else rows.get((home, part["key"]))
+            if row is None:
+                rows.pop((home, part["key"]), None)  # rows of later stages lie beside what was written anew
+                continue
+            rows[leg["leg"], part["key"]] = rows[home, part["key"]] = row
+            pass_through(folder, run, leg, part, row, story)
+            if part.get("from"):  # a global stage
+                story.clusters += cluster_of(folder, legs, leg, story)
+            break
+    for stage, reject in rejected(folder, run, pads.field("uid") == pa.scalar(uid, pa.uint64()), key):
+        if not story.passages:
+            story = refused(stage, reject, run)
+        elif story.verdicts[-1].verdict == "kept":  # quarantined: it is in no file of the leg that failed on it
+            story.verdicts += refused(stage, reject, run).verdicts
+    if not story.verdicts:
+        raise NotFound(
+            f"no document {as_hex(uid)} in this run: not in its {len(legs)} legs, and not in what its stages rejected"
+        )
+    return story
+
+
+def sinks_of(part: Mapping[str, Any]) -> list[str]:
+    """What sinks wrote of a part; a leg that only writes for others keeps its documents nowhere else."""
+    return [path for name, path in sorted(part["files"].items()) if name.startswith("sink/")]
+
+
+def row_of(folder: Folder, part: Mapping[str, Any], uid: int) -> int | None:
+    """The row of a document in a part; a leg that only writes for others has it in what it wrote."""
+    path = next(
+        iter([part["files"][n] for n in ("documents", "verdicts") if n in part["files"]] + sinks_of(part)), None
+    )
+    if path is None:
+        return None
+    found = np.flatnonzero(folder.column(path, ["uid"]).column(0).to_numpy() == np.uint64(uid))
+    return int(found[0]) if len(found) else None
+
+
+def pass_through(
+    folder: Folder, run: Run, leg: Mapping[str, Any], part: Mapping[str, Any], row: int, story: Story
+) -> None:
+    """Add to a story what one part knows of the document in its row."""
+    files = part["files"]
+    document = folder.row(files["documents"], row) if "documents" in files else {}
+    if not story.passages and not files.keys() & {
+        "documents",
+        "verdicts",
+    }:  # what it wrote has the columns of those who read it, so that nothing there is a signal
+        document = {
+            name: value
+            for path in sinks_of(part)[:1]
+            for name, value in folder.row(path, row).items()
+            if name in NOT_SIGNALS
+        }
+    verdict = folder.row(files["verdicts"], row) if "verdicts" in files else {"kept": True}
+    if document:
+        text = document.get("text") or ""
+        story.text, story.characters = text[:PREVIEW], len(text)
+        story.source, story.id, story.url = document.get("source"), document.get("id"), document.get("url")
+        story.date, story.meta = document.get("date"), document.get("meta")
+    columns = document | (folder.row(files["signals"], row) if "signals" in files else {})
+    before = {name: value for passage in story.passages for name, value in passage.signals.items()}
+    found = {
+        name: as_hex(value) if is_cluster(name, value) else value for name, value in columns.items() if is_signal(name)
+    }
+    signals = {name: value for name, value in found.items() if name not in before or before[name] != value}
+    file = files.get("documents") or files.get("verdicts") or ""
+    story.passages.append(Passage(leg["leg"], part["key"], file, row, signals))
+    if not story.verdicts and story.source is not None:
+        story.read_from = spans_of(part, story)
+        story.verdicts.append(Judgement(story.source, "kept"))
+    story.verdicts += judgements(run, leg, verdict)
+    if not verdict["kept"]:
+        story.why = why_it_went(folder, leg["leg"], part["key"], files["verdicts"], row)
+    story.written += [*written(folder, run, leg, part, story)]
+
+
+def is_signal(column: str) -> bool:
+    """Not what the reader knew, and no earlier version of the text."""
+    return column not in NOT_SIGNALS and not column.startswith(("@", "text@"))
+
+
+def is_cluster(signal: str, value: object) -> bool:
+    """A cluster goes by the uid of one of its documents."""
+    return signal.endswith("_cluster") and isinstance(value, int)
+
+
+def spans_of(part: Mapping[str, Any], story: Story) -> list[Span]:
+    """The file it was read from: the one whose path gives the uid, else every file of its source in the part."""
+    given = [one for one in part.get("inputs") or [] if "path" in one and one["source"] == story.source]
+    proven = [one for one in given if story.id and as_hex(uid_of(one["source"], one["path"], story.id)) == story.uid]
+    chosen = proven or given
+    return [
+        Span(one["source"], one["path"], int(one.get("start") or 0), one.get("end"), len(chosen) == 1) for one in chosen
+    ]
+
+
+def judgements(run: Run, leg: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[Judgement]:
+    """One for each stage of a leg, up to the one that dropped the document."""
+    readers = {stage.name for stage in run.readers}
+    said: list[Judgement] = []
+    for stage in (name for name in leg["stages"] if name not in readers):
+        if not verdict["kept"] and stage == verdict["stage"]:
+            break
+        said.append(Judgement(stage, "kept"))
+    if not verdict["kept"]:
+        kind = "quarantined" if verdict["reason"] == "quarantined" else "dropped"
+        said.append(Judgement(verdict["stage"], kind, verdict["reason"], verdict["detail"]))
+    return said
+
+
+def written(
+    folder: Folder, run: Run, leg: Mapping[str, Any], part: Mapping[str, Any], story: Story
+) -> Iterator[Written]:
+    """Files of sinks in this leg that the document reached, and its row there."""
+    passed = {said.stage for said in story.verdicts if said.verdict == "kept"}
+    for sink in (name for name in leg["stages"] if run.stage(name).kind == "sink" and name in passed):
+        file = part["files"].get(f"sink/{sink}")
+        if file is None:
+            continue
+        uids = folder.column(file, ["uid"]).column(0).to_numpy()
+        found = np.flatnonzero(uids == np.uint64(int(story.uid or "0", 16)))
+        if len(found):
+            yield Written(sink, file, int(found[0]))
+
+
+def cluster_of(folder: Folder, legs: list[dict[str, Any]], leg: Mapping[str, Any], story: Story) -> list[Cluster]:
+    """The documents that went with this one, where a detail names the one that stayed by its uid in hex."""
+    last = story.verdicts[-1]
+    named = [word.strip(".,;:()[]") for word in (last.detail or "").split()]
+    kept = (
+        next((word for word in named if len(word) == 16 and is_hex(word)), None)
+        if last.verdict == "dropped"
+        else story.uid
+    )
+    if kept is None:
+        return []
+    dropped: list[str] = []
+    reason = ""
+    for part in leg["parts"]:
+        if "verdicts" not in part["files"]:
+            continue
+        naming = pc.match_substring(pads.field("detail"), kept)
+        for row in folder.rows(part["files"]["verdicts"], ["uid", "reason"], naming):
+            dropped.append(f"{row['uid']:016x}")
+            reason = row["reason"]
+    if not dropped:
+        return []
+    url = story.url if kept == story.uid else url_of(folder, legs, leg, int(kept, 16))
+    return [Cluster(leg["leg"], reason, kept, len(dropped) + 1, sorted(dropped)[:SHOWN], url)]
+
+
+def url_of(folder: Folder, legs: list[dict[str, Any]], leg: Mapping[str, Any], uid: int) -> str | None:
+    """The url of a document beside which a global stage laid something."""
+    homes = {(part.get("from"), part["key"]) for part in leg["parts"]}
+    for part in (part for home in legs for part in home["parts"] if (home["leg"], part["key"]) in homes):
+        if "documents" in part["files"]:
+            for row in folder.rows(
+                part["files"]["documents"], ["url"], pads.field("uid") == pa.scalar(uid, pa.uint64()), 1
+            ):
+                return None if row.get("url") is None else str(row["url"])
+    return None
+
+
+def is_hex(word: str) -> bool:
+    return all(letter in "0123456789abcdef" for letter in word)
+
+
+# --- terminal --------------------------------------------------------------------------------------------------------
+
+
+def render_history(story: Story) -> RenderableType:
+    head = Text.assemble((story.uid or "a record without a uid", "bold"), f"  {one_line(story.outcome)}")
+    facts = [(name, getattr(story, name)) for name in ("url", "source", "id", "date", "meta")]
+    read = [("read from", span_text(span)) for span in story.read_from]
+    others = [("same URL", ", ".join(story.same_url))] if story.same_url else []
+    parts: list[RenderableType] = [head, grid("", ("", ""), iter([*facts, *read, *others]), 2)]
+    parts += [
+        Text(),
+        grid("Legs", ("leg", "part", "row", "signals"), (passage_row(passage) for passage in story.passages), 4),
+    ]
+    verdicts = ((said.stage, said.verdict, said.reason or "", said.detail or "") for said in story.verdicts)
+    parts += [Text(), grid("Verdicts", ("stage", "verdict", "reason", "detail"), verdicts, 4)]
+    why = ((held.stage, held.reason or "", held.words, held.field or "") for held in story.why)
+    parts += (
+        [Text(), grid("Every reason that held", ("stage", "reason", "in numbers", "setting"), why, 4)]
+        if story.why
+        else []
+    )
+    for cluster in story.clusters:
+        more = (
+            f" and {cluster.size - 1 - len(cluster.dropped):,} more" if cluster.size - 1 > len(cluster.dropped) else ""
+        )
+        parts += [
+            Text(),
+            Text(f"Cluster of {cluster.size:,} ({one_line(cluster.stage)}: {one_line(cluster.reason)})", style="bold"),
+        ]
+        url = f" ({one_line(cluster.kept_url)})" if cluster.kept_url else ""
+        parts += [Text(f"kept {cluster.kept}{url}; dropped {', '.join(cluster.dropped)}{more}")]
+    if story.written:
+        rows = ((one.stage, one.file, "?" if one.row is None else one.row) for one in story.written)
+        parts += [Text(), grid("Written to", ("stage", "file", "row"), rows, 3)]
+    parts += [
+        Text(),
+        cell(f"Text, {story.characters:,} characters"),
+        Padding(Text(plain(story.text or "")), (0, 0, 0, 2)),
+    ]
+    return Group(*parts)
+
+
+def span_text(span: Span) -> str:
+    """Spans are what a worker read, not where the document lies in it: that, its id says."""
+    read = "read whole" if span.start == 0 and span.end is None else f"read from byte {span.start:,} to {end_of(span)}"
+    among = "one of the records in" if span.certain else "perhaps one of the records in"
+    return f"{among} {span.path} ({read})"
+
+
+def end_of(span: Span) -> str:
+    return "its end" if span.end is None else f"{span.end:,}"
+
+
+def passage_row(passage: Passage) -> Sequence[object]:
+    signals = ", ".join(f"{name}={signal_text(value)}" for name, value in passage.signals.items())
+    return (passage.leg, passage.part, passage.row, signals)
+
+
+def signal_text(value: object) -> str:
+    if isinstance(value, bytes):  # packed numbers, such as the ids of tokens
+        return f"{len(value):,} bytes"
+    return f"{value:.6g}" if isinstance(value, float) else json.dumps(value, default=str)

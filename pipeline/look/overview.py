@@ -1,0 +1,253 @@
+"""A run at a glance: what was read and kept, the funnel by source, time and throughput by stage, peak memory, alarms.
+
+All of it comes from run.json, and tokens from what stages told. The terminal (`gristmill inspect`), its `--json` and report.html show these numbers and no others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from gristmill.pipeline.formatting import (
+    as_amount,
+    as_bytes,
+    as_energy,
+    as_money,
+    as_number,
+    as_rate,
+    as_seconds,
+    as_share,
+    as_tokens,
+    one_line,
+)
+from gristmill.pipeline.look.run_folder import Folder, Run, StageCount, by_size, grid
+from gristmill.pipeline.look.volume import Left, Told, Volume, volumes
+from gristmill.pipeline.progress.so_far import record_in
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The run in a few numbers."""
+
+    records: int
+    documents: int
+    kept: int
+    bytes_read: int
+    worker_seconds: float
+    peak_memory: int | None
+    disk_bytes: int | None
+    text_bytes: int | None
+    tokens: int | None
+    tokens_counted: bool  # and not estimated from the text
+    joules: float | None
+    cost: float | None
+    currency: str | None
+
+
+@dataclass(frozen=True)
+class Level:
+    """What is left of one source after a stage, and what went there. `gone` counts all reasons and what was quarantined."""
+
+    stage: str
+    source: str
+    left: int
+    gone: int
+    text_bytes: int | None
+    tokens: int | None
+    tokens_counted: bool
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a stage took, and how fast it was. Seconds are those of workers, added up."""
+
+    stage: str
+    docs_in: int
+    seconds: float | None
+    documents_per_second: float | None
+    bytes_in: int | None
+    bytes_per_second: float | None
+    bytes_out: int | None
+    peak_memory: int | None
+    cost: float | None
+
+
+@dataclass(frozen=True)
+class Overview:
+    """run.json, and what follows from it."""
+
+    run: Run
+    totals: Totals
+    funnel: list[Level]
+    costs: list[Cost]
+
+
+def overview(out: str) -> Overview:
+    """The run as a whole."""
+    folder = Folder.open(out)
+    found = record_in(folder)
+    return overview_of(found, reports_of(folder, found))
+
+
+def reports_of(folder: Folder, found: Mapping[str, Any], kind: str | None = "global") -> dict[str, dict[str, Any]]:
+    """What stages told, by name: of this kind (global ones alone count tokens), or all; a run that failed has less of it."""
+    entries = [entry for entry in found.get("stages") or [] if kind is None or entry.get("kind") == kind]
+    paths = {str(entry["name"]): f"stages/{entry['name']}/report.json" for entry in entries}
+    return {name: folder.json(path) for name, path in paths.items() if folder.has(path)}
+
+
+def overview_of(found: Mapping[str, Any], reports: Mapping[str, Told]) -> Overview:
+    run = Run.of(found)
+    volume = volumes(found.get("stages") or [], reports)
+    levels = funnel(run, volume)
+    last = volume[-1].whole if volume else Volume()
+    memory = [stage.peak_memory for stage in run.stages if stage.peak_memory]
+    totals = Totals(
+        records=sum(reader.count.docs_in for reader in run.readers),
+        documents=sum(reader.count.kept for reader in run.readers),
+        kept=sum(left_at_last(levels).values()),
+        bytes_read=sum(reader.bytes_in or 0 for reader in run.readers),
+        worker_seconds=round(sum(stage.seconds or 0.0 for stage in run.stages), 4),
+        peak_memory=max(memory, default=None),
+        disk_bytes=found.get("disk_bytes"),
+        text_bytes=last.text_bytes,
+        tokens=last.tokens,
+        tokens_counted=last.counted,
+        joules=found.get("joules"),
+        cost=(found.get("cost") or {}).get("amount"),
+        currency=(found.get("cost") or {}).get("currency"),
+    )
+    return Overview(run, totals, levels, [cost(stage) for stage in run.stages])
+
+
+def funnel(run: Run, volume: Sequence[Left]) -> list[Level]:
+    """For each source its reader, then the stages that it passed, in order."""
+    after = {left.stage: left.by_source for left in volume}
+    steps = [(reader.name, "read", by_source(reader)) for reader in run.readers]
+    steps += [(stage.name, stage.name, stage.sources) for stage in run.stages if stage.kind != "read"]
+    levels = []
+    for name, at, sources in steps:
+        for source, its in sources.items():
+            is_left = after[at].get(source, Volume())
+            levels.append(
+                Level(
+                    name,
+                    source,
+                    its.kept,
+                    its.lost + its.quarantined,
+                    is_left.text_bytes,
+                    is_left.tokens,
+                    is_left.counted,
+                )
+            )
+    return levels
+
+
+def by_source(reader: StageCount) -> Mapping[str, Any]:
+    return reader.sources or {reader.name: reader.count}
+
+
+def left_at_last(levels: Sequence[Level]) -> dict[str, int]:
+    """What is left of each source in the end."""
+    return {level.source: level.left for level in levels}
+
+
+def cost(stage: StageCount) -> Cost:
+    def each_second(amount: int | None) -> float | None:
+        return amount / stage.seconds if amount and stage.seconds else None
+
+    speed = each_second(stage.count.docs_in)
+    rates = (stage.bytes_in, each_second(stage.bytes_in), stage.bytes_out, stage.peak_memory, stage.cost)
+    return Cost(stage.name, stage.count.docs_in, stage.seconds, speed, *rates)
+
+
+def plain(seen: Overview) -> dict[str, Any]:
+    """For `--json`: what run.json says, with totals, funnel and costs beside it."""
+    return dataclasses.asdict(seen.run) | {
+        "totals": dataclasses.asdict(seen.totals),
+        "funnel": [dataclasses.asdict(level) for level in seen.funnel],
+        "costs": [dataclasses.asdict(one) for one in seen.costs],
+    }
+
+
+# --- terminal --------------------------------------------------------------------------------------------------------
+
+
+def render(seen: Overview) -> RenderableType:
+    run, totals = seen.run, seen.totals
+    head = Text.assemble(
+        (one_line(run.name), "bold"), f"  {one_line(run.status)}  {one_line(run.started)}  {as_seconds(run.seconds)}"
+    )
+    failure = [Text(one_line(run.error), style="bold red")] if run.error else []
+    alarms = [Text(f"alarm: {one_line(alarm)}", style="bold red") for alarm in run.alarms]
+    words = (
+        f"{as_number(totals.records)} records, {as_number(totals.documents)} documents, {as_number(totals.kept)} kept"
+        f" ({as_share(totals.kept, totals.documents)}); {as_bytes(totals.bytes_read)} read in {as_seconds(totals.worker_seconds)} of workers"
+        f", at most {as_bytes(totals.peak_memory)} of memory in one, {as_bytes(totals.disk_bytes)} on disk"
+    )
+    amount = f"{as_bytes(totals.text_bytes)} of text left, {as_tokens(totals.tokens, totals.tokens_counted)} tokens"
+    amount += "" if totals.joules is None else f"; {as_energy(totals.joules)}"
+    amount += "" if totals.cost is None else f"; {as_money(totals.cost, totals.currency)}"
+    heads = ("stage", "kind", "in", "kept", "dropped", "quarantined", "gone", "text", "tokens")
+    tables = [grid("Stages", heads, (counts_of(stage, seen.funnel) for stage in run.stages), 2)]
+    if len(run.readers) > 1:
+        tables.append(grid("Left of each source", *by_sources(seen)))
+    priced = totals.cost is not None
+    head_of_time = ("stage", "seconds", "docs/s", "read", "read/s", "memory", *(["cost"] if priced else []))
+    tables.append(grid("Time", head_of_time, (cost_of(one)[: len(head_of_time)] for one in seen.costs)))
+    tables.append(grid("Drops", ("stage", "reason", "documents", "of its input"), drops_of(run), 2))
+    return Group(
+        head,
+        *failure,
+        *alarms,
+        Text(words, style="dim"),
+        Text(amount, style="dim"),
+        *(part for table in tables for part in (Text(), table)),
+    )
+
+
+def counts_of(stage: StageCount, levels: Sequence[Level]) -> Sequence[object]:
+    count = stage.count
+    numbers = [as_number(n) for n in (count.docs_in, count.kept, count.lost, count.quarantined)]
+    left = Volume.of_all(
+        Volume(its.text_bytes, its.tokens, its.tokens_counted) for its in levels if its.stage == stage.name
+    )
+    gone = as_share(count.lost + count.quarantined, count.docs_in)
+    return (stage.name, stage.kind, *numbers, gone, as_bytes(left.text_bytes), as_tokens(left.tokens, left.counted))
+
+
+def cost_of(cost: Cost) -> Sequence[object]:
+    speed = f"{as_bytes(cost.bytes_per_second)}" if cost.bytes_per_second else "–"
+    return (
+        cost.stage,
+        as_seconds(cost.seconds),
+        as_rate(cost.docs_in, cost.seconds),
+        as_bytes(cost.bytes_in or None),
+        speed,
+        as_bytes(cost.peak_memory),
+        as_amount(cost.cost),
+    )
+
+
+def by_sources(seen: Overview) -> tuple[Sequence[str], Iterator[Sequence[object]]]:
+    """The funnel with a column for each source; a stage that a source does not pass has a dash there."""
+    sources = list(dict.fromkeys(level.source for level in seen.funnel))
+    left: dict[str, dict[str, Level]] = {}
+    for level in seen.funnel:
+        left.setdefault(level.stage, {})[level.source] = level
+    shown = {
+        stage: [as_number(its[source].left) if source in its else "–" for source in sources]
+        for stage, its in left.items()
+    }
+    return ("after", *sources), ((stage, *numbers) for stage, numbers in shown.items())
+
+
+def drops_of(run: Run) -> Iterator[Sequence[object]]:
+    for stage in run.stages:
+        for reason, n in by_size(stage.count.dropped):
+            yield stage.name, reason, as_number(n), as_share(n, stage.count.docs_in)

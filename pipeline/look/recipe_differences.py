@@ -1,0 +1,116 @@
+"""What two runs were told to do: stages side by side in the order of work, and the fields in which they differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from typing import Any
+
+from gristmill.pipeline.look.run_folder import Run
+
+NOT_COMPARED = ("name", "out", "description", "sources", "stages")  # of a recipe's head: stages have their own lines
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A field that is not the same; null where a side has none."""
+
+    field: str
+    a: str | None
+    b: str | None
+
+
+@dataclass(frozen=True)
+class StagePair:
+    """A stage of both runs by its name, or of one of them."""
+
+    name: str
+    state: str  # same, changed, only in A, only in B
+    moved: bool
+    inserted: bool  # no recipe names it: it measures what a rule needs
+    differences: list[Difference] = field(default_factory=list)
+
+
+def stage_pairs(a: Run, b: Run, entries: tuple[Mapping[str, Any], Mapping[str, Any]]) -> list[StagePair]:
+    """Every source and stage of either run, in one order that agrees with both as far as one can."""
+    names_a, names_b = ([stage.name for stage in run.stages] for run in (a, b))
+    its_a, its_b = (
+        {
+            str(entry["name"]): flat({"stage": entry.get("stage"), **entry.get("settings", {})})
+            for entry in found.get("stages") or []
+        }
+        for found in entries
+    )
+    named = [named_in(run) for run in (a, b)]
+    pairs = []
+    for name, moved in in_one_order(names_a, names_b):
+        inserted = not any(name in its for its in named)
+        if name in its_a and name in its_b:
+            differing = differences(its_a[name], its_b[name])
+            pairs.append(StagePair(name, "changed" if differing else "same", moved, inserted, differing))
+        else:
+            mine, state = (its_a[name], "only in A") if name in its_a else (its_b[name], "only in B")
+            fields = [
+                Difference(key, *((value, None) if state == "only in A" else (None, value)))
+                for key, value in mine.items()
+            ]
+            pairs.append(StagePair(name, state, False, inserted, [f for f in fields if f.field != "name"]))
+    return pairs
+
+
+def in_one_order(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Names of both lists, each once, and whether it stands elsewhere in the other."""
+    for kind, a0, a1, b0, b1 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+        if kind == "equal":
+            yield from ((name, False) for name in a[a0:a1])
+        else:
+            yield from ((name, False) for name in a[a0:a1] if name not in b)
+            yield from ((name, name in a) for name in b[b0:b1])
+
+
+def head_differences(a: Run, b: Run) -> list[Difference]:
+    """What the recipes say beside sources and stages."""
+    heads = [flat({key: value for key, value in run.recipe.items() if key not in NOT_COMPARED}) for run in (a, b)]
+    return differences(*heads)
+
+
+def version_differences(a: Run, b: Run) -> list[Difference]:
+    return differences(dict(a.versions), dict(b.versions))
+
+
+def machine_differences(a: Run, b: Run) -> list[Difference]:
+    return differences(flat(a.machine), flat(b.machine))
+
+
+def differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[Difference]:
+    return [Difference(key, a.get(key), b.get(key)) for key in dict.fromkeys([*a, *b]) if a.get(key) != b.get(key)]
+
+
+def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, str]:
+    """Settings by their path, as text; lists as a whole, and what is null left out."""
+    found: dict[str, str] = {}
+    for key, value in settings.items():
+        path = f"{above}{key}"
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, f"{path}.")
+        elif value is not None:
+            found[path] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return found
+
+
+def named_in(run: Run) -> set[str]:
+    """Names that a recipe itself gives: sources, stages of sources, shared stages."""
+    sources = run.recipe.get("sources") or {}
+    steps = [
+        *(run.recipe.get("stages") or []),
+        *(step for source in sources.values() for step in source.get("stages") or []),
+    ]
+    named = {
+        str(settings.get("name") or stage)
+        for step in steps
+        if isinstance(step, Mapping)
+        for stage, settings in step.items()
+    }
+    return named | {str(name) for name in sources}

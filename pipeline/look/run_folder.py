@@ -1,0 +1,415 @@
+"""What a run left behind, as plain data: its counts, its drops with samples, and how to show them in a terminal.
+
+Functions that read return dataclasses, so that `--json` prints the same facts; functions that render make rich tables of them.
+Crawled text is hostile: nothing of it reaches a terminal before `plain` took its control characters, or as rich markup.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import fsspec.core
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from gristmill.pipeline.figures import Block, Facts, Plane, Warnings, told_of
+from gristmill.pipeline.formatting import (
+    as_bytes,
+    as_hex,
+    as_number,
+    as_seconds,
+    as_share,
+    for_machines,
+    nearest,
+    one_line,
+    plain,
+)
+from gristmill.pipeline.progress.so_far import record_in
+
+SHOWN_OF_PAGE = 800  # characters of a page in a terminal
+SLOW_SHOWN = 5
+
+
+class NotFound(LookupError):
+    """A run, stage, reason or document that is not there; the message says what is."""
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def open_store(out: str) -> tuple[Any, str]:
+    """The file system of an output folder and the folder's path in it."""
+    try:
+        fs, root = fsspec.core.url_to_fs(out)
+    except (ValueError, ImportError) as error:  # a protocol that nobody knows, or one whose package is not installed
+        raise NotFound(f"{out}: {error}") from error
+    return fs, str(root).rstrip("/")
+
+
+@dataclass(frozen=True)
+class Folder:
+    """An output folder, local or not; paths are relative to it."""
+
+    fs: Any
+    root: str
+
+    @classmethod
+    def open(cls, out: str) -> Folder:
+        return cls(*open_store(out))
+
+    def full(self, path: str) -> str:
+        return f"{self.root}/{path}"
+
+    def has(self, path: str) -> bool:
+        return bool(self.fs.exists(self.full(path)))
+
+    def names(self, path: str) -> list[str]:
+        """Names directly below a folder, sorted; none where there is no such folder."""
+        try:
+            return sorted(
+                str(found).rstrip("/").rsplit("/", 1)[-1] for found in self.fs.ls(self.full(path), detail=False)
+            )
+        except FileNotFoundError:
+            return []
+
+    def read(self, path: str) -> bytes:
+        try:
+            return bytes(self.fs.cat_file(self.full(path)))
+        except FileNotFoundError as error:
+            raise NotFound(f"{self.full(path)}: no such file; is {self.root} the output folder of a run?") from error
+
+    def json(self, path: str) -> dict[str, Any]:
+        try:
+            return dict(json.loads(self.read(path)))
+        except (ValueError, RecursionError) as error:
+            raise ValueError(
+                f"{self.full(path)}: not JSON ({error}); was it cut off, or written by another program?"
+            ) from error
+
+    def rows(
+        self, path: str, columns: Sequence[str], where: pads.Expression, limit: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Rows of a Parquet file that satisfy a filter; only the named columns are read, those that the file has."""
+        dataset = pads.dataset(self.full(path), filesystem=self.fs, format="parquet", partitioning=None)
+        scanner = dataset.scanner(columns=[name for name in columns if name in dataset.schema.names], filter=where)
+        table = scanner.to_table() if limit is None else scanner.head(limit)
+        return list(table.to_pylist())
+
+    def columns(self, path: str) -> set[str]:
+        with self.fs.open(self.full(path), "rb") as file:
+            return set(pq.read_schema(file).names)
+
+    def column(self, path: str, columns: Sequence[str]) -> pa.Table:
+        with self.fs.open(self.full(path), "rb") as file:
+            parquet = pq.ParquetFile(file)
+            return parquet.read(columns=[name for name in columns if name in parquet.schema_arrow.names])
+
+    def row(self, path: str, index: int) -> dict[str, Any]:
+        """One row, all columns; only its row group is read."""
+        with self.fs.open(self.full(path), "rb") as file:
+            parquet = pq.ParquetFile(file)
+            for group in range(parquet.num_row_groups):
+                rows = parquet.metadata.row_group(group).num_rows
+                if index < rows:
+                    return dict(parquet.read_row_group(group).slice(index, 1).to_pylist()[0])
+                index -= rows
+        raise IndexError(f"{self.full(path)} has no row {index}")
+
+
+@dataclass(frozen=True)
+class Count:
+    """What came in and what became of it."""
+
+    docs_in: int = 0
+    kept: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    quarantined: int = 0
+    text_bytes: int | None = None  # of what is kept
+
+    @property
+    def lost(self) -> int:
+        return sum(self.dropped.values())
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> Count:
+        dropped = {str(reason): int(n) for reason, n in (entry.get("dropped") or {}).items()}
+        kept, quarantined = int(entry.get("kept") or 0), int(entry.get("quarantined") or 0)
+        return cls(int(entry.get("docs_in") or 0), kept, dropped, quarantined, entry.get("text_bytes"))
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A document on which a stage spent long; `bytes` are those of its page, or text."""
+
+    uid: str | None
+    url: str | None
+    source: str | None
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class StageCount:
+    """One stage's entry in run.json."""
+
+    name: str
+    kind: str
+    about: str
+    settings: dict[str, Any]
+    count: Count
+    sources: dict[str, Count]
+    seconds: float | None
+    bytes_in: int | None
+    bytes_out: int | None
+    peak_memory: int | None
+    cost: float | None = None  # at the recipe's prices
+    slowest: list[Slow] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> StageCount:
+        sources = {str(source): Count.of(its) for source, its in (entry.get("sources") or {}).items()}
+        words = (str(entry.get("name") or ""), str(entry.get("kind") or ""), str(entry.get("about") or ""))
+        sizes = (entry.get("bytes_in"), entry.get("bytes_out"), entry.get("peak_memory"))
+        slowest = [
+            Slow(its.get("uid"), its.get("url"), its.get("source"), its["bytes"], its["seconds"])
+            for its in entry.get("slowest") or []
+        ]
+        settings = dict(entry.get("settings") or {})
+        return cls(*words, settings, Count.of(entry), sources, entry.get("seconds"), *sizes, entry.get("cost"), slowest)
+
+    @property
+    def troubled(self) -> str:
+        """The reason under which its quarantined documents lie."""
+        return "damaged" if self.kind == "read" else "quarantined"
+
+
+@dataclass(frozen=True)
+class Step:
+    """How many documents of all sources are left after a stage, and how many it took."""
+
+    name: str
+    kept: int
+    gone: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """run.json."""
+
+    name: str
+    status: str
+    error: str | None  # of one that failed
+    started: str
+    finished: str
+    seconds: float | None
+    alarms: list[str]
+    gristmill: str
+    versions: dict[str, str]
+    machine: dict[str, Any]
+    recipe: dict[str, Any]
+    stages: list[StageCount]
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Run:
+        name, status, started, finished, gristmill = (
+            str(found.get(key) or "") for key in ("name", "status", "started", "finished", "gristmill")
+        )
+        versions, machine, recipe = (dict(found.get(key) or {}) for key in ("versions", "machine", "recipe"))
+        alarms = [str(alarm) for alarm in found.get("alarms") or []]
+        stages = [StageCount.of(entry) for entry in found.get("stages") or []]
+        error = None if found.get("error") is None else str(found["error"])
+        return cls(
+            name,
+            status,
+            error,
+            started,
+            finished,
+            found.get("seconds"),
+            alarms,
+            gristmill,
+            versions,
+            machine,
+            recipe,
+            stages,
+        )
+
+    @property
+    def readers(self) -> list[StageCount]:
+        return [stage for stage in self.stages if stage.kind == "read"]
+
+    def steps(self) -> list[Step]:
+        """The funnel, source by source: a stage that only some sources pass leaves the others as they were."""
+        alive = {stage.name: stage.count.kept for stage in self.readers}
+        records = sum(stage.count.docs_in for stage in self.readers)
+        steps = [Step("read", sum(alive.values()), records - sum(alive.values()))] if alive else []
+        for stage in self.stages:
+            if stage.kind == "read":
+                continue
+            before = sum(alive.values())
+            alive |= {source: its.kept for source, its in stage.sources.items()} if stage.sources else {}
+            kept = sum(alive.values()) if stage.sources else stage.count.kept
+            steps.append(
+                Step(
+                    stage.name,
+                    kept,
+                    max(before - kept, 0) if stage.sources else stage.count.lost + stage.count.quarantined,
+                )
+            )
+        return steps
+
+    def stage(self, name: str) -> StageCount:
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        raise NotFound(f"no stage {one_line(name)!r} in this run{nearest(name, [stage.name for stage in self.stages])}")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A document that went, and why."""
+
+    reason: str
+    uid: str | None
+    url: str | None
+    source: str | None
+    detail: str | None
+    text: str | None
+
+
+@dataclass(frozen=True)
+class StageView:
+    """A stage's counts and some of what it dropped."""
+
+    stage: StageCount
+    reason: str | None
+    samples: list[Sample]
+    pages: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # of extraction: what was taken, beside all that the page shows
+    told: dict[str, Any] = field(default_factory=dict)  # what the stage itself put into its report
+
+
+def stage_view(out: str, stage: str, reason: str | None = None, limit: int = 10) -> StageView:
+    """A stage's counts with up to `limit` samples of what it dropped, of one reason or evenly of all."""
+    folder = Folder.open(out)
+    run = record_in(folder)
+    entry = Run.of(run).stage(stage)
+    reasons = [*entry.count.dropped, *([entry.troubled] if entry.count.quarantined else [])]
+    if reason is not None and reason not in reasons:
+        raise NotFound(f"stage {stage} dropped nothing for reason {one_line(reason)!r}{nearest(reason, reasons)}")
+    wanted = [reason] if reason is not None else reasons
+    report = folder.json(f"stages/{stage}/report.json") if folder.has(f"stages/{stage}/report.json") else {}
+    found = {name: samples_of(folder, stage, name, report.get("samples") or {}, limit) for name in wanted}
+    turns = [(turn, order, sample) for order, group in enumerate(found.values()) for turn, sample in enumerate(group)]
+    chosen = sorted(sorted(turns, key=lambda item: item[:2])[:limit], key=lambda item: (item[1], item[0]))
+    samples = [sample for _, _, sample in chosen]
+    if reason is not None:
+        return StageView(entry, reason, samples)
+    counted = next(set(its) for its in run["stages"] if its["name"] == stage)
+    told = {key: value for key, value in report.items() if key not in counted | {"samples", "pages"}}
+    return StageView(entry, reason, samples, list(report.get("pages") or []), told)
+
+
+def samples_of(folder: Folder, stage: str, reason: str, ready: Mapping[str, Any], limit: int) -> list[Sample]:
+    """Samples that the stage's report holds; where they are too few, the rejects themselves."""
+    samples = [
+        Sample(reason, *(row.get(key) for key in ("uid", "url", "source", "detail", "text")))
+        for row in ready.get(reason) or []
+    ]
+    if len(samples) >= limit:
+        return samples[:limit]
+    rejected: list[Sample] = []
+    for name in folder.names(f"stages/{stage}/rejects"):
+        path, columns = f"stages/{stage}/rejects/{name}", ["uid", "url", "source", "detail", "text"]
+        for row in folder.rows(path, columns, pads.field("reason") == reason, limit - len(rejected)):
+            rejected.append(
+                Sample(reason, as_hex(row["uid"]), row["url"], row["source"], row["detail"], row.get("text"))
+            )
+        if len(rejected) >= limit:
+            break
+    return rejected if len(rejected) > len(samples) else samples
+
+
+def as_json(data: object) -> str:
+    """For `--json`. Every control character is escaped, so that it is safe to print too."""
+    return json.dumps(data, default=for_machines).replace("\x7f", "\\u007f")
+
+
+# --- terminal --------------------------------------------------------------------------------------------------------
+
+
+def cell(value: object) -> Text:
+    """Anything as one line of a table, never as markup."""
+    return Text("–" if value is None else one_line(str(value)))
+
+
+def grid(title: str, columns: Sequence[str], rows: Iterator[Sequence[object]], words: int = 1) -> Table:
+    """A table whose first columns are words and whose others are numbers."""
+    table = Table(
+        title=cell(title), title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False
+    )
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index < words else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(cell(value) for value in row))
+    return table
+
+
+def by_size(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def render_stage(view: StageView) -> RenderableType:
+    count = view.stage.count
+    reasons = by_size(count.dropped | ({view.stage.troubled: count.quarantined} if count.quarantined else {}))
+    rows = ((reason, as_number(n), as_share(n, count.docs_in)) for reason, n in reasons)
+    settings = [
+        Text(f"  {one_line(str(key))} = {one_line(json.dumps(value))}", style="dim")
+        for key, value in view.stage.settings.items()
+    ]
+    head = Text.assemble((one_line(view.stage.name), "bold"), f"  {one_line(view.stage.about)}")
+    passed = Text(f"{as_number(count.docs_in)} in, {as_number(count.kept)} kept", style="dim")
+    parts: list[RenderableType] = [head, *settings, passed]
+    parts += [Text(), grid("Drops", ("reason", "documents", "of its input"), rows)] if reasons else []
+    slowest = (
+        (its.uid, its.url, as_bytes(its.bytes), as_seconds(its.seconds)) for its in view.stage.slowest[:SLOW_SHOWN]
+    )
+    parts += (
+        [Text(), grid("Slowest documents", ("uid", "url", "size", "time"), slowest, 2)] if view.stage.slowest else []
+    )
+    told = told_of(view.told)
+    parts += [part for block in (told.blocks if told else []) for part in (Text(), *render_block(block))]
+    for sample in view.samples:
+        title = " · ".join(one_line(part) for part in (sample.reason, sample.source, sample.uid, sample.detail) if part)
+        lines = [Text(title, style="bold"), Text(one_line(sample.url or "no URL"), style="cyan")]
+        parts += [Text(), *lines, Padding(Text(plain(sample.text or "")), (0, 0, 0, 2))]
+    for page in view.pages:
+        table = Table(title=cell(page["url"]), title_justify="left", show_lines=False, expand=True)
+        for name in ("extracted", "visible"):
+            table.add_column(f"{name}, {as_number(page[f'{name}_characters'])} characters", ratio=1, overflow="fold")
+        table.add_row(*(Text(plain(page[name][:SHOWN_OF_PAGE])) for name in ("extracted", "visible")))
+        parts += [Text(), table]
+    return Group(*parts)
+
+
+def render_block(block: Block) -> list[RenderableType]:
+    """What a stage tells of itself, in a terminal."""
+    if isinstance(block, Facts):
+        title = [Text(one_line(block.title), style="bold")] if block.title else []
+        pairs = Table.grid(padding=(0, 2))
+        for name, value in block.pairs:
+            pairs.add_row(Text(one_line(name), style="dim"), cell(value))
+        return [*title, pairs]
+    if isinstance(block, Warnings):
+        return [Text(f"warning: {one_line(line)}", style="bold red") for line in block.lines]
+    figures = block.table if isinstance(block, Plane) else block
+    note = [Text(figures.note, style="dim")] if figures.note else []
+    return [grid(figures.title, figures.head, iter(figures.rows), figures.words), *note]

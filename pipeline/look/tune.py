@@ -1,0 +1,367 @@
+"""`gristmill tune`: what another threshold would keep and drop, answered from stored signals.
+
+The rules of a leg are held against its signals twice, as they were and as they would be; no text is read but that of the few
+documents that are shown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import yaml
+from pydantic import ValidationError
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.formatting import as_hex, as_number, as_share, one_line, plain
+from gristmill.pipeline.leg.rules import BROKE, KEPT, Deciding, outcome_of
+from gristmill.pipeline.look.run_folder import by_size, grid
+from gristmill.pipeline.processes.cores import cores_here
+from gristmill.pipeline.store.parts import ROW, Part, columns_of, read_part
+from gristmill.pipeline.store.store import Store
+from gristmill.stages.stage import Rule
+
+PREVIEW = 400
+QUARANTINED = "quarantined"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One field of one rule, and what it would be."""
+
+    stage: str
+    field: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A document that changes sides."""
+
+    uid: str
+    source: str
+    url: str | None
+    side: str  # "dropped" or "kept", as it would be
+    reason: str  # why it would go, or why it went
+    signals: dict[str, Any]
+    text: str
+
+
+@dataclass
+class Sides:
+    """How many documents of a source are kept as it is and as it would be."""
+
+    documents: int = 0
+    before: int = 0
+    after: int = 0
+    newly_dropped: int = 0
+    newly_kept: int = 0
+
+    def add(self, other: Sides) -> None:
+        for name in ("documents", "before", "after", "newly_dropped", "newly_kept"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+@dataclass
+class Tuning:
+    """The answer."""
+
+    leg: str
+    changes: list[Change]
+    sources: dict[str, Sides] = field(default_factory=dict)
+    drops_before: dict[str, int] = field(default_factory=dict)
+    drops_after: dict[str, int] = field(default_factory=dict)
+    moved: list[Moved] = field(default_factory=list)
+
+    @property
+    def total(self) -> Sides:
+        total = Sides()
+        for sides in self.sources.values():
+            total.add(sides)
+        return total
+
+
+@dataclass
+class _Found:
+    """What one part has to say."""
+
+    sides: Sides = field(default_factory=Sides)
+    before: Counter[str] = field(default_factory=Counter)
+    after: Counter[str] = field(default_factory=Counter)
+    moved: list[tuple[int, int, str, str, dict[str, Any]]] = field(
+        default_factory=list
+    )  # uid, row, side, reason, signals
+
+
+def tune(out: str, settings: Sequence[str], samples: int = 5, threads: int | None = None) -> Tuning:
+    """What STAGE.FIELD=VALUE would do, one or several of the same leg."""
+    store = Store(out)
+    if store.read_json("run.json") is None:
+        raise RecipeError(f"{out}: no run is here (there is no run.json)")
+    told = {
+        path.split("/")[1]: store.read_json(path)
+        for path in sorted(store.files("legs"))
+        if path.endswith("/rules.json")
+    }
+    legs, changes = _changed(told, settings)
+    changed = {c.stage for c in changes}
+    answer = Tuning(", ".join(leg.name for leg in legs), changes)
+    work = [(leg, part) for leg in legs for part in leg.parts]
+    found: list[_Found] = []
+    with ThreadPoolExecutor(threads or cores_here()) as pool:
+        for (_, part), one in zip(
+            work, pool.map(lambda its: _ask(store, its[1], its[0].before, its[0].after, samples), work), strict=True
+        ):
+            answer.sources.setdefault(part["source"], Sides()).add(one.sides)
+            answer.drops_before = dict(Counter(answer.drops_before) + one.before)
+            answer.drops_after = dict(Counter(answer.drops_after) + one.after)
+            found.append(one)
+    for side in ("dropped", "kept"):
+        every = [
+            (moved, leg, part)
+            for (leg, part), one in zip(work, found, strict=True)
+            for moved in one.moved
+            if moved[2] == side
+        ]
+        for moved, leg, part in sorted(every, key=lambda its: its[0][0])[:samples]:
+            shower = next(d for d in leg.after if d.rule.called in changed)
+            answer.moved.append(_shown(store, part, shower, moved))
+    answer.sources = dict(sorted(answer.sources.items()))
+    return answer
+
+
+@dataclass(frozen=True)
+class _Leg:
+    """A leg's parts, and its rules as they were and as they would be."""
+
+    name: str
+    parts: list[Part]
+    before: tuple[Deciding, ...]
+    after: tuple[Deciding, ...]
+
+
+def _changed(told: dict[str, Any], settings: Sequence[str]) -> tuple[list[_Leg], list[Change]]:
+    """The legs that are meant: every one that has a changed rule. Sources that have not joined yet have legs of their own, and beside a rule
+    that all of them pass some may have rules that are theirs alone."""
+    legs = {name: tuple(map(Deciding.of, data["rules"])) for name, data in told.items()}
+    rules = {d.rule.called: d.rule for its in legs.values() for d in its}
+    known = ", ".join(rules) or "none"
+    new: dict[str, Rule] = {}
+    changes = []
+    for setting in settings:
+        target, equals, value = setting.partition("=")
+        stage, dot, path = target.partition(".")
+        if not equals or not dot:
+            raise RecipeError(f"{setting}: STAGE.FIELD=VALUE was expected, such as gopher_quality.min_words=80")
+        if stage not in rules:
+            near = difflib.get_close_matches(stage, rules, n=1)
+            raise RecipeError(
+                f"{setting}: {stage} is no rule of this run that decides on stored signals{f'; did you mean {near[0]}?' if near else '.'} There are: {known}"
+            )
+        new[stage], change = _with_setting(new.get(stage, rules[stage]), stage, path, _read(value, setting), setting)
+        changes.append(change)
+    homes = {name: {d.rule.called for d in its} & new.keys() for name, its in legs.items()}
+    if not any(its == new.keys() for its in homes.values()):
+        raise RecipeError(
+            f"these rules lie in different legs ({', '.join(name for name, its in homes.items() if its)}); ask for one leg at a time"
+        )
+    return [
+        _Leg(
+            name,
+            told[name]["parts"],
+            its,
+            tuple(dataclasses.replace(d, rule=new.get(d.rule.called, d.rule)) for d in its),
+        )
+        for name, its in legs.items()
+        if homes[name]
+    ], changes
+
+
+def _read(value: str, said: str) -> Any:
+    """A value as a recipe would have it."""
+    try:
+        return yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"{said}: {value} is no value that a recipe could have") from error
+
+
+def _with_setting(rule: Rule, stage: str, path: str, value: Any, said: str) -> tuple[Rule, Change]:
+    settings = rule.model_dump()
+    place: Any = settings
+    *way, last = path.split(".")
+    for step in [*way, last]:
+        if not isinstance(place, dict) or (step not in place):
+            fields = list(place) if isinstance(place, dict) else []
+            near = difflib.get_close_matches(step, fields, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(fields)}"
+            raise RecipeError(f"{said}: {stage} has no field {step}; {hint}")
+        if step is not last:
+            place = place[step]
+    change = Change(stage, path, place[last], value)
+    place[last] = value
+    try:
+        return type(rule)(**settings), change
+    except ValidationError as error:
+        raise RecipeError(f"{said}: {error.errors(include_url=False)[0]['msg']}") from error
+
+
+def _ask(store: Store, part: Part, before: Sequence[Deciding], after: Sequence[Deciding], samples: int) -> _Found:
+    """One part, held against both sets of rules."""
+    there = columns_of(store, part)
+    columns = list(dict.fromkeys(["uid", *(name for d in (*before, *after) for name in d.reads(there))]))
+    found = _Found()
+    for batch in read_part(store, part, columns, numbered=True):
+        views = [d.view(batch) for d in before]
+        said_before = [outcome_of(d.rule, view) for d, view in zip(before, views, strict=True)]
+        said_after = [
+            old if new.rule == d.rule else outcome_of(new.rule, view)
+            for d, new, view, old in zip(before, after, views, said_before, strict=True)
+        ]
+        why_before, names = _first(before, said_before, len(batch))
+        why_after, names_after = _first(after, said_after, len(batch))
+        found.sides.add(
+            Sides(
+                len(batch),
+                int((why_before < 0).sum()),
+                int((why_after < 0).sum()),
+                int(((why_before < 0) & (why_after >= 0)).sum()),
+                int(((why_before >= 0) & (why_after < 0)).sum()),
+            )
+        )
+        for why, called, counter in ((why_before, names, found.before), (why_after, names_after, found.after)):
+            for index, times in enumerate(np.bincount(why[why >= 0], minlength=len(called)).tolist()):
+                if times:
+                    counter[called[index]] += times
+        uids, rows = batch.column("uid").to_numpy(), batch.column(ROW).to_numpy()
+        for side, mask in (
+            ("dropped", (why_before < 0) & (why_after >= 0)),
+            ("kept", (why_before >= 0) & (why_after < 0)),
+        ):
+            places = np.flatnonzero(mask)
+            for place in places[np.argsort(uids[places], kind="stable")][:samples].tolist():
+                reason = names_after[why_after[place]] if side == "dropped" else names[why_before[place]]
+                signals = _signals(before, after, views, place)
+                found.moved.append((int(uids[place]), int(rows[place]), side, reason, signals))
+    return found
+
+
+def _first(rules: Sequence[Deciding], outcomes: Sequence[Any], rows: int) -> tuple[np.ndarray[Any, Any], list[str]]:
+    """For each document the first rule and reason that drops it, as an index into names; -1 keeps."""
+    why = np.full(rows, -1, dtype=np.int64)
+    names: list[str] = []
+    for deciding, outcome in zip(rules, outcomes, strict=True):
+        start = len(names)
+        names += [f"{deciding.rule.called}: {reason}" for reason in outcome.verdict.reasons] + [
+            f"{deciding.rule.called}: {QUARANTINED}"
+        ]
+        first = np.where(outcome.first == BROKE, len(outcome.verdict.reasons), outcome.first)
+        newly = (why < 0) & (outcome.first != KEPT)
+        why[newly] = start + first[newly]
+    return why, names
+
+
+def _signals(
+    before: Sequence[Deciding], after: Sequence[Deciding], views: Sequence[pa.RecordBatch], row: int
+) -> dict[str, Any]:
+    """The numbers that the changed rules looked at, for one document."""
+    found: dict[str, Any] = {}
+    for old, new, view in zip(before, after, views, strict=True):
+        if new.rule != old.rule:
+            for name in new.rule.needs:
+                if name in view.schema.names and name not in ("text", "uid", "url"):
+                    found[name] = view.column(name)[row].as_py()
+    return found
+
+
+def _shown(store: Store, part: Part, deciding: Deciding, moved: tuple[int, int, str, str, dict[str, Any]]) -> Moved:
+    uid, row, side, reason, signals = moved
+    columns = ["uid", "url", "text", *deciding.texts]
+    for batch in read_part(store, part, columns, numbered=True):
+        rows = batch.column(ROW).to_numpy()
+        if rows[0] <= row <= rows[-1]:
+            one = batch.slice(int(np.searchsorted(rows, row)), 1)
+            text = deciding.text(one)[0].as_py() or ""
+            return Moved(
+                cast(str, as_hex(uid)),
+                part["source"],
+                one.column("url")[0].as_py(),
+                side,
+                reason,
+                signals,
+                text[:PREVIEW],
+            )
+    raise RecipeError(f"part {part['key']} has no row {row}: were its files changed?")
+
+
+# --- terminal --------------------------------------------------------------------------------------------------------
+
+
+def render(answer: Tuning) -> RenderableType:
+    head = [Text(f"{c.stage}.{c.field}: {c.before} -> {c.after}", style="bold") for c in answer.changes]
+    total = answer.total
+    rows = [*answer.sources.items(), *([("all", total)] if len(answer.sources) > 1 else [])]
+    table = grid(
+        "Documents that reach these rules",
+        ("source", "documents", "kept now", "kept then", "newly dropped", "newly kept", "kept then / now"),
+        (
+            (
+                name,
+                *(as_number(n) for n in (s.documents, s.before, s.after, s.newly_dropped, s.newly_kept)),
+                as_share(s.after, s.before),
+            )
+            for name, s in rows
+        ),
+    )
+    reasons = [name for name, _ in by_size(dict(Counter(answer.drops_before) | Counter(answer.drops_after)))]
+    changed = [name for name in reasons if answer.drops_before.get(name, 0) != answer.drops_after.get(name, 0)]
+    drops = grid(
+        "Drops that change, by the first rule",
+        ("rule", "now", "then", "difference"),
+        (
+            (
+                name,
+                as_number(now := answer.drops_before.get(name, 0)),
+                as_number(then := answer.drops_after.get(name, 0)),
+                f"{then - now:+,}",
+            )
+            for name in changed
+        ),
+    )
+    parts: list[RenderableType] = [*head, Text(), table]
+    parts += [Text(), drops] if changed else [Text("No document changes sides.")]
+    for moved in answer.moved:
+        title = "would go" if moved.side == "dropped" else "would stay"
+        numbers = ", ".join(f"{name}={_short(value)}" for name, value in moved.signals.items())
+        parts += [
+            Text(),
+            Text(f"{title} ({one_line(moved.reason)})  {moved.uid}  {one_line(moved.url or '')}", style="bold"),
+        ]
+        parts += [
+            Padding(Text(one_line(numbers), style="dim"), (0, 0, 0, 2)),
+            Padding(Text(plain(moved.text)), (0, 0, 0, 2)),
+        ]
+    parts += [
+        Text(),
+        Text("To have it so: change the recipe and run it again; nothing is extracted or measured anew.", style="dim"),
+    ]
+    return Group(*parts)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def as_json(answer: Tuning) -> str:
+    return json.dumps(dataclasses.asdict(answer) | {"total": dataclasses.asdict(answer.total)}, default=str)

@@ -1,0 +1,235 @@
+"""Which signals a rule reads, who measures them, and on which version of the text.
+
+A recipe names rules; the stages that measure what they need are put in before them, once for all rules that look at the same text.
+A rewrite makes a new version of the text: what was measured on the old one is measured again if a later rule asks for it, and a sink is not shown
+the tokens of the old one, which hold what was masked since. Within a leg, both versions are kept: `words@c4_lines` is the signal, and `text@c4_lines` the text, as they were before `c4_lines`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.recipe import registry
+from gristmill.pipeline.recipe.recipe import Recipe, Source, Step
+from gristmill.stages.documents import BASE, PAGE
+from gristmill.stages.from_meta import FromMeta
+from gristmill.stages.stage import Annotate, Global, Map, Rewrite, Rule, Sink, Stage
+
+READ = {*BASE.names, *PAGE.names}  # columns that a reader fills
+KNOWN_BEFORE_TEXT = READ - {"text", "html"}
+
+
+def decides_on_the_spot(step: Step) -> bool:
+    """A rule on what the reader knew: it spares all that comes after it the documents that it drops."""
+    stage = step.stage
+    return isinstance(stage, Rule) and bool(stage.needs) and set(stage.needs) <= KNOWN_BEFORE_TEXT
+
+
+def changes_text(stage: Stage) -> bool:
+    return isinstance(stage, Rewrite) or (isinstance(stage, Global) and stage.rewrites)
+
+
+# --- putting measuring stages in -------------------------------------------------------------------------------------
+
+
+def with_measures(recipe: Recipe) -> Recipe:
+    """The recipe with a measuring stage before each rule that needs one."""
+    taken = (
+        {s.name for s in recipe.sources}
+        | {x.called for s in recipe.sources for x in s.steps}
+        | {x.called for x in recipe.steps}
+    )
+    names = [step.called for step in recipe.steps]
+    walk = _Walk(recipe, taken)
+    sources: list[Source] = []
+    arriving: dict[int, list[set[str]]] = {}
+    for source in recipe.sources:
+        own = _Walk(recipe, taken)
+        steps, there = own.along(source.steps, set())
+        walk.configured = own.configured | walk.configured
+        walk.of_text |= own.of_text
+        walk.encoded |= own.encoded
+        walk.outdated |= own.outdated
+        sources.append(replace(source, steps=steps))
+        arriving.setdefault(names.index(source.join) if source.join else 0, []).append(there)
+    shared: list[Step] = []
+    valid: set[str] | None = None
+    bounds = sorted({0, len(recipe.steps), *arriving})
+    for start, end in zip(bounds, [*bounds[1:], len(recipe.steps)], strict=True):
+        for there in arriving.get(start, []):
+            valid = (
+                there if valid is None else valid & there
+            )  # a signal that one of two streams lacks is measured for both
+        steps, valid = walk.along(recipe.steps[start:end], valid or set())
+        # who joins at a stage joins before what measures for it
+        sources = [
+            replace(s, join=steps[0].called) if s.join and s.join in names and names.index(s.join) == start else s
+            for s in sources
+        ]
+        shared += steps
+    return replace(recipe, sources=tuple(sources), steps=tuple(shared))
+
+
+class _Walk:
+    """Goes along stages and keeps account of which signals fit the text at that point."""
+
+    def __init__(self, recipe: Recipe, taken: set[str]) -> None:
+        self.recipe = recipe
+        self.taken = taken
+        self.configured: dict[
+            type[Stage], Step
+        ] = {}  # the last measuring stage of each kind that the recipe wrote itself
+        self.of_text: set[str] = set()
+        self.encoded: set[str] = set()  # that hold the text itself
+        self.outdated: set[str] = set()  # of these, the ones of an older text
+
+    def along(self, steps: Sequence[Step], valid: set[str]) -> tuple[tuple[Step, ...], set[str]]:
+        valid = set(valid)
+        done: list[Step] = []
+        rewritten = ""
+        for place, step in enumerate(steps):
+            stage = step.stage
+            if isinstance(stage, Rule | Global):
+                for gauge in self.missing(step, steps[place:], valid, rewritten):
+                    done.append(gauge)
+                    self.of_text |= {*gauge.stage.added}
+                    valid |= {*gauge.stage.added}
+            if changes_text(stage):
+                valid -= self.of_text
+                self.outdated |= self.encoded
+                rewritten = step.called
+            if isinstance(stage, Global) and stage.reads_text:
+                self.of_text |= {*stage.added}
+                self.encoded |= {*stage.added}
+                self.outdated -= {*stage.added}
+            if isinstance(stage, Sink) and self.outdated:
+                step = replace(
+                    step, stage=stage.model_copy(update={"without": tuple(sorted({*stage.without} | self.outdated))})
+                )
+            if isinstance(stage, FromMeta):
+                self.check_names(step, stage, valid)
+            if isinstance(stage, Annotate):
+                self.configured[type(stage)] = step
+                if not stage.needs or "text" in stage.needs:
+                    self.of_text |= {*step.stage.added}
+            valid |= {*step.stage.added}
+            done.append(step)
+        return tuple(done), valid
+
+    def missing(self, step: Step, ahead: Sequence[Step], valid: set[str], rewritten: str) -> list[Step]:
+        """Measuring stages for what a rule or a global stage needs and nobody measured on this text; they serve the rules after it too."""
+        wanted = [name for name in needs_of(step) if name not in valid | READ]
+        if not wanted:
+            return []
+        soon = list(wanted)
+        for other in ahead[1:] if isinstance(step.stage, Rule) else ():
+            if isinstance(other.stage, Rewrite | Global):
+                break
+            if isinstance(other.stage, Rule):
+                soon += [name for name in needs_of(other) if name not in valid | READ]
+        found: dict[type[Annotate], list[str]] = {}
+        for name in wanted:
+            kind = self.who_adds(name, step)
+            found.setdefault(kind, [n for n in dict.fromkeys(soon) if n in kind.adds])
+        return [self.gauge(kind, names, step, rewritten) for kind, names in found.items()]
+
+    def check_names(self, step: Step, stage: FromMeta, valid: set[str]) -> None:
+        """What an input says must not pass for what is measured here; but for the language, which need not be found out twice."""
+        measured = {name: kind for kind in registry.built_in().values() for name in kind.adds}
+        known = {"language": stage.texts, "language_score": stage.numbers}
+        for name in stage.added:
+            where = f"{self.recipe.path}:{step.line}: {step.called}: {name}"
+            if name in measured and name not in known.get(name, ()):
+                kind = measured[name].recipe_name()
+                raise RecipeError(
+                    f"{where} is what {kind} measures; give the signal another name: {{input_{name}: {(stage.numbers | stage.texts)[name]}}}"
+                )
+            if name in valid:
+                raise RecipeError(f"{where} is there already, from a stage before; give the signal another name")
+
+    def who_adds(self, signal: str, step: Step) -> type[Annotate]:
+        kinds: list[type[Stage]] = [kind for kind in self.configured if signal in kind.adds]
+        kinds += [kind for kind in registry.built_in().values() if signal in kind.adds]
+        where = f"{self.recipe.path}:{step.line}: {step.called} needs the signal {signal}"
+        if not kinds:
+            raise RecipeError(
+                f"{where}, which no stage measures; put a stage before it that adds it (`from_meta` does, of columns of the input)"
+            )
+        kind = kinds[0]
+        required = [name for name, field in kind.model_fields.items() if field.is_required()]
+        if not issubclass(kind, Annotate) or (required and kind not in self.configured):
+            raise RecipeError(f"{where}: put {kind.recipe_name()} before it, which adds it")
+        return kind
+
+    def gauge(self, kind: type[Annotate], names: list[str], step: Step, rewritten: str) -> Step:
+        base = self.configured.get(kind)
+        settings = base.stage.model_dump() if base else {}
+        called = kind.recipe_name()
+        if called in self.taken:
+            called = f"{called}_after_{rewritten}" if rewritten else f"{called}_for_{step.called}"
+        number = 2
+        while called in self.taken:
+            called, number = f"{called.rstrip('0123456789_')}_{number}", number + 1
+        self.taken.add(called)
+        settings["name"] = called
+        if "only" in kind.model_fields:
+            settings["only"] = tuple(names)
+        return Step(kind(**settings), base.address if base else kind.recipe_name(), step.folder, step.line)
+
+
+def needs_of(step: Step) -> tuple[str, ...]:
+    return (
+        step.stage.needs if isinstance(step.stage, Map) else step.stage.wants if isinstance(step.stage, Global) else ()
+    )
+
+
+# --- versions of the text inside a leg -------------------------------------------------------------------------------
+
+
+def measured_again(steps: Sequence[Step]) -> dict[str, list[str]]:
+    """For each rewrite of a leg, the signals of which the values before it are kept beside those after it."""
+    found = {}
+    for place, step in enumerate(steps):
+        if isinstance(step.stage, Rewrite):
+            later = {
+                name for other in steps[place + 1 :] if isinstance(other.stage, Annotate) for name in other.stage.added
+            }
+            found[step.called] = sorted(later)
+    return found
+
+
+def texts_kept(steps: Sequence[Step], decided: Sequence[Step]) -> list[str]:
+    """Rewrites of a leg before which a rule looks at the text that they change; that text is kept, so that a reject shows it."""
+    first = min((place for place, step in enumerate(steps) if step in decided), default=len(steps))
+    return [step.called for place, step in enumerate(steps) if isinstance(step.stage, Rewrite) and place > first]
+
+
+def seen_by(steps: Sequence[Step], decided: Sequence[Step], rule: Step) -> tuple[dict[str, str], list[str]]:
+    """Where a rule finds the signals (name -> column, where they differ) and the text (columns, the first that is not null) it looks at."""
+    again, kept = measured_again(steps), texts_kept(steps, decided)
+    later = [step.called for step in steps[list(steps).index(rule) + 1 :] if isinstance(step.stage, Rewrite)]
+    columns: dict[str, str] = {}
+    for rewrite in later:
+        for name in again[rewrite]:
+            columns.setdefault(name, f"{name}@{rewrite}")
+    return columns, [f"text@{rewrite}" for rewrite in later if rewrite in kept]
+
+
+# --- where legs are cut ----------------------------------------------------------------------------------------------
+
+
+def pieces(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
+    """A run of map stages, cut where text should lie on disk: after a costly stage, so that a new measure does not repeat it; before
+    a costly stage or a sink, where rules must have decided first."""
+    found: list[list[Step]] = []
+    for step in steps:
+        last = found[-1] if found else []
+        undecided = any(isinstance(s.stage, Rule) and not decides_on_the_spot(s) for s in last)
+        costly = any(isinstance(s.stage, Map) and s.stage.costly for s in last)
+        waits = isinstance(step.stage, Sink) or (isinstance(step.stage, Map) and step.stage.costly)
+        if not found or (undecided and waits) or (costly and isinstance(step.stage, Annotate | Rewrite)):
+            found.append([])
+        found[-1].append(step)
+    return [tuple(piece) for piece in found]

@@ -1,0 +1,108 @@
+"""What the template of workers loads before the first is forked from it: Dask, the engine's side of a worker, and the stages of a recipe.
+
+Importing this module does the work, for importing is all that the standard library's fork server can be asked to do.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import select
+import sys
+import warnings
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.formatting import one_line
+from gristmill.pipeline.processes.lifetime import (
+    adopt_orphans,
+    end_descendants,
+    end_with_parent,
+    ending_with_parent,
+    how_it_ended,
+)
+from gristmill.pipeline.processes.template import RECIPE
+from gristmill.pipeline.recipe.registry import named, prepare
+
+if TYPE_CHECKING:
+    from gristmill.stages.stage import Stage
+
+MODULES = (
+    "gristmill.pipeline.engine.work",
+    "distributed.nanny",
+    "distributed.worker",
+    "typer",
+    "rich.console",
+    "rich.markup",
+)
+UNSAFE_TO_FORK = ("torch",)  # its threads do not survive, and a GPU that was touched is lost to the workers
+
+
+def load(recipe: str | None) -> None:
+    """All that a worker needs, as far as it is known here."""
+    with ending_with_parent():
+        for name in MODULES:
+            import_module(name)
+        if recipe is not None:
+            load_stages(Path(recipe))
+
+
+def load_stages(recipe: Path) -> None:
+    """The stages of a recipe, made ready. What is wrong with a recipe or a stage the driver and the workers say."""
+    from gristmill.pipeline.plan.plan import make_plan
+    from gristmill.pipeline.recipe import recipe as recipes
+
+    with contextlib.suppress(Exception):
+        for stage in make_plan(recipes.load(recipe)).to_prepare():
+            try:
+                if type(stage).__module__.startswith("gristmill.stages.") and not any(
+                    name in sys.modules for name in UNSAFE_TO_FORK
+                ):
+                    prepare(stage)
+                else:
+                    prepare_aside(stage)
+            except RunFailed as error:
+                failures.append(str(error))
+
+
+def prepare_aside(stage: Stage) -> None:
+    """For what it leaves on disk alone, in a process of its own: nobody knows what the code of others leaves behind in memory."""
+    answer, said = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(said)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        os.set_blocking(answer, False)  # a process that it left behind may hold the other end
+        failure = ""
+        with contextlib.suppress(BlockingIOError):
+            failure = os.read(answer, select.PIPE_BUF).decode("utf-8", "replace")
+        os.close(answer)
+        if code:
+            raise RunFailed(failure or f"{named(stage)}: prepare() ended its process ({how_it_ended(code)})")
+        return
+    code = 1
+    try:
+        end_with_parent()
+        prepare(stage)
+        code = 0
+    except RunFailed as error:
+        os.write(said, str(error).encode("utf-8", "replace")[: select.PIPE_BUF])
+    finally:
+        os._exit(code)
+
+
+def did_not_start(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """A line for a worker that ended before any code of ours: a new one is tried, or the driver says that none starts."""
+    print(f"a worker did not start: {kind.__name__}: {one_line(str(error))}", file=sys.stderr, flush=True)
+
+
+failures: list[str] = []  # what workers, which find it here, answer to their first task
+load(os.environ.pop(RECIPE, None))
+sys.excepthook = did_not_start
+adopt_orphans()
+atexit.register(end_descendants)  # where the driver was killed; workers leave by another door
+warnings.filterwarnings("ignore", message="forkserver: waitpid returned unexpected pid")  # that is an orphan's

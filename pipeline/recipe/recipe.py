@@ -1,0 +1,402 @@
+"""The recipe: YAML to typed stages, with errors that name file, line, field and a likely spelling."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+from pydantic import Field, field_validator
+
+from gristmill.pipeline.fingerprint import names_files
+from gristmill.pipeline.recipe import registry
+from gristmill.pipeline.recipe.first_mistakes import readers_hint, source_hint, stage_hint
+from gristmill.pipeline.recipe.memory_limit import check_memory
+from gristmill.pipeline.recipe.yaml_lines import Place
+from gristmill.pipeline.recipe.yaml_settings import YamlFile, beside, listed, nearest, quoted
+from gristmill.stages.stage import PLACEMENT, CannotRun, Global, Reader, Settings, Sink, Stage
+
+if TYPE_CHECKING:
+    from gristmill.stages.blend.mix import Mix
+    from gristmill.stages.tokens.tokenize import Tokenize
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+# Of a run, which what a stage writes must not fall into.
+FOLDERS = ("ablations", "flow", "index", "journal", "legs", "logs", "shards", "stages")
+A_NAME = "letters, digits, '-', '_' and '.', at most 100 and the first a letter or digit,"
+
+
+class Parts(Settings):
+    """How inputs are cut into parts. Changes files on disk, never which documents survive."""
+
+    max_bytes: Annotated[
+        int,
+        Field(
+            gt=0,
+            description="files larger than this are split where their format allows; small files are grouped up to it",
+        ),
+    ] = 256 << 20
+    small_file: Annotated[int, Field(ge=0, description="files below this size are grouped into one part")] = 4 << 20
+    files: Annotated[
+        int, Field(ge=1, description="how many small files one part holds, on average; 1 gives every file its own part")
+    ] = 64
+    batch_bytes: Annotated[int, Field(gt=0, description="how much is worked on at once")] = 32 << 20
+
+
+class Rejects(Settings):
+    """What is kept of documents that were dropped."""
+
+    keep: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1,
+            description="share of dropped documents that is kept for inspection, by hash of uid; counts are always whole",
+        ),
+    ] = 1.0
+    text: Annotated[bool, Field(description="keep their text too")] = True
+
+
+class Prices(Settings):
+    """What work costs, for the report; it changes no result. A machine that is paid by the hour has prices of hours, one of your own that of energy."""
+
+    currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")] = "USD"
+    core_hour: Annotated[float, Field(ge=0, description="of a worker at work, on one core")] = 0.0
+    gpu_hour: Annotated[float, Field(ge=0, description="of a worker at work on a GPU")] = 0.0
+    kilowatt_hour: Annotated[float, Field(ge=0, description="of energy, where the machine has a meter")] = 0.0
+
+
+class RecipeHead(Settings):
+    """The fields of a recipe that are not stages."""
+
+    name: str
+    out: str | None = None
+    description: str | None = None
+    parts: Parts = Parts()
+    rejects: Rejects = Rejects()
+    workers: Annotated[int | Literal["auto"], Field(json_schema_extra=PLACEMENT)] = "auto"
+    memory: Annotated[str, Field(description="memory limit of a worker", json_schema_extra=PLACEMENT)] = "auto"
+    prices: Annotated[
+        Prices | None, Field(description="what work costs, for the report", json_schema_extra=PLACEMENT)
+    ] = None
+
+    @field_validator("workers")
+    @classmethod
+    def some_workers(cls, workers: int | str) -> int | str:
+        if isinstance(workers, int) and workers < 1:
+            raise ValueError(f"1 or more, or auto, was expected, not {workers}")
+        return workers
+
+    @field_validator("memory")
+    @classmethod
+    def a_size(cls, memory: str) -> str:
+        check_memory(memory)
+        return memory
+
+
+@dataclass(frozen=True)
+class Step:
+    """A stage in a recipe, with the name that found it."""
+
+    stage: Stage
+    address: str
+    folder: Path
+    line: int
+
+    @property
+    def called(self) -> str:
+        return self.stage.called
+
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        return registry.spec_of(self.stage, self.address, self.folder)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A named input, with stages of its own and the shared stage at which it joins."""
+
+    name: str
+    reader: Step
+    steps: tuple[Step, ...]
+    join: str | None
+    line: int
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A whole recipe, checked."""
+
+    path: Path
+    head: RecipeHead
+    sources: tuple[Source, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def all_steps(self) -> tuple[Step, ...]:
+        """Those of single sources too."""
+        return (*self.steps, *(step for source in self.sources for step in source.steps))
+
+    @property
+    def name(self) -> str:
+        return self.head.name
+
+    def resolved(self) -> dict[str, Any]:
+        """The recipe with every default written out."""
+        return {
+            **self.head.model_dump(mode="json"),
+            "sources": {
+                s.name: {
+                    s.reader.address: s.reader.stage.model_dump(mode="json", exclude_none=True),
+                    "stages": [{x.address: x.stage.model_dump(mode="json")} for x in s.steps],
+                    "join": s.join,
+                }
+                for s in self.sources
+            },
+            "stages": [{x.address: x.stage.model_dump(mode="json")} for x in self.steps],
+        }
+
+
+class _Reader(YamlFile):
+    """Reads one recipe; keeps where it is, so that any complaint can say so."""
+
+    def step(self, data: Any, place: Place) -> Step:
+        """One item of a list of stages: `name`, or `name: {settings}`."""
+        if isinstance(data, str):
+            address, settings = data, None
+        elif isinstance(data, dict) and len(data) == 1:
+            address, settings = next(iter(data.items()))
+        else:
+            raise self.wrong(
+                place, f"a stage was expected (`name` or `name: {{settings}}`), not {quoted(data)}{stage_hint(data)}"
+            )
+        kind = self.stage_class(str(address), (*place, address) if isinstance(data, dict) else place)
+        if isinstance(settings, dict) and not issubclass(kind, Reader):
+            plain = {
+                name: beside(value, self.folder) for name, value in settings.items() if names_files(kind, str(name))
+            }
+            settings = {**settings, **plain}
+        stage = self.settings(kind, settings, (*place, address) if isinstance(data, dict) else place)
+        return Step(stage, str(address), self.folder, self.lines.get(place, 1))
+
+    def stage_class(self, address: str, place: Place) -> type[Stage]:
+        try:
+            found = registry.find(address, self.folder)
+        except LookupError as error:
+            raise self.wrong(place, str(error)) from error
+        if inspect.isabstract(found):
+            raise self.wrong(place, f"{found.__name__} leaves {', '.join(sorted(found.__abstractmethods__))} unwritten")
+        return found
+
+    def list_of_steps(self, data: Any, place: Place) -> tuple[Step, ...]:
+        if data is None:
+            return ()
+        if not isinstance(data, list):
+            example = quoted(str(next(iter(data)))) if isinstance(data, dict) and data else "exact_dedup"
+            raise self.wrong(place, f"a list of stages was expected, each behind a dash: `- {example.strip(chr(39))}`")
+        return tuple(step for i, item in enumerate(data) for step in self.noted(self.working_step, item, (*place, i)))
+
+    def working_step(self, item: Any, place: Place) -> Step:
+        step = self.step(item, place)
+        if isinstance(step.stage, Reader):
+            raise self.wrong(place, f"{step.called} reads files; it belongs under sources")
+        return step
+
+    def elsewhere(self, kind: type[Settings], field: str) -> list[str]:
+        if not issubclass(kind, Stage):
+            return []
+        alike = [
+            (name, other)
+            for name, other in registry.built_in().items()
+            if issubclass(other, Reader) == issubclass(kind, Reader)
+        ]
+        return [name for name, other in alike if field in other.model_fields]
+
+    def source(self, name: Any, data: Any) -> list[Source]:
+        """One, or none where the reader is wrong, which is noted."""
+        place: Place = ("sources", name)
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise self.wrong(place, f"{A_NAME} were expected in a source's name")
+        misplaced = source_hint(name, data)
+        if misplaced:
+            raise self.wrong(place, misplaced)
+        readers = [key for key in data if key not in ("stages", "join")]
+        if len(readers) != 1:
+            raise self.wrong(
+                place, f"one reader was expected, not {', '.join(map(str, readers)) or 'none'}{readers_hint(readers)}"
+            )
+        reader = self.noted(self.reader, readers[0], data[readers[0]], place)
+        steps = self.list_of_steps(data.get("stages"), (*place, "stages"))
+        join = data.get("join")
+        if join is not None and not isinstance(join, str):
+            raise self.wrong((*place, "join"), "the name of a stage was expected")
+        return [Source(name, step, steps, join, self.lines[place]) for step in reader]
+
+    def reader(self, address: Any, settings: Any, place: Place) -> Step:
+        step = self.step({address: settings}, place)
+        if not isinstance(step.stage, Reader):
+            raise self.wrong((*place, address), f"{address} does not read files{readers_hint([address])}")
+        return replace(step, line=self.lines.get((*place, address, "path"), step.line))
+
+    def recipe(self) -> Recipe:
+        if not isinstance(self.data, dict):
+            raise self.wrong((), "a recipe is a mapping with name, sources and stages")
+        heads = self.noted(self.head)
+        sources = tuple(self.sources())
+        steps = tuple(
+            step for found in self.noted(self.list_of_steps, self.data.get("stages"), ("stages",)) for step in found
+        )
+        self.say_all()
+        self.check_names(sources, steps)
+        self.say_all()
+        for i, step in enumerate(steps):
+            place = ("stages", i, step.address)
+            if step.address == "mix":
+                self.check_mix(cast("Mix", step.stage), sources, [s.called for s in steps], place)
+            if isinstance(step.stage, Global):
+                self.check_preferred(step.stage, sources, place)
+            if step.address == "tokenize":
+                self.check_tokenizer(cast("Tokenize", step.stage), place)
+        self.say_all()
+        return Recipe(self.path, heads[0], sources, steps)
+
+    def head(self) -> RecipeHead:
+        """The fields that are not stages."""
+        rest = {k: v for k, v in self.data.items() if k not in ("sources", "stages")}
+        head: RecipeHead = self.settings(RecipeHead, rest, (), also=("sources", "stages"))
+        if not NAME.fullmatch(head.name):
+            raise self.wrong(("name",), f"{A_NAME} were expected, not {head.name!r}")
+        return head
+
+    def sources(self) -> Iterator[Source]:
+        data = self.data.get("sources")
+        if isinstance(data, dict) and data:
+            for name in data:
+                for found in self.noted(self.source, name, data[name]):
+                    yield from found
+        elif "sources" in self.data or not self.complaints:  # else it may be what was misspelt
+            given = "" if not data else f", not {quoted(data)}"
+            self.complain(
+                ("sources",),
+                f"at least one source was expected, such as `crawl: {{warc: {{path: crawl/*.warc.gz}}}}`{given}",
+            )
+
+    def check_names(self, sources: tuple[Source, ...], steps: tuple[Step, ...]) -> None:
+        """Every source and stage leaves a folder and a report of its own, so no two may share a name."""
+        seen: dict[str, int] = {}
+        for name, line in (
+            [(s.name, s.line) for s in sources]
+            + [(x.called, x.line) for s in sources for x in s.steps]
+            + [(x.called, x.line) for x in steps]
+        ):
+            if name in seen:
+                self.complaints.append(
+                    f"{self.path}:{line}: {name} is the name of something on line {seen[name]} already; give one of them a name of its own (`name: other_{name}`)"
+                )
+            seen.setdefault(name, line)
+        for step in (*steps, *(x for s in sources for x in s.steps)):
+            if isinstance(step.stage, Sink) and step.called in FOLDERS:
+                self.complaints.append(
+                    f"{self.path}:{step.line}: {step.called} is a folder that each run has for itself; give another `name`"
+                )
+        names = [step.called for step in steps]
+        for source in sources:
+            if source.join is not None and source.join not in names:
+                near = nearest(source.join, names)
+                self.complain(
+                    ("sources", source.name, "join"),
+                    f"no shared stage is called {source.join}; {f'did you mean {near[0]}?' if near else 'there are ' + (', '.join(names) or 'none')}",
+                )
+
+    def check_mix(self, mix: Mix, sources: tuple[Source, ...], steps: list[str], place: Place) -> None:
+        """A mix by source must speak of the sources that come to it and of no others: it is asked after all the work before it."""
+        if mix.by != ["source"]:
+            return
+        here = [s.name for s in sources if s.join is None or steps.index(s.join) <= steps.index(mix.called)]
+        choice = mix.choice()
+        told: dict[str, Collection[str] | None] = {
+            "weights": choice.weights,
+            "prior": choice.prior,
+            "max_epochs": mix.max_epochs if isinstance(mix.max_epochs, dict) else None,
+            "utilities_file": None if choice.utilities is None else choice.utilities.sources,
+            "ablations_file": None if choice.ablations is None else choice.ablations.sources,
+        }
+        for setting, names in told.items():
+            meant: set[str] = set()
+            for name in names or ():
+                if name not in here:
+                    near = nearest(name, here)
+                    meant |= {*near}
+                    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(here) or 'none'}"
+                    self.complain((*place, setting, name), f"no such source comes here; {hint}")
+            lacking = [name for name in here if names is not None and name not in {*names, *meant}]
+            if lacking:
+                zero = " (0 leaves a source out)" if setting == "weights" else ""
+                self.complain((*place, setting), f"says nothing of {listed(lacking)}{zero}")
+
+    def check_preferred(self, stage: Global, sources: tuple[Source, ...], place: Place) -> None:
+        """A source that there is not would be preferred in vain."""
+        from gristmill.stages.dedup.policy import WithPolicy
+
+        here = [source.name for source in sources]
+        for name in stage.sources if isinstance(stage, WithPolicy) else ():
+            if name not in here:
+                near = nearest(name, here)
+                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(here)}"
+                self.complain((*place, "sources"), f"{name} is no source; {hint}")
+
+    def check_tokenizer(self, tokenize: Tokenize, place: Place) -> None:
+        try:
+            tokenize.check()
+        except (CannotRun, OSError) as error:
+            self.complain(place, str(error))
+
+
+def load(path: str | os.PathLike[str]) -> Recipe:
+    """A checked recipe from a YAML file; RecipeError says all that is wrong, and where."""
+    return _Reader(Path(path)).recipe()
+
+
+def schema() -> dict[str, Any]:
+    """JSON schema of recipes, for editors."""
+    readers: list[Any] = []
+    steps: list[Any] = []
+    definitions: dict[str, Any] = {}
+    for name, kind in sorted(registry.built_in().items()):
+        described = kind.model_json_schema(ref_template="#/$defs/{model}")
+        definitions |= described.pop("$defs", {})
+        definitions[name] = described
+        one = {
+            "type": "object",
+            "properties": {name: {"anyOf": [{"$ref": f"#/$defs/{name}"}, {"type": "null"}]}},
+            "required": [name],
+        }
+        if issubclass(kind, Reader):
+            readers.append(one)
+        else:
+            steps += [{**one, "additionalProperties": False}, {"const": name}]
+    outside = {"type": "object", "propertyNames": {"pattern": r"\.py:\w+$"}, "minProperties": 1, "maxProperties": 1}
+    head = RecipeHead.model_json_schema(ref_template="#/$defs/{model}")
+    definitions |= head.pop("$defs", {})
+    stage_list = {"type": "array", "items": {"anyOf": [*steps, outside]}}
+    own = {"properties": {"stages": stage_list, "join": {"type": "string"}}}
+    source = {"allOf": [{"anyOf": readers}, own]}
+    properties = head["properties"] | {
+        "sources": {"type": "object", "additionalProperties": source, "minProperties": 1},
+        "stages": stage_list,
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Gristmill recipe",
+        "type": "object",
+        "properties": properties,
+        "required": ["name", "sources"],
+        "patternProperties": {"^(x-|[.])": {}},
+        "additionalProperties": False,
+        "$defs": definitions,
+    }

@@ -1,0 +1,169 @@
+"""Finding a stage by the name a recipe gives it: ours, an installed package's (entry points), or a class in the user's own file.
+
+A stage travels to workers as plain data (name, settings, and the source text of a file of the user's), never as a pickle.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import difflib
+import hashlib
+import importlib.metadata
+import sys
+import types
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+from gristmill import stages
+from gristmill.pipeline.errors import RunFailed
+from gristmill.stages.stage import CannotRun, Stage, snake_case
+
+ENTRY_POINTS = "gristmill.stages"
+OUTSIDE = "gristmill_outside_"  # modules made of a user's own files
+SOURCE = "__gristmill_source__"  # in such a module, the text that it was made of
+ALONE = (
+    "a stage's file goes to the workers alone: what it imports must be installed, or lie on PYTHONPATH for each of them"
+)
+
+
+@cache
+def names() -> Mapping[str, str]:
+    """Recipe name to class name of every stage that comes with the mill; imports none of them."""
+    return {snake_case(name): name for name in stages.__all__ if name in stages.HOMES}
+
+
+@cache
+def built_in() -> Mapping[str, type[Stage]]:
+    """Recipe name to class, all imported."""
+    return {name: getattr(stages, class_name) for name, class_name in names().items()}
+
+
+@cache
+def installed() -> Mapping[str, importlib.metadata.EntryPoint]:
+    return {entry.name: entry for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+
+
+def find(name: str, folder: Path | None = None) -> type[Stage]:
+    """The class behind a name; LookupError says what was looked for and what is near."""
+    if ".py:" in name:
+        path, _, class_name = name.rpartition(":")
+        file = (folder or Path()) / path
+        if not file.is_file():
+            raise LookupError(f"{file}: no such file")
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise LookupError(f"{file}: cannot be read: {error}") from error
+        return class_from_source(file.name, text, class_name)
+    if name in names():
+        return cast(type[Stage], getattr(stages, names()[name]))
+    if name in installed():
+        found = installed()[name].load()
+        if not (isinstance(found, type) and issubclass(found, Stage)):
+            raise LookupError(f"entry point {name!r} is no stage")
+        return found
+    near = difflib.get_close_matches(name, [*names(), *installed()], n=1)
+    raise LookupError(
+        f"no such stage {name!r}; {f'did you mean {near[0]}?' if near else '`gristmill doctor` lists all there are'}"
+    )
+
+
+@cache
+def class_from_source(file_name: str, text: str, class_name: str) -> type[Stage]:
+    """A stage from a file outside the tree: the recipe's owner names it, as with any script that one runs."""
+    module_name = f"{OUTSIDE}{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    if module_name not in sys.modules:
+        module = types.ModuleType(module_name)
+        module.__file__ = file_name
+        module.__dict__[SOURCE] = text
+        sys.modules[module_name] = module  # pydantic looks the module up while the class is made
+        try:
+            exec(compile(text, file_name, "exec"), module.__dict__)
+        except (Exception, SystemExit) as error:  # a script that ends itself on import is no stage either
+            del sys.modules[module_name]
+            hint = f" ({ALONE})" if isinstance(error, ModuleNotFoundError) else ""
+            raise LookupError(f"{file_name} does not import: {type(error).__name__}: {error}{hint}") from error
+    found = getattr(sys.modules[module_name], class_name, None)
+    if not (isinstance(found, type) and issubclass(found, Stage)):
+        raise LookupError(f"{file_name} has no stage named {class_name}")
+    return found
+
+
+def named(stage: Stage) -> str:
+    """A stage in error messages: as the recipe calls it, with the file and class of a user's own."""
+    kind = type(stage)
+    if not kind.__module__.startswith(OUTSIDE):
+        return stage.called
+    return f"{stage.called} ({sys.modules[kind.__module__].__file__}:{kind.__name__})"
+
+
+def prepare(stage: Stage) -> None:
+    """Let a stage do what is worth doing once on a machine; no document is to blame if it cannot."""
+    try:
+        stage.prepare()
+    except Exception as error:
+        said = str(error) if isinstance(error, CannotRun) else f"prepare() failed: {type(error).__name__}: {error}"
+        raise RunFailed(f"{named(stage)}: {said}") from error
+
+
+def spec_of(stage: Stage, address: str, folder: Path | None = None) -> dict[str, Any]:
+    """A stage as plain data; the code of a user's own is what its class was made of, whatever has become of the file since."""
+    spec = {"stage": address, "settings": stage.model_dump(mode="json"), "code": None}
+    if ".py:" not in address:
+        return spec
+    file = (folder or Path()) / address.rpartition(":")[0]
+    code: str | None = getattr(sys.modules[type(stage).__module__], SOURCE, None)
+    if code is None:  # a class that the file imports and does not make
+        code = file.read_text(encoding="utf-8")
+    helpers = modules_beside(code, file.parent)
+    return spec | {"code": code} | ({"helpers": helpers} if helpers else {})
+
+
+def modules_beside(code: str, folder: Path) -> dict[str, str]:
+    """Hashes of the modules in a folder that a source there imports, and that these import."""
+    hashes: dict[str, str] = {}
+    waiting = [code]
+    while waiting:
+        for path in (path for name in imported(waiting.pop()) for path in files_of_module(name, folder)):
+            name = path.relative_to(folder).as_posix()
+            if name not in hashes:
+                text = path.read_text(encoding="utf-8", errors="replace")
+                hashes[name] = hashlib.sha256(text.encode()).hexdigest()
+                waiting.append(text)
+    return dict(sorted(hashes.items()))
+
+
+def imported(code: str) -> set[str]:
+    """The dotted names that a source imports, of modules or of what is in them."""
+    names: set[str] = set()
+    with contextlib.suppress(SyntaxError, ValueError):  # whoever imports it will say so
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def files_of_module(name: str, folder: Path) -> list[Path]:
+    """The files that importing a dotted name runs, of those in a folder."""
+    steps = name.split(".")
+    places = [folder.joinpath(*steps[: n + 1]) for n in range(len(steps))]
+    return [
+        file
+        for place in places
+        for file in (place / "__init__.py", place.with_name(f"{place.name}.py"))
+        if file.is_file()
+    ]
+
+
+def build(spec: Mapping[str, Any]) -> Stage:
+    """The stage that a spec describes."""
+    name: str = spec["stage"]
+    if spec["code"] is not None:
+        path, _, class_name = name.rpartition(":")
+        return class_from_source(Path(path).name, spec["code"], class_name)(**spec["settings"])
+    return find(name)(**spec["settings"])

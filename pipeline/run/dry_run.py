@@ -1,0 +1,171 @@
+"""`gristmill plan`: what would run, what is up to date, and why not. It looks, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.table import Table
+
+from gristmill.pipeline import fingerprint
+from gristmill.pipeline.flow.rows import kept_before, saved_is_gone
+from gristmill.pipeline.inputs.notes import alarms_of_inputs, facts_of, gone_since, notes_beside
+from gristmill.pipeline.inputs.portion import Portion, find_inputs
+from gristmill.pipeline.plan.plan import GlobalNode, Leg, make_plan
+from gristmill.pipeline.recipe.recipe import Recipe
+from gristmill.pipeline.run.leg_tasks import begun_of, global_task, tasks_of_leg, tasks_of_rules
+from gristmill.pipeline.screen import escape
+from gristmill.pipeline.store.journal import Journal
+from gristmill.pipeline.store.parts import Part
+from gristmill.pipeline.store.store import Store
+
+GONE = {False: "its files are gone (cleaned?)", True: "its files are not what was written (damaged?)"}
+CHANGED = ("its documents changed", "its documents changed, or what earlier runs saved for it")
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """What would happen to one leg or global stage."""
+
+    name: str
+    kind: str
+    stages: list[str]
+    feeds: list[str]
+    fingerprint: str
+    parts: int | None
+    up_to_date: int | None
+    why: str
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def foresee(
+    recipe: Recipe, out: str, check_inputs: bool = False, note: Callable[[str], object] = str
+) -> list[Foreseen]:
+    """Every node of the plan, held against the journal. `note` hears what there is to say of the inputs, line by line."""
+    store = Store(out)
+    plan = make_plan(recipe)
+    inputs = find_inputs(recipe, store, Portion(), remember=False, check=check_inputs)
+    loud = alarms_of_inputs(inputs)
+    for line in [*loud, *notes_beside(loud, facts_of(inputs, gone_since(inputs, store)))]:
+        note(line)
+    journal = Journal(store, looks_only=True)
+    journal.check(store.stamps(""))
+    known: dict[str, list[Part] | None] = {}
+    seen = []
+    for node in plan.nodes:
+        upstream = [known[f] for f in node.feeds]
+        print_ = node.fingerprint(recipe)
+        if isinstance(node, Leg):
+            print_ = fingerprint.digest([print_, node.fingerprint_of_rules(recipe)])
+        before = store.read_json_if_whole(f"legs/{node.name}/manifest.json")
+        changed = "its stages, their code or packages changed" if before and before["fingerprint"] != print_ else ""
+        fed = [p for parts in upstream if parts is not None for p in parts]
+        if any(parts is None for parts in upstream):
+            seen.append(
+                Foreseen(
+                    node.name,
+                    kind(node),
+                    stages(node),
+                    list(node.feeds),
+                    print_,
+                    None,
+                    None,
+                    changed or f"known once {', '.join(f for f in node.feeds if known[f] is None)} is done",
+                )
+            )
+            known[node.name] = None
+            continue
+        if isinstance(node, GlobalNode):
+            kept = kept_before(node.step)
+            task = global_task(print_, fed, kept)
+            done, begun = journal.done.get(task), journal.done.get(begun_of(task))
+            if done and begun and saved_is_gone(node.step):
+                why = "what it keeps for later runs is gone: it is saved again"
+            elif done:
+                why = "up to date" if begun else "what its rounds handed on is gone (cleaned?): they are done again"
+            elif begun:
+                why = GONE[journal.gone.get(task, False)] if begun["ended"] else "begun, not finished"
+            else:
+                why = changed or (
+                    GONE[journal.gone[task]] if task in journal.gone else CHANGED[bool(kept)] if before else "never run"
+                )
+            seen.append(
+                Foreseen(
+                    node.name,
+                    "global",
+                    stages(node),
+                    list(node.feeds),
+                    print_,
+                    len(fed),
+                    len(fed) if done and begun else 0,
+                    why,
+                )
+            )
+            known[node.name] = done["parts"] if done else None
+            continue
+        tasks = tasks_of_leg(node, recipe, store, inputs, fed)
+        results = [journal.done.get(t["task"]) for t in tasks]
+        worked = [r["part"] for r in results if r is not None] if tasks else fed
+        rules = tasks_of_rules(node, recipe, store, worked)
+        decided = {t["key"]: journal.done.get(t["task"]) for t in rules}
+        waiting = sum(r is None for r in results)
+        undecided = sum(r is None for r in decided.values())
+        old = {p["key"] for p in before["parts"]} if before else set()
+        new = sum(t["key"] not in old for t in tasks)
+        parts = len(tasks or rules)
+        fresh = parts - (waiting or undecided)
+        if not waiting and not undecided:
+            why = "up to date"
+        elif not waiting and before and not new:
+            why = "its rules changed: decided anew, on stored signals"
+        else:
+            gone = [journal.gone[t["task"]] for t in [*tasks, *rules] if t["task"] in journal.gone]
+            changed_input = GONE[any(gone)] if gone else "input changed"
+            why = changed or (
+                not_run(fresh, parts)
+                if not before
+                else f"{new:,} new part{'s' if new > 1 else ''}"
+                if new
+                else changed_input
+            )
+        seen.append(
+            Foreseen(
+                node.name, "leg", stages(node), list(node.feeds) or [f"files of {node.name}"], print_, parts, fresh, why
+            )
+        )
+        by_key = {key: r["part"] for key, r in decided.items() if r is not None}
+        known[node.name] = None if waiting or undecided else [by_key.get(p["key"], p) for p in worked]
+    return seen
+
+
+def not_run(done: int, parts: int) -> str:
+    """Of a leg that has never come to its end."""
+    return f"begun: {done:,} of {parts:,} parts done" if done else "never run"
+
+
+def kind(node: Any) -> str:
+    return "global" if isinstance(node, GlobalNode) else "leg"
+
+
+def stages(node: Any) -> list[str]:
+    return [node.name] if isinstance(node, GlobalNode) else [s.called for s in node.in_order_of_work]
+
+
+def render(seen: list[Foreseen]) -> Table:
+    table = Table(title="plan", title_justify="left")
+    for name in ("leg", "stages", "from", "parts", "up to date", "fingerprint", "why"):
+        table.add_column(name)
+    for s in seen:
+        table.add_row(
+            escape(s.name),
+            escape(" > ".join(s.stages)),
+            escape(", ".join(s.feeds)),
+            "?" if s.parts is None else f"{s.parts:,}",
+            "?" if s.up_to_date is None else f"{s.up_to_date:,}",
+            s.fingerprint[:12],
+            escape(s.why),
+        )
+    return table

@@ -1,0 +1,94 @@
+"""Files in a run's folder that earlier versions of the run wrote and this one does not use.
+
+Intermediates go with the run that replaces them. Results (token shards, what sinks wrote) of a stage that the recipe no longer has are kept, and an
+alarm says so: somebody may be training on them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from gristmill.pipeline.formatting import as_bytes
+from gristmill.pipeline.plan.plan import Plan
+from gristmill.pipeline.recipe.recipe import FOLDERS, Step
+from gristmill.pipeline.store.journal import Journal, files_of
+from gristmill.pipeline.store.parts import OF_A_PART
+from gristmill.pipeline.store.store import Store
+from gristmill.stages.stage import Sink, snake_case
+
+OF_A_SET = re.compile(
+    r"shards/([a-z0-9_]+/)?(\d+/(shard-\d{5}\.[0-9a-f]{8}\.arrow|index\.json|tokenizer/tokenizer(_config)?\.json)|README\.md)$"
+)
+
+
+def stale_files(store: Store, plan: Plan, journal: Journal, mine: set[str]) -> list[str]:
+    """Files that the journal knows to be ours, and, where a run was killed before it could note them, files that bear the name of a part in
+    folders of ours; less those that are `mine`, of this version of the run."""
+    present = store.files("")
+    folders = (
+        "legs/",
+        "stages/",
+        "flow/",
+        *(f"{x.called}/" for _, x in plan.stage_order() if isinstance(x, Step) and isinstance(x.stage, Sink)),
+    )
+    stale = {path for result in journal.done.values() for path, _ in files_of(result)} - mine
+    stale |= {path for path in present if path.startswith(folders) and OF_A_PART.search(path)} - mine
+    stale |= {path for path in present if OF_A_SET.match(path)} - mine
+    names = {n.name for n in plan.nodes} | {name for name, _ in plan.stage_order()}
+    stale |= {
+        p
+        for p in present
+        if p.endswith(("/manifest.json", "/rules.json", "/survey.json", "/report.json"))
+        and p.startswith(("legs/", "stages/"))
+        and p.split("/")[1] not in names
+    }
+    unused = {path for paths in unused_results(present, names).values() for path in paths}
+    return sorted(stale - unused)
+
+
+def unused_results(paths: Iterable[str], stages: Collection[str]) -> dict[str, list[str]]:
+    """Results of stages that are not among `stages`: their files, by the stage that wrote them."""
+    unused: dict[str, list[str]] = {}
+    for path in sorted(paths):
+        owner = owner_of(path)
+        if owner is not None and owner not in stages:
+            unused.setdefault(owner, []).append(path)
+    return unused
+
+
+def owner_of(path: str) -> str | None:
+    """The stage whose result a file is, by its path; None for files that are no results."""
+    of_a_set = OF_A_SET.match(path)
+    if of_a_set:
+        return str(of_a_set[1] or "pack").rstrip("/")
+    folder, _, name = path.partition("/")
+    return folder if folder not in FOLDERS and "/" not in name and OF_A_PART.search(name) else None
+
+
+def alarms_of_unused(store: Store, plan: Plan) -> list[str]:
+    present = store.files("")
+    unused = unused_results(present, {name for name, _ in plan.stage_order()})
+    return [
+        f"{stage} is no longer in the recipe; its results in {folder_of(paths)} ({len(paths):,} files, "
+        f"{as_bytes(sum(present[path] for path in paths))}) are those of an earlier run and are kept; `gristmill clean {store.address} --unused` removes them"
+        for stage, paths in unused.items()
+    ]
+
+
+def folder_of(paths: list[str]) -> str:
+    """The folder that files lie in, at whatever depth."""
+    first, last = paths[0].split("/")[:-1], paths[-1].split("/")[:-1]
+    return "".join(f"{one}/" for one, other in zip(first, last, strict=False) if one == other)
+
+
+def stages_of(resolved: Mapping[str, Any]) -> set[str]:
+    """Names of all stages of a recipe as run.json has it."""
+    lists = [resolved.get("stages", []), *(source.get("stages", []) for source in resolved.get("sources", {}).values())]
+    return {
+        settings.get("name") or snake_case(address.rpartition(":")[2])
+        for steps in lists
+        for step in steps
+        for address, settings in step.items()
+    }

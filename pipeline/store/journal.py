@@ -1,0 +1,253 @@
+"""What is done: one line of JSON for each finished task, by the task's fingerprint. Append-only; each line begins with its own checksum, and one
+that was torn or changed is no line.
+
+The journal also knows the content of files: a checksum for each, and the stamp that the file had with that content. A run looks at the stamps of all
+its files; one whose stamp is another is hashed, and one whose content is another counts as gone, so that whoever made it makes it anew.
+
+On object stores, which cannot append, each flush is an object of its own, named so that no other process writes the same; a run that finds many makes one of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from gristmill.pipeline.errors import DamagedFile, RunFailed
+from gristmill.pipeline.store.checksums import hash_of_content
+from gristmill.pipeline.store.sinks import staged, waiting_for_names
+from gristmill.pipeline.store.store import Stamp, Store
+
+Result = dict[str, Any]
+FOLDER = "journal"
+FLUSH_SECONDS, FLUSH_SECONDS_REMOTE = 1.0, 10.0
+MANY_SEGMENTS = 32
+READERS = 16
+LINE_STARTS, LENGTH_OF_CHECKSUM = b'{"checksum":"', 16
+
+
+class Journal:
+    """Remembers the results of tasks whose files are really there."""
+
+    def __init__(self, store: Store, looks_only: bool = False) -> None:
+        self.store = store
+        self.looks_only = looks_only  # a look at a run changes nothing in its folder
+        self.done: dict[str, Result] = {}
+        self.gone: dict[
+            str, bool
+        ] = {}  # tasks that were done and whose files went; is one still there, with another content?
+        self.damaged: list[str] = []  # files that are gone or are not what was written
+        self._made_anew: set[str] = set()
+        self.suspects: set[str] = set()  # files that a worker found damaged, whatever their stamps say
+        self._of_the_run: dict[str, dict[str, Any]] = {}  # files that the run itself wrote: its record and reports
+        self._stamps: dict[str, tuple[Stamp, str]] = {}  # by path: stamp and checksum of a content that was seen
+        self._waiting: list[bytes] = []
+        self._flushed = time.monotonic()
+        self._segments: list[str] = []
+        self._load()
+
+    def _load(self) -> None:
+        self._segments = sorted(path for path in self.store.files(FOLDER) if path.endswith(".jsonl"))
+        with ThreadPoolExecutor(READERS) as threads:
+            for data in threads.map(self.store.read, self._segments):
+                for line in data.split(b"\n"):
+                    self._take(_entry(line))
+
+    def _take(self, entry: Mapping[str, Any]) -> None:
+        if "task" in entry and "result" in entry:
+            self.done[entry["task"]] = entry["result"]
+        if "file" in entry:
+            self._of_the_run[entry["file"]["path"]] = entry["file"]
+        self._stamps |= {path: (tuple(stamp), checksum) for path, (stamp, checksum) in entry.get("stamps", {}).items()}
+
+    def gather(self) -> None:
+        """Many objects into one, which is there before they go."""
+        if self.store.local or len(self._segments) <= MANY_SEGMENTS:
+            return
+        before, self._segments = self._segments, []
+        lines = [_line({"task": task, "result": result}) for task, result in self.done.items()]
+        lines += [_line({"file": facts}) for facts in self._of_the_run.values()]
+        self._add_segment(b"".join(lines), after=before[-1])
+        self.store.remove(before)
+
+    def check(self, present: Mapping[str, Stamp]) -> int:
+        """Forget results whose files are not there with the content that they were written with; says how many."""
+        lying = {path: path for path in present} | waiting_for_names(present)
+        present = {path: present[where] for path, where in lying.items()}
+        files = self.files
+        there = {path: facts for path, facts in files.items() if path in present and present[path][0] == facts["bytes"]}
+        self._look_into(
+            lying,
+            {path: present[path] for path, facts in there.items() if not self._is_known(path, present[path], facts)},
+        )
+        lost = {
+            path for path, facts in files.items() if path not in there or not self._is_known(path, present[path], facts)
+        }
+        self.damaged = sorted(lost & present.keys())
+        of_lost = {task: [path for path, _ in files_of(result) if path in lost] for task, result in self.done.items()}
+        self.gone = {task: not present.keys().isdisjoint(paths) for task, paths in of_lost.items() if paths}
+        for task in self.gone:
+            del self.done[task]
+        self._of_the_run = {path: facts for path, facts in self._of_the_run.items() if path not in lost}
+        return len(self.gone)
+
+    @property
+    def files(self) -> dict[str, dict[str, Any]]:
+        """Every file that is known to be of the run, with its length and checksum."""
+        return {path: facts for result in self.done.values() for path, facts in files_of(result)} | self._of_the_run
+
+    def _is_known(self, path: str, stamp: Stamp, facts: Mapping[str, Any]) -> bool:
+        """Is this the content that was written? Object stores, whose listings tell no more than lengths, keep checksums of their own."""
+        return not self.store.local or (
+            path not in self.suspects and self._stamps.get(path) == (stamp, facts["checksum"])
+        )
+
+    def _look_into(self, lying: Mapping[str, str], files: Mapping[str, Stamp]) -> None:
+        """Hash files whose stamps are news; what their content is is remembered."""
+        with ThreadPoolExecutor(READERS) as threads:  # xxh3 lets go of the GIL
+            hashes = threads.map(lambda path: hash_of_content(self.store.at(lying[path])), files, chunksize=64)
+            self._remember(
+                {path: (stamp, content) for (path, stamp), content in zip(files.items(), hashes, strict=True)}
+            )
+        self.suspects -= files.keys()
+
+    def _remember(self, stamps: dict[str, tuple[Stamp, str]]) -> None:
+        self._stamps |= stamps
+        if stamps:
+            self._write({"stamps": stamps})
+
+    def suspect(self, error: DamagedFile) -> None:
+        """A worker found a file damaged, whatever its stamp says: it is hashed when files are looked at next, and made anew, once."""
+        if error.path in self._made_anew:
+            raise RunFailed(
+                f"{self.store.at(error.path)}: damaged again after it was made anew; look at the disk and the memory of this machine"
+            ) from error
+        self._made_anew.add(error.path)
+        self.suspects.add(error.path)
+
+    def holds(self, store: Store, path: str, checksum: str) -> bool:
+        """Has a file, which may be of another folder, this content? It is not read again while its stamp stays."""
+        stamp, name = store.stamp(path), path if store is self.store else store.at(path)
+        if stamp is None:
+            return not store.local and store.exists(path)
+        if self._stamps.get(name, ((), ""))[0] != stamp:
+            self._remember({name: (stamp, hash_of_content(store.at(path)))})
+        return self._stamps[name][1] == checksum
+
+    def add(self, task: str, result: Result) -> None:
+        self.done[task] = result
+        self._write({"task": task, "result": result} | self._stamps_of(files_of(result)))
+
+    def keep(self, path: str, content: bytes) -> None:
+        """A file that the run itself writes: a record, a manifest, a report. One that is there with this content stays as it is."""
+        facts = {"path": path, "bytes": len(content), "checksum": self.store.write_if_other(path, content)}
+        if self._of_the_run.get(path) != facts:
+            self._of_the_run[path] = facts
+            self._write({"file": facts} | self._stamps_of([(path, facts)]))
+
+    def is_as_written(self, path: str) -> bool:
+        """Is a file of the run itself what was written, as far as anything is known of it?"""
+        facts = self._of_the_run.get(path)
+        return facts is None or (
+            self.store.exists(path) and xxhash.xxh3_128_hexdigest(self.store.read(path)) == facts["checksum"]
+        )
+
+    def named(self, paths: Iterable[str]) -> None:
+        """Files of a sink have got their names, which changes their stamps and, where they are the same files, nothing else."""
+        stamps = {
+            path: (stamp, self._stamps.get(path, ((), "")))
+            for path in paths
+            if (stamp := self.store.stamp(path)) is not None
+        }
+        self._remember(
+            {
+                path: (stamp, checksum if is_renamed(before, stamp) else hash_of_content(self.store.at(path)))
+                for path, (stamp, (before, checksum)) in stamps.items()
+                if stamp != before
+            }
+        )
+
+    def _stamps_of(self, files: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+        """Stamps of files that have just been written. Of the same content the first stamp holds: what changes it later is looked into."""
+        new = {
+            path: facts["checksum"] for path, facts in files if self._stamps.get(path, ((), ""))[1] != facts["checksum"]
+        }
+        stamps = {path: (stamp, checksum) for path, checksum in new.items() if (stamp := self._stamp(path)) is not None}
+        self._stamps |= stamps
+        return {"stamps": stamps} if stamps else {}
+
+    def _stamp(self, path: str) -> Stamp | None:
+        """Of a file of a sink, where it waits for the others."""
+        return self.store.stamp(staged(path)) or self.store.stamp(path)
+
+    def _write(self, entry: Mapping[str, Any]) -> None:
+        if self.looks_only:
+            return
+        self._waiting.append(_line(entry))
+        if time.monotonic() - self._flushed > (FLUSH_SECONDS if self.store.local else FLUSH_SECONDS_REMOTE):
+            self.flush()
+
+    def flush(self) -> None:
+        self._flushed = time.monotonic()
+        if not self._waiting:
+            return
+        data, self._waiting = b"".join(self._waiting), []
+        if self.store.local:
+            path = Path(self.store.at(f"{FOLDER}/tasks.jsonl"))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("ab") as file:
+                if file.tell() and not _ends_line(path):
+                    file.write(b"\n")
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        else:
+            self._add_segment(data, after=self._segments[-1] if self._segments else None)
+
+    def _add_segment(self, data: bytes, after: str | None) -> None:
+        number = 0 if after is None else int(after.removeprefix(f"{FOLDER}/tasks-")[:8]) + 1
+        self._segments.append(f"{FOLDER}/tasks-{number:08d}-{uuid.uuid4().hex[:8]}.jsonl")
+        self.store.write(self._segments[-1], data)
+
+
+def is_renamed(before: Stamp, now: Stamp) -> bool:
+    """The same file of the same length and time of writing; that it was changed in some way is what a new name or link does."""
+    return bool(before) and (before[0], before[1], before[3]) == (now[0], now[1], now[3])
+
+
+def _line(entry: Mapping[str, Any]) -> bytes:
+    facts = json.dumps(entry, ensure_ascii=True, separators=(",", ":")).encode()[1:]
+    return b'%s%s",%s\n' % (LINE_STARTS, xxhash.xxh3_64_hexdigest(facts).encode(), facts)
+
+
+def _entry(line: bytes) -> dict[str, Any]:
+    """What a line says; nothing, if it was torn by a kill or changed since: the task will be done again. Earlier versions wrote no checksum."""
+    start = len(LINE_STARTS) + LENGTH_OF_CHECKSUM
+    if (
+        line.startswith(LINE_STARTS)
+        and xxhash.xxh3_64_hexdigest(line[start + 2 :]).encode() != line[len(LINE_STARTS) : start]
+    ):
+        return {}
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return {}
+    return entry if isinstance(entry, dict) else {}
+
+
+def _ends_line(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
+
+
+def files_of(result: Result) -> list[tuple[str, dict[str, Any]]]:
+    """Path and facts of every file that a task's result stands for."""
+    return [(facts["path"], facts) for facts in result.get("files", {}).values()]

@@ -1,0 +1,272 @@
+"""Where a run's files live: any fsspec address. A file appears whole or not at all.
+
+Locally that is a temporary file, fsync and rename; on object stores one PUT (fsspec uploads become visible when they are closed).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, cast
+
+import fsspec
+import xxhash
+from fsspec.core import url_to_fs
+
+from gristmill.pipeline.errors import RecipeError, RunFailed, of_storage
+
+Stamp = tuple[int, ...]  # size, and of a local file when it was written and changed, and its inode
+
+
+class HashingFile:
+    """Passes writes on and keeps the hash and length of what went by."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._hash = xxhash.xxh3_128()
+        self.length = 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        self._hash.update(view)
+        self.length += view.nbytes
+        self._file.write(view)
+        return view.nbytes
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def tell(self) -> int:
+        return self.length
+
+    def close(self) -> None:  # the store closes the file beneath, after fsync
+        self.closed = True
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    @property
+    def checksum(self) -> str:
+        return str(self._hash.hexdigest())
+
+
+class Store:
+    """A folder of a run, by address."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        try:
+            fs, root = url_to_fs(address)
+        except (
+            ValueError,
+            ImportError,
+        ) as error:  # a protocol that nobody knows, or one whose package is not installed
+            raise RecipeError(f"{address}: {error}") from error
+        self.fs = cast(fsspec.AbstractFileSystem, fs)
+        self.root = str(root).rstrip("/")
+        self.local = "file" in (self.fs.protocol if isinstance(self.fs.protocol, tuple) else (self.fs.protocol,))
+
+    @property
+    def anywhere(self) -> str:
+        """The address for processes that work in other folders."""
+        return self.root if self.local else self.address
+
+    def at(self, path: str) -> str:
+        """The full path of a path below the root."""
+        return f"{self.root}/{path}" if path else self.root
+
+    def open(self, path: str) -> IO[bytes]:
+        return cast(IO[bytes], Path(self.at(path)).open("rb") if self.local else self.fs.open(self.at(path), "rb"))
+
+    def read(self, path: str) -> bytes:
+        with self.open(path) as file:
+            return file.read()
+
+    def exists(self, path: str) -> bool:
+        try:
+            return bool(self.fs.exists(self.at(path)))
+        finally:
+            if not self.local:
+                self.fs.invalidate_cache()  # a listing that is remembered hides what workers write from now on
+
+    def make_root(self) -> None:
+        try:
+            self.fs.makedirs(self.root, exist_ok=True)
+            if self.local and not os.access(self.root, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, "Permission denied")
+        except OSError as error:
+            raise RunFailed(
+                f"{self.address}: the output folder cannot be written: {error.strerror or error}"
+            ) from error
+        except Exception as error:
+            if not of_storage(error):
+                raise
+            raise RunFailed(f"{self.address}: cannot be reached: {error}") from error
+
+    def files(self, folder: str) -> dict[str, int]:
+        """Path below the root -> bytes, of every file under a folder; none if there is no such folder."""
+        return {path: stamp[0] for path, stamp in self.stamps(folder).items()}
+
+    def stamps(self, folder: str) -> dict[str, Stamp]:
+        """Path below the root -> stamp, of every file under a folder; none if there is no such folder."""
+        try:
+            if self.local:
+                return dict(_walk(self.at(folder), len(self.root) + 1))
+            self.fs.invalidate_cache()  # workers write from other processes; a remembered listing would hide it
+            listing = self.fs.find(self.at(folder), detail=True)
+        except FileNotFoundError:
+            return {}
+        return {name[len(self.root) + 1 :]: (int(facts["size"]),) for name, facts in listing.items()}
+
+    def stamp(self, path: str) -> Stamp | None:
+        """The stamp of one local file; None where there is no such file, and on object stores, which would charge for it."""
+        try:
+            return stamp_of(Path(self.at(path)).stat()) if self.local else None
+        except OSError:
+            return None
+
+    @contextlib.contextmanager
+    def commit(self, path: str) -> Iterator[HashingFile]:
+        """A file to write to, that appears under its name when the block ends well, and not at all otherwise."""
+        full = self.at(path)
+        if self.local:
+            temporary = Path(full).with_name(f".{PurePosixPath(full).name}.{os.getpid()}.tmp")
+            temporary.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with temporary.open("wb") as file:
+                    yield (hashing := HashingFile(file))
+                    file.flush()
+                    os.fsync(file.fileno())
+                temporary.replace(full)
+            except BaseException as error:
+                with contextlib.suppress(OSError):
+                    temporary.unlink()
+                if isinstance(error, OSError) and error.filename == str(temporary):
+                    raise OSError(error.errno, error.strerror, full) from error
+                raise
+            return
+        file = self.fs.open(full, "wb")
+        try:
+            yield (hashing := HashingFile(file))  # noqa: F841
+        except BaseException:
+            discard = getattr(file, "discard", None)
+            file.closed = True  # no upload is completed when the object goes away
+            if discard is not None:
+                with contextlib.suppress(Exception):
+                    discard()
+            raise
+        file.close()
+
+    def write(self, path: str, data: bytes) -> str:
+        with self.commit(path) as file:
+            file.write(data)
+        return file.checksum
+
+    def write_if_other(self, path: str, content: bytes) -> str:
+        """A small file with this content, written if it is not there or holds another; its checksum."""
+        try:
+            there = self.read(path)
+        except (FileNotFoundError, NotADirectoryError):
+            there = None
+        if there != content:
+            return self.write(path, content)
+        return xxhash.xxh3_128_hexdigest(content)
+
+    def write_json(self, path: str, data: Any) -> None:
+        self.write(path, json_bytes(data))
+
+    def read_json_if_whole(self, path: str) -> Any:
+        """The data of a JSON file that this run can make again: None where there is none, or one that was cut off."""
+        try:
+            return json.loads(self.read(path))
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return None
+
+    def read_json(self, path: str) -> Any:
+        """The data of a JSON file, or None where there is none."""
+        try:
+            return json.loads(self.read(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except ValueError as error:
+            raise RunFailed(
+                f"{self.at(path)}: not JSON ({error}); was it cut off, or written by another program?"
+            ) from error
+
+    def remove(self, paths: list[str]) -> None:
+        """Files, and the folders that are empty without them."""
+        for path in paths:
+            if self.local:
+                Path(self.at(path)).unlink(missing_ok=True)
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    self.fs.rm_file(self.at(path))
+        if self.local:
+            folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents if str(folder) != "."}
+            for folder in sorted(folders, key=len, reverse=True):
+                with contextlib.suppress(OSError):  # not empty, or gone
+                    Path(self.at(folder)).rmdir()
+
+    def remove_temporary(self) -> int:
+        """Clear what a killed run left half written."""
+        if not self.local:
+            return 0
+        left = [path for path in self.files("") if path.endswith(".tmp") and PurePosixPath(path).name.startswith(".")]
+        self.remove(left)
+        return len(left)
+
+
+def json_bytes(data: Any) -> bytes:
+    """As this project writes JSON files."""
+    return (json.dumps(data, indent=1, ensure_ascii=False, sort_keys=False) + "\n").encode("utf-8", "replace")
+
+
+def stamp_of(facts: os.stat_result) -> Stamp:
+    """What changes whenever somebody writes to a file or puts another in its place."""
+    return facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino
+
+
+def _walk(folder: str, skip: int) -> Iterator[tuple[str, Stamp]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _walk(entry.path, skip)
+            else:
+                with contextlib.suppress(FileNotFoundError):  # a temporary file may go while we look
+                    yield entry.path[skip:], stamp_of(entry.stat())
+
+
+@contextlib.contextmanager
+def one_run_at_a_time(store: Store) -> Iterator[None]:
+    """Keeps a second run out of a local output folder. The lock goes with the process, however it ends."""
+    if not store.local:
+        yield
+        return
+    import fcntl
+
+    with Path(store.at(".lock")).open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise RunFailed(
+                f"{store.address}: another run is at work here (process {lock.read().strip() or 'unknown'}); wait for it or stop it"
+            ) from None
+        except OSError as error:  # a file system of a cluster that knows no locks is like an object store
+            if error.errno not in (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK):
+                raise
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield

@@ -1,0 +1,99 @@
+"""Parquet parts as the mill writes them: zstd, row groups whose length depends on the rows alone, so that files are equal byte for byte."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from gristmill.pipeline.store.store import HashingFile, Store
+from gristmill.stages.documents import BATCH_BYTES, BATCH_ROWS
+
+
+class PartWriter:
+    """Writes one Parquet file; small batches are gathered into a row group. No rows, no file."""
+
+    def __init__(self, store: Store, path: str, lies_at: str | None = None) -> None:
+        self.store = store
+        self.path = path
+        self.lies_at = lies_at or path  # until it gets its name
+        self.rows = 0
+        self._stack = contextlib.ExitStack()
+        self._file: HashingFile | None = None
+        self._writer: Any = None
+        self._schema = pa.schema([])
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = 0
+        self._waiting_bytes = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if len(batch) == 0:
+            return
+        self._waiting.append(batch)
+        self.rows += len(batch)
+        self._waiting_rows += len(batch)
+        self._waiting_bytes += batch.nbytes
+        if self._waiting_rows >= BATCH_ROWS or self._waiting_bytes >= BATCH_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        table = pa.Table.from_batches(self._waiting).combine_chunks()
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        if self._writer is None:
+            self._file = self._stack.enter_context(self.store.commit(self.lies_at))
+            self._schema = table.schema
+            self._writer = pq.ParquetWriter(
+                self._file, table.schema, compression="zstd", compression_level=1, write_page_index=True
+            )
+        self._writer.write_table(table, row_group_size=len(table))
+
+    def close(self) -> dict[str, Any] | None:
+        """Commit the file; its facts, or None if there was nothing to write."""
+        self._flush()
+        if self._writer is None or self._file is None:
+            return None
+        self._writer.close()
+        self._stack.close()
+        return {
+            "path": self.path,
+            "bytes": self._file.length,
+            "checksum": self._file.checksum,
+            "rows": self.rows,
+            "schema": xxhash.xxh3_64_hexdigest(self._schema.remove_metadata().serialize().to_pybytes()),
+        }
+
+    def abandon(self, error: BaseException) -> None:
+        """Leave nothing behind."""
+        if self._writer is not None:
+            with contextlib.suppress(Exception):
+                self._writer.close()
+        self._stack.__exit__(type(error), error, error.__traceback__) if self._file is not None else None
+
+
+@contextlib.contextmanager
+def part_writers() -> Iterator[list[PartWriter]]:
+    """A list to put writers in; if the block fails, none of those still open leaves a file."""
+    writers: list[PartWriter] = []
+    try:
+        yield writers
+    except BaseException as error:
+        for writer in writers:
+            with contextlib.suppress(Exception):
+                writer.abandon(error)
+        raise
+
+
+def write_table(store: Store, path: str, table: pa.Table) -> dict[str, Any] | None:
+    """One small table as a part file."""
+    with part_writers() as writers:
+        writer = PartWriter(store, path)
+        writers.append(writer)
+        for batch in table.combine_chunks().to_batches():
+            writer.write(batch)
+        return writer.close()

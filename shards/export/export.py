@@ -1,0 +1,183 @@
+"""Token shards into the formats that others train from: `export(folder, to, destination)`. What each format keeps: docs/export.md.
+
+A destination appears whole or not at all: everything is written into a hidden folder beside it, which then takes its name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from gristmill.shards.export.columns import FORMATS as FILES, SCHEMAS, columns_of, write_columns
+from gristmill.shards.export.hub import write_hub
+from gristmill.shards.export.mds import SHARD_BYTES, write_mds
+from gristmill.shards.export.megatron import rows_as_documents, write_megatron
+from gristmill.shards.export.rows import ExportError, documents
+from gristmill.shards.reader import ShardSet, open_shards
+from gristmill.shards.rows import Rows
+
+MEGATRON_PREFIX = "tokens"
+
+Progress = Callable[[int, int], None]  # rows done, rows in all
+
+
+@dataclass(frozen=True)
+class Options:
+    """What some formats let one choose; None is the format's own way."""
+
+    eod: int | None = None  # megatron-rows: the token that ends a document and fills rows; the shards' eos
+    hashes: tuple[str, ...] | None = None  # mds: checksums in index.json; xxh64
+    shard_bytes: int | None = None  # mds: of a file at most; 64 MiB
+    files: str | None = None  # trl, torchtune: parquet or arrow; parquet
+
+
+class Exported(NamedTuple):
+    """What was written. `items` are documents for megatron and rows for all others."""
+
+    destination: Path
+    items: int
+    bytes: int
+    opens_with: str
+
+
+class Format(NamedTuple):
+    write: Callable[[ShardSet, Path, Options, Progress], int]
+    options: frozenset[str]
+    opens_with: str
+
+
+def export(
+    folder: str | os.PathLike[str],
+    to: str,
+    destination: str | os.PathLike[str],
+    options: Options = Options(),
+    progress: Progress = lambda done, rows: None,
+) -> Exported:
+    """Writes the shards of a folder into a new or empty folder, in the format `to` (a name of FORMATS)."""
+    kind = _format(to, options)
+    target = Path(destination)
+    if "://" in str(destination):
+        raise ExportError(f"{destination}: exports are written to a local folder; copy it from there")
+    if target.is_file() or (target.is_dir() and any(target.iterdir())):
+        raise ExportError(f"{target}: not empty; name a new or empty folder")
+    shards = open_shards(folder)
+    if not len(shards):
+        raise ExportError(f"{folder}: these shards hold no rows, so there is nothing to export")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.parent / f".{target.name}.partial-{secrets.token_hex(4)}"
+    partial.mkdir()
+    try:
+        items = kind.write(shards, partial, options, progress)
+        size = _settle(partial)
+        partial.replace(target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)  # what is left of an export that failed
+    return Exported(target, items, size, kind.opens_with.format(str(target), shards.meta.row_length))
+
+
+def check_format(to: str, options: Options) -> None:
+    """ExportError where there is no such format, or an option means nothing to it."""
+    _format(to, options)
+
+
+def _format(to: str, options: Options) -> Format:
+    if to not in FORMATS:
+        near = difflib.get_close_matches(to.lower(), FORMATS, 1, 0.4)
+        hint = f"did you mean {near[0]}?" if near else "there are"
+        raise ExportError(f"unknown format {to!r}; {hint} ({', '.join(FORMATS)})")
+    given = {field.name for field in dataclasses.fields(options) if getattr(options, field.name) is not None}
+    foreign = sorted(given - FORMATS[to].options)
+    if foreign:
+        users = ", ".join(name for name, kind in FORMATS.items() if foreign[0] in kind.options)
+        raise ExportError(f"{foreign[0]} means nothing to {to}; it is an option of {users}")
+    return FORMATS[to]
+
+
+def _megatron(shards: ShardSet, folder: Path, options: Options, progress: Progress) -> int:
+    def each() -> Iterator[list[Rows]]:
+        for number in range(len(shards.index.shards)):
+            yield shards.shard(number).batches
+            progress(shards.first_rows[number + 1], len(shards))
+
+    return write_megatron(folder / MEGATRON_PREFIX, documents(each()), shards.meta.vocab_size)
+
+
+def _megatron_rows(shards: ShardSet, folder: Path, options: Options, progress: Progress) -> int:
+    eod = shards.meta.eos_id if options.eod is None else options.eod
+    if eod is None:
+        raise ExportError(
+            f"{shards.folder}: the tokenizer names no end of text to fill rows with; say which token with eod"
+        )
+    if not 0 <= eod < shards.meta.vocab_size:
+        raise ExportError(f"eod {eod:,} is not in the vocabulary of {shards.meta.vocab_size:,}")
+    return write_megatron(
+        folder / MEGATRON_PREFIX, rows_as_documents(_told(shards, progress), eod), shards.meta.vocab_size
+    )
+
+
+def _mds(shards: ShardSet, folder: Path, options: Options, progress: Progress) -> int:
+    hashes = ("xxh64",) if options.hashes is None else options.hashes
+    most = SHARD_BYTES if options.shard_bytes is None else options.shard_bytes
+    return write_mds(folder, _told(shards, progress), shards.meta.row_length, shards.meta.dtype, hashes, most)
+
+
+def _columns(names: str) -> Callable[[ShardSet, Path, Options, Progress], int]:
+    def write(shards: ShardSet, folder: Path, options: Options, progress: Progress) -> int:
+        files = options.files or FILES[0]
+        if files not in FILES:
+            raise ExportError(f"files {files!r}: there are {' and '.join(FILES)}")
+        count = 0
+        for number in range(len(shards.index.shards)):
+            batches = columns_of(shards.shard(number).batches, names)
+            count += write_columns(folder / f"shard-{number:05}.{files}", batches, SCHEMAS[names])
+            progress(count, len(shards))
+        return count
+
+    return write
+
+
+def _hub(shards: ShardSet, folder: Path, options: Options, progress: Progress) -> int:
+    done = 0
+
+    def copied(rows: int) -> None:
+        nonlocal done
+        done += rows
+        progress(done, len(shards))
+
+    return write_hub(folder, shards, copied)
+
+
+def _told(shards: ShardSet, progress: Progress) -> Iterable[Rows]:
+    done = 0
+    for batch in shards.blocks():
+        yield batch
+        done += len(batch.bucket)
+        progress(done, len(shards))
+
+
+def _settle(folder: Path) -> int:
+    """Everything on disk before the folder gets its name; returns the bytes of its files."""
+    size = 0
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+            size += path.stat().st_size
+    return size
+
+
+FORMATS = {
+    "megatron": Format(_megatron, frozenset(), "--data-path {}/tokens"),
+    "megatron-rows": Format(_megatron_rows, frozenset({"eod"}), "--data-path {0}/tokens --seq-length {1}"),
+    "mds": Format(_mds, frozenset({"hashes", "shard_bytes"}), "StreamingDataset(local={!r})"),
+    "trl": Format(_columns("trl"), frozenset({"files"}), "load_dataset({!r})"),
+    "torchtune": Format(_columns("torchtune"), frozenset({"files"}), "load_dataset({!r})"),
+    "hf": Format(_hub, frozenset(), "load_dataset({!r})"),
+}

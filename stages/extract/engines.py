@@ -1,0 +1,203 @@
+"""Engines that turn one page into text: gristmill (ours), resiliparse, trafilatura (an extra), and plain (all that is visible).
+
+Ours reads bytes of UTF-8 (stages/extract/gristmill.py). The others are functions from markup to `Extracted`, named in `ENGINES`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal, Protocol
+
+from resiliparse.extract.html2text import extract_plain_text
+from resiliparse.parse.html import HTMLTree
+
+from gristmill.stages.extract.gristmill import (
+    Block,
+    TooManyBlocks,
+    blocks_of,
+    headings_of,
+    look_at,
+    main_text,
+    shipped_model,
+    utf8,
+    visible_text,
+)
+from gristmill.stages.extract.metadata import absolute, metadata
+from gristmill.stages.extract.pages import no_page
+from gristmill.stages.extract.render import Form
+from gristmill.stages.read.charset import decode_html
+
+EngineName = Literal["gristmill", "resiliparse", "trafilatura", "plain"]
+OURS: EngineName = "gristmill"
+DATES = ("article:published_time", "datepublished", "date", "dc.date", "dcterms.date")
+AUTHORS = ("author", "article:author", "dc.creator")
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """What an engine found on a page; None is what it did not find."""
+
+    text: str
+    title: str | None = None
+    author: str | None = None
+    date: str | None = None  # of publication, as the page gives it
+    language: str | None = None  # as the page declares it, seldom to be trusted
+    canonical: str | None = None
+    kind: str | None = None  # article, product, forum, listing, website...
+    no_page: str | None = (
+        None  # why this is no page with text of its own, where it is none: one of gristmill.stages.extract.pages.REASONS
+    )
+
+
+class Engine(Protocol):
+    def __call__(self, html: str, url: str | None) -> Extracted: ...
+
+
+def extract(
+    html: bytes | str,
+    url: str | None = None,
+    engine: EngineName = OURS,
+    charset: str | None = None,
+    form: Form = "text",
+) -> Extracted:
+    """The text of one page and what it says of itself; `charset` is the one its HTTP header named. Only ours writes markdown."""
+    if engine == OURS:
+        return gristmill(utf8(html, charset), url, form)
+    if engine not in ENGINES:
+        raise ValueError(f"no engine {engine!r}; there are {', '.join((OURS, *ENGINES))}")
+    if form != "text":
+        raise ValueError(f"the engine {engine} writes text alone; {form} is written by {OURS}")
+    return ENGINES[engine](markup(html, charset), url)
+
+
+def extract_blocks(html: bytes | str, charset: str | None = None) -> list[Block]:
+    """Every block of text on a page: its tag, how probable it is that it belongs to the main text, and whether it was kept."""
+    return blocks_of(look_at(utf8(html, charset)), shipped_model())
+
+
+def compare(html: bytes | str, url: str | None = None, charset: str | None = None) -> tuple[str, str]:
+    """What is extracted from a page, and all the text that it shows, side by side."""
+    data = utf8(html, charset)
+    return gristmill(data, url, "text").text, visible_text(look_at(data))
+
+
+def gristmill(data: bytes, url: str | None, form: Form) -> Extracted:
+    try:
+        seen = look_at(data)
+    except TooManyBlocks:
+        return Extracted("", no_page="too_many_blocks")
+    said = metadata(seen.head, url, headings_of(seen))
+    return Extracted(
+        clean(main_text(seen, shipped_model(), form)),
+        title=said.title,
+        author=said.author,
+        date=said.date,
+        language=said.language,
+        canonical=said.canonical,
+        kind=said.kind,
+        no_page=no_page(seen),
+    )
+
+
+def check_engine(engine: EngineName) -> None:
+    """Raise where an engine is missing, with what to install; better once at the start than for each document."""
+    if engine != "trafilatura":
+        return
+    try:
+        import_module("trafilatura")
+    except ImportError as error:  # it fails so too where a package that it needs is missing
+        raise ImportError(
+            f"the engine trafilatura cannot be loaded here ({error}); it is an extra: pip install gristmill[trafilatura]"
+        ) from error
+
+
+def markup(html: bytes | str, charset: str | None = None) -> str:
+    """Markup as engines can take it: no NULs (lxml refuses them, text should not have them), no lone surrogates."""
+    text = html if isinstance(html, str) else decode_html(html, charset)
+    text = text.replace("\0", "")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        text = text.encode("utf-8", "replace").decode()
+    return text
+
+
+def resiliparse(html: str, url: str | None) -> Extracted:
+    return from_tree(html, url, main_content=True)
+
+
+def plain(html: str, url: str | None) -> Extracted:
+    return from_tree(html, url, main_content=False)
+
+
+def from_tree(html: str, url: str | None, main_content: bool) -> Extracted:
+    tree = HTMLTree.parse(html)
+    text = extract_plain_text(tree, main_content=main_content, alt_texts=False, links=False, preserve_formatting=True)
+    if tree.document is None:
+        return Extracted(clean(text))
+    said = said_in_head(tree)
+    root = tree.document.query_selector("html")
+    link = tree.document.query_selector('link[rel="canonical"]')
+    return Extracted(
+        clean(text),
+        title=found(tree.title),
+        author=first_of(said, AUTHORS),
+        date=first_of(said, DATES),
+        language=found(root.getattr("lang") if root is not None else None),
+        canonical=absolute(link.getattr("href") if link is not None else None, url),
+        kind=said.get("og:type"),
+    )
+
+
+def said_in_head(tree: Any) -> dict[str, str]:
+    """The meta tags of a page by their name or property, the first of each."""
+    said: dict[str, str] = {}
+    for tag in tree.head.get_elements_by_tag_name("meta") if tree.head is not None else ():
+        name = tag.getattr("property") or tag.getattr("name") or tag.getattr("itemprop")
+        content = found(tag.getattr("content"))
+        if name and content:
+            said.setdefault(name.lower(), content)
+    return said
+
+
+def trafilatura(html: str, url: str | None) -> Extracted:
+    """Trafilatura with its documented recall settings; its own deduplication stays off, since it remembers earlier pages."""
+    check_engine("trafilatura")
+    from trafilatura import bare_extraction
+
+    page = bare_extraction(html, url=url, favor_recall=True, with_metadata=True, deduplicate=False)
+    if page is None:
+        return Extracted("")
+    values = page if isinstance(page, dict) else page.as_dict()
+    text = "\n".join(part for part in (values.get("text"), values.get("comments")) if part)
+    return Extracted(
+        clean(text),
+        title=found(values.get("title")),
+        author=found(values.get("author")),
+        date=found(values.get("date")),
+        language=found(values.get("language")),
+        canonical=found(values.get("url")) if values.get("url") != url else None,
+        kind=found(values.get("pagetype")),
+    )
+
+
+ENGINES: dict[str, Engine] = {"resiliparse": resiliparse, "trafilatura": trafilatura, "plain": plain}
+
+
+def clean(text: str) -> str:
+    return text.replace("\0", "").strip()
+
+
+def found(value: str | None) -> str | None:
+    return " ".join(value.split()) or None if value else None
+
+
+def first_of(said: dict[str, str], names: tuple[str, ...]) -> str | None:
+    return next((said[name] for name in names if name in said), None)
+
+
+__all__ = [
+    "ENGINES", "OURS", "Block", "EngineName", "Extracted", "Form", "absolute", "check_engine", "compare", "extract", "extract_blocks", "gristmill", "markup",
+    "utf8",
+]  # fmt: skip

@@ -1,0 +1,169 @@
+"""Bits per byte of held-out texts: how well a model predicts them, whatever its tokenizer, by document and by domain.
+
+Every byte of a text is paid for. A model whose documents began with a token of their own (bos; or, where documents were trained end to end, the token
+that separated them) predicts the first token from it: give it as `before`. A model that never saw anything before a first token cannot predict it,
+and a token that it does not know there would disturb what follows: with `before` None the first token costs log2(vocabulary) bits, the same for every
+model with this vocabulary, and each other token is predicted from the text before it, as in training. An end-of-text token is no text: it is not asked for.
+
+A text longer than `row_length` is read in windows of so many tokens, which move on by `stride`: each token is asked for once, with at least
+row_length - stride + 1 tokens before it (but for the beginning of the text). The default stride is half of row_length. With stride = row_length windows do not
+overlap, as in lm-evaluation-harness. The last window is moved back until it is full.
+
+A text of which the tokenizer leaves nothing has no bits and counts no bytes. What it changes or does not know is paid for as what became of it (one token
+for the unknown, say), while the bytes are the text's: between tokenizers compare those alone that lose nothing, as byte-level ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+
+from gristmill.shards.pieces import piece_starts
+from gristmill.shards.rows import Rows
+from gristmill.trainer.evaluation.scoring import STEP_TOKENS, Piece, plain_tokenizer, scored, tokenised
+from gristmill.trainer.model.model import Decoder
+from gristmill.trainer.step.parallel import ALONE, Ranks
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """By document, in the order in which they were given: bits (float64), bytes of UTF-8 and tokens (int64), domain and name."""
+
+    bits: Array
+    bytes: Array
+    tokens: Array
+    domains: tuple[str, ...]
+    ids: tuple[str, ...]
+
+    def bits_per_byte(self, domain: str | None = None) -> float:
+        """Of all together: long documents weigh more."""
+        some = self._of(domain)
+        size = int(self.bytes[some].sum())
+        if not size:
+            raise ValueError("there is no text to measure" + ("" if domain is None else f" of the domain {domain!r}"))
+        return float(self.bits[some].sum()) / size
+
+    def by_domain(self) -> dict[str, float]:
+        """Bits per byte of each domain that has text, sorted by name."""
+        return {
+            domain: self.bits_per_byte(domain)
+            for domain in sorted(set(self.domains))
+            if self.bytes[self._of(domain)].any()
+        }
+
+    def _of(self, domain: str | None) -> Array:
+        if domain is not None and domain not in self.domains:
+            raise ValueError(
+                f"no text is of the domain {domain!r}; there are {', '.join(sorted(set(self.domains))[:20])}"
+            )
+        return np.array([domain in (None, own) for own in self.domains], bool)
+
+
+def bits_per_byte(
+    model: Decoder,
+    texts: Sequence[str],
+    domains: Sequence[str],
+    tokenizer: Tokenizer,
+    row_length: int,
+    device: torch.device | str,
+    *,
+    before: int | None = None,
+    stride: int | None = None,
+    ids: Sequence[str] | None = None,
+    step_tokens: int = STEP_TOKENS,
+    ranks: Ranks = ALONE,
+) -> Measured:
+    """Of texts that are measured once; make `HeldOut` of those that are measured again and again."""
+    return HeldOut.of(texts, domains, tokenizer, row_length, before=before, stride=stride, ids=ids).measured(
+        model, device, step_tokens, ranks
+    )
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Texts as pieces of tokens; piece i is of document `document[i]`; of the `unforeseen` documents the first token costs log2(vocabulary)."""
+
+    pieces: tuple[Piece, ...]
+    document: Array
+    unforeseen: Array
+    bytes: Array
+    tokens: Array
+    domains: tuple[str, ...]
+    ids: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        texts: Sequence[str],
+        domains: Sequence[str],
+        tokenizer: Tokenizer,
+        row_length: int,
+        *,
+        before: int | None = None,
+        stride: int | None = None,
+        ids: Sequence[str] | None = None,
+    ) -> HeldOut:
+        """`ids` None: the documents' numbers."""
+        ids = [str(i) for i in range(len(texts))] if ids is None else ids
+        if not len(texts) == len(domains) == len(ids):
+            raise ValueError(
+                f"{len(texts):,} texts, {len(domains):,} domains and {len(ids):,} ids: there must be as many of each"
+            )
+        tokens = tokenised(texts, plain_tokenizer(tokenizer))
+        sequences = (
+            tokens
+            if before is None
+            else [np.concatenate([[before], of_one]) if len(of_one) else of_one for of_one in tokens]
+        )
+        pieces = [list(windows(sequence, row_length, stride)) for sequence in sequences]
+        counts = np.array([len(of_one) for of_one in tokens], np.int64)
+        return cls(
+            tuple(piece for of_one in pieces for piece in of_one),
+            np.repeat(np.arange(len(texts)), [len(of_one) for of_one in pieces]),
+            (counts > 0) & (before is None),
+            np.array([len(text.encode()) for text in texts], np.int64) * (counts > 0),
+            counts,
+            tuple(domains),
+            tuple(ids),
+        )
+
+    def measured(
+        self, model: Decoder, device: torch.device | str, step_tokens: int = STEP_TOKENS, ranks: Ranks = ALONE
+    ) -> Measured:
+        """`ranks` share the work, and all have the whole of it (`gristmill.trainer.evaluation.scoring.scored`)."""
+        scores = scored(model, self.pieces, device, step_tokens, ranks)
+        nats = np.bincount(self.document, scores.nats, len(self.bytes)).astype(np.float64)
+        nats += np.where(self.unforeseen, math.log(model.shape.vocabulary), 0.0)
+        return Measured(nats / math.log(2), self.bytes, self.tokens, self.domains, self.ids)
+
+
+def windows(sequence: Array, row_length: int, stride: int | None = None) -> Iterator[Piece]:
+    """All tokens but the first, each asked for once, of at most `row_length` tokens before the last."""
+    stride = max(1, row_length // 2) if stride is None else stride
+    if not 1 <= stride <= row_length:
+        raise ValueError(f"stride {stride:,}: between 1 and the row length of {row_length:,}")
+    done = min(len(sequence), row_length + 1)
+    if done > 1:
+        yield Piece(sequence[:done], 1)
+    while done < len(sequence):
+        stop = min(done + stride, len(sequence))
+        start = stop - row_length - 1
+        yield Piece(sequence[start:stop], done - start)
+        done = stop
+
+
+def opening_of(rows: Rows, bos: int | None) -> int | None:
+    """What stands before each document of these rows of shards: `bos` if all that begin here begin with it. (The `before` of models trained on them.)"""
+    begins = rows.chunk == 0
+    if bos is None or not begins.any():
+        return None
+    starts = piece_starts(rows.seq_lens, rows.first_piece, rows.input_ids.shape[1])
+    return bos if (rows.input_ids.reshape(-1)[starts[begins]] == bos).all() else None

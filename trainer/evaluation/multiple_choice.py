@@ -1,0 +1,273 @@
+"""Multiple choice by log-probability: which of the choices does the model find likeliest behind the context?
+
+A line of JSON a question, all of one file in UTF-8:
+
+    {"id": "arc-1", "domain": "science", "context": "Question: What do plants breathe in?\\nAnswer:", "choices": [" carbon dioxide", " iron"], "answer": 0}
+
+Context and choice are put together as they stand, so that choices say themselves where a space is; `answer` counts from 0. Tokens are those of both
+together, cut where the context's own end, with spaces at the context's end given to the choice (as in lm-evaluation-harness). Where the two grow
+together in one token and nothing would be left of the choice, which the harness takes for certain, the cut is where the tokens begin to differ.
+
+A context that is too long loses its beginning. `before`, and what a first token without anything before it costs: as in `gristmill.trainer.evaluation.evaluate`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import difflib
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+
+from gristmill.trainer.evaluation.scoring import STEP_TOKENS, Piece, plain_tokenizer, scored, tokenised
+from gristmill.trainer.model.model import Decoder
+from gristmill.trainer.step.parallel import ALONE, Ranks
+
+Array = np.ndarray[Any, np.dtype[Any]]
+By = Literal["raw", "byte", "token"]
+
+
+class BadQuestions(ValueError):
+    """A file of questions that cannot be read, or a question that cannot be asked."""
+
+
+@dataclass(frozen=True)
+class Question:
+    id: str
+    domain: str
+    context: str
+    choices: tuple[str, ...]
+    answer: int
+
+
+def read_questions(path: Path) -> list[Question]:
+    """Empty lines are passed over."""
+    found: list[Question] = []
+    seen: dict[str, int] = {}
+    for number, line in enumerate(path.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
+        if not line.strip():
+            continue
+        where = f"{path}:{number}"
+        try:
+            question = _question(json.loads(line.decode("utf-8")))
+        except UnicodeDecodeError as error:
+            raise BadQuestions(f"{where}: not UTF-8 ({error.reason} at byte {error.start:,})") from None
+        except RecursionError:
+            raise BadQuestions(f"{where}: not a question, but lists inside of lists") from None
+        except json.JSONDecodeError as error:
+            raise BadQuestions(f"{where}: not JSON ({error.msg} at character {error.pos:,})") from None
+        except BadQuestions as error:
+            raise BadQuestions(f"{where}: {error}") from None
+        if question.id in seen:
+            raise BadQuestions(f"{where}: id {question.id!r} is that of line {seen[question.id]:,} too")
+        seen[question.id] = number
+        found.append(question)
+    if not found:
+        raise BadQuestions(f"{path}: there are no questions")
+    return found
+
+
+FIELDS = tuple(field.name for field in fields(Question))
+
+
+def _question(facts: Any) -> Question:
+    if not isinstance(facts, dict):
+        raise BadQuestions(f"a question is an object with {', '.join(FIELDS)}")
+    if strange := sorted(facts.keys() - set(FIELDS)):
+        near = difflib.get_close_matches(strange[0], FIELDS, 1)
+        raise BadQuestions(
+            f"{strange[0]}: no such field; "
+            + (f"did you mean {near[0]}?" if near else f"there are {', '.join(FIELDS)}")
+        )
+    if missing := [name for name in FIELDS if name not in facts]:
+        raise BadQuestions(f"{', '.join(missing)} missing")
+    for name in ("id", "domain", "context"):
+        if not isinstance(facts[name], str):
+            raise BadQuestions(f"{name} must be text, not {facts[name]!r}")
+    choices, answer = facts["choices"], facts["answer"]
+    if (
+        not isinstance(choices, list)
+        or len(choices) < 2
+        or any(not isinstance(choice, str) or not choice for choice in choices)
+    ):
+        raise BadQuestions("choices must be a list of two texts or more, none of them empty")
+    if any(
+        "\ud800" <= character <= "\udfff"
+        for text in (facts["id"], facts["domain"], facts["context"], *choices)
+        for character in text
+    ):
+        raise BadQuestions("half of a surrogate pair (\\ud800 to \\udfff) is no text")
+    if len(set(choices)) < len(choices):
+        raise BadQuestions("two of the choices are the same text")
+    if type(answer) is not int or not 0 <= answer < len(choices):
+        raise BadQuestions(f"answer must be a number from 0 to {len(choices) - 1}, not {answer!r}")
+    return Question(facts["id"], facts["domain"], facts["context"], tuple(choices), answer)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """By question: of each choice the log-probability (nats), the bytes of UTF-8 and the tokens."""
+
+    questions: tuple[Question, ...]
+    log_probs: tuple[Array, ...]
+    bytes: tuple[Array, ...]
+    tokens: tuple[Array, ...]
+
+    def correct(self, by: By = "raw") -> Array:
+        """Whether the right choice is the likeliest, by question; of the log-probability itself, per byte, or per token. The first of equal ones counts."""
+        sizes: dict[By, Sequence[Array]] = {
+            "raw": [np.ones(1)] * len(self.questions),
+            "byte": self.bytes,
+            "token": self.tokens,
+        }
+        if by not in sizes:
+            raise ValueError(f"by {by!r}: there are {', '.join(sizes)}")
+        each = zip(self.questions, self.log_probs, sizes[by], strict=True)
+        return np.array(
+            [int(np.argmax(log_probs / size)) == question.answer for question, log_probs, size in each], bool
+        )
+
+    def accuracy(self, by: By = "raw", domain: str | None = None) -> float:
+        return float(self.correct(by)[self._of(domain)].mean())
+
+    @property
+    def answer_bits(self) -> Array:
+        """Of the right choice, by question, float64: a smoother measure than whether it won."""
+        nats = [-log_probs[question.answer] for question, log_probs in zip(self.questions, self.log_probs, strict=True)]
+        return np.array(nats, np.float64) / math.log(2)
+
+    @property
+    def answer_bytes(self) -> Array:
+        return np.array(
+            [sizes[question.answer] for question, sizes in zip(self.questions, self.bytes, strict=True)], np.int64
+        )
+
+    def bits_per_byte(self, domain: str | None = None) -> float:
+        """Of the right answers."""
+        some = self._of(domain)
+        return float(self.answer_bits[some].sum() / self.answer_bytes[some].sum())
+
+    def by_domain(self) -> dict[str, dict[str, float]]:
+        domains = sorted({question.domain for question in self.questions})
+        kinds: tuple[By, ...] = ("raw", "byte", "token")
+        return {
+            d: {f"accuracy_{by}": self.accuracy(by, d) for by in kinds} | {"bits_per_byte": self.bits_per_byte(d)}
+            for d in domains
+        }
+
+    def _of(self, domain: str | None) -> Array:
+        some = np.array([domain in (None, question.domain) for question in self.questions], bool)
+        if not some.any():
+            raise ValueError("there are no questions" + ("" if domain is None else f" of the domain {domain!r}"))
+        return some
+
+
+def answers(
+    model: Decoder,
+    questions: Sequence[Question],
+    tokenizer: Tokenizer,
+    row_length: int,
+    device: torch.device | str,
+    *,
+    before: int | None = None,
+    step_tokens: int = STEP_TOKENS,
+    ranks: Ranks = ALONE,
+) -> Answers:
+    """All choices of all questions, packed together; `ranks` share the work, and all have the whole of it (`gristmill.trainer.evaluation.scoring.scored`)."""
+    encoded = encoded_questions(questions, tokenizer, row_length, before)
+    log_probs = -pair_scores(model, encoded, device, step_tokens, ranks)[0]
+    cuts = np.cumsum([len(question.choices) for question in questions])[:-1]
+    sizes = np.array([len(choice.encode()) for question in questions for choice in question.choices], np.int64)
+    tokens = np.array([pair.asked for pair in encoded], np.int64)
+    return Answers(tuple(questions), *(tuple(np.split(array, cuts)) for array in (log_probs, sizes, tokens)))
+
+
+# --- pairs of a context and what goes on from it, for the harness too ------------------------------------------------
+
+
+class Pair(NamedTuple):
+    """A text's last `asked` tokens, given those before; the first of all may have none before it."""
+
+    tokens: Array
+    asked: int
+
+
+def encoded_questions(
+    questions: Sequence[Question], tokenizer: Tokenizer, row_length: int, before: int | None = None
+) -> list[Pair]:
+    """All choices of all questions; BadQuestions names one that cannot be asked."""
+    pairs = [(question.context, choice) for question in questions for choice in question.choices]
+    whose = [question.id for question in questions for _ in question.choices]
+    return encoded_pairs(
+        pairs,
+        plain_tokenizer(tokenizer),
+        before,
+        row_length,
+        lambda i: f"question {whose[i]!r}: choice {_shown(pairs[i][1])}",
+    )
+
+
+def _shown(choice: str) -> str:
+    return repr(choice if len(choice) <= 60 else choice[:57] + "...")
+
+
+def encoded_pairs(
+    pairs: Sequence[tuple[str, str]],
+    tokenizer: Tokenizer,
+    before: int | None,
+    row_length: int,
+    named: Callable[[int], str],
+) -> list[Pair]:
+    """By a `plain_tokenizer`; `named(i)` is what an error calls pair i."""
+    contexts = [context.rstrip() for context, _ in pairs]
+    wholes = tokenised([context + rest for context, rest in pairs], tokenizer)
+    distinct = list(dict.fromkeys(contexts))
+    of_context = dict(zip(distinct, tokenised(distinct, tokenizer), strict=True))
+    opening = np.array([] if before is None else [before], np.int64)
+    found = []
+    for i, (context, whole) in enumerate(zip(contexts, wholes, strict=True)):
+        asked = len(whole) - _cut(of_context[context], whole)
+        if asked < 1:
+            raise BadQuestions(f"{named(i)} adds no token to its context")
+        if asked > row_length:
+            raise BadQuestions(
+                f"{named(i)} has {asked:,} tokens, more than the {row_length:,} that the model reads at once"
+            )
+        found.append(Pair(np.concatenate([opening, whole])[-(row_length + 1) :], asked))
+    return found
+
+
+def _cut(context: Array, whole: Array) -> int:
+    """How many tokens of the whole are the context's."""
+    if len(context) < len(whole):
+        return len(context)
+    unlike = np.flatnonzero(context[: len(whole)] != whole)
+    return int(unlike[0]) if len(unlike) else len(whole)
+
+
+def pair_scores(
+    model: Decoder, pairs: Sequence[Pair], device: torch.device | str, step_tokens: int, ranks: Ranks = ALONE
+) -> tuple[Array, Array]:
+    """-log p of what is asked for in nats, and whether each token of it is the likeliest."""
+    alone = np.array(
+        [pair.asked == len(pair.tokens) for pair in pairs], bool
+    )  # the first token is asked for and nothing stands before it
+    some = [i for i, pair in enumerate(pairs) if len(pair.tokens) > 1]
+    found = scored(
+        model,
+        [Piece(pairs[i].tokens, max(1, len(pairs[i].tokens) - pairs[i].asked)) for i in some],
+        device,
+        step_tokens,
+        ranks,
+    )
+    nats, greedy = np.where(alone, math.log(model.shape.vocabulary), 0.0), ~alone
+    nats[some] += found.nats
+    greedy[some] &= found.greedy
+    return nats, greedy

@@ -1,0 +1,205 @@
+"""What a decoder thinks of given tokens: texts to tokens, tokens to the probabilities of those that are asked for, packed, without padding.
+
+Logits of evaluation are float32 whatever the model computes in (bf16 logits are off by up to 0.4 %, which is more than many ablations differ by), and only
+those that are asked for are made. Sums are float64. Pieces are packed in an order that depends on their content alone: longest first, so that neighbours
+are alike and memory is at its largest first, and the same pieces in another order give the same bits. Ranks share these packs, and each pack is
+the same whoever does it, so that any number of ranks gives the bits of one.
+
+T tokens, A asked for, C hidden width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from gristmill.shards.batch import NO_LABEL
+from gristmill.trainer.model.flops import flops_of
+from gristmill.trainer.model.model import Decoder
+from gristmill.trainer.model.packed import Packed, bound
+from gristmill.trainer.step.parallel import ALONE, Ranks, device_of_messages
+
+STEP_TOKENS = 16_384  # of a forward pass
+LOGITS = 1 << 27  # that exist at once: 512 MB
+CHARACTERS = 1 << 20  # handed to the tokenizer at once: it takes about 100 bytes for each
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Piece(NamedTuple):
+    """`tokens[first:]` are asked for, each given all before it; `first` is 1 at least."""
+
+    tokens: Array
+    first: int
+
+
+class Scores(NamedTuple):
+    """By piece: -log p of what was asked for, in nats, float64; and whether each token of it is the likeliest."""
+
+    nats: Array
+    greedy: Array
+
+
+def plain_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
+    """As shards are tokenised: nothing cut off or padded, and a special token that stands in a text is text. The given one stays as it is."""
+    plain = Tokenizer.from_str(tokenizer.to_str())
+    plain.no_truncation()
+    plain.no_padding()
+    plain.encode_special_tokens = True
+    return plain
+
+
+def tokenised(texts: Sequence[str], tokenizer: Tokenizer) -> list[Array]:
+    """Each text's tokens, int64, nothing added; by a `plain_tokenizer`."""
+    found: list[Array] = []
+    for start, stop in _runs([len(text) for text in texts], CHARACTERS):
+        encodings = tokenizer.encode_batch_fast(list(texts[start:stop]), add_special_tokens=False)
+        found += [np.array(encoding.ids, np.int64) for encoding in encodings]
+    return found
+
+
+@torch.no_grad()
+def scored(
+    model: Decoder,
+    pieces: Sequence[Piece],
+    device: torch.device | str,
+    step_tokens: int = STEP_TOKENS,
+    ranks: Ranks = ALONE,
+) -> Scores:
+    """Each piece alone, whatever it is packed with, to rounding. `step_tokens` is a bound unless one piece is longer.
+
+    `ranks` share the work, and all have the whole of it: every one must ask for the same pieces. Of ranks that share layers, these are those of
+    `Grid.data`. A model that is cut over the ranks is put together by all at once, so each makes as many passes: who has fewer does its first one again.
+    """
+    nats, greedy = np.zeros(len(pieces)), np.ones(len(pieces), bool)
+    _check(model, pieces)
+    order = sorted(
+        range(len(pieces)), key=lambda i: (-len(pieces[i].tokens), pieces[i].tokens.tobytes(), pieces[i].first)
+    )
+    lengths = [len(pieces[i].tokens) - 1 for i in order]
+    runs = list(_runs(lengths, step_tokens, over=False))
+    shares = dealt([flops_of(model.shape, np.array(lengths[start:stop])).total for start, stop in runs], ranks.count)
+    for number in _as_many(shares, ranks.rank):
+        start, stop = runs[number]
+        places = order[start:stop]
+        some = [pieces[i] for i in places]
+        packed, asked_A, targets_A = _packed(some)
+        hidden_TC = model.hidden(packed.to(device))
+        losses, hits = _read(
+            hidden_TC[torch.from_numpy(asked_A).to(device)], model.head_weight, torch.from_numpy(targets_A).to(device)
+        )
+        counts = np.array([len(piece.tokens) - piece.first for piece in some])
+        starts = np.cumsum(counts) - counts
+        nats[places] = np.add.reduceat(losses.double().cpu().numpy(), starts)
+        greedy[places] = np.logical_and.reduceat(hits.cpu().numpy(), starts)
+    return _gathered(nats, greedy, [i for number in shares[ranks.rank] for i in order[slice(*runs[number])]], ranks)
+
+
+def dealt(costs: Sequence[float], count: int) -> list[list[int]]:
+    """The dearest first, each to whoever has least so far: numbers of the costs, in order, by rank."""
+    shares: list[list[int]] = [[] for _ in range(count)]
+    sums = [0.0] * count
+    for number in sorted(range(len(costs)), key=lambda i: -costs[i]):
+        rank = sums.index(min(sums))
+        shares[rank].append(number)
+        sums[rank] += costs[number]
+    return [sorted(share) for share in shares]
+
+
+def _as_many(shares: Sequence[Sequence[int]], rank: int) -> list[int]:
+    """What this rank does, with something again until it makes as many passes as any."""
+    passes = max(map(len, shares))
+    mine = list(shares[rank])
+    return mine + [mine[0] if mine else 0] * (passes - len(mine))
+
+
+def _gathered(nats: Array, greedy: Array, mine: Sequence[int], ranks: Ranks) -> Scores:
+    """Everyone's on all ranks: what others have done is 0 here, so that sums are what each found, bit for bit."""
+    if ranks.count == 1:
+        return Scores(nats, greedy)
+    both = np.zeros((2, len(nats)))
+    both[:, mine] = nats[mine], greedy[mine]
+    found = ranks.summed(torch.from_numpy(both).to(device_of_messages(ranks))).cpu().numpy()
+    return Scores(found[0], found[1] > 0)
+
+
+def _check(model: Decoder, pieces: Sequence[Piece]) -> None:
+    if any(not 1 <= piece.first < len(piece.tokens) for piece in pieces):
+        raise ValueError("a piece must ask for a token, and have one before it")
+    largest = max((int(piece.tokens.max()) for piece in pieces), default=0)
+    if largest >= model.shape.vocabulary:
+        raise ValueError(
+            f"token {largest:,} of these texts is not in the model's vocabulary of {model.shape.vocabulary:,}: they need the tokenizer that it was trained with"
+        )
+    longest = max((len(piece.tokens) - 1 for piece in pieces), default=0)
+    if longest > model.shape.context:
+        raise ValueError(
+            f"rows of {longest:,} tokens, the model's context is {model.shape.context:,}: ask with shorter rows"
+        )
+
+
+def _runs(sizes: Sequence[int], most: int, over: bool = True) -> Iterator[tuple[int, int]]:
+    """Runs of neighbours of about `most` together: the one that reaches it is the last, or (not `over`) is the first of the next run."""
+    start = held = 0
+    for i, size in enumerate(sizes):
+        if not over and held and held + size > most:
+            yield start, i
+            start, held = i, 0
+        held += size
+        if over and held >= most:
+            yield start, i + 1
+            start, held = i + 1, 0
+    if start < len(sizes):
+        yield start, len(sizes)
+
+
+def _packed(pieces: Sequence[Piece]) -> tuple[Packed, Array, Array]:
+    """In one line; the places whose successors are asked for; these successors."""
+    lengths = np.array([len(piece.tokens) - 1 for piece in pieces], np.int64)
+    ends = np.cumsum(lengths)
+    starts = ends - lengths
+    asked_A = np.concatenate(
+        [np.arange(start + piece.first - 1, end) for piece, start, end in zip(pieces, starts, ends, strict=True)]
+    )
+    targets_A = np.concatenate([piece.tokens[piece.first :] for piece in pieces])
+    targets_T = np.full(int(ends[-1]), NO_LABEL, np.int64)
+    targets_T[asked_A] = targets_A
+    packed = Packed(
+        torch.from_numpy(np.concatenate([piece.tokens[:-1] for piece in pieces])),
+        torch.from_numpy(targets_T),
+        torch.from_numpy((np.arange(ends[-1]) - np.repeat(starts, lengths)).astype(np.int32)),
+        torch.from_numpy(np.concatenate([[0], ends]).astype(np.int32)),
+        bound(int(lengths.max())),
+        len(asked_A),
+    )
+    return packed, asked_A, targets_A
+
+
+def _read(hidden_AC: Tensor, weight_VC: Tensor, targets_A: Tensor) -> tuple[Tensor, Tensor]:
+    """-log p of each target, and whether it is the likeliest."""
+    losses, hits = [], []
+    rows = max(1, LOGITS // len(weight_VC))
+    with torch.autocast(hidden_AC.device.type, enabled=False):
+        product = _wide_product(hidden_AC, weight_VC)
+        for start in range(0, len(hidden_AC), rows):
+            logits = product(hidden_AC[start : start + rows])
+            targets = targets_A[start : start + rows]
+            losses.append(logits.logsumexp(-1) - logits.gather(1, targets[:, None])[:, 0])
+            hits.append(logits.argmax(-1) == targets)
+    return torch.cat(losses), torch.cat(hits)
+
+
+def _wide_product(hidden_AC: Tensor, weight_VC: Tensor) -> Any:
+    """Hidden states to logits of float32 at the least: of half precision on CUDA by sums that are not rounded to half."""
+    if weight_VC.is_cuda and weight_VC.dtype in (torch.bfloat16, torch.float16):
+        half = weight_VC.dtype
+        return lambda some: torch.mm(some.to(half), weight_VC.t(), out_dtype=torch.float32)
+    wide = torch.promote_types(torch.promote_types(hidden_AC.dtype, weight_VC.dtype), torch.float32)
+    weight = weight_VC.to(wide)
+    return lambda some: F.linear(some.to(wide), weight)

@@ -1,0 +1,253 @@
+"""Decoders from and to Hugging Face folders of the Llama family: `config.json`, safetensors in one file or several, the tokenizer beside them.
+
+Needs no transformers. Files are mapped and copied tensor by tensor to where the weights are to live, so that memory never holds a model twice.
+Queries, keys and values, and the two inner matrices of the SwiGLU, are apart there and one matrix each here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gristmill.trainer.model.attention import Attend, attend
+from gristmill.trainer.model.llama_config import LlamaError, config_of, shape_of
+from gristmill.trainer.model.llama_files import (
+    CONFIG,
+    INDEX,
+    ONE_FILE,
+    TOKENIZER,
+    TOKENIZER_FILES,
+    Stored,
+    check_place,
+    model_folder,
+    opened,
+    read_json,
+    write_folder,
+)
+from gristmill.trainer.model.model import Decoder
+from gristmill.trainer.model.shapes import Shape
+
+LARGEST_FILE = 5_000_000_000  # bytes, as transformers cuts
+FLOATS = ("F64", "F32", "BF16", "F16")
+NOT_WEIGHTS = re.compile(r".*\.rotary_emb\.inv_freq")  # old folders store what follows from config.json
+SIGNS = {  # of tensors that a decoder of this family does not have
+    r".*(experts?|router|gate)\.\d*.*": "a mixture of experts is not read here",
+    r".*\.[qk]_norm\..*": "normed queries and keys are not read here",
+    r".*\.bias": "biases are not read here",
+    r".*(_scale|_scale_inv|zeros|scales|absmax|lora_.*)": "quantised or adapted weights are not read here",
+}
+
+
+class Part(NamedTuple):
+    """One tensor of a Hugging Face folder, and which rows of ours it is."""
+
+    theirs: str
+    ours: str
+    first: int
+    shape: tuple[int, ...]
+
+    def of(self, tensor: Tensor) -> Tensor:
+        return tensor[self.first : self.first + self.shape[0]]
+
+
+def load_llama(
+    folder_or_hub_id: str | Path,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    attend: Attend = attend,
+) -> Decoder:
+    """The decoder of a folder, or of `owner/name` or `owner/name@revision` on the Hugging Face hub."""
+    folder = model_folder(folder_or_hub_id)
+    shape = shape_of(read_json(folder / CONFIG), str(folder / CONFIG))
+    with opened(folder) as stored:
+        parts = list(parts_of(shape))
+        _check(stored, {part.theirs: part for part in parts}, shape, folder)
+        with torch.device("meta"):
+            model = Decoder(shape, attend)
+        model = model.to(dtype).to_empty(device=device)
+        own = dict(model.named_parameters())
+        for part in parts:
+            _fill(part.of(own[part.ours].detach()), stored[part.theirs])
+    return model
+
+
+def save_llama(
+    weights: Mapping[str, Tensor],
+    shape: Shape,
+    folder: Path,
+    tokenizer: Path | None = None,
+    largest_file: int = LARGEST_FILE,
+) -> None:
+    """Writes what transformers' LlamaForCausalLM reads (MistralForCausalLM or MinistralForCausalLM where there are windows), whole or not at all.
+
+    `weights` by a Decoder's names, in the type that they shall have there. `tokenizer` is a `tokenizer.json` or the folder that it lies in.
+    """
+    parts = list(parts_of(shape))
+    _check_own(weights, parts)
+    bos, eos = _specials(tokenizer)
+    config = config_of(shape, str(weights["embedding.weight"].dtype).removeprefix("torch."), bos, eos)
+
+    def write(draft: Path) -> None:
+        _write_weights(draft, weights, parts, largest_file)
+        _write_json(draft / CONFIG, config)
+        if tokenizer is not None:
+            _copy_tokenizer(tokenizer, draft)
+
+    write_folder(Path(folder), write)
+
+
+def check_save(shape: Shape, folder: Path, tokenizer: Path | None = None) -> None:
+    """Refuses what `save_llama` would refuse after the training: a shape that no family has, no tokenizer there, a folder of something else."""
+    config_of(shape, "float32", *_specials(tokenizer))
+    check_place(Path(folder))
+
+
+def parts_of(shape: Shape) -> Iterator[Part]:
+    """All tensors of a folder, in the order in which they are written."""
+    C, M, D = shape.hidden, shape.mlp, shape.head_size
+    q, k = shape.heads * D, shape.kv_heads * D
+    yield Part("model.embed_tokens.weight", "embedding.weight", 0, (shape.vocabulary, C))
+    for layer in range(shape.layers):
+        theirs, ours = f"model.layers.{layer}.", f"blocks.{layer}."
+        yield Part(theirs + "input_layernorm.weight", ours + "attention_norm.weight", 0, (C,))
+        yield Part(theirs + "self_attn.q_proj.weight", ours + "qkv.weight", 0, (q, C))
+        yield Part(theirs + "self_attn.k_proj.weight", ours + "qkv.weight", q, (k, C))
+        yield Part(theirs + "self_attn.v_proj.weight", ours + "qkv.weight", q + k, (k, C))
+        yield Part(theirs + "self_attn.o_proj.weight", ours + "out.weight", 0, (C, q))
+        yield Part(theirs + "post_attention_layernorm.weight", ours + "mlp_norm.weight", 0, (C,))
+        yield Part(theirs + "mlp.gate_proj.weight", ours + "gate_up.weight", 0, (M, C))
+        yield Part(theirs + "mlp.up_proj.weight", ours + "gate_up.weight", M, (M, C))
+        yield Part(theirs + "mlp.down_proj.weight", ours + "down.weight", 0, (C, M))
+    yield Part("model.norm.weight", "norm.weight", 0, (C,))
+    if not shape.tied:
+        yield Part("lm_head.weight", "head.weight", 0, (shape.vocabulary, C))
+
+
+def _check(stored: Mapping[str, Stored], wanted: Mapping[str, Part], shape: Shape, folder: Path) -> None:
+    for name in sorted(stored.keys() - wanted.keys()):
+        if shape.tied and name == "lm_head.weight":
+            _check_tied(stored[name], stored.get("model.embed_tokens.weight"))
+        elif not NOT_WEIGHTS.fullmatch(name):
+            reasons = [reason for sign, reason in SIGNS.items() if re.fullmatch(sign, name)] or [
+                "it has no place in a decoder of this shape"
+            ]
+            raise LlamaError(f"{stored[name].path}: {name}: {reasons[0]}")
+    for name, part in wanted.items():
+        if name not in stored:
+            hint = (
+                "; if the head is the embedding, config.json says tie_word_embeddings: true"
+                if name == "lm_head.weight"
+                else ""
+            )
+            raise LlamaError(f"{folder}: the weights have no {name}{hint}")
+        found = stored[name]
+        if found.shape != part.shape:
+            raise LlamaError(
+                f"{found.path}: {name} is {_by(found.shape)}, and by {CONFIG} it must be {_by(part.shape)}"
+            )
+        if found.dtype not in FLOATS:
+            raise LlamaError(f"{found.path}: {name} is stored as {found.dtype}; read are {', '.join(FLOATS)}")
+
+
+def _check_tied(head: Stored, embedding: Stored | None) -> None:
+    if embedding is None or embedding.shape != head.shape or not torch.equal(embedding.tensor(), head.tensor()):
+        raise LlamaError(
+            f"{head.path}: tie_word_embeddings is true, but lm_head.weight is not the embedding; set it to false to keep both"
+        )
+
+
+def _check_own(weights: Mapping[str, Tensor], parts: list[Part]) -> None:
+    wanted: dict[str, tuple[int, ...]] = {}
+    for part in parts:
+        wanted[part.ours] = (part.first + part.shape[0], *part.shape[1:])
+    if odd := sorted(weights.keys() ^ wanted.keys()):
+        raise LlamaError(
+            f"{odd[0]}: {'not a weight of this shape' if odd[0] in weights else 'missing among the weights'}"
+        )
+    for name, tensor in weights.items():
+        if tuple(tensor.shape) != wanted[name]:
+            raise LlamaError(f"{name} is {_by(tuple(tensor.shape))}, and by the shape it must be {_by(wanted[name])}")
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return " x ".join(f"{size:,}" for size in shape) or "a number"
+
+
+def _fill(target: Tensor, stored: Stored) -> None:
+    target.copy_(stored.tensor())
+    if not bool(torch.isfinite(target).all()):
+        raise LlamaError(
+            f"{stored.path}: {stored.name} has values that are not finite as {str(target.dtype).removeprefix('torch.')}"
+        )
+
+
+def _write_weights(draft: Path, weights: Mapping[str, Tensor], parts: list[Part], largest_file: int) -> None:
+    from safetensors.torch import save_file
+
+    files: list[list[Part]] = [[]]
+    room = largest_file
+    for part in parts:
+        size = part.of(weights[part.ours]).nbytes
+        if files[-1] and size > room:
+            files.append([])
+            room = largest_file
+        files[-1].append(part)
+        room -= size
+    names = (
+        [ONE_FILE]
+        if len(files) == 1
+        else [f"model-{n:05}-of-{len(files):05}.safetensors" for n in range(1, len(files) + 1)]
+    )
+    for name, inside in zip(names, files, strict=True):
+        tensors = {
+            part.theirs: part.of(weights[part.ours].detach()).to("cpu", copy=True).contiguous() for part in inside
+        }
+        save_file(tensors, draft / name, metadata={"format": "pt"})
+    if len(files) > 1:
+        total = sum(tensor.nbytes for tensor in weights.values())
+        places = {part.theirs: name for name, inside in zip(names, files, strict=True) for part in inside}
+        _write_json(draft / INDEX, {"metadata": {"total_size": total}, "weight_map": places})
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _copy_tokenizer(tokenizer: Path, draft: Path) -> None:
+    folder = tokenizer if tokenizer.is_dir() else tokenizer.parent
+    for name in TOKENIZER_FILES:
+        if (folder / name).is_file():
+            shutil.copyfile(folder / name, draft / name)
+    about = draft / "tokenizer_config.json"
+    if not about.exists():  # else transformers takes it for the tokenizer of Llama 2 and splits text in another way
+        _write_json(about, {"tokenizer_class": "PreTrainedTokenizerFast"})
+
+
+def _specials(tokenizer: Path | None) -> tuple[int | None, int | None]:
+    """The tokens that begin and end a text, where the tokenizer says them."""
+    if tokenizer is None:
+        return None, None
+    path = tokenizer / TOKENIZER if tokenizer.is_dir() else tokenizer
+    if path.name != TOKENIZER or not path.is_file():
+        raise LlamaError(f"{tokenizer}: a tokenizer is a file named {TOKENIZER}, or a folder with one")
+    about = path.parent / "tokenizer_config.json"
+    if not about.is_file():
+        return None, None
+    from tokenizers import Tokenizer
+
+    says, known = read_json(about), Tokenizer.from_file(str(path))
+
+    def id_of(role: str) -> int | None:
+        token = says.get(role) if isinstance(says, dict) else None
+        token = token.get("content") if isinstance(token, dict) else token
+        found: int | None = known.token_to_id(token) if isinstance(token, str) else None
+        return found
+
+    return id_of("bos_token"), id_of("eos_token")

@@ -1,0 +1,228 @@
+"""A decoder's shape as Hugging Face's `config.json` says it, and back: what of the Llama family is read here, and why the rest is not.
+
+Keys that are missing mean what transformers takes them to mean. Positions may be told in the old way (`rope_theta`, `rope_scaling`) and in that of
+transformers 5 (`rope_parameters`); both are written. `llama` has no windows, `mistral` one for all layers, `ministral` one for some of them.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from gristmill.trainer.model.shapes import RopeScaling, Shape
+
+Json = Mapping[str, Any]
+
+KEY_VALUE_HEADS = {
+    "llama": None,
+    "mistral": 8,
+    "ministral": 8,
+}  # where config.json does not say; None: as many as query heads
+CONTEXTS = {"llama": 2048, "mistral": 131_072, "ministral": 131_072}
+LARGEST = sys.float_info.max  # JSON has whole numbers beyond it
+MOST_LAYERS = 10_000  # before anything is made for each of them
+WINDOW = 4096  # of a mistral that does not say
+CLASSES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "ministral": "MinistralForCausalLM"}
+UNLIKE = {
+    r"mixtral|.*moe.*|llama4.*|deepseek.*|gpt_oss|jamba|dbrx": "it is a mixture of experts",
+    r"qwen2(_vl.*)?|qwen2_5.*": "its queries, keys and values have biases",
+    r"qwen3.*|olmo2|olmo3": "its queries and keys are normed",
+    r"gemma.*": "its norms, embeddings and activation are of another kind",
+    r"granite.*": "its embeddings, residuals and logits are multiplied by numbers of their own",
+    r"smollm3": "some of its layers know no positions",
+    r"phi3|phi4.*": "its positions are scaled in another way, and its matrices are laid out differently",
+    r"gpt2|gpt_neo.*|opt|bloom|falcon|mpt|phi|olmo": "it has other norms, biases or positions",
+}
+
+
+class LlamaError(ValueError):
+    """A folder that holds no decoder that is read here, or a decoder that no folder can hold."""
+
+
+def shape_of(config: Any, where: str) -> Shape:
+    """`where` is named in complaints."""
+    if not isinstance(config, dict):
+        raise LlamaError(f"{where}: not a JSON object")
+    kind = _kind(config, where)
+
+    def whole(name: str, default: int | None = None) -> int:
+        value = config.get(name, default)
+        if type(value) is not int or value < 1:
+            raise LlamaError(f"{where}: {name} is {value!r}, and must be a whole number above 0")
+        return value
+
+    hidden, layers, heads = whole("hidden_size"), whole("num_hidden_layers"), whole("num_attention_heads")
+    if layers > MOST_LAYERS:
+        raise LlamaError(
+            f"{where}: num_hidden_layers is {layers:,}; no decoder with more than {MOST_LAYERS:,} is read here"
+        )
+    kv_heads = config.get("num_key_value_heads", KEY_VALUE_HEADS[kind])
+    context = whole("max_position_embeddings", CONTEXTS[kind])
+    base, scaling = _positions(config, context, where)
+    try:
+        return Shape(
+            vocabulary=whole("vocab_size"),
+            hidden=hidden,
+            layers=layers,
+            heads=heads,
+            kv_heads=heads if kv_heads is None else kv_heads,
+            mlp=whole("intermediate_size"),
+            head_size=hidden // heads if config.get("head_dim") is None else whole("head_dim"),
+            context=context,
+            rope_base=base,
+            rope_scaling=scaling,
+            norm_eps=_number(config, "rms_norm_eps", 1e-6, where),
+            tied=config.get("tie_word_embeddings") is True,
+            windows=_windows(config, kind, layers, where),
+        )
+    except LlamaError:
+        raise
+    except ValueError as error:
+        raise LlamaError(f"{where}: {error}") from error
+
+
+def config_of(shape: Shape, dtype: str, bos: int | None = None, eos: int | None = None) -> dict[str, Any]:
+    """What transformers reads as the same decoder. `dtype` is a type of torch by its name, `bos` and `eos` are tokens."""
+    kind, windows = _family(shape)
+    rope: dict[str, Any] = {"rope_type": "default"}
+    if scaling := shape.rope_scaling:
+        rope = {
+            "rope_type": "llama3",
+            "factor": scaling.factor,
+            "low_freq_factor": scaling.low,
+            "high_freq_factor": scaling.high,
+            "original_max_position_embeddings": scaling.context,
+        }
+    return {
+        "architectures": [CLASSES[kind]],
+        "model_type": kind,
+        "vocab_size": shape.vocabulary,
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.mlp,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_size,
+        "hidden_act": "silu",
+        "max_position_embeddings": shape.context,
+        "rms_norm_eps": shape.norm_eps,
+        "rope_theta": shape.rope_base,
+        "rope_scaling": rope if scaling else None,
+        "rope_parameters": {**rope, "rope_theta": shape.rope_base},
+        "tie_word_embeddings": shape.tied,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "attention_dropout": 0.0,
+        "initializer_range": 0.02,
+        "bos_token_id": bos,
+        "eos_token_id": eos,
+        "torch_dtype": dtype,
+        "use_cache": True,
+        **windows,
+    }
+
+
+def _family(shape: Shape) -> tuple[str, dict[str, Any]]:
+    """The simplest family that can say the windows, and how it says them."""
+    by_layer = [shape.window(layer) for layer in range(shape.layers)]
+    sizes = {window for window in by_layer if window}
+    if len(sizes) > 1:
+        raise LlamaError(
+            f"no family of transformers has windows of several sizes ({', '.join(map(str, sorted(sizes)))})"
+        )
+    if not sizes:
+        # transformers' llama refuses a width that the heads do not share equally, its mistral does not
+        return ("mistral", {"sliding_window": None}) if shape.hidden % shape.heads else ("llama", {})
+    if all(by_layer):
+        return "mistral", {"sliding_window": sizes.pop()}
+    kinds = ["sliding_attention" if window else "full_attention" for window in by_layer]
+    return "ministral", {"sliding_window": sizes.pop(), "layer_types": kinds}
+
+
+def _kind(config: Json, where: str) -> str:
+    kind = config.get("model_type")
+    if not isinstance(kind, str) or kind not in CLASSES:
+        reasons = [reason for pattern, reason in UNLIKE.items() if re.fullmatch(pattern, str(kind))]
+        because = f": {reasons[0]}" if reasons else ""
+        raise LlamaError(f"{where}: model_type {kind!r} is not read here{because}; known are {', '.join(CLASSES)}")
+    for name, reason in {
+        "attention_bias": "its attention has biases",
+        "mlp_bias": "its MLP has biases",
+        "quantization_config": "its weights are quantised",
+        "num_local_experts": "it is a mixture of experts",
+        "num_experts": "it is a mixture of experts",
+    }.items():
+        if config.get(name):
+            raise LlamaError(f"{where}: {name} is set: {reason}, which is not read here")
+    activation = config.get("hidden_act", "silu")
+    if activation not in ("silu", "swish"):
+        raise LlamaError(f"{where}: hidden_act {activation!r} is not read here, only silu")
+    return str(kind)
+
+
+def _positions(config: Json, context: int, where: str) -> tuple[float, RopeScaling | None]:
+    told = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    if not isinstance(told, dict) or any(isinstance(value, dict) for value in told.values()):
+        raise LlamaError(f"{where}: positions that differ between layers are not read here")
+    base = _number(told if told.get("rope_theta") is not None else config, "rope_theta", 10_000.0, where)
+    for place in (told, config):
+        if place.get("partial_rotary_factor") not in (None, 1, 1.0):
+            raise LlamaError(
+                f"{where}: partial_rotary_factor is set: only a part of each head has positions, which is not read here"
+            )
+    kind = told.get("rope_type", told.get("type", "default"))
+    if kind == "default":
+        return base, None
+    if kind != "llama3":
+        raise LlamaError(
+            f"{where}: positions scaled by {kind!r} are not read here, only those of llama3 and unscaled ones"
+        )
+    trained_for = config.get("original_max_position_embeddings") or told.get(
+        "original_max_position_embeddings", context
+    )
+    if type(trained_for) is not int or trained_for < 1:
+        raise LlamaError(
+            f"{where}: original_max_position_embeddings is {trained_for!r}, and must be a whole number above 0"
+        )
+    factor, low, high = (_number(told, name, None, where) for name in ("factor", "low_freq_factor", "high_freq_factor"))
+    if high <= low:
+        raise LlamaError(f"{where}: high_freq_factor {high} must be above low_freq_factor {low}")
+    return base, RopeScaling(factor, low, high, trained_for)
+
+
+def _windows(config: Json, kind: str, layers: int, where: str) -> tuple[int, ...]:
+    window = None if kind == "llama" else config.get("sliding_window", WINDOW)
+    if window is not None and (type(window) is not int or window < 1):
+        raise LlamaError(f"{where}: sliding_window is {window!r}, and must be null or a whole number above 0")
+    every = "sliding_attention" if window else "full_attention"
+    kinds = config.get("layer_types") or [every] * layers
+    if not isinstance(kinds, list):
+        raise LlamaError(f"{where}: layer_types is {kinds!r}, and must be a list")
+    if kind != "ministral" and any(one != every for one in kinds):
+        raise LlamaError(
+            f"{where}: {kind} cannot have layer_types other than {every}; transformers has ministral for those"
+        )
+    if len(kinds) != layers or any(one not in ("sliding_attention", "full_attention") for one in kinds):
+        raise LlamaError(
+            f"{where}: layer_types names full_attention or sliding_attention for each of the {layers} layers"
+        )
+    if window is None and "sliding_attention" in kinds:
+        raise LlamaError(f"{where}: layer_types has sliding_attention, but there is no sliding_window")
+    by_layer = tuple((window or 0) if one == "sliding_attention" else 0 for one in kinds)
+    return _shortest(by_layer) if any(by_layer) else ()
+
+
+def _shortest(by_layer: tuple[int, ...]) -> tuple[int, ...]:
+    """What repeats."""
+    periods = range(1, len(by_layer) + 1)
+    return next(by_layer[:n] for n in periods if all(window == by_layer[i % n] for i, window in enumerate(by_layer)))
+
+
+def _number(facts: Json, name: str, default: float | None, where: str) -> float:
+    value = facts.get(name)
+    value = default if value is None else value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LARGEST:
+        raise LlamaError(f"{where}: {name} is {value!r}, and must be a number above 0")
+    return float(value)

@@ -1,0 +1,142 @@
+"""A decoder of the Llama family over packed rows: RMSNorm, rotary positions, grouped-query attention inside documents, SwiGLU.
+
+The three products of attention's input are one matrix product, the two of the SwiGLU another; the logits of all tokens never exist at once
+(`gristmill.trainer.model.linear_cross_entropy`). Nothing here knows of precision, ranks or recomputation: `gristmill.trainer.step.stepper` sees to these.
+
+T tokens, C hidden width, H query heads, K key-value heads, D head size, M inner width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gristmill.trainer.model.added import Sum, added
+from gristmill.trainer.model.attention import CAUSAL, Attend, Window, attend
+from gristmill.trainer.model.fused import add_rms_norm, rms_norm, rms_norm_beside, rotary_qkv
+from gristmill.trainer.model.gated_mlp import gated_mlp
+from gristmill.trainer.model.linear_cross_entropy import linear_cross_entropy, linear_losses
+from gristmill.trainer.model.packed import Packed
+from gristmill.trainer.model.product import multiplied
+from gristmill.trainer.model.shapes import RopeScaling, Shape
+
+Rotation = tuple[Tensor, Tensor]  # cosines and sines, T x D/2, float32
+
+
+class Norm(nn.Module):
+    """RMSNorm (Zhang and Sennrich 2019), worked out in float32 at the least."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return rms_norm(x, self.weight, self.eps)
+
+    def of_sum(self, x: Tensor, change: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The sum, and its norm."""
+        return (
+            rms_norm_beside(x, self.weight, self.eps)
+            if change is None
+            else add_rms_norm(change, x, self.weight, self.eps)
+        )
+
+
+class Block(nn.Module):
+    def __init__(self, shape: Shape, window: int, attend: Attend) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.head_size = shape.heads, shape.kv_heads, shape.head_size
+        self.window: Window = (window - 1, 0) if window else CAUSAL
+        self.attend = attend
+        width = shape.heads * shape.head_size
+        self.attention_norm = Norm(shape.hidden, shape.norm_eps)
+        self.qkv = nn.Linear(shape.hidden, width + 2 * shape.kv_heads * shape.head_size, bias=False)
+        self.out = nn.Linear(width, shape.hidden, bias=False)
+        self.mlp_norm = Norm(shape.hidden, shape.norm_eps)
+        self.gate_up = nn.Linear(shape.hidden, 2 * shape.mlp, bias=False)
+        self.down = nn.Linear(shape.mlp, shape.hidden, bias=False)
+
+    def forward(self, x_TC: Tensor, change_TC: Tensor | None, rotation: Rotation, cuts: Tensor, longest: int) -> Sum:
+        """The residual stream, and what this block's end still wants to add to it: the next norm does so in the same pass over memory."""
+        x_TC, normed_TC = self.attention_norm.of_sum(x_TC, change_TC)
+        attended = self.attended(multiplied(normed_TC, self.qkv), rotation, cuts, longest)
+        x_TC, normed_TC = self.mlp_norm.of_sum(*added(attended, self.out, x_TC))
+        return gated_mlp(normed_TC, self.gate_up, self.down, x_TC)
+
+    def attended(self, qkv: Tensor, rotation: Rotation, cuts: Tensor, longest: int) -> Tensor:
+        q_THD, k_TKD, v_TKD = rotary_qkv(qkv, *rotation, None, self.heads, self.kv_heads, self.head_size)
+        return self.attend(q_THD, k_TKD, v_TKD, cuts, cuts, longest, longest, self.window).flatten(1)
+
+
+class Decoder(nn.Module):
+    def __init__(self, shape: Shape, attend: Attend = attend) -> None:
+        super().__init__()
+        self.shape = shape
+        self.embedding = nn.Embedding(shape.vocabulary, shape.hidden)
+        self.blocks = nn.ModuleList(Block(shape, shape.window(layer), attend) for layer in range(shape.layers))
+        self.norm = Norm(shape.hidden, shape.norm_eps)
+        self.head = None if shape.tied else nn.Linear(shape.hidden, shape.vocabulary, bias=False)
+
+    def forward(self, packed: Packed) -> Tensor:
+        """What training minimises: the sum over all targets."""
+        return self.loss(packed)
+
+    def hidden(self, packed: Packed) -> Tensor:
+        """T x C, normed, fit for the head."""
+        x_TC = self.embedding(packed.ids_T)
+        rotation = rotation_of(packed.positions_T, self.shape)
+        change_TC = None
+        for block in self.blocks:
+            x_TC, change_TC = block(x_TC, change_TC, rotation, packed.cuts, packed.longest)
+        normed: Tensor = self.norm.of_sum(x_TC, change_TC)[1]
+        return normed
+
+    @property
+    def head_weight(self) -> Tensor:
+        return self.embedding.weight if self.head is None else self.head.weight
+
+    def loss(self, packed: Packed) -> Tensor:
+        """The sum of the cross-entropies of all targets, float32 (divide by `packed.counted`)."""
+        return linear_cross_entropy(self.hidden(packed), self.head_weight, packed.targets_T)
+
+    def losses(self, packed: Packed) -> Tensor:
+        """Each token's cross-entropy, float32, T; 0 where there is no target. For evaluation: no gradients."""
+        return linear_losses(self.hidden(packed), self.head_weight, packed.targets_T)
+
+    def logits(self, packed: Packed) -> Tensor:
+        """T x V; for small inputs."""
+        return F.linear(self.hidden(packed), self.head_weight)
+
+
+def rotation_of(positions_T: Tensor, shape: Shape) -> Rotation:
+    """By how much each pair of numbers of a head turns at each position; the first half of a head's numbers are paired with the second."""
+    D = shape.head_size
+    frequencies = 1.0 / shape.rope_base ** (torch.arange(0, D, 2, device=positions_T.device).float() / D)
+    if shape.rope_scaling:
+        frequencies = _slowed(frequencies, shape.rope_scaling)
+    angles = positions_T.float()[:, None] * frequencies
+    return angles.cos(), angles.sin()
+
+
+def _slowed(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
+    turns = scaling.context * frequencies / (2 * math.pi)  # within the context that the model was first trained on
+    smooth = ((turns - scaling.low) / (scaling.high - scaling.low)).clamp(0, 1)
+    return (1 - smooth) * frequencies / scaling.factor + smooth * frequencies
+
+
+@torch.no_grad()
+def initialise(model: Decoder, seed: int) -> Decoder:
+    """Normal weights of deviation 0.02, those that write into the residual stream smaller by sqrt(2 x layers) (Radford et al. 2019); the same on every device."""
+    generator = torch.Generator().manual_seed(seed)
+    into_residual = 0.02 / math.sqrt(2 * model.shape.layers)
+    for name, parameter in model.named_parameters():
+        if parameter.ndim < 2:
+            parameter.fill_(1.0)
+            continue
+        deviation = into_residual if name.endswith(("out.weight", "down.weight")) else 0.02
+        parameter.copy_(torch.randn(parameter.shape, generator=generator) * deviation)
+    return model

@@ -1,0 +1,264 @@
+"""Joules that a run has used: of its GPU by NVML's counter, of the machine's processors by RAPL. Where there is no meter it says so.
+
+NVML (libnvidia-ml.so.1, which comes with the driver) counts the millijoules of a whole board since the driver was loaded, on Volta and later
+(nvmlDeviceGetTotalEnergyConsumption); a MIG slice has no counter of its own. RAPL (/sys/class/powercap) counts the microjoules of a processor package,
+whoever uses it, wraps around, and on most systems can be read by root alone. Neither is estimated from anything else.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:  # a run of the mill reads meters without torch
+    import torch
+
+POWERCAP = Path("/sys/class/powercap")
+LIBRARY = "libnvidia-ml.so.1"
+UUID_LENGTH = 96  # NVML_DEVICE_UUID_V2_BUFFER_SIZE
+NOT_MEASURED = "not measured"
+
+
+@dataclass(frozen=True)
+class Energy:
+    """Joules; None: there is no meter. `device`: what trains, a GPU or the processors; `processors`: all packages of this machine."""
+
+    device: float | None
+    processors: float | None
+
+    def __sub__(self, earlier: Energy) -> Energy:
+        return Energy(_less(self.device, earlier.device), _less(self.processors, earlier.processors))
+
+
+def _less(now: float | None, then: float | None) -> float | None:
+    return None if now is None or then is None else now - then
+
+
+class Counter(Protocol):
+    def joules(self) -> float | None:
+        """Since the counter was made; None where it cannot be read."""
+
+
+class Meter:
+    """What one process's device has used since the meter was made. A GPU counts as a whole; ranks of one machine read the same processors, which
+    `gristmill.trainer.run.reporting` counts once."""
+
+    def __init__(self, gpu: Counter | None, packages: Counter | None, on_gpu: bool) -> None:
+        self._gpu, self._packages, self._on_gpu = gpu, packages, on_gpu
+
+    def read(self) -> Energy:
+        packages = None if self._packages is None else self._packages.joules()
+        if not self._on_gpu:
+            return Energy(packages, packages)
+        return Energy(None if self._gpu is None else self._gpu.joules(), packages)
+
+
+class Machine:
+    """All GPUs that this process may see, and the processors, since this was made. `with` it, they are read every minute, so that none wraps around unseen."""
+
+    def __init__(self, counters: Sequence[Counter]) -> None:
+        self._counters = counters
+        self._reading = threading.Lock()
+        self._left = threading.Event()
+
+    def __enter__(self) -> Machine:
+        if self._counters:
+            threading.Thread(target=self._watch, name="energy", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._left.set()
+
+    def _watch(self) -> None:
+        while not self._left.wait(60):
+            self.joules()
+
+    @classmethod
+    def here(cls) -> Machine:
+        library = nvml()
+        boards = visible(library, os.environ.get("CUDA_VISIBLE_DEVICES")) if library is not None else []
+        return cls(
+            [
+                counter
+                for counter in (Packages.found(), *(Gpu.counting(library, board) for board in boards))
+                if counter is not None
+            ]
+        )
+
+    def joules(self) -> float | None:
+        """Of what has a meter; None where nothing has, or one failed."""
+        with self._reading:
+            read = [counter.joules() for counter in self._counters]
+        known = [joules for joules in read if joules is not None]
+        return sum(known) if read and len(known) == len(read) else None
+
+
+def meter_of(device: torch.device) -> Meter:
+    on_gpu = device.type == "cuda"
+    return Meter(gpu_counter(nvml(), device) if on_gpu else None, Packages.found(), on_gpu)
+
+
+def machine_name() -> str:
+    """The same for all processes whose processors are the same ones, in whatever containers."""
+    return _text(Path("/proc/sys/kernel/random/boot_id")) or socket.gethostname()
+
+
+def said(joules: float | None) -> str:
+    """For people."""
+    if joules is None:
+        return NOT_MEASURED
+    for unit, size in (("MJ", 1e6), ("kJ", 1e3)):
+        if joules >= size:
+            return f"{joules / size:.3g} {unit}"
+    return f"{joules:.3g} J"
+
+
+def grams_co2(joules: float | None, grams_per_kwh: float | None) -> float | None:
+    """At the intensity of the grid that the caller states."""
+    return None if joules is None or grams_per_kwh is None else joules / 3.6e6 * grams_per_kwh
+
+
+# --- GPUs -----------------------------------------------------------------------------------------------------------
+
+
+def nvml() -> Any | None:
+    """The library, or None where there is no driver."""
+    try:
+        library = ctypes.CDLL(LIBRARY)
+    except OSError:
+        return None
+    return library if library.nvmlInit_v2() == 0 else None
+
+
+class Gpu:
+    """One board, by NVML's handle."""
+
+    def __init__(self, library: Any, handle: ctypes.c_void_p, start: float) -> None:
+        self._library, self._handle, self._start = library, handle, start
+
+    @classmethod
+    def counting(cls, library: Any, handle: ctypes.c_void_p) -> Gpu | None:
+        """None where the board has no counter."""
+        start = _joules(library, handle)
+        return None if start is None else cls(library, handle, start)
+
+    def joules(self) -> float | None:
+        now = _joules(self._library, self._handle)
+        return None if now is None or now < self._start else now - self._start  # less: the driver was loaded anew
+
+
+def _joules(library: Any, handle: ctypes.c_void_p) -> float | None:
+    millijoules = ctypes.c_ulonglong()
+    done = library.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(millijoules))
+    return millijoules.value / 1000 if done == 0 else None
+
+
+def gpu_counter(library: Any | None, device: torch.device) -> Gpu | None:
+    """Of the GPU that torch calls so: by its UUID where torch knows it, else by its place among the visible ones."""
+    if library is None:
+        return None
+    import torch
+
+    place = device.index if device.index is not None else torch.cuda.current_device()
+    uuid = getattr(torch.cuda.get_device_properties(place), "uuid", None)
+    if uuid is not None:
+        handle = _handle_of(library, f"GPU-{uuid}")
+        return None if handle is None else Gpu.counting(library, handle)
+    seen = visible(library, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return Gpu.counting(library, seen[place]) if place < len(seen) else None
+
+
+def visible(library: Any, setting: str | None) -> list[ctypes.c_void_p]:
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order: places, or UUIDs that may be cut short. As in CUDA, what follows an entry that fits none is not seen.
+
+    Places are those of the PCI bus, which are CUDA's where all GPUs are of one kind or CUDA_DEVICE_ORDER is PCI_BUS_ID.
+    """
+    handles = list(_handles(library))
+    if setting is None:
+        return handles
+    found: list[ctypes.c_void_p] = []
+    for entry in (part.strip() for part in setting.split(",")):
+        if entry.startswith("GPU-"):
+            fits = [handle for handle in handles if _uuid(library, handle).startswith(entry)]
+            if len(fits) != 1:
+                break
+            found.append(fits[0])
+        elif entry.isdecimal() and int(entry) < len(handles):
+            found.append(handles[int(entry)])
+        else:
+            break
+    return found
+
+
+def _handles(library: Any) -> Iterator[ctypes.c_void_p]:
+    count = ctypes.c_uint()
+    if library.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
+        return
+    for place in range(count.value):
+        handle = ctypes.c_void_p()
+        if library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(place), ctypes.byref(handle)) == 0:
+            yield handle
+
+
+def _handle_of(library: Any, uuid: str) -> ctypes.c_void_p | None:
+    handle = ctypes.c_void_p()
+    return handle if library.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle)) == 0 else None
+
+
+def _uuid(library: Any, handle: ctypes.c_void_p) -> str:
+    text = ctypes.create_string_buffer(UUID_LENGTH)
+    done = library.nvmlDeviceGetUUID(handle, text, ctypes.c_uint(UUID_LENGTH))
+    return text.value.decode() if done == 0 else ""
+
+
+# --- processors -----------------------------------------------------------------------------------------------------
+
+
+class Packages:
+    """All processor packages together. Counters wrap around, so read them now and then: every few minutes is enough."""
+
+    def __init__(self, zones: dict[Path, int]) -> None:
+        self._most = zones  # microjoules after which a counter begins anew
+        self._last = {zone: _microjoules(zone) for zone in zones}
+        self._used = 0
+
+    @classmethod
+    def found(cls, folder: Path = POWERCAP) -> Packages | None:
+        """None where there are none, or they may not be read."""
+        zones: dict[Path, int] = {}
+        for zone in sorted(folder.glob("intel-rapl:*")):  # AMD's are called so too
+            if not _text(zone / "name").startswith("package"):  # a part of one, or the whole machine
+                continue
+            most = _text(zone / "max_energy_range_uj")
+            if _microjoules(zone) is None or not most.isdecimal():
+                return None
+            zones[zone] = int(most)
+        return cls(zones) if zones else None
+
+    def joules(self) -> float | None:
+        for zone, most in self._most.items():
+            now, last = _microjoules(zone), self._last[zone]
+            if now is None or last is None:
+                return None
+            self._used += now - last if now >= last else now + most - last
+            self._last[zone] = now
+        return self._used / 1e6
+
+
+def _microjoules(zone: Path) -> int | None:
+    text = _text(zone / "energy_uj")
+    return int(text) if text.isdecimal() else None
+
+
+def _text(path: Path) -> str:
+    """Empty where it cannot be read."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,126 @@
+"""Updates that would do harm are left out: a loss or a gradient norm that is not finite, or far above the recent ones.
+
+Far above is robust: over the median of the last accepted updates by so many of their median absolute deviations (times 1.4826, so that of normal
+numbers it is one standard deviation; at least 1 % of the median, so that a flat stretch does not make every bump a spike). The decision is
+made on the device and nobody waits for it: an update that is refused gets a gradient that is not finite, which the optimiser's step leaves out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+NORMAL = 1.4826  # standard deviation of normal numbers over their median absolute deviation
+FLAT = 0.01
+
+
+class UnsoundRun(RuntimeError):
+    """Training that cannot go on: update after update is refused."""
+
+
+@dataclass(frozen=True)
+class Guard:
+    """`skip` leaves a bad update out and goes on. `back` returns to the last checkpoint and goes on from there without the offending batch.
+
+    `loss_times` and `norm_times` are how many deviations above the median are too far (None: only what is not finite is refused). Before
+    `least` updates were accepted nothing finite is. `around`: with `back`, so many batches before and after the offending one are left out too
+    (Chowdhery et al. 2022 leave out 200 to 500). After `in_a_row` refused updates, or `returns` returns, the run stops.
+    """
+
+    action: Literal["skip", "back"] = "skip"
+    loss_times: float | None = 15.0
+    norm_times: float | None = 50.0
+    window: int = 128
+    least: int = 32
+    in_a_row: int = 10
+    around: int = 0
+    returns: int = 10
+
+    def __post_init__(self) -> None:
+        if self.action not in ("skip", "back"):
+            raise ValueError(f"guard: action {self.action!r}: skip or back")
+        for name in ("loss_times", "norm_times"):
+            times = getattr(self, name)
+            if times is not None and not 0 < times < math.inf:
+                raise ValueError(
+                    f"guard: {name} {times!r}: a number of deviations above 0, or None to refuse only what is not finite"
+                )
+        if not 1 <= self.least <= self.window:
+            raise ValueError(
+                f"guard: least {self.least} of a window of {self.window} updates: between 1 and the window"
+            )
+        if self.in_a_row < 1 or self.around < 0 or self.returns < 1:
+            raise ValueError("guard: in_a_row and returns are at least 1, around is at least 0")
+
+
+class Watch:
+    """The last accepted losses and norms, on the device, and what is too far above them."""
+
+    def __init__(self, guard: Guard, device: torch.device) -> None:
+        self.guard = guard
+        self._times = torch.tensor(
+            [guard.loss_times or math.inf, guard.norm_times or math.inf], dtype=torch.float64, device=device
+        )
+        self._places = torch.arange(guard.window, device=device)
+        self._rank = torch.zeros(2, 1, dtype=torch.int64, device=device)
+        self.forget()
+
+    def forget(self) -> None:
+        """When what comes is no longer like what was: another stage of a curriculum."""
+        self._recent = torch.full((2, self.guard.window), math.inf, dtype=torch.float64, device=self._times.device)
+        self._count = torch.zeros((), dtype=torch.int64, device=self._times.device)
+
+    @torch.no_grad()
+    def limits(self) -> Tensor:
+        """Of the loss and of the norm, float64; infinite where nothing finite is too far."""
+        held = self._count.clamp(max=self.guard.window)
+        rank = self._rank + ((held - 1) // 2).clamp(
+            min=0
+        )  # the lower median; places not yet filled are infinite and sort last
+        median = self._recent.sort(dim=1).values.gather(1, rank)
+        apart = (
+            (self._recent - median).abs().nan_to_num(nan=math.inf, posinf=math.inf)
+        )  # infinite less infinite: nothing held yet
+        deviation = NORMAL * apart.sort(dim=1).values.gather(1, rank)
+        limits = (median + self._times[:, None] * deviation.maximum(FLAT * median.abs()))[:, 0]
+        return torch.where(held >= self.guard.least, limits.nan_to_num(nan=math.inf, posinf=math.inf), math.inf)
+
+    @torch.no_grad()
+    def judged(self, loss: Tensor, norm: Tensor, limits: Tensor, counted: Tensor | int = 1) -> Tensor:
+        """Whether the update was accepted, on the device; if so it is remembered, unless no token was `counted`: its loss of 0 says nothing of others."""
+        both = torch.stack([loss.double(), norm.double()])
+        accepted = sound(both, limits).all()
+        remembered = accepted & (torch.as_tensor(counted, device=both.device) > 0)
+        here = (self._places == self._count % self.guard.window) & remembered
+        self._recent = torch.where(here, both[:, None], self._recent)
+        self._count = self._count + remembered
+        return accepted
+
+    def facts(self) -> dict[str, Any]:
+        """Oldest first, as JSON has it; waits for the device."""
+        count = int(self._count)
+        held = min(count, self.guard.window)
+        order = [place % self.guard.window for place in range(count - held, count)]
+        losses, norms = self._recent.cpu()[:, order].tolist()
+        return {"losses": losses, "norms": norms}
+
+    def restore(self, facts: Mapping[str, Any]) -> None:
+        self.forget()
+        held = torch.tensor([facts["losses"], facts["norms"]], dtype=torch.float64, device=self._times.device)
+        self._recent[:, : held.shape[1]] = held
+        self._count += held.shape[1]
+
+
+def sound(values: Tensor, limits: Tensor) -> Tensor:
+    """Finite, and not above."""
+    return values.isfinite() & (values <= limits)
+
+
+def poison(loss: Tensor, limit: Tensor) -> Tensor:
+    """1, or NaN if the loss must not be learned from: multiplied by it, its gradient makes the optimiser leave everything as it was."""
+    return torch.where(sound(loss.double(), limit), 1.0, math.nan).to(loss.dtype)

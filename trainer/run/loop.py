@@ -1,0 +1,445 @@
+"""Trains a decoder on token shards: update after update, from wherever the folder's last checkpoint is, to a model on disk.
+
+An update reads `rows_per_update` rows of all ranks, some at a time. Losses are divided by the number of targets of the whole update, so any split gives
+the same update. Nothing waits for the device but every so many updates (`Run._look`): what was computed since is fetched in one piece, written to the
+metrics, and acted on. What a run does next depends on its settings, its data and its checkpoint alone, so a killed run goes on bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from gristmill.shards.loader import Loader
+from gristmill.trainer.model.model import Decoder
+from gristmill.trainer.model.quack import in_one
+from gristmill.trainer.run import progress, reporting as telling
+from gristmill.trainer.run.averaging import average_last
+from gristmill.trainer.run.batch_search import TooLarge, largest_step, predicted_step, usual_on_cpu
+from gristmill.trainer.run.feed import Feed, Read
+from gristmill.trainer.run.guard import UnsoundRun, Watch, poison, sound
+from gristmill.trainer.run.progress import BadRun, Progress
+from gristmill.trainer.run.reporting import Made, Teller
+from gristmill.trainer.run.settings import Training
+from gristmill.trainer.run.stopping import StopAsked, Stopped, reproducible, stop_asked
+from gristmill.trainer.run.unlocking import Opened, Unlocked, log_from_facts
+from gristmill.trainer.step import checkpoint
+from gristmill.trainer.step.checkpoint import CheckpointError, Due
+from gristmill.trainer.step.memory import memory_of
+from gristmill.trainer.step.parallel import ALONE, Ranks
+from gristmill.trainer.step.stepper import Stepper, stepper_of
+
+Evaluate = Callable[[Decoder, int], dict[str, float]]
+
+OVERFLOWS = 40  # in a row: by then fp16's loss scale has nowhere left to fall
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`tokens` without padding, `counted` those that were learned from, `loss` that of the last accepted update; of all ranks together and all sessions,
+    but for `tokens_per_second` and `peak_memory` (of this rank), which are the last one's."""
+
+    updates: int
+    tokens: int
+    counted: int
+    loss: float
+    seconds: float
+    tokens_per_second: float
+    joules: float | None
+    peak_memory: int | None
+    refused: int = 0
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """`ask` is called by all ranks, with the model and the number of updates made, after every `every` updates and at the end (None: at the end alone). The
+    model is as it stands then: with `average`, that of FOLDER/model is the mean of several and is to be measured by itself."""
+
+    ask: Evaluate
+    every: int | None
+
+    def __post_init__(self) -> None:
+        progress.check_every(self.every)
+
+
+def train(
+    model: Decoder,
+    loader: Loader,
+    training: Training,
+    folder: Path,
+    *,
+    device: torch.device,
+    ranks: Ranks = ALONE,
+    evaluate: Evaluate | None = None,
+    evaluate_every: int | None = None,
+    save_model: bool = True,
+    tokenizer: Path | None = None,
+) -> Outcome:
+    """Goes on from the newest checkpoint of `folder` if that is of the same run, and refuses the folder with what differs if not.
+
+    Every rank calls this; `model` is taken over. FOLDER/model is written at the end if `save_model`, with `tokenizer`. `loader` stands behind what was
+    trained on when this returns. SIGTERM and SIGINT leave a checkpoint and raise `Stopped`.
+    """
+    folder = Path(folder)
+    progress.check(model.shape, loader, training, ranks)
+    evaluation = None if evaluate is None else Evaluation(evaluate, evaluate_every)
+    if problem := ranks.gathered(
+        progress.unwritable(model.shape, folder, tokenizer) if save_model and ranks.first else None
+    )[0]:
+        raise BadRun(problem)
+    identity = progress.identity_of(model.shape, loader, training)
+    if problem := ranks.gathered(progress.claim(folder, identity) if ranks.first else None)[0]:
+        raise progress.OtherRun(problem)
+    with reproducible(training.deterministic), stop_asked() as asked:
+        torch.manual_seed(training.seed)
+        run = Run(stepper_for(model, training, device, ranks), loader, training, folder, asked, evaluation)
+        with run.teller:
+            run.begin()
+            run.go()
+            if save_model:
+                run.write_model(tokenizer)
+            return run.outcome()
+
+
+def stepper_for(model: Decoder, training: Training, device: torch.device, ranks: Ranks) -> Stepper:
+    if training.linears == "fp8":
+        from gristmill.trainer.model.fp8 import use_fp8
+
+        use_fp8(model)
+    return stepper_of(
+        model,
+        training.optimizer,
+        training.precision,
+        training.zero,
+        ranks,
+        tensor=training.tensor,
+        offload=training.offload,
+        recompute=training.recompute,
+        compile=device.type == "cuda" if training.compile is None else training.compile,
+        device=device,
+    )
+
+
+class Run:
+    """What is the same through a run, and how far it is."""
+
+    def __init__(
+        self,
+        stepper: Stepper,
+        loader: Loader,
+        training: Training,
+        folder: Path,
+        asked: StopAsked,
+        evaluation: Evaluation | None,
+    ) -> None:
+        self.stepper, self.loader, self.training, self.asked, self.evaluation = (
+            stepper,
+            loader,
+            training,
+            asked,
+            evaluation,
+        )
+        self.folder, self.checkpoints = folder, folder / progress.CHECKPOINTS
+        self.device, self.ranks = stepper.device, stepper.ranks
+        self.progress = Progress(loader=loader.state_dict(), log=progress.log_of(loader, training))
+        self.watch = Watch(training.guard, self.device)
+        self.teller = Teller(folder, training, stepper.model.shape, self.device, self.ranks)
+        self.pending: list[tuple[int, Read, float, Tensor]] = []
+
+    # From where
+
+    def begin(self) -> None:
+        self._restore()
+        progress.check_supply(self.loader, self.training.updates - self.progress.update)
+        self.progress.rows_per_step = self._rows_per_step()
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)  # of the run, not of what was tried before
+        if self.training.guard.action == "back" and not checkpoint.steps(self.checkpoints):
+            self._save()
+        self.teller.begin(self.progress)
+
+    def _restore(self, due: Due | None = None) -> None:
+        """From the newest checkpoint that is whole; the one before it leads to the same. Of those that were `due` first, if that is asked."""
+        first_error: CheckpointError | None = None
+        for path in reversed(checkpoint.dues_last(checkpoint.steps(self.checkpoints), due)):
+            try:
+                found = Progress.from_facts(self.stepper.load(path).facts)
+            except CheckpointError as error:
+                first_error = first_error or error
+                self.teller.warn(f"{error}; trying the one before")
+                continue
+            if isinstance(self.loader.order, Unlocked):
+                self.loader.order = Unlocked(self.loader.order.buckets, log_from_facts(found.log))
+            progress.set_back(self.loader, found.loader)
+            self.watch.restore(found.watch)
+            self.progress = found
+            return
+        if first_error:
+            raise first_error
+
+    def _rows_per_step(self) -> int:
+        """As told, or as found when the run began, or found now."""
+        told, found, ranks = self.training.rows_per_step, self.progress.rows_per_step, self.ranks.data
+        if told or found:
+            return told or found or 0
+        rows = self.training.rank_rows(ranks.count)
+        if self.device.type != "cuda":
+            return usual_on_cpu(rows, self.loader.shards.meta.row_length)
+        if self.ranks.all.count > 1:
+            room = min(self.ranks.all.gathered(torch.cuda.get_device_properties(self.device).total_memory))
+            return predicted_step(lambda some: self._predicted(some, rows), rows, room)
+        return largest_step(self.stepper, self.loader, rows, self.folder / ".search", self.device)
+
+    def _predicted(self, some: int, rows: int) -> int:
+        """Bytes of a rank whose steps are of so many of its rows."""
+        training, ranks = self.training, self.ranks
+        return memory_of(
+            self.stepper.model.shape,
+            some * self.loader.shards.meta.row_length,
+            precision=training.precision,
+            zero=training.zero,
+            recompute=training.recompute,
+            ranks=ranks.data.count,
+            tensor=training.tensor,
+            passes=rows // some,
+            offload=training.offload,
+            muon=type(training.optimizer).__name__ == "Muon",
+            in_one=training.precision == "bf16"
+            and training.linears == "bf16"
+            and training.tensor == 1
+            and in_one(self.device),
+        ).peak
+
+    # Onwards
+
+    def go(self) -> None:
+        """With a new feed whenever other rows are to be read than those on their way: after a return, when a bucket is opened."""
+        while self.progress.update < self.training.updates:
+            progress.set_back(self.loader, self.progress.loader)
+            rows_per_step = self.progress.rows_per_step
+            if rows_per_step is None:
+                raise RuntimeError("rows_per_step is not settled")
+            with Feed(self.loader, rows_per_step, self.device, frozenset(self.progress.left_out)) as feed:
+                stale = False
+                while not stale and self.progress.update < self.training.updates:
+                    self._update(feed)
+                    stale = self._after()
+        progress.set_back(self.loader, self.progress.loader)
+        self.teller.clock(self.progress)
+
+    def _update(self, feed: Feed) -> None:
+        try:
+            self._make(feed)
+        except torch.OutOfMemoryError as error:
+            rows, length = self.progress.rows_per_step or 0, self.loader.shards.meta.row_length
+            saved = checkpoint.steps(self.checkpoints)
+            raise TooLarge(
+                f"update {self.progress.update:,}: out of memory on {self.device} with {rows:,} rows of {length:,} tokens a step. Set rows_per_step to "
+                f"{max(1, rows // 2):,}, or recompute to 'selective' or 'full'; the run then goes on from "
+                + (f"{saved[-1]}" if saved else "its beginning, for there is no checkpoint yet")
+            ) from error
+
+    def _make(self, feed: Feed) -> None:
+        """One update, of which nothing is known here yet but that it was sent to the device."""
+        update, ranks = self.progress.update, self.ranks.data
+        share = self.training.schedule.share(update, self.training.updates)
+        limits = self.watch.limits()
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        counts = whole = None
+        for packed, read, last in feed.update():
+            if counts is None or whole is None:
+                counts = ranks.summed(_sent([read.counted, read.tokens], self.device))
+                whole = counts[0].clamp(min=1)
+            loss = self.stepper.loss(packed)
+            total = total + loss.detach().double()
+            if last:
+                mean = ranks.summed(total) / whole
+                loss = loss * poison(mean, limits[0])
+            self.stepper.backward(loss / whole, last)
+        if counts is None:
+            left_out = len(self.progress.left_out)
+            raise BadRun(
+                f"{self.loader.shards.folder}: the rows end after {update:,} of {self.training.updates:,} updates ({left_out:,} batches were left out); "
+                "give the loader more epochs"
+            )
+        limit = torch.where(counts[0] > 0, limits[1], -math.inf)  # without a target nothing moves, nor decays
+        norm = self.stepper.step(share, limit, ~sound(mean, limits[0]))
+        accepted = self.watch.judged(mean, norm, limits, counts[0])
+        self.pending.append(
+            (update, read, share, torch.stack([mean, norm.double(), accepted.double(), *counts.double(), *limits]))
+        )
+        self.progress.update = update + 1
+        self.progress.loader = read.state
+
+    def _after(self) -> bool:
+        """What is due after an update. Whether the feed has read what no longer comes next."""
+        training, made, evaluation = self.training, self.progress.update, self.evaluation
+        ends = made == training.updates
+        reports = ends or made % training.metrics_every == 0
+        saves = training.checkpoint_due(made)
+        opens = training.unlocking is not None and made % training.unlocking.every == 0
+        evaluates = evaluation is not None and (ends or (evaluation.every is not None and made % evaluation.every == 0))
+        told = self.asked.name is not None and self.ranks.all.count == 1
+        if not (reports or saves or opens or evaluates or told):
+            return False
+        if self._look():
+            return True
+        signals = [name for name in self.ranks.all.gathered(self.asked.name) if name]
+        opened = opens and self._open()
+        if reports:
+            self.teller.report(self.progress)
+        if evaluates and evaluation is not None:
+            self._evaluate(evaluation)
+        if saves or signals:
+            self._save()
+        if signals and not ends:
+            raise Stopped(
+                f"{signals[0]} after {made:,} of {training.updates:,} updates; a checkpoint is in {self.checkpoints}, and the same command goes on from it"
+            )
+        return opened
+
+    def _look(self) -> bool:
+        """Waits for the device and takes in what the updates since the last look were. Whether the run went back for one of them."""
+        pending, self.pending = self.pending, []
+        if not pending:
+            return False
+        fetched = torch.stack([numbers for *_, numbers in pending]).tolist()
+        for (update, read, share, _), (loss, norm, accepted, counted, tokens, *limits) in zip(
+            pending, fetched, strict=True
+        ):
+            made = Made(
+                update, read, share, loss, norm, accepted > 0, int(counted), int(tokens), (limits[0], limits[1])
+            )
+            self.progress.tokens += made.tokens
+            self.teller.made(made)
+            if made.accepted:
+                self._accept(made)
+            elif self._refuse(made):
+                return True
+        return False
+
+    def _accept(self, made: Made) -> None:
+        now = self.progress
+        now.in_a_row = 0
+        if not made.counted:  # documents of one token: a loss of nothing is none
+            return
+        now.counted += made.counted
+        now.loss = made.loss
+        now.line_losses.append(made.loss)
+        if self.training.unlocking is not None:
+            now.stage_losses = [*now.stage_losses, made.loss][-2 * self.training.unlocking.smooth :]
+
+    def _refuse(self, made: Made) -> bool:
+        """Whether the run went back."""
+        now, guard = self.progress, self.training.guard
+        now.refused += 1
+        now.in_a_row += 1
+        now.line_events.append(telling.refused(made))
+        overflow = self.training.precision == "fp16" and made.overflow
+        if now.in_a_row >= (max(OVERFLOWS, guard.in_a_row) if overflow else guard.in_a_row):
+            raise UnsoundRun(
+                f"{now.in_a_row} updates in a row were refused, the last of them update {made.update:,} ({made.reason}; loss {made.loss:.4g}, gradient norm "
+                f"{made.norm:.4g}). Lower the rate, look at the rows from place {made.read.place:,} on, or set guard.loss_times and norm_times higher"
+            )
+        if guard.action == "skip" or overflow:
+            return False
+        if now.returns >= guard.returns:
+            raise UnsoundRun(
+                f"update {made.update:,} is refused ({made.reason}) after {now.returns} returns to a checkpoint (guard.returns)"
+            )
+        batch = self.loader.batch_rows
+        around = range(made.read.place - guard.around * batch, made.read.place + (guard.around + 1) * batch, batch)
+        self.teller.clock(now)
+        self._restore(self.training.checkpoint_due)
+        again = self.progress
+        if (
+            self.ranks.all.first
+        ):  # where a run was told to stop above it, the next session would go on from there, and go back again
+            checkpoint.remove_after(self.checkpoints, again.update)
+        self.ranks.all.wait()
+        again.left_out = sorted({*again.left_out, *now.left_out, *around})
+        again.returns, again.refused, again.seconds, again.joules = (
+            now.returns + 1,
+            now.refused,
+            now.seconds,
+            now.joules,
+        )
+        untold = [
+            *now.went_back[len(again.went_back) :],
+            {**telling.refused(made), "back_to": again.update},
+        ]  # their lines are dropped
+        again.went_back, again.line_events = [*again.went_back, *untold], [*again.line_events, *untold]
+        self.teller.begin(again)
+        return True
+
+    def _open(self) -> bool:
+        """The next bucket, if it is time."""
+        rule, order, now = self.training.unlocking, self.loader.order, self.progress
+        if rule is None or not isinstance(order, Unlocked):
+            raise RuntimeError("the order of these rows has no buckets to open")
+        last = order.log[-1]
+        reason = None if order.whole else rule.reason(now.stage_losses, now.update - last.update)
+        if reason is None:
+            return False
+        recent = now.stage_losses[-rule.smooth :]
+        place = now.loader["epoch"] * self.loader.epoch_rows + now.loader["row"]
+        opened = Opened(place, last.count + 1, now.update, reason, sum(recent) / len(recent) if recent else None)
+        self.loader.order = order.opened(opened)
+        now.log, now.stage_losses = [*now.log, opened.facts()], []
+        now.line_events.append(telling.opened(order.buckets.numbers[last.count], opened))
+        self.watch.forget()  # the losses of harder text are no spikes
+        return True
+
+    def _evaluate(self, evaluation: Evaluation) -> None:
+        model = self.stepper.model
+        model.eval()
+        with self.teller.pause(), torch.no_grad(), self.stepper.computing():
+            found = evaluation.ask(model, self.progress.update)
+        model.train()
+        self.teller.evaluated(self.progress.update, found)
+
+    def _save(self) -> None:
+        now = self.progress
+        with self.teller.pause():
+            now.watch = self.watch.facts()
+            self.teller.clock(now)
+            self.teller.sync()
+            self.stepper.save(
+                self.checkpoints, now.update, now.facts(), self.training.keep, self.training.checkpoint_due
+            )
+
+    # What comes of it
+
+    def write_model(self, tokenizer: Path | None) -> None:
+        from gristmill.trainer.model.llama import save_llama
+
+        weights = self.stepper.weights()
+        if self.ranks.all.first:
+            if self.training.average > 1:
+                weights = average_last(self.checkpoints, self.training.average, due=self.training.checkpoint_due)
+            save_llama(weights, self.stepper.model.shape, self.folder / progress.MODEL, tokenizer)
+
+    def outcome(self) -> Outcome:
+        now = self.progress
+        return Outcome(
+            updates=now.update,
+            tokens=now.tokens,
+            counted=now.counted,
+            loss=math.nan if now.loss is None else now.loss,
+            seconds=now.seconds,
+            tokens_per_second=self.teller.speed(now),
+            joules=now.joules,
+            peak_memory=torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None,
+            refused=now.refused,
+        )
+
+
+def _sent(numbers: list[int], device: torch.device) -> Tensor:
+    """To the device, without waiting for it."""
+    here = torch.tensor(numbers)
+    return here.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else here

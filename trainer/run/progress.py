@@ -1,0 +1,173 @@
+"""How far a run has come: what a checkpoint says beside the weights, and the folder that a run owns.
+
+FOLDER/run.json         what the run is: settings, shards, their order, the model's shape
+       metrics.jsonl    gristmill.trainer.run.metrics
+       checkpoints/     gristmill.trainer.step.checkpoint; the facts of each are a `Progress`
+       model/           the result, as Hugging Face reads it
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gristmill.shards.format import BadShards
+from gristmill.shards.loader import Loader
+from gristmill.trainer.model.shapes import Shape
+from gristmill.trainer.run.settings import Training, differences
+from gristmill.trainer.run.unlocking import Unlocked
+from gristmill.trainer.step.parallel import Ranks
+
+RUN, METRICS, CHECKPOINTS, MODEL = "run.json", "metrics.jsonl", "checkpoints", "model"
+
+
+class OtherRun(ValueError):
+    """The folder holds a run that was told something else."""
+
+
+class BadRun(ValueError):
+    """Settings, shards and model do not go together; said before the first step."""
+
+
+@dataclass
+class Progress:
+    """`update` is how many were made, refused ones counted. `loader` is its state after what they read; `left_out` are places of batches that are passed over,
+    `log` what buckets were opened when, `went_back` the events of all returns, `line_...` what waits for the next line of metrics."""
+
+    update: int = 0
+    tokens: int = 0
+    counted: int = 0
+    loss: float | None = None
+    seconds: float = 0.0
+    joules: float | None = None
+    refused: int = 0
+    in_a_row: int = 0
+    returns: int = 0
+    rows_per_step: int | None = None
+    loader: dict[str, Any] = field(default_factory=dict)
+    left_out: list[int] = field(default_factory=list)
+    watch: dict[str, Any] = field(default_factory=lambda: {"losses": [], "norms": []})
+    log: list[dict[str, Any]] = field(default_factory=list)
+    stage_losses: list[float] = field(default_factory=list)
+    went_back: list[dict[str, Any]] = field(default_factory=list)
+    line_losses: list[float] = field(default_factory=list)
+    line_events: list[dict[str, Any]] = field(default_factory=list)
+
+    def facts(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Progress:
+        return cls(**facts)
+
+
+def identity_of(shape: Shape, loader: Loader, training: Training) -> dict[str, Any]:
+    """As JSON has it."""
+    where = {name: value for name, value in loader.state_dict().items() if name != "version"}
+    return {"training": training.identity(), "model": json.loads(json.dumps(shape.facts())), "data": where}
+
+
+def check(shape: Shape, loader: Loader, training: Training, every_rank: Ranks) -> None:
+    """Before the first step. Ranks that share layers see the same rows."""
+    if every_rank.count % training.tensor:
+        raise BadRun(
+            f"tensor {training.tensor}: {every_rank.count} ranks cannot be cut into groups of so many that share each layer"
+        )
+    rank, ranks = every_rank.rank // training.tensor, every_rank.count // training.tensor
+    meta, where = loader.shards.meta, loader.shards.folder
+    if meta.vocab_size > shape.vocabulary:
+        raise BadRun(
+            f"{where}: tokens of a vocabulary of {meta.vocab_size:,} ({meta.tokenizer}), the model knows {shape.vocabulary:,}; "
+            f"make the model with vocabulary={meta.vocab_size} or more, or pack the shards with its tokenizer"
+        )
+    if meta.row_length > shape.context:
+        raise BadRun(
+            f"{where}: rows of {meta.row_length:,} tokens, the model's context is {shape.context:,}; make it with context={meta.row_length}"
+        )
+    if loader.batch_rows != training.rows_per_update:
+        raise BadRun(
+            f"the loader's batches have {loader.batch_rows:,} rows, rows_per_update is {training.rows_per_update:,}; make them equal"
+        )
+    if (loader.rank, loader.world) != (rank, ranks):
+        raise BadRun(
+            f"the loader is that of rank {loader.rank} of {loader.world}, this process sees the rows of rank {rank} of {ranks}"
+        )
+    if training.linears == "fp8" and meta.row_length % 16:
+        raise BadRun(f"{where}: rows of {meta.row_length:,} tokens; products in fp8 need a multiple of 16")
+    training.check_step(ranks)
+
+
+def check_supply(loader: Loader, updates: int) -> None:
+    if loader.epochs is not None and len(loader) < updates:
+        raise BadRun(
+            f"{loader.shards.folder}: {loader.epochs} epochs hold {len(loader):,} more updates of {loader.batch_rows:,} rows, {updates:,} are still to come; "
+            "give the loader more epochs, or None for no end"
+        )
+
+
+def check_every(updates: int | None) -> None:
+    if updates is not None and (type(updates) is not int or updates < 1):
+        raise BadRun(f"evaluate_every {updates!r}: a whole number of updates above 0, or None for at the end alone")
+
+
+def unwritable(shape: Shape, folder: Path, tokenizer: Path | None) -> str | None:
+    """Why the model could not be written in the end, while there is nothing to lose yet."""
+    from gristmill.trainer.model.llama import check_save
+    from gristmill.trainer.model.llama_config import LlamaError
+
+    try:
+        check_save(shape, folder / MODEL, tokenizer)
+    except LlamaError as error:
+        return str(error)
+    return None
+
+
+def claim(folder: Path, identity: Mapping[str, Any]) -> str | None:
+    """Makes the folder this run's, or says why it is not."""
+    path = folder / RUN
+    if path.exists():
+        try:
+            known = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            return f"{path}: not JSON ({error}); take another folder, or remove this one"
+        unlike = differences(identity, known)
+        return (
+            f"{folder} holds another run; take another folder, or remove this one. " + "; ".join(unlike)
+            if unlike
+            else None
+        )
+    if any((folder / name).exists() for name in (METRICS, CHECKPOINTS, MODEL)):
+        return f"{folder} holds results of something that left no {RUN}; take another folder"
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(f".{os.getpid()}")
+    with draft.open("w", encoding="utf-8") as file:
+        json.dump(identity, file, indent=1, sort_keys=True)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.rename(path)
+    return None
+
+
+def log_of(loader: Loader, training: Training) -> list[dict[str, Any]]:
+    """With which buckets the run begins."""
+    if not isinstance(loader.order, Unlocked):
+        if training.unlocking is not None:
+            raise BadRun(
+                "unlocking needs a loader whose order is Unlocked(buckets_of(shards)), of gristmill.trainer.run.unlocking"
+            )
+        return []
+    if loader.epoch_rows != len(loader.shards):
+        raise BadRun("an order that opens buckets knows no epochs: make the loader without whole_epochs_only")
+    return [opened.facts() for opened in loader.order.log]
+
+
+def set_back(loader: Loader, state: Mapping[str, Any]) -> None:
+    try:
+        loader.load_state_dict(state)
+    except BadShards as error:
+        raise OtherRun(f"the checkpoint was made on other data: {error}") from None

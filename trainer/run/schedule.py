@@ -1,0 +1,85 @@
+"""How the learning rate goes: pure functions from the number of an update to the share of the peak rate at which it is made.
+
+Updates count from 0. A warm-up of w updates rises in w equal steps and its last one is made at the full rate; a fall reaches its end at
+`step == updates`, which is never made, so that the last update still moves. Warm-up, stable, decay: Hu et al. 2024 (MiniCPM); the fall by
+1 - sqrt: Hägele et al. 2024; linear to zero: Bergsma et al. 2025.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Kind = Literal["constant", "linear", "cosine", "stable"]
+Fall = Literal["linear", "sqrt"]
+
+
+def rising(step: int, warmup: int) -> float:
+    """1 after the warm-up."""
+    return min(1.0, (step + 1) / warmup) if warmup else 1.0
+
+
+def linear(step: int, updates: int, warmup: int = 0, floor: float = 0.0) -> float:
+    """Up, then straight down to `floor`."""
+    return min(rising(step, warmup), floor + (1 - floor) * (1 - _gone(step, updates, warmup)))
+
+
+def cosine(step: int, updates: int, warmup: int = 0, floor: float = 0.0) -> float:
+    """Up, then down to `floor` by half a cosine."""
+    return min(rising(step, warmup), floor + (1 - floor) * (1 + math.cos(math.pi * _gone(step, updates, warmup))) / 2)
+
+
+def stable(
+    step: int, updates: int, warmup: int = 0, decay: int = 0, floor: float = 0.0, fall: Fall = "linear"
+) -> float:
+    """Up, level, and down to `floor` over the last `decay` updates. Before the fall the value does not depend on `updates`: train on from there."""
+    gone = _gone(step, updates, updates - decay) if decay else 0.0
+    left = 1 - gone if fall == "linear" else 1 - math.sqrt(gone)
+    return min(rising(step, warmup), floor + (1 - floor) * left)
+
+
+def _gone(step: int, updates: int, start: int) -> float:
+    return min(1.0, max(0.0, (step - start) / max(1, updates - start)))
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A schedule as settings; `warmup` and `decay` are shares of the updates."""
+
+    kind: Kind = "linear"
+    warmup: float = 0.05
+    decay: float = 0.2
+    floor: float = 0.0
+    fall: Fall = "linear"
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise ValueError(f"schedule: kind {self.kind!r}: there are {', '.join(get_args(Kind))}")
+        if self.fall not in get_args(Fall):
+            raise ValueError(f"schedule: fall {self.fall!r}: there are {', '.join(get_args(Fall))}")
+        for name in ("warmup", "decay", "floor"):
+            share = getattr(self, name)
+            if isinstance(share, bool) or not isinstance(share, int | float):
+                raise ValueError(f"schedule: {name} {share!r}: a number")
+        if not 0 <= self.floor <= 1:
+            raise ValueError(f"schedule: floor {self.floor!r}: a share of the peak rate, between 0 and 1")
+        if not (
+            0 <= self.warmup <= 1
+            and 0 <= self.decay <= 1
+            and self.warmup + (self.decay if self.kind == "stable" else 0) <= 1
+        ):
+            raise ValueError(
+                f"warmup {self.warmup} and decay {self.decay} are shares of the updates and must fit into 1"
+            )
+
+    def share(self, step: int, updates: int) -> float:
+        """Of the peak rate, for update `step` of `updates`."""
+        warmup = round(self.warmup * updates)
+        if self.kind == "constant":
+            return rising(step, warmup)
+        if self.kind == "linear":
+            return linear(step, updates, warmup, self.floor)
+        if self.kind == "cosine":
+            return cosine(step, updates, warmup, self.floor)
+        return stable(step, updates, warmup, round(self.decay * updates), self.floor, self.fall)

@@ -1,0 +1,215 @@
+"""A curriculum that goes by how training goes: the buckets of the shards are opened one after another as the loss falls, and a log says when.
+
+Rows carry the bucket that `order` gave them (docs/curriculum.md); those without one are open from the beginning. The next bucket is opened when the
+mean of the last losses is below a bound, when it has stopped falling, or when the stage has lasted long enough. Of what is open every 1,000 rows
+hold each bucket's share by rows, shuffled; each bucket is read in a shuffled order of its own, and goes on where it was when another opens, so
+that no row is read twice before every row of its bucket was. Which row is read is a pure function of (seed, log, place): a log replays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from gristmill.kernels.base.columns import Offsets
+from gristmill.kernels.base.feistel import permuted
+from gristmill.kernels.base.splitmix import mixed_plain
+from gristmill.shards.format import BadShards
+from gristmill.shards.orders import key_of
+from gristmill.shards.reader import ShardSet
+
+PERIOD = 1000
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Unlocking:
+    """When the next bucket is opened; looked at every `every` updates.
+
+    `below`: the mean loss of the last `smooth` updates is under it. `stalled`: that mean is not lower by this share than the mean of the
+    `smooth` before. `at_most`: the stage has lasted so many updates. Never before `at_least`. None leaves a reason out.
+    """
+
+    below: float | None = None
+    stalled: float | None = 0.005
+    at_most: int | None = 2000
+    at_least: int = 1
+    smooth: int = 20
+    every: int = 10
+
+    def __post_init__(self) -> None:
+        if self.below is None and self.stalled is None and self.at_most is None:
+            raise ValueError("unlocking: below, stalled and at_most are all None, so nothing would ever be opened")
+        if (
+            self.smooth < 1
+            or self.every < 1
+            or self.at_least < 1
+            or (self.at_most is not None and self.at_most < self.at_least)
+        ):
+            raise ValueError(
+                "unlocking: smooth, every and at_least are 1 or more, and at_most is no less than at_least"
+            )
+
+    def reason(self, losses: Sequence[float], lasted: int) -> str | None:
+        """Why the next bucket is opened now. `losses` are those since the last was (the last 2 x `smooth` are enough), of a stage that lasted so many updates."""
+        if lasted < self.at_least:
+            return None
+        recent, before = losses[-self.smooth :], losses[-2 * self.smooth : -self.smooth]
+        if self.below is not None and len(recent) == self.smooth and _mean(recent) < self.below:
+            return "below"
+        if (
+            self.stalled is not None
+            and len(before) == self.smooth
+            and _mean(recent) > (1 - self.stalled) * _mean(before)
+        ):
+            return "stalled"
+        return "at_most" if self.at_most is not None and lasted >= self.at_most else None
+
+
+@dataclass(frozen=True)
+class Opened:
+    """From row `place` of training on, the first `count` buckets are read. Update, reason and mean loss say how it came to that."""
+
+    place: int
+    count: int
+    update: int = 0
+    reason: str = "beginning"
+    loss: float | None = None
+
+    def facts(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Buckets:
+    """Where the rows of each bucket stand: runs of rows, by their first rows and how many of the bucket are before each."""
+
+    numbers: tuple[int, ...]
+    sizes: tuple[int, ...]
+    first_rows: tuple[Array, ...] = field(repr=False)
+    before: tuple[Array, ...] = field(repr=False)
+
+    def rows(self, bucket: int, ranks: Array) -> Array:
+        """The rows that are the ranks-th of the bucket."""
+        run = np.searchsorted(self.before[bucket], ranks, "right") - 1
+        return np.asarray(self.first_rows[bucket][run] + ranks - self.before[bucket][run])
+
+    def facts(self) -> dict[str, Any]:
+        runs = b"".join(array.astype("<i8").tobytes() for array in (*self.first_rows, *self.before))
+        return {"buckets": list(self.numbers), "rows": list(self.sizes), "hash": xxhash.xxh3_64_hexdigest(runs)}
+
+
+def buckets_of(shards: ShardSet) -> Buckets:
+    """Looks at every row's bucket once. Rows of an unknown bucket are taken for those of the first."""
+    columns = [block.bucket for block in shards.blocks()]
+    bucket = np.concatenate(columns) if columns else np.zeros(0, np.int16)
+    known = bucket[bucket >= 0]
+    if len(known) == 0:
+        raise BadShards(
+            f"{shards.folder}: no row has a bucket; put an `order` stage with steps before `pack` (docs/curriculum.md)"
+        )
+    bucket = np.where(bucket < 0, known.min(), bucket)
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(bucket)) + 1]).astype(np.int64)
+    lengths = np.diff(np.append(starts, len(bucket)))
+    numbers = np.unique(bucket)
+    if len(numbers) > PERIOD // 10:
+        raise BadShards(
+            f"{shards.folder}: {len(numbers):,} buckets; at most {PERIOD // 10} can be opened one after another"
+        )
+    runs = [bucket[starts] == number for number in numbers]
+    return Buckets(
+        tuple(numbers.tolist()),
+        tuple(int(lengths[mine].sum()) for mine in runs),
+        tuple(starts[mine] for mine in runs),
+        tuple(np.cumsum(lengths[mine]) - lengths[mine] for mine in runs),
+    )
+
+
+@dataclass(frozen=True)
+class Unlocked:
+    """The order of a log, for `gristmill.shards.loader.Loader`. It knows no epochs: places go on counting."""
+
+    buckets: Buckets
+    log: tuple[Opened, ...] = (Opened(0, 1),)
+
+    def __post_init__(self) -> None:
+        for before, after in zip(self.log, self.log[1:], strict=False):
+            if not (before.place <= after.place and before.count < after.count <= len(self.buckets.numbers)):
+                raise BadShards(
+                    f"a log of buckets that goes from {before} to {after}; there are {len(self.buckets.numbers)} buckets"
+                )
+        if not self.log or self.log[0].place != 0 or self.log[0].count < 1:
+            raise BadShards("a log of buckets begins at place 0 with one bucket or more")
+
+    @property
+    def whole(self) -> bool:
+        return self.log[-1].count == len(self.buckets.numbers)
+
+    def opened(self, more: Opened) -> Unlocked:
+        return replace(self, log=(*self.log, more))
+
+    def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
+        at = places + epoch * rows
+        begins = np.array([opened.place for opened in self.log], np.int64)
+        stages = np.searchsorted(begins, at, "right") - 1
+        found = np.empty(len(at), np.int64)
+        read = np.zeros(len(self.buckets.numbers), np.int64)  # of each bucket, before the stage
+        for stage, opened in enumerate(self.log[: int(stages.max(initial=0)) + 1]):
+            counts = self._counts(opened.count)
+            mine = np.flatnonzero(stages == stage)
+            found[mine] = self._rows(at[mine] - opened.place, counts, read, seed, stage)
+            if stage + 1 < len(self.log):
+                periods, rest = divmod(self.log[stage + 1].place - opened.place, PERIOD)
+                owners, _ = _pattern(counts, seed, stage, periods)
+                read[: len(counts)] += periods * counts + np.bincount(owners[:rest], minlength=len(counts))
+        return found
+
+    def facts(self) -> dict[str, Any]:
+        """Without the log, which grows: the loop keeps it in checkpoints."""
+        return {"name": "unlocked", **self.buckets.facts()}
+
+    def _counts(self, opened: int) -> Array:
+        """Rows of each open bucket in a period: its share by rows, one at the least."""
+        sizes = np.array(self.buckets.sizes[:opened], np.float64)
+        exact = sizes / sizes.sum() * (PERIOD - opened)
+        counts = np.floor(exact).astype(np.int64)
+        counts[np.argsort(counts - exact, kind="stable")[: PERIOD - opened - counts.sum()]] += 1
+        return np.asarray(counts + 1)
+
+    def _rows(self, slots: Array, counts: Array, read: Array, seed: int, stage: int) -> Array:
+        found = np.empty(len(slots), np.int64)
+        periods, slots = np.divmod(slots, PERIOD)
+        for period in np.unique(periods).tolist():
+            owners, ranks = _pattern(counts, seed, stage, period)
+            for bucket, count in enumerate(counts.tolist()):
+                mine = np.flatnonzero((periods == period) & (owners[slots] == bucket))
+                passes, ranks_in = np.divmod(
+                    read[bucket] + period * count + ranks[slots[mine]], self.buckets.sizes[bucket]
+                )
+                keys = np.array([key_of(seed ^ mixed_plain(bucket), int(each)) for each in passes], np.uint64)
+                found[mine] = self.buckets.rows(
+                    bucket, permuted(ranks_in, np.full(len(mine), self.buckets.sizes[bucket]), keys)
+                )
+        return found
+
+
+def log_from_facts(facts: Sequence[Mapping[str, Any]]) -> tuple[Opened, ...]:
+    return tuple(Opened(**opened) for opened in facts)
+
+
+def _pattern(counts: Array, seed: int, stage: int, period: int) -> tuple[Array, Array]:
+    """Whose row each of a period's slots holds, and the how-manieth of that bucket in the period it is."""
+    key = np.full(PERIOD, key_of(seed ^ mixed_plain(stage + PERIOD), period), np.uint64)
+    owners = np.repeat(np.arange(len(counts)), counts)[permuted(np.arange(PERIOD), np.full(PERIOD, PERIOD), key)]
+    ranks = np.empty(PERIOD, np.int64)
+    ranks[np.argsort(owners, kind="stable")] = np.concatenate([np.arange(count) for count in counts])
+    return owners, ranks
+
+
+def _mean(losses: Sequence[float]) -> float:
+    return sum(losses) / len(losses)

@@ -1,0 +1,222 @@
+"""Muon: momentum whose matrices are made orthogonal before they are added to the weights (Jordan et al. 2024), and AdamW for all else.
+
+Matrices of the blocks go by Muon; the embedding, the head and the norms by AdamW. A matrix that holds several (queries, keys and values; gate and up) is
+orthogonalised part by part, since each is a map of its own. An orthogonal matrix of r x c has entries of root mean square 1 / sqrt(max(r, c)), AdamW's
+steps about 0.2: multiplied by 0.2 sqrt(max(r, c)) (Moonlight, Liu et al. 2025) both take the same rate and weight decay.
+
+Newton-Schulz with Jordan's coefficients: five steps bring singular values between about 0.7 and 1.2, which serves as well as 1 and is only
+matrix products: in bf16 on CUDA, all matrices of one shape in one batch. Gradients that are not finite (`found_inf`) move nothing, without a wait on CUDA.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, overload
+
+import torch
+from torch import Tensor, nn
+from torch.optim.adamw import adamw
+
+from gristmill.trainer.model.model import Block
+from gristmill.trainer.step.optim import AdamW, check_clip, check_numbers, loop_of, parameter_groups
+from gristmill.trainer.step.precision import Masters
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+STEPS = 5
+AT_ONCE = 1 << 27  # entries orthogonalised together: 256 MB of bf16, a few times that in use
+Scale = Literal["adamw", "spectral"]
+OF_THE_REST = AdamW(rate=1e-3, weight_decay=0.1, betas=(0.9, 0.95))
+
+
+@dataclass(frozen=True)
+class Muon:
+    """Settings. `adamw` are those of the parameters that are no matrices of blocks; its `clip` is not looked at, all gradients are clipped together.
+
+    `scale`: "adamw" takes rates that suit AdamW; "spectral" multiplies by sqrt(max(1, rows / columns)), as Jordan's own runs, at rates about 0.02.
+    """
+
+    rate: float = 1e-3
+    weight_decay: float = 0.1
+    momentum: float = 0.95
+    nesterov: bool = True
+    clip: float = 1.0
+    scale: Scale = "adamw"
+    adamw: AdamW = OF_THE_REST
+
+    def __post_init__(self) -> None:
+        check_numbers(self, "rate", "weight_decay")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum {self.momentum}: between 0 and 1, 1 left out")
+        if self.scale not in ("adamw", "spectral"):
+            raise ValueError(f"scale {self.scale!r}: adamw or spectral")
+        check_clip(self.clip)
+
+    def optimizer(self, model: nn.Module, masters: Masters | None = None) -> MuonOptimizer:
+        """For the parameters of `model` that learn, or for their float32 masters."""
+        learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        matrices = [name for name, parameter in learning.items() if parameter.ndim == 2 and "blocks" in name.split(".")]
+        if not matrices:
+            raise ValueError("Muon is for the matrices of a model's `blocks`, and this model has none; take AdamW")
+        parts = parts_of(model)
+        first = {
+            "params": [masters.of(learning[name]) if masters else learning[name] for name in matrices],
+            "names": matrices,
+            "parts": {name: parts.get(name, (learning[name].shape[0],)) for name in matrices},
+            "way": "muon",
+            "lr": self.rate,
+            "base_rate": self.rate,
+            "weight_decay": self.weight_decay,
+            "momentum": self.momentum,
+            "nesterov": self.nesterov,
+            "scale": self.scale,
+        }
+        rest = [_without(group, set(matrices)) for group in parameter_groups(model, self.adamw, masters)]
+        more = {"way": "adamw", "betas": self.adamw.betas, "eps": self.adamw.eps}
+        return MuonOptimizer(
+            [
+                first,
+                *({**group, **more, **loop_of(self.adamw.loop, group["params"])} for group in rest if group["names"]),
+            ]
+        )
+
+
+def _without(group: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    kept = [(name, p) for name, p in zip(group["names"], group["params"], strict=True) if name not in names]
+    return {**group, "names": [name for name, _ in kept], "params": [p for _, p in kept]}
+
+
+def parts_of(model: nn.Module) -> dict[str, tuple[int, ...]]:
+    """Rows of each matrix in a matrix that holds several, by the parameter's name."""
+    rows: dict[int, tuple[int, ...]] = {}
+    for block in model.modules():
+        if isinstance(block, Block):
+            queries, keys = block.heads * block.head_size, block.kv_heads * block.head_size
+            half = block.gate_up.weight.shape[0] // 2
+            rows |= {id(block.qkv.weight): (queries, keys, keys), id(block.gate_up.weight): (half, half)}
+    return {name: rows[id(parameter)] for name, parameter in model.named_parameters() if id(parameter) in rows}
+
+
+class MuonOptimizer(torch.optim.Optimizer):
+    """As torch's optimisers; groups say in "way" how their parameters are stepped on. Make it by `Muon(...).optimizer(model)`."""
+
+    _step_supports_amp_scaling = True  # looks at found_inf itself
+
+    def __init__(self, groups: list[dict[str, Any]]) -> None:
+        super().__init__(groups, {})
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        found_inf: Tensor | None = getattr(self, "found_inf", None)
+        for group in self.param_groups:
+            if group["way"] == "muon":
+                self._by_muon(group, found_inf)
+            else:
+                self._by_adamw(group, found_inf)
+        return loss
+
+    def _by_muon(self, group: dict[str, Any], found_inf: Tensor | None) -> None:
+        named = zip(group["names"], group["params"], strict=True)
+        learning = [(parameter, group["parts"][name]) for name, parameter in named if parameter.grad is not None]
+        if not learning:
+            return
+        bad = None if found_inf is None else found_inf.to(learning[0][0].device) > 0
+        keep, rate = 1 - group["lr"] * group["weight_decay"], group["lr"]
+        for parameters, rows in _alike(learning):
+            directions = torch.stack([whole(self._direction(p, group, bad)) for p in parameters])
+            steps = orthogonalised(directions, rows, group["scale"])
+            for parameter, step in zip(parameters, steps, strict=True):
+                moved = parameter * keep - like(step.to(parameter.dtype), parameter) * rate
+                parameter.copy_(moved if bad is None else torch.where(bad, parameter, moved))
+
+    def _direction(self, parameter: Tensor, group: dict[str, Any], bad: Tensor | None) -> Tensor:
+        state = self.state[parameter]
+        if "momentum" not in state:
+            state["momentum"] = torch.zeros_like(parameter)
+        momentum: Tensor = state["momentum"]
+        if parameter.grad is None:
+            raise RuntimeError("a parameter without a gradient has no direction")
+        gradient = parameter.grad.to(parameter.dtype)
+        if bad is not None:
+            gradient = torch.where(bad, momentum, gradient)  # leaves the momentum as it is
+        momentum.lerp_(gradient, 1 - group["momentum"])
+        return gradient.lerp(momentum, group["momentum"]) if group["nesterov"] else momentum
+
+    def _by_adamw(self, group: dict[str, Any], found_inf: Tensor | None) -> None:
+        learning = [p for p in group["params"] if p.grad is not None]
+        if not learning or (found_inf is not None and not group["fused"] and bool(found_inf)):
+            return
+        for parameter in learning:
+            state = self.state[parameter]
+            if "step" not in state:
+                state["step"] = torch.zeros(
+                    (), dtype=torch.float32, device=parameter.device if group["fused"] else "cpu"
+                )
+                state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+        first, second, steps = ([self.state[p][key] for p in learning] for key in ("exp_avg", "exp_avg_sq", "step"))
+        adamw(
+            learning, [p.grad for p in learning], first, second, [], steps,
+            foreach=group["foreach"], fused=group["fused"], found_inf=found_inf if group["fused"] else None, amsgrad=False,
+            beta1=group["betas"][0], beta2=group["betas"][1], lr=group["lr"], weight_decay=group["weight_decay"], eps=group["eps"], maximize=False,
+        )  # fmt: skip
+
+
+def _alike(learning: Sequence[tuple[Tensor, tuple[int, ...]]]) -> Iterator[tuple[list[Tensor], tuple[int, ...]]]:
+    """Matrices of one shape, cut alike, as many as are worked on at once."""
+    alike: dict[tuple[Any, ...], list[Tensor]] = {}
+    for parameter, rows in learning:
+        alike.setdefault((parameter.shape, rows), []).append(parameter)
+    for (shape, rows), parameters in alike.items():
+        many = max(1, AT_ONCE // max(1, shape.numel()))
+        yield from ((parameters[start : start + many], rows) for start in range(0, len(parameters), many))
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """Of a tensor that is cut over ranks (a DTensor), all of it on each: only a whole matrix has singular vectors."""
+    full: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return full
+
+
+def like(tensor: Tensor, other: Tensor) -> Tensor:
+    """Cut over the ranks as another is; each takes its part of what all have."""
+    if not hasattr(other, "full_tensor"):
+        return tensor
+    from torch.distributed.tensor import distribute_tensor  # more than a second to import
+
+    return distribute_tensor(tensor, other.device_mesh, other.placements, src_data_rank=None)  # type: ignore[attr-defined]
+
+
+def orthogonalised(matrices: Tensor, rows: Sequence[int], scale: Scale) -> Tensor:
+    """N matrices, each with its parts (so many rows, and so on) made orthogonal and scaled."""
+    made = [
+        newton_schulz(part) * scale_of(part.shape[-2], part.shape[-1], scale)
+        for part in torch.split(matrices, list(rows), dim=-2)
+    ]
+    return torch.cat(made, dim=-2)
+
+
+def scale_of(rows: int, columns: int, scale: Scale) -> float:
+    return 0.2 * math.sqrt(max(rows, columns)) if scale == "adamw" else math.sqrt(max(1.0, rows / columns))
+
+
+def newton_schulz(matrices: Tensor, steps: int = STEPS) -> Tensor:
+    """N x rows x columns: the singular vectors stay, the singular values come near 1; a matrix of zeros stays. bf16 on CUDA, else the input's type."""
+    a, b, c = COEFFICIENTS
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    x = matrices.mT if tall else matrices
+    x = x / x.norm(dim=(-2, -1), keepdim=True, dtype=torch.promote_types(x.dtype, torch.float32)).clamp(min=1e-30)
+    if x.is_cuda:
+        x = x.to(torch.bfloat16)
+    for _ in range(steps):
+        square = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
+    return x.mT if tall else x

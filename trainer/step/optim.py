@@ -1,0 +1,166 @@
+"""AdamW with groups of parameters, and one update from several small batches.
+
+Matrices decay; vectors (norms, biases) and embeddings do not, since decay there only fights the norm that follows. Fused on CUDA: one kernel a
+group. An update adds the gradients of all its losses (each already divided by what the whole update counts), sums them over the ranks, clips, steps.
+A gradient that is not finite moves nothing, whatever the optimiser and the device (`stepped`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from gristmill.trainer.step.one_pass_adamw import OnePassAdamW
+from gristmill.trainer.step.parallel import ALONE, Ranks
+from gristmill.trainer.step.precision import Masters
+
+Loop = Literal["fused", "foreach", "single"]
+
+
+@dataclass(frozen=True)
+class AdamW:
+    """Settings. `faster` multiplies the rate of the parameters whose names begin so: (("heads.", 10.0),).
+
+    `loop`: one kernel for many parameters, an operation at a time for many, or one parameter at a time; None: fused on CUDA, else torch's choice.
+    """
+
+    rate: float = 1e-4
+    weight_decay: float = 0.01
+    betas: tuple[float, float] = (0.9, 0.98)
+    eps: float = 1e-8
+    clip: float = 1.0
+    faster: tuple[tuple[str, float], ...] = ()
+    loop: Loop | None = None
+
+    def __post_init__(self) -> None:
+        check_numbers(self, "rate", "weight_decay", "eps")
+        check_clip(self.clip)
+        if len(self.betas) != 2 or not all(isinstance(beta, int | float) and 0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas {self.betas!r}: two numbers between 0 and 1, 1 left out")
+        if self.loop not in (None, *get_args(Loop)):
+            raise ValueError(f"loop {self.loop!r}: there are {', '.join(get_args(Loop))}")
+
+    def optimizer(self, model: nn.Module, masters: Masters | None = None) -> torch.optim.AdamW:
+        """For the parameters of `model` that learn, or for their float32 masters."""
+        groups = parameter_groups(model, self, masters)
+        ways = loop_of(self.loop, [p for group in groups for p in group["params"]])
+        one_pass = (
+            masters is not None and self.loop is None and all(p.is_cuda for group in groups for p in group["params"])
+        )
+        return (OnePassAdamW if one_pass else torch.optim.AdamW)(
+            groups, lr=self.rate, betas=self.betas, eps=self.eps, **ways
+        )
+
+
+def check_numbers(settings: Any, *names: str) -> None:
+    """Below 0 a rate climbs the loss; and a YAML reader takes 3e-4 for a text."""
+    for name in names:
+        value = getattr(settings, name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+            raise ValueError(f"{name} {value!r}: a number, 0 or more")
+
+
+def check_clip(most: float) -> None:
+    """Elsewhere 0 is for none; here it would leave nothing of any gradient."""
+    if not isinstance(most, int | float) or not most > 0:
+        raise ValueError(f"clip {most!r}: a norm above 0 that gradients are scaled down to; math.inf clips nothing")
+
+
+def loop_of(loop: Loop | None, parameters: Sequence[Tensor]) -> dict[str, Any]:
+    """As torch's optimisers take it."""
+    if loop is None:
+        return {"fused": all(p.is_cuda for p in parameters), "foreach": None}
+    return {"fused": loop == "fused", "foreach": loop == "foreach"}
+
+
+def parameter_groups(model: nn.Module, settings: AdamW, masters: Masters | None = None) -> list[dict[str, Any]]:
+    """Groups in an order that depends on the model alone. `base_rate` is the peak rate, `names` are the parameters' names."""
+    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    groups: dict[tuple[float, float], dict[str, Any]] = {}
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        decay = settings.weight_decay if parameter.ndim >= 2 and id(parameter) not in embeddings else 0.0
+        rate = settings.rate * next((times for prefix, times in settings.faster if name.startswith(prefix)), 1.0)
+        group = groups.setdefault(
+            (decay, rate), {"params": [], "names": [], "weight_decay": decay, "lr": rate, "base_rate": rate}
+        )
+        group["params"].append(masters.of(parameter) if masters else parameter)
+        group["names"].append(name)
+    return list(groups.values())
+
+
+@dataclass(frozen=True)
+class Update:
+    """What an update was: the sum of its losses and the gradient's norm before clipping, both still on the device."""
+
+    loss: Tensor
+    norm: Tensor
+
+
+def update(
+    optimizer: torch.optim.Optimizer,
+    learning: Sequence[Tensor],
+    losses: Iterable[Tensor],
+    share: float,
+    clip: float,
+    ranks: Ranks = ALONE,
+) -> Update:
+    """One step of the optimiser at `share` of the peak rate. `learning` are the model's parameters; `losses` is read lazily, one graph at a time.
+
+    A gradient that is not finite leaves the weights as they were (its norm says so); on CUDA that costs no wait.
+    """
+    for group in optimizer.param_groups:
+        group["lr"] = group["base_rate"] * share
+    for parameter in learning:
+        parameter.grad = None
+    total: Tensor | None = None
+    for loss in losses:
+        loss.backward()  # type: ignore[no-untyped-call]
+        total = loss.detach() if total is None else total + loss.detach()
+    if total is None:
+        total = torch.zeros((), device=learning[0].device)
+    total = ranks.summed(total)
+    for parameter in learning:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    ranks.sum_gradients(learning)
+    norm = clipped(learning, clip)
+    stepped(optimizer, norm)
+    return Update(total, norm)
+
+
+def stepped(optimizer: torch.optim.Optimizer, norm: Tensor) -> None:
+    """A step, unless the gradients' norm is not finite. Optimisers that look at `found_inf` themselves do so on the device; others cost a wait."""
+    if norm.is_cuda and getattr(optimizer, "_step_supports_amp_scaling", False):
+        optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
+        optimizer.step()
+    elif norm.isfinite():
+        optimizer.step()
+
+
+def clipped(parameters: Sequence[Tensor], most: float) -> Tensor:
+    """The norm of all gradients, which are scaled down to `most` together."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norm = gradient_norm(gradients)
+    torch._foreach_mul_(gradients, (most / (norm + 1e-6)).clamp(max=1.0))
+    return norm
+
+
+@torch.no_grad()
+def gradient_norm(gradients: Sequence[Tensor]) -> Tensor:
+    """Of all together, in float32 at the least: the norm of a bf16 tensor is not rounded to bf16 on the way. On the first one's device."""
+    norms: list[Tensor] = []
+    for dtype in dict.fromkeys(gradient.dtype for gradient in gradients):
+        alike = [gradient for gradient in gradients if gradient.dtype == dtype]
+        norms += torch._foreach_norm(alike, 2, dtype=torch.promote_types(dtype, torch.float32))
+    if not norms:
+        return torch.zeros(())
+    widest = torch.float64 if any(norm.dtype == torch.float64 for norm in norms) else torch.float32
+    total: Tensor = torch.linalg.vector_norm(torch.stack([norm.to(norms[0].device, widest) for norm in norms]))
+    return total

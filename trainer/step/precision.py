@@ -1,0 +1,103 @@
+"""In which precision a model computes: float32, bf16 or fp16 by autocast over float32 weights, or bf16 weights with float32 masters.
+
+Autocast suits small models: weights are cast anew at each use. Masters suit large ones: the model holds bf16 only, the optimiser steps on
+float32 copies, and an update smaller than the last bit of bf16 is not lost. fp16 has 3 more bits of precision than bf16 and a far smaller range,
+below which gradients vanish: the loss is scaled up before it is differentiated (Micikevicius et al. 2018), by `LossScale`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+Precision = Literal["float32", "bf16", "fp16"]
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def computing(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
+    """The context of a forward pass over float32 weights. Training in fp16 needs a `LossScale` too."""
+    return torch.autocast(device.type, HALF[precision]) if precision in HALF else nullcontext()
+
+
+def usual_precision(device: torch.device) -> Literal["float32", "bf16"]:
+    return "bf16" if device.type == "cuda" else "float32"
+
+
+class Masters(Protocol):
+    """What an optimiser steps on in the place of a weight (`gristmill.trainer.step.offload.MastersOf`)."""
+
+    def of(self, weight: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How a loss scale moves: times `growth` after `patience` updates without an overflow, times `backoff` after one with."""
+
+    start: float = 2.0**16
+    growth: float = 2.0
+    backoff: float = 0.5
+    patience: int = 2000
+    least: float = 1.0
+    most: float = 2.0**24
+
+    def __post_init__(self) -> None:
+        if not (
+            0 < self.least <= self.start <= self.most and self.growth > 1 > self.backoff > 0 and self.patience >= 1
+        ):
+            raise ValueError(f"a loss scale cannot move so: {self}")
+
+
+class LossScale:
+    """The factor by which losses are multiplied before they are differentiated. It lives on the device and is moved there, without a wait."""
+
+    def __init__(self, device: torch.device | str, scaling: Scaling | None = None) -> None:
+        self.scaling = scaling or Scaling()
+        self.scale = torch.tensor(self.scaling.start, dtype=torch.float32, device=device)
+        self.good = torch.zeros((), dtype=torch.int32, device=device)  # updates since the scale last moved
+
+    def scaled(self, loss: Tensor) -> Tensor:
+        return loss * self.scale
+
+    @torch.no_grad()
+    def unscale_(self, gradients: Sequence[Tensor]) -> Tensor:
+        """Divides the gradients, and says whether any number of them is not finite: 1.0 or 0.0, a float32 tensor, as optimisers take `found_inf`.
+
+        Of several ranks with gradients of their own, take the largest before it is used.
+        """
+        found = torch.zeros((), dtype=torch.float32, device=self.scale.device)
+        if not gradients:
+            return found
+        torch._foreach_mul_(list(gradients), self.scale.reciprocal())
+        for dtype in dict.fromkeys(gradient.dtype for gradient in gradients):
+            largest = torch._foreach_norm([gradient for gradient in gradients if gradient.dtype == dtype], float("inf"))
+            found = torch.maximum(found, (~torch.stack(largest).isfinite()).any().float())
+        return found
+
+    @torch.no_grad()
+    def update(self, found_inf: Tensor, told_nothing: Tensor | None = None) -> None:
+        """After each update, whether it was made or left out. Where `told_nothing` is true the scale stays: it was left out for another reason."""
+        to, overflow = self.scaling, found_inf > 0
+        good = torch.where(overflow, 0, self.good + 1)
+        grown = good >= to.patience
+        moved = torch.where(overflow, (self.scale * to.backoff).clamp(min=to.least), self.scale)
+        scale, good = (
+            torch.where(grown, (self.scale * to.growth).clamp(max=to.most), moved),
+            torch.where(grown, 0, good),
+        )
+        if told_nothing is not None:
+            scale, good = torch.where(told_nothing, self.scale, scale), torch.where(told_nothing, self.good, good)
+        self.scale.copy_(scale)
+        self.good.copy_(good)
+
+    def state(self) -> dict[str, float]:
+        """As JSON has it; on CUDA this waits."""
+        return {"scale": float(self.scale), "good": int(self.good)}
+
+    def load_state(self, state: dict[str, float]) -> None:
+        self.scale.fill_(state["scale"])
+        self.good.fill_(int(state["good"]))

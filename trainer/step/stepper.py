@@ -1,0 +1,250 @@
+"""One model and its optimiser, over its ranks and in its precision: what a training loop calls, however the numbers are laid out.
+
+    backward (several times)   gradients of each pass are added up in float32; at the last one they are summed over the ranks
+    step                       norm over all ranks, clip, the optimiser on what this rank has, and the new weights back to where the model computes
+
+| precision | the model holds | the optimiser steps on | products |
+| --- | --- | --- | --- |
+| float32 | float32 | the same | float32 |
+| bf16 | bf16 (stages 2, 3: float32 slices, put together in bf16) | float32 masters (the slices) | bf16 |
+| fp16 | float32 | the same | fp16 by autocast; the loss is scaled |
+
+An update whose gradients are not finite leaves weights, masters and the optimiser's state as they were, on every rank, without a wait on CUDA: the norm
+that `step` returns is then not finite either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gristmill.trainer.model.model import Decoder
+from gristmill.trainer.model.packed import Packed
+from gristmill.trainer.step import checkpoint
+from gristmill.trainer.step.checkpoint import Due, Restored
+from gristmill.trainer.step.offload import Home, MastersOf, OnDevice, OnHost, Slot, on_host, one_pass
+from gristmill.trainer.step.optim import AdamW
+from gristmill.trainer.step.parallel import ALONE, Grid, Ranks, grid_of
+from gristmill.trainer.step.parts import Cut, Part, listed, whole_cut, wholes
+from gristmill.trainer.step.precision import LossScale, Precision, computing
+from gristmill.trainer.step.recompute import Recompute
+from gristmill.trainer.step.sharded import OnSlices, Sharded, fully_sharded, prepared, slots_of
+from gristmill.trainer.step.tensor_parallel import cut_layers
+from gristmill.trainer.step.zero import Bucketed, Gradients, names_owned, owners
+
+
+class Stepper:
+    """Made by `stepper_of`. `ranks.data` says which ranks see tokens of their own."""
+
+    def __init__(
+        self,
+        model: Decoder,
+        optimizer: torch.optim.Optimizer,
+        clip: float,
+        ranks: Grid,
+        slots: Sequence[Slot],
+        gradients: Gradients,
+        home: Home,
+        precision: Precision,
+        device: torch.device,
+    ) -> None:
+        self.model, self.optimizer, self.clip, self.ranks, self.device, self.precision = (
+            model,
+            optimizer,
+            clip,
+            ranks,
+            device,
+            precision,
+        )
+        self.scale = LossScale(device) if precision == "fp16" else None
+        self._slots, self._gradients, self._home = slots, gradients, home
+
+    def computing(self) -> AbstractContextManager[object]:
+        """Around what uses the model's weights, evaluation too."""
+        return computing(self.device, "fp16") if self.precision == "fp16" else nullcontext()
+
+    def loss(self, packed: Packed) -> Tensor:
+        """The sum over the targets; divide it by what the whole update counts."""
+        with self.computing():
+            total: Tensor = self.model(packed)
+        return total
+
+    def backward(self, loss: Tensor, last: bool) -> None:
+        """Adds to the gradients; at the `last` pass of an update ranks talk to each other: every rank must make one."""
+        self._gradients.backward(self.scale.scaled(loss) if self.scale else loss, last)
+
+    def step(self, share: float, limit: Tensor | None = None, poisoned: Tensor | None = None) -> Tensor:
+        """At `share` of the peak rate. The gradient's norm before clipping, on the device; one above `limit` leaves all as it was too.
+
+        `poisoned`, alike on all ranks: whether the gradient was made not finite on purpose, of which the loss scale is to learn nothing.
+        """
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["base_rate"] * share
+        shared = list(self._gradients.shared())
+        if self.scale:
+            self.scale.unscale_([gradient for gradient, _ in shared])
+        norm = self._norm(shared)
+        taken = norm if limit is None else torch.where(norm <= limit, norm, torch.inf)
+        self._home.step(self.optimizer, self._gradients.own(), taken, self.clip)
+        if self.scale:
+            self.scale.update((~norm.isfinite()).float(), poisoned)
+        del shared
+        self._gradients.clear()
+        self._gradients.spread()
+        return norm
+
+    def forget(self) -> None:
+        """The gradients of an update that is given up, after an error in the middle of it."""
+        self._gradients.clear()
+
+    def weights(self) -> dict[str, Tensor]:
+        """Float32, whole, on the CPU, by the model's names; on ranks after the first, who must call this too, {}."""
+        parts = self._parts()
+        return {
+            name: whole.to(torch.float32, copy=True)
+            for name, whole in wholes(parts, listed(parts, self.ranks.all), self.ranks.all)
+        }
+
+    def save(self, folder: Path, step: int, facts: Mapping[str, Any], keep: int = 2, due: Due | None = None) -> None:
+        """All ranks call this, the first one writes (`gristmill.trainer.step.checkpoint`)."""
+        also = {"loss_scale": self.scale.state()} if self.scale else {}
+        checkpoint.save(folder, step, self._parts(), self.optimizer, facts, keep, self.ranks.all, also, due)
+
+    def load(self, path: Path) -> Restored:
+        """What any number of ranks in any layout has saved. All ranks call this and see the same files."""
+        restored = checkpoint.load(path, self._parts(), self.optimizer, self.ranks.all)
+        self._home.give()
+        self._gradients.spread()
+        if self.scale and "loss_scale" in restored.also:
+            self.scale.load_state(restored.also["loss_scale"])
+        return restored
+
+    def _parts(self) -> dict[str, Part]:
+        return {slot.name: Part(slot.master, slot.cut) for slot in self._slots}
+
+    @torch.no_grad()
+    def _norm(self, shared: Sequence[tuple[Tensor, int]]) -> Tensor:
+        """What several ranks hold counts once."""
+        squares = torch.zeros((), dtype=torch.float32, device=self.device)
+        for copies in sorted({copies for _, copies in shared}):
+            alike = [gradient for gradient, count in shared if count == copies]
+            norms = torch.stack(torch._foreach_norm(alike, 2, dtype=torch.promote_types(alike[0].dtype, torch.float32)))
+            squares = squares + norms.to(self.device).square().sum() / copies
+        if any(copies != self.ranks.all.count for _, copies in shared) or not shared:
+            return self.ranks.all.summed(squares).sqrt()
+        return (squares * self.ranks.all.count).sqrt()
+
+
+def stepper_of(
+    model: Decoder,
+    optimizer: Any,
+    precision: Precision = "float32",
+    zero: int = 0,
+    ranks: Ranks | Grid = ALONE,
+    *,
+    tensor: int = 1,
+    offload: bool = False,
+    recompute: Recompute = "none",
+    compile: bool = False,
+    device: torch.device | None = None,
+) -> Stepper:
+    """`optimizer`: the settings (`gristmill.trainer.step.optim.AdamW`, `gristmill.trainer.step.muon.Muon`). The model is taken over and changed in place; it may lie on the CPU and
+    go to `device` (None: stay where it is). All ranks go on with the first one's weights.
+
+    `ranks` may be a grid made before (`gristmill.trainer.step.parallel.grid_of`); `tensor` is then its own.
+    `zero` 0: gradients are summed; 1: masters and optimiser state cut over the ranks; 2, 3: gradients and weights too. `tensor`: so many neighbouring
+    ranks share each layer. `offload`: what the optimiser steps on lives on the host.
+    """
+    device = device or next(model.parameters()).device
+    grid = ranks if isinstance(ranks, Grid) else grid_of(ranks, tensor)
+    ranks, tensor = grid.all, grid.tensor.count
+    _check(model, optimizer, zero, ranks, tensor)
+    if any(p.dtype in (torch.bfloat16, torch.float16) for p in model.parameters()):
+        model.float()
+    ranks.share_weights(model)
+    prepared(model, recompute, compile)
+    if zero >= 2 and ranks.count > 1:
+        fully_sharded(model, ranks, zero, precision == "bf16", offload, device)
+        slots = slots_of(model)
+        gradients: Gradients = Sharded(slots)
+        home: Home = OnSlices(slots)
+    else:
+        cuts = cut_layers(model, grid.tensor) if tensor > 1 else {}
+        slots, gradients, home = _in_whole(model, grid, cuts, precision, zero, offload, device)
+    made = optimizer.optimizer(model, MastersOf(slots))
+    if isinstance(gradients, Bucketed) and isinstance(home, OnDevice) and hasattr(made, "step_into"):
+        gradients.leave_where_they_come()
+    keep_only(made, {slot.name for slot in slots})
+    if offload and getattr(optimizer, "loop", None) is None:
+        one_pass(made)
+    return Stepper(model, made, optimizer.clip, grid, slots, gradients, home, precision, device)
+
+
+def _in_whole(
+    model: Decoder,
+    grid: Grid,
+    cuts: Mapping[str, Cut],
+    precision: Precision,
+    zero: int,
+    offload: bool,
+    device: torch.device,
+) -> tuple[list[Slot], Gradients, Home]:
+    """Every rank computes with weights that it has, but for the layers that `cuts` names; it steps on all of them, or on those that it owns."""
+    owner_of = (
+        owners({name: p.numel() for name, p in model.named_parameters()}, grid.data.count)
+        if zero and grid.data.count > 1
+        else None
+    )
+    mine = set(names_owned(owner_of, grid.data.rank)) if owner_of else {name for name, _ in model.named_parameters()}
+    masters = {
+        name: _master(p.detach(), precision, offload, device) for name, p in model.named_parameters() if name in mine
+    }
+    model.to(device=device, dtype=torch.bfloat16 if precision == "bf16" else None)
+    weights = dict(model.named_parameters())
+    slots = [
+        Slot(
+            name,
+            weight,
+            weight if (master := masters[name]) is None else master,
+            cuts.get(name, whole_cut(weight.shape)),
+        )
+        for name, weight in weights.items()
+        if name in mine
+    ]
+    copies = {
+        name: (1 if owner_of else grid.data.count) * (1 if name in cuts else grid.tensor.count) for name in weights
+    }
+    return slots, Bucketed(weights, grid.data, owner_of, copies), OnHost(slots) if offload else OnDevice(slots)
+
+
+def _master(weight: Tensor, precision: Precision, offload: bool, device: torch.device) -> Tensor | None:
+    """A float32 copy; None: the weight itself."""
+    if offload:
+        return on_host(weight, device.type == "cuda")
+    return weight.to(device, torch.float32, copy=True).requires_grad_() if precision == "bf16" else None
+
+
+def keep_only(optimizer: torch.optim.Optimizer, names: set[str]) -> None:
+    """Takes the parameters of other ranks out of an optimiser that has not stepped yet."""
+    for group in optimizer.param_groups:
+        kept = [name in names for name in group["names"]]
+        for key, values in group.items():
+            if isinstance(values, list) and len(values) == len(kept):
+                group[key] = [value for value, keep in zip(values, kept, strict=True) if keep]
+    optimizer.param_groups[:] = [group for group in optimizer.param_groups if group["names"]]
+
+
+def _check(model: nn.Module, optimizer: Any, zero: int, ranks: Ranks, tensor: int) -> None:
+    if zero not in (0, 1, 2, 3):
+        raise ValueError(f"zero {zero!r}: there are the stages 0, 1, 2 and 3")
+    if tensor > 1 and zero >= 2:
+        raise ValueError(f"layers that {tensor} ranks share go with zero 0 or 1, not {zero}")
+    if not isinstance(optimizer, AdamW) and ranks.count > 1 and (zero >= 2 or tensor > 1):
+        raise ValueError(f"{type(optimizer).__name__} needs whole matrices: take zero 0 or 1, and tensor 1")
+    if still := [name for name, p in model.named_parameters() if not p.requires_grad]:
+        raise ValueError(f"every parameter must learn; {', '.join(still[:3])} are told not to")

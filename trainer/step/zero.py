@@ -1,0 +1,246 @@
+"""Gradients of weights that every rank holds whole: added up in float32, sent in buckets while the backward pass still runs.
+
+Stage 0 of ZeRO (Rajbhandari et al. 2020) sums them on all ranks. Stage 1 gives each parameter, whole, to one rank (Muon orthogonalises whole
+matrices): the sum goes to its owner, who alone has its float32 master and optimiser state, steps, and sends the new weight to all.
+A bucket's memory is taken when its first gradient arrives and given back when the optimiser has stepped, so that it is not there while a
+forward pass is at its largest.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from gristmill.trainer.step.parallel import BUCKET, Ranks
+
+TAKEN = "gradients_taken_by"  # a weight's attribute
+ALIGNED = 64  # numbers: each gradient begins at a multiple of 256 bytes
+
+
+class Gradients(Protocol):
+    """Where the gradients of an update come together."""
+
+    def backward(self, loss: Tensor, last: bool) -> None: ...
+
+    def own(self) -> dict[str, Tensor]:
+        """After the last pass: the sum over the ranks of what this rank steps on, by name."""
+
+    def shared(self) -> Iterator[tuple[Tensor, int]]:
+        """The same numbers in as few tensors as possible, each with the number of ranks that hold it too."""
+
+    def clear(self) -> None:
+        """Before the next update."""
+
+    def spread(self) -> None:
+        """Gives all ranks the weights that one has stepped on."""
+
+
+def owners(sizes: Mapping[str, int], count: int) -> dict[str, int]:
+    """A rank for each parameter: the largest first, each to the rank that has least."""
+    loads = [0] * count
+    found = {}
+    for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
+        found[name] = min(range(count), key=lambda rank: (loads[rank], rank))
+        loads[found[name]] += sizes[name]
+    return {name: found[name] for name in sizes}
+
+
+@dataclass
+class Bucket:
+    """Gradients side by side in one tensor; a weight's is a view of it."""
+
+    owner: int | None  # None: the sum is for all ranks
+    copies: int
+    names: list[str] = field(default_factory=list)
+    weights: list[Tensor] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    size: int = 0
+    flat: Tensor | None = None
+    begun: set[int] = field(default_factory=set)
+    missing: int = 0
+    work: Any = None
+
+    def add(self, name: str, weight: Tensor) -> None:
+        self.names.append(name)
+        self.weights.append(weight)
+        self.starts.append(self.size)
+        self.size += -(-weight.numel() // ALIGNED) * ALIGNED
+
+    def view(self, place: int) -> Tensor:
+        if self.flat is None:
+            weight = self.weights[0]
+            self.flat = torch.empty(
+                self.size, dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device
+            )
+            for at, each in zip(self.starts, self.weights, strict=True):
+                if gap := -each.numel() % ALIGNED:
+                    self.flat[at + each.numel() : at + each.numel() + gap] = 0
+        weight = self.weights[place]
+        return self.flat[self.starts[place] : self.starts[place] + weight.numel()].view(weight.shape)
+
+    def take(self, place: int, gradient: Tensor) -> None:
+        if place in self.begun:
+            self.view(place).add_(gradient)
+        else:
+            self.view(place).copy_(gradient)  # the first of an update needs no zeros to be added to
+            self.begun.add(place)
+
+    def complete(self) -> Tensor:
+        for place in range(len(self.weights)):
+            if place not in self.begun:
+                self.view(place).zero_()
+        if self.flat is None:
+            raise RuntimeError("a bucket of no weights has no gradients")
+        return self.flat
+
+
+def _told(arrived: weakref.WeakMethod[Any], weight: Tensor) -> None:
+    method = arrived()
+    if method is not None:
+        method(weight)
+
+
+class Bucketed:
+    """`owner_of` None: stage 0. `copies`: how many of all ranks hold a parameter's gradient in the end."""
+
+    def __init__(
+        self,
+        weights: Mapping[str, Tensor],
+        ranks: Ranks,
+        owner_of: Mapping[str, int] | None = None,
+        copies: Mapping[str, int] | None = None,
+    ) -> None:
+        self._ranks = ranks
+        self._as_they_came = False
+        self._buckets = _laid(weights, owner_of or {}, copies or {}, ranks.count)
+        self._place = {id(weight): (bucket, at) for bucket in self._buckets for at, weight in enumerate(bucket.weights)}
+        self._passes = 0
+        self._last = False
+        self._sent = 0
+        arrived = weakref.WeakMethod(
+            self._arrived
+        )  # the collector does not see through hooks: the weights would never go
+        for weight in weights.values():
+            if earlier := getattr(weight, TAKEN, None):
+                earlier.remove()  # of a stepper that had this model before
+            handle = weight.register_post_accumulate_grad_hook(lambda arriving: _told(arrived, arriving))  # type: ignore[no-untyped-call]
+            setattr(weight, TAKEN, handle)
+
+    def leave_where_they_come(self) -> None:
+        """Where an update is one pass of one rank: its gradients stay with the weights, in their precision, for an optimiser that can read them so."""
+        self._as_they_came = self._ranks.count == 1
+
+    def backward(self, loss: Tensor, last: bool) -> None:
+        self._last, self._sent = last, 0
+        for bucket in self._buckets:
+            bucket.missing = len(bucket.weights)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._passes += 1
+        if last and not self._staying:
+            while self._sent < len(self._buckets):
+                self._send()
+            for bucket in self._buckets:
+                if bucket.work is not None:
+                    bucket.work.wait()
+                    bucket.work = None
+                if bucket.owner not in (None, self._ranks.rank):
+                    bucket.flat = None
+
+    @property
+    def _staying(self) -> bool:
+        return self._as_they_came and all(not bucket.begun for bucket in self._buckets)
+
+    def _arrived(self, weight: Tensor) -> None:
+        if self._as_they_came and self._last and self._passes == 0:
+            return
+        bucket, place = self._place[id(weight)]
+        if weight.grad is None:
+            raise RuntimeError("a gradient was announced and is not there")
+        bucket.take(place, weight.grad)
+        weight.grad = None
+        bucket.missing -= 1
+        while self._last and self._sent < len(self._buckets) and self._buckets[self._sent].missing <= 0:
+            self._send()
+
+    def _send(self) -> None:
+        """The next bucket: all ranks send them in one order."""
+        bucket = self._buckets[self._sent]
+        self._sent += 1
+        flat = bucket.complete()
+        if self._ranks.count == 1:
+            return
+        if bucket.owner is None:
+            bucket.work = torch.distributed.all_reduce(flat, group=self._ranks.group, async_op=True)
+        else:
+            bucket.work = torch.distributed.reduce(flat, group=self._ranks.group, group_dst=bucket.owner, async_op=True)
+
+    def _mine(self) -> list[Bucket]:
+        return [bucket for bucket in self._buckets if bucket.owner in (None, self._ranks.rank)]
+
+    def own(self) -> dict[str, Tensor]:
+        if self._staying:
+            return {
+                name: torch.zeros_like(weight) if weight.grad is None else weight.grad
+                for bucket in self._buckets
+                for name, weight in zip(bucket.names, bucket.weights, strict=True)
+            }
+        return {name: bucket.view(place) for bucket in self._mine() for place, name in enumerate(bucket.names)}
+
+    def shared(self) -> Iterator[tuple[Tensor, int]]:
+        if self._staying:
+            yield from ((gradient, 1) for gradient in self.own().values())
+            return
+        for bucket in self._mine():
+            yield bucket.complete(), bucket.copies
+
+    def clear(self) -> None:
+        self._passes = 0
+        for bucket in self._buckets:
+            bucket.flat = None
+            bucket.begun.clear()
+            for weight in bucket.weights:
+                weight.grad = None
+
+    @torch.no_grad()
+    def spread(self) -> None:
+        """All travel at once: a bucket is one message."""
+        if self._ranks.count == 1:
+            return
+        travelling = []
+        for bucket in self._buckets:
+            if bucket.owner is None:
+                continue
+            flat = torch.cat([weight.detach().flatten() for weight in bucket.weights])
+            work = torch.distributed.broadcast(flat, group=self._ranks.group, group_src=bucket.owner, async_op=True)
+            travelling.append((bucket, flat, work))
+        for bucket, flat, work in travelling:
+            work.wait()
+            if bucket.owner != self._ranks.rank:
+                parts = torch.split(flat, [weight.numel() for weight in bucket.weights])
+                torch._foreach_copy_(bucket.weights, [p.view_as(w) for p, w in zip(parts, bucket.weights, strict=True)])
+
+
+def _laid(
+    weights: Mapping[str, Tensor], owner_of: Mapping[str, int], copies: Mapping[str, int], count: int
+) -> list[Bucket]:
+    """Buckets in the order in which a backward pass fills them, which is that of the weights from behind."""
+    done: list[Bucket] = []
+    open_ones: dict[tuple[int | None, int, torch.dtype], Bucket] = {}
+    for name, weight in reversed(list(weights.items())):
+        owner = owner_of.get(name)
+        held_by = copies.get(name, count if owner is None else 1)
+        key = (owner, held_by, weight.dtype)
+        bucket = open_ones.setdefault(key, Bucket(owner, held_by))
+        bucket.add(name, weight)
+        if bucket.size * 4 >= BUCKET:
+            done.append(open_ones.pop(key))
+    return [*done, *open_ones.values()]
+
+
+def names_owned(owner_of: Mapping[str, int], rank: int) -> Sequence[str]:
+    return [name for name, owner in owner_of.items() if owner == rank]
