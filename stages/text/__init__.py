@@ -1,0 +1,1 @@
+"""Stages that measure or rewrite text: signals, language, repair, personal data, URL rules, boilerplate."""

@@ -1,0 +1,1 @@
+"""Tokens and token shards: the stages `tokenize` and `pack`."""

@@ -194,7 +194,7 @@ def closure(entries: tuple[str, ...], decides: tuple[str, ...], files: dict[str,
             continue
         seen.add(name)
         if name in decides or name not in DECIDES_NOTHING:
-            waiting += [target for target in imports(name, files) if target.startswith("pipeline.")]
+            waiting += [target for target in imports(name, files) if target.startswith("gristmill.pipeline.")]
     return seen
 
 
@@ -205,7 +205,7 @@ def test_every_module_that_a_task_imports_is_hashed_or_said_to_decide_nothing(ki
     decides = tuple(name for entry in lists for name in fingerprint.ENGINE[entry])
     reached = closure(entries, decides, files)
     assert (
-        set(entries) <= set(decides) and {name for name in decides if name.startswith("pipeline.")} <= reached
+        set(entries) <= set(decides) and {name for name in decides if name.startswith("gristmill.pipeline.")} <= reached
     )  # none is listed in vain
     assert reached - set(decides) - DECIDES_NOTHING == set()
     assert set(files) >= DECIDES_NOTHING
@@ -215,12 +215,12 @@ def test_every_module_that_a_task_imports_is_hashed_or_said_to_decide_nothing(ki
 def test_what_the_engine_takes_from_lower_floors_is_hashed_with_it_or_with_any_stage(kind: str) -> None:
     files = modules(ROOT)
     listed = {name for entry in KINDS[kind][1] for name in fingerprint.ENGINE[entry]}
-    below = {name for module in listed if module.startswith("pipeline.") for name in imports(module, files)}
-    below = {name for name in below if not name.startswith("pipeline.")}
+    below = {name for module in listed if module.startswith("gristmill.pipeline.") for name in imports(module, files)}
+    below = {name for name in below if not name.startswith("gristmill.pipeline.")}
     with_pack = {"gristmill.shards.writer"}  # `publish` writes with it, which `pack` alone asks for: it imports it too
     assert with_pack <= set(fingerprint.code_of_module("gristmill.stages.tokens.pack"))
     assert below and below - listed - with_pack <= set(fingerprint.code_of_module("gristmill.stages.stage")) | {
-        "stages",
+        "gristmill.stages",
         "gristmill.stages.paths",
     }  # where a saved index lies
     assert "gristmill.stages.local_flow" not in fingerprint.code_of_module("gristmill.stages.stage")
@@ -272,7 +272,7 @@ def test_a_job_of_an_ablation_hangs_on_the_code_that_chooses_its_rows(tmp_path: 
 
 
 def test_a_users_file_hangs_on_its_statements_and_on_what_it_builds_on(edits: Edits) -> None:
-    code = "from stages import ExactDedup\n\nclass Mine(ExactDedup):\n    '''Mine.'''\n    def sign(self, docs):\n        return docs\n"
+    code = "from gristmill.stages import ExactDedup\n\nclass Mine(ExactDedup):\n    '''Mine.'''\n    def sign(self, docs):\n        return docs\n"
 
     def of(source: str) -> str:
         forget()
@@ -290,7 +290,7 @@ def test_an_installed_stage_hangs_on_all_of_its_package(tmp_path: Path, monkeypa
     package.mkdir()
     (package / "__init__.py").write_text("from .rules import Mine\n")
     (package / "rules.py").write_text(
-        "from stages import Sample\nfrom .helper import RATE\n\nclass Mine(Sample):\n    pass\n"
+        "from gristmill.stages import Sample\nfrom .helper import RATE\n\nclass Mine(Sample):\n    pass\n"
     )
     (package / "helper.py").write_text("RATE = 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -119,7 +119,7 @@ def test_the_tests_that_tables_name_are_there() -> None:
 
 @pytest.mark.parametrize(("expected", "alarms"), [(0.5, 1), (0.7, 0)])
 def test_a_stage_says_how_many_drops_are_no_alarm(expected: float, alarms: int, tmp_path: Path) -> None:
-    source = f"from stages import Sample\n\nclass Few(Sample):\n    expect_drops = {expected}\n"
+    source = f"from gristmill.stages import Sample\n\nclass Few(Sample):\n    expect_drops = {expected}\n"
     (tmp_path / "s.py").write_text(source)
     (tmp_path / "r.yaml").write_text(
         "name: r\nsources:\n  a: {jsonl: {path: in}}\nstages:\n  - s.py:Few: {rate: 0.4}\n"
