@@ -1,7 +1,8 @@
-"""A judge's folder: `judge.json`, which lists every other file with its SHA-256 and seals itself, and the files. No pickle, no paths.
+"""A judge's folder: `judge.json`, which lists every other file with its SHA-256 and seals itself, and the files. No
+pickle, no paths.
 
-A folder may come from anywhere. Names are plain, files are regular ones that lie in the folder itself, nothing unlisted is ever opened,
-and `judge.json` must be byte for byte what this module would write for its content.
+A folder may come from anywhere. Names are plain, files are regular ones that lie in the folder itself, nothing unlisted
+is ever opened, and `judge.json` must be byte for byte what this module would write for its content.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""From scores to what they are worth: curves fitted on held-out texts, isotonic (Ayer et al. 1955) or logistic (Platt 1999), in numpy.
+"""From scores to what they are worth: curves fitted on held-out texts, isotonic (Ayer et al. 1955) or logistic (Platt
+1999), in numpy.
 
-A judge's score ranks; whether 0.8 means that four of five such texts are good is another question. Curves rise, so that they never
-change the order of two texts; isotonic ones may make them equal.
+A judge's score ranks; whether 0.8 means that four of five such texts are good is another question. Curves rise, so that
+they never change the order of two texts; isotonic ones may make them equal.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def fit_isotonic(scores: Array, values: Array) -> Isotonic:
 
 
 def fit_platt(scores: Array, good: Array) -> Platt:
-    """By maximum likelihood with Platt's targets, (n + 1) / (n + 2) and 1 / (n + 2): none is ever certain. The slope is never below 0."""
+    """By maximum likelihood with Platt's targets, (n + 1) / (n + 2) and 1 / (n + 2): none is ever certain. The slope is
+    never below 0."""
     good = np.asarray(good, np.bool_)
     positives, negatives = int(good.sum()), int((~good).sum())
     target = np.where(good, (positives + 1) / (positives + 2), 1 / (negatives + 2))

@@ -1,6 +1,8 @@
-"""What a judge says of itself: its heads, how it prepares a text, what it was trained on and how well it did. Plain JSON, checked.
+"""What a judge says of itself: its heads, how it prepares a text, what it was trained on and how well it did. Plain
+JSON, checked.
 
-The card comes from a folder that somebody else may have written, so that every field is looked at before anything is done with it.
+The card comes from a folder that somebody else may have written, so that every field is looked at before anything is
+done with it.
 """
 
 from __future__ import annotations
@@ -89,7 +91,8 @@ class JudgeCard:
 
     kind: str  # fasttext, linear, neural: which module reads the weights
     heads: tuple[Head, ...]
-    preprocessing: Json  # what is done to a text before the model sees it: the judge reads it from here, at training and at scoring
+    # what is done to a text before the model sees it: the judge reads it from here, at training and at scoring
+    preprocessing: Json
     training: Json = field(default_factory=dict)  # fingerprint of the labelled texts, their counts, settings, seed
     metrics: Json = field(default_factory=dict)  # on held-out texts, by head
     versions: Json = field(default_factory=dict)  # of the packages that made it

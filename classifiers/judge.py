@@ -1,7 +1,9 @@
-"""Judges: models that say of each text how good or how useful it is. One interface, and a folder that carries everything with it.
+"""Judges: models that say of each text how good or how useful it is. One interface, and a folder that carries
+everything with it.
 
-A judge is loaded only if it is what was saved: its files have their hashes, and it gives a few texts of our own the scores that it gave
-them when it was saved. Scores never depend on the texts beside a text. docs/judges.md describes the folder.
+A judge is loaded only if it is what was saved: its files have their hashes, and it gives a few texts of our own the
+scores that it gave them when it was saved. Scores never depend on the texts beside a text. docs/judges.md describes the
+folder.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ class Judge(ABC):
 
     @abstractmethod
     def outputs(self, texts: pa.Array | pa.ChunkedArray) -> Scores:
-        """By head, for each text (null counts as empty): float32_N of P(good) or of the regression, float32_NC of the classes' probabilities."""
+        """By head, for each text (null counts as empty): float32_N of P(good) or of the regression, float32_NC of the
+        classes' probabilities."""
 
     @abstractmethod
     def write(self, folder: Path) -> None:
@@ -62,7 +65,8 @@ class Judge(ABC):
         """The judge of a folder whose files are known to be whole."""
 
     def golden_tolerance(self) -> float:
-        """How far a golden score may lie from the saved one, as a share of the head's range (of 1 for the probabilities of classes)."""
+        """How far a golden score may lie from the saved one, as a share of the head's range (of 1 for the probabilities
+        of classes)."""
         return 1e-5
 
     def score(self, texts: pa.Array | pa.ChunkedArray | Sequence[str | None]) -> Scores:

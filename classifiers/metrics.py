@@ -1,4 +1,5 @@
-"""How well scores agree with labels, on held-out texts: AUC, average precision, calibration, kappa, the best threshold. Weighted, in numpy.
+"""How well scores agree with labels, on held-out texts: AUC, average precision, calibration, kappa, the best threshold.
+Weighted, in numpy.
 
 Ties count as ties: texts of one score are one step of every curve, so that no figure depends on the order of the texts.
 """
@@ -33,7 +34,8 @@ def average_precision(good: Array, scores: Array, weights: Array | None = None) 
 
 
 def best_threshold(good: Array, scores: Array, weights: Array | None = None) -> tuple[float, float]:
-    """The score from which on texts are called good so that F1 is highest, and this F1; the highest such score among equals."""
+    """The score from which on texts are called good so that F1 is highest, and this F1; the highest such score among
+    equals."""
     right, wrong, values = _steps(good, scores, weights)
     f1 = 2 * np.cumsum(right) / np.maximum(right.sum() + np.cumsum(right) + np.cumsum(wrong), 1e-300)
     best = int(np.argmax(f1))
@@ -66,7 +68,8 @@ def reliability(good: Array, scores: Array, weights: Array | None = None, bins: 
 
 
 def calibration_error(table: list[Json]) -> float:
-    """Expected calibration error (Naeini et al. 2015) of a table of `reliability`: how far the share that is good lies from the score."""
+    """Expected calibration error (Naeini et al. 2015) of a table of `reliability`: how far the share that is good lies
+    from the score."""
     whole = sum(row["weight"] for row in table)
     return (
         float(sum(row["weight"] * abs(row["score"] - row["good"]) for row in table) / whole) if whole else float("nan")
@@ -80,7 +83,8 @@ def confusion(truth: Array, said: Array, classes: int, weights: Array | None = N
 
 
 def kappa(table_CC: Array, quadratic: bool = False) -> float:
-    """Cohen's kappa of a confusion table; `quadratic` for classes in an order, where far off is worse. NaN if all agree on one class."""
+    """Cohen's kappa of a confusion table; `quadratic` for classes in an order, where far off is worse. NaN if all agree
+    on one class."""
     classes = len(table_CC)
     distance = (
         np.subtract.outer(np.arange(classes), np.arange(classes)).astype(np.float64) ** 2
@@ -114,7 +118,8 @@ def probability_metrics(good: Array, scores: Array, weights: Array | None = None
 
 
 def class_metrics(truth: Array, probabilities_NC: Array, labels: tuple[str, ...], weights: Array | None = None) -> Json:
-    """For a head of classes: accuracy, kappa (plain, and quadratic by the order of the labels), and AUC of each class against the others."""
+    """For a head of classes: accuracy, kappa (plain, and quadratic by the order of the labels), and AUC of each class
+    against the others."""
     said = probabilities_NC.argmax(axis=1)
     table = confusion(truth, said, len(labels), weights)
     of_classes = [auc(truth == c, probabilities_NC[:, c], weights) for c in range(len(labels))]

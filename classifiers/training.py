@@ -1,4 +1,5 @@
-"""From labelled texts to a judge with figures that may be believed: groups are held out, the judge is trained on the rest and measured on them."""
+"""From labelled texts to a judge with figures that may be believed: groups are held out, the judge is trained on the
+rest and measured on them."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class HeldOut:
 def train_and_measure(
     labelled: LabelledTexts, head: Head, train: Callable[[LabelledTexts], J], kept: HeldOut = HeldOut()
 ) -> J:
-    """`train` makes a judge of the texts that it is given: a function such as `lambda texts: train_fasttext(texts, head, recipe)`."""
+    """`train` makes a judge of the texts that it is given: a function such as `lambda texts: train_fasttext(texts,
+    head, recipe)`."""
     outside = held_out(labelled, kept.share, kept.seed)
     for name, mask in (("training", ~outside), ("the held-out texts", outside)):
         if not mask.any():

@@ -1,7 +1,9 @@
-"""Labelled texts: from a table, with a fingerprint, and cut by group (the host of a page, the book of a passage) into training and held-out.
+"""Labelled texts: from a table, with a fingerprint, and cut by group (the host of a page, the book of a passage) into
+training and held-out.
 
-Texts of one host look alike: a figure measured on hosts that were trained on is worth little. So whole groups are held out, chosen by a hash
-of their name and the seed: a group keeps its side when others come or go, and where no group is named equal texts are one.
+Texts of one host look alike: a figure measured on hosts that were trained on is worth little. So whole groups are held
+out, chosen by a hash of their name and the seed: a group keeps its side when others come or go, and where no group is
+named equal texts are one.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class LabelledTexts:
         return len(self.texts)
 
     def numbers(self, head: Head) -> Array:
-        """int64_N: which of the head's labels each text has; every label of the head has a text, and every text one of them."""
+        """int64_N: which of the head's labels each text has; every label of the head has a text, and every text one of
+        them."""
         places = {label: i for i, label in enumerate(head.labels)}
         found = Counter(self.labels.to_pylist())
         for label in found:
@@ -82,7 +85,8 @@ class LabelledTexts:
 def labelled_texts(
     table: pa.Table, text: str = "text", label: str = "label", weight: str | None = None, group: str | None = None
 ) -> LabelledTexts:
-    """The columns of a table, checked. Labels are texts (whole numbers count as their digits), or floats for a regression."""
+    """The columns of a table, checked. Labels are texts (whole numbers count as their digits), or floats for a
+    regression."""
     for name in (text, label, weight, group):
         if name is not None and name not in table.column_names:
             raise JudgeError(f"the table has no column {name!r}; it has {', '.join(table.column_names)}")
@@ -117,8 +121,9 @@ def labelled_texts(
 
 
 def folds_of(labelled: LabelledTexts, folds: int, seed: int = 0) -> Array:
-    """int64_N: the fold of each text, the same for all texts of a group. Groups are dealt out in the order of their hash, those of each
-    label (the one that most of their texts have) by themselves, so that every fold has its share; one group more may move others."""
+    """int64_N: the fold of each text, the same for all texts of a group. Groups are dealt out in the order of their
+    hash, those of each label (the one that most of their texts have) by themselves, so that every fold has its share;
+    one group more may move others."""
     groups, places, commonest = _groups(labelled, seed)
     dealt = np.empty(len(places), np.int64)
     dealt[np.lexsort((places, commonest))] = np.arange(len(places)) % folds
@@ -126,8 +131,8 @@ def folds_of(labelled: LabelledTexts, folds: int, seed: int = 0) -> Array:
 
 
 def held_out(labelled: LabelledTexts, share: float, seed: int = 0) -> Array:
-    """bool_N: the texts of groups that are held out: those whose hash is below the share, so about so many of them. Of the groups of a
-    label (the one that most of their texts have) at least one is on each side, where there are two."""
+    """bool_N: the texts of groups that are held out: those whose hash is below the share, so about so many of them. Of
+    the groups of a label (the one that most of their texts have) at least one is on each side, where there are two."""
     if not 0 < share < 1:
         raise JudgeError(f"a share of {share} cannot be held out: it lies between 0 and 1")
     groups, places, commonest = _groups(labelled, seed)
@@ -141,8 +146,8 @@ def held_out(labelled: LabelledTexts, share: float, seed: int = 0) -> Array:
 
 
 def _groups(labelled: LabelledTexts, seed: int) -> tuple[Array, Array, Array]:
-    """The number of each text's group; for each group a hash of its name in [0, 1), and its commonest label. Where there are no groups
-    a text is its own name."""
+    """The number of each text's group; for each group a hash of its name in [0, 1), and its commonest label. Where
+    there are no groups a text is its own name."""
     names = (labelled.groups if labelled.groups is not None else labelled.texts).dictionary_encode()
     places = [
         (xxhash.xxh3_64_intdigest(name.encode(), seed % (1 << 64)) >> 11) / 2.0**53

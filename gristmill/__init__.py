@@ -1,4 +1,5 @@
-"""Gristmill: raw crawl dumps in, packed token shards out. This is the whole public interface for Python; all else may change.
+"""Gristmill: raw crawl dumps in, packed token shards out. This is the whole public interface for Python; all else may
+change.
 
     import gristmill
 

@@ -1,16 +1,18 @@
 """Weights become documents: which documents are seen, and how often, by hash of uid and seed. Nothing is random twice.
 
-A source of T tokens of which t are wanted gives t // T whole epochs, and of what is left a part: its documents stand in the order of
-their hash, and those up to a cut are seen once more. The cut lies where what is drawn comes nearest to what is wanted, so that a source
-is never off by more than half of one document. A larger budget only adds copies; nothing that was drawn goes.
+A source of T tokens of which t are wanted gives t // T whole epochs, and of what is left a part: its documents stand in
+the order of their hash, and those up to a cut are seen once more. The cut lies where what is drawn comes nearest to
+what is wanted, so that a source is never off by more than half of one document. A larger budget only adds copies;
+nothing that was drawn goes.
 
-No list of all documents is ever sorted. Pass one adds up tokens by source and by the top bits of the hash (`bins_of`, `histogram`: tables
-of parts add up). That says in which bin the cut lies (`plan`). Pass two reads the documents of that bin alone (`in_cut_bin`, `exact_cuts`); after
-it each document knows its own copies (`copies`). `copies_plain` sorts everything and must agree.
+No list of all documents is ever sorted. Pass one adds up tokens by source and by the top bits of the hash (`bins_of`,
+`histogram`: tables of parts add up). That says in which bin the cut lies (`plan`). Pass two reads the documents of that
+bin alone (`in_cut_bin`, `exact_cuts`); after it each document knows its own copies (`copies`). `copies_plain` sorts
+everything and must agree.
 
-Hashes are chains of splitmix64 (kernels/base/splitmix.py): state = mixed((state ^ value) + 0x9E3779B97F4A7C15) over a number for the purpose,
-the seed, and what is hashed. The draw and the keys of copies have purposes of their own, so neither says anything about the other, nor
-about the stage `sample`. With one seed, distinct uids have distinct hashes.
+Hashes are chains of splitmix64 (kernels/base/splitmix.py): state = mixed((state ^ value) + 0x9E3779B97F4A7C15) over a
+number for the purpose, the seed, and what is hashed. The draw and the keys of copies have purposes of their own, so
+neither says anything about the other, nor about the stage `sample`. With one seed, distinct uids have distinct hashes.
 
 Shapes: G groups (sources), B bins, D documents.
 """
@@ -38,7 +40,8 @@ DRAW, COPY = 1, 2  # purposes
 
 @dataclass(frozen=True)
 class Plan:
-    """Of each group: whole epochs, the tokens wanted beyond them, the bin where the cut lies, and the tokens of all bins below it."""
+    """Of each group: whole epochs, the tokens wanted beyond them, the bin where the cut lies, and the tokens of all
+    bins below it."""
 
     bits: int
     total_G: Integers
@@ -51,7 +54,8 @@ class Plan:
 
 @dataclass(frozen=True)
 class Cuts:
-    """Of each group: epochs that every document gets, and the first (hash, uid) that gets no copy more. `drawn_G`: tokens, exactly."""
+    """Of each group: epochs that every document gets, and the first (hash, uid) that gets no copy more. `drawn_G`:
+    tokens, exactly."""
 
     whole_G: Integers
     hash_G: Words
@@ -179,7 +183,8 @@ def copy_key_plain(uid: int, copy: int, seed: int) -> int:
 
 
 def _nearest(sums: Integers, wanted: int) -> int:
-    """How many documents to take so that their sum is nearest to what is wanted; where two are as near, the fewer tokens."""
+    """How many documents to take so that their sum is nearest to what is wanted; where two are as near, the fewer
+    tokens."""
     taken = int(np.searchsorted(sums, wanted, side="left"))
     if taken == len(sums):
         return taken

@@ -1,7 +1,8 @@
-"""Every way to choose a mix behind one door: a choice of method and its numbers, and what there is to mix, give weights, epochs and facts.
+"""Every way to choose a mix behind one door: a choice of method and its numbers, and what there is to mix, give
+weights, epochs and facts.
 
-The facts are plain data for a report: what each source gives and how often it is seen, what a method has dropped and why, how sure its
-answer is, and how the mixes that nobody chose (proportional, UniMax) would do by the same measure.
+The facts are plain data for a report: what each source gives and how often it is seen, what a method has dropped and
+why, how sure its answer is, and how the mixes that nobody chose (proportional, UniMax) would do by the same measure.
 
 Shapes: N sources, T tasks.
 """
@@ -215,7 +216,8 @@ METHODS: dict[str, Callable[[Supply, Choice], tuple[Floats, Facts]]] = {
 
 
 def _usable(supply: Supply, choice: Choice) -> tuple[Utilities, Facts]:
-    """The utilities that a mix hangs on, in the order of the supply. What has no range at all has no scale and goes even where noise stays."""
+    """The utilities that a mix hangs on, in the order of the supply. What has no range at all has no scale and goes
+    even where noise stays."""
     utilities = _needed(choice, choice.utilities, "utilities")
     check_same_names(supply.names, dict.fromkeys(utilities.sources), "utilities")
     table = utilities.of_sources(supply.names)

@@ -1,9 +1,9 @@
 """Fingerprints: the hash of everything that can change an output.
 
-For a stage: its settings (less those marked as placement), the code of its module and of every module of ours that it imports,
-and the versions of the packages these import. Found by reading the source, so that nothing has to be declared and forgotten.
-For the engine: the modules that decide what a task of each kind makes (`ENGINE`). Code is hashed as it runs: comments, docstrings
-and formatting do not count, so that an upgrade which only rewords redoes nothing.
+For a stage: its settings (less those marked as placement), the code of its module and of every module of ours that it
+imports, and the versions of the packages these import. Found by reading the source, so that nothing has to be declared
+and forgotten. For the engine: the modules that decide what a task of each kind makes (`ENGINE`). Code is hashed as it
+runs: comments, docstrings and formatting do not count, so that an upgrade which only rewords redoes nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ LAYOUT_VERSION = "2"
 
 WITH_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
-# The engine's modules that decide results, by kind of task. A test holds these lists against what the modules of each kind import.
+# The engine's modules that decide results, by kind of task. A test holds these lists against what the modules of each
+# kind import.
 _DOCUMENTS = (
     "gristmill.kernels.base.columns",
     "gristmill.pipeline.store.counts",
@@ -128,13 +129,14 @@ def file_hash(path: str, size: int, changed: int) -> str:
 
 @cache
 def code_of_engine(kind: str) -> dict[str, str]:
-    """Hashes of the modules that decide what a task of a kind makes, besides its stages. What else these import of the floors below is part of
-    every stage's code (`gristmill.stages.stage`, and what that imports)."""
+    """Hashes of the modules that decide what a task of a kind makes, besides its stages. What else these import of the
+    floors below is part of every stage's code (`gristmill.stages.stage`, and what that imports)."""
     return {name: code_in(_source_named(name)).hash for name in ENGINE[kind]}
 
 
 def code_of_class(module: str) -> dict[str, str]:
-    """Of the module of a stage: ours, or of an installed package, of which the version counts and all modules that it imports."""
+    """Of the module of a stage: ours, or of an installed package, of which the version counts and all modules that it
+    imports."""
     if is_below(module, OURS):
         return code_of_module(module)
     package = module.split(".")[0]
@@ -143,7 +145,8 @@ def code_of_class(module: str) -> dict[str, str]:
 
 @cache
 def code_of_module(name: str, roots: tuple[str, ...] = OURS) -> dict[str, str]:
-    """Hash of a module and of all below it in `roots`, packages or single modules, and versions of the other packages they use."""
+    """Hash of a module and of all below it in `roots`, packages or single modules, and versions of the other packages
+    they use."""
     _source_named(name)
     found: dict[str, str] = {}
     seen: set[str] = set()

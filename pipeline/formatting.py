@@ -1,4 +1,5 @@
-"""How words and numbers are shown, in a terminal and on a page: crawled text made harmless, counts, shares, times and sizes."""
+"""How words and numbers are shown, in a terminal and on a page: crawled text made harmless, counts, shares, times and
+sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Where commands print: standard output or standard error, 160 columns wide where it is no terminal and $COLUMNS says nothing."""
+"""Where commands print: standard output or standard error, 160 columns wide where it is no terminal and $COLUMNS says
+nothing."""
 
 from __future__ import annotations
 
@@ -17,6 +18,6 @@ def console(stderr: bool = False) -> Console:
 
 
 def escape(text: str) -> str:
-    """Text that may hold anything, for a terminal: it is no markup, and what would steer the terminal is seen and not done. A crawl's urls stand
-    in errors, alarms and reasons."""
+    """Text that may hold anything, for a terminal: it is no markup, and what would steer the terminal is seen and not
+    done. A crawl's urls stand in errors, alarms and reasons."""
     return without_markup(plain(text))

@@ -1,1 +1,2 @@
-"""Token shards: the format, its writer, its reader, the loader that trains from it, and exporters to other formats (docs/shards.md)."""
+"""Token shards: the format, its writer, its reader, the loader that trains from it, and exporters to other formats
+(docs/shards.md)."""

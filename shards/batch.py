@@ -1,6 +1,7 @@
 """A batch of training rows, and what trainers derive from where its documents begin and end.
 
-Shapes: N rows, L tokens a row, S sequences: the documents' pieces in order, each row's padding after them as a sequence of its own.
+Shapes: N rows, L tokens a row, S sequences: the documents' pieces in order, each row's padding after them as a sequence
+of its own.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def positions(rows: Rows) -> Array:
 
 
 def document_numbers(rows: Rows) -> Array:
-    """Which of its row's documents each token belongs to (N, L), int32, from 0; padding -1. Tokens may attend where they are equal."""
+    """Which of its row's documents each token belongs to (N, L), int32, from 0; padding -1. Tokens may attend where
+    they are equal."""
     lengths, padding = sequence_lengths(rows)
     pieces = np.diff(rows.first_piece)
     numbers = np.full(len(lengths), -1, np.int32)
@@ -65,8 +67,8 @@ def document_numbers(rows: Rows) -> Array:
 
 
 def labels(rows: Rows) -> Array:
-    """`input_ids` as int64 with -100 on padding and on the first token of each piece, for models that shift by themselves: no token is
-    learned from another document's, nor from a piece that is not in the row."""
+    """`input_ids` as int64 with -100 on padding and on the first token of each piece, for models that shift by
+    themselves: no token is learned from another document's, nor from a piece that is not in the row."""
     lengths, padding = sequence_lengths(rows)
     made = rows.input_ids.astype(np.int64).reshape(-1)
     made[np.repeat(padding, lengths)] = NO_LABEL

@@ -1,7 +1,7 @@
 """The dataset card of a set of token shards: README.md as a hub shows it, out of what a run knows about itself.
 
-`dataset_card` takes a plain dict (`Facts`); what is not in it is left out of the card, and nothing is made up for it. Text in it may come
-from anywhere (shards/card_text.py).
+`dataset_card` takes a plain dict (`Facts`); what is not in it is left out of the card, and nothing is made up for it.
+Text in it may come from anywhere (shards/card_text.py).
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ LICENSES = """afl-3.0 agpl-3.0 apache-2.0 artistic-2.0 bsd bsd-2-clause bsd-3-cl
 
 
 class Source(TypedDict, total=False):
-    """One source of documents. `documents` and `tokens` are those in the shards, copies counted as often as they stand there."""
+    """One source of documents. `documents` and `tokens` are those in the shards, copies counted as often as they stand
+    there."""
 
     name: str
     url: str
@@ -147,7 +148,8 @@ def size_category(rows: int) -> str:
 
 
 def _front(facts: Facts) -> dict[str, Any]:
-    """In the hub's own words. Rows of one length are one form of the same tokens: the form of the most rows says how large the data is."""
+    """In the hub's own words. Rows of one length are one form of the same tokens: the form of the most rows says how
+    large the data is."""
     license_name = one_line(facts.get("license", "unknown")) or "unknown"
     known = license_name.lower() in LICENSES.split()
     front: dict[str, Any] = {

@@ -1,8 +1,9 @@
-"""Text from outside, made harmless for the places where a dataset card puts it: Markdown, its tables and links, fenced blocks, YAML.
+"""Text from outside, made harmless for the places where a dataset card puts it: Markdown, its tables and links, fenced
+blocks, YAML.
 
-Names of sources, addresses, licences and recipes are written by others. Whatever they hold, a reader sees the characters and no markup:
-no HTML, link, mention, table cell or front matter comes of them. What shows nothing or turns the line around (control and format
-characters, lone surrogates) is shown as U+FFFD.
+Names of sources, addresses, licences and recipes are written by others. Whatever they hold, a reader sees the
+characters and no markup: no HTML, link, mention, table cell or front matter comes of them. What shows nothing or turns
+the line around (control and format characters, lone surrogates) is shown as U+FFFD.
 """
 
 from __future__ import annotations

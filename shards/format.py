@@ -1,7 +1,7 @@
 """What a token shard is: an Arrow IPC file of training rows, with what was used to make them in its schema.
 
-Column by column in docs/shards.md. Where documents begin and end is stored, never inferred from a token: some rows hold the end-of-text
-token inside a document, others lack it.
+Column by column in docs/shards.md. Where documents begin and end is stored, never inferred from a token: some rows hold
+the end-of-text token inside a document, others lack it.
 """
 
 from __future__ import annotations
@@ -138,7 +138,8 @@ def schema_of(meta: ShardMeta, sources: Sequence[str]) -> pa.Schema:
 
 
 class Documents(NamedTuple):
-    """Document d is tokens[offsets[d]:offsets[d + 1]] and comes from sources[source[d]]; `bucket` -1 and `difficulty` NaN: unknown."""
+    """Document d is tokens[offsets[d]:offsets[d + 1]] and comes from sources[source[d]]; `bucket` -1 and `difficulty`
+    NaN: unknown."""
 
     tokens: Array
     offsets: Offsets

@@ -35,7 +35,8 @@ class ShardEntry:
 
 @dataclass(frozen=True)
 class Index:
-    """`segments` are the rows at which stretches of the schedule begin (their order means something, the order inside one does not)."""
+    """`segments` are the rows at which stretches of the schedule begin (their order means something, the order inside
+    one does not)."""
 
     meta: ShardMeta
     shards: tuple[ShardEntry, ...]

@@ -1,8 +1,10 @@
-"""Training batches as a pure function of (seed, epoch, place): any number of ranks and workers, stop and resume, the same batches.
+"""Training batches as a pure function of (seed, epoch, place): any number of ranks and workers, stop and resume, the
+same batches.
 
-The places of an epoch are 0 to the number of rows; an order (`gristmill.shards.orders`) says which row stands at each. Batch after batch takes the next
-`batch_rows` places, over the end of an epoch into the next, so that no row is left out. A rank takes an equal, contiguous share of every
-batch: the shares of ranks 0, 1, … one after another are the batch, whatever their number. What is saved is the place alone.
+The places of an epoch are 0 to the number of rows; an order (`gristmill.shards.orders`) says which row stands at each.
+Batch after batch takes the next `batch_rows` places, over the end of an epoch into the next, so that no row is left
+out. A rank takes an equal, contiguous share of every batch: the shares of ranks 0, 1, … one after another are the
+batch, whatever their number. What is saved is the place alone.
 """
 
 from __future__ import annotations
@@ -41,10 +43,12 @@ class RowSet(Protocol):
 
 
 class Loader:
-    """`batch_rows` is that of the whole step, all ranks together. Iterating goes on from where it stands, and for ever if `epochs` is None.
+    """`batch_rows` is that of the whole step, all ranks together. Iterating goes on from where it stands, and for ever
+    if `epochs` is None.
 
-    At the end of the last epoch fewer than `batch_rows` rows may be left; they make no batch. With `whole_epochs_only` such a rest is left out
-    at the end of every epoch (another in each, if the order shuffles), so that every epoch begins with a batch.
+    At the end of the last epoch fewer than `batch_rows` rows may be left; they make no batch. With `whole_epochs_only`
+    such a rest is left out at the end of every epoch (another in each, if the order shuffles), so that every epoch
+    begins with a batch.
     """
 
     def __init__(
@@ -105,7 +109,8 @@ class Loader:
             yield batch
 
     def next_batch(self, out: Array | None = None) -> Batch | None:
-        """This rank's share of the next batch; None at the end. Its tokens are copied into `out` (pinned memory, say) if that is given."""
+        """This rank's share of the next batch; None at the end. Its tokens are copied into `out` (pinned memory, say)
+        if that is given."""
         if self.epochs is not None and len(self) == 0:
             return None
         numbers = self.rows_of(self.place, self.rank, self.world)
@@ -142,7 +147,8 @@ class Loader:
         return {"version": STATE_VERSION, **self._same, "epoch": epoch, "row": row}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where a loader stood; ranks and, unless rows are left out of epochs, rows a batch may be others than then."""
+        """Goes on where a loader stood; ranks and, unless rows are left out of epochs, rows a batch may be others than
+        then."""
         if state.get("version") != STATE_VERSION:
             raise BadShards(f"a loader's state of version {state.get('version')!r}; this program knows {STATE_VERSION}")
         for name, ours in self._same.items():

@@ -1,6 +1,8 @@
-"""Which row is read at which place of an epoch: pure functions of the seed, the epoch and the place, and no array of all rows.
+"""Which row is read at which place of an epoch: pure functions of the seed, the epoch and the place, and no array of
+all rows.
 
-Every order reads every row of the set once in an epoch. What is shuffled is shuffled anew in each (`gristmill.kernels.base.feistel`).
+Every order reads every row of the set once in an epoch. What is shuffled is shuffled anew in each
+(`gristmill.kernels.base.feistel`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Where the pieces of documents stand in rows, and how the pieces of cut documents go together again. Arrays in, arrays out.
+"""Where the pieces of documents stand in rows, and how the pieces of cut documents go together again. Arrays in, arrays
+out.
 
-A piece is what a row holds of one document: the whole of it, or one cut of a long one. P pieces, N rows; those of row i are
-first_piece_N1[i] up to first_piece_N1[i + 1], which begins at 0.
+A piece is what a row holds of one document: the whole of it, or one cut of a long one. P pieces, N rows; those of row i
+are first_piece_N1[i] up to first_piece_N1[i + 1], which begins at 0.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ def piece_starts(lengths_P: Array, first_piece_N1: Array, row_length: int) -> Ar
 def joined_pieces(uids_P: Array, chunks_P: Array, lengths_P: Array) -> tuple[Array, Array]:
     """Pieces in the order of whole documents, and where each document begins among them.
 
-    Documents stand in the order of their first pieces. Copies of a document that were cut alike have equal pieces, so it makes no
-    difference which of two goes to which copy; copies that were cut at different places cannot be put together and are an error.
+    Documents stand in the order of their first pieces. Copies of a document that were cut alike have equal pieces, so
+    it makes no difference which of two goes to which copy; copies that were cut at different places cannot be put
+    together and are an error.
     """
     places = np.arange(len(uids_P))
     if not chunks_P.any():

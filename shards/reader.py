@@ -1,6 +1,8 @@
-"""Reads token shards where they lie: files are mapped, rows are views of the map, and nothing is copied that is not asked for.
+"""Reads token shards where they lie: files are mapped, rows are views of the map, and nothing is copied that is not
+asked for.
 
-A file is closed once it is mapped, so that the number of shards is not bounded by the number of files that a process may open.
+A file is closed once it is mapped, so that the number of shards is not bounded by the number of files that a process
+may open.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ class Shard:
 
 
 class ShardSet:
-    """All rows of a set, in the order in which they were written. It can be sent to another process, which maps the files anew."""
+    """All rows of a set, in the order in which they were written. It can be sent to another process, which maps the
+    files anew."""
 
     def __init__(self, folder: Path, index: Index) -> None:
         self.folder = folder
@@ -99,7 +102,8 @@ class ShardSet:
         return self.take(np.arange(start, stop)).input_ids
 
     def take(self, rows: Sequence[int] | Array, out: Array | None = None) -> Rows:
-        """These rows, in this order; into `out` (rows, row length) if it is given, else as a view if they are consecutive in one record batch."""
+        """These rows, in this order; into `out` (rows, row length) if it is given, else as a view if they are
+        consecutive in one record batch."""
         rows = np.asarray(rows, np.int64)
         if len(rows) and (rows.min() < 0 or rows.max() >= len(self)):
             raise IndexError(f"row {int(rows.min() if rows.min() < 0 else rows.max()):,}: there are {len(self):,}")
@@ -160,7 +164,8 @@ class ShardSet:
 
 
 def open_shards(folder: str | PathLike[str]) -> ShardSet:
-    """A set of shards in a local folder, by its index.json. Files are looked at when they are first needed (`gristmill.shards.verify` looks at all)."""
+    """A set of shards in a local folder, by its index.json. Files are looked at when they are first needed
+    (`gristmill.shards.verify` looks at all)."""
     if "://" in str(folder):
         raise BadShards(f"{folder}: shards are mapped, so they must lie in a local folder; copy them there first")
     path = Path(folder)

@@ -1,4 +1,5 @@
-"""Are these shards what was written? Every byte, every count, every length; faults in words, with the shard and the row.
+"""Are these shards what was written? Every byte, every count, every length; faults in words, with the shard and the
+row.
 
 A checksum that holds says that a file is as it was written; the rest says that what was written is right.
 """
@@ -152,7 +153,8 @@ def _first(wrong: Array, what: str) -> Iterator[tuple[int, str]]:
 
 
 def _of_pieces(batches: list[Rows]) -> Iterator[tuple[int, str]]:
-    """Of each document, there are as many of a piece as of the one before it, or fewer where copies were cut in other places; one source."""
+    """Of each document, there are as many of a piece as of the one before it, or fewer where copies were cut in other
+    places; one source."""
     uids, chunks, sources = (
         np.concatenate([getattr(batch, name) for batch in batches]) for name in ("doc_uids", "chunk", "source")
     )

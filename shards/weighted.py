@@ -1,7 +1,9 @@
-"""Several sets of shards read as one by weights (an anneal on 30 % new and 70 % old data): a pure function of the place too.
+"""Several sets of shards read as one by weights (an anneal on 30 % new and 70 % old data): a pure function of the place
+too.
 
-Every 1,000 rows hold of each set exactly its share, in an order that is shuffled anew for each thousand. Each set is read in its own order, and
-anew when it is through. Weights are of rows; sets of one row length hold about equally many tokens in each.
+Every 1,000 rows hold of each set exactly its share, in an order that is shuffled anew for each thousand. Each set is
+read in its own order, and anew when it is through. Weights are of rows; sets of one row length hold about equally many
+tokens in each.
 
     sets = Together([open_shards(old), open_shards(new)])
     loader = Loader(sets, batch_rows=512, order=Weighted.of(sets, [0.7, 0.3], [Shuffled(), AsWritten()]))

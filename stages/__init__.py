@@ -1,6 +1,7 @@
 """Every public stage by name: `from gristmill.stages import Warc, Extract, Sample`.
 
-A stage is imported when it is first asked for, so that `import gristmill.stages` costs nothing and a fingerprint of code sees what is used.
+A stage is imported when it is first asked for, so that `import gristmill.stages` costs nothing and a fingerprint of
+code sees what is used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a stage may answer. Each answer is held against the contract by names, types and lengths, which costs microseconds a batch.
+"""What a stage may answer. Each answer is held against the contract by names, types and lengths, which costs
+microseconds a batch.
 
 Whoever breaks it is the stage, never a document: nothing is tried again on fewer documents, and none is quarantined.
 """
@@ -141,7 +142,8 @@ def check_type(name: str, kind: pa.DataType) -> None:
 
 
 def check_texts(before: pa.RecordBatch, after: pa.RecordBatch, kept: Any) -> None:
-    """A text may be empty, or its document dropped; where one was, and once a page is extracted, it is never null in a document that stays."""
+    """A text may be empty, or its document dropped; where one was, and once a page is extracted, it is never null in a
+    document that stays."""
     text = after.column("text") if "text" in after.schema.names else None
     if text is None or not text.null_count:
         return
@@ -157,7 +159,8 @@ def check_texts(before: pa.RecordBatch, after: pa.RecordBatch, kept: Any) -> Non
 
 
 def check_same_types(earlier: pa.Schema, now: pa.Schema) -> None:
-    """All batches of a part have columns of the same names and types; a list of nothing but None has no type of its own."""
+    """All batches of a part have columns of the same names and types; a list of nothing but None has no type of its
+    own."""
     if earlier.equals(now):
         return
     types = {field.name: field.type for field in earlier}
@@ -213,7 +216,8 @@ def check_rows(function: str, made: Any, by: str | None) -> None:
 
 
 def check_verdicts(function: str, made: Any, changes: Iterable[str] = ()) -> None:
-    """Rows that say of documents whether they go, and bring signals; `changes` are columns of documents that they may bring too."""
+    """Rows that say of documents whether they go, and bring signals; `changes` are columns of documents that they may
+    bring too."""
     check_rows(function, made, "uid")
     missing = [name for name in ("uid", "reason", "detail") if name not in made.column_names]
     if missing:

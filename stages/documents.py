@@ -1,7 +1,7 @@
 """What a document is: the columns that every stage may count on, how a document gets its identity, and batches of them.
 
-A batch is one Arrow record batch of about 32 MB. Columns after the base ones are signals. `meta` is a JSON text and not a
-struct: sources know different things, and a type guessed from the first file fails in the thousandth.
+A batch is one Arrow record batch of about 32 MB. Columns after the base ones are signals. `meta` is a JSON text and not
+a struct: sources know different things, and a type guessed from the first file fails in the thousandth.
 """
 
 from __future__ import annotations
@@ -71,9 +71,10 @@ class Skipped:
 class Reading:
     """What a reader hands over: documents, and an account of every record that did not become one.
 
-    Conservation: records read = documents + all counts in `skipped` + all `records` in `damaged`.
-    `skips` names some of those in `skipped` one by one; it is never longer than the counts. `remarks` are for people: what is wrong with the
-    file and no record's doing. `stored` is the number of bytes of the file that hold these records, if the reader knows: readers read ahead.
+    Conservation: records read = documents + all counts in `skipped` + all `records` in `damaged`. `skips` names some of
+    those in `skipped` one by one; it is never longer than the counts. `remarks` are for people: what is wrong with the
+    file and no record's doing. `stored` is the number of bytes of the file that hold these records, if the reader
+    knows: readers read ahead.
     """
 
     documents: pa.RecordBatch
@@ -193,7 +194,8 @@ def column_of(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def as_json(value: Mapping[str, Any]) -> str:
-    """An object as JSON that anything reads: NaN and infinities, which Python would write though JSON has none, are null."""
+    """An object as JSON that anything reads: NaN and infinities, which Python would write though JSON has none, are
+    null."""
     try:
         return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str, allow_nan=False)
     except ValueError:

@@ -1,4 +1,5 @@
-"""What a global stage may ask of the engine: rounds over documents and rows, by whoever carries them out (`pipeline/run/flow.py`).
+"""What a global stage may ask of the engine: rounds over documents and rows, by whoever carries them out
+(`pipeline/run/flow.py`).
 
 Types alone, so that a stage that is written as a dataflow knows neither Dask nor files.
 """
@@ -48,13 +49,14 @@ ScanFunction = Callable[[Iterator[pa.Table]], Iterator[pa.Table]]
 
 
 class Flow(Protocol):
-    """All that a global stage knows of the engine. Functions are methods of the stage, pure, and never depend on the order of
-    rows; what they return is recorded, so that a run that was killed goes on in the round it was in.
+    """All that a global stage knows of the engine. Functions are methods of the stage, pure, and never depend on the
+    order of rows; what they return is recorded, so that a run that was killed goes on in the round it was in.
 
-    A table that a round makes has a uint64 column of well-mixed values, named by `by`, that says where a row meets its like. The
-    engine adds `home`, the part a row came from, to what `map` makes; a function that wants rows to find their way home passes it on.
-    Of the columns that it asks for, a function is given those that the documents have. With `beside`, a small table or rows that make one, it is
-    called with that table too, whole (None of rows of which there are none).
+    A table that a round makes has a uint64 column of well-mixed values, named by `by`, that says where a row meets its
+    like. The engine adds `home`, the part a row came from, to what `map` makes; a function that wants rows to find
+    their way home passes it on. Of the columns that it asks for, a function is given those that the documents have.
+    With `beside`, a small table or rows that make one, it is called with that table too, whole (None of rows of which
+    there are none).
     """
 
     @property
@@ -74,8 +76,9 @@ class Flow(Protocol):
         cut: int = 0,
         gpu: bool = False,
     ) -> Rows:
-        """Rows of each part's documents. `fan`: about how many rows a document makes, by which buckets are counted; `cut`: into exactly so many
-        (a power of two), where what comes after hangs on it. `gpu`: on the workers that have a GPU, if any does (and `Stage.gpu` is true)."""
+        """Rows of each part's documents. `fan`: about how many rows a document makes, by which buckets are counted;
+        `cut`: into exactly so many (a power of two), where what comes after hangs on it. `gpu`: on the workers that
+        have a GPU, if any does (and `Stage.gpu` is true)."""
         ...
 
     def exchange(
@@ -99,8 +102,8 @@ class Flow(Protocol):
         fan: float = 1,
         of: str | None = None,
     ) -> Rows:
-        """Rows at home, with the documents of their part; with `of`, a column of uids or of lists of them, only with those that it names, so that
-        no others are held in memory. `fan` as in `exchange`."""
+        """Rows at home, with the documents of their part; with `of`, a column of uids or of lists of them, only with
+        those that it names, so that no others are held in memory. `fan` as in `exchange`."""
         ...
 
     def both(self, rows: Rows, more: Rows) -> Rows:
@@ -138,8 +141,8 @@ class Flow(Protocol):
     def load(self, address: str) -> tuple[Rows, dict[str, Any]]: ...
 
     def publish(self, function: PublishFunction, rows: Rows, *, beside: Beside = None) -> list[dict[str, Any]]:
-        """Token rows for others to read: what a function makes of each bucket's rows becomes files of the run. Their facts, in order of buckets, with
-        `path`, `bytes` and `checksum`."""
+        """Token rows for others to read: what a function makes of each bucket's rows becomes files of the run. Their
+        facts, in order of buckets, with `path`, `bytes` and `checksum`."""
         ...
 
     def leave(self, path: str, text: str) -> None:
@@ -147,16 +150,17 @@ class Flow(Protocol):
         ...
 
     def mark(self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], beside: Beside = None) -> Dataset:
-        """The documents with verdicts and signals, batch by batch: the function returns, row by row of the documents it is given, `uid`, `reason`
-        (null keeps), `detail`, and signals."""
+        """The documents with verdicts and signals, batch by batch: the function returns, row by row of the documents it
+        is given, `uid`, `reason` (null keeps), `detail`, and signals."""
         ...
 
     def drop(self, docs: Dataset, losers: Rows) -> Dataset:
-        """The documents less the losers: rows with `home`, `uid`, `reason`, `detail`; columns beyond these become signals,
-        and a row without a reason only brings signals."""
+        """The documents less the losers: rows with `home`, `uid`, `reason`, `detail`; columns beyond these become
+        signals, and a row without a reason only brings signals."""
         ...
 
     def rewrite(self, function: JoinFunction, rows: Rows, docs: Dataset, *, columns: Sequence[str]) -> Dataset:
-        """The documents with other texts: the function takes the rows of a part and its documents, and returns, row by row of the documents,
-        `uid`, `text`, `reason` (null keeps), `detail`, and signals. Parts without rows stay as they are."""
+        """The documents with other texts: the function takes the rows of a part and its documents, and returns, row by
+        row of the documents, `uid`, `text`, `reason` (null keeps), `detail`, and signals. Parts without rows stay as
+        they are."""
         ...

@@ -30,8 +30,9 @@ Fields = Annotated[dict[SignalName, str], BeforeValidator(_named)]
 class FromMeta(Annotate):
     """Make signals of what lies in `meta`: the columns and fields of the input that are not its text, url, date or id.
 
-    Numbers may be written as text ("0.7"); true is 1 and false 0. What is not there, or no number where one is asked for, is null: `keep_where` drops such a document, `threshold`
-    takes it for the worst. A field that no document of a source has sounds an alarm.
+    Numbers may be written as text ("0.7"); true is 1 and false 0. What is not there, or no number where one is asked
+    for, is null: `keep_where` drops such a document, `threshold` takes it for the worst. A field that no document of a
+    source has sounds an alarm.
     """
 
     numbers: Annotated[

@@ -68,7 +68,8 @@ class LocalRows:
 
 
 class LocalFlow:
-    """The flow of one global stage. `named` holds what the stage said of documents in its last step, `told` what it has for its report."""
+    """The flow of one global stage. `named` holds what the stage said of documents in its last step, `told` what it has
+    for its report."""
 
     partial = False
 
@@ -216,7 +217,8 @@ class LocalFlow:
 
 
 def as_documents(table: pa.Table) -> tuple[pa.Table, list[str]]:
-    """A table with the columns that every document has, and the names of those that were added: null, and uids by the number of the row."""
+    """A table with the columns that every document has, and the names of those that were added: null, and uids by the
+    number of the row."""
     for place, field in enumerate(table.schema):
         if field.type == pa.string_view():  # pyarrow cannot filter views
             table = table.set_column(place, field.name, table.column(place).cast(pa.large_string()))

@@ -1,4 +1,5 @@
-"""Arrays that are made once on a machine and mapped by all its processes: a folder of them appears whole, or not at all."""
+"""Arrays that are made once on a machine and mapped by all its processes: a folder of them appears whole, or not at
+all."""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
     words_path: Annotated[RecipePath, Field(description="a list of words")]
 
-Who reads a recipe gives its folder as the validation's context (`FOLDER`); who hashes a stage gives a function from paths to a hash of
-what they hold as the serialisation's (`CONTENTS`). Without either, as in a notebook, a path stays as it is written.
+Who reads a recipe gives its folder as the validation's context (`FOLDER`); who hashes a stage gives a function from
+paths to a hash of what they hold as the serialisation's (`CONTENTS`). Without either, as in a notebook, a path stays as
+it is written.
 """
 
 from __future__ import annotations

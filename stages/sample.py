@@ -16,8 +16,8 @@ Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 class Sample(Rule):
     """Keep a share `rate` of the documents.
 
-    Whether a document is kept depends on its uid and the seed alone, never on its order, part or neighbours, and with the same seed
-    a smaller rate keeps a subset of what a larger one keeps.
+    Whether a document is kept depends on its uid and the seed alone, never on its order, part or neighbours, and with
+    the same seed a smaller rate keeps a subset of what a larger one keeps.
     """
 
     rate: Annotated[float, Field(description="the share to keep", ge=0, le=1)]

@@ -1,8 +1,8 @@
 """The stage contract: what a stage may see and must say. Every stage, ours or yours, is one of the kinds below.
 
 A stage is a small frozen pydantic model. Its fields are its configuration, its class name in snake case is its name in
-recipes, its docstring is its documentation. Stages never see Dask, file layout or the command line; each works alone, in a
-notebook, on a plain Arrow table:
+recipes, its docstring is its documentation. Stages never see Dask, file layout or the command line; each works alone,
+in a notebook, on a plain Arrow table:
 
     from gristmill.stages import Sample
     kept = Sample(rate=0.1)(table)
@@ -92,8 +92,8 @@ class Stage(Settings, ABC):
 
     @model_validator(mode="after")
     def _limits_leave_something(self, info: ValidationInfo) -> Self:
-        """A lower limit `min_x` is not above `max_x`, nor above what any document has: each would drop everything without a word. `tune` and the
-        report's sliders may go there."""
+        """A lower limit `min_x` is not above `max_x`, nor above what any document has: each would drop everything
+        without a word. `tune` and the report's sliders may go there."""
         for name in type(self).model_fields if of_a_recipe(info) else ():
             low = getattr(self, name)
             if not name.startswith("min_") or not isinstance(low, int | float):
@@ -123,8 +123,8 @@ class Stage(Settings, ABC):
         return False
 
     def prepare(self) -> None:
-        """Work that is worth doing once on a machine, before workers start: kernels compiled, tables built. Nothing may rely on it. It leaves no
-        thread and no GPU behind, for workers are forked from the process that did it."""
+        """Work that is worth doing once on a machine, before workers start: kernels compiled, tables built. Nothing may
+        rely on it. It leaves no thread and no GPU behind, for workers are forked from the process that did it."""
 
     @property
     def added(self) -> tuple[str, ...]:
@@ -133,7 +133,8 @@ class Stage(Settings, ABC):
 
 
 class Verdict:
-    """Keep, or drop with one named first reason; every reason that held is remembered, and a detail where one was given.
+    """Keep, or drop with one named first reason; every reason that held is remembered, and a detail where one was
+    given.
 
     Built by chaining: `Verdict.keep(n).drop(mask, "too_short").drop(other, "too_long")`.
     """
@@ -271,8 +272,8 @@ class Applied:
 
 
 class Annotate(Map):
-    """Adds signals (those in `adds`); changes nothing else. One that works with its defaults is put in by the engine wherever a rule
-    needs what it adds; a setting named `only` is then given the signals that are asked for."""
+    """Adds signals (those in `adds`); changes nothing else. One that works with its defaults is put in by the engine
+    wherever a rule needs what it adds; a setting named `only` is then given the signals that are asked for."""
 
     expects_values: ClassVar[bool] = (
         False  # an alarm sounds where a signal of it is null for every document of a source
@@ -290,8 +291,8 @@ class Annotate(Map):
 class Rule(Map):
     """Decides on signals; cheap, and done again whenever a threshold changes.
 
-    A rule that `needs` only what the reader knew (url, date, source...) decides on the spot: what it drops costs nothing after it.
-    Every other rule decides at the end of its leg, on stored signals.
+    A rule that `needs` only what the reader knew (url, date, source...) decides on the spot: what it drops costs
+    nothing after it. Every other rule decides at the end of its leg, on stored signals.
     """
 
     @abstractmethod
@@ -369,7 +370,8 @@ class Reader(Stage):
         return self.pages
 
     def spans(self, file: BinaryIO, path: str, size: int, target: int) -> list[tuple[int, int | None]]:
-        """Byte ranges of about `target` bytes in which the file can be read apart; the whole file unless the format allows more."""
+        """Byte ranges of about `target` bytes in which the file can be read apart; the whole file unless the format
+        allows more."""
         return [(0, None)]
 
     @abstractmethod
@@ -404,8 +406,9 @@ class Global(Stage):
     def run(self, docs: Dataset, flow: Flow) -> Dataset: ...
 
     def __call__(self, table: pa.Table | pa.RecordBatch) -> pa.Table:
-        """Run the stage on a plain Arrow table, without an engine: kept rows come back, with the signals that it adds. Columns that every
-        document has and this table has not (`uid`, `source`, `date`...) are taken as null, uids from the numbers of rows."""
+        """Run the stage on a plain Arrow table, without an engine: kept rows come back, with the signals that it adds.
+        Columns that every document has and this table has not (`uid`, `source`, `date`...) are taken as null, uids from
+        the numbers of rows."""
         documents, added = as_documents(pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table)
         try:
             after = cast(LocalDocuments, self.run(LocalDocuments([documents]), LocalFlow()))

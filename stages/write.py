@@ -1,4 +1,5 @@
-"""Documents for other programs, in columns named as in FineWeb (Penedo et al. 2024), so that what reads FineWeb reads these."""
+"""Documents for other programs, in columns named as in FineWeb (Penedo et al. 2024), so that what reads FineWeb reads
+these."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from pydantic import Field
 from gristmill.stages.documents import BASE, PAGE, column_of
 from gristmill.stages.stage import Sink, with_columns
 
-# FineWeb's columns less dump and file_path, then ours. All are always there, null where unknown: parts never differ in schema.
+# FineWeb's columns less dump and file_path, then ours. All are always there, null where unknown: parts never differ in
+# schema.
 COLUMNS = pa.schema(
     [
         pa.field("text", pa.string()),

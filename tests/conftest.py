@@ -14,8 +14,8 @@ os.environ.setdefault("MKL_CBWR", "AUTO")
 
 os.environ.pop("COLUMNS", None)  # what a terminal's width is said to be; tests read whole lines
 
-# A kernel's first call compiles it; that says nothing of the example. The same examples in every run, so that a change is red for what it does;
-# new ones are looked for by `pytest --soak 20`.
+# A kernel's first call compiles it; that says nothing of the example. The same examples in every run, so that a change
+# is red for what it does; new ones are looked for by `pytest --soak 20`.
 settings.register_profile("project", deadline=None, derandomize=True)
 settings.register_profile("soak", deadline=None, derandomize=False)
 settings.load_profile("project")

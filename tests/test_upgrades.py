@@ -1,4 +1,5 @@
-"""What older versions left on disk is opened by this one, or refused in one line that says what to do. tests/fixtures/README.md tells what is there."""
+"""What older versions left on disk is opened by this one, or refused in one line that says what to do.
+tests/fixtures/README.md tells what is there."""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ from tests.pipeline.runs import go, lines
 
 FINGERPRINT = re.compile(r"\.[0-9a-f]{8}\.")
 FOLDERS = sorted(path for path in (Path(__file__).parent / "fixtures").glob("v*") if path.is_dir())
-# What this version no longer opens: (folder, what) and words of its one line, such as ("v0.1", "inspect"): "made by Gristmill 0.1; run the recipe again".
-# What is not listed must open.
+# What this version no longer opens: (folder, what) and words of its one line, such as ("v0.1", "inspect"): "made by
+# Gristmill 0.1; run the recipe again". What is not listed must open.
 REFUSED: dict[tuple[str, str], str] = {}
 
 
@@ -65,7 +66,8 @@ def expected_of(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def opened(folder: Path, what: str) -> Iterator[None]:
-    """Nothing, unless it is listed as refused: then the error is one line with the words listed, and the rest of the block is passed over."""
+    """Nothing, unless it is listed as refused: then the error is one line with the words listed, and the rest of the
+    block is passed over."""
     words = REFUSED.get((folder.name, what))
     if words is None:
         yield
@@ -135,7 +137,8 @@ def test_a_finished_run_can_be_looked_into(
 def test_a_run_that_was_left_in_the_middle_ends_with_the_same_result(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Resumed, or done anew: the result is that of a run in an empty folder, and that which the old version had; and no file is there in two versions."""
+    """Resumed, or done anew: the result is that of a run in an empty folder, and that which the old version had; and no
+    file is there in two versions."""
     expected = expected_of(folder)
     here = copied(folder, tmp_path)
     monkeypatch.chdir(here)
@@ -159,7 +162,8 @@ def test_a_run_that_was_left_in_the_middle_ends_with_the_same_result(
 
 
 def files_of_parts(out: Path) -> Counter[str]:
-    """How often there is each file of documents, signals, verdicts, rejects and tokens, whatever fingerprint its name has."""
+    """How often there is each file of documents, signals, verdicts, rejects and tokens, whatever fingerprint its name
+    has."""
     files = (path for top in ("legs", "stages", "write", "shards") for path in (out / top).rglob("*"))
     return Counter(FINGERPRINT.sub(".", str(path.relative_to(out))) for path in files if FINGERPRINT.search(path.name))
 

@@ -1,1 +1,2 @@
-"""What every training run here is made of: optimiser, schedule, precision, ranks, checkpoints, attention over packed rows."""
+"""What every training run here is made of: optimiser, schedule, precision, ranks, checkpoints, attention over packed
+rows."""

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Bloom, paragraph and url dedup: speed on one core, and beside it what was dropped by mistake and what was missed. One JSON line a result.
+"""Bloom, paragraph and url dedup: speed on one core, and beside it what was dropped by mistake and what was missed. One
+JSON line a result.
 
     python -m benchmarks.dedup.bloom [--documents N] [--keys N] [--dolma PYTHON] [--datatrove PYTHON]
 
-The text is made from a seed: documents of five lines of words drawn from the vocabulary of a small list; a tenth of the documents are copies
-of earlier ones, and of the lines of the others a tenth is copied from earlier ones. So it is known what is new and what is not. `false_drops`
-are lines (documents) that stood nowhere before and were removed, `misses` copies that were kept. Ours runs from a column of text in memory
-to new text; with `read` also from the JSONL files that dolma reads. dolma (its Rust deduper) reads and writes JSONL files; DataTrove's
-filter is given its documents in memory. Each in a process of its own, the kernels compiled before, one thread; seconds are CPU seconds.
+The text is made from a seed: documents of five lines of words drawn from the vocabulary of a small list; a tenth of the
+documents are copies of earlier ones, and of the lines of the others a tenth is copied from earlier ones. So it is known
+what is new and what is not. `false_drops` are lines (documents) that stood nowhere before and were removed, `misses`
+copies that were kept. Ours runs from a column of text in memory to new text; with `read` also from the JSONL files that
+dolma reads. dolma (its Rust deduper) reads and writes JSONL files; DataTrove's filter is given its documents in memory.
+Each in a process of its own, the kernels compiled before, one thread; seconds are CPU seconds.
 """
 
 import argparse

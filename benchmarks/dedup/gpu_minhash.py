@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""MinHash on the GPU: is it the CPU's to the bit, and how many documents a second, from memory of the GPU, pinned memory, and any memory.
+"""MinHash on the GPU: is it the CPU's to the bit, and how many documents a second, from memory of the GPU, pinned
+memory, and any memory.
 
-    python -m benchmarks.dedup.gpu_minhash [TEXTS.parquet] [--documents 1000000] [--size 4096] [--times 5] [--settings] [--profile]
+    python -m benchmarks.dedup.gpu_minhash [TEXTS.parquet] [--documents 1000000] [--size 4096] [--times 5] [--settings]
+      [--profile]
 
-Documents are made (words of Zipf's law, one in two hundred beyond ASCII), about 4 KB each, 128 hashes in 16 bands. A Parquet file with a column `text` is
-measured beside them, and long and repetitious documents for what they cost. One JSON line a result; `--settings` tries tiles, warps, sizes of piece
-and numbers of lanes, `--profile` tells what each kernel takes. Exits 1 where a bit differs.
+Documents are made (words of Zipf's law, one in two hundred beyond ASCII), about 4 KB each, 128 hashes in 16 bands. A
+Parquet file with a column `text` is measured beside them, and long and repetitious documents for what they cost. One
+JSON line a result; `--settings` tries tiles, warps, sizes of piece and numbers of lanes, `--profile` tells what each
+kernel takes. Exits 1 where a bit differs.
 """
 
 from __future__ import annotations

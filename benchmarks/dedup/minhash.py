@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""MinHash beside datasketch and rensa: speed from a column of text, and what each finds of edited copies. One JSON line a result.
+"""MinHash beside datasketch and rensa: speed from a column of text, and what each finds of edited copies. One JSON line
+a result.
 
-    python -m benchmarks.dedup.minhash [speed] [edits] [planted] [families] [--data ../shared/data] [--rivals PYTHON] [--times N]
+    python -m benchmarks.dedup.minhash [speed] [edits] [planted] [families] [--data ../shared/data] [--rivals PYTHON]
+      [--times N]
 
-`speed`: an Arrow column of texts to signatures of 128 places, seconds of processor time, one core; the rivals get the column as a list of Python strings and make
-word 5-grams with `text.lower().split()`. Then the same with the shingles given to all. `edits`: texts of 60 to 5,000 words, each with an edited copy, at threshold 0.8: which pairs each finds
-of those whose real Jaccard is at least 0.8, and how many below it; all get the same shingles. `planted`: pairs planted in news articles, judged by the exact Jaccard of all pairs.
-`families`: 5,000 pairs that share one template: how many the stage compares, where every bucket of the template is large; and the same pairs with a template of their own each.
+`speed`: an Arrow column of texts to signatures of 128 places, seconds of processor time, one core; the rivals get the
+column as a list of Python strings and make word 5-grams with `text.lower().split()`. Then the same with the shingles
+given to all. `edits`: texts of 60 to 5,000 words, each with an edited copy, at threshold 0.8: which pairs each finds of
+those whose real Jaccard is at least 0.8, and how many below it; all get the same shingles. `planted`: pairs planted in
+news articles, judged by the exact Jaccard of all pairs. `families`: 5,000 pairs that share one template: how many the
+stage compares, where every bucket of the template is large; and the same pairs with a template of their own each.
 PYTHON has datasketch and rensa; without it only ours is shown.
 """
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""What `minhash.py` asks of datasketch and rensa, run by a Python that has them: JSON of seconds, or of which pairs each finds.
+"""What `minhash.py` asks of datasketch and rensa, run by a Python that has them: JSON of seconds, or of which pairs
+each finds.
 
     python minhash_rivals.py speed FOLDER TIMES
     python minhash_rivals.py pairs FOLDER
 
-Each package is used as its own documents and benchmarks use it. FOLDER holds texts.json, hashes.npy and first.npy, or pairs.json, and shingles.json.
+Each package is used as its own documents and benchmarks use it. FOLDER holds texts.json, hashes.npy and first.npy, or
+pairs.json, and shingles.json.
 """
 
 import json

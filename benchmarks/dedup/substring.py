@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Repeated runs of 50 tokens: speed, memory, what is sent between parts, hostile text; beside a suffix array of all bytes. One JSON line a result.
+"""Repeated runs of 50 tokens: speed, memory, what is sent between parts, hostile text; beside a suffix array of all
+bytes. One JSON line a result.
 
     python -m benchmarks.dedup.substring [--data ../shared/data] [--times 3]
 
-The whole work of `SubstringDedup` on one core, all of its rounds, without files: MB of text a second, the most memory that it took beyond the
-text, and the bytes that it hands from round to round. In a tenth of the documents a passage of 60 to 400 tokens of another one is planted; all
-are found, or the benchmark fails. The peer is what tools of the field begin with, a suffix array of all bytes, by libdivsufsort (the package
-pydivsufsort): it sorts, and no more. The tools themselves (google-research/deduplicate-text-datasets, which DataTrove and text-dedup call) are
-Rust programs to build from source and in no package index.
+The whole work of `SubstringDedup` on one core, all of its rounds, without files: MB of text a second, the most memory
+that it took beyond the text, and the bytes that it hands from round to round. In a tenth of the documents a passage of
+60 to 400 tokens of another one is planted; all are found, or the benchmark fails. The peer is what tools of the field
+begin with, a suffix array of all bytes, by libdivsufsort (the package pydivsufsort): it sorts, and no more. The tools
+themselves (google-research/deduplicate-text-datasets, which DataTrove and text-dedup call) are Rust programs to build
+from source and in no package index.
 """
 
 from __future__ import annotations
@@ -162,7 +164,8 @@ def speed(what: str, texts: list[str], times: int, parts: int, tokens_planted: i
 
 
 def sorting(what: str, texts: list[str], times: int) -> None:
-    """Suffix arrays alone: ours over all tokens (which the stage never does: only over what may be a repeat), divsufsort over all bytes."""
+    """Suffix arrays alone: ours over all tokens (which the stage never does: only over what may be a repeat),
+    divsufsort over all bytes."""
     data = np.frombuffer("\0".join(texts).encode(), np.uint8)
     tokens = token_column(text_column(pa.array(texts, pa.string())))
     mine = [len(data) / 1e6 / s for s in timed(lambda: suffix_array(tokens.hashes, 50), times)]

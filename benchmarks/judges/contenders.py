@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""What could make a step of an fp8 judge faster: contenders for its attention, its norms and its products, in turns of 50 ms so that all have the same heat.
+"""What could make a step of an fp8 judge faster: contenders for its attention, its norms and its products, in turns of
+50 ms so that all have the same heat.
 
     python -m benchmarks.judges.judges.contenders [--only attention,norms,products] [--lengths lengths.npy] [--tiny]
 
-A step is 65,536 tokens of BERT-base shape. Attention is of texts of 512 tokens, and of those of `--lengths` (neural_judge.py make); a contender that answers in fp8 spares
-the pass that rounds, so that pass is counted with the others. Norms are of what a product gave: bf16 as it is, normed in bf16 and in fp8. Products are each of the ways that
-cuBLASLt's heuristic names. One JSON line a contender, fastest first; `off` is the norm of the difference to float32 over the norm. `--tiny` runs them on a CPU, Triton's
-kernels in its interpreter."""
+A step is 65,536 tokens of BERT-base shape. Attention is of texts of 512 tokens, and of those of `--lengths`
+(neural_judge.py make); a contender that answers in fp8 spares the pass that rounds, so that pass is counted with the
+others. Norms are of what a product gave: bf16 as it is, normed in bf16 and in fp8. Products are each of the ways that
+cuBLASLt's heuristic names. One JSON line a contender, fastest first; `off` is the norm of the difference to float32
+over the norm. `--tiny` runs them on a CPU, Triton's kernels in its interpreter."""
 
 from __future__ import annotations
 

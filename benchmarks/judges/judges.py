@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Judges trained on known-good prose against the raw text of web pages: how well they tell them apart on works and hosts that they never
-saw, whether they say what fastText says, and how fast. One JSON line a result.
+"""Judges trained on known-good prose against the raw text of web pages: how well they tell them apart on works and
+hosts that they never saw, whether they say what fastText says, and how fast. One JSON line a result.
 
-    python -m benchmarks.judges.judges.judges [--data ../shared/data] [--folds 5] [--times 3] [--only auc|same|speed] [--buckets N]
+    python -m benchmarks.judges.judges.judges [--data ../shared/data] [--folds 5] [--times 3] [--only auc|same|speed]
+      [--buckets N]
 
-Prose against whole pages is an easy task, and part of it is told by what no judge should be needed for: so AUCs of trivial cues (length,
-newlines) stand beside, and the task is set again with passages of 1,000 characters, one of each text, spaces in place of all whitespace; and
-with the pages' reviewed main text in place of the whole page. Seconds are of processor time, one core.
+Prose against whole pages is an easy task, and part of it is told by what no judge should be needed for: so AUCs of
+trivial cues (length, newlines) stand beside, and the task is set again with passages of 1,000 characters, one of each
+text, spaces in place of all whitespace; and with the pages' reviewed main text in place of the whole page. Seconds are
+of processor time, one core.
 """
 
 import argparse

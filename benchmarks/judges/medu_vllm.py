@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Marks by a real vLLM: documents a second for both readings, prefix caching on and off, and the same requests against its own server.
+"""Marks by a real vLLM: documents a second for both readings, prefix caching on and off, and the same requests against
+its own server.
 
-    python -m benchmarks.judges.judges.medu_vllm TEXT --work FOLDER [--documents 2000] [--repeats 3] [--generated 1000] [--served 400] [--dummy]
+    python -m benchmarks.judges.judges.medu_vllm TEXT --work FOLDER [--documents 2000] [--repeats 3] [--generated 1000]
+      [--served 400] [--dummy]
                                    [--engine-options '{"max_num_seqs": 512}'] [--skip caching_off,serve] [--tiny]
 
-TEXT is a Parquet file with a column `text`, or plain text. The model is a Llama shape of 1.2B with random weights, written to FOLDER with a
-tokenizer trained on TEXT (with --dummy vLLM makes the weights up itself: as fast, but all its log-probabilities are equal, and comparing them
-says nothing). Requests are 352 tokens of rubric and 512 of a document, no two documents the same. Every part runs in a process of its own, so
-that the GPU is empty when it begins. One JSON line a result. `--tiny` runs all of it on a made-up engine, without a GPU. Exits 1 where an answer
-is lost or the server's differ from those in process by more than 1e-2.
+TEXT is a Parquet file with a column `text`, or plain text. The model is a Llama shape of 1.2B with random weights,
+written to FOLDER with a tokenizer trained on TEXT (with --dummy vLLM makes the weights up itself: as fast, but all its
+log-probabilities are equal, and comparing them says nothing). Requests are 352 tokens of rubric and 512 of a document,
+no two documents the same. Every part runs in a process of its own, so that the GPU is empty when it begins. One JSON
+line a result. `--tiny` runs all of it on a made-up engine, without a GPU. Exits 1 where an answer is lost or the
+server's differ from those in process by more than 1e-2.
 """
 
 from __future__ import annotations

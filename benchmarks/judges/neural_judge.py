@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
-"""Neural judges on one GPU: tokens a second on full rows and on real lengths, in bf16 and fp8, from disk to disk, and a judge trained and compared.
+"""Neural judges on one GPU: tokens a second on full rows and on real lengths, in bf16 and fp8, from disk to disk, and a
+judge trained and compared.
 
-    python -m benchmarks.judges.judges.neural_judge make FOLDER --pages pages.parquet --verdicts rule_verdicts.parquet --prose prose.parquet    (once, on any machine)
-    python -m benchmarks.judges.judges.neural_judge run FOLDER [--only full,real,cpu] [--profile] [--tiny] [--steps 32768,65536]
+    python -m benchmarks.judges.judges.neural_judge make FOLDER --pages pages.parquet --verdicts rule_verdicts.parquet
+      --prose prose.parquet    (once, on any machine)
+    python -m benchmarks.judges.judges.neural_judge run FOLDER [--only full,real,cpu] [--profile] [--tiny] [--steps
+      32768,65536]
 
-`make` writes lengths.npy (tokens of pages' main texts, cut at 512), texts.parquet (these texts) and labelled.parquet (text, quality, common_words, host: prose against page
-texts; a number besides that a regression can learn). `run` prints one JSON line a result; a section that fails says why and the rest goes on. Peers are measured in the same
-run: transformers' BertForSequenceClassification, bf16, SDPA, batches of 256. `--tiny` is a rehearsal on a CPU. Weights of BERT-base shape are random: they cost the same.
+`make` writes lengths.npy (tokens of pages' main texts, cut at 512), texts.parquet (these texts) and labelled.parquet
+(text, quality, common_words, host: prose against page texts; a number besides that a regression can learn). `run`
+prints one JSON line a result; a section that fails says why and the rest goes on. Peers are measured in the same run:
+transformers' BertForSequenceClassification, bf16, SDPA, batches of 256. `--tiny` is a rehearsal on a CPU. Weights of
+BERT-base shape are random: they cost the same.
 """
 
 from __future__ import annotations
@@ -29,7 +34,8 @@ from neural_judge_sections import cpu, disk, train
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-ENGINES = "bf16+fused,fp8+fused,bf16,fp8,eager,bf16+fused+flash4,fp8+fused+flash4"  # also: +coarse, +varlen, +autotune (minutes of compiling)
+# also: +coarse, +varlen, +autotune (minutes of compiling)
+ENGINES = "bf16+fused,fp8+fused,bf16,fp8,eager,bf16+fused+flash4,fp8+fused+flash4"
 
 
 class Bench:
@@ -130,7 +136,8 @@ class Bench:
             self.torch.cuda.synchronize()
 
     def variants(self, names: tuple[str, ...]) -> Iterator[tuple[str, Any, int]]:
-        """Engines to compare: name, network ready to answer, tokens of a step. All at the last number of tokens, the first two at the others too."""
+        """Engines to compare: name, network ready to answer, tokens of a step. All at the last number of tokens, the
+        first two at the others too."""
         import copy
 
         from gristmill.classifiers.neural.fast_linear import fuse, prepared

@@ -1,4 +1,5 @@
-"""What benchmarks/judges/neural_judge.py measures on: lengths and texts of pages, labelled texts, and a tokenizer trained on them."""
+"""What benchmarks/judges/neural_judge.py measures on: lengths and texts of pages, labelled texts, and a tokenizer
+trained on them."""
 
 from __future__ import annotations
 

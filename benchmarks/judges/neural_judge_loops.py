@@ -1,7 +1,9 @@
-"""Sections of benchmarks/judges/neural_judge.py beside the loop that people write: from text to scores, and documents in their own lengths, cut at 8,192 tokens.
+"""Sections of benchmarks/judges/neural_judge.py beside the loop that people write: from text to scores, and documents
+in their own lengths, cut at 8,192 tokens.
 
-`text`: transformers' fast tokenizer (all cores, texts as they are, cut at 512), padded to the longest of a batch, the model in bf16; ours from the same texts in memory.
-`whole`: the same shape with 8,192 positions (random weights cost the same), lengths of pages' main texts; the loop's best batch of several.
+`text`: transformers' fast tokenizer (all cores, texts as they are, cut at 512), padded to the longest of a batch, the
+model in bf16; ours from the same texts in memory. `whole`: the same shape with 8,192 positions (random weights cost the
+same), lengths of pages' main texts; the loop's best batch of several.
 """
 
 from __future__ import annotations

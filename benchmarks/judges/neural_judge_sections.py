@@ -1,4 +1,5 @@
-"""Sections of benchmarks/judges/neural_judge.py that are not about one forward pass: from disk to disk, a judge trained and compared, int8 on a CPU."""
+"""Sections of benchmarks/judges/neural_judge.py that are not about one forward pass: from disk to disk, a judge trained
+and compared, int8 on a CPU."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from neural_judge_data import CUT, say, trained_tokenizer
 
 
 def disk(bench: Any) -> None:
-    """From text on disk (Parquet) to scores on disk, against the same with tokens in memory. Texts of the file repeat until there are enough."""
+    """From text on disk (Parquet) to scores on disk, against the same with tokens in memory. Texts of the file repeat
+    until there are enough."""
     from gristmill.classifiers.neural.scoring import Pace, answered, steps_of
     from gristmill.classifiers.neural.text_tokens import Ahead, tokenised
 

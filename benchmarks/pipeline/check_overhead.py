@@ -3,10 +3,11 @@
 
     python -m benchmarks.pipeline.check_overhead [--crawl FOLDER] [--pairs 10] [--runs 5]
 
-The runs work in this process, so that its processor time is all there is; without a crawl three copies of the demo's are made. A side of a pair
-is the median of several runs, which alternate with the other side's: a shared processor changes its speed by a tenth from one second to the next.
-Prints one JSON line: the median ratio of a pair, a 95 % interval of the mean ratio, and what share of a run its checks take by their own clocks (the
-reading of a batch that is checked counts in full, though a run without checks reads it as well).
+The runs work in this process, so that its processor time is all there is; without a crawl three copies of the demo's
+are made. A side of a pair is the median of several runs, which alternate with the other side's: a shared processor
+changes its speed by a tenth from one second to the next. Prints one JSON line: the median ratio of a pair, a 95 %
+interval of the mean ratio, and what share of a run its checks take by their own clocks (the reading of a batch that is
+checked counts in full, though a run without checks reads it as well).
 """
 
 from __future__ import annotations

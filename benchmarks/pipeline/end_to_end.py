@@ -1,9 +1,11 @@
-"""The whole road from WARC files to deduplicated documents: recipes/fineweb.yaml beside DataTrove's own FineWeb steps, on the same two cores.
+"""The whole road from WARC files to deduplicated documents: recipes/fineweb.yaml beside DataTrove's own FineWeb steps,
+on the same two cores.
 
     python -m benchmarks.pipeline.end_to_end CRAWL --rival PYTHON [--rounds 1] [--folder FOLDER]
 
-PYTHON has datatrove with its extras for WARC files, extraction and filters. Both read the same files, keep what they drop with its reason, and start their own workers; each runs
-alone. Prints pages a second of both, and where the two keep different pages, who dropped them and why.
+PYTHON has datatrove with its extras for WARC files, extraction and filters. Both read the same files, keep what they
+drop with its reason, and start their own workers; each runs alone. Prints pages a second of both, and where the two
+keep different pages, who dropped them and why.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""DataTrove's FineWeb steps on a crawl, as its examples/fineweb.py has them: run by end_to_end.py with a Python that has DataTrove.
+"""DataTrove's FineWeb steps on a crawl, as its examples/fineweb.py has them: run by end_to_end.py with a Python that
+has DataTrove.
 
     python -m benchmarks.pipeline.end_to_end_datatrove CRAWL OUT LID_MODEL
 
-Left out: the url filter (its lists are not ours to give to both) and the upload. Two workers; four MinHash stages, each as wide as it goes.
+Left out: the url filter (its lists are not ours to give to both) and the upload. Two workers; four MinHash stages, each
+as wide as it goes.
 """
 
 import sys

@@ -1,10 +1,11 @@
-"""What the engine costs: one worker beside a plain loop, two workers beside two processes, empty parts, a run with nothing to do.
+"""What the engine costs: one worker beside a plain loop, two workers beside two processes, empty parts, a run with
+nothing to do.
 
     python -m benchmarks.pipeline.engine CRAWL [--rounds 5] [--only loop,two,empty,again,large]
 
-CRAWL is a folder of WARC files. The plain loop does what the recipe does (read, extract, exact dedup, write, with the same files written
-in between) as one would write it by hand, in one process, with no engine. Both include the start of Python and of the workers.
-Prints one JSON line for each result.
+CRAWL is a folder of WARC files. The plain loop does what the recipe does (read, extract, exact dedup, write, with the
+same files written in between) as one would write it by hand, in one process, with no engine. Both include the start of
+Python and of the workers. Prints one JSON line for each result.
 """
 
 from __future__ import annotations

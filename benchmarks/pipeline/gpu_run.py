@@ -1,14 +1,17 @@
-"""`minhash_dedup: {device: gpu}` beside `{device: cpu}`, in whole runs on the workers of one machine: same result, documents a second of both.
+"""`minhash_dedup: {device: gpu}` beside `{device: cpu}`, in whole runs on the workers of one machine: same result,
+documents a second of both.
 
     python -m benchmarks.pipeline.gpu_run [--documents 300000] [--workers N] [--times 3] [--folder FOLDER]
 
-Documents are made (300 to 700 words drawn by rank from 50,000; one in five is a copy of another with one word changed) and written as JSONL. A small
-run on each device comes first, so that no kernel is compiled while time is taken; then come runs on both in turn.
+Documents are made (300 to 700 words drawn by rank from 50,000; one in five is a copy of another with one word changed)
+and written as JSONL. A small run on each device comes first, so that no kernel is compiled while time is taken; then
+come runs on both in turn.
 
-Exits 1 unless, in every pair of runs, both write the same documents with the same signals and the same band hashes (file by file), at least nine in ten
-copies are dropped, and the GPU kernel ran in a worker: a stage after `minhash_dedup`, in the processes that have a GPU, reports how many batches the
-kernel took there and how much GPU memory was in use. On the GPU these are all batches and more than the bytes of one; on the CPU both are 0.
-Prints one JSON line a result.
+Exits 1 unless, in every pair of runs, both write the same documents with the same signals and the same band hashes
+(file by file), at least nine in ten copies are dropped, and the GPU kernel ran in a worker: a stage after
+`minhash_dedup`, in the processes that have a GPU, reports how many batches the kernel took there and how much GPU
+memory was in use. On the GPU these are all batches and more than the bytes of one; on the CPU both are 0. Prints one
+JSON line a result.
 """
 
 from __future__ import annotations

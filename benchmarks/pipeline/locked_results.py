@@ -4,8 +4,9 @@
     python -m benchmarks.pipeline.locked_results take FILE [--crawl FOLDER]
     python -m benchmarks.pipeline.locked_results hold FILE [--crawl FOLDER]
 
-Runs the demo, every shipped recipe on text and pages of the demo's crawl, a recipe of the stages that those leave out, and, where FOLDER is given, the
-demo's recipe on the crawl in it. Every file of `write/`, `shards/` and `rejects/` counts by its bytes, `run.json` by its counts. Commands alone are used.
+Runs the demo, every shipped recipe on text and pages of the demo's crawl, a recipe of the stages that those leave out,
+and, where FOLDER is given, the demo's recipe on the crawl in it. Every file of `write/`, `shards/` and `rejects/`
+counts by its bytes, `run.json` by its counts. Commands alone are used.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ def hashes(out: Path) -> dict[str, str]:
 
 
 def stable(path: Path) -> bytes:
-    """A file's bytes; what a rejects table holds, and not its metadata; text without fingerprints and dates, which code decides."""
+    """A file's bytes; what a rejects table holds, and not its metadata; text without fingerprints and dates, which code
+    decides."""
     if path.suffix == ".parquet" and "rejects" in path.parts:
         return json.dumps(pq.read_table(path).to_pylist(), default=str, sort_keys=True).encode()
     raw = path.read_bytes()

@@ -2,8 +2,9 @@
 
     python -m benchmarks.pipeline.near_scale [--sizes 250000,1000000,4000000] [--folder FOLDER] [--keep]
 
-A document has 60 to 140 words drawn by rank from 50,000; a copy has one of them changed. For each size: seconds of the whole run less those of a run of
-1,000 documents, seconds by round, the largest anonymous memory of any process, what the flow leaves on disk, the largest task. Prints one JSON line a size.
+A document has 60 to 140 words drawn by rank from 50,000; a copy has one of them changed. For each size: seconds of the
+whole run less those of a run of 1,000 documents, seconds by round, the largest anonymous memory of any process, what
+the flow leaves on disk, the largest task. Prints one JSON line a size.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Near-deduplication of a crawl with planted copies, held against plain sets of words: what was planted and missed, what went and should not have.
+"""Near-deduplication of a crawl with planted copies, held against plain sets of words: what was planted and missed,
+what went and should not have.
 
     python -m benchmarks.pipeline.planted_crawl CRAWL [--threshold 0.8]
 
-CRAWL is a folder of WARC files with a truth.json that names copies (`exact`, `near`: pairs of urls). A planted pair counts if the real Jaccard similarity of its extracted
-texts (sets of 5-grams of words as Python strings, no hashes) is at least the threshold + 0.05. Every document that went is compared with the one that it names.
+CRAWL is a folder of WARC files with a truth.json that names copies (`exact`, `near`: pairs of urls). A planted pair
+counts if the real Jaccard similarity of its extracted texts (sets of 5-grams of words as Python strings, no hashes) is
+at least the threshold + 0.05. Every document that went is compared with the one that it names.
 """
 
 from __future__ import annotations

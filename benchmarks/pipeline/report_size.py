@@ -1,9 +1,12 @@
-"""What the report of a million documents costs: time to look at their signals and to write the page, its size, and how fast a browser opens it.
+"""What the report of a million documents costs: time to look at their signals and to write the page, its size, and how
+fast a browser opens it.
 
-    python -m benchmarks.pipeline.report_size [--documents 1000000] [--sources 4] [--out FOLDER] [--chromium /usr/bin/chromium]
+    python -m benchmarks.pipeline.report_size [--documents 1000000] [--sources 4] [--out FOLDER] [--chromium
+      /usr/bin/chromium]
 
-No crawl is read: signals of random documents go through the writers of a run, are decided on by its rules (FineWeb's, 31 thresholds), and `run.json`, the
-stages' reports and the survey are made by the code that makes them at the end of a run. Texts are short, for the report reads almost none of them.
+No crawl is read: signals of random documents go through the writers of a run, are decided on by its rules (FineWeb's,
+31 thresholds), and `run.json`, the stages' reports and the survey are made by the code that makes them at the end of a
+run. Texts are short, for the report reads almost none of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """One bit of one file of a run is flipped, or the file is cut; the next run must come out as if nothing had happened.
 
-Half of the cases damage a finished run, half one that broke off in the middle of its sink. Files are drawn by the square root of their size, so that
-small ones get their share. What must be equal afterwards: every file under write/, legs/, stages/, flow/ and shards/ and the saved index, byte for byte,
-and run.json but for its times. Logs and report.html are left out. One case in ten has workers of its own; the others do the work in this process.
+Half of the cases damage a finished run, half one that broke off in the middle of its sink. Files are drawn by the
+square root of their size, so that small ones get their share. What must be equal afterwards: every file under write/,
+legs/, stages/, flow/ and shards/ and the saved index, byte for byte, and run.json but for its times. Logs and
+report.html are left out. One case in ten has workers of its own; the others do the work in this process.
 """
 
 from __future__ import annotations

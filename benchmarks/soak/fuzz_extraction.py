@@ -1,10 +1,13 @@
-"""Extraction on broken pages, for as long as one likes: real pages with bytes flipped, pieces cut, doubled and put into each other.
+"""Extraction on broken pages, for as long as one likes: real pages with bytes flipped, pieces cut, doubled and put into
+each other.
 
-    NUMBA_BOUNDSCHECK=1 GRISTMILL_CACHE=/tmp/checked python -m benchmarks.soak.soak.fuzz_extraction PAGES.parquet [--minutes 60] [--seed 0]
+    NUMBA_BOUNDSCHECK=1 GRISTMILL_CACHE=/tmp/checked python -m benchmarks.soak.soak.fuzz_extraction PAGES.parquet
+      [--minutes 60] [--seed 0]
 
-With NUMBA_BOUNDSCHECK (and a kernel cache of its own) an access outside an array is an error. Every page must come back with a text or a reason, valid
-UTF-8, in time bounded by its length. Minutes are of processor time. Prints one JSON line; a page that fails is in failed.html, and ends the run.
-benchmarks/soak/html.py does the same on pages of our own, in slices.
+With NUMBA_BOUNDSCHECK (and a kernel cache of its own) an access outside an array is an error. Every page must come back
+with a text or a reason, valid UTF-8, in time bounded by its length. Minutes are of processor time. Prints one JSON
+line; a page that fails is in failed.html, and ends the run. benchmarks/soak/html.py does the same on pages of our own,
+in slices.
 """
 
 from __future__ import annotations

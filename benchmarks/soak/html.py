@@ -1,6 +1,8 @@
-"""Extraction on broken pages of our own: a case is 50 pages of the demo's crawl, damaged as in benchmarks/soak/fuzz_extraction.py.
+"""Extraction on broken pages of our own: a case is 50 pages of the demo's crawl, damaged as in
+benchmarks/soak/fuzz_extraction.py.
 
-NUMBA_BOUNDSCHECK=1 with a GRISTMILL_CACHE of its own makes an access outside an array an error. A case that fails leaves its page as page.html.
+NUMBA_BOUNDSCHECK=1 with a GRISTMILL_CACHE of its own makes an access outside an array an error. A case that fails
+leaves its page as page.html.
 """
 
 from __future__ import annotations

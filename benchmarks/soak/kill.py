@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Runs that are killed at random moments, held against a run that was left alone: one JSON line, exit code 1 if anything differs.
+"""Runs that are killed at random moments, held against a run that was left alone: one JSON line, exit code 1 if
+anything differs.
 
     python -m benchmarks.soak.soak.kill [--crawl FOLDER] [--times 25] [--seed 0] [--workers 2] [--work FOLDER]
 
-Each time a run in a fresh folder loses its driver to kill -9, and the same command is given again; and another run loses one worker to kill -9 and is
-left to finish. What must be equal says killed_runs.py. soak_kills.py does the same in slices that resume, on a small crawl.
+Each time a run in a fresh folder loses its driver to kill -9, and the same command is given again; and another run
+loses one worker to kill -9 and is left to finish. What must be equal says killed_runs.py. soak_kills.py does the same
+in slices that resume, on a small crawl.
 """
 
 from __future__ import annotations

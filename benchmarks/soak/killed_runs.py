@@ -1,7 +1,9 @@
-"""Runs that are killed and run again, held against a run that was left alone: what benchmarks/soak/kill.py, soak_kills.py and a test share.
+"""Runs that are killed and run again, held against a run that was left alone: what benchmarks/soak/kill.py,
+soak_kills.py and a test share.
 
-What must be equal: every file under write/, legs/, stages/, flow/ and shards/ (less the card, which has times), byte for byte, manifests and reports
-among them, and with them the uids of the survivors. No worker may be left three seconds after its driver was killed.
+What must be equal: every file under write/, legs/, stages/, flow/ and shards/ (less the card, which has times), byte
+for byte, manifests and reports among them, and with them the uids of the survivors. No worker may be left three seconds
+after its driver was killed.
 """
 
 from __future__ import annotations
@@ -85,7 +87,8 @@ def ended(driver: subprocess.Popen[bytes], out: Path) -> None:
 
 
 def make_crawl(folder: Path, copies: int) -> Path:
-    """Copies of the demo's crawl, of three seeds in turn, each under names of its own: most of its pages are duplicates of others'."""
+    """Copies of the demo's crawl, of three seeds in turn, each under names of its own: most of its pages are duplicates
+    of others'."""
     for copy in range(copies):
         made = folder / f"copy-{copy}"
         write_crawl(made, seed=copy % 3)
@@ -167,7 +170,8 @@ def alive(process: psutil.Process) -> bool:
 
 @dataclass(frozen=True)
 class Moment:
-    """So many seconds after the start; earlier where the run has made this share of its files by then, since machines have moods."""
+    """So many seconds after the start; earlier where the run has made this share of its files by then, since machines
+    have moods."""
 
     seconds: float
     files: int

@@ -1,4 +1,5 @@
-"""A small run that loses its driver or a worker to kill -9 at a random moment, and ends with the same bytes as one that was left alone."""
+"""A small run that loses its driver or a worker to kill -9 at a random moment, and ends with the same bytes as one that
+was left alone."""
 
 from __future__ import annotations
 

@@ -1,18 +1,22 @@
 """Long proofs in slices: cases drawn from a seed, run for as long as one likes, resumed where they stopped.
 
-    python -m benchmarks.soak.soak [NAME ...] [--seconds 600] [--seed 0]     from the root of the checkout; without a name all proofs, one after the other
-    python -m benchmarks.soak.soak NAME --only 4211 [--seed 0]               one case alone; its folder is kept if it fails
+    python -m benchmarks.soak.soak [NAME ...] [--seconds 600] [--seed 0]     from the root of the checkout; without a
+      name all proofs, one after the other
+    python -m benchmarks.soak.soak NAME --only 4211 [--seed 0]               one case alone; its folder is kept if it
+      fails
 
 A proof is a file benchmarks/soak_NAME.py with
 
     def case(number: int, rng: random.Random, folder: Path) -> dict[str, float]
 
-A case raises if something does not hold, and returns numbers for the summary: they are added up, those named `max_...` are maxima. All that it draws
-comes from `rng`, which is seeded by (name, seed, number). `folder` is empty and the case's own; what cases share (a run to damage, a corpus) they keep
-below `folder.parent`, which is the same for all of an invocation. SLICE, if the file has it, is how many cases are a slice.
+A case raises if something does not hold, and returns numbers for the summary: they are added up, those named `max_...`
+are maxima. All that it draws comes from `rng`, which is seeded by (name, seed, number). `folder` is empty and the
+case's own; what cases share (a run to damage, a corpus) they keep below `folder.parent`, which is the same for all of
+an invocation. SLICE, if the file has it, is how many cases are a slice.
 
-Each slice prints one JSON line, which is also kept in .bench/soak/NAME.jsonl; the next call goes on behind the last one of its seed. Cases that failed
-are run again first: those that hold now count as mended. The last line is a summary; exit code 1 if a failure is left.
+Each slice prints one JSON line, which is also kept in .bench/soak/NAME.jsonl; the next call goes on behind the last one
+of its seed. Cases that failed are run again first: those that hold now count as mended. The last line is a summary;
+exit code 1 if a failure is left.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Encodings of pages: cases read right by encoding and way of declaring, real pages that are read otherwise than declared, and the time of it.
+"""Encodings of pages: cases read right by encoding and way of declaring, real pages that are read otherwise than
+declared, and the time of it.
 
     python -m benchmarks.text.charsets [--data ../shared/data] [--texts 20] [--characters 300] [--times 5]
 
-One JSON line a result. The cases are sentences of `languages.parquet`, joined to texts of at least so many characters, in every encoding of
-their language. "As declared" trusts the first declaration, and uchardet where there is none and the bytes are no UTF-8.
+One JSON line a result. The cases are sentences of `languages.parquet`, joined to texts of at least so many characters,
+in every encoding of their language. "As declared" trusts the first declaration, and uchardet where there is none and
+the bytes are no UTF-8.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Decontamination: MB of text a second against an index of a million n-grams, and beside DataTrove's NGramsDecontFilter. One JSON line a result.
+"""Decontamination: MB of text a second against an index of a million n-grams, and beside DataTrove's
+NGramsDecontFilter. One JSON line a result.
 
-    python -m benchmarks.text.decontaminate [TEXTS.parquet] [--items N] [--times N] [--datatrove PYTHON] [--peer-items N] [--peer-mb N]
+    python -m benchmarks.text.decontaminate [TEXTS.parquet] [--items N] [--times N] [--datatrove PYTHON] [--peer-items
+      N] [--peer-mb N]
 
-Items are questions of 52 words drawn from the texts by a seed; one in fifty is planted at the end of a text. Seconds are of the process's CPU.
-The peer judges the first texts with fewer items, at its own n of 12, which ours is then given too; its index is made by its own functions in
-the format its filter reads, outside the time measured. Found are the planted items of those whose text was judged.
+Items are questions of 52 words drawn from the texts by a seed; one in fifty is planted at the end of a text. Seconds
+are of the process's CPU. The peer judges the first texts with fewer items, at its own n of 12, which ours is then given
+too; its index is made by its own functions in the format its filter reads, outside the time measured. Found are the
+planted items of those whose text was judged.
 """
 
 import argparse

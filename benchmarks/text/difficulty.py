@@ -3,8 +3,9 @@
 
     python -m benchmarks.text.difficulty [PROSE.parquet] [--times N]
 
-From an Arrow column to signals, all together and each alone; beside textstat and lexicalrichness, where they are installed, on a sample of the same texts.
-Seconds are those of the processor, so that neighbours on the machine do not count.
+From an Arrow column to signals, all together and each alone; beside textstat and lexicalrichness, where they are
+installed, on a sample of the same texts. Seconds are those of the processor, so that neighbours on the machine do not
+count.
 """
 
 import argparse

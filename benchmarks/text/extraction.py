@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Main text out of pages, beside other extractors, on the same pages in one run: quality by type of page, and speed. One JSON line a result.
+"""Main text out of pages, beside other extractors, on the same pages in one run: quality by type of page, and speed.
+One JSON line a result.
 
-    python -m benchmarks.text.extraction [--data ../shared/data] [--models FOLDER] [--rivals VENV/bin/python] [--limit N] [--without NAME...]
+    python -m benchmarks.text.extraction [--data ../shared/data] [--models FOLDER] [--rivals VENV/bin/python] [--limit
+      N] [--without NAME...]
 
-Quality: word-F1 (multiset of `\\w+`, lower case), mean over pages that have a reviewed text; shares of `must_have` snippets found and of
-`must_not_have` snippets absent (without case). Ours is judged on sites that its model has not seen: five models, each trained without a
-fifth of the sites, are read from --models, or trained first and written there (some minutes). Speed is of the shipped model.
-Speed: pages and bytes of markup for each second of processor time, one core, decoding included, the metadata that each finds anyway included.
---rivals names the Python of an environment in which any of readability-lxml, jusText, newspaper4k, goose3, boilerpy3, rs-trafilatura and
+Quality: word-F1 (multiset of `\\w+`, lower case), mean over pages that have a reviewed text; shares of `must_have`
+snippets found and of `must_not_have` snippets absent (without case). Ours is judged on sites that its model has not
+seen: five models, each trained without a fifth of the sites, are read from --models, or trained first and written there
+(some minutes). Speed is of the shipped model. Speed: pages and bytes of markup for each second of processor time, one
+core, decoding included, the metadata that each finds anyway included.
+--rivals names the Python of an environment in which any of readability-lxml, jusText, newspaper4k, goose3, boilerpy3,
+  rs-trafilatura and
 magic-html are installed.
 """
 

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""How fast each text kernel is, in MB of UTF-8 a second on one thread, with the machine's memory bandwidth beside it: one JSON line a kernel.
+"""How fast each text kernel is, in MB of UTF-8 a second on one thread, with the machine's memory bandwidth beside it:
+one JSON line a kernel.
 
     python -m benchmarks.text.kernel_speeds [TEXTS.parquet] [--times N] [--table]
 
-A kernel is a name and a function of a text column; add yours to `KERNELS`. Where a stage is little more than its kernel, the whole stage is measured,
-from Arrow column to Arrow column. `--table` prints Markdown instead, as in docs/kernels.md. Bandwidth is that of one thread copying 256 MB (read and write, counted once).
-Kernels that count words get words that were cut before, so that the table adds up.
+A kernel is a name and a function of a text column; add yours to `KERNELS`. Where a stage is little more than its
+kernel, the whole stage is measured, from Arrow column to Arrow column. `--table` prints Markdown instead, as in
+docs/kernels.md. Bandwidth is that of one thread copying 256 MB (read and write, counted once). Kernels that count words
+get words that were cut before, so that the table adds up.
 """
 
 import argparse

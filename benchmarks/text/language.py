@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""From an Arrow column of texts to languages and scores, beside the fasttext package with the same model: one JSON line a result.
+"""From an Arrow column of texts to languages and scores, beside the fasttext package with the same model: one JSON line
+a result.
 
     python -m benchmarks.text.language [--data ../shared/data] [--times N] [--table] [--model FILE]
 
-Both sides start from the same Arrow column and end with a language and a score for each text, on one core; seconds are of
-processor time. The package takes one line
-of text a call (`predict`), so newlines are replaced first; its call for many texts at once (`multilinePredict`) is timed too, though
-fasttext-predict hands back labels alone from it, and the quicker of the two is the peer. `--table` prints accuracy by language instead.
+Both sides start from the same Arrow column and end with a language and a score for each text, on one core; seconds are
+of processor time. The package takes one line of text a call (`predict`), so newlines are replaced first; its call for
+many texts at once (`multilinePredict`) is timed too, though fasttext-predict hands back labels alone from it, and the
+quicker of the two is the peer. `--table` prints accuracy by language instead.
 """
 
 import argparse
@@ -117,7 +118,8 @@ def race(name: str, column: pa.Array, model, times: int) -> None:
 
 
 def second_process(path: Path) -> None:
-    """What a process has in memory of its own for a model that another has loaded, when it has read all of its matrices."""
+    """What a process has in memory of its own for a model that another has loaded, when it has read all of its
+    matrices."""
     model = load(path)
     text = text_column(pa.array(["a text to touch the model with"]))
     model.predict(*text)
@@ -144,7 +146,8 @@ def second_process(path: Path) -> None:
 
 
 def accuracy(table: pa.Table) -> None:
-    """Rows of Markdown: language, sentences, share right, share right of those with 0.65 and more and how many these are, taken for."""
+    """Rows of Markdown: language, sentences, share right, share right of those with 0.65 and more and how many these
+    are, taken for."""
     done = Language().annotate(pa.RecordBatch.from_arrays([table["text"].combine_chunks()], ["text"]))
     found = defaultdict(list)
     for truth, said, score in zip(

@@ -3,10 +3,11 @@
 
     python -m benchmarks.text.personal_data [--data FOLDER] [--datatrove PYTHON]
 
-Speed is on the texts of rule_verdicts.parquet, Arrow column to Arrow column; beside it compiled regular expressions for the same kinds (one
-alternation, `re.sub` with a function), and DataTrove's PIIFormatter (e-mail and IPv4 only) where the Python of an environment that has it is
-named. Precision and recall are on paragraphs of prose.parquet into which spans and near misses were planted from a printed seed; a span counts
-as found when all of it is gone, a near miss as wrong when any of it is. CPU seconds, one core.
+Speed is on the texts of rule_verdicts.parquet, Arrow column to Arrow column; beside it compiled regular expressions for
+the same kinds (one alternation, `re.sub` with a function), and DataTrove's PIIFormatter (e-mail and IPv4 only) where
+the Python of an environment that has it is named. Precision and recall are on paragraphs of prose.parquet into which
+spans and near misses were planted from a printed seed; a span counts as found when all of it is gone, a near miss as
+wrong when any of it is. CPU seconds, one core.
 """
 
 import argparse

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Repair of text beside ftfy (and DataTrove's FTFYFormatter, which calls it): speed, and what becomes of mojibake. One JSON line a result.
+"""Repair of text beside ftfy (and DataTrove's FTFYFormatter, which calls it): speed, and what becomes of mojibake. One
+JSON line a result.
 
     python -m benchmarks.text.repair [--data ../shared/data] [--times 5] [--datatrove VENV] [--show]
 
-Speed is from an Arrow column to a repaired Arrow column for ours, from Python strings to Python strings for the others. ftfy is set to
-what both do: entities, encoding, control characters, line ends, NFC; ours does zero-width characters and whitespace besides.
-The table: sentences of 75 languages are misread on purpose, and the share that comes back exactly is counted. Sentences that either tool
-would change as they are, are left out there and counted apart; `--show` prints those on which the two differ.
+Speed is from an Arrow column to a repaired Arrow column for ours, from Python strings to Python strings for the others.
+ftfy is set to what both do: entities, encoding, control characters, line ends, NFC; ours does zero-width characters and
+whitespace besides. The table: sentences of 75 languages are misread on purpose, and the share that comes back exactly
+is counted. Sentences that either tool would change as they are, are left out there and counted apart; `--show` prints
+those on which the two differ.
 """
 
 from __future__ import annotations

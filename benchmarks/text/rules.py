@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """How fast the four classic filters decide on pages of text, beside DataTrove and NeMo Curator: one JSON line a result.
 
-    python -m benchmarks.text.rules [VERDICTS.parquet] [--times N] [--datatrove PYTHON] [--nemo PYTHON] [--sample N | --full]
+    python -m benchmarks.text.rules [VERDICTS.parquet] [--times N] [--datatrove PYTHON] [--nemo PYTHON] [--sample N |
+      --full]
 
-Ours: words as DataTrove cuts them, Gopher repetition, Gopher quality, C4 lines and documents, FineWeb quality, on one thread, from an Arrow column to verdicts; every
-document goes through every stage. Theirs: the same filters on the same texts, every document through every filter too, in the Python that is named.
-A peer takes minutes for all texts; by default it gets a random sample of them, and its speed counts by byte.
+Ours: words as DataTrove cuts them, Gopher repetition, Gopher quality, C4 lines and documents, FineWeb quality, on one
+thread, from an Arrow column to verdicts; every document goes through every stage. Theirs: the same filters on the same
+texts, every document through every filter too, in the Python that is named. A peer takes minutes for all texts; by
+default it gets a random sample of them, and its speed counts by byte.
 """
 
 import argparse

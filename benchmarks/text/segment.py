@@ -1,9 +1,11 @@
-"""How fast pages become elements and blocks, beside the parsers of resiliparse and selectolax (lexbor), and what hostile pages cost.
+"""How fast pages become elements and blocks, beside the parsers of resiliparse and selectolax (lexbor), and what
+hostile pages cost.
 
     python -m benchmarks.text.segment PAGES.parquet [--rounds 3] [--only pages,hostile]
 
-PAGES has a column `html` of bytes. Our side returns all text in blocks; the peers parse into a tree and give nothing yet. Each hostile page
-is read in a process of its own, so that its peak memory is its own. Prints one JSON line for each result.
+PAGES has a column `html` of bytes. Our side returns all text in blocks; the peers parse into a tree and give nothing
+yet. Each hostile page is read in a process of its own, so that its peak memory is its own. Prints one JSON line for
+each result.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Url rules: how long lists take to load, what memory they take, how many urls a second pass them. One JSON line a result.
+"""Url rules: how long lists take to load, what memory they take, how many urls a second pass them. One JSON line a
+result.
 
     python -m benchmarks.text.urls [--domains N] [--urls N] [--datatrove PYTHON]
 
-Domains and urls are made from a seed that is printed. Each measurement runs in a process of its own, with the kernels compiled before.
-With the Python of an environment that has DataTrove, its URLFilter judges the same urls by the lists that it carries, and ours by the same
-lists. Seconds are CPU seconds of the process, so that a busy machine does not count; `wall` is beside them.
+Domains and urls are made from a seed that is printed. Each measurement runs in a process of its own, with the kernels
+compiled before. With the Python of an environment that has DataTrove, its URLFilter judges the same urls by the lists
+that it carries, and ours by the same lists. Seconds are CPU seconds of the process, so that a busy machine does not
+count; `wall` is beside them.
 """
 
 import argparse

@@ -3,8 +3,8 @@
 
     python -m benchmarks.text.warc FILE.warc.gz [--times N]
 
-Both sides inflate every record, parse its HTTP header, and hold the page's bytes with its url. Ours also makes Arrow batches
-with uids, and survives damage; fastwarc is asked for the same fields and keeps them in a list.
+Both sides inflate every record, parse its HTTP header, and hold the page's bytes with its url. Ours also makes Arrow
+batches with uids, and survives damage; fastwarc is asked for the same fields and keeps them in a list.
 """
 
 import argparse

@@ -2,9 +2,10 @@
 
     python -m benchmarks.tokens.export [--tokens 100_000_000] [--rounds 3] [--folder FOLDER]
 
-The shards are random tokens in documents of log-normal length, 900 on average, in rows of 2,048. MB are of stored tokens (uint16), what is
-written may be more (labels are int32). The peers run where GRISTMILL_MEGATRON_PYTHON and GRISTMILL_MOSAIC_PYTHON name a Python that has
-them; they get their tokens from memory. Prints one JSON line for each result.
+The shards are random tokens in documents of log-normal length, 900 on average, in rows of 2,048. MB are of stored
+tokens (uint16), what is written may be more (labels are int32). The peers run where GRISTMILL_MEGATRON_PYTHON and
+GRISTMILL_MOSAIC_PYTHON name a Python that has them; they get their tokens from memory. Prints one JSON line for each
+result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The writers of megatron-core and mosaicml-streaming on tokens that benchmarks/tokens/export.py hands over; needs nothing of ours.
+"""The writers of megatron-core and mosaicml-streaming on tokens that benchmarks/tokens/export.py hands over; needs
+nothing of ours.
 
 PYTHON export_peers.py megatron|mds TOKENS.npy LENGTHS.npy FOLDER ROUNDS
 """

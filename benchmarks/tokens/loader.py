@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Tokens a second from one process: our loader in each of its orders, what others read the same rows with, and what makes shards and verifies
-them. One JSON line a result.
+"""Tokens a second from one process: our loader in each of its orders, what others read the same rows with, and what
+makes shards and verifies them. One JSON line a result.
 
     python -m benchmarks.tokens.loader [--rows N] [--batch-rows N] [--hf PYTHON] [--mosaic PYTHON]
 
-Rows of 2,048 tokens of uint16 from a seed, in four shards, in the page cache. `views`: batches are made and not looked at, which says what the loader
-itself costs. `copied`: every batch is copied into one buffer, which would be pinned memory. `int64`: a torch tensor that a model takes. Beside
-`int64` stand others with the same rows in the same batches, each as their documentation says, tensors of int64 at the end, one process, no workers:
-Hugging Face datasets (`load_dataset("arrow")` of our very files, torch format, torch's DataLoader) and mosaicml-streaming (MDS that its own
-writer made of the rows, an ndarray column). Each order and each peer in a process of its own; seconds are CPU seconds. `laid_rows`, `shard_table`:
-documents that are packed already become rows, and a table with all columns; `verify`: looks at every byte of the set; `permuted`: places of a shuffle.
+Rows of 2,048 tokens of uint16 from a seed, in four shards, in the page cache. `views`: batches are made and not looked
+at, which says what the loader itself costs. `copied`: every batch is copied into one buffer, which would be pinned
+memory. `int64`: a torch tensor that a model takes. Beside `int64` stand others with the same rows in the same batches,
+each as their documentation says, tensors of int64 at the end, one process, no workers: Hugging Face datasets
+(`load_dataset("arrow")` of our very files, torch format, torch's DataLoader) and mosaicml-streaming (MDS that its own
+writer made of the rows, an ndarray column). Each order and each peer in a process of its own; seconds are CPU seconds.
+`laid_rows`, `shard_table`: documents that are packed already become rows, and a table with all columns; `verify`: looks
+at every byte of the set; `permuted`: places of a shuffle.
 """
 
 from __future__ import annotations

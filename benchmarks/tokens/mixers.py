@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Solvers of mixing/ beside cvxpy (Clarabel) on the same problems, and the draw's documents a second. One JSON line a result.
+"""Solvers of mixing/ beside cvxpy (Clarabel) on the same problems, and the draw's documents a second. One JSON line a
+result.
 
     python -m benchmarks.tokens.mixers [--times 5] [--sources 1000] [--tasks 100] [--documents 2000000] [--no-peer]
 
-Times are wall seconds, one thread (set here); the peer is built and solved once for each problem, and its time is that of solve(). `worse_by` is the
-peer's objective less ours: above 0 the peer's answer is the worse one. `gap` bounds what any mix could gain on ours. The draw is measured over both
-passes: hashes of uids, histogram, plan, cut and copies, from arrays in memory.
+Times are wall seconds, one thread (set here); the peer is built and solved once for each problem, and its time is that
+of solve(). `worse_by` is the peer's objective less ours: above 0 the peer's answer is the worse one. `gap` bounds what
+any mix could gain on ours. The draw is measured over both passes: hashes of uids, histogram, plan, cut and copies, from
+arrays in memory.
 """
 
 from __future__ import annotations

@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Best-fit packing: documents a second, fill, and rows above the lower bound, beside TRL's packer. One JSON line a result.
+"""Best-fit packing: documents a second, fill, and rows above the lower bound, beside TRL's packer. One JSON line a
+result.
 
     python -m benchmarks.tokens.pack [--data ../shared/data] [--trl PYTHON] [--times N] [--tokenizer FILE]
 
-Lengths are token counts of a byte-level BPE of 32,000 tokens, trained here on pages and prose (`--tokenizer` keeps it), with one token more for
-the end of a document: a million drawn from pages, with replacement; pages and prose, each once; and a million log-normal ones. Ours takes lengths
-and gives the five columns of `Packed`: no token is moved. Speeds are of processor time on one core. The lower bound is `fewest_rows`: max(tokens /
-row length, pieces longer than half a row).
+Lengths are token counts of a byte-level BPE of 32,000 tokens, trained here on pages and prose (`--tokenizer` keeps it),
+with one token more for the end of a document: a million drawn from pages, with replacement; pages and prose, each once;
+and a million log-normal ones. Ours takes lengths and gives the five columns of `Packed`: no token is moved. Speeds are
+of processor time on one core. The lower bound is `fewest_rows`: max(tokens / row length, pieces longer than half a
+row).
 
-PYTHON has trl and datasets; it gets the first 100,000 documents of each, and ours packs the same as one window. The peer is the quickest of TRL's
-paths that do the same (`bfd_split`, of which all tokens come out). Without PYTHON only ours is shown. The program ends with 1 if a promise is broken.
+PYTHON has trl and datasets; it gets the first 100,000 documents of each, and ours packs the same as one window. The
+peer is the quickest of TRL's paths that do the same (`bfd_split`, of which all tokens come out). Without PYTHON only
+ours is shown. The program ends with 1 if a promise is broken.
 """
 
 import argparse
@@ -121,7 +124,8 @@ def cut_though_they_fit(packed: Packed, lengths: np.ndarray, row_length: int) ->
 
 
 def order_left(lengths: np.ndarray, row_length: int) -> dict[str, float]:
-    """In one window, correlation of a row's place with how many documents are in it: as rows stand, and as best fit opens them."""
+    """In one window, correlation of a row's place with how many documents are in it: as rows stand, and as best fit
+    opens them."""
     packed = best_fit(lengths, row_length, windows(len(lengths), len(lengths)))
     documents_in, longest = np.bincount(packed.row), np.zeros(packed.rows, np.int64)
     np.maximum.at(longest, packed.row, packed.length)

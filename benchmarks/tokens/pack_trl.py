@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""What `pack.py` asks of TRL, run by a Python that has it: JSON of seconds, rows, and what became of the documents, for each of its paths.
+"""What `pack.py` asks of TRL, run by a Python that has it: JSON of seconds, rows, and what became of the documents, for
+each of its paths.
 
     python pack_trl.py LENGTHS.npy ROW_LENGTH
 
-`pack_dataset` gets a data set in memory with one column of lists, as its documentation shows: of uint16, all zero, the smallest content that token
-ids of a small vocabulary could be. `batch_size` is that of `datasets.map`: 1,000 where nothing is said, None for all at once. TRL has no function
-that packs lengths alone; `_pack_bfd` on lists of Arrow's null type comes nearest: they have a length each, and no bytes to move.
-Building the columns is not timed.
+`pack_dataset` gets a data set in memory with one column of lists, as its documentation shows: of uint16, all zero, the
+smallest content that token ids of a small vocabulary could be. `batch_size` is that of `datasets.map`: 1,000 where
+nothing is said, None for all at once. TRL has no function that packs lengths alone; `_pack_bfd` on lists of Arrow's
+null type comes nearest: they have a length each, and no bytes to move. Building the columns is not timed.
 """
 
 import json

@@ -1,10 +1,12 @@
-"""Speed of `tokenize` beside the package `tokenizers`, DataTrove's `DocumentTokenizer` and tiktoken, with the same tokenizer on the same texts; and of training.
+"""Speed of `tokenize` beside the package `tokenizers`, DataTrove's `DocumentTokenizer` and tiktoken, with the same
+tokenizer on the same texts; and of training.
 
     python -m benchmarks.tokens.tokenization --datatrove /path/to/venv --tiktoken /path/to/venv
 
-Peers run in virtual environments of their own: DataTrove through its own class, written to a folder and not shuffled; tiktoken by `encode_ordinary` of one text
-after another. All on one core (RAYON_NUM_THREADS=1), in seconds of the processor, so that other work on the machine does not count. DataTrove's have its
-writing of the file in them, ours the Arrow column of ids. Ours is `cold` in a process that has not seen a text, `warm` when it has seen these.
+Peers run in virtual environments of their own: DataTrove through its own class, written to a folder and not shuffled;
+tiktoken by `encode_ordinary` of one text after another. All on one core (RAYON_NUM_THREADS=1), in seconds of the
+processor, so that other work on the machine does not count. DataTrove's have its writing of the file in them, ours the
+Arrow column of ids. Ours is `cold` in a process that has not seen a text, `warm` when it has seen these.
 """
 
 from __future__ import annotations
@@ -102,7 +104,8 @@ def training(texts: list[str], vocab_size: int) -> str:
 
 
 def encoding(name: str, texts: list[str], tokenizer: str, times: int, peers: dict[str, tuple[Path, str, str]]) -> None:
-    """Ours warm and cold, the package as `tokenize` calls it where it must, and the peers: (virtual environment, program, what it is given)."""
+    """Ours warm and cold, the package as `tokenize` calls it where it must, and the peers: (virtual environment,
+    program, what it is given)."""
     megabytes = sum(len(text.encode()) for text in texts) / 1e6
     stage, rows, encoder = Tokenize(), Vocabulary("bench", tokenizer, dict(SPECIALS)).table(), encoder_of(tokenizer)
     assert encoder.kernels is not None

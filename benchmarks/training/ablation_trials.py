@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Does `gristmill ablate` cry wolf? Trials of an arm against a control of the same data, and with a difference that was planted. One JSON line a result.
+"""Does `gristmill ablate` cry wolf? Trials of an arm against a control of the same data, and with a difference that was
+planted. One JSON line a result.
 
-    python -m benchmarks.training.ablation_trials [--trials 400] [--seeds 5] [--real 40] [--real-planted 10] [--coverage]
+    python -m benchmarks.training.ablation_trials [--trials 400] [--seeds 5] [--real 40] [--real-planted 10]
+      [--coverage]
 
-Simulated trials (`benchmarks/training/trials.py`) take milliseconds. A real one trains arm and control, a tiny decoder for each seed, on two samples of the same made-up
-text, with the trainer, the evaluation and the verdict of the product; `--real-planted` of them write 10 % of the arm's texts in capitals.
-`--coverage` prints the table of `mixing/verdicts/paired.py`. Of 400 trials without a difference at most 28 may declare a winner (5 % would be 20; 29 and more come
-by chance in 3 of 100 benchmarks).
+Simulated trials (`benchmarks/training/trials.py`) take milliseconds. A real one trains arm and control, a tiny decoder
+for each seed, on two samples of the same made-up text, with the trainer, the evaluation and the verdict of the product;
+`--real-planted` of them write 10 % of the arm's texts in capitals. `--coverage` prints the table of
+`mixing/verdicts/paired.py`. Of 400 trials without a difference at most 28 may declare a winner (5 % would be 20; 29 and
+more come by chance in 3 of 100 benchmarks).
 """
 
 from __future__ import annotations
@@ -95,7 +98,8 @@ def real(trials: int, seeds: int, planted: float, folder: Path) -> None:
 
 
 def tiny_trial(folder: Path, number: int, seeds: int, planted: float) -> dict[str, Any]:
-    """Control and arm from scratch on two samples of one made-up language, each run on a fifth of its sample; read back from where the product leaves it."""
+    """Control and arm from scratch on two samples of one made-up language, each run on a fifth of its sample; read back
+    from where the product leaves it."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "pipeline"))
     from ablation_sets import held_out, make_set, tales
 

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """A real verdict: is the main text of web pages worth more than all their visible text? Fixed before the runs.
 
-    python -m benchmarks.training.ablation_verdict make FOLDER --pages pages.parquet --texts rule_verdicts.parquet --prose prose.parquet     (once, on any machine)
+    python -m benchmarks.training.ablation_verdict make FOLDER --pages pages.parquet --texts rule_verdicts.parquet
+      --prose prose.parquet     (once, on any machine)
     python -m gristmill.pipeline.cli.app ablate FOLDER/plan.yaml
 
-The base learns from prose (books, encyclopedia); the control goes on with all visible text of pages, the arm with their reviewed main text: equal tokens, rate to zero, five
-seeds. Held-out prose decides, since neither arm is written like it; pages of held-out hosts are reported in both kinds of text. Hosts, books and pieces of the encyclopedia are held out
-whole, by hash of their names. `make` writes shards by the mill itself (read, tokenize, pack), one tokenizer for all, trained on equal shares of the three.
+The base learns from prose (books, encyclopedia); the control goes on with all visible text of pages, the arm with their
+reviewed main text: equal tokens, rate to zero, five seeds. Held-out prose decides, since neither arm is written like
+it; pages of held-out hosts are reported in both kinds of text. Hosts, books and pieces of the encyclopedia are held out
+whole, by hash of their names. `make` writes shards by the mill itself (read, tokenize, pack), one tokenizer for all,
+trained on equal shares of the three.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""What training promises on one GPU: the same bits, killed or not; no wait for the device in an update; fp16; what Muon costs; joules; a clear end of memory.
+"""What training promises on one GPU: the same bits, killed or not; no wait for the device in an update; fp16; what Muon
+costs; joules; a clear end of memory.
 
     python -m benchmarks.training.exact [--only repeat,waits,muon,energy,fp16,memory] [--shards FOLDER] [--tiny]
 
-On an H200: repeat about 150 s, waits 30, muon 25, energy 20, fp16 15, memory 25. All of the shape 124m in bf16 over rows of 1,024 (those of FOLDER, else drawn ones), 32 rows an update.
-`repeat` ends processes of its own at an update (os._exit, as if shot) and goes on with what they left.
+On an H200: repeat about 150 s, waits 30, muon 25, energy 20, fp16 15, memory 25. All of the shape 124m in bf16 over
+rows of 1,024 (those of FOLDER, else drawn ones), 32 rows an update. `repeat` ends processes of its own at an update
+(os._exit, as if shot) and goes on with what they left.
 """
 
 from __future__ import annotations
@@ -127,8 +129,9 @@ class Bench:
             self._free(folder, again.tokens_per_second)
 
     def _free(self, folder: Path, exact_speed: float) -> None:
-        """Without `deterministic`. A process that has the card to itself adds up in the same order nearly always, one that shares it does not, and one of the runs is shot
-        while others work: so the run that goes on, and those it is held against, are processes that work at once. Losses are means over the last line of metrics."""
+        """Without `deterministic`. A process that has the card to itself adds up in the same order nearly always, one
+        that shares it does not, and one of the runs is shot while others work: so the run that goes on, and those it is
+        held against, are processes that work at once. Losses are means over the last line of metrics."""
         here = [self.run(folder / f"here {number}", self.training) for number in range(3)]
         speed = statistics.median(outcome.tokens_per_second for outcome in here[1:])  # the first compiles
         facts = {

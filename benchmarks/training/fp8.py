@@ -3,8 +3,9 @@
 
     python -m benchmarks.training.fp8 [--only curves,speed] [--shards FOLDER] [--updates 300] [--no-repeat] [--tiny]
 
-On an H200: curves about 130 s (bf16, fp8, and bf16 once more, whose distance from the first is what chance alone does), speed about 90 s. Curves are of the shape 124m, each
-point the mean of a thirtieth of the updates; rows are those of FOLDER (token shards), or drawn ones. Speed is of the shape 1.3b in rows of 4,096, as trainer_speed measures it.
+On an H200: curves about 130 s (bf16, fp8, and bf16 once more, whose distance from the first is what chance alone does),
+speed about 90 s. Curves are of the shape 124m, each point the mean of a thirtieth of the updates; rows are those of
+FOLDER (token shards), or drawn ones. Speed is of the shape 1.3b in rows of 4,096, as trainer_speed measures it.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""The decoder's kernels on a GPU beside torch's own, eager and compiled: time, bytes or operations a second, and errors against float64.
+"""The decoder's kernels on a GPU beside torch's own, eager and compiled: time, bytes or operations a second, and errors
+against float64.
 
     python -m benchmarks.training.gpu_kernels [--only rms_norm swiglu ...] [--settings] [--tiny]
 
-Memory-bound kernels are counted by the bytes that must move: each input read once, each output written once. Attention is counted by
-document, half of the square for causal, backward two and a half times forward. A comparison is one JSON line for each peer: `median` is
-ours in microseconds, `ratio` the peer's time over ours. Errors are norms of differences over norms, of each output and each gradient,
-from the same inputs. A section that fails says why and the rest goes on. `--settings` tries tiles and warps of each kernel; `--tiny`
-rehearses on a CPU."""
+Memory-bound kernels are counted by the bytes that must move: each input read once, each output written once. Attention
+is counted by document, half of the square for causal, backward two and a half times forward. A comparison is one JSON
+line for each peer: `median` is ours in microseconds, `ratio` the peer's time over ours. Errors are norms of differences
+over norms, of each output and each gradient, from the same inputs. A section that fails says why and the rest goes on.
+`--settings` tries tiles and warps of each kernel; `--tiny` rehearses on a CPU."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def measured(
     twin: Step,
     peers: dict[str, Step],
 ) -> None:
-    """A step forward, and forward and backward, that moves so many bytes a token; `made` makes inputs for so many tokens."""
+    """A step forward, and forward and backward, that moves so many bytes a token; `made` makes inputs for so many
+    tokens."""
     inputs = made(sizes.tokens)
     shapes = {"tokens": sizes.tokens, "inputs": [list(x.shape) for x in learns(inputs)]}
     peers = {"torch": twin, "torch.compile": compiled(twin), **peers}
@@ -158,7 +160,8 @@ def gates(sizes: Sizes) -> None:
 
 
 def gated_layer(sizes: Sizes) -> None:
-    """The residual stream with gate_up, SwiGLU and down, and their way back: as one operator (by QuACK on Hopper, elsewhere plain), our SwiGLU between cuBLAS's products, and what is compiled."""
+    """The residual stream with gate_up, SwiGLU and down, and their way back: as one operator (by QuACK on Hopper,
+    elsewhere plain), our SwiGLU between cuBLAS's products, and what is compiled."""
     C, M, T = sizes.hidden, sizes.mlp, sizes.tokens
 
     def made(tokens: int) -> list[Any]:

@@ -52,7 +52,8 @@ def compiled(step: Step) -> Step:
 
 
 def microseconds(work: Callable[[], Any], seconds: float = 0.06) -> list[float]:
-    """Of each of several calls, about so many seconds together. The GPU waits until all are queued: the host's time does not count."""
+    """Of each of several calls, about so many seconds together. The GPU waits until all are queued: the host's time
+    does not count."""
     for _ in range(3 if CUDA else 1):
         work()
     if not CUDA:

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Training over several GPUs: does every layout do what one GPU does, how much faster is it, and does memory go as predicted.
+"""Training over several GPUs: does every layout do what one GPU does, how much faster is it, and does memory go as
+predicted.
 
-    torchrun --standalone --nproc-per-node 2 benchmarks/training/ranks.py [--only smoke,scaling,memory] [--zero 0,1,2] [--ways none/0,full/3] [--tokens 32768] [--tiny]
+    torchrun --standalone --nproc-per-node 2 benchmarks/training/ranks.py [--only smoke,scaling,memory] [--zero 0,1,2]
+      [--ways none/0,full/3] [--tokens 32768] [--tiny]
 
-On two H200s: smoke about 80 s, scaling about 150 s, memory about 200 s (--seconds ends it earlier: ways that come too late are named and left out). Smoke: losses of a small
-decoder in each layout beside those of one rank over the same documents, in float32 too, and a checkpoint of zero 3 that one rank goes on from. Scaling: the shape 1.3b in bf16, compiled, packed
-rows of 4,096, the same tokens a rank; one GPU is measured in the same run, the others waiting. Memory: the most that was allocated in the second and third update beside
-`gristmill.trainer.step.memory`. Without torchrun, memory alone makes sense. A rank that fails alone ends the run after --silence seconds.
+On two H200s: smoke about 80 s, scaling about 150 s, memory about 200 s (--seconds ends it earlier: ways that come too
+late are named and left out). Smoke: losses of a small decoder in each layout beside those of one rank over the same
+documents, in float32 too, and a checkpoint of zero 3 that one rank goes on from. Scaling: the shape 1.3b in bf16,
+compiled, packed rows of 4,096, the same tokens a rank; one GPU is measured in the same run, the others waiting. Memory:
+the most that was allocated in the second and third update beside `gristmill.trainer.step.memory`. Without torchrun,
+memory alone makes sense. A rank that fails alone ends the run after --silence seconds.
 """
 
 from __future__ import annotations

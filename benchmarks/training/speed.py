@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
-"""Training speed on one GPU beside plain transformers with torch.compile and fused AdamW, same shape, same run; and where our time goes.
+"""Training speed on one GPU beside plain transformers with torch.compile and fused AdamW, same shape, same run; and
+where our time goes.
 
-    python -m benchmarks.training.speed [--only ceiling,ours,transformers,profile] [--shapes 1.3b,124m] [--steps 32768,65536] [--passes 4] [--tiny]
+    python -m benchmarks.training.speed [--only ceiling,ours,transformers,profile] [--shapes 1.3b,124m] [--steps
+      32768,65536] [--passes 4] [--tiny]
 
-Prints one JSON line a result. Ours trains packed rows of documents (log-normal lengths of the stated mean, end to end, each sees only itself) with bf16 weights, float32 masters
-and clipping; transformers trains full causal rows of the same length, bf16 weights alone, which is the most that a user gets for nothing. `--passes`: so many steps to an update of the optimiser, ours and theirs; rates are of tokens, whatever the update. Weights and tokens are random.
+Prints one JSON line a result. Ours trains packed rows of documents (log-normal lengths of the stated mean, end to end,
+each sees only itself) with bf16 weights, float32 masters and clipping; transformers trains full causal rows of the same
+length, bf16 weights alone, which is the most that a user gets for nothing. `--passes`: so many steps to an update of
+the optimiser, ours and theirs; rates are of tokens, whatever the update. Weights and tokens are random.
 """
 
 from __future__ import annotations
@@ -51,7 +55,8 @@ def say(what: str, **facts: Any) -> None:
 def seconds_each(
     step: Callable[[], Any], device: torch.device, warm: int = 4, rounds: int = 5, steps: int = 4
 ) -> tuple[float, float]:
-    """Median and spread (largest less smallest, over the median) of rounds of steps; as in training, nothing waits for a single step."""
+    """Median and spread (largest less smallest, over the median) of rounds of steps; as in training, nothing waits for
+    a single step."""
     if device.type != "cuda":
         warm, rounds, steps = 1, 2, 1
     for _ in range(warm):
@@ -102,7 +107,8 @@ def _rows(random: np.random.Generator, tokens: int, row: int, mean: float) -> li
 
 @torch.no_grad()
 def decoder_on(device: torch.device, shape: Shape, attention: Attend, seed: int = 0) -> Decoder:
-    """As `gristmill.trainer.model.model.initialise` makes it, but drawn where it lives: for 1.3 billion numbers a CPU takes half a minute."""
+    """As `gristmill.trainer.model.model.initialise` makes it, but drawn where it lives: for 1.3 billion numbers a CPU
+    takes half a minute."""
     with device:
         model = Decoder(shape, attention)
     generator = torch.Generator(device).manual_seed(seed)
@@ -114,8 +120,9 @@ def decoder_on(device: torch.device, shape: Shape, attention: Attend, seed: int 
 
 
 class Ours:
-    """`parts`: flash4 or varlen (attention), fp8 (linear maps), inductor (what torch.compile makes of norms, rotary and SwiGLU in place of our kernels), apart (SwiGLU
-    and the residual stream's sums beside the products, not in them, and all products by cuBLAS)."""
+    """`parts`: flash4 or varlen (attention), fp8 (linear maps), inductor (what torch.compile makes of norms, rotary and
+    SwiGLU in place of our kernels), apart (SwiGLU and the residual stream's sums beside the products, not in them, and
+    all products by cuBLAS)."""
 
     def __init__(self, shape: Shape, device: torch.device, parts: set[str], recompute: Any = "none") -> None:
         torch._dynamo.reset()

@@ -1,10 +1,11 @@
-"""Ablations that never ran: scores with the seeds' and items' variance of real ones and a difference that is known, to see what a verdict is worth.
+"""Ablations that never ran: scores with the seeds' and items' variance of real ones and a difference that is known, to
+see what a verdict is worth.
 
     bits of a document = bytes * (level + its host + itself + its seed      what arm and control share
                                   + difference + arm's seed + arm's host + noise)     what they do not
 
-The usual sizes (bits per byte): models of another seed differ by 0.002, which is what 1.4B at 30B tokens shows in nats; hosts differ in what an arm does
-for them by 0.004.
+The usual sizes (bits per byte): models of another seed differ by 0.002, which is what 1.4B at 30B tokens shows in nats;
+hosts differ in what an arm does for them by 0.004.
 
 Shapes: S seeds, I items, C clusters.
 """
@@ -67,7 +68,8 @@ def verdicts(world: World, count: int, seed: int) -> dict[str, int]:
 def covered(
     seeds: int, clusters: int, share_of_seeds: float, count: int, seed: int, draws: int = 0, spread: float = 0.0
 ) -> float:
-    """Share of `count` 95 % intervals that hold the truth, where this share of the mean's variance comes from seeds; by bootstrap if `draws`.
+    """Share of `count` 95 % intervals that hold the truth, where this share of the mean's variance comes from seeds; by
+    bootstrap if `draws`.
 
     `spread`: the deviation of the logarithm of a cluster's size.
     """

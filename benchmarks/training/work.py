@@ -1,4 +1,5 @@
-"""What benchmarks of training runs share: rows that a decoder can learn from, made in memory from a seed, and sections that fail alone."""
+"""What benchmarks of training runs share: rows that a decoder can learn from, made in memory from a seed, and sections
+that fail alone."""
 
 from __future__ import annotations
 
@@ -31,8 +32,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class DrawnRows:
-    """A set of rows as `gristmill.shards.loader.Loader` reads it. Full rows of documents of log-normal lengths; tokens walk from successor to successor, and now and then jump to
-    a token drawn with a skew: a model first learns how often tokens are, then what follows what."""
+    """A set of rows as `gristmill.shards.loader.Loader` reads it. Full rows of documents of log-normal lengths; tokens
+    walk from successor to successor, and now and then jump to a token drawn with a skew: a model first learns how often
+    tokens are, then what follows what."""
 
     def __init__(self, rows: int, row_length: int, vocabulary: int, seed: int = 0) -> None:
         random = np.random.default_rng(seed)

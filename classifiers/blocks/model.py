@@ -1,11 +1,13 @@
-"""The model that tells main text from the rest of a page: two forests over features of blocks, and the choice of the blocks to keep.
+"""The model that tells main text from the rest of a page: two forests over features of blocks, and the choice of the
+blocks to keep.
 
-The first forest sees each block by itself (kernels/blocks/features.py); the second sees what the first said of the blocks around it as well
-(kernels/blocks/context.py). Blocks are kept so that the word-F1 of what is kept is the highest that the probabilities promise: after sorting
-by probability, the cut after k blocks gives 2 * (words hoped for in the k) / (words in the k + words hoped for on the page).
+The first forest sees each block by itself (kernels/blocks/features.py); the second sees what the first said of the
+blocks around it as well (kernels/blocks/context.py). Blocks are kept so that the word-F1 of what is kept is the highest
+that the probabilities promise: after sorting by probability, the cut after k blocks gives 2 * (words hoped for in the
+k) / (words in the k + words hoped for on the page).
 
-The file is a .npz of plain arrays, without pickle. The one that is shipped was trained by stages/extract/train.py on the development
-split of WCXB (Murrough Foley 2026, CC-BY-4.0).
+The file is a .npz of plain arrays, without pickle. The one that is shipped was trained by stages/extract/train.py on
+the development split of WCXB (Murrough Foley 2026, CC-BY-4.0).
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ class BlockModel:
 
 
 def measure_page(data: Bytes, page: Page, kinds: Array, starts: Array, ends: Array, known: int) -> Measured:
-    """Spans of `data` (kinds FROM_TITLE, FROM_META, FROM_JSON) say what the page is about; `known` bits say what it calls itself."""
+    """Spans of `data` (kinds FROM_TITLE, FROM_META, FROM_JSON) say what the page is about; `known` bits say what it
+    calls itself."""
     table = properties()
     blocks = len(page.element)
     counts, hashes = np.empty((blocks, len(said.COUNTS)), np.int32), np.empty(blocks, np.uint64)
@@ -101,7 +104,8 @@ def chosen(probability: Array, words: Array, sharpness: float) -> Array:
 
 @kernel
 def choose(probability: Array, words: Array, sharpness: float, least: float, order: Array, kept: Array) -> None:
-    """Keeps the blocks up to the cut that promises the highest F1; a block without words follows what its probability says."""
+    """Keeps the blocks up to the cut that promises the highest F1; a block without words follows what its probability
+    says."""
     hoped = 0.0
     sharp = np.empty(len(order))
     for b in range(len(order)):

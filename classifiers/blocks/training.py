@@ -1,8 +1,10 @@
-"""Trains the model of blocks: what the reviewed text says of each block, which blocks are learned from, and forests as flat arrays.
+"""Trains the model of blocks: what the reviewed text says of each block, which blocks are learned from, and forests as
+flat arrays.
 
-A block's label is the share of its words that stand in the reviewed text in the same three words in a row, across block borders too, so
-that a price between two names counts and a menu's "Home" does not. Where the page repeats a block more often than the text does, the
-copies beside other main text count. Every page weighs the same, a block as many as its words; a long page is sampled by that weight.
+A block's label is the share of its words that stand in the reviewed text in the same three words in a row, across block
+borders too, so that a price between two names counts and a menu's "Home" does not. Where the page repeats a block more
+often than the text does, the copies beside other main text count. Every page weighs the same, a block as many as its
+words; a long page is sampled by that weight.
 """
 
 from __future__ import annotations
@@ -180,7 +182,8 @@ def below(value: float) -> np.float32:
 
 
 def train(examples: list[Example]) -> BlockModel:
-    """For the second forest, each half of the sites hears of the first what the other half taught it, as it will be on new pages."""
+    """For the second forest, each half of the sites hears of the first what the other half taught it, as it will be on
+    new pages."""
     halves = folds_of([example.site for example in examples], 2)
     for half in (0, 1):
         taught = fit([e for e, h in zip(examples, halves, strict=True) if h == half], FIRST, FIRST_COLUMNS)

@@ -1,7 +1,8 @@
-"""Which words of a text made fastText say what it said: plain Python over the rows of the model, for one text at a time.
+"""Which words of a text made fastText say what it said: plain Python over the rows of the model, for one text at a
+time.
 
-A text is the mean of its rows, and what the output matrix makes of a mean is the sum of what it makes of the rows: so each word's part is
-exact, and the parts sum to the log-odds. An n-gram of words is shared equally by its words.
+A text is the mean of its rows, and what the output matrix makes of a mean is the sum of what it makes of the rows: so
+each word's part is exact, and the parts sum to the log-odds. An n-gram of words is shared equally by its words.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ END_OF_TEXT = (
 
 
 def pushes(model: FastText, text: bytes, order: list[int]) -> dict[str, float]:
-    """Each different word's part. `order` has the model's numbers of the labels, worst first: of two it is the log-odds of the second,
-    of more the expected class, as it changes around this text."""
+    """Each different word's part. `order` has the model's numbers of the labels, worst first: of two it is the log-odds
+    of the second, of more the expected class, as it changes around this text."""
     facts = model.model
     if facts.loss != SOFTMAX or facts.codes_each or facts.pruned:
         raise NotExplained("only a model with softmax loss that was not quantised can say which words made a score")

@@ -1,9 +1,10 @@
-"""The fastText judge: trained by fastText itself (Joulin et al. 2017; the package floret, in its fastText mode), scored by our own kernel.
+"""The fastText judge: trained by fastText itself (Joulin et al. 2017; the package floret, in its fastText mode), scored
+by our own kernel.
 
-Presets are two published recipes. DCLM (Li et al. 2024, OH-2.5 + ELI5 against RefinedWeb): pairs of words, the rest as fastText has it, which
-for supervised training is a rate of 0.1, 5 epochs, 100 numbers a word, every word kept. Ultra-FineWeb (Wang et al. 2025): 256 numbers,
-rate 0.1, runs of 3 words, words that stand 5 times, 3 epochs; its texts are pieces of DeepSeek-V2's tokenizer, a file that is given.
-What could not be confirmed of both is in docs/judges.md.
+Presets are two published recipes. DCLM (Li et al. 2024, OH-2.5 + ELI5 against RefinedWeb): pairs of words, the rest as
+fastText has it, which for supervised training is a rate of 0.1, 5 epochs, 100 numbers a word, every word kept.
+Ultra-FineWeb (Wang et al. 2025): 256 numbers, rate 0.1, runs of 3 words, words that stand 5 times, 3 epochs; its texts
+are pieces of DeepSeek-V2's tokenizer, a file that is given. What could not be confirmed of both is in docs/judges.md.
 """
 
 from __future__ import annotations
@@ -100,7 +101,8 @@ class FastTextJudge(Judge):
         return {self.head.name: np.ascontiguousarray(in_order[:, 1]) if self.head.kind == "probability" else in_order}
 
     def explain(self, text: str, head: str, most: int = 20) -> list[tuple[str, float]]:
-        """What each word adds to the log-odds of good (or to the expected class, as far as it is linear there), with its share of n-grams."""
+        """What each word adds to the log-odds of good (or to the expected class, as far as it is linear there), with
+        its share of n-grams."""
         self.card.head(head)
         order = [self.model.labels.index(label) for label in self.head.labels]
         found = pushes(self.model, self.steps.text(text).encode(), order)
@@ -175,7 +177,8 @@ def train_fasttext(
 
 
 def preset(name: str, tokenizer: str | None = None) -> FastTextRecipe:
-    """A published recipe. Where it wants pieces and no tokenizer is given, words between spaces take their place, and newlines are words."""
+    """A published recipe. Where it wants pieces and no tokenizer is given, words between spaces take their place, and
+    newlines are words."""
     if name not in PRESETS:
         raise JudgeError(f"there is no preset {name!r}; there are {', '.join(PRESETS)}")
     recipe = PRESETS[name]
@@ -187,7 +190,8 @@ def preset(name: str, tokenizer: str | None = None) -> FastTextRecipe:
 
 
 def as_fasttext(content: bytes) -> bytes:
-    """A model file of floret's in its fastText mode, as fastText writes it: without the two settings that are floret's own."""
+    """A model file of floret's in its fastText mode, as fastText writes it: without the two settings that are floret's
+    own."""
     mode, hashes = struct.unpack("<2i", content[FLORET_SETTINGS])
     if (mode, hashes) != FASTTEXT_MODE:
         raise JudgeError(f"floret made a model of mode {mode} with {hashes} hashes, which is none of fastText's")
@@ -197,7 +201,8 @@ def as_fasttext(content: bytes) -> bytes:
 def _write_lines(
     path: Path, steps: TextSteps, labelled: LabelledTexts, head: Head, numbers: np.ndarray[Any, Any], seed: int
 ) -> None:
-    """In an order drawn by the seed: fastText goes through a file as it stands, and classes in a row would be unlearnt one by the other."""
+    """In an order drawn by the seed: fastText goes through a file as it stands, and classes in a row would be unlearnt
+    one by the other."""
     data, offsets = steps.column(labelled.texts)
     marks = [LABEL_PREFIX + label.encode() + b" " for label in head.labels]
     spans = list(pairwise(offsets.tolist()))

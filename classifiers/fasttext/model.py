@@ -1,7 +1,9 @@
-"""Reads fastText models, `.bin` and `.ftz`, as arrays over the mapped file: all processes of a machine share one copy of the matrices.
+"""Reads fastText models, `.bin` and `.ftz`, as arrays over the mapped file: all processes of a machine share one copy
+of the matrices.
 
-The format is that of fastText 0.9 (versions 11 and 12 of the file), known from its source (dictionary.cc, densematrix.cc,
-quantmatrix.cc, productquantizer.cc, loss.cc; MIT). Everything that a kernel uses as a place or a row is checked here, once.
+The format is that of fastText 0.9 (versions 11 and 12 of the file), known from its source (dictionary.cc,
+densematrix.cc, quantmatrix.cc, productquantizer.cc, loss.cc; MIT). Everything that a kernel uses as a place or a row is
+checked here, once.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ class FastText:
     model: Model
 
     def predict(self, data: Bytes, offsets: Offsets, wanted: Array | None = None, top: int = 1) -> tuple[Array, Array]:
-        """Numbers of labels (-1 is none) and probabilities, best first; `wanted` is a mask of the texts to judge (all of them)."""
+        """Numbers of labels (-1 is none) and probabilities, best first; `wanted` is a mask of the texts to judge (all
+        of them)."""
         return predict(
             self.model, data, offsets, np.ones(len(offsets) - 1, np.bool_) if wanted is None else wanted, top
         )

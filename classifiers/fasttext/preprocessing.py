@@ -1,7 +1,9 @@
-"""What is done to a text before fastText sees it, as named steps that a judge carries: the same function at training and at scoring.
+"""What is done to a text before fastText sees it, as named steps that a judge carries: the same function at training
+and at scoring.
 
-Published classifiers were served with other steps than they were trained with (a lower-cased, tokenised model behind a plain reader), and
-nobody noticed, because any text gets some score. Here the steps are in the judge's card, and a name that is unknown is refused.
+Published classifiers were served with other steps than they were trained with (a lower-cased, tokenised model behind a
+plain reader), and nobody noticed, because any text gets some score. Here the steps are in the judge's card, and a name
+that is unknown is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ WORDS = (
 
 
 def without_marks(text: str) -> str:
-    """NFKD of each character, less nonspacing marks. By character: the order of marks in a whole text takes time quadratic in their number."""
+    """NFKD of each character, less nonspacing marks. By character: the order of marks in a whole text takes time
+    quadratic in their number."""
     return text if text.isascii() else text.translate(_unmarked())
 
 

@@ -1,4 +1,5 @@
-"""Which words of a text made a linear judge say what it said. Hashes have no names: terms are found again in the text itself."""
+"""Which words of a text made a linear judge say what it said. Hashes have no names: terms are found again in the text
+itself."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ Array = np.ndarray[Any, Any]
 
 
 def term_pushes(text: str, bits: int, widest: int, idf: Array, direction_F: Array) -> dict[str, float]:
-    """What each different term adds. Terms of one number share its part by how often they stand; the parts sum to the whole."""
+    """What each different term adds. Terms of one number share its part by how often they stand; the parts sum to the
+    whole."""
     words = [token.decode("utf-8", "replace") for _, _, token in tokens_plain(text)]
     names: list[tuple[int, str]] = []
     for width in range(1, widest + 1):

@@ -1,6 +1,8 @@
-"""The linear judge: hashed TF-IDF of words and pairs of words, and logistic regression fitted by scikit-learn. For hundreds to 100,000s of texts.
+"""The linear judge: hashed TF-IDF of words and pairs of words, and logistic regression fitted by scikit-learn. For
+hundreds to 100,000s of texts.
 
-Scoring needs no scikit-learn: weights lie in safetensors, terms are those of kernels/language/hashed_terms.py, and a text costs one look-up a term.
+Scoring needs no scikit-learn: weights lie in safetensors, terms are those of kernels/language/hashed_terms.py, and a
+text costs one look-up a term.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ SLICE_BYTES = 4 << 20  # of text, whose terms are held at a time
 
 @dataclass(frozen=True)
 class LinearRecipe:
-    """`bits`: 2**bits numbers for terms; `widest`: words of a term; `looseness`: scikit-learn's C, the inverse of the penalty."""
+    """`bits`: 2**bits numbers for terms; `widest`: words of a term; `looseness`: scikit-learn's C, the inverse of the
+    penalty."""
 
     bits: int = 20
     widest: int = 2
@@ -76,7 +79,8 @@ class LinearJudge(Judge):
         return {self.head.name: (chances / chances.sum(axis=1, keepdims=True)).astype(np.float32)}
 
     def explain(self, text: str, head: str, most: int = 20) -> list[tuple[str, float]]:
-        """What each term of the text (a word, or two that follow each other) adds to the log-odds of good, or to the expected class."""
+        """What each term of the text (a word, or two that follow each other) adds to the log-odds of good, or to the
+        expected class."""
         self.card.head(head)
         found = term_pushes(text, self.bits, self.widest, self.idf, self._direction(text))
         return sorted(found.items(), key=lambda push: (-abs(push[1]), push[0]))[:most]

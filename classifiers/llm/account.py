@@ -11,7 +11,8 @@ from gristmill.classifiers.llm.model import Answer
 
 @dataclass(frozen=True)
 class Prices:
-    """Of a million tokens, in any currency. Prompt tokens that a prefix cache spared cost `cached_prompt` (as others where it is None)."""
+    """Of a million tokens, in any currency. Prompt tokens that a prefix cache spared cost `cached_prompt` (as others
+    where it is None)."""
 
     prompt: float
     completion: float

@@ -1,4 +1,5 @@
-"""Kept answers of several processes at once: a folder with a file for each of them (`AnswerCache`), all of which are read and one of which is written."""
+"""Kept answers of several processes at once: a folder with a file for each of them (`AnswerCache`), all of which are
+read and one of which is written."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ MOST_FILES = 1024
 
 
 class AnswerFolder(AnswerCache):
-    """Writes the first file of the folder that no other process writes; what others add after it was opened is not seen."""
+    """Writes the first file of the folder that no other process writes; what others add after it was opened is not
+    seen."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)

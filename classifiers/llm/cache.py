@@ -1,7 +1,9 @@
-"""Answers that are kept: one line of JSON each, by the sha256 of prompt, model and settings. Nothing is asked twice, nor lost to a kill.
+"""Answers that are kept: one line of JSON each, by the sha256 of prompt, model and settings. Nothing is asked twice,
+nor lost to a kill.
 
-The file is only ever appended to, a line by one write. A torn last line (the machine went down) is no line; the next starts after it.
-Failures are not kept, so that another run asks again. One process at a time writes a file; a second is told so.
+The file is only ever appended to, a line by one write. A torn last line (the machine went down) is no line; the next
+starts after it. Failures are not kept, so that another run asks again. One process at a time writes a file; a second is
+told so.
 """
 
 from __future__ import annotations

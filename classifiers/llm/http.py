@@ -1,9 +1,10 @@
-"""Any endpoint that speaks OpenAI's API (vLLM, SGLang, llama.cpp, hosted ones): many requests at once, and none lost on the way.
+"""Any endpoint that speaks OpenAI's API (vLLM, SGLang, llama.cpp, hosted ones): many requests at once, and none lost on
+the way.
 
-What may pass is tried again with growing, jittered pauses: timeouts, broken connections, 408, 409, 425, 429 and 5xx, replies cut short or
-without choices. `Retry-After` is obeyed by all connections together. What cannot pass (401, 403, 404, a redirect) stops at once; what
-is wrong with one request alone (400, 413, 422) is that answer's failure. Each request keeps one id over all tries (`X-Request-Id`,
-`Idempotency-Key`), and its first whole reply is its answer.
+What may pass is tried again with growing, jittered pauses: timeouts, broken connections, 408, 409, 425, 429 and 5xx,
+replies cut short or without choices. `Retry-After` is obeyed by all connections together. What cannot pass (401, 403,
+404, a redirect) stops at once; what is wrong with one request alone (400, 413, 422) is that answer's failure. Each
+request keeps one id over all tries (`X-Request-Id`, `Idempotency-Key`), and its first whole reply is its answer.
 
 The API key is read from an environment variable when requests are sent; it stands in no setting, message or identity.
 """
@@ -52,9 +53,11 @@ OURS = frozenset(  # of a request's body: what we write into it, or what would m
 class Endpoint:
     """`url` ends before /chat/completions: https://api.example.com/v1.
 
-    `form`: `chat`; `thinking` (OpenAI's models that think first); `completions` (bare text: base models, and `opening` counts); `tokens` (token ids made here by the model's own
-    tokenizer, exact label probabilities: for vLLM's server from 0.26 on). `revision` is the user's word for which weights answer: the
-    address is no part of an answer's identity. `body` goes into every request as it is ({"seed": 1}); what requests say themselves (OURS) is refused there.
+    `form`: `chat`; `thinking` (OpenAI's models that think first); `completions` (bare text: base models, and `opening`
+    counts); `tokens` (token ids made here by the model's own tokenizer, exact label probabilities: for vLLM's server
+    from 0.26 on). `revision` is the user's word for which weights answer: the address is no part of an answer's
+    identity. `body` goes into every request as it is ({"seed": 1}); what requests say themselves (OURS) is refused
+    there.
     """
 
     url: str

@@ -82,8 +82,8 @@ class ChatForm:
 
 
 class ThinkingForm(ChatForm):
-    """OpenAI's models that think before they answer take another name for the limit, which counts the thinking too, and neither temperature nor
-    label probabilities."""
+    """OpenAI's models that think before they answer take another name for the limit, which counts the thinking too, and
+    neither temperature nor label probabilities."""
 
     def bodies(self, request: Request) -> list[dict[str, Any]]:
         if request.labels:
@@ -172,10 +172,11 @@ def _checked_apart(labels: Sequence[str]) -> None:
 
 
 def by_text(likely: Mapping[str, float], labels: Sequence[str]) -> tuple[float, ...]:
-    """Labels' log-probabilities from the likeliest tokens as text: a token counts for the one label that it begins (` Great`, `Use`).
+    """Labels' log-probabilities from the likeliest tokens as text: a token counts for the one label that it begins (`
+    Great`, `Use`).
 
-    A label of which no token is listed is less likely than all that are, and gets `ABSENT`. A token that begins several labels says
-    nothing of either; where such tokens weigh more than `UNCLEAR` of the others there is no answer.
+    A label of which no token is listed is less likely than all that are, and gets `ABSENT`. A token that begins several
+    labels says nothing of either; where such tokens weigh more than `UNCLEAR` of the others there is no answer.
     """
     if any(math.isnan(value) for value in likely.values()):
         raise NoAnswer("no_labels", "a log-probability that is no number")

@@ -1,4 +1,5 @@
-"""Which proxy requests go through: HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY, in either case, as urllib reads them.
+"""Which proxy requests go through: HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY, in either case, as urllib reads
+them.
 
 An endpoint of this very machine is asked directly. A proxy's name and password stand in no message.
 """
@@ -24,7 +25,8 @@ class Proxy:
 
 
 def proxy_for(host: str, port: int, secure: bool) -> Proxy | None:
-    """None where requests go directly. ValueError where the environment names something that is no proxy we can speak to."""
+    """None where requests go directly. ValueError where the environment names something that is no proxy we can speak
+    to."""
     scheme = "https" if secure else "http"
     named = getproxies_environment()
     url = named.get(scheme) or named.get("all")

@@ -1,7 +1,9 @@
-"""One POST of JSON over HTTP/1.1 (RFC 9112) on asyncio's streams: as little of the protocol as asking a model needs, and no package more.
+"""One POST of JSON over HTTP/1.1 (RFC 9112) on asyncio's streams: as little of the protocol as asking a model needs,
+and no package more.
 
-Connections are kept open and used again. Through a proxy https is a tunnel (CONNECT), http a request in absolute form. Nothing is followed anywhere: a redirect is an answer like others. Sizes are bounded, and
-the caller bounds the time of a whole exchange (`asyncio.timeout`), so a server that sends a byte a minute holds nobody up.
+Connections are kept open and used again. Through a proxy https is a tunnel (CONNECT), http a request in absolute form.
+Nothing is followed anywhere: a redirect is an answer like others. Sizes are bounded, and the caller bounds the time of
+a whole exchange (`asyncio.timeout`), so a server that sends a byte a minute holds nobody up.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ LONGEST_IDLE = 4.0  # seconds; uvicorn closes after 5
 
 
 class WireError(Exception):
-    """The server hung up, or what it says is no HTTP. `fresh` is False where an old connection was closed before it said anything."""
+    """The server hung up, or what it says is no HTTP. `fresh` is False where an old connection was closed before it
+    said anything."""
 
     def __init__(self, message: str, fresh: bool = True) -> None:
         super().__init__(message)

@@ -1,9 +1,9 @@
 """How likely each of a few labels is as the next words: by the first tokens that no other label shares.
 
-Mostly the first token of each label is its own, and one forward pass that reads their log-probabilities is all. Where labels begin alike
-(` Great`, ` Grey` as ` Gr` + ...) the tree of their tokens is walked: one more pass for each place with two or more labels beyond it,
-and the log-probabilities along a label's path add up. Passes of one prompt share all of it but a token or two, so a prefix cache
-makes them cheap.
+Mostly the first token of each label is its own, and one forward pass that reads their log-probabilities is all. Where
+labels begin alike (` Great`, ` Grey` as ` Gr` + ...) the tree of their tokens is walked: one more pass for each place
+with two or more labels beyond it, and the log-probabilities along a label's path add up. Passes of one prompt share all
+of it but a token or two, so a prefix cache makes them cheap.
 """
 
 from __future__ import annotations

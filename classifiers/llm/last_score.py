@@ -1,8 +1,8 @@
 """The label that a reasoned answer ends with, whatever the labels: the one that stands after its last `Final Score:`.
 
-Earlier scores are quotations, a document's own among them. No label, another one on its line (`Good/Okay`, `Great? No, Poor`), the
-beginning of something longer (`4.5`, `2-ish`), a range or a share of numbers (`3 – 4`, `4 / 10`): each is a failure, never a guess.
-A share of the largest label (`4/5`, `4 out of 5` where 5 is the best) is that label.
+Earlier scores are quotations, a document's own among them. No label, another one on its line (`Good/Okay`, `Great? No,
+Poor`), the beginning of something longer (`4.5`, `2-ish`), a range or a share of numbers (`3 – 4`, `4 / 10`): each is a
+failure, never a guess. A share of the largest label (`4/5`, `4 out of 5` where 5 is the best) is that label.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def last_score(answer: Answer, labels: tuple[str, ...]) -> tuple[str, str]:
 
 @lru_cache(16)
 def _after_score(labels: tuple[str, ...]) -> re.Pattern[str]:
-    """A colon and a label that is whole and has no other joined to it, in whatever capitals; beside a number any number is another."""
+    """A colon and a label that is whole and has no other joined to it, in whatever capitals; beside a number any number
+    is another."""
     other = _any_of(labels) + (r"|\d+" if any(label[-1].isdigit() for label in labels) else "")
     joined = rf"(?:{MARKUP}{JOINT}){{1,3}}[ \t*_`'\"(\[]{{0,4}}(?!\1\b)(?:{other})\b"
     return re.compile(rf"{BEFORE}((?>{_any_of(labels)}))(?![{HYPHENS}]?\w)(?![.,/]\d)(?!{joined})", re.IGNORECASE)
@@ -52,7 +53,8 @@ def _after_score(labels: tuple[str, ...]) -> re.Pattern[str]:
 
 @lru_cache(16)
 def _share_of_the_largest(labels: tuple[str, ...]) -> re.Pattern[str]:
-    """A number and the whole it is part of, where that whole is the largest label; of labels that are no numbers nothing."""
+    """A number and the whole it is part of, where that whole is the largest label; of labels that are no numbers
+    nothing."""
     if not all(label.isdecimal() for label in labels):
         return re.compile(r"((?!))")
     largest = max(labels, key=int)
@@ -72,5 +74,6 @@ def _any_of(labels: tuple[str, ...]) -> str:
 
 
 def _spelled(said: str, labels: tuple[str, ...]) -> str:
-    """The label that was meant, found as it was matched: lower() would not know each letter that is one but for its case (`ſ`)."""
+    """The label that was meant, found as it was matched: lower() would not know each letter that is one but for its
+    case (`ſ`)."""
     return next(label for label in labels if re.fullmatch(re.escape(label), said, re.IGNORECASE))

@@ -1,8 +1,12 @@
-"""What is asked of a large language model and what comes back, whoever runs it: vLLM, an endpoint over HTTP, transformers.
+"""What is asked of a large language model and what comes back, whoever runs it: vLLM, an endpoint over HTTP,
+transformers.
 
-A prompt has two parts: `shared`, the same for many requests and therefore first (an engine with a prefix cache works it out once), and
-`own`. All of both is plain text: a `<|im_end|>` in a document stays the ten characters that it is wherever a back end makes the
-tokens itself (`llm_tokens.py`). `opening` is what the answer begins with; chat endpoints cannot be told one, and are asked without.
+A prompt has two parts: `shared`, the same for many requests and therefore first (an engine with a prefix cache works it
+out once), and
+`own`. All of both is plain text: a `<|im_end|>` in a document stays the ten characters that it is wherever a back end
+  makes the
+tokens itself (`llm_tokens.py`). `opening` is what the answer begins with; chat endpoints cannot be told one, and are
+asked without.
 
 With `labels` one forward pass reads how likely each label is as the next words, and nothing is generated.
 """
@@ -47,7 +51,8 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """`failure` is empty, or the kind of what went wrong (`timeout`, `rate_limited`, `no_labels`...), and `detail` says it in words.
+    """`failure` is empty, or the kind of what went wrong (`timeout`, `rate_limited`, `no_labels`...), and `detail` says
+    it in words.
 
     `cached_tokens` are those of the prompt that a prefix cache spared, where the engine tells.
     """
@@ -69,7 +74,8 @@ class LanguageModel(Protocol):
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Everything of the model and its settings that can change an answer, as plain data: part of the key of a kept answer."""
+        """Everything of the model and its settings that can change an answer, as plain data: part of the key of a kept
+        answer."""
         ...
 
     def answers(self, requests: Sequence[Request]) -> Iterator[tuple[int, Answer]]:
@@ -92,8 +98,8 @@ def request_key(request: Request, identity: Mapping[str, Any]) -> str:
 
 
 def model_fingerprint(folder: Path) -> str:
-    """Of a model's folder: small files whole; of weights, since 140 GB are not read to name a model, their size and both ends of every tensor, or 17 pieces where
-    a file does not say where its tensors are."""
+    """Of a model's folder: small files whole; of weights, since 140 GB are not read to name a model, their size and
+    both ends of every tensor, or 17 pieces where a file does not say where its tensors are."""
     found = hashlib.sha256()
     for path in sorted(
         path for path in folder.iterdir() if path.suffix in SMALL_FILES + WEIGHT_SUFFIXES and path.is_file()
@@ -137,7 +143,8 @@ def _tensors(file: BinaryIO, size: int) -> list[tuple[int, int]]:
 
 
 def model_identity(model: str, revision: str | None) -> dict[str, str]:
-    """A folder is what its files are, wherever it lies; a name on a hub is its revision (give a commit: a branch may move)."""
+    """A folder is what its files are, wherever it lies; a name on a hub is its revision (give a commit: a branch may
+    move)."""
     folder = Path(model)
     if folder.is_dir():
         return {"files": model_fingerprint(folder)}

@@ -1,6 +1,7 @@
 """Prompts as token ids: the model's own chat frame around text in which no control token can stand.
 
-A back end that hands a rendered prompt to a tokenizer lets `<|im_end|>` in a web page end the page and speak for the user. Here the
+A back end that hands a rendered prompt to a tokenizer lets `<|im_end|>` in a web page end the page and speak for the
+  user. Here the
 frame alone is read for control tokens; everything else is encoded with them as plain text.
 """
 
@@ -18,7 +19,9 @@ from gristmill.classifiers.llm.labels import LabelTree, label_tree
 from gristmill.classifiers.llm.model import LanguageModelError, Request
 
 MESSAGE = "\ue000message\ue001"  # stands for the message while the chat template is rendered
-SAME_DAY = (  # for templates that write today's date (Llama 3.2, Mistral): answers do not hang on the day, and this one is Llama's where none is known
+# for templates that write today's date (Llama 3.2, Mistral): answers do not hang on the day, and this one is Llama's
+# where none is known
+SAME_DAY = (
     "{%- macro strftime_now(format) -%}{{ format"
     + "".join(
         f" | replace('%{letter}', '{said}')"

@@ -1,4 +1,5 @@
-"""A language model by transformers in this process, on CPU or GPU: for trying things out and for small models; vLLM is for many documents.
+"""A language model by transformers in this process, on CPU or GPU: for trying things out and for small models; vLLM is
+for many documents.
 
 One prompt at a time, so nothing depends on neighbours or padding.
 """

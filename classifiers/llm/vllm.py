@@ -1,8 +1,9 @@
 """vLLM in this process: the offline engine, fed without a break, prompts as token ids (read against vLLM 0.26).
 
-Labels are read with `logprob_token_ids` after one pass, exact over the whole vocabulary; a shared prompt is worked out once
-(prefix caching, on whole blocks of 16 tokens). Texts become tokens and tokens texts here, so the engine's own tokenizer does nothing.
-The engine batches as it likes, and in bf16 that moves the last digits: one document's log-probabilities differ by some 1e-2 between runs.
+Labels are read with `logprob_token_ids` after one pass, exact over the whole vocabulary; a shared prompt is worked out
+once (prefix caching, on whole blocks of 16 tokens). Texts become tokens and tokens texts here, so the engine's own
+tokenizer does nothing. The engine batches as it likes, and in bf16 that moves the last digits: one document's
+log-probabilities differ by some 1e-2 between runs.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ INSTALL = 'vLLM is needed for this: pip install "gristmill[llm]" (a Linux machin
 
 @dataclass(frozen=True)
 class VllmSettings:
-    """`engine_options` go to vLLM's `LLM` as they are (its EngineArgs). `quantization`, `load_format`, `dtype`: vLLM's words.
+    """`engine_options` go to vLLM's `LLM` as they are (its EngineArgs). `quantization`, `load_format`, `dtype`: vLLM's
+    words.
 
     Which of vLLM's options leave answers alone is not for us to know, so all that are given count as part of the model.
     """
@@ -64,7 +66,8 @@ class VllmModel:
         here = self.settings
         choices = {
             "chat": self.tokens.chat, "quantization": here.quantization, "dtype": here.dtype, "seed": here.seed,
-            "longest_prompt": here.longest_prompt,  # it cuts answers, and some models (longrope) choose their positions by it
+            # it cuts answers, and some models (longrope) choose their positions by it
+            "longest_prompt": here.longest_prompt,
         }  # fmt: skip
         self._identity = {**model_identity(model, here.revision), **choices, "load_format": here.load_format}
         if options:  # without any, a kept answer's key is what it was before options counted

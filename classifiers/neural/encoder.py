@@ -1,11 +1,12 @@
 """Text encoders of the BERT and ModernBERT families on packed tokens: texts lie end to end, nothing is padded.
 
-BERT: Devlin et al. 2019 (and RoBERTa, arctic-embed, bge, which differ in names only); ModernBERT: Warner et al. 2024. Outputs equal those of
-transformers to 1e-4 in float32 (tests/classifiers/test_encoder.py). T tokens, N texts, W width, H heads, D = W / H.
+BERT: Devlin et al. 2019 (and RoBERTa, arctic-embed, bge, which differ in names only); ModernBERT: Warner et al. 2024.
+Outputs equal those of transformers to 1e-4 in float32 (tests/classifiers/test_encoder.py). T tokens, N texts, W width,
+H heads, D = W / H.
 
-What makes it fast (figures: benchmarks/judges/neural_judge.py): query, key and value in one product; norms, residuals and activations fused by
-torch.compile around attention that is left outside, so that one shape of T tokens is compiled once, whatever texts are in it; and of the last
-layer only what the pooled token needs, 7 % of a 12-layer model.
+What makes it fast (figures: benchmarks/judges/neural_judge.py): query, key and value in one product; norms, residuals
+and activations fused by torch.compile around attention that is left outside, so that one shape of T tokens is compiled
+once, whatever texts are in it; and of the last layer only what the pooled token needs, 7 % of a 12-layer model.
 """
 
 from __future__ import annotations
@@ -210,7 +211,8 @@ class Pooler(nn.Module):
 
 
 class Passes(NamedTuple):
-    """The parts between attentions, as they are or compiled. The block is an argument, so that all layers share what was compiled."""
+    """The parts between attentions, as they are or compiled. The block is an argument, so that all layers share what
+    was compiled."""
 
     embed: Callable[[Encoder, Tensor, Tensor], Tensor]
     project: Callable[[Block, Tensor, Rotary, bool], Tensor]

@@ -1,6 +1,8 @@
-"""Encoders from Hugging Face folders: config.json and safetensors, by the names of each family. Nothing is pickled, no code is run.
+"""Encoders from Hugging Face folders: config.json and safetensors, by the names of each family. Nothing is pickled, no
+code is run.
 
-BERT's token types are all 0 here: that row is added to the positions. RoBERTa's positions begin behind the number of its padding token, which is 1: the first two rows are left out.
+BERT's token types are all 0 here: that row is added to the positions. RoBERTa's positions begin behind the number of
+its padding token, which is 1: the first two rows are left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""An encoder made ready to infer: fp8 on Hopper, int8 on CPUs, a GELU inside the matrix product, attention by our own kernel.
+"""An encoder made ready to infer: fp8 on Hopper, int8 on CPUs, a GELU inside the matrix product, attention by our own
+kernel.
 
-fp8 is `gristmill.classifiers.neural.fp8_linear`. The GELU in the product's epilogue (cuBLASLt) is the one by tanh, at most 5e-4 from the exact one, which is less than the
-rounding of bf16 for values above 0.13; it saves a pass over the widest activations.
+fp8 is `gristmill.classifiers.neural.fp8_linear`. The GELU in the product's epilogue (cuBLASLt) is the one by tanh, at
+most 5e-4 from the exact one, which is less than the rounding of bf16 for values above 0.13; it saves a pass over the
+widest activations.
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ InferencePrecision = Literal["float32", "bf16", "fp8", "int8"]
 def prepared(encoder: Encoder, precision: InferencePrecision) -> Encoder:
     """The encoder as it infers in this precision: changed in place, fit for nothing else from then on.
 
-    What only pooled tokens go through stays in float32, and where these are texts' first tokens, their own stream is worked out beside the others', in
-    float32 and fp16: their rounding would go straight into the scores, that of all others is averaged by attention (measured: docs/neural_judge.md). They
-    are few.
+    What only pooled tokens go through stays in float32, and where these are texts' first tokens, their own stream is
+    worked out beside the others', in float32 and fp16: their rounding would go straight into the scores, that of all
+    others is averaged by attention (measured: docs/neural_judge.md). They are few.
     """
     encoder.eval().requires_grad_(False)
     if precision in ("bf16", "fp8"):
@@ -50,8 +52,9 @@ def prepared(encoder: Encoder, precision: InferencePrecision) -> Encoder:
 
 
 def fuse(encoder: Encoder) -> None:
-    """Takes what follows a product into it: the activation, in blocks that have a bf16 or fp8 one with bias and GELU; of fp8 also rounding and residual sums.
-    Attention to whole texts is our own kernel's, in bf16, and answers in fp8 where the product after it wants that."""
+    """Takes what follows a product into it: the activation, in blocks that have a bf16 or fp8 one with bias and GELU;
+    of fp8 also rounding and residual sums. Attention to whole texts is our own kernel's, in bf16, and answers in fp8
+    where the product after it wants that."""
     gelu = encoder.shape.activation in ("gelu", "gelu_tanh")
     halves, attends = encoder.embedding_norm.weight.dtype == torch.bfloat16, can_attend(encoder.shape)
     for block in _wholly_used(encoder):
@@ -106,8 +109,8 @@ def _finer(block: Any) -> Any:
 
 
 class HalfProjection(nn.Module):
-    """A linear map for few tokens, float32 before and behind it. Inside the product numbers have the 11 digits of fp16, where bf16 has 8 and products in
-    float32 take ten times as long."""
+    """A linear map for few tokens, float32 before and behind it. Inside the product numbers have the 11 digits of fp16,
+    where bf16 has 8 and products in float32 take ten times as long."""
 
     def __init__(self, plain: Projection) -> None:
         super().__init__()
@@ -154,7 +157,8 @@ def _(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 class Int8Projection(nn.Module):
-    """A linear map in int8 with int32 sums, for CPUs: weights with a scale for each output, activations with one for each token."""
+    """A linear map in int8 with int32 sums, for CPUs: weights with a scale for each output, activations with one for
+    each token."""
 
     def __init__(self, plain: Projection) -> None:
         super().__init__()

@@ -1,8 +1,10 @@
-"""Linear maps in fp8 for inference, of BERT's family: weights are rounded once, activations each time, with scales from bounds that the weights give.
+"""Linear maps in fp8 for inference, of BERT's family: weights are rounded once, activations each time, with scales from
+bounds that the weights give.
 
-A token's numbers never depend on its neighbours then. (A scale for each row is more to work out: measured, 2.4 million tokens a second where bf16 does 2.7.)
-torch.compile fuses the rounding into what comes before; where cuBLASLt can be called directly (`gristmill.kernels.gpu.cublaslt`), the widest product ends in GELU and
-in the rounding for the next, and products that go into the residual stream begin with it.
+A token's numbers never depend on its neighbours then. (A scale for each row is more to work out: measured, 2.4 million
+tokens a second where bf16 does 2.7.) torch.compile fuses the rounding into what comes before; where cuBLASLt can be
+called directly (`gristmill.kernels.gpu.cublaslt`), the widest product ends in GELU and in the rounding for the next,
+and products that go into the residual stream begin with it.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from gristmill.kernels.gpu.plain import FP8, LARGEST
 class Fp8Projection(nn.Module):
     """A linear map in e4m3, accumulated in float32, answered in bf16.
 
-    One scale for all weights and one for all activations, both from the weights alone: no activation is larger than `bound`. e4m3 is a floating format, so that a wide bound costs
-    no digits (values below 1e-5 of it are lost), and nothing has to be measured: a token's numbers never depend on its neighbours.
+    One scale for all weights and one for all activations, both from the weights alone: no activation is larger than
+    `bound`. e4m3 is a floating format, so that a wide bound costs no digits (values below 1e-5 of it are lost), and
+    nothing has to be measured: a token's numbers never depend on its neighbours.
     """
 
     def __init__(self, exact: Projection, bound: float) -> None:
@@ -128,8 +131,9 @@ def _(x8: Tensor, weight8: Tensor, bias: Tensor, x_scale: Tensor, weight_scale: 
 
 
 def largest_activations(encoder: Encoder) -> dict[str, float]:
-    """By the name of each linear map of a BERT: what no number that goes into it can exceed. What a norm gives is at most as large as its gains allow, and of a vector of
-    known length no product is longer than the rows it meets (Cauchy and Schwarz); attention only averages."""
+    """By the name of each linear map of a BERT: what no number that goes into it can exceed. What a norm gives is at
+    most as large as its gains allow, and of a vector of known length no product is longer than the rows it meets
+    (Cauchy and Schwarz); attention only averages."""
     found = {}
     before = encoder.embedding_norm
     for number, block in enumerate(encoder.blocks):

@@ -1,6 +1,8 @@
-"""Neural judges: an encoder and one or more heads on it; scored on packed tokens, on GPUs in bf16 or fp8, on CPUs in float32 or int8.
+"""Neural judges: an encoder and one or more heads on it; scored on packed tokens, on GPUs in bf16 or fp8, on CPUs in
+float32 or int8.
 
-Loads classifiers of the FineWeb-Edu kind (Penedo et al. 2024) from their Hugging Face folders. classifiers/neural/training.py trains.
+Loads classifiers of the FineWeb-Edu kind (Penedo et al. 2024) from their Hugging Face folders.
+classifiers/neural/training.py trains.
 """
 
 from __future__ import annotations
@@ -102,7 +104,8 @@ class NeuralJudge(Judge):
         pace: Pace | None = None,
         ahead: Ahead | None = None,
     ) -> NeuralJudge:
-        """The same judge elsewhere: "cuda:1", in "bf16" (usual there) or "fp8"; on "cpu" in "float32" (usual) or "int8"."""
+        """The same judge elsewhere: "cuda:1", in "bf16" (usual there) or "fp8"; on "cpu" in "float32" (usual) or
+        "int8"."""
         where = torch.device(device)
         precision = precision or usual_precision(where)
         if (precision == "int8" and where.type != "cpu") or (
@@ -127,7 +130,8 @@ class NeuralJudge(Judge):
         return self._by_head(np.concatenate(found))
 
     def output_batches(self, batches: Iterable[pa.Array]) -> Iterator[Scores]:
-        """As `outputs`, batch by batch, for a stream that need not fit into memory: a step may hold texts of several batches."""
+        """As `outputs`, batch by batch, for a stream that need not fit into memory: a step may hold texts of several
+        batches."""
         for answers in self._answers(batches):
             yield self._by_head(answers)
 
@@ -225,7 +229,8 @@ def from_transformers(
     device: str = "cpu",
     attribution: tuple[str, ...] = (),
 ) -> NeuralJudge:
-    """A classifier of the transformers kind (`BertForSequenceClassification`, RoBERTa, ModernBERT) with one head: FineWeb-Edu's as it is published."""
+    """A classifier of the transformers kind (`BertForSequenceClassification`, RoBERTa, ModernBERT) with one head:
+    FineWeb-Edu's as it is published."""
     where = Path(folder)
     config = read_config(where)
     encoder, rest = read_encoder(where)

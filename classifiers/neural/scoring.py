@@ -1,7 +1,9 @@
-"""Tokens to scores without padding: texts sorted by length inside a window, packed into steps of a fixed number of tokens, several steps under way.
+"""Tokens to scores without padding: texts sorted by length inside a window, packed into steps of a fixed number of
+tokens, several steps under way.
 
-A text's score does not depend on its neighbours beyond the rounding of the precision: the matrix products of a step may add in another order
-than those of a step of another size (below 1e-5 of the range in float32; about 1e-2 in bf16). Results come back in the order of the texts.
+A text's score does not depend on its neighbours beyond the rounding of the precision: the matrix products of a step may
+add in another order than those of a step of another size (below 1e-5 of the range in float32; about 1e-2 in bf16).
+Results come back in the order of the texts.
 """
 
 from __future__ import annotations
@@ -24,11 +26,11 @@ Answer = Callable[[Packed], Tensor]
 
 @dataclass(frozen=True)
 class Pace:
-    """`step_tokens`: of a step; `window_steps`: as many steps' texts are sorted by length together, at the beginning fewer; `under_way`: steps sent ahead
-    of their results.
+    """`step_tokens`: of a step; `window_steps`: as many steps' texts are sorted by length together, at the beginning
+    fewer; `under_way`: steps sent ahead of their results.
 
-    `compiled`: full steps go through torch.compile, which takes some 20 s before the first; a step at least `filled` full is filled up to
-    `step_tokens`, so that it has the one shape that is compiled.
+    `compiled`: full steps go through torch.compile, which takes some 20 s before the first; a step at least `filled`
+    full is filled up to `step_tokens`, so that it has the one shape that is compiled.
     """
 
     step_tokens: int = 65_536
@@ -49,8 +51,8 @@ class Step(NamedTuple):
 
 
 def steps_of(tokens: Iterable[Tokens], pace: Pace) -> Iterator[Step]:
-    """All texts, in windows; what does not fill the last step of a window waits for the next. The first windows are of 1, 2, 4... steps, so that the
-    device does not wait for the texts of all."""
+    """All texts, in windows; what does not fill the last step of a window waits for the next. The first windows are of
+    1, 2, 4... steps, so that the device does not wait for the texts of all."""
     window: list[Tokens] = []
     rows: list[Array] = []
     gathered = seen = 0
@@ -78,7 +80,8 @@ def steps_of(tokens: Iterable[Tokens], pace: Pace) -> Iterator[Step]:
 
 
 def packed_rows(lengths: Array, budget: int) -> list[Array]:
-    """Rows for each step: the longest first, and the room that is left at a step's end goes to the shortest. The least full step comes last."""
+    """Rows for each step: the longest first, and the room that is left at a step's end goes to the shortest. The least
+    full step comes last."""
     order = np.argsort(-lengths, kind="stable")
     sizes = lengths[order].tolist()
     steps: list[Array] = []
@@ -175,7 +178,8 @@ def answered(
 
 
 def in_order(results: Iterable[Results], sizes: Iterable[int], width: int) -> Iterator[Array]:
-    """float32_NK for each batch of texts, as soon as all of its texts and all before it have theirs. `sizes` is read as it becomes known."""
+    """float32_NK for each batch of texts, as soon as all of its texts and all before it have theirs. `sizes` is read as
+    it becomes known."""
     known = iter(sizes)
     waiting: deque[tuple[int, Array]] = deque()  # first row, answers
     missing: deque[int] = deque()

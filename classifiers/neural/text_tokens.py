@@ -1,9 +1,11 @@
-"""Texts to token ids for an encoder: cut before they are tokenised, tokenised ahead by other threads or processes. The text itself is never touched.
+"""Texts to token ids for an encoder: cut before they are tokenised, tokenised ahead by other threads or processes. The
+text itself is never touched.
 
-A judge that reads 512 tokens need not tokenise a book. So a text is cut at 6 characters a token first; one that gives too few tokens then, though
-it went on, is cut at 4 times as many, and so on. The ids are those of the whole text's beginning: a cut can change the tokens of the word that
-it falls into, so MARGIN tokens behind the last one used must have been made before it (WordPiece makes 100 of a word at most).
-A special token that a page spells out is text, not a special token.
+A judge that reads 512 tokens need not tokenise a book. So a text is cut at 6 characters a token first; one that gives
+too few tokens then, though it went on, is cut at 4 times as many, and so on. The ids are those of the whole text's
+beginning: a cut can change the tokens of the word that it falls into, so MARGIN tokens behind the last one used must
+have been made before it (WordPiece makes 100 of a word at most). A special token that a page spells out is text, not a
+special token.
 """
 
 from __future__ import annotations
@@ -41,10 +43,11 @@ class Tokens(NamedTuple):
 
 @dataclass(frozen=True)
 class Ahead:
-    """By whom texts are tokenised ahead: `processes` of their own, or else `workers` threads, which share Python's lock with what feeds the device.
+    """By whom texts are tokenised ahead: `processes` of their own, or else `workers` threads, which share Python's lock
+    with what feeds the device.
 
-    Processes are started once for a tokenizer and kept. A daemonic process may not start any and uses threads (Dask's workers are daemonic, unless
-    `distributed.worker.daemon` is false).
+    Processes are started once for a tokenizer and kept. A daemonic process may not start any and uses threads (Dask's
+    workers are daemonic, unless `distributed.worker.daemon` is false).
     """
 
     workers: int = 1
@@ -54,7 +57,8 @@ class Ahead:
 
 @dataclass(frozen=True)
 class TextTokenizer:
-    """A tokenizer of the Hugging Face kind (tokenizer.json, as text) and how many tokens of a text are read, special ones among them."""
+    """A tokenizer of the Hugging Face kind (tokenizer.json, as text) and how many tokens of a text are read, special
+    ones among them."""
 
     json: str
     most: int
@@ -125,7 +129,8 @@ def tokenised(batches: Iterable[pa.Array], tokenizer: TextTokenizer, ahead: Ahea
 
 
 def pieces_of(batches: Iterable[pa.Array], most: int) -> Iterator[pa.Array]:
-    """Small ones first, a sixteenth of what there was before them, so that the first tokens come soon; by whom they are tokenised changes nothing."""
+    """Small ones first, a sixteenth of what there was before them, so that the first tokens come soon; by whom they are
+    tokenised changes nothing."""
     seen = 0
     for batch in batches:
         start = 0

@@ -1,7 +1,9 @@
-"""Training of neural judges: several heads at once from a table with a column for each, labels may be missing, groups (hosts) are held out.
+"""Training of neural judges: several heads at once from a table with a column for each, labels may be missing, groups
+(hosts) are held out.
 
-Updates hold about equal numbers of tokens, packed without padding. Order, dropout and the schedule are functions of the seed, so that a run that
-was stopped goes on from its checkpoint to the same bits (on a CPU). Under `torchrun` each rank takes its share of every update.
+Updates hold about equal numbers of tokens, packed without padding. Order, dropout and the schedule are functions of the
+seed, so that a run that was stopped goes on from its checkpoint to the same bits (on a CPU). Under `torchrun` each rank
+takes its share of every update.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ UP_AND_DOWN = Schedule()
 
 @dataclass(frozen=True)
 class NeuralRecipe:
-    """How a neural judge is trained. `patience`: evaluations without a better held-out loss after which it stops; None: never."""
+    """How a neural judge is trained. `patience`: evaluations without a better held-out loss after which it stops; None:
+    never."""
 
     epochs: float = 3.0
     update_tokens: int = 32_768
@@ -67,7 +70,8 @@ class NeuralRecipe:
 
 @dataclass(frozen=True)
 class LabelledTokens:
-    """Tokenised texts and their targets, float32_NH: of classes the index, of a regression the share of its range, NaN where nobody said."""
+    """Tokenised texts and their targets, float32_NH: of classes the index, of a regression the share of its range, NaN
+    where nobody said."""
 
     ids: Array
     starts: Array
@@ -100,7 +104,8 @@ def train_neural(
     ranks: Ranks = ALONE,
     log: Log = lambda facts: None,
 ) -> NeuralJudge:
-    """`table` has a column named as each head. `trunk`: a shape to train from random weights, or an encoder that was read."""
+    """`table` has a column named as each head. `trunk`: a shape to train from random weights, or an encoder that was
+    read."""
     if checkpoints is not None and recipe.patience is not None:
         raise JudgeError("checkpoints do not hold the best weights so far: train with patience, or with checkpoints")
     for head in heads:
@@ -154,8 +159,9 @@ def _labels_said(targets: Array, heads: Sequence[Head]) -> list[str]:
 
 
 def targets_of(column: pa.ChunkedArray, head: Head) -> Array:
-    """float32_N. Labels are those of the head, or numbers: a probability between 0 and 1, the index of a class, a regression's value. Whole numbers that are
-    all names of the head's labels are these names, as they are to all judges."""
+    """float32_N. Labels are those of the head, or numbers: a probability between 0 and 1, the index of a class, a
+    regression's value. Whole numbers that are all names of the head's labels are these names, as they are to all
+    judges."""
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_integer(values.type) and {str(value) for value in values.drop_null().unique().to_pylist()} <= set(
         head.labels

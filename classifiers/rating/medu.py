@@ -1,13 +1,15 @@
 """MEDU (Held et al. 2025, 2501.11747): how useful each source is for each benchmark, as a language model sees it.
 
-1. `describe`: examples of a benchmark's development set, in chunks, become descriptions of what to train on; they are merged two by two
+1. `describe`: examples of a benchmark's development set, in chunks, become descriptions of what to train on; they are
+   merged two by two
    until one is left.
-2. `label`: a sample of each source's documents (`medu_sample.py`; 256 each, cut to 512 tokens) is marked Great, Good, Okay, Poor or Useless
+2. `label`: a sample of each source's documents (`medu_sample.py`; 256 each, cut to 512 tokens) is marked Great, Good,
+   Okay, Poor or Useless
    for it: by reasoning that ends with a mark, or by one pass that reads the probability of each mark.
 3. `utilities`: the mean mark of a token of each source, with standard errors, in the form in which mixers read them.
 
-The paper had a model of 70B mark 2.1 million tokens, and found what it says to agree with ablations in 22 of 30 settings at P < .01, at a
-200th of the cost. Its known fault: large web corpora are marked too low (docs/medu.md).
+The paper had a model of 70B mark 2.1 million tokens, and found what it says to agree with ablations in 22 of 30
+settings at P < .01, at a 200th of the cost. Its known fault: large web corpora are marked too low (docs/medu.md).
 """
 
 from __future__ import annotations
@@ -78,10 +80,12 @@ class Description:
 
 @dataclass(frozen=True)
 class Labels:
-    """Of documents, in their order. `label` is UNREAD (-1) and the mark 0 where the answer failed; `readable` says where not.
+    """Of documents, in their order. `label` is UNREAD (-1) and the mark 0 where the answer failed; `readable` says
+    where not.
 
-    Reasoned, a mark is that of the label; at once, it is the expected one, and the label the likeliest. `mass` is the probability that the
-    model gives to all labels together before they are brought to 1: near 0, it wants to say something else, and its marks are weak.
+    Reasoned, a mark is that of the label; at once, it is the expected one, and the label the likeliest. `mass` is the
+    probability that the model gives to all labels together before they are brought to 1: near 0, it wants to say
+    something else, and its marks are weak.
     """
 
     task: str
@@ -99,7 +103,8 @@ class Labels:
 
 
 def chunks_of(examples: Sequence[str], most_bytes: int = CHUNK_BYTES, seed: int = 0) -> list[str]:
-    """Examples of a development set in random chunks of about equal size, none above `most_bytes`: a longer example is cut to that."""
+    """Examples of a development set in random chunks of about equal size, none above `most_bytes`: a longer example is
+    cut to that."""
     shuffled = [first_bytes(text, most_bytes) for text in examples if text.strip()]
     random.Random(seed).shuffle(shuffled)
     sizes = [len((text + BETWEEN).encode()) for text in shuffled]
@@ -130,7 +135,8 @@ def describe(
     seed: int = 0,
     max_tokens: int = DESCRIPTION_TOKENS,
 ) -> Description:
-    """One description of what to train on. Descriptions are shuffled, then merged two by two; an odd one waits for the next round."""
+    """One description of what to train on. Descriptions are shuffled, then merged two by two; an odd one waits for the
+    next round."""
     if not chunks:
         raise ValueError("no chunks: at least one piece of the development set is needed")
     account = Account()
@@ -154,7 +160,8 @@ def label(
     model: LanguageModel, task: str, description: str, documents: Sequence[Document], reading: Reading,
     cache: AnswerCache | None = None, most_failures: float = 0.02, max_tokens: int = REASONING_TOKENS,
 ) -> Labels:  # fmt: skip
-    """Marks of documents for one task. More than `most_failures` of a source's answers that cannot be read are an error; none are guessed."""
+    """Marks of documents for one task. More than `most_failures` of a source's answers that cannot be read are an
+    error; none are guessed."""
     account = Account()
     requests = [_request(description, document.text, reading, max_tokens) for document in documents]
     answers: list[Answer] = [Answer(failure="unanswered")] * len(documents)
@@ -195,7 +202,8 @@ def readings_agree(reasoned: Labels, at_once: Labels) -> Agreement:
 
 
 def utilities(documents: Sequence[Document], labels: Sequence[Labels]) -> Utilities:
-    """Sources x tasks: the mean mark of a token, and its standard error, from the documents whose answers could be read."""
+    """Sources x tasks: the mean mark of a token, and its standard error, from the documents whose answers could be
+    read."""
     sources = tuple(dict.fromkeys(document.source for document in documents))
     numbers = {source: i for i, source in enumerate(sources)}
     source_D = np.array([numbers[document.source] for document in documents], np.int64)
@@ -224,7 +232,8 @@ def utilities_csv(table: Utilities) -> str:
 
 
 def _dealt(sizes: Sequence[int], count: int, room: int) -> list[list[int]]:
-    """Places by chunk: the largest first, each to the lightest of `count` chunks, or to one more where that has no room."""
+    """Places by chunk: the largest first, each to the lightest of `count` chunks, or to one more where that has no
+    room."""
     chunks: list[list[int]] = [[] for _ in range(count)]
     lightest = [(0, number) for number in range(count)]
     for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
@@ -249,7 +258,8 @@ def _request(description: str, text: str, reading: Reading, max_tokens: int) -> 
 def _texts(
     model: LanguageModel, requests: Sequence[Request], what: str, account: Account, cache: AnswerCache | None
 ) -> list[str]:
-    """Every text, or an error that names those that failed: a description of part of a benchmark would describe another one."""
+    """Every text, or an error that names those that failed: a description of part of a benchmark would describe another
+    one."""
     answers: dict[int, Answer] = dict(answered(model, requests, account, cache))
     failed = [
         (i, answer)

@@ -1,7 +1,9 @@
-"""What MEDU asks of a model, in our own words after Held et al. 2025 (2501.11747): describe a benchmark, merge two descriptions, mark a document.
+"""What MEDU asks of a model, in our own words after Held et al. 2025 (2501.11747): describe a benchmark, merge two
+descriptions, mark a document.
 
-Documents come from a crawl, and some are written to give orders to a model that reads them. So a document stands between two lines with a
-code that it cannot hold: the code is a hash of the document itself (and stays the same from run to run, since answers are kept by prompt).
+Documents come from a crawl, and some are written to give orders to a model that reads them. So a document stands
+between two lines with a code that it cannot hold: the code is a hash of the document itself (and stays the same from
+run to run, since answers are kept by prompt).
 Words with which chat formats speak (`<|im_end|>`, `[/INST]`) are broken by a space, for servers that would obey them.
 """
 

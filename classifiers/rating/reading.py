@@ -1,6 +1,8 @@
-"""From a model's answers to marks: the label that a reasoned answer ends with, or the expected mark of all labels' probabilities.
+"""From a model's answers to marks: the label that a reasoned answer ends with, or the expected mark of all labels'
+probabilities.
 
-Marks are Great 1, Good 0.75, Okay 0.5, Poor 0.25, Useless 0. How a label is found in a reasoned answer: `llm_last_score.py`.
+Marks are Great 1, Good 0.75, Okay 0.5, Poor 0.25, Useless 0. How a label is found in a reasoned answer:
+`llm_last_score.py`.
 """
 
 from __future__ import annotations
@@ -43,10 +45,11 @@ def probabilities_of(answer: Answer) -> tuple[Floats | None, str]:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Of two readings of the same documents. `confusion[i][j]`: documents with label i by the first and j by the second.
+    """Of two readings of the same documents. `confusion[i][j]`: documents with label i by the first and j by the
+    second.
 
-    `kappa` is Cohen's (1960), `weighted_kappa` counts a miss by its squared distance (Cohen 1968); `rank_correlation` is Spearman's, of marks,
-    and 0 where either says the same of all.
+    `kappa` is Cohen's (1960), `weighted_kappa` counts a miss by its squared distance (Cohen 1968); `rank_correlation`
+    is Spearman's, of marks, and 0 where either says the same of all.
     """
 
     documents: int

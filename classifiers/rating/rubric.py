@@ -1,6 +1,8 @@
-"""What is asked of a language model for one document, and its mark: by a rubric of the user's own words and labels, or by a MEDU description.
+"""What is asked of a language model for one document, and its mark: by a rubric of the user's own words and labels, or
+by a MEDU description.
 
-Marks lie between 0 and 1. An answer that cannot be read has no mark, and the kind of its failure is said; none is guessed.
+Marks lie between 0 and 1. An answer that cannot be read has no mark, and the kind of its failure is said; none is
+guessed.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ class Asking(Protocol):
 
 @dataclass(frozen=True)
 class ByDescription:
-    """As MEDU asks (`classifiers/rating/medu.py`), by a description that it made: the same prompts, so that kept answers serve both."""
+    """As MEDU asks (`classifiers/rating/medu.py`), by a description that it made: the same prompts, so that kept
+    answers serve both."""
 
     description: str
     reading: Reading

@@ -1,9 +1,10 @@
 """Which documents of a source a model marks: a sample by tokens, chosen by hash, and what each stands for.
 
-Each document draws the key -ln(u) / w from a hash u of its uid and the seed, where w is its tokens up to the cut, and the smallest keys are
-taken (Efraimidis and Spirakis 2006): any order, any split of the documents gives the same sample. Given the first key that was not
-taken, t, a document was in with probability 1 - exp(-w t); one over that, times its tokens, is what it stands for (Cohen and Kaplan 2007).
-That makes sums and means unbiased also where a source has few documents or few long ones: where all are taken each stands for itself.
+Each document draws the key -ln(u) / w from a hash u of its uid and the seed, where w is its tokens up to the cut, and
+the smallest keys are taken (Efraimidis and Spirakis 2006): any order, any split of the documents gives the same sample.
+Given the first key that was not taken, t, a document was in with probability 1 - exp(-w t); one over that, times its
+tokens, is what it stands for (Cohen and Kaplan 2007). That makes sums and means unbiased also where a source has few
+documents or few long ones: where all are taken each stands for itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""How well a student says what its teacher said: rank correlation, AUC at each cut of the marks, kappa by class, the worst disagreements.
+"""How well a student says what its teacher said: rank correlation, AUC at each cut of the marks, kappa by class, the
+worst disagreements.
 
 Marks are the teacher's, on any scale; cuts part them into classes: class c has marks from cut c - 1 on and below cut c.
 """
@@ -25,7 +26,8 @@ def classes_of(marks: Array, cuts: Sequence[float]) -> Array:
 def agreement(
     marks: Array, scores: Array, said: Array, cuts: Sequence[float], labels: Sequence[str], names: Sequence[object]
 ) -> Json:
-    """`scores` rise with what the student thinks of a text, `said` is the class that it puts it in, `names` are what texts are called."""
+    """`scores` rise with what the student thinks of a text, `said` is the class that it puts it in, `names` are what
+    texts are called."""
     truth = classes_of(marks, cuts)
     table_CC = confusion(truth, said, len(labels))
     return {
@@ -50,7 +52,8 @@ def worst(
     names: Sequence[object],
     most: int = 20,
 ) -> list[Json]:
-    """Texts whose ranks by teacher and student lie furthest apart, as a share of all ranks; above 0 the student likes them better."""
+    """Texts whose ranks by teacher and student lie furthest apart, as a share of all ranks; above 0 the student likes
+    them better."""
     apart = (ranks(scores) - ranks(marks)) / max(len(scores), 1)
     order = np.lexsort((np.arange(len(apart)), -np.abs(apart)))[:most]
     return [

@@ -1,9 +1,10 @@
 """Texts that a training set should have once: copies and near copies of one label, and texts that stand under two.
 
-A text under two labels teaches nothing; a near copy of a training text among the held-out ones flatters every figure. Bands of MinHash
-nominate pairs (kernels/duplicates/minhash.py), and the Jaccard similarity of all their runs of words decides. Of copies under one label the
-first stays. What stands under two labels, also nearly, leaves both, or stays under the one label that is named. Rounds go on until
-nothing is nominated that is alike: of a bucket of thousands only a few pairs are compared at a time, and what leaves makes it smaller.
+A text under two labels teaches nothing; a near copy of a training text among the held-out ones flatters every figure.
+Bands of MinHash nominate pairs (kernels/duplicates/minhash.py), and the Jaccard similarity of all their runs of words
+decides. Of copies under one label the first stays. What stands under two labels, also nearly, leaves both, or stays
+under the one label that is named. Rounds go on until nothing is nominated that is alike: of a bucket of thousands only
+a few pairs are compared at a time, and what leaves makes it smaller.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ HASHES = 128
 
 @dataclass(frozen=True)
 class Alike:
-    """What counts as a near copy: this Jaccard similarity of runs of so many words. A `similarity` of None: only equal texts are copies."""
+    """What counts as a near copy: this Jaccard similarity of runs of so many words. A `similarity` of None: only equal
+    texts are copies."""
 
     similarity: float | None = 0.8
     width: int = 5

@@ -1,11 +1,16 @@
-"""Distillation: a judge that costs little learns what one that costs much said: marks of a language model, or scores of a neural judge.
+"""Distillation: a judge that costs little learns what one that costs much said: marks of a language model, or scores of
+a neural judge.
 
-    marks -> labels    hard: a label by cuts; soft: each text twice, with weights p and 1 - p; repeated: the same for students without
-                       weights, each text a few times; value: the mark itself (a regression, or a probability that a neural judge learns)
+    marks -> labels    hard: a label by cuts; soft: each text twice, with weights p and 1 - p; repeated: the same for
+      students without
+                       weights, each text a few times; value: the mark itself (a regression, or a probability that a
+                         neural judge learns)
     train              on the groups that are not held out
-    report             on one half of the held-out groups, with calibration fitted on the other (classifiers/teaching/agreement.py, calibration.py)
+    report             on one half of the held-out groups, with calibration fitted on the other
+      (classifiers/teaching/agreement.py, calibration.py)
 
-A student's score is what its weights say. Calibration is reported with its curve, never applied: a judge's folder has no place for it.
+A student's score is what its weights say. Calibration is reported with its curve, never applied: a judge's folder has
+no place for it.
 """
 
 from __future__ import annotations
@@ -112,7 +117,8 @@ def distil(
     table: pa.Table, head: Head, train: Train, recipe: DistilRecipe, *, teacher: str, text: str = "text", mark: str = "mark",
     group: str | None = None, uid: str | None = None,
 ) -> Distilled:  # fmt: skip
-    """`table` has a mark for each text (null: the teacher's answer could not be read). `train` makes a student of labelled texts."""
+    """`table` has a mark for each text (null: the teacher's answer could not be read). `train` makes a student of
+    labelled texts."""
     recipe.check(head)
     for name in (text, mark, group, uid):
         if name is not None and name not in table.column_names:
@@ -269,7 +275,8 @@ def _classes_said(outputs: Array, head: Head, recipe: DistilRecipe) -> Array:
 
 
 def _calibration(scores: Array, marks: Array, fitted_on: Array, head: Head, recipe: DistilRecipe) -> Json:
-    """Of a probability that learnt labels: as one of a mark from the cut on. Of anything else: as an estimate of the mark."""
+    """Of a probability that learnt labels: as one of a mark from the cut on. Of anything else: as an estimate of the
+    mark."""
     rest = ~fitted_on
     if head.kind == "probability" and recipe.form == "hard":
         good = marks >= recipe.cuts[0]

@@ -1,12 +1,14 @@
-"""A judge that improves its own training set, as Ultra-FineWeb does (Wang et al. 2025): classify, sample, verify, retrain, in rounds.
+"""A judge that improves its own training set, as Ultra-FineWeb does (Wang et al. 2025): classify, sample, verify,
+retrain, in rounds.
 
-What is published is that the predictions of one round feed the next, and that seeds are verified. How many rounds, from which scores
-samples are drawn, and how many, is not: those numbers here are ours. A round scores a pool, draws candidates from its top and its bottom,
-has them verified (a language model's marks, the verdict of a small training run, or nobody but the next step), trains anew and is kept if
-the held-out figure does not fall.
+What is published is that the predictions of one round feed the next, and that seeds are verified. How many rounds, from
+which scores samples are drawn, and how many, is not: those numbers here are ours. A round scores a pool, draws
+candidates from its top and its bottom, has them verified (a language model's marks, the verdict of a small training
+run, or nobody but the next step), trains anew and is kept if the held-out figure does not fall.
 
-Held-out groups never give a candidate, and no candidate is a near copy of a text that is there. The held-out texts are two halves: one
-decides which rounds are kept, and the other is only measured, since a figure that chose among rounds flatters the chosen one.
+Held-out groups never give a candidate, and no candidate is a near copy of a text that is there. The held-out texts are
+two halves: one decides which rounds are kept, and the other is only measured, since a figure that chose among rounds
+flatters the chosen one.
 """
 
 from __future__ import annotations
@@ -75,8 +77,8 @@ def as_proposed(candidates: pa.Table) -> pa.Array:
 
 
 def by_marks(mark: Callable[[pa.Array], Array], head: Head, cuts: Sequence[float], unsure: float = 0.0) -> Verifier:
-    """Labels by the marks of a language model, say; NaN (not readable) and marks nearer to a cut than `unsure` leave a text out.
-    A candidate from the top that is marked badly becomes a hard negative."""
+    """Labels by the marks of a language model, say; NaN (not readable) and marks nearer to a cut than `unsure` leave a
+    text out. A candidate from the top that is marked badly becomes a hard negative."""
     if len(cuts) != len(head.labels) - 1:
         raise JudgeError(
             f"head {head.name} has {len(head.labels)} labels: {len(head.labels) - 1} cuts are needed, not {len(cuts)}"
@@ -104,8 +106,8 @@ def iterate(
     start: LabelledTexts, pool: pa.Table, head: Head, train: Train, verify: Verifier, recipe: IterationRecipe,
     log: Callable[[Json], None] = lambda line: None,
 ) -> Iterated:  # fmt: skip
-    """`pool`: text, and group where `start` has groups; prepared as `start` is (passages of the same length). `start` has no near copies
-    of its own texts, as `seeds.training_set` makes it."""
+    """`pool`: text, and group where `start` has groups; prepared as `start` is (passages of the same length). `start`
+    has no near copies of its own texts, as `seeds.training_set` makes it."""
     if head.kind == "regression":
         raise JudgeError(f"head {head.name} is a regression; rounds add labels")
     for column in ("text", *(["group"] if start.groups is not None else [])):
@@ -182,7 +184,8 @@ def _candidates(
     recipe: IterationRecipe,
     number: int,
 ) -> tuple[_Picked, Json]:
-    """From the top and the bottom of what is free, by the smallest hashes of this round; equal scores are in the order of the hashes."""
+    """From the top and the bottom of what is free, by the smallest hashes of this round; equal scores are in the order
+    of the hashes."""
     rows = np.flatnonzero(free)
     draw = text_hashes(texts.take(pa.array(rows)), recipe.seed + number)
     order = np.lexsort((draw, scores[rows]))

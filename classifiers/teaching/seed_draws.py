@@ -17,8 +17,8 @@ def share_quotas(counts_S: Array, shares_S: Array) -> Array:
 
 
 def cell_quotas(counts_CL: Array, texts: int | None) -> Array:
-    """int64_CL: of each cell (a language, a step of length) and label, for at most so many texts in all: in proportion to what there is.
-    Where labels are equally many in every cell they stay so."""
+    """int64_CL: of each cell (a language, a step of length) and label, for at most so many texts in all: in proportion
+    to what there is. Where labels are equally many in every cell they stay so."""
     if texts is None or counts_CL.sum() <= texts:
         return counts_CL
     if (counts_CL == counts_CL[:, :1]).all():
@@ -42,8 +42,8 @@ def smallest(hashes: Array, count: int) -> Array:
 
 
 def drawn(place_N: Array, source_N: Array, hash_N: Array, wanted_P: Array) -> Array:
-    """bool_N: of each place (a cell and label) so many, of each source in proportion to what it has there, and of a source those with the
-    smallest hashes. Hashes alone would favour sources of which only small ones are left."""
+    """bool_N: of each place (a cell and label) so many, of each source in proportion to what it has there, and of a
+    source those with the smallest hashes. Hashes alone would favour sources of which only small ones are left."""
     place_source = place_N * (int(source_N.max(initial=0)) + 1) + source_N
     depth_N = (_rank_in(place_source, hash_N) + 0.5) / np.bincount(place_source)[place_source]
     return _rank_in(place_N, depth_N, hash_N) < wanted_P[place_N]

@@ -14,7 +14,8 @@ Array = np.ndarray[Any, Any]
 
 
 def groups_of(table: pa.Table, hashes: Array, source: str, ungrouped: str = "source") -> pa.Array:
-    """large_string_N. `ungrouped`: what a text without url and work is grouped by, its "source" or the hash of its "text"."""
+    """large_string_N. `ungrouped`: what a text without url and work is grouped by, its "source" or the hash of its
+    "text"."""
     hosts = hosts_of(table["url"]) if "url" in table.column_names else [""] * len(table)
     works = table["work"].cast(pa.string()).to_pylist() if "work" in table.column_names else [None] * len(table)
     return pa.array(

@@ -1,13 +1,15 @@
-"""Training sets for judges, by a recipe: trusted sources, random negatives from many corpora, marks that a language model gave.
+"""Training sets for judges, by a recipe: trusted sources, random negatives from many corpora, marks that a language
+model gave.
 
     read        each source's rows; of marked ones those within its marks; at most so many, drawn by hash
-    copies      within a label and across labels, exact and near (classifiers/teaching/copies.py), of whole texts; then passages, equal ones again
+    copies      within a label and across labels, exact and near (classifiers/teaching/copies.py), of whole texts; then
+      passages, equal ones again
     shares      each source has its share of its label's texts; the scarcest source says how many there are
     balance     each label has as many texts as the others, also in each language and each step of length, if asked
     held out    whole hosts (of texts without a url: works, then sources), on one side each
 
-Every row that does not get in is counted, by source and reason. All draws are by hash of the seed and the text: another order of rows or
-of tables gives the same set. docs/judge_training.md says what is known of published recipes.
+Every row that does not get in is counted, by source and reason. All draws are by hash of the seed and the text: another
+order of rows or of tables gives the same set. docs/judge_training.md says what is known of published recipes.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ OWN_COLUMNS = ("text", "label", "source", "row", "group", "held_out")  # of the 
 
 @dataclass(frozen=True)
 class Source:
-    """Texts of one table that have one label. A table that a language model marked is two sources: its best and its worst."""
+    """Texts of one table that have one label. A table that a language model marked is two sources: its best and its
+    worst."""
 
     table: str
     label: str
@@ -141,8 +144,8 @@ class SeedRecipe:
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """`table`: text, label, source, row (in its table), group, held_out, and the columns of the balance; in the order of a hash.
-    `dropped`: source, row and reason of every other row."""
+    """`table`: text, label, source, row (in its table), group, held_out, and the columns of the balance; in the order
+    of a hash. `dropped`: source, row and reason of every other row."""
 
     table: pa.Table
     dropped: pa.Table
@@ -150,7 +153,8 @@ class TrainingSet:
 
     @property
     def labelled(self) -> LabelledTexts:
-        """All, with groups: for `train_and_measure` with `HeldOut(recipe.held_out, recipe.seed)`, which holds out what `held_out` says."""
+        """All, with groups: for `train_and_measure` with `HeldOut(recipe.held_out, recipe.seed)`, which holds out what
+        `held_out` says."""
         return labelled_texts(self.table, group="group")
 
     def part(self, held_out: bool) -> LabelledTexts:

@@ -1,7 +1,9 @@
-"""Kernels and helpers without reference counting, for loops that call helpers many times for each document and allocate nothing.
+"""Kernels and helpers without reference counting, for loops that call helpers many times for each document and allocate
+nothing.
 
-numba counts references to each array at each call of a function that is not inlined: two atomic operations for each array. Where helpers
-are called for each line or word that is most of the time (line rules: 2 to 3 times as long). What is built here cannot allocate; slices are free.
+numba counts references to each array at each call of a function that is not inlined: two atomic operations for each
+array. Where helpers are called for each line or word that is most of the time (line rules: 2 to 3 times as long). What
+is built here cannot allocate; slices are free.
 """
 
 from __future__ import annotations
@@ -24,26 +26,26 @@ def kernel(function: Compiled) -> Compiled:
     before = config.CACHE_DIR
     config.CACHE_DIR = str(code_folder(function.__module__))
     try:
-        return numba.njit(nogil=True, error_model="numpy", cache=True, _nrt=False)(function)  # type: ignore[no-any-return]
+        return numba.njit(nogil=True, error_model="numpy", cache=True, _nrt=False)(function)
     finally:
         config.CACHE_DIR = before
 
 
 def helper(function: Compiled) -> Compiled:
     """As `gristmill.kernels.base.compiled.helper`."""
-    return numba.njit(nogil=True, error_model="numpy", _nrt=False)(function)  # type: ignore[no-any-return]
+    return numba.njit(nogil=True, error_model="numpy", _nrt=False)(function)
 
 
 def inlined(function: Compiled) -> Compiled:
     """A helper whose call would cost more than its work; always part of its caller."""
-    return numba.njit(nogil=True, error_model="numpy", _nrt=False, forceinline=True)(function)  # type: ignore[no-any-return]
+    return numba.njit(nogil=True, error_model="numpy", _nrt=False, forceinline=True)(function)
 
 
-code_point = helper(unicode.code_point.py_func)  # type: ignore[attr-defined]
+code_point = helper(unicode.code_point.py_func)
 
 
 @inlined
-def point_at(data, i, end):  # type: ignore[no-untyped-def]
+def point_at(data, i, end):
     """As `code_point`, without a call for a character of ASCII."""
     if data[i] < 0x80:
         return np.int64(data[i]), 1

@@ -15,12 +15,13 @@ LARGEST_STRING = 2**31 - 1  # bytes that offsets of 32 bits can count
 
 
 class TextColumn(NamedTuple):
-    """Document i is `data[offsets[i]:offsets[i + 1]]`. Both arrays are contiguous and read-only; offsets may start anywhere."""
+    """Document i is `data[offsets[i]:offsets[i + 1]]`. Both arrays are contiguous and read-only; offsets may start
+    anywhere."""
 
     data: Bytes
     offsets: Offsets
 
-    def __len__(self) -> int:  # type: ignore[override]
+    def __len__(self) -> int:
         return len(self.offsets) - 1
 
 
@@ -46,8 +47,9 @@ def text_column(array: pa.Array | pa.ChunkedArray) -> TextColumn:
 
 
 def text_array(data: Bytes, offsets: Offsets, like: pa.Array) -> pa.Array:
-    """The other way: an Arrow column out of what a kernel wrote, with the nulls and the type of the column that it was made from. The
-    bytes up to the last offset are taken without a copy; a type that is too small for them becomes large."""
+    """The other way: an Arrow column out of what a kernel wrote, with the nulls and the type of the column that it was
+    made from. The bytes up to the last offset are taken without a copy; a type that is too small for them becomes
+    large."""
     nulls = (
         pa.py_buffer(np.packbits(like.is_valid().to_numpy(zero_copy_only=False), bitorder="little"))
         if like.null_count
@@ -62,8 +64,8 @@ def text_array(data: Bytes, offsets: Offsets, like: pa.Array) -> pa.Array:
 
 
 def widened(table: pa.Table) -> pa.Table:
-    """The table with 64-bit offsets in columns that hold more than 32-bit ones can count: Arrow cannot make one array of those, and leaves
-    `combine_chunks` in several."""
+    """The table with 64-bit offsets in columns that hold more than 32-bit ones can count: Arrow cannot make one array
+    of those, and leaves `combine_chunks` in several."""
     for place, field in enumerate(table.schema):
         wide = _wide(field.type)
         if wide is not None and table.column(place).nbytes > LARGEST_STRING:

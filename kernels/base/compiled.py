@@ -1,9 +1,9 @@
 """How kernels are compiled: numba, without the GIL, into a cache that cannot be stale and works on a read-only install.
 
-numba's own cache asks only whether the file of a function changed, so a change in a helper of another file goes unnoticed. Here the
-folder is named by a hash of the kernel's file, of every kernel file that it imports, and of the versions that compile them. It lies in
-the user's cache, or, where there is none to write to, in a temporary folder of this user's own (a cache is code: nobody else may
-write there).
+numba's own cache asks only whether the file of a function changed, so a change in a helper of another file goes
+unnoticed. Here the folder is named by a hash of the kernel's file, of every kernel file that it imports, and of the
+versions that compile them. It lies in the user's cache, or, where there is none to write to, in a temporary folder of
+this user's own (a cache is code: nobody else may write there).
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ KERNELS = "gristmill.kernels."
 
 
 def kernel(function: F) -> F:
-    """A loop in machine code that leaves the GIL to others, kept in the cache. Division by zero gives inf or NaN, never an exception."""
+    """A loop in machine code that leaves the GIL to others, kept in the cache. Division by zero gives inf or NaN, never
+    an exception."""
     before = config.CACHE_DIR  # numba's setting is of the whole process; other packages keep theirs
     config.CACHE_DIR = str(code_folder(function.__module__))
     try:
-        return numba.njit(nogil=True, error_model="numpy", cache=True)(function)  # type: ignore[no-any-return]
+        return numba.njit(nogil=True, error_model="numpy", cache=True)(function)
     finally:
         config.CACHE_DIR = before
 
 
 def helper(function: F) -> F:
     """A small function that kernels call; it is compiled into them."""
-    return numba.njit(nogil=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+    return numba.njit(nogil=True, error_model="numpy")(function)
 
 
 @cache

@@ -1,8 +1,10 @@
-"""A shuffle that is computed place by place, without an array of all places: a generalised Feistel network (Black and Rogaway 2002).
+"""A shuffle that is computed place by place, without an array of all places: a generalised Feistel network (Black and
+Rogaway 2002).
 
-Of `size` places, place p is the pair (p % width, p // width) with width a power of two about the root of size; each round adds to one half a hash of the
-other. That is a bijection of width * ceil(size / width) places, fewer than width of them too many: one that lands beyond `size` walks on until it does not.
-Eight rounds, the hash splitmix64's. Measured on one core: 21 million places a second (benchmarks/tokens/loader.py).
+Of `size` places, place p is the pair (p % width, p // width) with width a power of two about the root of size; each
+round adds to one half a hash of the other. That is a bijection of width * ceil(size / width) places, fewer than width
+of them too many: one that lands beyond `size` walks on until it does not. Eight rounds, the hash splitmix64's. Measured
+on one core: 21 million places a second (benchmarks/tokens/loader.py).
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ def _width_plain(size: int) -> int:
 
 
 @inlined
-def _width(size):  # type: ignore[no-untyped-def]
+def _width(size):
     bits, number = 0, size - 1
     while number > 0:
         number >>= 1
@@ -73,7 +75,7 @@ def _width(size):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _permute(places, sizes, keys, out):  # type: ignore[no-untyped-def]
+def _permute(places, sizes, keys, out):
     for i in range(len(places)):
         size, place = np.uint64(sizes[i]), np.uint64(places[i])
         width = _width(sizes[i])

@@ -1,4 +1,5 @@
-"""The finaliser of splitmix64 (Steele, Lea and Flood 2014): every bit of the outcome hangs on every bit of what goes in."""
+"""The finaliser of splitmix64 (Steele, Lea and Flood 2014): every bit of the outcome hangs on every bit of what goes
+in."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def mixed_all(values: Words) -> Words:
 
 
 @inlined
-def mixed(x):  # type: ignore[no-untyped-def]
+def mixed(x):
     """In kernels."""
     x = (x ^ x >> np.uint64(30)) * _FIRST_MIX
     x = (x ^ x >> np.uint64(27)) * _SECOND_MIX

@@ -1,7 +1,7 @@
 """What Unicode says of each code point, as tables that kernels index: general category, word break (UAX 29), script.
 
-The tables are read out of the `regex` package, which carries a Unicode version of its own, so that results do not move with Python's.
-That takes half a second once; then they lie in the kernel cache, and every process maps the same file.
+The tables are read out of the `regex` package, which carries a Unicode version of its own, so that results do not move
+with Python's. That takes half a second once; then they lie in the kernel cache, and every process maps the same file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _PROPERTIES = {
     LETTER: r"\p{L}", MARK: r"\p{M}", DIGIT: r"\p{Nd}", NUMBER: r"\p{N}", PUNCTUATION: r"\p{P}", SYMBOL: r"\p{S}",
     SPACE: r"\p{White_Space}", CONTROL: r"\p{Cc}", UPPER: r"\p{Uppercase}", LOWER: r"\p{Lowercase}", FORMAT: r"\p{Cf}",
     EMOJI: r"\p{Extended_Pictographic}", TERMINAL: r"\p{Sentence_Terminal}", IDEOGRAPH: r"\p{Ideographic}",
-    # UAX 29 leaves these to dictionaries: Thai, Lao, Khmer, Myanmar, Tai scripts (LineBreak SA), and Han, Hiragana, Katakana.
+    # UAX 29 leaves these to dictionaries: Thai, Lao, Khmer, Myanmar, Tai scripts (LineBreak SA), and Han, Hiragana,
+    # Katakana.
     DENSE: r"[\p{Line_Break=SA}\p{Han}\p{Hiragana}\p{Katakana}]", UNASSIGNED: r"[\p{Cn}\p{Co}\p{Cs}]",
 }  # fmt: skip
 
@@ -122,7 +123,7 @@ def kept_table(name: str, make: Callable[[], Table]) -> Table:
 
 
 @helper
-def code_point(data, i, end):  # type: ignore[no-untyped-def]
+def code_point(data, i, end):
     """The code point at byte i and how many bytes it takes; a byte that begins none is U+FFFD, of one byte."""
     first = np.int64(data[i])
     if first < 0x80:

@@ -1,6 +1,8 @@
-"""Many bytes at a time, in the vectors of the processor: finding the line ends of web pages so takes a fifth off all of `gristmill.kernels.lines.c4`.
+"""Many bytes at a time, in the vectors of the processor: finding the line ends of web pages so takes a fifth off all of
+`gristmill.kernels.lines.c4`.
 
-A loop that may end at any byte is never made so by the compiler. What is made here looks at the bytes it is named for, and does not ask whether they are there.
+A loop that may end at any byte is never made so by the compiler. What is made here looks at the bytes it is named for,
+and does not ask whether they are there.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 
-def _loaded(context, builder, signature, arguments, kind):  # type: ignore[no-untyped-def]
+def _loaded(context, builder, signature, arguments, kind):
     """What lies in array `arguments[0]` from byte `arguments[1]` on."""
     array = make_array(signature.args[0])(context, builder, arguments[0])
     address = builder.bitcast(builder.gep(array.data, [arguments[1]]), kind.as_pointer())
@@ -22,21 +24,22 @@ def _loaded(context, builder, signature, arguments, kind):  # type: ignore[no-un
 
 
 @intrinsic
-def eight_bytes(typing_context, data, i):  # type: ignore[no-untyped-def]
+def eight_bytes(typing_context, data, i):
     """Bytes i to i + 8, the first lowest, in one load."""
 
-    def load(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def load(context, builder, signature, arguments):
         return _loaded(context, builder, signature, arguments, ir.IntType(64))
 
     return types.uint64(data, types.int64), load
 
 
 def bytes_before(width: int, *ranges: tuple[int, int], with_bits: int = 0) -> Callable[..., Any]:
-    """Makes the intrinsic (data, i): how many of bytes i to i + width come before the first that lies, `with_bits` set, in one of the ranges (first, last)."""
+    """Makes the intrinsic (data, i): how many of bytes i to i + width come before the first that lies, `with_bits` set,
+    in one of the ranges (first, last)."""
 
-    @intrinsic  # type: ignore[untyped-decorator]
-    def count(typing_context, data, i):  # type: ignore[no-untyped-def]
-        def count_them(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    @intrinsic
+    def count(typing_context, data, i):
+        def count_them(context, builder, signature, arguments):
             kind = ir.VectorType(ir.IntType(8), width)
             loaded = builder.or_(
                 _loaded(context, builder, signature, arguments, kind), ir.Constant(kind, [with_bits] * width)
@@ -54,4 +57,4 @@ def bytes_before(width: int, *ranges: tuple[int, int], with_bits: int = 0) -> Ca
 
         return types.int64(data, types.int64), count_them
 
-    return count  # type: ignore[no-any-return]
+    return count

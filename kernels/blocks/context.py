@@ -1,7 +1,9 @@
-"""A second look at the blocks of a page: what a first model said of the blocks around each, of its containers and of its like.
+"""A second look at the blocks of a page: what a first model said of the blocks around each, of its containers and of
+its like.
 
-Main text hangs together. The first model sees each block by itself; this gives the second one the first's opinion, weighed by characters,
-of the neighbours, the containers, the blocks on the same path, the section under the same heading, and of the page.
+Main text hangs together. The first model sees each block by itself; this gives the second one the first's opinion,
+weighed by characters, of the neighbours, the containers, the blocks on the same path, the section under the same
+heading, and of the page.
 """
 
 from __future__ import annotations

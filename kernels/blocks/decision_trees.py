@@ -1,9 +1,10 @@
 """What gradient-boosted trees say of each row of a matrix.
 
-A forest is flat arrays over all nodes of all trees: at node n a row goes on to child[n] where its feature[n] is at most threshold[n],
-and to child[n] + 1 where it is more. A leaf is its own child, with a threshold that nothing passes: so every row takes the same number of
-steps down a tree, no step is a jump that the processor has to guess, and four rows go down at once.
-Measured: 10 ns for each tree and row (depth 8, 24 leaves, 241 columns), half of what views of rows and signed places took.
+A forest is flat arrays over all nodes of all trees: at node n a row goes on to child[n] where its feature[n] is at most
+threshold[n], and to child[n] + 1 where it is more. A leaf is its own child, with a threshold that nothing passes: so
+every row takes the same number of steps down a tree, no step is a jump that the processor has to guess, and four rows
+go down at once. Measured: 10 ns for each tree and row (depth 8, 24 leaves, 241 columns), half of what views of rows and
+signed places took.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ class Forest(NamedTuple):
 
 
 @helper
-def step(cells, row, node, feature, threshold, child):  # type: ignore[no-untyped-def]
+def step(cells, row, node, feature, threshold, child):
     return np.uint64(child[node]) + np.uint64(cells[row + np.uint64(feature[node])] > threshold[node])
 
 
 @kernel
 def sum_of_trees(root, depth, feature, threshold, child, value, base, cells, width, out):
-    """out[row] = base + the leaf of each tree that the row falls into; rows lie one after the other in `cells`, out is float64.
+    """out[row] = base + the leaf of each tree that the row falls into; rows lie one after the other in `cells`, out is
+    float64.
 
     Places are unsigned: numba asks of a signed one, each time, whether it counts from the end."""
     n, width = len(out), np.uint64(width)

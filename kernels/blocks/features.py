@@ -1,7 +1,9 @@
-"""Features of every block of a page, from which a model tells main text from the rest: what it says, where it hangs, what stands around it.
+"""Features of every block of a page, from which a model tells main text from the rest: what it says, where it hangs,
+what stands around it.
 
-Time is linear in blocks and elements: sums over containers go up the tree once, and from each block at most LOOK_UP ancestors are seen.
-No feature knows a language or a site; names in class and id count by what they mean (kernels/html/names.py).
+Time is linear in blocks and elements: sums over containers go up the tree once, and from each block at most LOOK_UP
+ancestors are seen. No feature knows a language or a site; names in class and id count by what they mean
+(kernels/html/names.py).
 """
 
 from __future__ import annotations
@@ -397,8 +399,8 @@ class Tree(NamedTuple):
 
 
 def block_features(page: Any, counts: Array, hashes: Array, known: int, room: int = 0) -> tuple[Array, Tree]:
-    """float32[blocks, FEATURES] of a page (kernels/html/segment.py), with `room` for more columns; `counts` and `hashes` as block_text.measure
-    filled them, `known` bits of KNOWN."""
+    """float32[blocks, FEATURES] of a page (kernels/html/segment.py), with `room` for more columns; `counts` and
+    `hashes` as block_text.measure filled them, `known` bits of KNOWN."""
     blocks, elements = len(page.element), len(page.tag)
     out = np.zeros((blocks, len(FEATURES) + room), np.float32)
     sums, group_sums = np.zeros((elements, 6), np.int64), np.empty((elements, 6), np.int64)

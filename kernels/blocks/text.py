@@ -1,8 +1,9 @@
-"""What the text of each block of a page is made of: counts by Unicode property, and how much of it the page's own head says too.
+"""What the text of each block of a page is made of: counts by Unicode property, and how much of it the page's own head
+says too.
 
-Nothing here knows a language: letters, digits, punctuation and sentence ends are Unicode's (kernels/base/unicode.py). Words are runs of
-letters, marks, digits and `_`. A page's title, description and JSON-LD often repeat its main text: the blocks that share three words in
-a row with them (hashed, ASCII letters without case) are counted.
+Nothing here knows a language: letters, digits, punctuation and sentence ends are Unicode's (kernels/base/unicode.py).
+Words are runs of letters, marks, digits and `_`. A page's title, description and JSON-LD often repeat its main text:
+the blocks that share three words in a row with them (hashed, ASCII letters without case) are counted.
 """
 
 from __future__ import annotations
@@ -58,23 +59,23 @@ SEED, TITLE_SEED, PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x9AE16A3B2F9
 
 
 @helper
-def mixed(hash_, value):  # type: ignore[no-untyped-def]
+def mixed(hash_, value):
     hash_ = (hash_ ^ np.uint64(value)) * PRIME
     return hash_ ^ (hash_ >> np.uint64(29))
 
 
 @helper
-def triple(first, second, third):  # type: ignore[no-untyped-def]
+def triple(first, second, third):
     return mixed(mixed(mixed(SEED, first), second), third)
 
 
 @helper
-def title_word(word):  # type: ignore[no-untyped-def]
+def title_word(word):
     return mixed(TITLE_SEED, word)
 
 
 @helper
-def remember(keys, values, key, value):  # type: ignore[no-untyped-def]
+def remember(keys, values, key, value):
     mask = np.uint64(len(keys) - 1)
     place = key & mask
     while keys[place] != 0 and keys[place] != key:
@@ -84,7 +85,7 @@ def remember(keys, values, key, value):  # type: ignore[no-untyped-def]
 
 
 @helper
-def recall(keys, values, key):  # type: ignore[no-untyped-def]
+def recall(keys, values, key):
     mask = np.uint64(len(keys) - 1)
     place = key & mask
     while keys[place] != 0:
@@ -95,7 +96,7 @@ def recall(keys, values, key):  # type: ignore[no-untyped-def]
 
 
 @helper
-def escaped(data, i, end):  # type: ignore[no-untyped-def]
+def escaped(data, i, end):
     """The character of a JSON escape whose backslash is at i, and its length; what is broken is a space."""
     if i + 1 >= end:
         return np.int64(32), 1

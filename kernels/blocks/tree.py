@@ -1,4 +1,5 @@
-"""The tree that blocks hang in: sums over what each element holds, elements that are alike, and the way down to most of a page's text.
+"""The tree that blocks hang in: sums over what each element holds, elements that are alike, and the way down to most of
+a page's text.
 
 A parent stands before its children, so one pass up and one down are all that it takes.
 """
@@ -16,12 +17,12 @@ PROSE = 60  # characters of a block of prose at least
 
 
 @helper
-def share(part, whole):  # type: ignore[no-untyped-def]
+def share(part, whole):
     return np.float32(part) / np.float32(whole) if whole > 0 else np.float32(0)
 
 
 @helper
-def is_prose(counts, linked):  # type: ignore[no-untyped-def]
+def is_prose(counts, linked):
     return counts[said.CHARACTERS] >= PROSE and counts[said.TERMINALS] > 0 and 2 * linked < counts[said.CHARACTERS]
 
 
@@ -44,8 +45,8 @@ def sum_up(parent, element, linked, counts, sums):
 
 @kernel
 def tree_shape(parent, alike, sums, path, group, siblings, sibling, group_sums):
-    """For each element: a hash of its path, and its group: the elements with the same parent, tag and first class (how many, which of
-    them, and the sums over all of them)."""
+    """For each element: a hash of its path, and its group: the elements with the same parent, tag and first class (how
+    many, which of them, and the sums over all of them)."""
     n = len(parent)
     size = 16
     while size < 2 * n:
@@ -77,7 +78,8 @@ def tree_shape(parent, alike, sums, path, group, siblings, sibling, group_sums):
 
 @kernel
 def chain(parent, sums, column, core):
-    """core[element]: its rank on the way down from the root to the innermost element with half of the page's sum; -1 beside it. Its end."""
+    """core[element]: its rank on the way down from the root to the innermost element with half of the page's sum; -1
+    beside it. Its end."""
     n = len(parent)
     heaviest = np.full(n, -1, np.int32)
     for e in range(n):

@@ -1,7 +1,7 @@
 """Byte-pair merging (Sennrich et al. 2016): the ids of a piece of text, of any length in n log n.
 
-Of all neighbours the pair that was learnt first is merged, of equal ones the leftmost, until no pair is known. A heap holds (rank, place); what is
-out of date in it is passed over. A piece of one word takes a third of a microsecond.
+Of all neighbours the pair that was learnt first is merged, of equal ones the leftmost, until no pair is known. A heap
+holds (rank, place); what is out of date in it is passed over. A piece of one word takes a third of a microsecond.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Merges(NamedTuple):
 
 
 class Desk(NamedTuple):
-    """Room to merge a piece: as long as its bytes, the heap three times that. What a piece does not touch costs nothing."""
+    """Room to merge a piece: as long as its bytes, the heap three times that. What a piece does not touch costs
+    nothing."""
 
     ids: Array  # uint32
     made: Array  # uint32: what a symbol and the next would become
@@ -54,7 +55,7 @@ def merges_of(pairs: Array, results: Array, of_bytes: Array) -> Merges:
 
 
 @kernel
-def _fill(pairs, results, table):  # type: ignore[no-untyped-def]
+def _fill(pairs, results, table):
     mask = np.int64(len(table) - 1)
     for rank in range(len(results)):
         key = np.uint64(pairs[rank, 0]) << _HALF | np.uint64(pairs[rank, 1])
@@ -68,7 +69,7 @@ def _fill(pairs, results, table):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _learnt(merges, left, right):  # type: ignore[no-untyped-def]
+def _learnt(merges, left, right):
     """rank << 32 | id, or NONE."""
     key = np.uint64(left) << _HALF | np.uint64(right)
     mask = np.int64(len(merges.pairs) - 1)
@@ -81,7 +82,7 @@ def _learnt(merges, left, right):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _look(merges, desk, place, size):  # type: ignore[no-untyped-def]
+def _look(merges, desk, place, size):
     """Note what symbol `place` and the next would become; the heap's new size."""
     behind = desk.behind[place]
     found = _NONE
@@ -95,7 +96,7 @@ def _look(merges, desk, place, size):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _pushed(heap, size, entry):  # type: ignore[no-untyped-def]
+def _pushed(heap, size, entry):
     child = size
     while child > 0:
         parent = (child - 1) >> 1
@@ -108,7 +109,7 @@ def _pushed(heap, size, entry):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _pop(heap, size):  # type: ignore[no-untyped-def]
+def _pop(heap, size):
     """Take out the least, heap[0]; `size` is what is left."""
     entry, parent = heap[size], 0
     while 2 * parent + 1 < size:
@@ -123,7 +124,7 @@ def _pop(heap, size):  # type: ignore[no-untyped-def]
 
 
 @helper
-def merge_bytes(data, start, end, merges, desk):  # type: ignore[no-untyped-def]
+def merge_bytes(data, start, end, merges, desk):
     """Leaves the ids of bytes start to end in `desk.ids`; how many."""
     length = end - start
     for place in range(length):

@@ -1,8 +1,10 @@
-"""Texts to the ids of a byte-level tokenizer, by remembering what came of each piece: of a hundred pieces three are new.
+"""Texts to the ids of a byte-level tokenizer, by remembering what came of each piece: of a hundred pieces three are
+new.
 
-A memo is a table with the piece itself in it, never its hash alone: a row of 32 bytes holds a piece of up to 15 bytes and up to three ids; what is longer
-lies in an arena and is compared byte by byte. When a memo is full it starts anew; what is in it changes no id. Pieces chosen to collide are
-looked for in few places and then merged as if they were new, so that no text is slow. 50 times as fast as the package `tokenizers` (benchmarks/tokens/tokenization.py).
+A memo is a table with the piece itself in it, never its hash alone: a row of 32 bytes holds a piece of up to 15 bytes
+and up to three ids; what is longer lies in an arena and is compared byte by byte. When a memo is full it starts anew;
+what is in it changes no id. Pieces chosen to collide are looked for in few places and then merged as if they were new,
+so that no text is slow. 50 times as fast as the package `tokenizers` (benchmarks/tokens/tokenization.py).
 """
 
 from __future__ import annotations
@@ -34,8 +36,9 @@ _LOW, _HALF = np.uint64((1 << 32) - 1), np.uint64(32)
 class Memo(NamedTuple):
     """Rows of four words: two of the piece, two of its ids.
 
-    Piece: its bytes, and its length in the highest byte; or a hash, and the highest bit with the length. Ids: three, and their number in the upper
-    half of the last word; or, for a long piece or more ids, where they begin in the arenas.
+    Piece: its bytes, and its length in the highest byte; or a hash, and the highest bit with the length. Ids: three,
+    and their number in the upper half of the last word; or, for a long piece or more ids, where they begin in the
+    arenas.
     """
 
     rows: Array  # uint64 slots_4; an empty one has no length
@@ -74,8 +77,9 @@ def encode(vocabulary: Vocabulary, memo: Memo, data: Bytes, offsets: Offsets, wa
 
 
 @kernel
-def encode_texts(data, offsets, wanted, vocabulary, memo, desk, ids, ends, state):  # type: ignore[no-untyped-def]
-    """Goes on at `state` (text, byte, ids so far). 0 when all is done; or how long the desk must be for a piece that is longer than it."""
+def encode_texts(data, offsets, wanted, vocabulary, memo, desk, ids, ends, state):
+    """Goes on at `state` (text, byte, ids so far). 0 when all is done; or how long the desk must be for a piece that is
+    longer than it."""
     n = state[2]
     i = state[1]
     for d in range(state[0], len(offsets) - 1):
@@ -105,7 +109,7 @@ def encode_texts(data, offsets, wanted, vocabulary, memo, desk, ids, ends, state
 
 
 @inlined
-def _key(data, start, end):  # type: ignore[no-untyped-def]
+def _key(data, start, end):
     """The two words of a piece."""
     length = end - start
     if length > IN_ROW:
@@ -124,12 +128,12 @@ def _key(data, start, end):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _home(memo, low, high):  # type: ignore[no-untyped-def]
+def _home(memo, low, high):
     return np.int64(mixed(low ^ mixed(high)) & np.uint64(len(memo.rows) - 1))
 
 
 @inlined
-def _find(memo, data, start, end, low, high):  # type: ignore[no-untyped-def]
+def _find(memo, data, start, end, low, high):
     """The slot of a piece, or -1."""
     slot = _home(memo, low, high)
     for _ in range(PROBES):
@@ -146,7 +150,7 @@ def _find(memo, data, start, end, low, high):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _same(memo, slot, data, start, end):  # type: ignore[no-untyped-def]
+def _same(memo, slot, data, start, end):
     """Of a long piece the bytes themselves."""
     at, same = np.int64(memo.rows[slot, 2] >> _HALF), True
     for i in range(end - start):
@@ -155,7 +159,7 @@ def _same(memo, slot, data, start, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _recalled(memo, slot, ids, n):  # type: ignore[no-untyped-def]
+def _recalled(memo, slot, ids, n):
     """The ids that lie in the arena, or in the row."""
     first, second = memo.rows[slot, 2], memo.rows[slot, 3]
     count = np.int64(second >> _HALF)
@@ -169,7 +173,7 @@ def _recalled(memo, slot, ids, n):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _new(data, start, end, low, high, vocabulary, memo, desk, ids, n):  # type: ignore[no-untyped-def]
+def _new(data, start, end, low, high, vocabulary, memo, desk, ids, n):
     """The ids of a piece that the memo has not, remembered from now on."""
     given = _find(vocabulary.given, data, start, end, low, high)
     if given >= 0:
@@ -186,13 +190,13 @@ def _new(data, start, end, low, high, vocabulary, memo, desk, ids, n):  # type: 
 
 
 @inlined
-def _full(memo):  # type: ignore[no-untyped-def]
+def _full(memo):
     no_room = memo.used[BYTES] + LONGEST > len(memo.bytes) or memo.used[IDS] + LONGEST > len(memo.ids)
     return 2 * memo.used[PIECES] >= len(memo.rows) or no_room
 
 
 @inlined
-def _remember(memo, data, start, end, low, high, ids, count):  # type: ignore[no-untyped-def]
+def _remember(memo, data, start, end, low, high, ids, count):
     """Enter a piece that is not there; 0 where all its places are taken."""
     slot, probes = _home(memo, low, high), 0
     while memo.rows[slot, 1] != 0:
@@ -225,8 +229,9 @@ def _remember(memo, data, start, end, low, high, ids, count):  # type: ignore[no
 
 
 @kernel
-def remember_tokens(data, offsets, tokens, vocabulary, desk):  # type: ignore[no-untyped-def]
-    """Enter into `given` the tokens that merging their bytes does not give; how many could not be. Texts are bytes of one token each."""
+def remember_tokens(data, offsets, tokens, vocabulary, desk):
+    """Enter into `given` the tokens that merging their bytes does not give; how many could not be. Texts are bytes of
+    one token each."""
     left_out = 0
     for t in range(len(tokens)):
         start, end = offsets[t], offsets[t + 1]

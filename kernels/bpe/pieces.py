@@ -1,7 +1,9 @@
-"""Text cut into the pieces in which byte-level tokenizers merge: the patterns of GPT-2, GPT-4, Llama 3, Qwen and of ours, as one loop.
+"""Text cut into the pieces in which byte-level tokenizers merge: the patterns of GPT-2, GPT-4, Llama 3, Qwen and of
+ours, as one loop.
 
-All are of one family: `Rules` says which, `pattern_of` writes it as the regular expression that stands in a tokenizer.json. What is a letter, a mark, a number or
-a space is for the caller to say, for each regex engine has the Unicode of its own year. The regular expression is most of what tokenizing costs elsewhere.
+All are of one family: `Rules` says which, `pattern_of` writes it as the regular expression that stands in a
+tokenizer.json. What is a letter, a mark, a number or a space is for the caller to say, for each regex engine has the
+Unicode of its own year. The regular expression is most of what tokenizing costs elsewhere.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ class Rules(NamedTuple):
     any_sign: int  # 1: one sign or space of any kind may go before a word; 0: a blank alone
     contractions: int  # 0: none; AS_WRITTEN or ANY_CASE: 's 't 're 've 'm 'll 'd are pieces
     digits: int  # most of a number; ENDLESS: all, with a blank before them
-    breaks: int  # 1: signs take the line ends behind them, and spaces end in the last line end; 0: a line end is a space as any
+    # 1: signs take the line ends behind them, and spaces end in the last line end; 0: a line end is a space as any
+    breaks: int
     longest: int  # characters of a word, a run of signs, of spaces or of line ends
 
 
@@ -75,7 +78,7 @@ def pattern_of(rules: Rules) -> str:
 
 
 @inlined
-def piece_end(data, i, stop, classes, rules):  # type: ignore[no-untyped-def]
+def piece_end(data, i, stop, classes, rules):
     """Where the piece ends that begins at byte i < stop."""
     byte = data[i]
     if rules.contractions and byte == APOSTROPHE:
@@ -103,7 +106,7 @@ def piece_end(data, i, stop, classes, rules):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def word_end(data, i, stop, classes, rules):  # type: ignore[no-untyped-def]
+def word_end(data, i, stop, classes, rules):
     left = rules.longest
     while i < stop and left > 0:
         if data[i] < 0x80 and i + 16 <= len(data):
@@ -123,7 +126,7 @@ def word_end(data, i, stop, classes, rules):  # type: ignore[no-untyped-def]
 
 
 @helper
-def run_end(data, i, stop, classes, wanted, most):  # type: ignore[no-untyped-def]
+def run_end(data, i, stop, classes, wanted, most):
     """Behind the characters of a class, `most` at most."""
     while i < stop and most > 0:
         point, size = point_at(data, i, stop)
@@ -135,7 +138,7 @@ def run_end(data, i, stop, classes, wanted, most):  # type: ignore[no-untyped-de
 
 
 @helper
-def signs_end(data, i, stop, classes, rules):  # type: ignore[no-untyped-def]
+def signs_end(data, i, stop, classes, rules):
     left = rules.longest
     while i < stop and left > 0:
         point, size = point_at(data, i, stop)
@@ -147,7 +150,7 @@ def signs_end(data, i, stop, classes, rules):  # type: ignore[no-untyped-def]
 
 
 @helper
-def spaces_end(data, i, stop, classes, rules):  # type: ignore[no-untyped-def]
+def spaces_end(data, i, stop, classes, rules):
     """Up to the last line end; else all but the last, which goes with what follows; else all."""
     last, behind_break, count = i, np.int64(-1), np.int64(0)
     while i < stop and count < rules.longest:
@@ -172,7 +175,7 @@ def spaces_end(data, i, stop, classes, rules):  # type: ignore[no-untyped-def]
 
 
 @helper
-def contraction(data, i, stop, case):  # type: ignore[no-untyped-def]
+def contraction(data, i, stop, case):
     """How long 's 't 're 've 'm 'll 'd is at the apostrophe; 0 if there is none."""
     if i + 1 >= stop:
         return 0
@@ -191,8 +194,9 @@ def contraction(data, i, stop, case):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def cut_pieces(data, offsets, classes, rules, ends, counts):  # type: ignore[no-untyped-def]
-    """Where each piece ends, one text after another, and how many each has. `ends` is as long as the bytes of the texts."""
+def cut_pieces(data, offsets, classes, rules, ends, counts):
+    """Where each piece ends, one text after another, and how many each has. `ends` is as long as the bytes of the
+    texts."""
     n = 0
     for d in range(len(offsets) - 1):
         i, stop = offsets[d], offsets[d + 1]

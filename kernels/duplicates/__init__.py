@@ -1,4 +1,5 @@
-"""What finds repeated text: MinHash, SimHash, Bloom filters, suffix arrays, n-grams of benchmarks, and clusters of pairs.
+"""What finds repeated text: MinHash, SimHash, Bloom filters, suffix arrays, n-grams of benchmarks, and clusters of
+pairs.
 
 From outside: each module serves one stage of `stages.dedup`.
 """

@@ -1,9 +1,11 @@
-"""Which runs of tokens may stand in two places: a few n-grams of each document, chosen so that equal runs choose equal n-grams.
+"""Which runs of tokens may stand in two places: a few n-grams of each document, chosen so that equal runs choose equal
+n-grams.
 
-Of the n-grams in each window of tokens the one of smallest hash is the window's anchor, the leftmost of several (winnowing: Schleimer,
-Wilkerson and Aiken 2003; minimizers: Roberts et al. 2004). The choice hangs on the window's own tokens alone, so that a window that stands
-in two places has the same anchor in both: windows whose anchor is met once need no closer look, and nothing is missed. About one token in
-half as many as a window has n-grams is an anchor. Twin: `anchors_plain` in `tests/reference/suffix_plain.py`.
+Of the n-grams in each window of tokens the one of smallest hash is the window's anchor, the leftmost of several
+(winnowing: Schleimer, Wilkerson and Aiken 2003; minimizers: Roberts et al. 2004). The choice hangs on the window's own
+tokens alone, so that a window that stands in two places has the same anchor in both: windows whose anchor is met once
+need no closer look, and nothing is missed. About one token in half as many as a window has n-grams is an anchor. Twin:
+`anchors_plain` in `tests/reference/suffix_plain.py`.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -26,8 +28,8 @@ _STEP = np.uint64(SHINGLE_STEP)
 
 
 class Anchors(NamedTuple):
-    """Windows that begin at tokens `low` to `high` of the column have the n-gram of hash `keys` for an anchor, at one place. Of more than two
-    of one hash in a row, as periodic text has them, the second reaches to the last."""
+    """Windows that begin at tokens `low` to `high` of the column have the n-gram of hash `keys` for an anchor, at one
+    place. Of more than two of one hash in a row, as periodic text has them, the second reaches to the last."""
 
     keys: Hashes
     low: Offsets
@@ -62,7 +64,7 @@ def anchors(tokens: Tokens, window: int) -> Anchors:
 
 
 @kernel
-def _anchors(hashes, first, window, gram, leaving, ring, keys, low, high, anchor_first):  # type: ignore[no-untyped-def]
+def _anchors(hashes, first, window, gram, leaving, ring, keys, low, high, anchor_first):
     n, choice = 0, len(ring)
     for document in range(len(first) - 1):
         begin, end = first[document], first[document + 1]
@@ -108,7 +110,7 @@ def twice_at_most(found: Anchors) -> tuple[Hashes, Offsets]:
 
 
 @kernel
-def _twice_at_most(keys, first, other, counts, kept):  # type: ignore[no-untyped-def]
+def _twice_at_most(keys, first, other, counts, kept):
     n = 0
     for document in range(len(first) - 1):
         mine = keys[first[document] : first[document + 1]]
@@ -145,7 +147,7 @@ def stretches(tokens: Tokens, found: Anchors, shared: Hashes, window: int) -> St
 
 
 @kernel
-def _stretches(hashes, first, low, high, hit, window, begins, out, documents, places, windows):  # type: ignore[no-untyped-def]
+def _stretches(hashes, first, low, high, hit, window, begins, out, documents, places, windows):
     for k in range(len(hit)):
         if hit[k]:
             for i in range(low[k], high[k] + 1):

@@ -1,8 +1,10 @@
-"""A Bloom filter of runs of tokens, and the walk of documents past it (meaning of BFF: Groeneveld; Li et al. 2024, DCLM, appendix).
+"""A Bloom filter of runs of tokens, and the walk of documents past it (meaning of BFF: Groeneveld; Li et al. 2024,
+DCLM, appendix).
 
-Blocked (Putze, Sanders and Singler 2007): all bits of a key lie in one cache line of 512, so that a key costs one look into memory. Probe i
-of a key is the highest nine bits of key * STEP**(i + 1). The price is size, and `false_positive_rate` reckons with it: keys fall on blocks
-as Poisson has it, so that 1 % takes 9.9 bits a key and not 9.6. Measured: benchmarks/dedup/bloom.py.
+Blocked (Putze, Sanders and Singler 2007): all bits of a key lie in one cache line of 512, so that a key costs one look
+into memory. Probe i of a key is the highest nine bits of key * STEP**(i + 1). The price is size, and
+`false_positive_rate` reckons with it: keys fall on blocks as Poisson has it, so that 1 % takes 9.9 bits a key and not
+9.6. Measured: benchmarks/dedup/bloom.py.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -46,7 +48,8 @@ class Shape(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a walk found: which units go (of all units), which documents go, and for each document its keys and those met before."""
+    """What a walk found: which units go (of all units), which documents go, and for each document its keys and those
+    met before."""
 
     unit_goes: Array
     document_goes: Array
@@ -55,7 +58,8 @@ class Seen(NamedTuple):
 
 
 def shape_for(keys: int, false_positives: float) -> Shape:
-    """The smallest filter in which a key that was never put in is met with no more than this chance once all keys are in."""
+    """The smallest filter in which a key that was never put in is met with no more than this chance once all keys are
+    in."""
     load, probes = _best_load(false_positives)
     return Shape(max(1, math.ceil(keys / load)), probes)
 
@@ -112,10 +116,10 @@ def walk(
     most_of_unit: float,
     most_of_document: Array,
 ) -> Seen:
-    """Documents one after another, each unit after unit: a unit goes if more than a share `most_of_unit` of its keys was met before; the
-    keys of one that stays are put in, after all of them were sought. Document d goes if more than a share `most_of_document[d]` was met, and
-    leaves nothing in the filter. Unit u has keys unit_first[u] to unit_first[u + 1], document d units first[d] to first[d + 1]; one
-    without keys stays.
+    """Documents one after another, each unit after unit: a unit goes if more than a share `most_of_unit` of its keys
+    was met before; the keys of one that stays are put in, after all of them were sought. Document d goes if more than a
+    share `most_of_document[d]` was met, and leaves nothing in the filter. Unit u has keys unit_first[u] to unit_first[u
+    + 1], document d units first[d] to first[d + 1]; one without keys stays.
     """
     documents = len(first) - 1
     at = unit_first[first]
@@ -135,7 +139,7 @@ def walk(
     )
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _ask_for(typing_context: Any, words: Any, i: Any) -> Any:
     """Have the cache line of word i fetched, without waiting for it."""
 
@@ -152,13 +156,13 @@ def _ask_for(typing_context: Any, words: Any, i: Any) -> Any:
 
 
 @inlined
-def _block(key, blocks):  # type: ignore[no-untyped-def]
+def _block(key, blocks):
     """The first word of a key's block."""
     return np.int64((key >> _HALF) * blocks >> _HALF) * BLOCK_WORDS
 
 
 @inlined
-def _lacking(words, base, key, probes):  # type: ignore[no-untyped-def]
+def _lacking(words, base, key, probes):
     """A bit for each probe whose bit is not set."""
     lacks = np.uint64(0)
     for i in range(probes):
@@ -169,14 +173,14 @@ def _lacking(words, base, key, probes):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _put_in(words, base, key, probes):  # type: ignore[no-untyped-def]
+def _put_in(words, base, key, probes):
     for _ in range(probes):
         key *= _STEP
         words[base + np.int64(key >> np.uint64(61))] |= _ONE << (key >> np.uint64(55) & np.uint64(63))
 
 
 @inlined
-def _clear(words, base, key, lacks):  # type: ignore[no-untyped-def]
+def _clear(words, base, key, lacks):
     while lacks:
         key *= _STEP
         if lacks & _ONE:
@@ -185,7 +189,7 @@ def _clear(words, base, key, lacks):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _walk(  # type: ignore[no-untyped-def]
+def _walk(
     words, probes, keys, unit_first, first, most_of_unit, most_of_document, lacking, unit_goes, document_goes, met
 ):
     blocks = np.uint64(len(words) // BLOCK_WORDS)
@@ -228,7 +232,8 @@ def bits_plain(key: int, shape: Shape) -> set[int]:
 def walk_plain(
     documents: list[list[list[int]]], most_of_unit: float, most_of_document: list[float], shape: Shape | None = None
 ) -> list[tuple[list[bool], bool, int]]:
-    """For each document which units go, whether it goes itself, and how many keys were met. Without a shape the filter never errs."""
+    """For each document which units go, whether it goes itself, and how many keys were met. Without a shape the filter
+    never errs."""
     seen: set[int] = set()
     out = []
     for units, most in zip(documents, most_of_document, strict=True):

@@ -1,4 +1,5 @@
-"""Text with stretches of it cut out, a margin around each, and short remains thrown away (as Brown et al. 2020, appendix C, did).
+"""Text with stretches of it cut out, a margin around each, and short remains thrown away (as Brown et al. 2020,
+appendix C, did).
 
 Twin: `widened_plain` and `cut_plain` in `tests/reference/ngrams_plain.py`.
 """
@@ -29,7 +30,7 @@ def widened(column: TextColumn, tokens: Tokens, spans: Spans, margin: int) -> Sp
 @kernel
 def _widen(
     data, offsets, starts, ends, first, documents, begins, stops, margin, wide_documents, wide_begins, wide_stops
-):  # type: ignore[no-untyped-def]
+):
     count = 0
     for span in range(len(documents)):
         document = documents[span]
@@ -60,7 +61,7 @@ def _widen(
 
 
 @helper
-def _token_before(starts, low, high, place):  # type: ignore[no-untyped-def]
+def _token_before(starts, low, high, place):
     """The last token that begins before a place, -1 if there is none."""
     begin = low
     while low < high:
@@ -73,7 +74,8 @@ def _token_before(starts, low, high, place):  # type: ignore[no-untyped-def]
 
 
 def cut(column: TextColumn, spans: Spans, shortest_piece: int) -> tuple[Array, Array, Array]:
-    """Bytes and offsets of the column without the spans, and the number of pieces of each document, those too short to stay too."""
+    """Bytes and offsets of the column without the spans, and the number of pieces of each document, those too short to
+    stay too."""
     rows = len(column)
     data = np.empty(
         int(column.offsets[-1] - column.offsets[0]) + 2 * len(spans[0]), np.uint8
@@ -84,7 +86,7 @@ def cut(column: TextColumn, spans: Spans, shortest_piece: int) -> tuple[Array, A
 
 
 @kernel
-def _cut(data, offsets, documents, begins, stops, shortest_piece, out, out_offsets, pieces):  # type: ignore[no-untyped-def]
+def _cut(data, offsets, documents, begins, stops, shortest_piece, out, out_offsets, pieces):
     span, size = 0, 0
     for document in range(len(offsets) - 1):
         at, high = offsets[document], offsets[document + 1]
@@ -117,14 +119,14 @@ def _cut(data, offsets, documents, begins, stops, shortest_piece, out, out_offse
 
 
 @helper
-def _copied(data, begin, end, out, size):  # type: ignore[no-untyped-def]
+def _copied(data, begin, end, out, size):
     for i in range(end - begin):
         out[size + i] = data[begin + i]
     return size + end - begin
 
 
 @helper
-def _characters(data, begin, end):  # type: ignore[no-untyped-def]
+def _characters(data, begin, end):
     count = 0
     for i in range(begin, end):
         count += data[i] & 0xC0 != 0x80

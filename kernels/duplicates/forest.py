@@ -1,7 +1,8 @@
 """Clusters of documents from pairs that are alike: components by spanning forests, and who of a cluster stays.
 
-A spanning forest is a star for each component: every member points at the smallest. Two forests merge into one by the same function, so that
-a tree of merges ends with the components of all edges, whatever was where; a forest is bounded by the number of members, never by edges.
+A spanning forest is a star for each component: every member points at the smallest. Two forests merge into one by the
+same function, so that a tree of merges ends with the components of all edges, whatever was where; a forest is bounded
+by the number of members, never by edges.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @kernel
-def _joined(left, right, root):  # type: ignore[no-untyped-def]
+def _joined(left, right, root):
     """Union-find with path halving; the smaller number is always the root."""
     for edge in range(len(left)):
         a, b = left[edge], right[edge]
@@ -39,7 +40,7 @@ def spanning_forest(left: Array, right: Array) -> tuple[Array, Array]:
     members, places = np.unique(np.concatenate([left, right]), return_inverse=True)
     root = np.arange(len(members), dtype=np.int64)
     places = places.reshape(-1).astype(np.int64)
-    _joined(places[: len(left)].copy(), places[len(left) :].copy(), root)  # type: ignore[no-untyped-call]
+    _joined(places[: len(left)].copy(), places[len(left) :].copy(), root)
     return members, members[root]
 
 
@@ -54,7 +55,8 @@ def spanning_forest_plain(left: list[int], right: list[int]) -> dict[int, int]:
 
 
 def neighbours(left: Array, right: Array, weight: Array, nodes: int) -> tuple[Array, Array, Array]:
-    """Edges as lists: first[n]:first[n + 1] are the neighbours of n in order, with their weights. Of an edge that is there twice, all copies."""
+    """Edges as lists: first[n]:first[n + 1] are the neighbours of n in order, with their weights. Of an edge that is
+    there twice, all copies."""
     ends = np.concatenate([left, right]).astype(np.int64)
     others = np.concatenate([right, left]).astype(np.int64)
     order = np.lexsort((others, ends))
@@ -63,7 +65,7 @@ def neighbours(left: Array, right: Array, weight: Array, nodes: int) -> tuple[Ar
 
 
 @kernel
-def _walked(first, other, weight, at_least, keeper):  # type: ignore[no-untyped-def]
+def _walked(first, other, weight, at_least, keeper):
     for node in range(len(keeper)):
         keeper[node] = -1
         best = -1.0
@@ -73,9 +75,10 @@ def _walked(first, other, weight, at_least, keeper):  # type: ignore[no-untyped-
 
 
 def keepers(first: Array, other: Array, weight: Array, at_least: float) -> Array:
-    """Nodes are walked in order; one goes if it is like a node that stays, and the answer names the one most like it; -1 stays."""
+    """Nodes are walked in order; one goes if it is like a node that stays, and the answer names the one most like it;
+    -1 stays."""
     keeper = np.empty(len(first) - 1, np.int64)
-    _walked(first, other, weight, at_least, keeper)  # type: ignore[no-untyped-call]
+    _walked(first, other, weight, at_least, keeper)
     return keeper
 
 
@@ -91,7 +94,7 @@ def keepers_plain(edges: list[tuple[int, int, float]], nodes: int, at_least: flo
 
 
 @kernel
-def _proposed(first, other, weight, at_least, keeper, most, left, right):  # type: ignore[no-untyped-def]
+def _proposed(first, other, weight, at_least, keeper, most, left, right):
     """Pairs of nodes that stay, alike a third, and were never compared."""
     count = 0
     for node in range(len(keeper)):
@@ -118,8 +121,9 @@ def _proposed(first, other, weight, at_least, keeper, most, left, right):  # typ
 def proposals(
     first: Array, other: Array, weight: Array, at_least: float, keeper: Array, most: int = 16
 ) -> tuple[Array, Array]:
-    """Who should be compared still: a node that stays, and an earlier one that keeps a neighbour of it; at most `most` for each node."""
+    """Who should be compared still: a node that stays, and an earlier one that keeps a neighbour of it; at most `most`
+    for each node."""
     size = int(np.minimum(np.diff(first), most).sum())
     left, right = np.empty(size, np.int64), np.empty(size, np.int64)
-    count = _proposed(first, other, weight, at_least, keeper, most, left, right)  # type: ignore[no-untyped-call]
+    count = _proposed(first, other, weight, at_least, keeper, most, left, right)
     return left[:count], right[:count]

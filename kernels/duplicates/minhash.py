@@ -1,7 +1,9 @@
-"""Which documents may repeat each other: text to MinHash signatures and to the hashes of their bands in one pass (Leskovec et al., ch. 3).
+"""Which documents may repeat each other: text to MinHash signatures and to the hashes of their bands in one pass
+(Leskovec et al., ch. 3).
 
-Signatures are those of `gristmill.kernels.duplicates.minhash_plain` (Dahlgaard, Knudsen, Thorup 2017). A document's shingles are kept only while a place of its
-signature is empty, and each but once where they are many: a document of two million equal words costs a few passes over it, not 256.
+Signatures are those of `gristmill.kernels.duplicates.minhash_plain` (Dahlgaard, Knudsen, Thorup 2017). A document's
+shingles are kept only while a place of its signature is empty, and each but once where they are many: a document of two
+million equal words costs a few passes over it, not 256.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ def signatures(column: TextColumn, *, width: int = 5, places: int = 128, seed: i
 def band_hashes(
     column: TextColumn, *, width: int = 5, bands: int, rows: int, seed: int = 0, places: int | None = None
 ) -> tuple[Hashes, Offsets]:
-    """uint64[documents, bands], and how many shingles, with repeats, each document has; one that has none has no bands that mean anything."""
+    """uint64[documents, bands], and how many shingles, with repeats, each document has; one that has none has no bands
+    that mean anything."""
     places = bands * rows if places is None else places
     if not 0 < bands * rows <= places:
         raise ValueError(f"{bands} bands of {rows} rows do not fit in {places} places")
@@ -85,7 +88,8 @@ def curve(bands: int, rows: int, steps: int = 20) -> list[tuple[float, float]]:
 
 
 def bands_for(threshold: float, hashes: int = 128, recall: float = 0.97) -> tuple[int, int]:
-    """Bands and rows: as many rows, and so as few idle nominations, as leave a pair at the threshold this chance to be nominated."""
+    """Bands and rows: as many rows, and so as few idle nominations, as leave a pair at the threshold this chance to be
+    nominated."""
     for rows in range(hashes, 0, -1):
         if chance_of_meeting(threshold, hashes // rows, rows) >= recall:
             return hashes // rows, rows
@@ -105,12 +109,12 @@ def _signer(places: int, shingles: int) -> Signer:
 
 
 @inlined
-def place_of(h, places):  # type: ignore[no-untyped-def]
+def place_of(h, places):
     return np.int64((h >> _UPPER) * places >> _UPPER)
 
 
 @inlined
-def any_empty(held):  # type: ignore[no-untyped-def]
+def any_empty(held):
     found = np.int64(0)
     for place in range(len(held)):
         found += held[place] == _EMPTY
@@ -118,7 +122,7 @@ def any_empty(held):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def first_round(shingles, held):  # type: ignore[no-untyped-def]
+def first_round(shingles, held):
     places = np.uint64(len(held))
     for k in range(len(shingles)):
         h = shingles[k]
@@ -127,7 +131,7 @@ def first_round(shingles, held):  # type: ignore[no-untyped-def]
 
 
 @helper
-def later_rounds(signer, count):  # type: ignore[no-untyped-def]
+def later_rounds(signer, count):
     """Fill the places that round 0 left empty with the document's shingles, `signer.kept[:count]`."""
     held, fresh = signer.held, signer.fresh
     places = len(held)
@@ -157,8 +161,9 @@ def later_rounds(signer, count):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def each_once(values, count, table):  # type: ignore[no-untyped-def]
-    """Move those that come first together, in place; returns how many. What finds no slot near its own is kept each time it comes."""
+def each_once(values, count, table):
+    """Move those that come first together, in place; returns how many. What finds no slot near its own is kept each
+    time it comes."""
     bits = np.uint64(4)
     while (1 << bits) < min(4 * count, len(table)):
         bits += np.uint64(1)
@@ -186,7 +191,7 @@ def each_once(values, count, table):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def sign_document(data, start, stop, cut, powers, salt, signer):  # type: ignore[no-untyped-def]
+def sign_document(data, start, stop, cut, powers, salt, signer):
     """Into `signer.held`; returns how many shingles there were."""
     held, kept = signer.held, signer.kept
     held[:] = _EMPTY
@@ -205,7 +210,7 @@ def sign_document(data, start, stop, cut, powers, salt, signer):  # type: ignore
 
 
 @kernel
-def _sign_column(data, offsets, cut, powers, salt, signer, out):  # type: ignore[no-untyped-def]
+def _sign_column(data, offsets, cut, powers, salt, signer, out):
     for d in range(len(offsets) - 1):
         sign_document(data, offsets[d], offsets[d + 1], cut, powers, salt, signer)
         for place in range(len(signer.held)):
@@ -213,7 +218,7 @@ def _sign_column(data, offsets, cut, powers, salt, signer, out):  # type: ignore
 
 
 @kernel
-def _band_column(data, offsets, cut, powers, salt, signer, rows, out, counts):  # type: ignore[no-untyped-def]
+def _band_column(data, offsets, cut, powers, salt, signer, rows, out, counts):
     for d in range(len(offsets) - 1):
         counts[d] = sign_document(data, offsets[d], offsets[d + 1], cut, powers, salt, signer)
         for band in range(out.shape[1]):
@@ -224,7 +229,7 @@ def _band_column(data, offsets, cut, powers, salt, signer, rows, out, counts):  
 
 
 @kernel
-def _sign_shingles(hashes, first, signer, out):  # type: ignore[no-untyped-def]
+def _sign_shingles(hashes, first, signer, out):
     held, kept = signer.held, signer.kept
     for d in range(len(first) - 1):
         begin, count = first[d], first[d + 1] - first[d]

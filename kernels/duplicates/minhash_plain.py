@@ -1,9 +1,11 @@
-"""MinHash signatures in plain Python: the reference that `gristmill.kernels.duplicates.minhash` and its GPU twin equal bit for bit.
+"""MinHash signatures in plain Python: the reference that `gristmill.kernels.duplicates.minhash` and its GPU twin equal
+bit for bit.
 
-Fast similarity sketching (Dahlgaard, Knudsen, Thorup 2017): each shingle falls into one place of the signature at a time, and the least
-value there stays. In a further round all shingles fall anew, into places that are still empty; so a signature of 128 places costs one or two
-hashes a shingle where the classical way takes 128. Each place is the minimum of a hash function over the set, as in the classical way: two
-signatures agree in a place with the Jaccard similarity as probability, and their agreement varies no more (their theorem 1).
+Fast similarity sketching (Dahlgaard, Knudsen, Thorup 2017): each shingle falls into one place of the signature at a
+time, and the least value there stays. In a further round all shingles fall anew, into places that are still empty; so a
+signature of 128 places costs one or two hashes a shingle where the classical way takes 128. Each place is the minimum
+of a hash function over the set, as in the classical way: two signatures agree in a place with the Jaccard similarity as
+probability, and their agreement varies no more (their theorem 1).
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ HALF = (1 << 32) - 1
 def signature_plain(shingles: list[int], places: int) -> list[int]:
     """`places` values of 32 bits; of an empty set there is none, and all are zero.
 
-    In round r < places a shingle falls into the place that the upper half of its hash says; in round places + i all fall into place i, so
-    that no place stays empty. Round 0 takes the shingle's own hash.
+    In round r < places a shingle falls into the place that the upper half of its hash says; in round places + i all
+    fall into place i, so that no place stays empty. Round 0 takes the shingle's own hash.
     """
     held: list[int | None] = [None] * places
     if not shingles:
@@ -32,7 +34,7 @@ def signature_plain(shingles: list[int], places: int) -> list[int]:
             h = mixed_plain(shingle + round_ * ROUND_STEP & ALL) if round_ else shingle
             place = (h >> 32) * places >> 32 if round_ < places else round_ - places
             if empty[place]:
-                held[place] = h & HALF if held[place] is None else min(held[place], h & HALF)  # type: ignore[type-var]
+                held[place] = h & HALF if held[place] is None else min(held[place], h & HALF)
     return [value or 0 for value in held]
 
 

@@ -1,9 +1,11 @@
-"""Which benchmark texts documents hold: runs of tokens against an index of those of the texts, found by hash and then compared.
+"""Which benchmark texts documents hold: runs of tokens against an index of those of the texts, found by hash and then
+compared.
 
-One rolling hash of `widths[0]` tokens goes over a document and asks a Bloom filter of 16 bits a run (Putze et al. 2007: all bits of a key in
-one word, so one look into memory); what passes is looked up in a table of 64-bit keys, and the tokens themselves are compared by their
-hashes. Among 1e12 runs of text and 1e6 of the index keys alone would meet by chance in one run of twenty; with the comparison a false match
-needs two words of one hash in the same place of otherwise equal runs. Twin: `tests/reference/ngrams_plain.py`. Speed: benchmarks/text/decontaminate.py.
+One rolling hash of `widths[0]` tokens goes over a document and asks a Bloom filter of 16 bits a run (Putze et al. 2007:
+all bits of a key in one word, so one look into memory); what passes is looked up in a table of 64-bit keys, and the
+tokens themselves are compared by their hashes. Among 1e12 runs of text and 1e6 of the index keys alone would meet by
+chance in one run of twenty; with the comparison a false match needs two words of one hash in the same place of
+otherwise equal runs. Twin: `tests/reference/ngrams_plain.py`. Speed: benchmarks/text/decontaminate.py.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -27,7 +29,8 @@ _STEP, _WIDTH = np.uint64(SHINGLE_STEP), np.uint64(SHORT)
 
 
 class Index(NamedTuple):
-    """Runs g of the texts t. Run g is `tokens[places[g]:places[g] + run_widths[g]]` and of the texts `texts[first[g]:first[g + 1]]`."""
+    """Runs g of the texts t. Run g is `tokens[places[g]:places[g] + run_widths[g]]` and of the texts
+    `texts[first[g]:first[g + 1]]`."""
 
     widths: Offsets  # the different widths of runs, smallest first
     filter: Array  # uint64, a power of two of them
@@ -42,7 +45,8 @@ class Index(NamedTuple):
 
 
 class Hits(NamedTuple):
-    """Runs of the index that stand in documents: run `runs[h]` at token `tokens[h]`; those of document i are `first[i]:first[i + 1]`."""
+    """Runs of the index that stand in documents: run `runs[h]` at token `tokens[h]`; those of document i are
+    `first[i]:first[i + 1]`."""
 
     tokens: Offsets
     runs: Array
@@ -108,14 +112,14 @@ def _runs(tokens: Tokens, repeated: Array, width: int, shortest: int) -> tuple[A
 
 
 @inlined
-def _key(polynomial, width):  # type: ignore[no-untyped-def]
+def _key(polynomial, width):
     """Never 0, which marks an empty slot."""
     key = mixed(polynomial + np.uint64(width) * _WIDTH)
     return key if key != np.uint64(0) else np.uint64(1)
 
 
 @inlined
-def _bits(polynomial):  # type: ignore[no-untyped-def]
+def _bits(polynomial):
     """A hash whose top says which word of the filter, and the three bits in it."""
     h = (polynomial ^ polynomial >> np.uint64(32)) * np.uint64(0xBF58476D1CE4E5B9)
     h ^= h >> np.uint64(29)
@@ -125,7 +129,7 @@ def _bits(polynomial):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _shift(words):  # type: ignore[no-untyped-def]
+def _shift(words):
     """By how much a hash goes right to be a number below a power of two."""
     shift = np.uint64(64)
     while words > 1:
@@ -135,7 +139,7 @@ def _shift(words):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _keys(hashes, places, widths, keys):  # type: ignore[no-untyped-def]
+def _keys(hashes, places, widths, keys):
     for i in range(len(places)):
         polynomial = np.uint64(0)
         for k in range(places[i], places[i] + widths[i]):
@@ -144,7 +148,7 @@ def _keys(hashes, places, widths, keys):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _insert(keys, hashes, places, lead, words, slots, slot_runs):  # type: ignore[no-untyped-def]
+def _insert(keys, hashes, places, lead, words, slots, slot_runs):
     mask, shift = np.uint64(len(slots) - 1), _shift(len(words))
     for run in range(len(keys)):
         slot = keys[run] & mask
@@ -178,7 +182,7 @@ def hits_of(tokens: Tokens, index: Index) -> Hits:
 
 
 @kernel
-def _find(hashes, first, widths, words, slots, slot_runs, known, places, run_widths, hit_tokens, hit_runs, hit_first):  # type: ignore[no-untyped-def]
+def _find(hashes, first, widths, words, slots, slot_runs, known, places, run_widths, hit_tokens, hit_runs, hit_first):
     """The number of hits; those past the room there is are only counted."""
     lead, shift, count = widths[0], _shift(len(words)), 0
     power = np.uint64(1)
@@ -221,7 +225,7 @@ def _find(hashes, first, widths, words, slots, slot_runs, known, places, run_wid
 @helper
 def _look_up(
     hashes, at, end, polynomial, widths, slots, slot_runs, known, places, run_widths, hit_tokens, hit_runs, count
-):  # type: ignore[no-untyped-def]
+):
     """Adds the runs that begin at a token; the polynomial is that of the smallest width."""
     mask, reached = np.uint64(len(slots) - 1), at + widths[0]
     for w in range(len(widths)):
@@ -287,7 +291,7 @@ def overlaps_of(tokens: Tokens, offsets: Offsets, hits: Hits, index: Index, scra
 
 
 @helper
-def _count(hit_runs, a, b, first, texts, text_runs, run_seen, text_seen, text_found, number):  # type: ignore[no-untyped-def]
+def _count(hit_runs, a, b, first, texts, text_runs, run_seen, text_seen, text_found, number):
     """Counts the different runs of each text among hits; gives the text with the largest share."""
     best = np.int64(-1)
     for h in range(a, b):
@@ -309,7 +313,7 @@ def _count(hit_runs, a, b, first, texts, text_runs, run_seen, text_seen, text_fo
 
 
 @helper
-def _is_of(run, text, first, texts):  # type: ignore[no-untyped-def]
+def _is_of(run, text, first, texts):
     found = False
     for k in range(first[run], first[run + 1]):
         found |= texts[k] == text
@@ -320,7 +324,7 @@ def _is_of(run, text, first, texts):  # type: ignore[no-untyped-def]
 def _best(
     hit_tokens, hit_runs, hit_first, starts, ends, offsets, run_widths, first, texts, text_runs, run_seen, text_seen, text_found, number,
     out_text, out_found, out_share, out_start, out_end,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     for document in range(len(hit_first) - 1):
         a, b = hit_first[document], hit_first[document + 1]
         if a == b:
@@ -345,7 +349,8 @@ def _best(
 def spans_of(
     tokens: Tokens, hits: Hits, index: Index, at_least: float, scratch: Scratch, number: int
 ) -> tuple[Array, Offsets, Offsets]:
-    """Document, first byte and end of all stretches under runs of texts of which at least such a share stands in the document, in order."""
+    """Document, first byte and end of all stretches under runs of texts of which at least such a share stands in the
+    document, in order."""
     documents, begins, stops = (np.empty(len(hits.runs), np.int64) for _ in range(3))
     count = 0
     if len(hits.runs):
@@ -360,7 +365,7 @@ def spans_of(
 def _spans(
     hit_tokens, hit_runs, hit_first, starts, ends, run_widths, first, texts, text_runs, at_least, run_seen, text_seen, text_found, number,
     documents, begins, stops,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     count = 0
     for document in range(len(hit_first) - 1):
         a, b = hit_first[document], hit_first[document + 1]

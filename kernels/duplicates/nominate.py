@@ -1,9 +1,11 @@
-"""Which documents that share a band are compared: all of a small bucket, and of a large one a few for each, so that work is bounded.
+"""Which documents that share a band are compared: all of a small bucket, and of a large one a few for each, so that
+work is bounded.
 
-Of a large bucket (a template, a page that was copied a hundred thousand times) each is compared with the first of the bucket, with the first of those
-that agree in the next band too, and with the `NEXT` after it in that order. Pairs that a bucket leaves out meet in other bands, or over a
-third (`gristmill.kernels.duplicates.forest.proposals`). Copies, which agree in all bands, are left to the last one: they are named once, not once a band. A pair that agrees
-in some is named in each of them, for the next may be a large bucket that leaves it out.
+Of a large bucket (a template, a page that was copied a hundred thousand times) each is compared with the first of the
+bucket, with the first of those that agree in the next band too, and with the `NEXT` after it in that order. Pairs that
+a bucket leaves out meet in other bands, or over a third (`gristmill.kernels.duplicates.forest.proposals`). Copies,
+which agree in all bands, are left to the last one: they are named once, not once a band. A pair that agrees in some is
+named in each of them, for the next may be a large bucket that leaves it out.
 """
 
 from __future__ import annotations
@@ -20,11 +22,14 @@ Array = np.ndarray[Any, np.dtype[Any]]
 SMALL = 8  # up to so many members all are compared
 NEXT = 4
 PASSED_ON = 1  # the bit of a sibling that says that there is a next band
-NEXT_BAND = 12  # of a sibling, the bits from this one on are those of its next band; between them and the lowest, those of all its bands
+# of a sibling, the bits from this one on are those of its next band; between them and the lowest, those of all its
+# bands
+NEXT_BAND = 12
 
 
 def siblings(keys_NB: Array) -> Array:
-    """What stands beside each band of each document: bits of its next band, so that those that agree there stand together, and of all, which tell copies."""
+    """What stands beside each band of each document: bits of its next band, so that those that agree there stand
+    together, and of all, which tell copies."""
     following = np.roll(keys_NB, -1, axis=1) << np.uint64(NEXT_BAND) & np.uint64(0xFFFFFFFF)
     copies = mixed_all(keys_NB.sum(axis=1, dtype=np.uint64)) % np.uint64(1 << (NEXT_BAND - 1)) << np.uint64(1)
     found = (following | copies[:, None]).astype(np.uint32)
@@ -37,7 +42,7 @@ def passed_on(a: int, b: int) -> bool:
 
 
 @helper
-def _put(i, j, sibling, uid, left, right, count):  # type: ignore[no-untyped-def]
+def _put(i, j, sibling, uid, left, right, count):
     if uid[i] == uid[j] or (sibling[i] == sibling[j] and sibling[i] & PASSED_ON):
         return count
     if len(left):
@@ -46,7 +51,7 @@ def _put(i, j, sibling, uid, left, right, count):  # type: ignore[no-untyped-def
 
 
 @kernel
-def _pairs(key, sibling, uid, left, right):  # type: ignore[no-untyped-def]
+def _pairs(key, sibling, uid, left, right):
     """With no arrays to write to, counts."""
     count, start, total = 0, 0, len(key)
     while start < total:
@@ -74,10 +79,10 @@ def _pairs(key, sibling, uid, left, right):  # type: ignore[no-untyped-def]
 def pairs_in_buckets(key: Array, sibling: Array, uid: Array) -> tuple[Array, Array]:
     """Places of the rows to be compared. Rows come in order of key, sibling, uid."""
     none = np.empty(0, np.int64)
-    count = _pairs(key, sibling, uid, none, none)  # type: ignore[no-untyped-call]
+    count = _pairs(key, sibling, uid, none, none)
     left, right = np.empty(count, np.int64), np.empty(count, np.int64)
     if count:
-        _pairs(key, sibling, uid, left, right)  # type: ignore[no-untyped-call]
+        _pairs(key, sibling, uid, left, right)
     return left, right
 
 
@@ -100,7 +105,7 @@ def pairs_in_buckets_plain(rows: list[tuple[int, int, int]]) -> set[tuple[int, i
 
 
 @kernel
-def _pairs_with_saved(key, sibling, uid, saved, places, left, right):  # type: ignore[no-untyped-def]
+def _pairs_with_saved(key, sibling, uid, saved, places, left, right):
     """`places` is scratch for the rows of a bucket that are saved."""
     count, start, total = 0, 0, len(key)
     while start < total:
@@ -125,11 +130,11 @@ def _pairs_with_saved(key, sibling, uid, saved, places, left, right):  # type: i
 
 
 def pairs_with_saved(key: Array, sibling: Array, uid: Array, saved: Array) -> tuple[Array, Array]:
-    """Places of the rows that are not saved, each with up to 2 * NEXT saved ones of its bucket that stand nearest. Rows come in order of
-    key, sibling, uid. A record that is saved itself is not compared with itself."""
+    """Places of the rows that are not saved, each with up to 2 * NEXT saved ones of its bucket that stand nearest. Rows
+    come in order of key, sibling, uid. A record that is saved itself is not compared with itself."""
     size = int((~saved).sum()) * 2 * NEXT
     left, right = np.empty(size, np.int64), np.empty(size, np.int64)
-    count = _pairs_with_saved(key, sibling, uid, saved, np.empty(len(key), np.int64), left, right)  # type: ignore[no-untyped-call]
+    count = _pairs_with_saved(key, sibling, uid, saved, np.empty(len(key), np.int64), left, right)
     return left[:count], right[:count]
 
 

@@ -1,7 +1,9 @@
-"""Units of a text that may repeat (lines, paragraphs between blank lines, the text whole), their hashes, and text without some of them.
+"""Units of a text that may repeat (lines, paragraphs between blank lines, the text whole), their hashes, and text
+without some of them.
 
-A line is what CCNet (Wenzek et al. 2020), Dolma and DCLM call a paragraph. A unit is known by its tokens (`gristmill.kernels.words.tokens`), so that case,
-punctuation and white space do not matter and numbers do. Each of its two hashes takes the tokens' hashes one after another.
+A line is what CCNet (Wenzek et al. 2020), Dolma and DCLM call a paragraph. A unit is known by its tokens
+(`gristmill.kernels.words.tokens`), so that case, punctuation and white space do not matter and numbers do. Each of its
+two hashes takes the tokens' hashes one after another.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -47,7 +49,8 @@ Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 class Units(NamedTuple):
-    """Unit u is bytes `starts[u]:ends[u]` of the column's data; units `first[i]` to `first[i + 1]` are those of document i."""
+    """Unit u is bytes `starts[u]:ends[u]` of the column's data; units `first[i]` to `first[i + 1]` are those of
+    document i."""
 
     starts: Offsets
     ends: Offsets
@@ -111,8 +114,8 @@ def grams_of_units(column: TextColumn, units: Units, width: int, least: int, see
 
 
 def without_units(column: TextColumn, units: Units, goes: Array) -> tuple[Array, Offsets]:
-    """Bytes and offsets of the column without the units that go, each with what lies between it and the next. A text that lost one has no
-    white space at its ends."""
+    """Bytes and offsets of the column without the units that go, each with what lies between it and the next. A text
+    that lost one has no white space at its ends."""
     data = np.empty(int(column.offsets[-1] - column.offsets[0]), np.uint8)
     offsets = np.zeros(len(column.offsets), np.int64)
     _without(*column, *units, np.ascontiguousarray(goes, np.uint8), properties(), data, offsets)
@@ -120,7 +123,7 @@ def without_units(column: TextColumn, units: Units, goes: Array) -> tuple[Array,
 
 
 @inlined
-def _line_end(data, i, end):  # type: ignore[no-untyped-def]
+def _line_end(data, i, end):
     while i + VECTOR <= end:
         before = _before_newline(data, i)
         i += before
@@ -130,7 +133,7 @@ def _line_end(data, i, end):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _lines(data, offsets, first, starts, ends):  # type: ignore[no-untyped-def]
+def _lines(data, offsets, first, starts, ends):
     """Counts them if there is no room to write them to."""
     n = 0
     for d in range(len(offsets) - 1):
@@ -146,7 +149,7 @@ def _lines(data, offsets, first, starts, ends):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _paragraphs(data, offsets, properties, first, starts, ends):  # type: ignore[no-untyped-def]
+def _paragraphs(data, offsets, properties, first, starts, ends):
     """Counts them if there is no room to write them to."""
     n = 0
     for d in range(len(offsets) - 1):
@@ -167,14 +170,14 @@ def _paragraphs(data, offsets, properties, first, starts, ends):  # type: ignore
 
 
 @inlined
-def _tokens_until(starts, token, last, end):  # type: ignore[no-untyped-def]
+def _tokens_until(starts, token, last, end):
     while token < last and starts[token] < end:
         token += 1
     return token
 
 
 @kernel
-def _hash_units(hashes, token_starts, token_first, starts, ends, first, high, low, words):  # type: ignore[no-untyped-def]
+def _hash_units(hashes, token_starts, token_first, starts, ends, first, high, low, words):
     for d in range(len(first) - 1):
         token, last = token_first[d], token_first[d + 1]
         for u in range(first[d], first[d + 1]):
@@ -190,7 +193,7 @@ def _hash_units(hashes, token_starts, token_first, starts, ends, first, high, lo
 
 
 @kernel
-def _hash_grams(  # type: ignore[no-untyped-def]
+def _hash_grams(
     hashes, token_starts, token_first, starts, ends, first, width, least, leaving, salt, out, out_first, words
 ):
     n = 0
@@ -218,7 +221,7 @@ def _hash_grams(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _without(data, offsets, starts, ends, first, goes, properties, out, out_offsets):  # type: ignore[no-untyped-def]
+def _without(data, offsets, starts, ends, first, goes, properties, out, out_offsets):
     at = np.int64(0)
     for d in range(len(offsets) - 1):
         copied, end = offsets[d], offsets[d + 1]  # what lies before is in `out`, or gone

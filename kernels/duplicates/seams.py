@@ -1,9 +1,10 @@
-"""Runs of tokens cut out of text, and the seam mended: no doubled space or punctuation, no word that was not there before.
+"""Runs of tokens cut out of text, and the seam mended: no doubled space or punctuation, no word that was not there
+before.
 
-The signs around a run: those up to the last white space before it close the text that stays, those up to the first white space after it
-close the run and go with it. Of the white space on both sides that with more line ends stays. Where the beginning or the end of a text
-goes, so does the white space there. The tokens of what is left are exactly those that were not cut. Twin: `mended_plain` in
-`tests/reference/suffix_plain.py`.
+The signs around a run: those up to the last white space before it close the text that stays, those up to the first
+white space after it close the run and go with it. Of the white space on both sides that with more line ends stays.
+Where the beginning or the end of a text goes, so does the white space there. The tokens of what is left are exactly
+those that were not cut. Twin: `mended_plain` in `tests/reference/suffix_plain.py`.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -23,14 +24,15 @@ Array = np.ndarray[Any, Any]
 
 
 def mended(column: TextColumn, tokens: Tokens, spans: tuple[Array, Array, Array]) -> tuple[Bytes, Offsets]:
-    """The column without the spans (document, first token, end; counted in the document, in order, none touches another)."""
+    """The column without the spans (document, first token, end; counted in the document, in order, none touches
+    another)."""
     data, offsets = np.empty(int(column.offsets[-1] - column.offsets[0]), np.uint8), np.zeros(len(column) + 1, np.int64)
     size = _mend(*column, properties(), tokens.starts, tokens.ends, tokens.first, *spans, data, offsets)
     return data[:size], offsets
 
 
 @kernel
-def _mend(data, offsets, kinds, starts, ends, first, documents, begins, stops, out, out_offsets):  # type: ignore[no-untyped-def]
+def _mend(data, offsets, kinds, starts, ends, first, documents, begins, stops, out, out_offsets):
     span, size = 0, 0
     for document in range(len(offsets) - 1):
         at, high = offsets[document], offsets[document + 1]
@@ -50,7 +52,7 @@ def _mend(data, offsets, kinds, starts, ends, first, documents, begins, stops, o
 
 
 @helper
-def _copied(data, begin, end, out, size):  # type: ignore[no-untyped-def]
+def _copied(data, begin, end, out, size):
     for i in range(begin, end):
         out[size] = data[i]
         size += 1
@@ -58,7 +60,7 @@ def _copied(data, begin, end, out, size):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _seam(data, kinds, starts, ends, low, high, first, last, begin, stop):  # type: ignore[no-untyped-def]
+def _seam(data, kinds, starts, ends, low, high, first, last, begin, stop):
     """Where the text before the run ends, where that after it begins, and whether a space must part them."""
     run, end = starts[first + begin], ends[first + stop - 1]
     before = ends[first + begin - 1] if begin > 0 else low
@@ -90,7 +92,7 @@ def _seam(data, kinds, starts, ends, low, high, first, last, begin, stop):  # ty
 
 
 @helper
-def _last_white(data, kinds, begin, end):  # type: ignore[no-untyped-def]
+def _last_white(data, kinds, begin, end):
     """The last white space: its end (-1 if there is none), its beginning, its line ends."""
     stop, start, breaks = np.int64(-1), np.int64(-1), 0
     while begin < end:
@@ -105,7 +107,7 @@ def _last_white(data, kinds, begin, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _first_white(data, kinds, begin, end):  # type: ignore[no-untyped-def]
+def _first_white(data, kinds, begin, end):
     """The first white space: its beginning (-1 if there is none), its end, its line ends."""
     start, stop, breaks = np.int64(-1), np.int64(-1), 0
     while begin < end:

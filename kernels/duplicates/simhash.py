@@ -1,8 +1,8 @@
 """SimHash fingerprints, and who of a bucket is within a Hamming distance (Charikar 2002; Manku, Jain, Das Sarma 2007).
 
-A fingerprint has a bit set where more of the text's shingles have it set than not. Texts that share most of their shingles differ in few bits.
-Two fingerprints that differ in at most k bits agree in at least B - k of B blocks: each choice of B - k blocks is a table, and whoever agrees in
-all blocks of a table is compared bit by bit.
+A fingerprint has a bit set where more of the text's shingles have it set than not. Texts that share most of their
+shingles differ in few bits. Two fingerprints that differ in at most k bits agree in at least B - k of B blocks: each
+choice of B - k blocks is a table, and whoever agrees in all blocks of a table is compared bit by bit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ONE = np.uint64(1)
 
 
 @kernel
-def _fingerprints(hashes, first, step, counts, out):  # type: ignore[no-untyped-def]
+def _fingerprints(hashes, first, step, counts, out):
     """One word of each fingerprint. `counts` is int32[64], scratch."""
     for document in range(len(first) - 1):
         for bit in range(64):
@@ -45,7 +45,8 @@ def _fingerprints(hashes, first, step, counts, out):  # type: ignore[no-untyped-
 
 
 def fingerprints(column: TextColumn, width: int, bits: int, seed: int = 0) -> tuple[Array, Array]:
-    """uint64[documents, bits / 64], and how many shingles each has; of a text without words all bits are zero and mean nothing."""
+    """uint64[documents, bits / 64], and how many shingles each has; of a text without words all bits are zero and mean
+    nothing."""
     hashes, first = shingle_column(column, width, seed)
     words = np.zeros((bits // 64, len(column)), np.uint64)
     for word in range(len(words)):
@@ -68,7 +69,7 @@ def tables_of(bits: int, distance: int, blocks: int) -> list[list[int]]:
 
 
 @helper
-def bits_set(x):  # type: ignore[no-untyped-def]
+def bits_set(x):
     x -= x >> np.uint64(1) & np.uint64(0x5555555555555555)
     x = (x & np.uint64(0x3333333333333333)) + (x >> np.uint64(2) & np.uint64(0x3333333333333333))
     x = x + (x >> np.uint64(4)) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -76,7 +77,7 @@ def bits_set(x):  # type: ignore[no-untyped-def]
 
 
 @helper
-def differing(words, i, j):  # type: ignore[no-untyped-def]
+def differing(words, i, j):
     found = 0
     for word in range(words.shape[1]):
         found += bits_set(words[i, word] ^ words[j, word])
@@ -84,7 +85,7 @@ def differing(words, i, j):  # type: ignore[no-untyped-def]
 
 
 @helper
-def first_agreed(words, masks, i, j):  # type: ignore[no-untyped-def]
+def first_agreed(words, masks, i, j):
     """The first table in which two fingerprints are in one bucket."""
     for table in range(len(masks)):
         same = True
@@ -96,7 +97,7 @@ def first_agreed(words, masks, i, j):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _pairs_within(key, table, words, uid, masks, distance, left, right):  # type: ignore[no-untyped-def]
+def _pairs_within(key, table, words, uid, masks, distance, left, right):
     count, start, total = 0, 0, len(key)
     while start < total:
         end = start + 1
@@ -127,8 +128,9 @@ def _pairs_within(key, table, words, uid, masks, distance, left, right):  # type
 def pairs_within(
     key: Array, table: Array, words: Array, uid: Array, masks: Array, distance: int
 ) -> tuple[Array, Array]:
-    """Places of rows whose fingerprints differ in at most `distance` bits, named in the first table in which they meet. Rows come in order of
-    key, fingerprint, uid. Of many that are alike each is paired with the first of the bucket and the FEW that come next."""
+    """Places of rows whose fingerprints differ in at most `distance` bits, named in the first table in which they meet.
+    Rows come in order of key, fingerprint, uid. Of many that are alike each is paired with the first of the bucket and
+    the FEW that come next."""
     size = len(key) * (FEW + 1)
     left, right = np.empty(size, np.int64), np.empty(size, np.int64)
     count = _pairs_within(key, table, words, uid, masks, distance, left, right)
@@ -136,7 +138,7 @@ def pairs_within(
 
 
 @kernel
-def _distances(words, left, right, out):  # type: ignore[no-untyped-def]
+def _distances(words, left, right, out):
     for pair in range(len(left)):
         out[pair] = differing(words, left[pair], right[pair])
 

@@ -1,10 +1,12 @@
-"""Suffix arrays over tokens, and what stands twice by them: exact, in time that no text can make worse than linear times log2(depth).
+"""Suffix arrays over tokens, and what stands twice by them: exact, in time that no text can make worse than linear
+times log2(depth).
 
-A run of tokens is a repeat where two suffixes agree in their first `depth` tokens, so that suffixes are sorted to that depth and no deeper:
-prefix doubling (Manber and Myers 1993) with one counting sort a round, six rounds for 50 tokens, the last with a shorter step. Suffixes that
-agree stay in the order in which they stand. Periodic text costs as much as any other. Only tokens of windows whose hash may have been met
-twice are sorted: windows of different hashes differ, and those of one hash the suffix array tells apart. Measured: benchmarks/dedup/substring.py.
-Twin: `tests/reference/suffix_plain.py`.
+A run of tokens is a repeat where two suffixes agree in their first `depth` tokens, so that suffixes are sorted to that
+depth and no deeper: prefix doubling (Manber and Myers 1993) with one counting sort a round, six rounds for 50 tokens,
+the last with a shorter step. Suffixes that agree stay in the order in which they stand. Periodic text costs as much as
+any other. Only tokens of windows whose hash may have been met twice are sorted: windows of different hashes differ, and
+those of one hash the suffix array tells apart. Measured: benchmarks/dedup/substring.py. Twin:
+`tests/reference/suffix_plain.py`.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -30,8 +32,9 @@ _ONE_STEP, _OTHER_STEP = np.uint64(SHINGLE_STEP), np.uint64(TOKEN_CHUNK)
 
 
 def suffix_array(values: Hashes, depth: int) -> tuple[Array, Array]:
-    """Places sorted by the first `depth` values from there on (values count in the order in which they are first met, the end before all of
-    them), those that agree by place; and the rank of each place, the same for places that agree. int32 both."""
+    """Places sorted by the first `depth` values from there on (values count in the order in which they are first met,
+    the end before all of them), those that agree by place; and the rank of each place, the same for places that agree.
+    int32 both."""
     if len(values) > MOST:
         raise OverflowError(f"{len(values):,} tokens in one suffix array; {MOST:,} can be told apart")
     ranks, order, spare, places = (np.empty(len(values), np.int32) for _ in range(4))
@@ -49,8 +52,9 @@ def suffix_array(values: Hashes, depth: int) -> tuple[Array, Array]:
 
 
 @kernel
-def number(values, table, numbers):  # type: ignore[no-untyped-def]
-    """Number values from 0 as they are first met, by a table of (value, number + 1); false where the table is too small for them."""
+def number(values, table, numbers):
+    """Number values from 0 as they are first met, by a table of (value, number + 1); false where the table is too small
+    for them."""
     room, count = len(table), 0
     for i in range(len(values)):
         if 2 * count >= room:
@@ -67,7 +71,7 @@ def number(values, table, numbers):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _begin(ranks, places, order, begins):  # type: ignore[no-untyped-def]
+def _begin(ranks, places, order, begins):
     """Places in order of their ranks; `begins` marks where a new rank does."""
     for i in range(len(ranks)):
         places[i] = begins[i] = 0
@@ -84,8 +88,9 @@ def _begin(ranks, places, order, begins):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _refine(ranks, order, places, begins, step, spare):  # type: ignore[no-untyped-def]
-    """From order by the first values to order by `step` more. The new ranks come to lie in `spare`; returns how many there are."""
+def _refine(ranks, order, places, begins, step, spare):
+    """From order by the first values to order by `step` more. The new ranks come to lie in `spare`; returns how many
+    there are."""
     n, k, rank = len(ranks), 0, 0
     for p in range(max(n - step, 0), n):  # nothing follows these: they come first
         spare[k] = p
@@ -115,8 +120,9 @@ def _refine(ranks, order, places, begins, step, spare):  # type: ignore[no-untyp
 
 
 class Found(NamedTuple):
-    """What stands twice. `removed`: for each place the first token (counted in its document) to remove, up to the end of the window that
-    begins there, -1 where nothing is. `leads`: the places of windows that are the first of their like, and 128 bits of hash of each."""
+    """What stands twice. `removed`: for each place the first token (counted in its document) to remove, up to the end
+    of the window that begins there, -1 where nothing is. `leads`: the places of windows that are the first of their
+    like, and 128 bits of hash of each."""
 
     removed: Array
     leads: Array
@@ -125,8 +131,8 @@ class Found(NamedTuple):
 
 
 def repeats(given: Stretches, window: int, keep_first: bool) -> Found:
-    """Documents are numbered in the order in which the first is chosen. A window that stands earlier in its own document and overlaps itself
-    is removed only behind that first occurrence, which stays whole."""
+    """Documents are numbered in the order in which the first is chosen. A window that stands earlier in its own
+    document and overlaps itself is removed only behind that first occurrence, which stays whole."""
     where = np.flatnonzero(given.windows)
     high, low = window_hashes(given.hashes, where, window)
     removed, leads = np.full(len(given.hashes), -1, np.int32), given.windows.copy()
@@ -145,7 +151,8 @@ def repeats(given: Stretches, window: int, keep_first: bool) -> Found:
 
 
 def met_twice(hashes: Hashes) -> Array:
-    """Which of them have their like; and about one in sixteen of the others too, for a bit each is all that is remembered."""
+    """Which of them have their like; and about one in sixteen of the others too, for a bit each is all that is
+    remembered."""
     room = 1 << max(6, (16 * len(hashes)).bit_length())
     twice = np.zeros(len(hashes), bool)
     _met_twice(hashes, np.uint64(room - 1), np.zeros((room >> 6, 2), np.uint64), twice.view(np.uint8))
@@ -153,7 +160,7 @@ def met_twice(hashes: Hashes) -> Array:
 
 
 @kernel
-def _met_twice(hashes, mask, seen, twice):  # type: ignore[no-untyped-def]
+def _met_twice(hashes, mask, seen, twice):
     """`seen` has a word of bits met, and one of bits met again."""
     for i in range(len(hashes)):
         place = hashes[i] & mask
@@ -166,7 +173,7 @@ def _met_twice(hashes, mask, seen, twice):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _reach(begins, window, places):  # type: ignore[no-untyped-def]
+def _reach(begins, window, places):
     """Places that lie in a window."""
     n, reach = 0, 0
     for i in range(len(begins)):
@@ -179,7 +186,7 @@ def _reach(begins, window, places):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _repeats(order, ranks, at, documents, places, windows, window, removed, leads):  # type: ignore[no-untyped-def]
+def _repeats(order, ranks, at, documents, places, windows, window, removed, leads):
     held, first_here = -1, 0  # the rank, and the first window of it in the document
     for i in range(len(order)):
         p = at[order[i]]
@@ -194,7 +201,7 @@ def _repeats(order, ranks, at, documents, places, windows, window, removed, lead
 
 
 @kernel
-def _all_repeats(order, ranks, at, documents, places, windows, window, removed, leads):  # type: ignore[no-untyped-def]
+def _all_repeats(order, ranks, at, documents, places, windows, window, removed, leads):
     held, first = -1, 0
     for i in range(len(order)):
         p = at[order[i]]
@@ -215,7 +222,7 @@ def merged(given: Stretches, removed: Array, window: int) -> tuple[Array, Array,
 
 
 @kernel
-def _merge(documents, places, removed, window, span_documents, begins, ends):  # type: ignore[no-untyped-def]
+def _merge(documents, places, removed, window, span_documents, begins, ends):
     n = 0
     for p in range(len(removed)):
         if removed[p] < 0:
@@ -237,7 +244,7 @@ def window_hashes(hashes: Hashes, where: Offsets, window: int) -> tuple[Hashes, 
 
 
 @kernel
-def _window_hashes(hashes, where, window, one_leaving, other_leaving, one, other):  # type: ignore[no-untyped-def]
+def _window_hashes(hashes, where, window, one_leaving, other_leaving, one, other):
     a, b, k = np.uint64(0), np.uint64(0), 0
     for i in range(len(hashes)):
         if k == len(where):

@@ -1,9 +1,11 @@
-"""One step of AdamW (Loshchilov and Hutter 2019) over bf16 weights with float32 masters: each number is read and written once.
+"""One step of AdamW (Loshchilov and Hutter 2019) over bf16 weights with float32 masters: each number is read and
+written once.
 
     weight 2 (written), gradient 2 (bf16, read), master, mean and square 4 each (read and written): 28 bytes a parameter
 
-What changes from step to step (rate, clipping, whether the gradient is finite, the number of steps) are scalars on the device
-(`gristmill.kernels.gpu.plain.step_scalars`), so that the host never waits for them. As torch's fused kernel: the decay comes first.
+What changes from step to step (rate, clipping, whether the gradient is finite, the number of steps) are scalars on the
+device (`gristmill.kernels.gpu.plain.step_scalars`), so that the host never waits for them. As torch's fused kernel: the
+decay comes first.
 """
 
 from __future__ import annotations

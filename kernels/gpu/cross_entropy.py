@@ -1,9 +1,10 @@
-"""Cross-entropy of rows of logits: each row's loss, and its gradient written over the logits, so that no second matrix of that size
-exists.
+"""Cross-entropy of rows of logits: each row's loss, and its gradient written over the logits, so that no second matrix
+of that size exists.
 
-One program a row: a first pass finds the largest logit and the sum of exponentials together (Milakov and Gimelshein 2018), a second
-writes softmax less the target. With `z`, z * log(sum of exponentials)**2 is added to the loss (z-loss; Chowdhery et al. 2022). Rows whose
-target is -100 are not read and get zeros. A target that is no row of the vocabulary makes its row's loss NaN: a kernel cannot raise."""
+One program a row: a first pass finds the largest logit and the sum of exponentials together (Milakov and Gimelshein
+2018), a second writes softmax less the target. With `z`, z * log(sum of exponentials)**2 is added to the loss (z-loss;
+Chowdhery et al. 2022). Rows whose target is -100 are not read and get zeros. A target that is no row of the vocabulary
+makes its row's loss NaN: a kernel cannot raise."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def row_losses_and_slopes(logits: Tensor, targets: Tensor, z: float = 0.0, tile:
     return _run(_losses_and_slopes, logits, targets, z, tile)
 
 
-def _run(kernel, logits: Tensor, targets: Tensor, z: float, tile: Tile) -> Tensor:  # type: ignore[no-untyped-def]
+def _run(kernel, logits: Tensor, targets: Tensor, z: float, tile: Tile) -> Tensor:
     rows, vocabulary = logits.shape
     if logits.stride(1) != 1 or targets.shape != (rows,):
         raise ValueError(

@@ -1,8 +1,9 @@
-"""Products in fp8 by cuBLASLt itself: those that end in GELU and round what it gives to fp8 again, and those that begin with a sum. Torch's own call has
-neither, and a pass over memory for each costs as much as a fifth of the product.
+"""Products in fp8 by cuBLASLt itself: those that end in GELU and round what it gives to fp8 again, and those that begin
+with a sum. Torch's own call has neither, and a pass over memory for each costs as much as a fifth of the product.
 
-`answer = x @ weight.T * scales + bias`, of float32 sums. T tokens, K and N widths; sizes are multiples of 16. The library is the one that torch has loaded;
-where it is not there, or refuses, `works` says so before anything depends on it.
+`answer = x @ weight.T * scales + bias`, of float32 sums. T tokens, K and N widths; sizes are multiples of 16. The
+library is the one that torch has loaded; where it is not there, or refuses, `works` says so before anything depends on
+it.
 """
 
 from __future__ import annotations
@@ -181,7 +182,8 @@ def _multiply(
 
 
 def _planned(T: int, N: int, K: int, kind: torch.dtype, pointers: list[tuple[int, Tensor]]) -> _Plan:
-    """cuBLASLt counts in columns: a row-major answer is its transpose, and so weight is the first matrix and x the second."""
+    """cuBLASLt counts in columns: a row-major answer is its transpose, and so weight is the first matrix and x the
+    second."""
     library, description = _library(), ctypes.c_void_p()
     _checked(library.cublasLtMatmulDescCreate(ctypes.byref(description), _COMPUTE_32F, _R_32F))
     for name, number in (

@@ -1,7 +1,9 @@
-"""Rounding to eight bits for matrix products on Hopper: the largest magnitude of a matrix, and the matrix rounded as it is and transposed, in one pass.
+"""Rounding to eight bits for matrix products on Hopper: the largest magnitude of a matrix, and the matrix rounded as it
+is and transposed, in one pass.
 
-The product of two fp8 matrices wants both with the summed dimension innermost, so training needs each matrix in both directions: reading 16 bits once and
-writing 8 twice moves 4 bytes a number, where a rounding and a transposition apart move 6.
+The product of two fp8 matrices wants both with the summed dimension innermost, so training needs each matrix in both
+directions: reading 16 bits once and writing 8 twice moves 4 bytes a number, where a rounding and a transposition apart
+move 6.
 
 M rows, N columns. A scale is what a rounded number is to be multiplied by.
 """

@@ -1,8 +1,10 @@
-"""MinHash on the GPU: text to signatures or the hashes of their bands, with the bits of `gristmill.kernels.duplicates.minhash` and `gristmill.kernels.duplicates.minhash_plain`.
+"""MinHash on the GPU: text to signatures or the hashes of their bands, with the bits of
+`gristmill.kernels.duplicates.minhash` and `gristmill.kernels.duplicates.minhash_plain`.
 
-A place of a signature is held as (round that filled it, value) in 64 bits, and only ever made less: the outcome does not depend on which
-program comes first, so all run flat over tokens, a document may lie in any number of them, and rounds may be done in any order. They are done in
-spans of twice as many each time, for all shingles of the documents that still have an empty place; what is found too late changes nothing.
+A place of a signature is held as (round that filled it, value) in 64 bits, and only ever made less: the outcome does
+not depend on which program comes first, so all run flat over tokens, a document may lie in any number of them, and
+rounds may be done in any order. They are done in spans of twice as many each time, for all shingles of the documents
+that still have an empty place; what is found too late changes nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ def band_hashes(
     places: int | None = None,
     device: torch.device | None = None,
 ) -> tuple[Hashes, Offsets]:
-    """uint64[documents, bands], and how many shingles, with repeats, each document has; one that has none has no bands that mean anything."""
+    """uint64[documents, bands], and how many shingles, with repeats, each document has; one that has none has no bands
+    that mean anything."""
     places = bands * rows if places is None else places
     return sign(
         column_tensor(column),
@@ -76,8 +79,8 @@ def sign(
     piece_bytes: int = PIECE_BYTES,
     lanes: int = LANES,
 ) -> tuple[Array, Offsets]:
-    """What `finish` makes of the places of each document, and its number of shingles. The text may lie on the device, in pinned memory (it
-    is then copied from there) or in any other (it then goes through pinned memory)."""
+    """What `finish` makes of the places of each document, and its number of shingles. The text may lie on the device,
+    in pinned memory (it is then copied from there) or in any other (it then goes through pinned memory)."""
     if width < 1:
         raise ValueError(f"a shingle of {width} tokens: at least one is needed")
     if not 0 < places <= MOST_PLACES:
@@ -112,7 +115,8 @@ def values_alone(held: torch.Tensor) -> torch.Tensor:
 
 
 def held_places(piece: Piece, width: int, places: int, salt: int, tiles: Tiles) -> tuple[torch.Tensor, torch.Tensor]:
-    """int64[documents, places]: the round that filled a place, above the lower 32 bits, and its value; and the number of shingles."""
+    """int64[documents, places]: the round that filled a place, above the lower 32 bits, and its value; and the number
+    of shingles."""
     device, documents = piece.data.device, len(piece.offsets) - 1
     held = torch.full((documents, places), EMPTY.value, dtype=torch.int64, device=device)
     tokens = device_tokens(piece.data, piece.size, piece.offsets, tiles)
@@ -147,7 +151,8 @@ def mixed(x):
 
 @triton.jit
 def _fall(held, owner, place, round_, h, there, PLACES: tl.constexpr):
-    """Into its place, if it holds nothing less. A place is read first: most shingles find it taken, and what is read late is only too much."""
+    """Into its place, if it holds nothing less. A place is read first: most shingles find it taken, and what is read
+    late is only too much."""
     where = held + owner.to(tl.int64) * PLACES + place
     value = (h & HALF).to(tl.int64) | round_.to(tl.int64) << 32
     less = there & (value < tl.load(where, mask=there, other=0, cache_modifier=".cg"))

@@ -1,8 +1,9 @@
 """Attention inside texts that lie end to end, each token to all of its text, for inference.
 
-Queries come in blocks of one text, keys a few at a time; all but the last few of a text need no mask. Sums and exponentials are float32, weights are
-rounded to the values' type before they meet these, as FlashAttention does (Dao et al. 2022). What it gives can be rounded to fp8 for the product that
-follows, which spares a pass over it. (Causal, for training, it is no faster than flash-attn-4: docs/log.md.)
+Queries come in blocks of one text, keys a few at a time; all but the last few of a text need no mask. Sums and
+exponentials are float32, weights are rounded to the values' type before they meet these, as FlashAttention does (Dao et
+al. 2022). What it gives can be rounded to fp8 for the product that follows, which spares a pass over it. (Causal, for
+training, it is no faster than flash-attn-4: docs/log.md.)
 
 T tokens, H heads, D head size, a power of two from 16 to 128.
 """
@@ -42,9 +43,9 @@ def packed_attention(
     first_NHD: Tensor | None = None,
     tile: Tile = TILE,
 ) -> Tensor:
-    """T x H x D in the inputs' type; with `shrink` (float32, one number on the device) that many times it, in fp8. `cuts` (int32) are the texts' bounds
-    from 0; tokens behind the last one are not answered. Into `first_NHD` (float32) go the answers of texts' first tokens, not rounded; those of empty texts
-    stay as they are."""
+    """T x H x D in the inputs' type; with `shrink` (float32, one number on the device) that many times it, in fp8.
+    `cuts` (int32) are the texts' bounds from 0; tokens behind the last one are not answered. Into `first_NHD` (float32)
+    go the answers of texts' first tokens, not rounded; those of empty texts stay as they are."""
     tokens, heads, size = q_THD.shape
     if not q_THD.shape == k_THD.shape == v_THD.shape or size not in HEAD_SIZES:
         shapes = ", ".join(str(tuple(x.shape)) for x in (q_THD, k_THD, v_THD))
@@ -114,7 +115,8 @@ def _met(score, value, most, total, found, scale):
 
 @triton.jit
 def _text_of(block, cuts, texts, QUERIES: tl.constexpr):
-    """The last text that begins at this block or before it. Text i has the blocks from cuts[i] // QUERIES + i on, which are enough for it wherever it begins."""
+    """The last text that begins at this block or before it. Text i has the blocks from cuts[i] // QUERIES + i on, which
+    are enough for it wherever it begins."""
     before = 0
     for start in range(0, texts, 1024):
         text = start + tl.arange(0, 1024)

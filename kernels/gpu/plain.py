@@ -1,9 +1,11 @@
-"""Plain twins of the decoder's and the judges' kernels: ordinary torch, obviously right, differentiable, in any precision and on any device.
+"""Plain twins of the decoder's and the judges' kernels: ordinary torch, obviously right, differentiable, in any
+precision and on any device.
 
-What the CPU runs, and what the Triton kernels of the same names are held against in float64. Needs torch alone. Sums and products are
-worked out in float32 at the least and rounded once, as the kernels do.
+What the CPU runs, and what the Triton kernels of the same names are held against in float64. Needs torch alone. Sums
+and products are worked out in float32 at the least and rounded once, as the kernels do.
 
-T tokens, C hidden width, H query heads, K key-value heads, D head size, M inner width, P rows of the tables, V vocabulary.
+T tokens, C hidden width, H query heads, K key-value heads, D head size, M inner width, P rows of the tables, V
+vocabulary.
 """
 
 from __future__ import annotations
@@ -104,9 +106,9 @@ def adamw_step(
 
 
 def step_scalars(rate: Tensor, steps: Tensor, clip: Tensor, found_inf: Tensor, betas: tuple[float, float]) -> Tensor:
-    """[5] for `adamw_step`: rate, rate over the first bias correction, root of the second, by what gradients are multiplied, and whether
-    all stays as it was (not 0). `steps` counts this step: 1 for the first. All are scalars on the device; worked out in float64, kept in
-    float32."""
+    """[5] for `adamw_step`: rate, rate over the first bias correction, root of the second, by what gradients are
+    multiplied, and whether all stays as it was (not 0). `steps` counts this step: 1 for the first. All are scalars on
+    the device; worked out in float64, kept in float32."""
     steps, rate = steps.double(), rate.double()
     first, second = (1 - torch.pow(torch.full_like(steps, beta), steps) for beta in betas)
     return torch.stack(
@@ -122,7 +124,8 @@ def packed_attention(
     shrink: Tensor | None = None,
     first_NHD: Tensor | None = None,
 ) -> Tensor:
-    """T x H x D: of each token to all of its text; with `shrink` so many times it, in fp8. Text by text; of first tokens, as they are, also into `first_NHD`."""
+    """T x H x D: of each token to all of its text; with `shrink` so many times it, in fp8. Text by text; of first
+    tokens, as they are, also into `first_NHD`."""
     answer, bounds = torch.zeros_like(widened(q_THD), memory_format=torch.contiguous_format), cuts.tolist()
     for text, (first, end) in enumerate(pairwise(bounds)):
         q, k, v = (widened(x[first:end]).transpose(0, 1) for x in (q_THD, k_THD, v_THD))

@@ -1,8 +1,8 @@
 """RMSNorm (Zhang and Sennrich 2019), also of a sum: x / sqrt(mean(x**2) + eps) * weight, in float32, rounded once.
 
-With n = x / rms and g = d_out * weight, the gradient of x is (g - n * mean(g * n)) / rms and that of the weight is the sum over rows of
-d_out * n: each program adds up its own rows, a second kernel adds the programs in order. Nothing is added atomically, so that two runs give
-the same bits.
+With n = x / rms and g = d_out * weight, the gradient of x is (g - n * mean(g * n)) / rms and that of the weight is the
+sum over rows of d_out * n: each program adds up its own rows, a second kernel adds the programs in order. Nothing is
+added atomically, so that two runs give the same bits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from gristmill.kernels.gpu.grid import processors
 
 
 class Tile(NamedTuple):
-    """What one program takes at a time. Results of the forward pass do not depend on it; `programs` a processor of the GPU, backward."""
+    """What one program takes at a time. Results of the forward pass do not depend on it; `programs` a processor of the
+    GPU, backward."""
 
     elements: int
     warps: int
@@ -45,7 +46,8 @@ def rms_norm(x_TC: Tensor, weight_C: Tensor, eps: float, tile: Tile = FORWARD) -
 def add_rms_norm(
     x_TC: Tensor, residual_TC: Tensor, weight_C: Tensor, eps: float, tile: Tile = FORWARD
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The sum (rounded to its type before it is normed), its norm, and 1 / rms of each row. Both inputs are of one type."""
+    """The sum (rounded to its type before it is normed), its norm, and 1 / rms of each row. Both inputs are of one
+    type."""
     if x_TC.shape != residual_TC.shape or x_TC.dtype != residual_TC.dtype:
         raise ValueError(
             f"{x_TC.dtype} {tuple(x_TC.shape)} and {residual_TC.dtype} {tuple(residual_TC.shape)} are not alike"
@@ -64,7 +66,8 @@ def add_rms_norm(
 def rms_norm_backward(
     d_normed: Tensor, x_TC: Tensor, weight_C: Tensor, scales: Tensor, d_x: Tensor | None = None, tile: Tile = BACKWARD
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of x and of the weight. `d_x` is what else flows into x (of a sum that goes on past its norm), and is added."""
+    """The gradients of x and of the weight. `d_x` is what else flows into x (of a sum that goes on past its norm), and
+    is added."""
     d_normed, x_TC, (rows, width) = d_normed.contiguous(), x_TC.contiguous(), x_TC.shape
     flowing = None if d_x is None else d_x.contiguous()
     gradient, of_weight = torch.empty_like(x_TC), torch.zeros_like(weight_C)

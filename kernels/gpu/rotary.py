@@ -1,8 +1,10 @@
-"""Rotary positions (Su et al. 2021): queries and keys turned straight out of the matrix product that makes queries, keys and values.
+"""Rotary positions (Su et al. 2021): queries and keys turned straight out of the matrix product that makes queries,
+keys and values.
 
-A head's first half is paired with its second, as in Hugging Face's Llama. Values are copied: what attention keeps for the way back is
-then all that is kept, and the product's output is free again (a sixth more to move at four queries a key, against as much memory as
-queries and keys take). Backward turns the other way and writes the gradient of the product as one matrix.
+A head's first half is paired with its second, as in Hugging Face's Llama. Values are copied: what attention keeps for
+the way back is then all that is kept, and the product's output is free again (a sixth more to move at four queries a
+key, against as much memory as queries and keys take). Backward turns the other way and writes the gradient of the
+product as one matrix.
 
 T tokens, H query heads, K key-value heads, D head size, P rows of the tables.
 """
@@ -37,8 +39,8 @@ def rotary_qkv(
     head_size: int,
     tile: Tile = TILE,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries T x H x D, keys and values T x K x D, of `qkv` T x (H + 2K)D. `cos` and `sin` are P x D/2, float32; token t takes their row
-    `positions_T[t]`, or row t without positions. A position outside the tables gives NaN."""
+    """Queries T x H x D, keys and values T x K x D, of `qkv` T x (H + 2K)D. `cos` and `sin` are P x D/2, float32; token
+    t takes their row `positions_T[t]`, or row t without positions. A position outside the tables gives NaN."""
     tokens = len(qkv)
     checked(qkv.shape[1], cos, sin, positions_T, tokens, heads, kv_heads, head_size)
     q, k, v = (qkv.new_empty(tokens, count, head_size) for count in (heads, kv_heads, kv_heads))
@@ -112,7 +114,8 @@ def _where(
     tokens, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, TOKENS: tl.constexpr, BLOCK_HEADS: tl.constexpr,
     BLOCK_HALF: tl.constexpr,
 ):  # fmt: skip
-    """Which group of heads a program has (queries', then keys', then values'), and where numbers lie in a row that begins with them."""
+    """Which group of heads a program has (queries', then keys', then values'), and where numbers lie in a row that
+    begins with them."""
     GROUPS: tl.constexpr = HEADS // KV_HEADS + 2
     group = tl.program_id(0) % GROUPS
     token = (tl.program_id(0) // GROUPS).to(tl.int64) * TOKENS + tl.arange(0, TOKENS)

@@ -1,7 +1,7 @@
 """silu(gate) * up (Shazeer 2020), of the one matrix product that makes both, in float32, rounded once.
 
-Backward works the activation out again from the product and writes the gradient of the product as one matrix, over the product itself where
-asked.
+Backward works the activation out again from the product and writes the gradient of the product as one matrix, over the
+product itself where asked.
 
 T tokens, M inner width.
 """
@@ -17,7 +17,8 @@ from torch import Tensor
 
 
 class Tile(NamedTuple):
-    """How many outputs one program makes, at most how many of one row, and how many warps share it; results do not depend on it."""
+    """How many outputs one program makes, at most how many of one row, and how many warps share it; results do not
+    depend on it."""
 
     elements: int = 2048
     columns: int = 1024

@@ -1,8 +1,10 @@
-"""Tokens of a piece of text on the GPU: where they begin, and their hashes, as `gristmill.kernels.words.token_rules` says.
+"""Tokens of a piece of text on the GPU: where they begin, and their hashes, as `gristmill.kernels.words.token_rules`
+says.
 
-All kernels run flat over bytes or over tokens, never over documents, so that one document of 10 MB costs what as many small ones do.
-First each byte gets what is known of its character (`marks`) and its lower case; then tokens begin and end where two neighbours differ. How many
-there are only the GPU knows: what follows runs as many programs as fill it, each of which takes one tile of tokens after another.
+All kernels run flat over bytes or over tokens, never over documents, so that one document of 10 MB costs what as many
+small ones do. First each byte gets what is known of its character (`marks`) and its lower case; then tokens begin and
+end where two neighbours differ. How many there are only the GPU knows: what follows runs as many programs as fill it,
+each of which takes one tile of tokens after another.
 """
 
 from __future__ import annotations
@@ -39,8 +41,8 @@ LARGEST_PIECE = 2**31 - 2**20  # bytes that positions of 32 bits can count, with
 
 
 class Tiles(NamedTuple):
-    """How much one program takes at a time, and how many warps share it; the fastest of those that benchmarks/dedup/gpu_minhash.py tries on an H200.
-    Results do not depend on it."""
+    """How much one program takes at a time, and how many warps share it; the fastest of those that
+    benchmarks/dedup/gpu_minhash.py tries on an H200. Results do not depend on it."""
 
     characters: int = 128  # bytes whose characters are looked at: few, for where all are ASCII none is looked up
     character_warps: int = 1
@@ -92,7 +94,8 @@ def device_tokens(data: torch.Tensor, size: int, offsets: torch.Tensor, tiles: T
 
 
 def most_tokens(size: int, documents: int) -> int:
-    """No document has more than half as many as it has bytes, rounded up: two tokens that touch have three bytes in one of them."""
+    """No document has more than half as many as it has bytes, rounded up: two tokens that touch have three bytes in one
+    of them."""
     return (size + documents) // 2 + 1
 
 
@@ -103,7 +106,8 @@ def room(size: int) -> int:
 
 
 def fill(device: torch.device, tiles: int, warps: int) -> int:
-    """How many programs to start where each takes tile after tile: what a GPU has room for, or two where it is only played."""
+    """How many programs to start where each takes tile after tile: what a GPU has room for, or two where it is only
+    played."""
     room_for = (
         torch.cuda.get_device_properties(device).multi_processor_count * WARPS // warps if device.type == "cuda" else 2
     )

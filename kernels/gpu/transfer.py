@@ -1,7 +1,8 @@
-"""A column of text through the GPU, piece by piece: while one piece is worked on, the next is copied in and the results of another out.
+"""A column of text through the GPU, piece by piece: while one piece is worked on, the next is copied in and the results
+of another out.
 
-Pieces are whole documents, of about as many bytes each. Each lane has a stream of its own and memory for one piece, so that what the GPU holds
-does not grow with the column, only with its longest document.
+Pieces are whole documents, of about as many bytes each. Each lane has a stream of its own and memory for one piece, so
+that what the GPU holds does not grow with the column, only with its longest document.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Piece(NamedTuple):
-    """Documents on the device: i is `data[offsets[i]:offsets[i + 1]]`, offsets from 0 to `size`. Data has room for more."""
+    """Documents on the device: i is `data[offsets[i]:offsets[i + 1]]`, offsets from 0 to `size`. Data has room for
+    more."""
 
     data: torch.Tensor
     size: int

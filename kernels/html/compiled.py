@@ -1,7 +1,9 @@
-"""What the HTML segmenter asks of the compiler beyond kernels/base/compiled.py: functions that count no references, and a byte found by vectors.
+"""What the HTML segmenter asks of the compiler beyond kernels/base/compiled.py: functions that count no references, and
+a byte found by vectors.
 
-numba counts who holds an array, with an atomic addition for each argument of a call that is not inlined. In a kernel of fifty functions
-that hand a dozen arrays on, that was half of the time (290 MB/s of pages with it, 520 without) and a third of that of compiling.
+numba counts who holds an array, with an atomic addition for each argument of a call that is not inlined. In a kernel of
+fifty functions that hand a dozen arrays on, that was half of the time (290 MB/s of pages with it, 520 without) and a
+third of that of compiling.
 """
 
 from __future__ import annotations
@@ -23,12 +25,13 @@ def inner(function: F) -> F:
     made = numba.njit(nogil=True, error_model="numpy", _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)(
         function
     )
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 @intrinsic
 def first_of_32(_context: Any, data: types.Array, at: types.Integer, byte: types.Integer) -> tuple[Signature, Any]:
-    """How far behind `at` (uint64) the first such byte (uint8) is, of the next 32, which must be in the array; 32: none."""
+    """How far behind `at` (uint64) the first such byte (uint8) is, of the next 32, which must be in the array; 32:
+    none."""
 
     def make(context: Any, builder: ir.IRBuilder, signature: Signature, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])

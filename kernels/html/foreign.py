@@ -1,6 +1,8 @@
-"""What is not HTML inside a page: SVG, which shows no text of the page, and MathML, whose LaTeX stands for it where it is given.
+"""What is not HTML inside a page: SVG, which shows no text of the page, and MathML, whose LaTeX stands for it where it
+is given.
 
-Formulas as the standard's MathML (`alttext`), as KaTeX, MathJax and LaTeXML write it (`<annotation encoding="application/x-tex">`).
+Formulas as the standard's MathML (`alttext`), as KaTeX, MathJax and LaTeXML write it (`<annotation
+encoding="application/x-tex">`).
 """
 
 # ruff: noqa: SIM109 (compiled, `in` is a loop over a tuple)
@@ -58,7 +60,8 @@ FOREIGN = np.int64(1)
 
 @inner
 def after_svg(data, i, n, said, state, flat, hashes, kinds, words):
-    """From behind an `<svg>` to behind its end, or to a tag of HTML that ends it where it was left open. Nothing in it is text."""
+    """From behind an `<svg>` to behind its end, or to a tag of HTML that ends it where it was left open. Nothing in it
+    is text."""
     depth, inside_html = 1, 0
     while True:
         i = find_byte(data, i, n, TAG_OPENS)

@@ -1,7 +1,8 @@
 """Names in HTML: tags, what kinds of element there are, and what class, id and role say of an element, as bits.
 
-Kinds of element are those of the HTML standard (whatwg.org, "Rendering" and "Tree construction"). Words of classes are those that content
-systems and site builders use; they are English on most sites of any language, with a few of other languages beside them.
+Kinds of element are those of the HTML standard (whatwg.org, "Rendering" and "Tree construction"). Words of classes are
+those that content systems and site builders use; they are English on most sites of any language, with a few of other
+languages beside them.
 """
 
 from __future__ import annotations
@@ -51,8 +52,10 @@ SPECIAL = (
 SCOPE = "applet caption html table td th marquee object template"  # what an end tag does not reach out of
 FORMATTING = "a b big code em font i nobr s small strike strong tt u"  # their end tag leaves blocks inside them open
 
-# Content that is text to the tokenizer, whatever it looks like: as it stands (RAW), or with its references decoded (RCDATA).
-RAW = "script style xmp iframe noembed noframes"  # noscript is markup to who runs no scripts: forums keep their whole text in it
+# Content that is text to the tokenizer, whatever it looks like: as it stands (RAW), or with its references decoded
+# (RCDATA).
+# noscript is markup to who runs no scripts: forums keep their whole text in it
+RAW = "script style xmp iframe noembed noframes"
 RCDATA = "title textarea"
 # Nothing of their content is shown. Ruby (rt, rp) is the reading of a word, written between its letters.
 UNSEEN = (
@@ -110,9 +113,9 @@ CODE = 1 << 29
 CONTENTS = 1 << 30  # table of contents
 PAINTED = 1 << 31  # a formula as KaTeX or MathJax draws it, beside its source: its text is left out
 
-# Values are read in lower case, each run of anything but ASCII letters as one `-`, and one `-` before and after. A pattern is
-# found anywhere in
-# that, so that `-` at its ends is a word's end. `hidden` and the like as attributes are seen to by the segmenter.
+# Values are read in lower case, each run of anything but ASCII letters as one `-`, and one `-` before and after. A
+# pattern is found anywhere in that, so that `-` at its ends is a word's end. `hidden` and the like as attributes are
+# seen to by the segmenter.
 WORDS = {
     HIDDEN: "display-none visibility-hidden -d-none- -dnone-",
     VEILED: "-hidden -hide -sr-only visually visuallyhidden visually-hidden screen-reader screenreader offscreen off-screen "

@@ -1,11 +1,14 @@
-"""A page as a flat tree of elements and the blocks of text in it, straight from its bytes, in one pass and without recursion.
+"""A page as a flat tree of elements and the blocks of text in it, straight from its bytes, in one pass and without
+recursion.
 
-A streaming tokenizer after the HTML standard and a light tree builder: 512 open elements at most, what lies deeper is flattened. A page of
-n bytes with t times `<` takes time linear in n (150 ns a byte at worst, for end tags of nothing) and no more than 3.5 n + 140 t bytes of memory.
+A streaming tokenizer after the HTML standard and a light tree builder: 512 open elements at most, what lies deeper is
+flattened. A page of n bytes with t times `<` takes time linear in n (150 ns a byte at worst, for end tags of nothing)
+and no more than 3.5 n + 140 t bytes of memory.
 
-Measured on 1,497 pages of 416 MB, one core (benchmarks/text/segment.py): 380 MB/s, 1.7 times as fast as resiliparse's parser and 1.2 times as
-lexbor's, both of which have a tree then and no text. Its words are those of lexbor's tree on 745 of 749 pages; the other four have shadow
-roots (<template shadowrootmode>), which browsers show and lexbor leaves out.
+Measured on 1,497 pages of 416 MB, one core (benchmarks/text/segment.py): 380 MB/s, 1.7 times as fast as resiliparse's
+parser and 1.2 times as lexbor's, both of which have a tree then and no text. Its words are those of lexbor's tree on
+745 of 749 pages; the other four have shadow roots (<template shadowrootmode>), which browsers show and lexbor leaves
+out.
 """
 
 # ruff: noqa: SIM109 (compiled, `in` is a loop over a tuple)
@@ -108,7 +111,9 @@ class Page(NamedTuple):
     element: Array  # int32[blocks]: the innermost element that holds all of it
     linked: Array  # int32[blocks]: characters of it inside <a href>
     characters: Array  # int32[blocks]: code points
-    head_kind: Bytes  # [heads] HEAD_TITLE and so on: data[head_start:head_end] is the text of a title or of JSON-LD, or else a tag; a HEAD_LIST for each <ol>
+    # [heads] HEAD_TITLE and so on: data[head_start:head_end] is the text of a title or of JSON-LD, or else a tag; a
+    # HEAD_LIST for each <ol>
+    head_kind: Bytes
     head_start: Offsets
     head_end: Offsets
 

@@ -1,6 +1,8 @@
-"""Tables that the HTML segmenter reads: tags and attributes by hash, kinds of byte, words of classes, named character references.
+"""Tables that the HTML segmenter reads: tags and attributes by hash, kinds of byte, words of classes, named character
+references.
 
-They are made out of `kernels/html/names.py` and Python's `html.entities.html5` (the standard's list) at first use: 0.1 s a process.
+They are made out of `kernels/html/names.py` and Python's `html.entities.html5` (the standard's list) at first use: 0.1
+s a process.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from gristmill.kernels.html import names
 
 Table = np.ndarray[Any, np.dtype[Any]]
 
-# Constants that are handed to functions of kernels are numpy's: for each Python integer numba would compile the function anew.
+# Constants that are handed to functions of kernels are numpy's: for each Python integer numba would compile the
+# function anew.
 
 # Kinds of element, as bits of `Tables.kinds`.
 BLOCK, LEAF, SPECIAL, ENDS_P, FORMATTING, RAW, UNSEEN, BREAKS_OUT, INLINE, HEADING, RCDATA = (1 << i for i in range(11))
@@ -44,7 +47,8 @@ CLASS, STYLE, HIDDEN, ARIA_HIDDEN, HREF, TYPE, ENCODING, ALTTEXT, DISPLAY, SHADO
     )
 )
 
-# Places in `Tables.flat`, each of 256 bytes. TEXT, ATTRIBUTE, AS_IT_STANDS: what a byte is between tags, in an attribute, in raw text.
+# Places in `Tables.flat`, each of 256 bytes. TEXT, ATTRIBUTE, AS_IT_STANDS: what a byte is between tags, in an
+# attribute, in raw text.
 SLOTS = 1024
 MARKS, LETTERS, TEXT, ATTRIBUTE, AS_IT_STANDS = map(np.int64, range(0, 1280, 256))
 TAG_SLOTS, ATTRIBUTE_SLOTS = 1280, 1280 + SLOTS
@@ -77,7 +81,8 @@ class Tables(NamedTuple):
     )
     hashes: Table  # uint64[SLOTS * 2]: what is in a slot, of tags and then of attributes; open addressing, 0 is empty
     kinds: Table  # int64[256], by tag
-    words: Table  # uint32[states, 28]: the automaton over words of classes; 27 steps and what is said by words that end there
+    # uint32[states, 28]: the automaton over words of classes; 27 steps and what is said by words that end there
+    words: Table
     references: Table  # int32: see `_references`
 
 
@@ -181,7 +186,8 @@ def _words() -> Table:
 
 
 def _references() -> Table:
-    """A tree of names: a node is [text that ends here or -1, edges n, n bytes, n nodes], a text [point, point, needs no semicolon].
+    """A tree of names: a node is [text that ends here or -1, edges n, n bytes, n nodes], a text [point, point, needs no
+    semicolon].
 
     The first 32 numbers are `WINDOWS`, then follows the root.
     """

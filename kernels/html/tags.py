@@ -1,4 +1,5 @@
-"""Tags, comments and raw text, after the tokenizer of the HTML standard (13.2.5): where each ends, and what attributes say.
+"""Tags, comments and raw text, after the tokenizer of the HTML standard (13.2.5): where each ends, and what attributes
+say.
 
 Each function takes the page and a place in it, and returns where the next thing begins; none looks at a byte twice.
 """
@@ -30,7 +31,8 @@ SCRIPT = np.uint64(name_hash(b"script"))
 
 # What the attributes of one tag say, an int64 array.
 BITS, FIRST_CLASS, HAS_HREF, KIND_FROM, KIND_TO, ALT_FROM, ALT_TO, AS_BLOCK, SHADOW, IS_OPEN, CLOSED = range(11)
-# FIRST_CLASS: its hash; KIND_FROM, KIND_TO: the value of `type` or `encoding`; ALT_FROM, ALT_TO: of `alttext`; CLOSED: ends in `/>`.
+# FIRST_CLASS: its hash; KIND_FROM, KIND_TO: the value of `type` or `encoding`; ALT_FROM, ALT_TO: of `alttext`; CLOSED:
+# ends in `/>`.
 SAYINGS = 11
 
 
@@ -183,7 +185,8 @@ def media_type(data, i, end, flat):
 
 @inner
 def after_declaration(data, i, n, foreign):
-    """Behind a comment, doctype or processing instruction whose `<` is at i. (A CDATA section in MathML is the caller's.)"""
+    """Behind a comment, doctype or processing instruction whose `<` is at i. (A CDATA section in MathML is the
+    caller's.)"""
     if i + 3 < n and data[i + 1] == 33 and data[i + 2] == 45 and data[i + 3] == 45:
         return after_comment(data, i + 4, n)
     if foreign and is_cdata(data, i, n):

@@ -1,10 +1,13 @@
-"""Text of a page as it is shown, written block by block: character references decoded, white space collapsed, what is invisible left out.
+"""Text of a page as it is shown, written block by block: character references decoded, white space collapsed, what is
+invisible left out.
 
-References follow the HTML standard: the longest name that fits, 106 of them also without a semicolon, numbers 128 to 159 as Windows-1252.
-All white space of Unicode is a space; controls, soft hyphens, zero-width spaces and marks of direction are left out (joiners stay: Persian,
-Hindi and emoji need them). U+0080 to U+009F stay, and a U+00A0 that follows one of them or `Ã`: they are bytes of a misread encoding, and
-without them it could not be read again. A line's end in the source between two letters of Han or kana is nothing, as in browsers. A power
-of a number keeps apart from it: `10<sup>6</sup>` is 10^6, `$9<sup>99</sup>` $9.99. No reference is shorter than 5/6 of the UTF-8 it stands for (`&nGt;` is the worst), which bounds the output.
+References follow the HTML standard: the longest name that fits, 106 of them also without a semicolon, numbers 128 to
+159 as Windows-1252. All white space of Unicode is a space; controls, soft hyphens, zero-width spaces and marks of
+direction are left out (joiners stay: Persian, Hindi and emoji need them). U+0080 to U+009F stay, and a U+00A0 that
+follows one of them or `Ã`: they are bytes of a misread encoding, and without them it could not be read again. A line's
+end in the source between two letters of Han or kana is nothing, as in browsers. A power of a number keeps apart from
+it: `10<sup>6</sup>` is 10^6, `$9<sup>99</sup>` $9.99. No reference is shorter than 5/6 of the UTF-8 it stands for
+(`&nGt;` is the worst), which bounds the output.
 """
 
 from __future__ import annotations
@@ -16,9 +19,9 @@ from gristmill.kernels.html.tables import ATTRIBUTE, BEGINS, REFERENCE, ROOT, SP
 
 # The state of a page is an int64 array; these of its places belong to the text that is being written.
 W, BEGIN, GAP, BLANK, SHOWN, CHARACTERS, LINKED, LINK_FROM, PRE = range(9)
-# W: bytes written; BEGIN: where the block began; GAP: white space that waits for a character after it; BLANK: no character yet in the
-# block; SHOWN: one that `text_at` has not heard of; LINKED, LINK_FROM: characters in links that were closed, and where the open one began;
-# PRE: open elements that keep white space.
+# W: bytes written; BEGIN: where the block began; GAP: white space that waits for a character after it; BLANK: no
+# character yet in the block; SHOWN: one that `text_at` has not heard of; LINKED, LINK_FROM: characters in links that
+# were closed, and where the open one began; PRE: open elements that keep white space.
 GAP_SPACE, GAP_LINE = 1, 2
 BLANK_POINT, LINE_POINT, DOLLAR, AMPERSAND, LESS, SLASH, CARET, POINT = map(np.int64, (32, 10, 36, 38, 60, 47, 94, 46))
 NONE, ZERO = np.int64(-1), np.int64(0)
@@ -46,7 +49,8 @@ def alphanumeric(byte):
 
 @inner
 def reference(data, i, end, row, references):
-    """What the `&` at i stands for: two code points (the second 0 for none) and where it ends. The first is -1 where it is just an `&`."""
+    """What the `&` at i stands for: two code points (the second 0 for none) and where it ends. The first is -1 where it
+    is just an `&`."""
     if i + 1 < end and data[i + 1] == 35:
         return numeric_reference(data, i, end, references)
     node, j, found, after = ROOT, i + 1, -1, i + 1
@@ -136,7 +140,8 @@ def put_space(state, out, point):
 
 @inner
 def misread_before(state, out):
-    """The last character is `Ã`, or one of U+0080 to U+009F: of UTF-8 that was read as Latin-1, and a U+00A0 behind it is a byte as well."""
+    """The last character is `Ã`, or one of U+0080 to U+009F: of UTF-8 that was read as Latin-1, and a U+00A0 behind it
+    is a byte as well."""
     w = state[W]
     if state[GAP] or w < state[BEGIN] + 2:
         return False
@@ -182,7 +187,8 @@ def put_point(state, out, point):
 
 @inner
 def is_wide(data, i):
-    """A character of three bytes begins at i, and it is U+3000 to U+9FFF or a full-width form (`WIDE` of the plain twin)."""
+    """A character of three bytes begins at i, and it is U+3000 to U+9FFF or a full-width form (`WIDE` of the plain
+    twin)."""
     return 0xE3 <= data[i] <= 0xE9 or (data[i] == 0xEF and 0xBC <= data[i + 1] <= 0xBD)
 
 
@@ -211,7 +217,8 @@ def is_price(state, out):
 
 @inner
 def put_power(data, i, n, state, out):
-    """At the text of a <sup>: where it is a number and stands behind one, `^`; a space before the upper part of a fraction, a point before cents."""
+    """At the text of a <sup>: where it is a number and stands behind one, `^`; a space before the upper part of a
+    fraction, a point before cents."""
     if state[GAP] or state[BLANK] or not 48 <= out[state[W] - 1] <= 57:
         return
     j = i
@@ -296,7 +303,8 @@ def write_text(data, i, end, row, state, out, flat, references):
 
 @inner
 def look(data, i, end, state, out):
-    """At a control, or a byte that may begin a space or something invisible: write one code point, return where the next begins."""
+    """At a control, or a byte that may begin a space or something invisible: write one code point, return where the
+    next begins."""
     first = np.int64(data[i])
     if first < 0x80:
         return i + 1

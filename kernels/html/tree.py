@@ -1,8 +1,9 @@
-"""The open elements of a page, and the blocks of text that they bound: what a start tag or an end tag closes, opens and cuts.
+"""The open elements of a page, and the blocks of text that they bound: what a start tag or an end tag closes, opens and
+cuts.
 
-After "The rules for parsing tokens in HTML content" of the standard, as far as text can tell: implied end tags, scopes, end tags that match
-nothing. Left out: what moves text (foster parents) and reopens inline elements (`</p>` inside <b>). The stack has an end: elements that lie
-deeper than `DEEPEST` become children of the one there.
+After "The rules for parsing tokens in HTML content" of the standard, as far as text can tell: implied end tags, scopes,
+end tags that match nothing. Left out: what moves text (foster parents) and reopens inline elements (`</p>` inside <b>).
+The stack has an end: elements that lie deeper than `DEEPEST` become children of the one there.
 """
 
 # ruff: noqa: SIM109 (compiled, `in` is a loop over a tuple)
@@ -113,9 +114,9 @@ CLASS_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 # More places of the state, after those of the text.
 DEPTH, OVER, LOW, LOWEST, ELEMENT, LINKS, SKIP, MATH_AT, ELEMENTS, BLOCKS, HEADS = range(9, 20)
-# OVER: elements that were open too deep to be kept; LOW: the least depth at which the block has text; LOWEST: the least since its
-# last text; ELEMENT: the one at LOW; LINKS: open links; SKIP, MATH_AT: depth of the element whose
-# content is not shown, of the open <math>.
+# OVER: elements that were open too deep to be kept; LOW: the least depth at which the block has text; LOWEST: the least
+# since its last text; ELEMENT: the one at LOW; LINKS: open links; SKIP, MATH_AT: depth of the element whose content is
+# not shown, of the open <math>.
 MATH_W, MATH_BLOCKS, MATH_CHARACTERS, MATH_LINKED, MATH_GAP, MATH_BLANK, MATH_TWICE = range(20, 27)
 # What the text was when <math> began, to go back to; whether its formula is a line of its own.
 OPEN = 32  # and how many elements of each tag are open
@@ -269,7 +270,8 @@ def close_item(state, stack, kinds, first, second):
 
 @inner
 def close_implied(state, stack, kinds, tag):
-    """Close what a start tag ends without saying so. False where it counts for nothing: parts of a table outside one, a form in a form."""
+    """Close what a start tag ends without saying so. False where it counts for nothing: parts of a table outside one, a
+    form in a form."""
     kind = kinds[tag]
     if kind & ENDS_P and state[OPEN + P]:
         depth = nearest(state, stack, kinds, P, BUTTON_SCOPE)

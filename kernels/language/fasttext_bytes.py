@@ -1,4 +1,5 @@
-"""What fastText compares bytes with: its whitespace, `</s>`, `__label__`, and words with one another. For kernels that read texts as it does.
+"""What fastText compares bytes with: its whitespace, `</s>`, `__label__`, and words with one another. For kernels that
+read texts as it does.
 
 Built bare, so that kernels of either kind can call them.
 """
@@ -11,12 +12,12 @@ END, LABEL_PREFIX = b"</s>", b"__label__"
 
 
 @inlined
-def is_space(byte):  # type: ignore[no-untyped-def]
+def is_space(byte):
     return byte == 32 or 9 <= byte <= 13 or byte == 0
 
 
 @helper
-def begins(data, start, end, what):  # type: ignore[no-untyped-def]
+def begins(data, start, end, what):
     """Does the word begin so?"""
     if end - start < len(what):
         return False
@@ -27,13 +28,13 @@ def begins(data, start, end, what):  # type: ignore[no-untyped-def]
 
 
 @helper
-def spelt(data, start, end, what):  # type: ignore[no-untyped-def]
+def spelt(data, start, end, what):
     """Is the word this one?"""
     return end - start == len(what) and begins(data, start, end, what)
 
 
 @helper
-def equal(data, a, b, length):  # type: ignore[no-untyped-def]
+def equal(data, a, b, length):
     for i in range(length):  # noqa: SIM110
         if data[a + i] != data[b + i]:
             return False

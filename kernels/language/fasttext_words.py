@@ -1,7 +1,9 @@
-"""Texts as fastText should be given them, at training and at scoring: one line each, and nothing in them that fastText takes for its own.
+"""Texts as fastText should be given them, at training and at scoring: one line each, and nothing in them that fastText
+takes for its own.
 
-To fastText a newline ends a text, so does the word `</s>`, and a word that begins with `__label__` is a label: a page that holds one could hide
-what follows or train as what it says. What is no word becomes as many spaces, so that every word stays where it is.
+To fastText a newline ends a text, so does the word `</s>`, and a word that begins with `__label__` is a label: a page
+that holds one could hide what follows or train as what it says. What is no word becomes as many spaces, so that every
+word stays where it is.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -34,7 +36,7 @@ def only_words_plain(text: str) -> str:
 
 
 @helper
-def _gap(data, i, end):  # type: ignore[no-untyped-def]
+def _gap(data, i, end):
     """How many bytes at i are whitespace to fastText, or end a line to Python; 0 for none."""
     byte = data[i]
     if byte <= 32:
@@ -47,7 +49,7 @@ def _gap(data, i, end):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _only_words(data, offsets, out):  # type: ignore[no-untyped-def]
+def _only_words(data, offsets, out):
     shift = offsets[0]
     for document in range(len(offsets) - 1):
         i, end = offsets[document], offsets[document + 1]

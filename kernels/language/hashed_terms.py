@@ -1,7 +1,9 @@
-"""Texts as hashed TF-IDF: each word, and each pair of neighbours, is a number below a power of two (Weinberger et al. 2009, without signs).
+"""Texts as hashed TF-IDF: each word, and each pair of neighbours, is a number below a power of two (Weinberger et al.
+2009, without signs).
 
-Words are those of `gristmill.kernels.words.token_rules` and terms are its shingles of one and of two words, so that no dictionary is kept. A term that stands
-n times weighs (1 + ln n) idf, and each text is scaled to length 1. Sums are in double precision and in the order of the text.
+Words are those of `gristmill.kernels.words.token_rules` and terms are its shingles of one and of two words, so that no
+dictionary is kept. A term that stands n times weighs (1 + ln n) idf, and each text is scaled to length 1. Sums are in
+double precision and in the order of the text.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -26,7 +28,8 @@ WIDEST = 2  # words of a term
 
 
 class Terms(NamedTuple):
-    """Text i has the terms `numbers[first[i]:first[i + 1]]`, each but once, in the order in which they first stand in it."""
+    """Text i has the terms `numbers[first[i]:first[i + 1]]`, each but once, in the order in which they first stand in
+    it."""
 
     numbers: Array  # int32
     values: Array  # float32
@@ -38,7 +41,8 @@ def weights_of_counts() -> Array:
 
 
 def term_column(column: TextColumn, bits: int, widest: int, idf: Array) -> Terms:
-    """Terms of up to `widest` words (1 or 2), numbered by the highest `bits` of their hashes; `idf` is float32, one for each number."""
+    """Terms of up to `widest` words (1 or 2), numbered by the highest `bits` of their hashes; `idf` is float32, one for
+    each number."""
     if not 1 <= widest <= WIDEST:
         raise ValueError(f"terms of {widest} words: 1 or {WIDEST} are possible")
     words, first_words = shingle_column(column, 1)
@@ -67,7 +71,7 @@ def weighed(terms: Terms, weights: Array, bias: Array) -> Array:
 
 
 @kernel
-def _terms(words, first_words, pairs, first_pairs, shift, idf, of_count, counts, numbers, values, first):  # type: ignore[no-untyped-def]
+def _terms(words, first_words, pairs, first_pairs, shift, idf, of_count, counts, numbers, values, first):
     """`counts` are zeros, one for each number, and are left so."""
     n = np.int64(0)
     for d in range(len(first) - 1):
@@ -96,7 +100,7 @@ def _terms(words, first_words, pairs, first_pairs, shift, idf, of_count, counts,
 
 
 @kernel
-def _weighed(numbers, values, first, weights, bias, out):  # type: ignore[no-untyped-def]
+def _weighed(numbers, values, first, weights, bias, out):
     for d in range(len(first) - 1):
         for c in range(weights.shape[1]):
             out[d, c] = bias[c]

@@ -1,7 +1,8 @@
 """From what a model makes of a text to its best labels: softmax, one-vs-all, negative sampling, hierarchical softmax.
 
-As fastText does it (loss.cc, MIT), down to what is odd: 1e-5 is added before each logarithm, so that a probability may be a little
-over 1; one-vs-all and negative sampling read the sigmoid from a table of 512 steps; equal scores come in the order of its heap.
+As fastText does it (loss.cc, MIT), down to what is odd: 1e-5 is added before each logarithm, so that a probability may
+be a little over 1; one-vs-all and negative sampling read the sigmoid from a table of 512 steps; equal scores come in
+the order of its heap.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ SIGMOID_STEPS, SIGMOID_END = 512, 8
 
 
 @kernel
-def best_labels(model, hidden, counts, labels, scores):  # type: ignore[no-untyped-def]
-    """Fill labels_NK (-1 where there is no more) and their probabilities scores_NK from hidden_ND; rows of count 0 have no label."""
+def best_labels(model, hidden, counts, labels, scores):
+    """Fill labels_NK (-1 where there is no more) and their probabilities scores_NK from hidden_ND; rows of count 0 have
+    no label."""
     wanted = labels.shape[1]
     of_labels = np.empty(model.labels, np.float32)
     stack = np.empty(2 * model.labels, np.int32)
@@ -46,7 +48,7 @@ def best_labels(model, hidden, counts, labels, scores):  # type: ignore[no-untyp
 
 
 @numba.njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
-def _dot(model, row, vector):  # type: ignore[no-untyped-def]
+def _dot(model, row, vector):
     at = row * model.dim * 4
     total = np.float32(0)
     for d in range(model.dim):
@@ -55,12 +57,12 @@ def _dot(model, row, vector):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _log(x):  # type: ignore[no-untyped-def]
+def _log(x):
     return np.float32(log(np.float64(x) + 1e-5))
 
 
 @helper
-def _score_labels(model, vector, scores):  # type: ignore[no-untyped-def]
+def _score_labels(model, vector, scores):
     for label in range(model.labels):
         scores[label] = _dot(model, label, vector)
     if model.loss != SOFTMAX:
@@ -79,7 +81,7 @@ def _score_labels(model, vector, scores):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _sigmoid(x):  # type: ignore[no-untyped-def]
+def _sigmoid(x):
     if x < -SIGMOID_END:
         return np.float32(0)
     if x > SIGMOID_END:
@@ -92,7 +94,7 @@ def _sigmoid(x):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _walk_tree(model, vector, stack, stack_scores, heap, heap_labels):  # type: ignore[no-untyped-def]
+def _walk_tree(model, vector, stack, stack_scores, heap, heap_labels):
     """Depth first, left before right; a branch that is worse already than the worst of the best is not entered."""
     wanted = len(heap) - 1
     found = 0
@@ -118,7 +120,7 @@ def _walk_tree(model, vector, stack, stack_scores, heap, heap_labels):  # type: 
 
 
 @helper
-def _offer(heap, labels, size, wanted, score, label):  # type: ignore[no-untyped-def]
+def _offer(heap, labels, size, wanted, score, label):
     """Put a label into the heap of the best (worst on top), and the worst out if there are too many; its size."""
     if size == wanted and score < heap[0]:
         return size
@@ -130,7 +132,7 @@ def _offer(heap, labels, size, wanted, score, label):  # type: ignore[no-untyped
 
 
 @helper
-def _sift_up(heap, labels, hole, score, label):  # type: ignore[no-untyped-def]
+def _sift_up(heap, labels, hole, score, label):
     while hole > 0 and heap[(hole - 1) // 2] > score:
         above = (hole - 1) // 2
         heap[hole], labels[hole] = heap[above], labels[above]
@@ -139,8 +141,9 @@ def _sift_up(heap, labels, hole, score, label):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _pop(heap, labels, size):  # type: ignore[no-untyped-def]
-    """Move the top to the end: the hole sinks to the bottom, then what stood last rises from there (libstdc++'s order among equals)."""
+def _pop(heap, labels, size):
+    """Move the top to the end: the hole sinks to the bottom, then what stood last rises from there (libstdc++'s order
+    among equals)."""
     last = size - 1
     score, label = heap[last], labels[last]
     heap[last], labels[last] = heap[0], labels[0]

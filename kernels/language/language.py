@@ -1,8 +1,10 @@
-"""fastText's prediction for a whole column of texts: labels and probabilities, without Python or the GIL for any document.
+"""fastText's prediction for a whole column of texts: labels and probabilities, without Python or the GIL for any
+document.
 
-A text is the mean of the rows of its words, their character n-grams and the n-grams of words (Joulin et al. 2017). Words repeat, so
-the sum of a word's rows is kept while it fits a small table; sums of a text are in double precision and in reading order, so that
-neither the table nor the texts beside it change a result. A newline is a space here (the package refuses it), and the line ends with the text.
+A text is the mean of the rows of its words, their character n-grams and the n-grams of words (Joulin et al. 2017).
+Words repeat, so the sum of a word's rows is kept while it fits a small table; sums of a text are in double precision
+and in reading order, so that neither the table nor the texts beside it change a result. A newline is a space here (the
+package refuses it), and the line ends with the text.
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ class Model(NamedTuple):
 
 
 def predict(model: Model, data: Bytes, offsets: Offsets, wanted: Array, top: int = 1) -> tuple[Array, Array]:
-    """labels int32_NK (-1 is none) and probabilities float32_NK, best first, of the texts that are `wanted`; the others have none."""
+    """labels int32_NK (-1 is none) and probabilities float32_NK, best first, of the texts that are `wanted`; the others
+    have none."""
     count, top = len(offsets) - 1, min(top, model.labels)
     labels, scores = np.empty((count, top), np.int32), np.empty((count, top), np.float32)
     average = _by_words(model, data) if only_words(model) else _by_subwords(model, data)
@@ -92,7 +95,7 @@ def _by_words(model: Model, data: Bytes) -> Averaging:
     waiting, total = np.empty(AHEAD + 1 + len(ngrams), np.int64), np.empty(model.dim, np.float64)
 
     def average(offsets: Offsets, wanted: Array, hidden: Array, rows: Array) -> None:
-        average_word_rows(model, data, offsets, wanted, starts, keys, numbers, ngrams, waiting, total, hidden, rows)  # type: ignore[no-untyped-call]
+        average_word_rows(model, data, offsets, wanted, starts, keys, numbers, ngrams, waiting, total, hidden, rows)
 
     return average
 
@@ -109,8 +112,9 @@ def _by_subwords(model: Model, data: Bytes) -> Averaging:
 
 
 @kernel
-def average_rows(model, data, offsets, wanted, starts, keys, sums, hidden, rows):  # type: ignore[no-untyped-def]
-    """hidden_ND, the mean of all rows of each text, and how many there were. `starts`, `keys` and `sums` remember words."""
+def average_rows(model, data, offsets, wanted, starts, keys, sums, hidden, rows):
+    """hidden_ND, the mean of all rows of each text, and how many there were. `starts`, `keys` and `sums` remember
+    words."""
     total, word = np.empty(model.dim, np.float64), np.empty(model.dim, np.float64)
     found = np.empty(1024, np.int64)
     ngrams = np.empty(max(model.word_ngrams - 1, 0), np.uint64)
@@ -185,7 +189,7 @@ LABEL = np.uint32(0xFFFFFFFF)  # in place of a count: the token is a label, and 
 
 
 @helper
-def _sum_word(model, data, start, end, hash_, found, word):  # type: ignore[no-untyped-def]
+def _sum_word(model, data, start, end, hash_, found, word):
     """The sum of the rows of a token, and how many there are; LABEL for a label."""
     word[:] = 0
     number = find_word(model, data, start, end, hash_)

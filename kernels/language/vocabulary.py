@@ -1,7 +1,9 @@
-"""The dictionary of a fastText model as arrays: words found by hash in the mapped file itself, n-grams found in a bitmap.
+"""The dictionary of a fastText model as arrays: words found by hash in the mapped file itself, n-grams found in a
+bitmap.
 
-Hashes are those of Bojanowski et al. 2017 as fastText computes them: FNV-1a of 32 bits over signed bytes. No word becomes an object:
-a word is the place in the file where it stands, 8 bytes, and a slot of 4 in a table filled to half or less.
+Hashes are those of Bojanowski et al. 2017 as fastText computes them: FNV-1a of 32 bits over signed bytes. No word
+becomes an object: a word is the place in the file where it stands, 8 bytes, and a slot of 4 in a table filled to half
+or less.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ ENTRY_TAIL = 10  # after each word: a NUL, its count (int64), its kind (0 word, 
 LONGEST_SEARCH = 64  # mean steps a word may cost in the table; random hashes need fewer than 3
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def float_at(typing: Any, data: Any, at: Any) -> Any:
     """The float32 at byte `at` of a byte array; matrices stand in a model file wherever the dictionary happens to end."""
 
@@ -36,14 +38,15 @@ def float_at(typing: Any, data: Any, at: Any) -> Any:
 
 
 @helper
-def hashed(hash_, byte):  # type: ignore[no-untyped-def]
+def hashed(hash_, byte):
     """FNV-1a, one byte further; fastText took bytes as signed, and every published model depends on it."""
     return np.uint32((hash_ ^ np.uint32(np.int32(np.int8(byte)))) * FNV_PRIME)
 
 
 @kernel
-def word_places(file, start, words, places, label_counts):  # type: ignore[no-untyped-def]
-    """Where each entry of the dictionary at byte `start` begins, and where the dictionary ends; -1 - i where entry i is no entry."""
+def word_places(file, start, words, places, label_counts):
+    """Where each entry of the dictionary at byte `start` begins, and where the dictionary ends; -1 - i where entry i is
+    no entry."""
     position = np.int64(start)
     size = np.int64(len(file))
     for i in range(len(places)):
@@ -62,8 +65,9 @@ def word_places(file, start, words, places, label_counts):  # type: ignore[no-un
 
 
 @kernel
-def fill_slots(file, places, slots):  # type: ignore[no-untyped-def]
-    """Enter the words into a table of a power of two (-1 is empty). False if so many share a hash that the file is not a real one."""
+def fill_slots(file, places, slots):
+    """Enter the words into a table of a power of two (-1 is empty). False if so many share a hash that the file is not
+    a real one."""
     mask = np.int64(len(slots) - 1)
     steps = np.int64(0)
     for i in range(len(places)):
@@ -83,7 +87,7 @@ def fill_slots(file, places, slots):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _same_word(file, place, data, start, end):  # type: ignore[no-untyped-def]
+def _same_word(file, place, data, start, end):
     """Is the word at `place`, which ends in a NUL, the token, which has none?"""
     for i in range(end - start):
         if file[place + i] != data[start + i]:
@@ -92,7 +96,7 @@ def _same_word(file, place, data, start, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def find_word(model, data, start, end, hash_):  # type: ignore[no-untyped-def]
+def find_word(model, data, start, end, hash_):
     """The number of a word, or -1. Labels are entries too, numbered after the words."""
     mask = np.int64(len(model.slots) - 1)
     slot = np.int64(hash_) & mask
@@ -104,7 +108,7 @@ def find_word(model, data, start, end, hash_):  # type: ignore[no-untyped-def]
 
 
 @helper
-def is_kept(model, bucket):  # type: ignore[no-untyped-def]
+def is_kept(model, bucket):
     """1 if the bucket of an n-gram has a row, 0 if pruning left it out."""
     if not model.pruned:
         return np.int64(1)
@@ -112,7 +116,7 @@ def is_kept(model, bucket):  # type: ignore[no-untyped-def]
 
 
 @helper
-def row_of_kept(model, bucket):  # type: ignore[no-untyped-def]
+def row_of_kept(model, bucket):
     """The row in the input matrix of a bucket that is kept."""
     if not model.pruned:
         return model.words + bucket
@@ -126,7 +130,7 @@ def row_of_kept(model, bucket):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _remainder(model, hash_):  # type: ignore[no-untyped-def]
+def _remainder(model, hash_):
     """`hash_ % buckets` by a product, which costs a third of a division; the quotient may be one off."""
     bucket = np.int64(hash_) - np.int64(np.float64(hash_) * model.per_bucket) * model.buckets
     if bucket < 0:
@@ -135,7 +139,7 @@ def _remainder(model, hash_):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _byte_between_marks(data, start, length, i):  # type: ignore[no-untyped-def]
+def _byte_between_marks(data, start, length, i):
     """Byte i of the token written as `<token>`."""
     if i == 0:
         return np.uint8(60)
@@ -145,10 +149,12 @@ def _byte_between_marks(data, start, length, i):  # type: ignore[no-untyped-def]
 
 
 @helper
-def add_subwords(model, data, start, end, found, total):  # type: ignore[no-untyped-def]
-    """Add the rows of all character n-grams of `<token>` to `total`; how many there were. `found` is a scratch for buckets.
+def add_subwords(model, data, start, end, found, total):
+    """Add the rows of all character n-grams of `<token>` to `total`; how many there were. `found` is a scratch for
+    buckets.
 
-    Whether a bucket is kept is a coin toss to the processor: buckets are written down without a branch, and looked up afterwards.
+    Whether a bucket is kept is a coin toss to the processor: buckets are written down without a branch, and looked up
+    afterwards.
     """
     rows, waiting = np.int64(0), np.int64(0)
     length = np.int64(end - start)
@@ -176,14 +182,14 @@ def add_subwords(model, data, start, end, found, total):  # type: ignore[no-unty
 
 
 @helper
-def _add_found(model, found, count, total):  # type: ignore[no-untyped-def]
+def _add_found(model, found, count, total):
     for i in range(count):
         add_row(model, row_of_kept(model, found[i]), total)
     return count
 
 
 @helper
-def add_row(model, row, total):  # type: ignore[no-untyped-def]
+def add_row(model, row, total):
     """Add a row of the input matrix, plain or made of centroids (Jégou et al. 2011)."""
     if model.codes_each == 0:
         at = model.input_at + row * model.dim * 4

@@ -1,8 +1,11 @@
-"""The mean of the rows of a text's words and runs of words, for models without n-grams of characters: what quality classifiers are.
+"""The mean of the rows of a text's words and runs of words, for models without n-grams of characters: what quality
+classifiers are.
 
-Such a model's matrix has gigabytes, and nearly each run of words is a row that no cache holds: a processor that waits for each takes three
-times as long as one that asks for some rows ahead. So rows are written down first, fetched, and summed a few words later, in the same order and
-in double precision as `gristmill.kernels.language.language.average_rows` sums them: results are the same, bit for bit. Speed: benchmarks/judges/judges.py.
+Such a model's matrix has gigabytes, and nearly each run of words is a row that no cache holds: a processor that waits
+for each takes three times as long as one that asks for some rows ahead. So rows are written down first, fetched, and
+summed a few words later, in the same order and in double precision as
+`gristmill.kernels.language.language.average_rows` sums them: results are the same, bit for bit. Speed:
+benchmarks/judges/judges.py.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ REMEMBERED = 1 << 15  # words whose numbers are kept
 IS_LABEL = np.int64(-2)  # in place of a word's number
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _fetch(typing: Any, data: Any, at: Any) -> Any:
     """Ask for the cache line of byte `at`, and do not wait."""
 
@@ -43,12 +46,12 @@ def _fetch(typing: Any, data: Any, at: Any) -> Any:
 
 
 @inlined
-def _hashed(hash_, byte):  # type: ignore[no-untyped-def]
+def _hashed(hash_, byte):
     return np.uint32((hash_ ^ np.uint32(np.int32(np.int8(byte)))) * FNV_PRIME)
 
 
 @helper
-def _number_of(file, places, slots, words, data, start, end, hash_):  # type: ignore[no-untyped-def]
+def _number_of(file, places, slots, words, data, start, end, hash_):
     """The number of a word; -1 if the model does not know it, IS_LABEL for a label."""
     mask = np.int64(len(slots) - 1)
     slot = np.int64(hash_) & mask
@@ -64,14 +67,14 @@ def _number_of(file, places, slots, words, data, start, end, hash_):  # type: ig
 
 
 @inlined
-def _ask(source, at, size):  # type: ignore[no-untyped-def]
+def _ask(source, at, size):
     for byte in range(0, size, 64):
         _fetch(source, at + byte)
     _fetch(source, at + size - 1)
 
 
 @helper
-def _sum_rows(source, waiting, count, dim, total):  # type: ignore[no-untyped-def]
+def _sum_rows(source, waiting, count, dim, total):
     for k in range(count):
         at = waiting[k]
         for d in range(dim):
@@ -79,9 +82,10 @@ def _sum_rows(source, waiting, count, dim, total):  # type: ignore[no-untyped-de
 
 
 @kernel
-def average_word_rows(model, data, offsets, wanted, starts, keys, numbers, ngrams, waiting, total, hidden, rows):  # type: ignore[no-untyped-def]
-    """hidden_ND, the mean of all rows of each text, and how many there were. `starts`, `keys` (length and hash) and `numbers` remember
-    words; `ngrams` has a place for each word that a run may begin with; `waiting` has room for AHEAD rows and those of one more word."""
+def average_word_rows(model, data, offsets, wanted, starts, keys, numbers, ngrams, waiting, total, hidden, rows):
+    """hidden_ND, the mean of all rows of each text, and how many there were. `starts`, `keys` (length and hash) and
+    `numbers` remember words; `ngrams` has a place for each word that a run may begin with; `waiting` has room for AHEAD
+    rows and those of one more word."""
     dim, words, size = np.int64(model.dim), np.int64(model.words), np.int64(model.dim) * 4
     file, places, slots, source, begin = model.file, model.places, model.slots, model.input, np.int64(model.input_at)
     buckets, end_row = np.uint64(model.buckets), np.int64(model.end_row)

@@ -1,4 +1,5 @@
-"""Lines that are no part of a text: menus, counters, cookie and policy notices, known by their phrases (kernels/lines/phrases.py)."""
+"""Lines that are no part of a text: menus, counters, cookie and policy notices, known by their phrases
+(kernels/lines/phrases.py)."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ WHOLE, WITHIN = 1, 2  # bits of the phrases: all there is in a line but numbers;
 
 
 @kernel
-def boilerplate_lines(  # type: ignore[no-untyped-def]
+def boilerplate_lines(
     data, offsets, max_words, properties, lower_case, pairs, classes, moves, found, width, out, out_offsets, removed
 ):
     """Writes each document without its boilerplate to `out`; the rest stays as it is."""

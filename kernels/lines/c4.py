@@ -1,8 +1,9 @@
 """The line rules of C4 (Raffel et al. 2020, section 2.2, and the code of its data set), as one pass from text to text.
 
-A line is trimmed, loses its citation marks ([1], [edit], [citation needed]), and goes, in this order, if it holds too long a word, does not
-end in a terminal mark (an ellipsis is none), has too few words, says "javascript", or speaks of policies. Lines that stay are counted
-for what the document rules ask: "lorem ipsum" (seen before the javascript rule), "{" (before the policy rule), sentences.
+A line is trimmed, loses its citation marks ([1], [edit], [citation needed]), and goes, in this order, if it holds too
+long a word, does not end in a terminal mark (an ellipsis is none), has too few words, says "javascript", or speaks of
+policies. Lines that stay are counted for what the document rules ask: "lorem ipsum" (seen before the javascript rule),
+"{" (before the policy rule), sentences.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _plain_bytes = bytes_before(
 
 
 @helper
-def _citation_end(data, i, end, properties):  # type: ignore[no-untyped-def]
+def _citation_end(data, i, end, properties):
     """Where the citation mark that begins with the bracket at byte i ends; i if it is none."""
     at = i + 1
     while at < end:
@@ -62,7 +63,7 @@ def _citation_end(data, i, end, properties):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _without_citations(out, start, end, properties):  # type: ignore[no-untyped-def]
+def _without_citations(out, start, end, properties):
     """Takes citation marks out of out[start:end] and trims it again; returns where it ends now."""
     at = start
     i = start
@@ -80,7 +81,7 @@ def _without_citations(out, start, end, properties):  # type: ignore[no-untyped-
 
 
 @inlined
-def _ends_well(data, start, end, marks):  # type: ignore[no-untyped-def]
+def _ends_well(data, start, end, marks):
     """Is the last character one of `marks`, and no ellipsis?"""
     if end == start:
         return False
@@ -97,7 +98,7 @@ def _ends_well(data, start, end, marks):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def c4_lines(  # type: ignore[no-untyped-def]
+def c4_lines(
     data,
     offsets,
     marks,
@@ -117,8 +118,8 @@ def c4_lines(  # type: ignore[no-untyped-def]
     out_offsets,
     counts,
 ):
-    """Writes what stays of each document to `out`; `counts` has a row for each document. No `marks`: a line may end in anything. `blocks` and
-    `step` are `phrase_blocks.blocks_of` the phrases before them."""
+    """Writes what stays of each document to `out`; `counts` has a row for each document. No `marks`: a line may end in
+    anything. `blocks` and `step` are `phrase_blocks.blocks_of` the phrases before them."""
     at = np.int64(0)
     out_offsets[0] = 0
     for document in range(len(offsets) - 1):

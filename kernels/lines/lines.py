@@ -1,7 +1,8 @@
 """Lines of a text: where they end, what they are made of, and text put together anew from those that stay.
 
-What all line rules share. A word is what white space divides, as in the published rules; but in scripts that are written without spaces
-every two letters count as one, about the length of a Chinese or Japanese word, so that a Chinese line is not one word.
+What all line rules share. A word is what white space divides, as in the published rules; but in scripts that are
+written without spaces every two letters count as one, about the length of a Chinese or Japanese word, so that a Chinese
+line is not one word.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ LINE_BREAKS = "\n\v\f\r\x85\u2028\u2029"
 
 
 @inlined
-def find_newline(data, i, end):  # type: ignore[no-untyped-def]
+def find_newline(data, i, end):
     while i < end and data[i] != NEWLINE:
         i += 1
     return i
 
 
 @inlined
-def line_break_at(data, i, end):  # type: ignore[no-untyped-def]
+def line_break_at(data, i, end):
     """How many bytes the line break at byte i takes; 0 if there is none."""
     byte = data[i]
     if byte < 0x80:
@@ -44,7 +45,7 @@ def line_break_at(data, i, end):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def skip_space(data, start, end, properties):  # type: ignore[no-untyped-def]
+def skip_space(data, start, end, properties):
     while start < end:
         if data[start] < 0x80:
             length = 1
@@ -59,7 +60,7 @@ def skip_space(data, start, end, properties):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def skip_space_back(data, start, end, properties):  # type: ignore[no-untyped-def]
+def skip_space_back(data, start, end, properties):
     while end > start:
         i = end - 1
         if data[i] >= 0x80:
@@ -75,7 +76,7 @@ def skip_space_back(data, start, end, properties):  # type: ignore[no-untyped-de
 
 
 @inlined
-def copy_bytes(data, start, end, out, at):  # type: ignore[no-untyped-def]
+def copy_bytes(data, start, end, out, at):
     """Copies data[start:end] to out[at:]; returns where it ends there."""
     source = data[start:end]
     target = out[at : at + len(source)]
@@ -85,7 +86,7 @@ def copy_bytes(data, start, end, out, at):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def copy_kept(data, start, end, out, begin, at, properties):  # type: ignore[no-untyped-def]
+def copy_kept(data, start, end, out, begin, at, properties):
     """Copies what stays of a document whose text begins at out[begin]; no white space comes first."""
     if at == begin:
         start = skip_space(data, start, end, properties)
@@ -93,7 +94,7 @@ def copy_kept(data, start, end, out, begin, at, properties):  # type: ignore[no-
 
 
 @inlined
-def count_words(data, start, end, most, properties):  # type: ignore[no-untyped-def]
+def count_words(data, start, end, most, properties):
     """Words, but no more than `most` are looked for."""
     words = np.int64(0)
     outside = np.int64(1)
@@ -118,7 +119,7 @@ def count_words(data, start, end, most, properties):  # type: ignore[no-untyped-
 
 
 @helper
-def has_longer_word(data, start, end, most, properties):  # type: ignore[no-untyped-def]
+def has_longer_word(data, start, end, most, properties):
     """Has a word more than `most` characters?"""
     while (
         start + most < end

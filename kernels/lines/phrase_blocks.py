@@ -1,8 +1,10 @@
-"""Where in a line a phrase may stand at all, told from blocks of four bytes some bytes apart: on web pages C4's lines are searched 5 times as fast.
+"""Where in a line a phrase may stand at all, told from blocks of four bytes some bytes apart: on web pages C4's lines
+are searched 5 times as fast.
 
-A phrase of n bytes holds, wherever it begins, one of the blocks that are looked at if these are n - 3 bytes apart; so only the blocks that begin
-in the first n - 3 bytes of a phrase matter (n is that of the shortest). Blocks are told by one bit of a hash, capitals as small letters. A block with
-a byte beyond ASCII always counts: there are signs whose small letter is of ASCII (the Kelvin sign).
+A phrase of n bytes holds, wherever it begins, one of the blocks that are looked at if these are n - 3 bytes apart; so
+only the blocks that begin in the first n - 3 bytes of a phrase matter (n is that of the shortest). Blocks are told by
+one bit of a hash, capitals as small letters. A block with a byte beyond ASCII always counts: there are signs whose
+small letter is of ASCII (the Kelvin sign).
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 class Blocks(NamedTuple):
     bits: Table  # uint64[512]: for 15 bits of a block's hash, may it be of a phrase?
-    step: int  # from one block that is looked at to the next; 0 where phrases are too short or not of ASCII, and all places are looked at
+    # from one block that is looked at to the next; 0 where phrases are too short or not of ASCII, and all places are
+    # looked at
+    step: int
 
 
 def blocks_of(classes: Table, moves: Table, found: Table, width: int) -> Blocks:
@@ -46,7 +50,7 @@ def blocks_of(classes: Table, moves: Table, found: Table, width: int) -> Blocks:
 
 
 @inlined
-def phrases_by_blocks(data, start, end, bits, step, lower_case, pairs, classes, moves, found, width):  # type: ignore[no-untyped-def]
+def phrases_by_blocks(data, start, end, bits, step, lower_case, pairs, classes, moves, found, width):
     """As `gristmill.kernels.lines.phrases.phrases_in`: bits of the phrases that begin anywhere in data[start:end]."""
     if step == 0:
         return phrases_from(data, start, end, end, lower_case, pairs, classes, moves, found, width)
@@ -64,7 +68,7 @@ def phrases_by_blocks(data, start, end, bits, step, lower_case, pairs, classes, 
 
 
 @inlined
-def may_be_of_phrase(data, i, bits):  # type: ignore[no-untyped-def]
+def may_be_of_phrase(data, i, bits):
     if i + 8 > len(data):
         return True
     block = eight_bytes(data, i) & _LOW

@@ -1,9 +1,11 @@
-"""Which phrases of a list begin where in a text: a trie over UTF-8 bytes, asked only where the first two bytes promise something.
+"""Which phrases of a list begin where in a text: a trie over UTF-8 bytes, asked only where the first two bytes promise
+something.
 
-Text is read in one of two ways. `phrases_in` reads it letter by letter, in lower case. `phrases_in_words_at` reads words: what lies between
-two words is one space, so that "read more" is found in "Read-more!" and never in "bread morels"; each character of a script written without
-spaces, and each emoji, stands for itself and is found inside any text. Phrases are cut into words the same way (`in_words`).
-A place costs at most the length of the longest phrase, so reading is linear in the text.
+Text is read in one of two ways. `phrases_in` reads it letter by letter, in lower case. `phrases_in_words_at` reads
+words: what lies between two words is one space, so that "read more" is found in "Read-more!" and never in "bread
+morels"; each character of a script written without spaces, and each emoji, stands for itself and is found inside any
+text. Phrases are cut into words the same way (`in_words`). A place costs at most the length of the longest phrase, so
+reading is linear in the text.
 """
 
 from __future__ import annotations
@@ -106,7 +108,7 @@ def lower(text: str) -> str:
 
 
 @helper
-def follow(node, data, i, length, point, lower_case, classes, moves, width):  # type: ignore[no-untyped-def]
+def follow(node, data, i, length, point, lower_case, classes, moves, width):
     """The node after the character `point`, which is data[i:i + length]."""
     if point < 0x80:
         return np.int64(moves[node * width + classes[data[i]]])
@@ -130,18 +132,18 @@ def follow(node, data, i, length, point, lower_case, classes, moves, width):  # 
 
 
 @inlined
-def may_begin(data, i, end, pairs):  # type: ignore[no-untyped-def]
+def may_begin(data, i, end, pairs):
     return pairs[np.int64(data[i]) << 8 | (np.int64(data[i + 1]) if i + 1 < end else GAP)]
 
 
 @inlined
-def phrases_in(data, start, end, lower_case, pairs, classes, moves, found, width):  # type: ignore[no-untyped-def]
+def phrases_in(data, start, end, lower_case, pairs, classes, moves, found, width):
     """Bits of the phrases that begin anywhere in data[start:end], letter by letter."""
     return phrases_from(data, start, end, end, lower_case, pairs, classes, moves, found, width)
 
 
 @inlined
-def phrases_from(data, first, last, end, lower_case, pairs, classes, moves, found, width):  # type: ignore[no-untyped-def]
+def phrases_from(data, first, last, end, lower_case, pairs, classes, moves, found, width):
     """Bits of the phrases in data[first:end] that begin before byte `last`."""
     bits = np.int64(0)
     for i in range(first, last):
@@ -163,8 +165,9 @@ def phrases_from(data, first, last, end, lower_case, pairs, classes, moves, foun
 
 
 @helper
-def phrases_in_words_at(data, i, end, left_out, properties, lower_case, classes, moves, found, width):  # type: ignore[no-untyped-def]
-    """Bits of the phrases that begin with the word at byte i. A word whose first character is of `left_out` counts as not there."""
+def phrases_in_words_at(data, i, end, left_out, properties, lower_case, classes, moves, found, width):
+    """Bits of the phrases that begin with the word at byte i. A word whose first character is of `left_out` counts as
+    not there."""
     node = np.int64(0)
     bits = np.int64(0)
     where = _OUTSIDE
@@ -200,8 +203,9 @@ def phrases_in_words_at(data, i, end, left_out, properties, lower_case, classes,
 
 
 @inlined
-def _first_word_may_match(data, i, end, properties, classes, moves, width):  # type: ignore[no-untyped-def]
-    """Does a phrase begin with the ASCII letters and digits from byte i on? Most words are told from all phrases by the first few."""
+def _first_word_may_match(data, i, end, properties, classes, moves, width):
+    """Does a phrase begin with the ASCII letters and digits from byte i on? Most words are told from all phrases by the
+    first few."""
     node = np.int64(0)
     while i < end and data[i] < 0x80 and properties[data[i]] & (LETTER | NUMBER):
         node = np.int64(moves[node * width + classes[data[i]]])
@@ -212,8 +216,9 @@ def _first_word_may_match(data, i, end, properties, classes, moves, width):  # t
 
 
 @inlined
-def scan_words(data, start, end, left_out, most, properties, lower_case, pairs, classes, moves, found, width):  # type: ignore[no-untyped-def]
-    """(bits of phrases anywhere, bits of phrases that begin with the first word, places with a phrase, words) of data[start:end].
+def scan_words(data, start, end, left_out, most, properties, lower_case, pairs, classes, moves, found, width):
+    """(bits of phrases anywhere, bits of phrases that begin with the first word, places with a phrase, words) of
+    data[start:end].
 
     No more is read once there are more than `most` words.
     """
@@ -260,7 +265,8 @@ def scan_words(data, start, end, left_out, most, properties, lower_case, pairs, 
 
 
 def in_words(text: str, left_out: int = 0) -> tuple[str, int]:
-    """The plain twin of how a text is read in words: what is left, with one space after each word; and the number of words."""
+    """The plain twin of how a text is read in words: what is left, with one space after each word; and the number of
+    words."""
     bits = properties()
     out, words, where = "", 0, _OUTSIDE
     for character in text:
@@ -318,7 +324,7 @@ def scan_words_plain(text: str, phrases: Mapping[str, int], left_out: int = 0) -
 
 
 @kernel
-def count_phrases(data, offsets, rows, properties, lower_case, pairs, classes, moves, found, width, out):  # type: ignore[no-untyped-def]
+def count_phrases(data, offsets, rows, properties, lower_case, pairs, classes, moves, found, width, out):
     """out[i] = in how many places of document i a phrase begins, for each document i of `rows`."""
     for k in range(len(rows)):
         i = rows[k]

@@ -1,7 +1,9 @@
-"""The line rules of RefinedWeb (Penedo et al. 2023, appendix G.2) in the order and with the thresholds of DCLM (Li et al. 2024).
+"""The line rules of RefinedWeb (Penedo et al. 2023, appendix G.2) in the order and with the thresholds of DCLM (Li et
+al. 2024).
 
-A line goes if too much of it is upper case or digits, if it is a counter ("3 likes"), or if it has too few words. A short line loses
-phrases anywhere in it, at its end and at its beginning, in this order, and goes if nothing is left. All else stays as it is.
+A line goes if too much of it is upper case or digits, if it is a counter ("3 likes"), or if it has too few words. A
+short line loses phrases anywhere in it, at its end and at its beginning, in this order, and goes if nothing is left.
+All else stays as it is.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ _COMMA, _STOP, _UNDERSCORE = 0x2C, 0x2E, 0x5F
 
 
 @helper
-def _match_end(data, i, end, wanted, lower_case, pairs, classes, moves, found, width):  # type: ignore[no-untyped-def]
+def _match_end(data, i, end, wanted, lower_case, pairs, classes, moves, found, width):
     """Where the longest of the `wanted` phrases ends that begins at byte i; -1 if there is none."""
     last = np.int64(-1)
     if i < end and may_begin(data, i, end, pairs):
@@ -52,7 +54,7 @@ def _match_end(data, i, end, wanted, lower_case, pairs, classes, moves, found, w
 
 
 @inlined
-def _skip_marks(data, i, end, properties):  # type: ignore[no-untyped-def]
+def _skip_marks(data, i, end, properties):
     """On to the next letter, number, or underscore."""
     while i < end:
         point, length = code_point(data, i, end)
@@ -63,7 +65,7 @@ def _skip_marks(data, i, end, properties):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _is_counter(data, start, end, properties, lower_case, pairs, classes, moves, found, width):  # type: ignore[no-untyped-def]
+def _is_counter(data, start, end, properties, lower_case, pairs, classes, moves, found, width):
     """A number such as 1,204 or 3.5k, and one of the counted things; around them nothing but marks."""
     i = _skip_marks(data, start, end, properties)
     if i == end or not properties[code_point(data, i, end)[0]] & DIGIT:
@@ -83,7 +85,7 @@ def _is_counter(data, start, end, properties, lower_case, pairs, classes, moves,
 
 
 @helper
-def _without_phrases(data, start, end, out, at, properties, lower_case, pairs, classes, moves, found, width):  # type: ignore[no-untyped-def]
+def _without_phrases(data, start, end, out, at, properties, lower_case, pairs, classes, moves, found, width):
     """Writes the short line data[start:end] without the phrases to out[at:]; returns where it ends there."""
     stop = at
     i = start
@@ -111,7 +113,7 @@ def _without_phrases(data, start, end, out, at, properties, lower_case, pairs, c
 
 
 @inlined
-def _measure(data, start, end, properties):  # type: ignore[no-untyped-def]
+def _measure(data, start, end, properties):
     """(characters, upper case, digits, words) of a line; words as `count_words` counts them."""
     characters = upper = digits = words = np.int64(0)
     outside = np.int64(1)
@@ -137,12 +139,12 @@ def _measure(data, start, end, properties):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _is_space(byte):  # type: ignore[no-untyped-def]
+def _is_space(byte):
     return (byte == 0x20) | ((byte >= 0x09) & (byte <= 0x0D))
 
 
 @inlined
-def _measure_ascii(line):  # type: ignore[no-untyped-def]
+def _measure_ascii(line):
     """The same of a line of ASCII, in a loop that the compiler can do for many bytes at once."""
     upper = digits = np.int64(0)
     words = np.int64(1)  # the line is trimmed
@@ -156,7 +158,7 @@ def _measure_ascii(line):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def refinedweb_lines(  # type: ignore[no-untyped-def]
+def refinedweb_lines(
     data, offsets, max_upper, max_digits, min_words, short_words, properties, lower_case, pairs, classes, moves, found, width, out, out_offsets,
     counts,
 ):  # fmt: skip

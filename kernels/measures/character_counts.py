@@ -1,4 +1,5 @@
-"""What a text is made of, byte by byte and character by character: kinds, scripts, entropy, and a few strings that pages are judged by."""
+"""What a text is made of, byte by byte and character by character: kinds, scripts, entropy, and a few strings that
+pages are judged by."""
 # ruff: noqa: SIM110 (loops and comparisons are written out: that is what compiles to fast code)
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _SCRIPT_WORD = np.frombuffer(b"javascript", np.uint8)
 
 
 @kernel
-def character_counts(data, offsets, properties, histogram, out, entropy):  # type: ignore[no-untyped-def]
+def character_counts(data, offsets, properties, histogram, out, entropy):
     """out[i]: the columns above; entropy[i]: bits a byte (Shannon). `histogram` is scratch, int64[256]."""
     for d in range(len(offsets) - 1):
         histogram[:] = 0
@@ -84,8 +85,9 @@ def character_counts(data, offsets, properties, histogram, out, entropy):  # typ
 
 
 @kernel
-def mentions(data, offsets, out):  # type: ignore[no-untyped-def]
-    """out[i]: how often "..." or "…" stands in document i, how often a link ("://", or "www." with no "://" before it), how often "javascript" in any case."""
+def mentions(data, offsets, out):
+    """out[i]: how often "..." or "…" stands in document i, how often a link ("://", or "www." with no "://" before it),
+    how often "javascript" in any case."""
     for d in range(len(offsets) - 1):
         ellipses, links, scripts = 0, 0, 0
         i, stop = offsets[d], offsets[d + 1]
@@ -114,7 +116,7 @@ def mentions(data, offsets, out):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def is_script_word(data, i, stop):  # type: ignore[no-untyped-def]
+def is_script_word(data, i, stop):
     if i + len(_SCRIPT_WORD) > stop:
         return False
     for j in range(len(_SCRIPT_WORD)):
@@ -124,7 +126,7 @@ def is_script_word(data, i, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def script_counts(data, offsets, properties, scripts, out):  # type: ignore[no-untyped-def]
+def script_counts(data, offsets, properties, scripts, out):
     """out[i, s]: how many letters of document i are of script SCRIPTS[s]."""
     for d in range(len(offsets) - 1):
         out[d, :] = 0

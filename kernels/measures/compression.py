@@ -1,7 +1,8 @@
 """How well a text compresses: the size that greedy matching in the manner of LZ4 would give, without writing it.
 
-An own estimate and not a library's, so that the figure never moves with a library's version: a match of 4 bytes or more, found through one table of the last place of
-each 4 bytes, at most 65,535 bytes back, costs 3 bytes and one for each 255 beyond 19; 15 literals or more in a row cost one byte more for each 255.
+An own estimate and not a library's, so that the figure never moves with a library's version: a match of 4 bytes or
+more, found through one table of the last place of each 4 bytes, at most 65,535 bytes back, costs 3 bytes and one for
+each 255 beyond 19; 15 literals or more in a row cost one byte more for each 255.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ _MULTIPLIER = np.uint32(2654435761)
 _FAR = 65535
 
 
-def compression_scratch() -> np.ndarray:  # type: ignore[type-arg]
+def compression_scratch() -> np.ndarray:
     return np.empty(_SLOTS, np.int64)
 
 
 @kernel
-def compressed_size(data, offsets, last, out):  # type: ignore[no-untyped-def]
+def compressed_size(data, offsets, last, out):
     """out[i]: bytes of document i compressed."""
     for d in range(len(offsets) - 1):
         start, stop = offsets[d], offsets[d + 1]
@@ -58,7 +59,7 @@ def compressed_size(data, offsets, last, out):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def cost(literals, length):  # type: ignore[no-untyped-def]
+def cost(literals, length):
     """Bytes of a token, its literals, a distance, and what does not fit the token."""
     more = 1 + (literals - 15) // 255 if literals >= 15 else 0
     return 3 + literals + more + (1 + (length - 19) // 255 if length >= 19 else 0)

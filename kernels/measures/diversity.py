@@ -1,7 +1,9 @@
-"""How varied the words of a text are: MTLD (McCarthy and Jarvis 2010), distinct words in windows of equal length, and words that are not common.
+"""How varied the words of a text are: MTLD (McCarthy and Jarvis 2010), distinct words in windows of equal length, and
+words that are not common.
 
-Words are the tokens of `gristmill.kernels.words.tokens` (lower case), with those joined that only an apostrophe or a soft hyphen parts (don't). Each word is looked up once, for
-where it last stood; a word is new to a stretch if that lies before it. Two words share a 64-bit hash with a chance of 2**-64 a pair.
+Words are the tokens of `gristmill.kernels.words.tokens` (lower case), with those joined that only an apostrophe or a
+soft hyphen parts (don't). Each word is looked up once, for where it last stood; a word is new to a stretch if that lies
+before it. Two words share a 64-bit hash with a chance of 2**-64 a pair.
 """
 
 from __future__ import annotations
@@ -32,8 +34,9 @@ def words_of(column: TextColumn) -> Tokens:
 
 
 @kernel
-def join_words(data, hashes, starts, ends, first):  # type: ignore[no-untyped-def]
-    """In place: tokens of one document with nothing but ', U+2019 or a soft hyphen between them become one; the last joined stands where the first stood."""
+def join_words(data, hashes, starts, ends, first):
+    """In place: tokens of one document with nothing but ', U+2019 or a soft hyphen between them become one; the last
+    joined stands where the first stood."""
     n, begin = 0, first[0]
     for d in range(len(first) - 1):
         stop = first[d + 1]
@@ -50,7 +53,7 @@ def join_words(data, hashes, starts, ends, first):  # type: ignore[no-untyped-de
 
 
 @inlined
-def is_joint(data, start, end):  # type: ignore[no-untyped-def]
+def is_joint(data, start, end):
     if end - start == 1:
         return data[start] == 0x27
     if end - start == 2:
@@ -59,14 +62,15 @@ def is_joint(data, start, end):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def joined(h, following):  # type: ignore[no-untyped-def]
+def joined(h, following):
     h = (h ^ following >> np.uint64(1)) * _CHUNK
     return h ^ h >> np.uint64(32)
 
 
 @kernel
-def diversity(data, hashes, starts, first, common, table, last, following, out):  # type: ignore[no-untyped-def]
-    """out[i]: the columns above. `common` is a table of hashes; `table`, `last` and `following` (int64, a place for each word) are scratch."""
+def diversity(data, hashes, starts, first, common, table, last, following, out):
+    """out[i]: the columns above. `common` is a table of hashes; `table`, `last` and `following` (int64, a place for
+    each word) are scratch."""
     sweep = table[len(table) - 1, 0]
     for d in range(len(first) - 1):
         begin, count = first[d], first[d + 1] - first[d]
@@ -90,7 +94,7 @@ def diversity(data, hashes, starts, first, common, table, last, following, out):
 
 
 @inlined
-def put_place(table, bits, sweep, key, place):  # type: ignore[no-untyped-def]
+def put_place(table, bits, sweep, key, place):
     """Where this key last stood in this sweep, or -1; it stands at `place` now."""
     mask = (np.uint64(1) << bits) - np.uint64(1)
     slot = (key * _SPREAD) >> (np.uint64(64) - bits)
@@ -106,7 +110,7 @@ def put_place(table, bits, sweep, key, place):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def is_in(table, key):  # type: ignore[no-untyped-def]
+def is_in(table, key):
     mask = np.uint64(len(table) - 1)
     slot = (key * _SPREAD) >> np.uint64(20) & mask
     while table[slot] != 0:
@@ -117,7 +121,7 @@ def is_in(table, key):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def in_windows(last, count):  # type: ignore[no-untyped-def]
+def in_windows(last, count):
     """Distinct words as a share of all, the mean of whole windows; of a shorter text, of itself."""
     size = min(count, WINDOW)
     whole = count // size * size if size else 0
@@ -128,8 +132,9 @@ def in_windows(last, count):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def factors(last, count):  # type: ignore[no-untyped-def]
-    """How many stretches, from the start on, in which distinct words fall to the threshold; the last one counts for as far as it has come."""
+def factors(last, count):
+    """How many stretches, from the start on, in which distinct words fall to the threshold; the last one counts for as
+    far as it has come."""
     found, begin, new = 0.0, 0, 0
     for i in range(count):
         new += last[i] < begin
@@ -140,7 +145,7 @@ def factors(last, count):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def factors_back(following, count):  # type: ignore[no-untyped-def]
+def factors_back(following, count):
     """The same from the end on."""
     found, end, new = 0.0, count, 0
     for i in range(count - 1, -1, -1):

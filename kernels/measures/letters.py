@@ -14,14 +14,15 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def letters_of(data: Bytes, offsets: Offsets, dense: int) -> Array:
-    """int64_N: letters of each text; one of a script written without spaces (Han, kana, Thai, Khmer...) counts for `dense`."""
+    """int64_N: letters of each text; one of a script written without spaces (Han, kana, Thai, Khmer...) counts for
+    `dense`."""
     found = np.empty(len(offsets) - 1, np.int64)
     count_letters(data, offsets, properties(), dense, found)
     return found
 
 
 @kernel
-def count_letters(data, offsets, table, dense, found):  # type: ignore[no-untyped-def]
+def count_letters(data, offsets, table, dense, found):
     for document in range(len(offsets) - 1):
         letters = np.int64(0)
         i, end = offsets[document], offsets[document + 1]
@@ -38,7 +39,8 @@ def count_letters(data, offsets, table, dense, found):  # type: ignore[no-untype
 
 
 def lines_of(data: Bytes, offsets: Offsets) -> tuple[Offsets, Offsets]:
-    """Where the lines of all texts begin (and the last ends), each with its newline; and which of them is the first of each text."""
+    """Where the lines of all texts begin (and the last ends), each with its newline; and which of them is the first of
+    each text."""
     start, end = int(offsets[0]), int(offsets[-1])
     breaks = np.flatnonzero(data[start:end] == 10) + start + 1
     begins = np.unique(np.concatenate([offsets, breaks]))
@@ -46,9 +48,10 @@ def lines_of(data: Bytes, offsets: Offsets) -> tuple[Offsets, Offsets]:
 
 
 @kernel
-def share_lines(first, labels, letters, of_label, best, sums, counts):  # type: ignore[no-untyped-def]
-    """The two labels with the most letters in each text (best_N2, -1 for none; the lower number wins a tie), their letters and those of
-    all labels (sums_N3), and how many labels there are. `of_label` is a scratch of zeros, one for each label, and is left so."""
+def share_lines(first, labels, letters, of_label, best, sums, counts):
+    """The two labels with the most letters in each text (best_N2, -1 for none; the lower number wins a tie), their
+    letters and those of all labels (sums_N3), and how many labels there are. `of_label` is a scratch of zeros, one for
+    each label, and is left so."""
     for document in range(len(first) - 1):
         counts[document] = 0
         best[document, :] = -1

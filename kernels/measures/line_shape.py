@@ -1,8 +1,9 @@
 """Lines and paragraphs as quality rules see them: how many repeat, how they begin and end, how long they are.
 
-A line is what stands between newlines, without whitespace at its end; one with nothing left is no line. A paragraph is a run of lines with nothing blank between.
-DataTrove counts blank lines as lines (and as repeats of each other), and a line with a space behind it as another line than the same without; we do neither.
-Lines are the same when their 64-bit hashes are; `gristmill.kernels.words.repetition.repeats` counts them.
+A line is what stands between newlines, without whitespace at its end; one with nothing left is no line. A paragraph is
+a run of lines with nothing blank between. DataTrove counts blank lines as lines (and as repeats of each other), and a
+line with a space behind it as another line than the same without; we do neither. Lines are the same when their 64-bit
+hashes are; `gristmill.kernels.words.repetition.repeats` counts them.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ def line_marks() -> Array:
 
 
 @kernel
-def cut_lines(data, offsets, marks, short, lines, line_ends, paragraphs, paragraph_ends, out):  # type: ignore[no-untyped-def]
-    """Lines and paragraphs as rows (hash, characters), and out[i]: the columns above. Lines of at most `short` characters are short."""
+def cut_lines(data, offsets, marks, short, lines, line_ends, paragraphs, paragraph_ends, out):
+    """Lines and paragraphs as rows (hash, characters), and out[i]: the columns above. Lines of at most `short`
+    characters are short."""
     line, paragraph = 0, 0
     line_ends[0] = paragraph_ends[0] = 0
     for d in range(len(offsets) - 1):
@@ -72,7 +74,7 @@ def cut_lines(data, offsets, marks, short, lines, line_ends, paragraphs, paragra
 
 
 @inlined
-def characters_in(data, start, end):  # type: ignore[no-untyped-def]
+def characters_in(data, start, end):
     length = end - start
     i = start
     while i + 8 <= end:
@@ -87,7 +89,7 @@ def characters_in(data, start, end):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def look_at_line(data, first, end, marks, out, d):  # type: ignore[no-untyped-def]
+def look_at_line(data, first, end, marks, out, d):
     """How a line begins and ends; `first` is its first character that is not whitespace, `end` stands behind its last."""
     point, _ = code_point(data, first, end)
     mark = marks[point]

@@ -1,9 +1,11 @@
-"""How many syllables English words have, from their letters: groups of vowels, where two vowels part, and endings that are silent.
+"""How many syllables English words have, from their letters: groups of vowels, where two vowels part, and endings that
+are silent.
 
-No list of words is needed. Against the CMU Pronouncing Dictionary 98.9 % of 7.2 million running words of web pages and prose come out as it
-has them (95 % of the 46,608 different ones), and the mean is off by 0.2 %; what is left is mostly initials (USB), compounds (lifestyle) and
-French silence the wrong way (recipe). Of a word the letters count: of Latin scripts, an accented vowel is always sounded, 48 at most.
-A word of up to four letters and no vowel is spelled out (PDF); a longer one is one syllable.
+No list of words is needed. Against the CMU Pronouncing Dictionary 98.9 % of 7.2 million running words of web pages and
+prose come out as it has them (95 % of the 46,608 different ones), and the mean is off by 0.2 %; what is left is mostly
+initials (USB), compounds (lifestyle) and French silence the wrong way (recipe). Of a word the letters count: of Latin
+scripts, an accented vowel is always sounded, 48 at most. A word of up to four letters and no vowel is spelled out
+(PDF); a longer one is one syllable.
 """
 
 # ruff: noqa: SIM109, SIM110 (loops and comparisons are written out: that is what compiles to fast code)
@@ -27,7 +29,8 @@ _POINTS = 0x250  # Latin letters end here
 _MET = 1 << 13
 UNKNOWN = 255
 
-# Words that begin so lose the e before a consonant (something), but for one that may be a syllable of its own (forest, moreover).
+# Words that begin so lose the e before a consonant (something), but for one that may be a syllable of its own (forest,
+# moreover).
 PREFIXES = ("some", "there", "where", "here", "fore", "home", "life", "more", "every", "face", "time", "house", "frame")
 SUFFIXES = ("ly", "ty", "less", "ness", "ment", "ments", "ful")  # a silent e stays silent before them
 QUIET = ("que", "gue", "ques", "gues")
@@ -55,7 +58,8 @@ _EVERY = PREFIXES.index("every")
 
 @cache
 def latin_letters() -> Array:
-    """uint8[0x250]: the small ASCII letter that stands for a code point, 0 where it is no Latin letter. An accented vowel is `a`."""
+    """uint8[0x250]: the small ASCII letter that stands for a code point, 0 where it is no Latin letter. An accented
+    vowel is `a`."""
     table = np.zeros(_POINTS, np.uint8)
     for point in range(_POINTS):
         character = chr(point)
@@ -70,7 +74,8 @@ def latin_letters() -> Array:
 
 
 class Memory(NamedTuple):
-    """Room for the letters of a word, and what the last words had, found by their hashes: most words of a text were met before."""
+    """Room for the letters of a word, and what the last words had, found by their hashes: most words of a text were met
+    before."""
 
     word: Array  # uint8
     keys: Array  # uint64
@@ -82,8 +87,9 @@ def memory() -> Memory:
 
 
 @kernel
-def syllables(data, hashes, starts, ends, first, letters, memory, out):  # type: ignore[no-untyped-def]
-    """out[i]: words of document i that hold a Latin letter, and their syllables. Words are bytes starts[k] to ends[k]; equal hashes, equal words."""
+def syllables(data, hashes, starts, ends, first, letters, memory, out):
+    """out[i]: words of document i that hold a Latin letter, and their syllables. Words are bytes starts[k] to ends[k];
+    equal hashes, equal words."""
     keys, known = memory.keys, memory.sounds
     for d in range(len(first) - 1):
         words, total = 0, 0
@@ -97,7 +103,7 @@ def syllables(data, hashes, starts, ends, first, letters, memory, out):  # type:
 
 
 @helper
-def of_letters(data, start, stop, letters, word):  # type: ignore[no-untyped-def]
+def of_letters(data, start, stop, letters, word):
     n = _EDGE
     i = start
     while i < stop and n < LONGEST + _EDGE:
@@ -111,7 +117,7 @@ def of_letters(data, start, stop, letters, word):  # type: ignore[no-untyped-def
 
 
 @helper
-def in_word(w, end):  # type: ignore[no-untyped-def]
+def in_word(w, end):
     """Syllables of letters w[_EDGE] to w[end]; zeros stand around them."""
     count, first_vowel = 0, end
     for i in range(_EDGE, end):
@@ -166,7 +172,7 @@ def in_word(w, end):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def parts(w, i, first_vowel):  # type: ignore[no-untyped-def]
+def parts(w, i, first_vowel):
     """Do the vowels at i - 1 and i belong to two syllables?"""
     a, b, before, after, beyond = w[i - 1], w[i], w[i - 2], w[i + 1], w[i + 2]
     inner = first_vowel < i - 1
@@ -207,7 +213,7 @@ def parts(w, i, first_vowel):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def is_silent(w, i, first_vowel):  # type: ignore[no-untyped-def]
+def is_silent(w, i, first_vowel):
     """An e at i, after a consonant and a vowel before it; not in table, centre, hundred."""
     if i < _EDGE or w[i] != _E or _VOWEL[w[i - 1]] or first_vowel >= i - 1:
         return False
@@ -217,7 +223,7 @@ def is_silent(w, i, first_vowel):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def ends_with(w, end, ending):  # type: ignore[no-untyped-def]
+def ends_with(w, end, ending):
     size = np.int64(ending[0])
     if end - size < _EDGE:
         return False
@@ -228,7 +234,7 @@ def ends_with(w, end, ending):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def begins_with(w, start):  # type: ignore[no-untyped-def]
+def begins_with(w, start):
     for k in range(np.int64(start[0])):
         if w[_EDGE + k] != start[1 + k]:
             return False

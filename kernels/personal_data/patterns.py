@@ -1,8 +1,10 @@
-"""Shapes of personal data, each a small state machine anchored where it begins: a number of the address family, a checksum, a prefix.
+"""Shapes of personal data, each a small state machine anchored where it begins: a number of the address family, a
+checksum, a prefix.
 
-Each takes bytes, a place and the bounds of the document, and says where the shape ends (-1: it is none). None looks further than a
-bounded stretch (keys: than the key), so that a scan is linear whatever the text. Sources: RFC 5321 (lengths), IANA special-purpose address
-registries, ITU-T E.164 and E.123, ISO/IEC 7812 (card numbers), ISO 13616 and the SWIFT IBAN registry (lengths), vendors' key formats.
+Each takes bytes, a place and the bounds of the document, and says where the shape ends (-1: it is none). None looks
+further than a bounded stretch (keys: than the key), so that a scan is linear whatever the text. Sources: RFC 5321
+(lengths), IANA special-purpose address registries, ITU-T E.164 and E.123, ISO/IEC 7812 (card numbers), ISO 13616 and
+the SWIFT IBAN registry (lengths), vendors' key formats.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -17,23 +19,24 @@ MAX_LOCAL, MAX_DOMAIN = 64, 253
 
 
 @helper
-def digit(byte):  # type: ignore[no-untyped-def]
+def digit(byte):
     return 48 <= byte <= 57
 
 
 @helper
-def letter(byte):  # type: ignore[no-untyped-def]
+def letter(byte):
     return 97 <= byte | 32 <= 122
 
 
 @helper
-def alnum(byte):  # type: ignore[no-untyped-def]
+def alnum(byte):
     return 48 <= byte <= 57 or 97 <= byte | 32 <= 122
 
 
 @helper
-def wide_letter(data, i, end):  # type: ignore[no-untyped-def]
-    """Bytes of a letter beyond ASCII, by block: no U+0080-00BF, U+2000-302F, nor what lies past Hangul. 0 for anything else."""
+def wide_letter(data, i, end):
+    """Bytes of a letter beyond ASCII, by block: no U+0080-00BF, U+2000-302F, nor what lies past Hangul. 0 for anything
+    else."""
     first = data[i]
     if 0xC3 <= first <= 0xDF and i + 1 < end:
         return 2
@@ -45,8 +48,9 @@ def wide_letter(data, i, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def word_before(data, i, start):  # type: ignore[no-untyped-def]
-    """The last eight ASCII letters of the word before i, packed in lower case, and where it begins; up to four of ` :.()#` or `：` lie between."""
+def word_before(data, i, start):
+    """The last eight ASCII letters of the word before i, packed in lower case, and where it begins; up to four of `
+    :.()#` or `：` lie between."""
     j = i
     while (
         j > start
@@ -67,8 +71,9 @@ def word_before(data, i, start):  # type: ignore[no-untyped-def]
 
 
 @helper
-def email(data, at, start, end, free):  # type: ignore[no-untyped-def]
-    """Where an address around the `@` at `at` begins and ends. ASCII and European letters before it, any letters in the domain."""
+def email(data, at, start, end, free):
+    """Where an address around the `@` at `at` begins and ends. ASCII and European letters before it, any letters in the
+    domain."""
     first = at
     while first > free and at - first < MAX_LOCAL:
         byte = data[first - 1]
@@ -123,12 +128,12 @@ def email(data, at, start, end, free):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _punycode(data, i):  # type: ignore[no-untyped-def]
+def _punycode(data, i):
     return data[i] | 32 == 120 and data[i + 1] | 32 == 110 and data[i + 2] == 45 and data[i + 3] == 45
 
 
 @helper
-def _domain_end(data, a, b, last, before):  # type: ignore[no-untyped-def]
+def _domain_end(data, a, b, last, before):
     """b where data[a:b] can be a top-level domain, of letters, else what was found before."""
     if b - a < 2 or b - a > 63:
         return before
@@ -141,7 +146,7 @@ def _domain_end(data, a, b, last, before):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _file_suffix(data, a, b):  # type: ignore[no-untyped-def]
+def _file_suffix(data, a, b):
     """icon@2x.png is a picture: png jpg jpeg gif svg webp css js html php."""
     packed = np.uint64(0)
     for i in range(a, min(b, a + 5)):
@@ -154,7 +159,7 @@ def _file_suffix(data, a, b):  # type: ignore[no-untyped-def]
 
 
 @helper
-def ip4(data, i, start, end):  # type: ignore[no-untyped-def]
+def ip4(data, i, start, end):
     """Four decimal numbers that are a public address; seven digits at least, since 1.2.3.4 is a version or a heading."""
     if i > start and (data[i - 1] == 46 or data[i - 1] == 95 or data[i - 1] == 45 or alnum(data[i - 1])):
         return -1
@@ -183,7 +188,7 @@ def ip4(data, i, start, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _public4(value):  # type: ignore[no-untyped-def]
+def _public4(value):
     a, b, c = value >> 24, value >> 16 & 255, value >> 8 & 255
     return not (
         a == 0 or a == 10 or a == 127 or a >= 224 or (a == 100 and 64 <= b < 128) or (a == 169 and b == 254) or (a == 172 and 16 <= b < 32)
@@ -193,8 +198,9 @@ def _public4(value):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _version_word(data, i, start):  # type: ignore[no-untyped-def]
-    """version (fileversion too), ver, v, release, build, firmware, driver, section, chapter; `=` and quotes may lie between."""
+def _version_word(data, i, start):
+    """version (fileversion too), ver, v, release, build, firmware, driver, section, chapter; `=` and quotes may lie
+    between."""
     j = i
     while (
         j > start and i - j < 4 and (data[j - 1] == 32 or data[j - 1] == 34 or data[j - 1] == 39 or data[j - 1] == 61)
@@ -209,7 +215,7 @@ def _version_word(data, i, start):  # type: ignore[no-untyped-def]
 
 
 @helper
-def ip6(data, colon, start, end):  # type: ignore[no-untyped-def]
+def ip6(data, colon, start, end):
     """A public IPv6 address (2000::/3) whose first colon is here: all eight groups, or `::` and three groups at least."""
     first = colon
     while first > start and colon - first < 5 and alnum(data[first - 1]):
@@ -266,7 +272,7 @@ def ip6(data, colon, start, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _nibble(byte):  # type: ignore[no-untyped-def]
+def _nibble(byte):
     if 48 <= byte <= 57:
         return np.int64(byte) - 48
     low = np.int64(byte | 32)
@@ -274,9 +280,9 @@ def _nibble(byte):  # type: ignore[no-untyped-def]
 
 
 @helper
-def card(data, i, start, end, free):  # type: ignore[no-untyped-def]
-    """A payment card: issuer and length known, Luhn holds, unbroken or in its printed groups (4-4-4-4, 4-6-5, 4-6-4). Digits before
-    `free` are of what was found before it."""
+def card(data, i, start, end, free):
+    """A payment card: issuer and length known, Luhn holds, unbroken or in its printed groups (4-4-4-4, 4-6-5, 4-6-4).
+    Digits before `free` are of what was found before it."""
     if i > start:
         byte = data[i - 1]
         if alnum(byte) or 45 <= byte <= 47 or byte == 95 or byte == 43 or byte == 61 or byte == 35 or byte == 38:
@@ -337,15 +343,16 @@ def card(data, i, start, end, free):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _card_ends(data, j, end):  # type: ignore[no-untyped-def]
+def _card_ends(data, j, end):
     return not (
         j < end and (alnum(data[j]) or data[j] == 95 or (45 <= data[j] <= 47 and j + 1 < end and alnum(data[j + 1])))
     )
 
 
 @helper
-def _issuer(prefix, count):  # type: ignore[no-untyped-def]
-    """Visa 16 and 19, Mastercard, American Express, Discover, Diners, JCB, UnionPay, Maestro; `prefix` is the first six digits."""
+def _issuer(prefix, count):
+    """Visa 16 and 19, Mastercard, American Express, Discover, Diners, JCB, UnionPay, Maestro; `prefix` is the first six
+    digits."""
     one, two, three, four = prefix // 100_000, prefix // 10_000, prefix // 1000, prefix // 100
     if count == 14:
         return 300 <= three <= 305 or two == 36 or two == 38 or two == 39
@@ -363,7 +370,7 @@ def _issuer(prefix, count):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _maestro(four):  # type: ignore[no-untyped-def]
+def _maestro(four):
     return (
         four == 5018
         or four == 5020
@@ -376,8 +383,9 @@ def _maestro(four):  # type: ignore[no-untyped-def]
 
 
 @helper
-def iban(data, i, start, end, lengths):  # type: ignore[no-untyped-def]
-    """An IBAN whose check digits begin at i: where it ends. Country and length known, mod 97 is 1, unbroken or in groups of four."""
+def iban(data, i, start, end, lengths):
+    """An IBAN whose check digits begin at i: where it ends. Country and length known, mod 97 is 1, unbroken or in
+    groups of four."""
     if (
         i - 2 < start
         or i + 2 >= end

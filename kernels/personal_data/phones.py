@@ -1,6 +1,8 @@
-"""Telephone numbers: international forms by E.164, national ones only in shapes that little else has, or after a word such as `tel`.
+"""Telephone numbers: international forms by E.164, national ones only in shapes that little else has, or after a word
+such as `tel`.
 
-    +44 (0)20 7946 0958   (212) 555-0123   212-555-0123   1-800-555-0199   01 23 45 67 89   (030) 123 4567   Phone no.: 7946 0958
+    +44 (0)20 7946 0958   (212) 555-0123   212-555-0123   1-800-555-0199   01 23 45 67 89   (030) 123 4567   Phone no.:
+      7946 0958
 
 Each function is anchored where the number begins and says where it ends, or -1; none looks further than about 60 bytes.
 """
@@ -16,7 +18,7 @@ from gristmill.kernels.personal_data.patterns import alnum, digit, letter, word_
 
 
 @helper
-def _gap(data, i, end):  # type: ignore[no-untyped-def]
+def _gap(data, i, end):
     """Bytes of a separator at i, 0 where there is none: space - . / ( ) no-break space, U+2010 to U+2013."""
     byte = data[i]
     if byte == 32 or 45 <= byte <= 47 or 40 <= byte <= 41:
@@ -29,7 +31,7 @@ def _gap(data, i, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _over_gap(data, i, end):  # type: ignore[no-untyped-def]
+def _over_gap(data, i, end):
     """Where the next digit is, past one separator, up to three without dots and slashes, or ` / `; -1 where it is none."""
     j, count, lone = i, 0, False
     while j < end and count < 3:
@@ -44,8 +46,9 @@ def _over_gap(data, i, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _ends(data, j, end):  # type: ignore[no-untyped-def]
-    """May a number end here? Not before a letter or digit (an extension `x12` may follow), nor in the middle of a longer thing."""
+def _ends(data, j, end):
+    """May a number end here? Not before a letter or digit (an extension `x12` may follow), nor in the middle of a
+    longer thing."""
     if j >= end:
         return True
     byte = data[j]
@@ -57,7 +60,7 @@ def _ends(data, j, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _begins(data, i, start):  # type: ignore[no-untyped-def]
+def _begins(data, i, start):
     if i == start:
         return True
     byte = data[i - 1]
@@ -74,7 +77,7 @@ def _begins(data, i, start):  # type: ignore[no-untyped-def]
 
 
 @helper
-def international(data, plus, start, end):  # type: ignore[no-untyped-def]
+def international(data, plus, start, end):
     """`+`, a country code in use, 9 to 15 digits in all; 11 for North America and Russia."""
     if plus > start and (alnum(data[plus - 1]) or data[plus - 1] == 43 or data[plus - 1] == 95):
         return -1
@@ -99,13 +102,13 @@ def international(data, plus, start, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _ends_group(data, j, end):  # type: ignore[no-untyped-def]
+def _ends_group(data, j, end):
     """As `_ends`, but more digits may follow after a separator: they may be no part of the number."""
     return j >= end or _ends(data, j, end) or _over_gap(data, j, end) >= 0
 
 
 @helper
-def _country(head, total):  # type: ignore[no-untyped-def]
+def _country(head, total):
     """`head` is the first five digits."""
     if head // 10_000 == 1:
         return total == 11 and head // 1000 >= 12
@@ -116,7 +119,7 @@ def _country(head, total):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _digits(data, i, end):  # type: ignore[no-untyped-def]
+def _digits(data, i, end):
     """How many digits from i, up to 13."""
     j = i
     while j < end and j - i < 13 and digit(data[j]):
@@ -125,7 +128,7 @@ def _digits(data, i, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def north_american(data, i, start, end):  # type: ignore[no-untyped-def]
+def north_american(data, i, start, end):
     """ddd-ddd-dddd or ddd.ddd.dddd or (ddd) ddd-dddd, with or without `1`; area and exchange begin with 2 to 9."""
     if not (_begins(data, i, start) or (data[i] == 40 and letter(data[i - 1]))):
         return -1
@@ -163,7 +166,7 @@ def north_american(data, i, start, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def bracketed(data, i, start, end):  # type: ignore[no-untyped-def]
+def bracketed(data, i, start, end):
     """An area code in brackets that begins with 0, and 9 to 12 digits in all; or (ddd) ddd-dd-dd."""
     if not _begins(data, i, start):
         return -1
@@ -190,7 +193,7 @@ def bracketed(data, i, start, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def in_pairs(data, i, start, end):  # type: ignore[no-untyped-def]
+def in_pairs(data, i, start, end):
     """French: 0d dd dd dd dd, the separators alike."""
     if not _begins(data, i, start) or data[i] != 48 or _digits(data, i, end) != 2 or data[i + 1] == 48 or i + 2 >= end:
         return -1
@@ -209,7 +212,7 @@ def in_pairs(data, i, start, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def after_cue(data, i, start, end):  # type: ignore[no-untyped-def]
+def after_cue(data, i, start, end):
     """7 to 12 digits in groups after `tel`, `phone` and the like; no date, no span of years."""
     if not _begins(data, i, start) and data[i - 1] != 46:
         return -1
@@ -246,8 +249,9 @@ def after_cue(data, i, start, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _cue_of_another_script(data, i, start):  # type: ignore[no-untyped-def]
-    """A word that ends at i: 電話 电话 手机 手機 携帯 传真 傳真 전화, Тел тел ТЕЛ моб as words of their own, телефон факс by their last letters."""
+def _cue_of_another_script(data, i, start):
+    """A word that ends at i: 電話 电话 手机 手機 携帯 传真 傳真 전화, Тел тел ТЕЛ моб as words of their own, телефон факс by their last
+    letters."""
     if i - 6 < start or data[i - 1] < 0x80:
         return False
     packed = np.uint64(0)
@@ -272,7 +276,7 @@ def _cue_of_another_script(data, i, start):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _cue(word):  # type: ignore[no-untyped-def]
+def _cue(word):
     """tel phone (tele)phone fax mobile mob cell call whatsapp ph telefon telefono (tel)éfono handy gsm tlf."""
     return (
         word == np.uint64(0x74656C) or word == np.uint64(0x70686F6E65) or word == np.uint64(0x656C6570686F6E65) or word == np.uint64(0x666178)

@@ -1,6 +1,6 @@
-"""Keys and tokens by the shapes that their issuers give them: AWS, GitHub, GitLab, Google, Slack, Stripe, OpenAI and Anthropic, Hugging Face,
-npm, PyPI, SendGrid, DigitalOcean, JSON web tokens, private keys in PEM. Each begins with a prefix, is of a length, and stands alone. And what stands
-for `user:password` in an address.
+"""Keys and tokens by the shapes that their issuers give them: AWS, GitHub, GitLab, Google, Slack, Stripe, OpenAI and
+Anthropic, Hugging Face, npm, PyPI, SendGrid, DigitalOcean, JSON web tokens, private keys in PEM. Each begins with a
+prefix, is of a length, and stands alone. And what stands for `user:password` in an address.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -12,12 +12,12 @@ from gristmill.kernels.personal_data.patterns import alnum, digit, letter
 
 
 @helper
-def _alone(data, i, start):  # type: ignore[no-untyped-def]
+def _alone(data, i, start):
     return i >= start and (i == start or not (alnum(data[i - 1]) or data[i - 1] == 95 or data[i - 1] == 45))
 
 
 @helper
-def _is(data, i, end, text):  # type: ignore[no-untyped-def]
+def _is(data, i, end, text):
     if i + len(text) > end:
         return False
     same = True
@@ -27,7 +27,7 @@ def _is(data, i, end, text):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _run(data, i, end, extra):  # type: ignore[no-untyped-def]
+def _run(data, i, end, extra):
     """Where letters and digits end; `extra` 1 takes `_` too, 2 takes `-` too."""
     while i < end and (alnum(data[i]) or (extra >= 1 and data[i] == 95) or (extra >= 2 and data[i] == 45)):
         i += 1
@@ -35,7 +35,7 @@ def _run(data, i, end, extra):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _token(data, i, end, extra, least, most):  # type: ignore[no-untyped-def]
+def _token(data, i, end, extra, least, most):
     """The end of a run of `least` to `most`, or -1."""
     stop = _run(data, i, end, extra)
     if stop < end and data[stop] == 95:
@@ -44,7 +44,7 @@ def _token(data, i, end, extra, least, most):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _mixed(data, i, stop):  # type: ignore[no-untyped-def]
+def _mixed(data, i, stop):
     """Digits, upper and lower case all occur: no name of a class or a file."""
     digits, upper, lower = False, False, False
     for j in range(i, stop):
@@ -55,7 +55,7 @@ def _mixed(data, i, stop):  # type: ignore[no-untyped-def]
 
 
 @helper
-def from_capital_a(data, i, start, end):  # type: ignore[no-untyped-def]
+def from_capital_a(data, i, start, end):
     """AKIA, ASIA (AWS) and 16 capitals or digits; AIza (Google) and 35."""
     if not _alone(data, i, start):
         return -1
@@ -71,7 +71,7 @@ def from_capital_a(data, i, start, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def from_underscore(data, at, start, end):  # type: ignore[no-untyped-def]
+def from_underscore(data, at, start, end):
     """gh?_ github_pat_ (GitHub), sk_live_ sk_test_ rk_live_ (Stripe), hf_ npm_ dop_v1_; `at` is the first underscore."""
     i = at
     while i > start and at - i < 7 and letter(data[i - 1]):
@@ -98,7 +98,7 @@ def from_underscore(data, at, start, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _cased(data, i, stop):  # type: ignore[no-untyped-def]
+def _cased(data, i, stop):
     upper, lower = False, False
     for j in range(i, stop):
         upper |= 65 <= data[j] <= 90
@@ -107,8 +107,9 @@ def _cased(data, i, stop):  # type: ignore[no-untyped-def]
 
 
 @helper
-def from_hyphen(data, at, start, end):  # type: ignore[no-untyped-def]
-    """xox?- (Slack), sk- (OpenAI, Anthropic, DeepSeek, OpenRouter), glpat- (GitLab), pypi-AgE, and -----BEGIN ... PRIVATE KEY-----; `at` is the first hyphen."""
+def from_hyphen(data, at, start, end):
+    """xox?- (Slack), sk- (OpenAI, Anthropic, DeepSeek, OpenRouter), glpat- (GitLab), pypi-AgE, and -----BEGIN ...
+    PRIVATE KEY-----; `at` is the first hyphen."""
     if at > start and data[at - 1] == 45:
         return -1, -1
     if _is(data, at, end, b"-----BEGIN "):
@@ -134,8 +135,9 @@ def from_hyphen(data, at, start, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _dense(data, i, stop):  # type: ignore[no-untyped-def]
-    """Is there a run of 20 letters and digits with three of each? Names of classes and pages have hyphens, and words no digits."""
+def _dense(data, i, stop):
+    """Is there a run of 20 letters and digits with three of each? Names of classes and pages have hyphens, and words no
+    digits."""
     letters, digits = 0, 0
     for j in range(i, stop):
         if digit(data[j]):
@@ -150,8 +152,9 @@ def _dense(data, i, stop):  # type: ignore[no-untyped-def]
 
 
 @helper
-def from_scheme(data, colon, start, end):  # type: ignore[no-untyped-def]
-    """`user:password` of `scheme://user:password@host` (RFC 3986; no quotes, brackets or commas in either), the colon being the scheme's."""
+def from_scheme(data, colon, start, end):
+    """`user:password` of `scheme://user:password@host` (RFC 3986; no quotes, brackets or commas in either), the colon
+    being the scheme's."""
     if colon == start or not letter(data[colon - 1]) or not _is(data, colon, end, b"://"):
         return -1, -1
     first = colon + 3
@@ -165,7 +168,7 @@ def from_scheme(data, colon, start, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _user_info(data, i, end):  # type: ignore[no-untyped-def]
+def _user_info(data, i, end):
     """Where letters, digits and - . _ ~ % ! $ & * + = end."""
     while i < end:
         byte = data[i]
@@ -185,7 +188,7 @@ def _user_info(data, i, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _private_key(data, i, end):  # type: ignore[no-untyped-def]
+def _private_key(data, i, end):
     """The end of the PEM block that begins at i; its body has no five hyphens, so the next five must be `-----END`."""
     j = i + 11
     while j < end and j - i < 48 and (65 <= data[j] <= 90 or data[j] == 32):
@@ -207,7 +210,7 @@ def _private_key(data, i, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def from_capital_j(data, at, start, end):  # type: ignore[no-untyped-def]
+def from_capital_j(data, at, start, end):
     """A JSON web token: eyJ..., `.`, eyJ..., `.`, a signature."""
     i = at - 2
     if not _alone(data, i, start) or data[i] != 101 or data[i + 1] != 121 or (i > start and data[i - 1] == 46):
@@ -223,7 +226,7 @@ def from_capital_j(data, at, start, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def from_capital_g(data, at, start, end):  # type: ignore[no-untyped-def]
+def from_capital_g(data, at, start, end):
     """SG. (SendGrid), 22, a dot, 43."""
     i = at - 1
     if not _alone(data, i, start) or data[i] != 83 or not _is(data, i, end, b"SG."):

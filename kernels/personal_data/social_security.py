@@ -1,6 +1,8 @@
-"""US social security numbers: three, two and four digits, in the ranges that are issued, and not far behind a word that says what they are.
+"""US social security numbers: three, two and four digits, in the ranges that are issued, and not far behind a word that
+says what they are.
 
-Without such a word the shape is a product code or the number of a contract as often (measured on real pages: docs/personal_data.md).
+Without such a word the shape is a product code or the number of a contract as often (measured on real pages:
+docs/personal_data.md).
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -15,8 +17,9 @@ SIZE = 11
 
 
 @helper
-def social_security(data, i, start, end):  # type: ignore[no-untyped-def]
-    """The end of the number that begins at i, or -1. Area 001 to 899 but 666, group 01 to 99, serial 0001 to 9999 (SSA, since 2011)."""
+def social_security(data, i, start, end):
+    """The end of the number that begins at i, or -1. Area 001 to 899 but 666, group 01 to 99, serial 0001 to 9999 (SSA,
+    since 2011)."""
     stop = i + SIZE
     if stop > end or not (data[i + 3] == 45 or data[i + 3] == 32) or data[i + 6] != data[i + 3]:
         return -1
@@ -41,7 +44,7 @@ def social_security(data, i, start, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _same(data, i, count, byte):  # type: ignore[no-untyped-def]
+def _same(data, i, count, byte):
     same = True
     for k in range(i, i + count):
         same &= data[k] == byte
@@ -49,7 +52,7 @@ def _same(data, i, count, byte):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _named(data, i, start):  # type: ignore[no-untyped-def]
+def _named(data, i, start):
     """Is `SSN` (or SSNs), `SS#` or `social security` among the bytes before i, in any case?"""
     first = max(start, i - REACH)
     for j in range(first, i - 2):
@@ -67,7 +70,7 @@ def _named(data, i, start):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _lower_is(data, i, end, text):  # type: ignore[no-untyped-def]
+def _lower_is(data, i, end, text):
     if i + len(text) > end:
         return False
     same = True

@@ -1,8 +1,10 @@
-"""Spans of personal data in one pass over Arrow text, and the text with something else in their place, straight into new buffers.
+"""Spans of personal data in one pass over Arrow text, and the text with something else in their place, straight into
+new buffers.
 
-The scan goes from left to right and looks closer only where a byte may anchor a shape (`@ : + ( _ - A G J`, a digit). At one place the order
-is IBAN, card, social security number, IPv4, telephone. What was found is passed over; of two that overlap the one that begins first stays, of two that begin together
-the longer. Twin: `tests/reference/spans_plain.py`.
+The scan goes from left to right and looks closer only where a byte may anchor a shape (`@ : + ( _ - A G J`, a digit).
+At one place the order is IBAN, card, social security number, IPv4, telephone. What was found is passed over; of two
+that overlap the one that begins first stays, of two that begin together the longer. Twin:
+`tests/reference/spans_plain.py`.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -49,12 +51,13 @@ class Spans(NamedTuple):
     ends: Offsets
     kinds: Bytes
 
-    def __len__(self) -> int:  # type: ignore[override]
+    def __len__(self) -> int:
         return len(self.starts)
 
 
 class Replacements(NamedTuple):
-    """Those for kind k (or IP6) are numbers firsts[k] to firsts[k + 1]; which of them is chosen by a hash of what is replaced."""
+    """Those for kind k (or IP6) are numbers firsts[k] to firsts[k + 1]; which of them is chosen by a hash of what is
+    replaced."""
 
     data: Bytes
     offsets: Offsets
@@ -100,8 +103,9 @@ def find_spans(data: Bytes, offsets: Offsets, wanted: tuple[str, ...] = KINDS) -
 
 
 @kernel
-def _find(data, offsets, document, wanted, lengths, anchors, out):  # type: ignore[no-untyped-def]
-    """Spans of documents from this one on, as many whole documents as fit; the first that did not, and how many spans there are."""
+def _find(data, offsets, document, wanted, lengths, anchors, out):
+    """Spans of documents from this one on, as many whole documents as fit; the first that did not, and how many spans
+    there are."""
     room, whole = out.shape[1], 0
     for row in range(document, len(offsets) - 1):
         start, end = offsets[row], offsets[row + 1]
@@ -139,7 +143,7 @@ def _find(data, offsets, document, wanted, lengths, anchors, out):  # type: igno
 
 
 @helper
-def _at(data, i, start, end, free, wanted, lengths):  # type: ignore[no-untyped-def]
+def _at(data, i, start, end, free, wanted, lengths):
     """The span anchored at byte i: where it begins and ends, and its kind; ends at -1 where there is none."""
     byte = data[i]
     none = (np.int64(-1), np.int64(-1), 0)
@@ -236,8 +240,9 @@ def replaced(data: Bytes, offsets: Offsets, spans: Spans, by: Replacements, seed
 
 
 @kernel
-def _choose(data, starts, ends, kinds, firsts, seed, chosen):  # type: ignore[no-untyped-def]
-    """By splitmix64 over letters and digits, in lower case: +1 212 555 0123 and +1-212-555-0123 are one. Addresses count whole."""
+def _choose(data, starts, ends, kinds, firsts, seed, chosen):
+    """By splitmix64 over letters and digits, in lower case: +1 212 555 0123 and +1-212-555-0123 are one. Addresses
+    count whole."""
     for span in range(len(starts)):
         hashed = seed * np.uint64(0xD1B54A32D192ED03) + np.uint64(0x9E3779B97F4A7C15)
         kind = np.int64(kinds[span])
@@ -254,7 +259,7 @@ def _choose(data, starts, ends, kinds, firsts, seed, chosen):  # type: ignore[no
 
 
 @kernel
-def _write(data, start, end, starts, ends, by, by_offsets, chosen, out):  # type: ignore[no-untyped-def]
+def _write(data, start, end, starts, ends, by, by_offsets, chosen, out):
     i, to = start, 0
     for span in range(len(starts)):
         size = starts[span] - i

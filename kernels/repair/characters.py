@@ -1,11 +1,14 @@
-"""Characters that nobody sees, line ends and spaces: what is removed, what becomes a newline or a space, and what stays.
+"""Characters that nobody sees, line ends and spaces: what is removed, what becomes a newline or a space, and what
+stays.
 
-Controls, zero-width characters and whitespace are one pass over the text; `survey` finds first which documents need any repair at all
-(a gigabyte a second and more on plain ASCII, see docs/repair.md). The classes come out of the `regex` package, as in kernels/base/unicode.py.
+Controls, zero-width characters and whitespace are one pass over the text; `survey` finds first which documents need any
+repair at all (a gigabyte a second and more on plain ASCII, see docs/repair.md). The classes come out of the `regex`
+package, as in kernels/base/unicode.py.
 
-Joiners stay where they carry meaning: after a letter of a script that joins (Arabic, Indic and their kin) and in emoji; variation selectors
-after an emoji or a Han character; tag characters only as the flag of a region (England is a black flag and six of them). All else that has
-no width goes, since it can hide text from a reader (bidi controls, tags, runs of selectors).
+Joiners stay where they carry meaning: after a letter of a script that joins (Arabic, Indic and their kin) and in emoji;
+variation selectors after an emoji or a Han character; tag characters only as the flag of a region (England is a black
+flag and six of them). All else that has no width goes, since it can hide text from a reader (bidi controls, tags, runs
+of selectors).
 """
 
 from __future__ import annotations
@@ -29,8 +32,8 @@ _KINDS = {
     CONTROL: r"[\x00-\x08\x0E-\x1F\x7F-\x84\x86-\x9F]",
     BREAK: r"[\r\x0B\x0C\x85\u2028\u2029]",
     SPACE: r"[\u00A0\u1680\u2000-\u200A\u202F\u205F\u3000]",
-    # Soft hyphen, Arabic letter mark, zero-width space, bidi marks, embeddings, overrides and isolates, word joiner and invisible
-    # operators, byte order mark, interlinear annotation and object replacement.
+    # Soft hyphen, Arabic letter mark, zero-width space, bidi marks, embeddings, overrides and isolates, word joiner and
+    # invisible operators, byte order mark, interlinear annotation and object replacement.
     HIDDEN: r"[\u00AD\u061C\u200B\u200E\u200F\u202A-\u202E\u2060-\u206F\uFEFF\uFFF9-\uFFFC]",
     JOINER: r"[\u200C\u200D]",
     SELECTOR: r"[\uFE00-\uFE0F\U000E0100-\U000E01EF]",
@@ -65,7 +68,7 @@ def kinds() -> Table:
 
 
 @helper
-def _is_reference(data, i, end):  # type: ignore[no-untyped-def]
+def _is_reference(data, i, end):
     """Does what follows an ampersand look like an entity: letters, digits and a semicolon?"""
     for j in range(i, min(i + LONGEST + 1, end)):
         c = data[j]
@@ -77,8 +80,9 @@ def _is_reference(data, i, end):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def survey(data, offsets, kinds, needs, lost):  # type: ignore[no-untyped-def]
-    """What each document may need (a bit too many costs time, one too few would be wrong), and how many U+FFFD it holds."""
+def survey(data, offsets, kinds, needs, lost):
+    """What each document may need (a bit too many costs time, one too few would be wrong), and how many U+FFFD it
+    holds."""
     for row in range(len(offsets) - 1):
         start, end = offsets[row], offsets[row + 1]
         found, replaced = 0, 0
@@ -90,7 +94,8 @@ def survey(data, offsets, kinds, needs, lost):  # type: ignore[no-untyped-def]
         )  # a text begins as if after an empty line: a blank or a newline is too many
         i, look = start, start + 2
         while i < end:
-            # A block of plain ASCII with nothing to repair is passed in one look, so that the compiler can use wide registers.
+            # A block of plain ASCII with nothing to repair is passed in one look, so that the compiler can use wide
+            # registers.
             if i >= look and i + BLOCK + 2 <= end:
                 look = i + BLOCK
                 block, odd = (
@@ -159,8 +164,9 @@ def survey(data, offsets, kinds, needs, lost):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _flag_tags(data, i, end):  # type: ignore[no-untyped-def]
-    """How many bytes the tags of a region's flag take at i: one to six small letters or digits, and the tag that ends them; or 0."""
+def _flag_tags(data, i, end):
+    """How many bytes the tags of a region's flag take at i: one to six small letters or digits, and the tag that ends
+    them; or 0."""
     count = 0
     while i + 4 <= end and data[i] == 0xF3 and data[i + 1] == 0xA0 and count <= 6:
         point, _ = code_point(data, i, end)
@@ -174,7 +180,7 @@ def _flag_tags(data, i, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _has_meaning(point, kind, before, before_kind, after, after_kind):  # type: ignore[no-untyped-def]
+def _has_meaning(point, kind, before, before_kind, after, after_kind):
     """Does a joiner or selector mean something between what is kept before it and what follows it?"""
     if point == 0x200C:
         return before_kind & JOINING != 0 and after_kind & JOINING != 0
@@ -194,8 +200,9 @@ def _has_meaning(point, kind, before, before_kind, after, after_kind):  # type: 
 
 
 @helper
-def _settled(out, begun, run, o, line_start, tab):  # type: ignore[no-untyped-def]
-    """Blanks out[run:o] before a character: none at the start of the text, all of them at the start of a line, one elsewhere."""
+def _settled(out, begun, run, o, line_start, tab):
+    """Blanks out[run:o] before a character: none at the start of the text, all of them at the start of a line, one
+    elsewhere."""
     if run == begun:
         return run
     if line_start:
@@ -205,8 +212,9 @@ def _settled(out, begun, run, o, line_start, tab):  # type: ignore[no-untyped-de
 
 
 @kernel
-def clean_characters(data, offsets, wanted, steps, kinds, out, ends, controls, hidden):  # type: ignore[no-untyped-def]
-    """Documents with `wanted` go through the steps (CONTROLS, ZERO_WIDTH, WHITESPACE), the others are copied. `out` is as long as the text."""
+def clean_characters(data, offsets, wanted, steps, kinds, out, ends, controls, hidden):
+    """Documents with `wanted` go through the steps (CONTROLS, ZERO_WIDTH, WHITESPACE), the others are copied. `out` is
+    as long as the text."""
     o = 0
     ends[0] = 0
     for row in range(len(offsets) - 1):

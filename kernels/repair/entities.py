@@ -1,10 +1,11 @@
 """HTML entities that were left in text: `&amp;`, `&nbsp;`, `&#8217;`, `&eacute;`, and escaped twice, `&amp;nbsp;`.
 
-Names are those of HTML 5, and only with their semicolon: `this&not that` is no mistake. Numbers decode as HTML says: 0x80 to 0x9F are
-Windows-1252, and what is no character (zero, surrogates, past 0x10FFFF) is U+FFFD. Text that holds `<` shows code and is left alone.
+Names are those of HTML 5, and only with their semicolon: `this&not that` is no mistake. Numbers decode as HTML says:
+0x80 to 0x9F are Windows-1252, and what is no character (zero, surrogates, past 0x10FFFF) is U+FFFD. Text that holds `<`
+shows code and is left alone.
 
-Each semicolon looks back over what is already written, so a reference that another one completes is decoded in the same pass, however
-deep, and the work is linear: no more than 33 bytes are looked at again for a semicolon.
+Each semicolon looks back over what is already written, so a reference that another one completes is decoded in the same
+pass, however deep, and the work is linear: no more than 33 bytes are looked at again for a semicolon.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ LONGEST = (
     max(len(name) for name in html.entities.html5) - 1
 )  # letters of `CounterClockwiseContourIntegral`, without its semicolon
 BUCKETS = 1 << 13
-# https://html.spec.whatwg.org/multipage/parsing.html#numeric-character-reference-end-state: what 0x80 to 0x9F stand for.
+# https://html.spec.whatwg.org/multipage/parsing.html#numeric-character-reference-end-state: what 0x80 to 0x9F stand
+# for.
 WINDOWS = tuple(
     ord(bytes([b]).decode("cp1252")) if b not in (0x81, 0x8D, 0x8F, 0x90, 0x9D) else b for b in range(0x80, 0xA0)
 )
@@ -30,7 +32,8 @@ Table = np.ndarray[Any, np.dtype[Any]]
 
 
 class Names(NamedTuple):
-    """Entity names as a hash table that kernels read: name i is `names[at[i]:at[i + 1]]`, its text `texts[to[i]:to[i + 1]]`."""
+    """Entity names as a hash table that kernels read: name i is `names[at[i]:at[i + 1]]`, its text `texts[to[i]:to[i +
+    1]]`."""
 
     buckets: Table  # int32[BUCKETS]: 1 + the name that is here, 0 for none; the next bucket is tried after it
     names: Table
@@ -68,7 +71,7 @@ def _joined(parts: list[bytes]) -> tuple[Table, Table]:
 
 
 @helper
-def put(out, o, point):  # type: ignore[no-untyped-def]
+def put(out, o, point):
     """Write one code point as UTF-8; where it ends."""
     if point < 0x80:
         out[o] = point
@@ -90,7 +93,7 @@ def put(out, o, point):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _number(out, a, b):  # type: ignore[no-untyped-def]
+def _number(out, a, b):
     """The value of a reference whose digits, after `#`, are out[a:b], at most 0x110000; -1 if they are no number."""
     base = 10
     if a < b and (out[a] == 0x78 or out[a] == 0x58):  # x
@@ -115,7 +118,7 @@ def _number(out, a, b):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _named(out, a, b, buckets, names, at):  # type: ignore[no-untyped-def]
+def _named(out, a, b, buckets, names, at):
     """Which name out[a:b] is, or -1."""
     place = np.uint32(0)
     for i in range(a, b):
@@ -136,8 +139,9 @@ def _named(out, a, b, buckets, names, at):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _resolve(out, start, o, buckets, names, at, texts, to, windows):  # type: ignore[no-untyped-def]
-    """out[:o] lacks only a semicolon: if it ends in a reference, write what it stands for in its place. Where the text ends then, or -1."""
+def _resolve(out, start, o, buckets, names, at, texts, to, windows):
+    """out[:o] lacks only a semicolon: if it ends in a reference, write what it stands for in its place. Where the text
+    ends then, or -1."""
     a = o - 1
     while a >= start and o - 1 - a <= LONGEST and out[a] != 0x26:
         c = out[a]
@@ -165,8 +169,9 @@ def _resolve(out, start, o, buckets, names, at, texts, to, windows):  # type: ig
 
 
 @kernel
-def decode_entities(data, offsets, wanted, buckets, names, at, texts, to, windows, out, ends, counts):  # type: ignore[no-untyped-def]
-    """Documents with `wanted` lose their references, the others are copied. `out` needs a quarter more room than the text."""
+def decode_entities(data, offsets, wanted, buckets, names, at, texts, to, windows, out, ends, counts):
+    """Documents with `wanted` lose their references, the others are copied. `out` needs a quarter more room than the
+    text."""
     o = 0
     ends[0] = 0
     for row in range(len(offsets) - 1):

@@ -1,14 +1,19 @@
-"""UTF-8 that was read as Windows-1252 or Latin-1 (`â€™` for `’`, `Ã©` for `é`), found and read again, once for each time it was misread.
+"""UTF-8 that was read as Windows-1252 or Latin-1 (`â€™` for `’`, `Ã©` for `é`), found and read again, once for each
+time it was misread.
 
-The idea is ftfy's (Speer 2019): every character of such text stands for a byte, and bytes that form UTF-8 characters one after the other
-do not come about by chance. Real text must not be harmed, so a sequence is weighed before it is read again:
+The idea is ftfy's (Speer 2019): every character of such text stands for a byte, and bytes that form UTF-8 characters
+one after the other do not come about by chance. Real text must not be harmed, so a sequence is weighed before it is
+read again:
 
-- *strong*: no text would have it (`Ã©`, `â€™`, a C1 control), and what it stands for is written somewhere. It is repaired.
-- *weak*: real text may have it (`NÃO` has none, but `É™`, `é »`, `Ø±` are). It is repaired beside a strong one without a gap, as in a word of
-  mojibake, or where all characters of its line that are not ASCII form such sequences, one of them strong or three or more of them weak and side by side.
+- *strong*: no text would have it (`Ã©`, `â€™`, a C1 control), and what it stands for is written somewhere. It is
+  repaired.
+- *weak*: real text may have it (`NÃO` has none, but `É™`, `é »`, `Ø±` are). It is repaired beside a strong one without
+  a gap, as in a word of
+  mojibake, or where all characters of its line that are not ASCII form such sequences, one of them strong or three or
+  more of them weak and side by side.
 
-Beside that, C1 controls that are left in Latin-1 text are what Windows-1252 has in their place (`don\x92t`), and `â€` with a lost third byte is `”`,
-the only common character whose third byte Windows-1252 does not have.
+Beside that, C1 controls that are left in Latin-1 text are what Windows-1252 has in their place (`don\x92t`), and `â€`
+with a lost third byte is `”`, the only common character whose third byte Windows-1252 does not have.
 """
 
 from __future__ import annotations
@@ -24,7 +29,8 @@ from gristmill.kernels.base.unicode import LETTER, LOWER, POINTS, UNASSIGNED, UP
 from gristmill.kernels.repair.entities import WINDOWS, put
 
 NONE, WEAK, STRONG = 0, 1, 2
-# How a byte's character behaves after a letter: cannot stand there, closes a word or phrase, opens or joins one, is a gap, is a letter.
+# How a byte's character behaves after a letter: cannot stand there, closes a word or phrase, opens or joins one, is a
+# gap, is a letter.
 ALIEN, CLOSING, JOINING, GAP, LETTERLIKE = 1, 2, 3, 4, 5
 _BEHAVIOUR = {
     CLOSING: "”›»…™®©°²³¹ªº†‡•·",
@@ -39,7 +45,8 @@ FOREIGN = 0x370  # Greek and the scripts after it
 
 @cache
 def byte_of() -> Table:
-    """uint8[0x110000]: the byte that Windows-1252 (Latin-1 where that has none) reads as this character; 0 below 0x80 and for all others.
+    """uint8[0x110000]: the byte that Windows-1252 (Latin-1 where that has none) reads as this character; 0 below 0x80
+    and for all others.
 
     Past U+00FF two bytes more: what the other parts of ISO 8859 read for the first byte of punctuation and of emoji.
     """
@@ -65,8 +72,9 @@ def behaviours() -> Table:
 
 
 @helper
-def _sequence(data, i, end, bytes_of):  # type: ignore[no-untyped-def]
-    """The character that misread bytes at i stand for, or -1; where they end; the two bytes after the first (0 for none); was one a C1 control?"""
+def _sequence(data, i, end, bytes_of):
+    """The character that misread bytes at i stand for, or -1; where they end; the two bytes after the first (0 for
+    none); was one a C1 control?"""
     point, length = code_point(data, i, end)
     lead = np.int64(bytes_of[point])
     if lead < 0xC2 or lead > 0xF4:
@@ -102,8 +110,9 @@ def _sequence(data, i, end, bytes_of):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _weight(value, lead, first, second, control, before, after, properties, behaviours):  # type: ignore[no-untyped-def]
-    """STRONG, WEAK, or NONE for what stands for no character. `before` and `after` are the characters beside the sequence."""
+def _weight(value, lead, first, second, control, before, after, properties, behaviours):
+    """STRONG, WEAK, or NONE for what stands for no character. `before` and `after` are the characters beside the
+    sequence."""
     if properties[value] & UNASSIGNED and not 0xE000 <= value < 0xF900:  # fonts of some languages use the private area
         return NONE
     if control:
@@ -154,10 +163,12 @@ def _weight(value, lead, first, second, control, before, after, properties, beha
 
 
 @helper
-def _run(data, i, end, before, bytes_of, properties, behaviours, script):  # type: ignore[no-untyped-def]
-    """Sequences from i on without a gap: where they end, how many are strong, and how many are weak evidence (`é »` is none, `Ø½` alone neither).
+def _run(data, i, end, before, bytes_of, properties, behaviours, script):
+    """Sequences from i on without a gap: where they end, how many are strong, and how many are weak evidence (`é »` is
+    none, `Ø½` alone neither).
 
-    A word of another script is strong as a whole: two sequences of one script with a character that stands nowhere, or three.
+    A word of another script is strong as a whole: two sequences of one script with a character that stands nowhere, or
+    three.
     """
     strong, weak, count, alike, alien, last = 0, 0, 0, 0, False, -1
     while i < end:
@@ -190,7 +201,7 @@ def _run(data, i, end, before, bytes_of, properties, behaviours, script):  # typ
 
 
 @helper
-def _line_is_misread(data, i, end, bytes_of, properties, behaviours, script):  # type: ignore[no-untyped-def]
+def _line_is_misread(data, i, end, bytes_of, properties, behaviours, script):
     """Is every character that is not ASCII part of a sequence, with evidence enough?"""
     strong, weak, before = 0, 0, np.int64(10)
     while i < end:
@@ -208,8 +219,9 @@ def _line_is_misread(data, i, end, bytes_of, properties, behaviours, script):  #
 
 
 @kernel
-def repair_mojibake(data, offsets, wanted, bytes_of, properties, behaviours, script, windows, out, ends, counts):  # type: ignore[no-untyped-def]
-    """Documents with `wanted` are repaired line by line, once; the others are copied. `out` is half as long again: a C1 control grows."""
+def repair_mojibake(data, offsets, wanted, bytes_of, properties, behaviours, script, windows, out, ends, counts):
+    """Documents with `wanted` are repaired line by line, once; the others are copied. `out` is half as long again: a C1
+    control grows."""
     o = 0
     ends[0] = 0
     for row in range(len(offsets) - 1):

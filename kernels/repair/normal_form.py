@@ -1,8 +1,10 @@
-"""Which texts are surely in a Unicode normal form already: the quick check of UAX 15, made a little sharper; and the form of the others.
+"""Which texts are surely in a Unicode normal form already: the quick check of UAX 15, made a little sharper; and the
+form of the others.
 
-A character that may compose with the one before (the standard's "maybe") is let pass where the character before composes with nothing:
-so Bengali and Tamil vowel signs, which are such characters, send few texts to the slow way. The rest go to `unicodedata.normalize`, which
-sorts marks by insertion: 600 kB of acute and dot below in turns took it 138 s. So long runs of marks are put into their order before.
+A character that may compose with the one before (the standard's "maybe") is let pass where the character before
+composes with nothing: so Bengali and Tamil vowel signs, which are such characters, send few texts to the slow way. The
+rest go to `unicodedata.normalize`, which sorts marks by insertion: 600 kB of acute and dot below in turns took it 138
+s. So long runs of marks are put into their order before.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ CHANGES, MAY_COMPOSE, BEGINS = 1 << 8, 1 << 9, 1 << 10
 
 @cache
 def normal_form(form: Form) -> Table:
-    """uint16[0x110000]: the combining class, and the bits above: changed on its own; may join what is before; may be joined."""
+    """uint16[0x110000]: the combining class, and the bits above: changed on its own; may join what is before; may be
+    joined."""
 
     def make() -> Table:
         table = np.zeros(POINTS, np.uint16)
@@ -39,7 +42,8 @@ def normal_form(form: Form) -> Table:
                 table[point] |= CHANGES
             parts = unicodedata.normalize("NFD", character)
             if len(parts) > 1:
-                # Any piece may be joined anew: a dot below goes in before the caron of `Ž`, and Hangul letters make syllables.
+                # Any piece may be joined anew: a dot below goes in before the caron of `Ž`, and Hangul letters make
+                # syllables.
                 table[[point, *map(ord, parts)]] |= BEGINS
         return table
 
@@ -86,7 +90,7 @@ def long_runs(form: Form) -> re.Pattern[str]:
 
 
 @kernel
-def find_unnormal(data, offsets, wanted, table, found):  # type: ignore[no-untyped-def]
+def find_unnormal(data, offsets, wanted, table, found):
     """Sets `found` for the documents with `wanted` that may not be in the normal form."""
     for row in range(len(offsets) - 1):
         found[row] = 0

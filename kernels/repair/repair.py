@@ -1,8 +1,9 @@
 """Repair of a text column: entities, mojibake, normal form, characters and spaces, in rounds until nothing changes.
 
-One step uncovers work for another (an entity with a zero-width space inside, `&Atilde;&copy;`), so the steps are taken in rounds: a text
-that was repaired is not changed by another repair. A survey says first which documents may need which step (`kernels/repair/characters.py`); the
-others are not touched. Only the few texts that may not be in the normal form are Python's: `unicodedata.normalize` knows the rest.
+One step uncovers work for another (an entity with a zero-width space inside, `&Atilde;&copy;`), so the steps are taken
+in rounds: a text that was repaired is not changed by another repair. A survey says first which documents may need which
+step (`kernels/repair/characters.py`); the others are not touched. Only the few texts that may not be in the normal form
+are Python's: `unicodedata.normalize` knows the rest.
 """
 
 from __future__ import annotations
@@ -28,14 +29,16 @@ EVERY_STEP = 0xFF
 
 
 class Steps(NamedTuple):
-    """What is to be repaired: the bits ENTITIES, MOJIBAKE, CONTROLS, ZERO_WIDTH, WHITESPACE of kernels/repair/characters.py, and the normal form."""
+    """What is to be repaired: the bits ENTITIES, MOJIBAKE, CONTROLS, ZERO_WIDTH, WHITESPACE of
+    kernels/repair/characters.py, and the normal form."""
 
     bits: int
     form: Form | None
 
 
 class Counts(NamedTuple):
-    """For each document: references and characters read again, characters removed, and U+FFFD that are in the text afterwards."""
+    """For each document: references and characters read again, characters removed, and U+FFFD that are in the text
+    afterwards."""
 
     entities: Table
     mojibake: Table
@@ -188,7 +191,7 @@ def _woven(column: TextColumn, rounds: list[TextColumn], source: Table, here: Ta
 
 
 @kernel
-def _copy(data, starts, ends, rows, out):  # type: ignore[no-untyped-def]
+def _copy(data, starts, ends, rows, out):
     """The k-th text begins at starts[k] of `data` and becomes row rows[k] of `out`."""
     for k in range(len(rows)):
         shift = starts[k] - ends[rows[k]]
@@ -203,7 +206,7 @@ def _differ(a: TextColumn, b: TextColumn, wanted: Table) -> Table:
 
 
 @kernel
-def _find_differences(data, offsets, other, other_offsets, wanted, found):  # type: ignore[no-untyped-def]
+def _find_differences(data, offsets, other, other_offsets, wanted, found):
     for row in range(len(offsets) - 1):
         length, shift = offsets[row + 1] - offsets[row], other_offsets[row] - offsets[row]
         found[row] = wanted[row] != 0 and other_offsets[row + 1] - other_offsets[row] != length

@@ -1,7 +1,7 @@
 """Tokens copied to where the packer put them, row after row, and padding after the last of each row.
 
-Measured on one core, rows of 2,048 (benchmarks/tokens/loader.py): 630 million tokens a second where documents have 897 tokens on average, 220 million
-where they have 12.
+Measured on one core, rows of 2,048 (benchmarks/tokens/loader.py): 630 million tokens a second where documents have 897
+tokens on average, 220 million where they have 12.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def laid_rows(tokens: Array, offsets: Offsets, packed: Packed, row_length: int, padding: int) -> Array:
-    """The rows, of the tokens' own type (uint16 or uint32). Document d is tokens[offsets[d]:offsets[d + 1]]; pieces as `gristmill.kernels.rows.pack` gives them."""
+    """The rows, of the tokens' own type (uint16 or uint32). Document d is tokens[offsets[d]:offsets[d + 1]]; pieces as
+    `gristmill.kernels.rows.pack` gives them."""
     tokens, offsets = _fixed(tokens, tokens.dtype), _fixed(offsets, np.int64)
     row, offset, document, start, length = (_fixed(column, np.int64) for column in packed[:-1])
     _check(len(tokens), offsets, row, offset, document, start, length, packed.rows, row_length)
@@ -81,7 +82,7 @@ def _check(
 
 
 @kernel
-def _lay(tokens, offsets, place, document, start, length, padding, out):  # type: ignore[no-untyped-def]
+def _lay(tokens, offsets, place, document, start, length, padding, out):
     """Every token of `out` is written once, in order: what lies before the next piece is padding."""
     at = 0
     for i in range(len(place)):

@@ -1,13 +1,14 @@
 """Which tokens of which documents stand in which training row: best fit, concatenate and cut, one document a row.
 
-Best fit is that of Ding et al. 2024 (Fewer Truncations Improve Language Modeling): only documents longer than a row are cut, into full rows
-and a tail; tails go, the longest first, where they leave the least room. Where the paper asks a segment tree of maxima which room is the
-smallest that suffices, we ask a tree of bits with 64 branches; the choice is the same. Documents stay inside their window, so an order or a
-shuffle of windows survives. Longest first would order the rows of a window by length: they stand instead in the order of the documents that
-opened them, which are their longest. Of a shuffled window the correlation of a row's place with how many documents are in it falls from 0.7
-to 0.14 at 2,048 tokens and 0.06 at 4,096.
-Measured on one core, rows of 2,048 to 8,192, windows of 100,000 (benchmarks/tokens/pack.py): 12 to 22 million documents a second, most of it to
-write the five columns; as many rows as TRL 1.16's packer makes of the same window, 420 to 1,140 times as fast as its bin packing alone.
+Best fit is that of Ding et al. 2024 (Fewer Truncations Improve Language Modeling): only documents longer than a row are
+cut, into full rows and a tail; tails go, the longest first, where they leave the least room. Where the paper asks a
+segment tree of maxima which room is the smallest that suffices, we ask a tree of bits with 64 branches; the choice is
+the same. Documents stay inside their window, so an order or a shuffle of windows survives. Longest first would order
+the rows of a window by length: they stand instead in the order of the documents that opened them, which are their
+longest. Of a shuffled window the correlation of a row's place with how many documents are in it falls from 0.7 to 0.14
+at 2,048 tokens and 0.06 at 4,096. Measured on one core, rows of 2,048 to 8,192, windows of 100,000
+(benchmarks/tokens/pack.py): 12 to 22 million documents a second, most of it to write the five columns; as many rows as
+TRL 1.16's packer makes of the same window, 420 to 1,140 times as fast as its bin packing alone.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Packed(NamedTuple):
-    """Piece i is tokens start[i] to start[i] + length[i] of document[i], and stands at offset[i] in row[i]. Pieces are in order of row and
-    offset, those of a row in the order of their documents and without a gap; what is left of a row is padding. Empty documents have none."""
+    """Piece i is tokens start[i] to start[i] + length[i] of document[i], and stands at offset[i] in row[i]. Pieces are
+    in order of row and offset, those of a row in the order of their documents and without a gap; what is left of a row
+    is padding. Empty documents have none."""
 
     row: Offsets
     offset: Array  # int32
@@ -108,7 +110,8 @@ def _fixed(array: Array) -> Array:
 
 
 def _levels(row_length: int) -> Offsets:
-    """Where each level of a tree of bits begins among its words, and where the last ends. A word at the end of each is never set."""
+    """Where each level of a tree of bits begins among its words, and where the last ends. A word at the end of each is
+    never set."""
     words = [row_length // 64 ** (level + 1) + 2 for level in range(LEVELS)]
     return np.cumsum([0, *words], dtype=np.int64)
 
@@ -130,17 +133,17 @@ def _laid_out(lengths: Offsets, bounds: Offsets, row_length: int, openers: Offse
 
 
 @inlined
-def _tail(length, row_length):  # type: ignore[no-untyped-def]
+def _tail(length, row_length):
     return length if length < row_length else length % row_length  # most documents fit, and a division is slow
 
 
 @inlined
-def _full(length, row_length):  # type: ignore[no-untyped-def]
+def _full(length, row_length):
     return 0 if length < row_length else length // row_length
 
 
 @inlined
-def _put(levels, words, at):  # type: ignore[no-untyped-def]
+def _put(levels, words, at):
     for level in range(LEVELS):
         word = levels[level] + (at >> 6)
         before = words[word]
@@ -151,7 +154,7 @@ def _put(levels, words, at):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _take(levels, words, at):  # type: ignore[no-untyped-def]
+def _take(levels, words, at):
     for level in range(LEVELS):
         word = levels[level] + (at >> 6)
         words[word] &= ~(np.uint64(1) << np.uint64(at & 63))
@@ -161,7 +164,7 @@ def _take(levels, words, at):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _next(levels, words, at):  # type: ignore[no-untyped-def]
+def _next(levels, words, at):
     """The first number in the tree that is no smaller; -1 where there is none."""
     for level in range(LEVELS):
         bits = words[levels[level] + (at >> 6)] >> np.uint64(at & 63)
@@ -175,11 +178,12 @@ def _next(levels, words, at):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _choose_rows(lengths, bounds, row_length, levels, rooms, gaps, counts, heads, order, below, openers):  # type: ignore[no-untyped-def]
-    """`rooms`, `gaps`, `counts` and `heads` are empty before and after each window; what a window costs depends on its documents alone.
+def _choose_rows(lengths, bounds, row_length, levels, rooms, gaps, counts, heads, order, below, openers):
+    """`rooms`, `gaps`, `counts` and `heads` are empty before and after each window; what a window costs depends on its
+    documents alone.
 
-    `gaps` holds the row length less the lengths that occur, so that the smallest is the longest document; `counts` is by length.
-    `rooms` holds the room that open rows have left; rows of equal room are a stack, from `heads` by `below`.
+    `gaps` holds the row length less the lengths that occur, so that the smallest is the longest document; `counts` is
+    by length. `rooms` holds the room that open rows have left; rows of equal room are a stack, from `heads` by `below`.
     """
     for w in range(len(bounds) - 1):
         low, high = bounds[w], bounds[w + 1]
@@ -235,7 +239,7 @@ def _choose_rows(lengths, bounds, row_length, levels, rooms, gaps, counts, heads
 
 
 @kernel
-def _count_rows(lengths, row_length, openers):  # type: ignore[no-untyped-def]
+def _count_rows(lengths, row_length, openers):
     rows, pieces = 0, 0
     for d in range(len(lengths)):
         full = _full(lengths[d], row_length)
@@ -245,8 +249,9 @@ def _count_rows(lengths, row_length, openers):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _lay_out(lengths, bounds, row_length, openers, tails, places, rows_of, row, offset, document, start, length):  # type: ignore[no-untyped-def]
-    """Of the row that a document opened: how many tails are in it (then how many tokens), where its next piece is written, its number."""
+def _lay_out(lengths, bounds, row_length, openers, tails, places, rows_of, row, offset, document, start, length):
+    """Of the row that a document opened: how many tails are in it (then how many tokens), where its next piece is
+    written, its number."""
     next_row, next_piece = 0, 0
     for w in range(len(bounds) - 1):
         low, high = bounds[w], bounds[w + 1]
@@ -283,7 +288,7 @@ def _lay_out(lengths, bounds, row_length, openers, tails, places, rows_of, row, 
 
 
 @kernel
-def _count_concatenated(lengths, row_length):  # type: ignore[no-untyped-def]
+def _count_concatenated(lengths, row_length):
     tokens, pieces = 0, 0
     for d in range(len(lengths)):
         if lengths[d]:
@@ -293,7 +298,7 @@ def _count_concatenated(lengths, row_length):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _concatenate(lengths, row_length, row, offset, document, start, length):  # type: ignore[no-untyped-def]
+def _concatenate(lengths, row_length, row, offset, document, start, length):
     here, used, i = 0, 0, 0
     for d in range(len(lengths)):
         at = 0

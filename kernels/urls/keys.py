@@ -1,7 +1,9 @@
-"""When two urls name one page: 128 bits of a canonical url (`gristmill.kernels.urls.urls`) without what does not change the page.
+"""When two urls name one page: 128 bits of a canonical url (`gristmill.kernels.urls.urls`) without what does not change
+the page.
 
-Left out: the fragment (but not one that begins with `!` or `/`: there it is the page of an application), one slash at the end of the path,
-parameters that only track (of the query, or of the path as in `/a;jsessionid=1`), and the order of those of the query that stay. Measured: 0.7 million urls a second from urls to survivors (benchmarks/dedup/bloom.py).
+Left out: the fragment (but not one that begins with `!` or `/`: there it is the page of an application), one slash at
+the end of the path, parameters that only track (of the query, or of the path as in `/a;jsessionid=1`), and the order of
+those of the query that stay. Measured: 0.7 million urls a second from urls to survivors (benchmarks/dedup/bloom.py).
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -57,26 +59,26 @@ def url_keys(urls: Urls, ignored: Names) -> tuple[Hashes, Hashes]:
 
 
 @inlined
-def _high(h, byte):  # type: ignore[no-untyped-def]
+def _high(h, byte):
     h = (h ^ np.uint64(byte)) * _HIGH
     return h ^ h >> _HIGH_SHIFT
 
 
 @inlined
-def _low(h, byte):  # type: ignore[no-untyped-def]
+def _low(h, byte):
     h = (h + np.uint64(byte)) * _LOW
     return h ^ h >> _LOW_SHIFT
 
 
 @inlined
-def _until(text, i, end, byte):  # type: ignore[no-untyped-def]
+def _until(text, i, end, byte):
     while i < end and text[i] != byte:
         i += 1
     return i
 
 
 @helper
-def _ignores(text, start, end, names, offsets, begins):  # type: ignore[no-untyped-def]
+def _ignores(text, start, end, names, offsets, begins):
     """Is text[start:end] one of the names, in any case?"""
     size = end - start
     for n in range(len(begins)):
@@ -96,7 +98,7 @@ def _ignores(text, start, end, names, offsets, begins):  # type: ignore[no-untyp
 
 
 @helper
-def _behind_ignored(text, i, end, names, offsets, begins):  # type: ignore[no-untyped-def]
+def _behind_ignored(text, i, end, names, offsets, begins):
     """Behind the parameter of a path that begins at i, if it does not count; else i."""
     if text[i] != _SEMICOLON:
         return i
@@ -107,8 +109,9 @@ def _behind_ignored(text, i, end, names, offsets, begins):  # type: ignore[no-un
 
 
 @helper
-def _without_ignored(text, start, site, end, names, offsets, begins):  # type: ignore[no-untyped-def]
-    """Hashes of host and path, without the path's parameters that do not count and one slash at the end of what is left."""
+def _without_ignored(text, start, site, end, names, offsets, begins):
+    """Hashes of host and path, without the path's parameters that do not count and one slash at the end of what is
+    left."""
     size, last, i = site - start, np.uint8(0), site
     while i < end:
         behind = _behind_ignored(text, i, end, names, offsets, begins)
@@ -131,7 +134,7 @@ def _without_ignored(text, start, site, end, names, offsets, begins):  # type: i
 
 
 @kernel
-def _keys(text, starts, sites, ends, names, name_offsets, begins, high, low):  # type: ignore[no-untyped-def]
+def _keys(text, starts, sites, ends, names, name_offsets, begins, high, low):
     for row in range(len(starts)):
         start, site, end = starts[row], sites[row], ends[row]
         fragment = _until(text, site, end, _HASH)

@@ -1,8 +1,9 @@
 """Urls against lists: a hash table for names, pages and words, an automaton for substrings (Aho and Corasick 1975).
 
-A table holds 64-bit keys in open addressing, at most 5/8 full, and no text: 4.5 million entries are 67 MB. A lookup of something that is
-not listed finds a key by chance once in 2**64 / entries: 2.5e-13 for 4.5 million, some 1e-12 a url. The hash of a domain grows from the
-right and that of a path from the left, so that all suffixes and prefixes of a url cost one pass.
+A table holds 64-bit keys in open addressing, at most 5/8 full, and no text: 4.5 million entries are 67 MB. A lookup of
+something that is not listed finds a key by chance once in 2**64 / entries: 2.5e-13 for 4.5 million, some 1e-12 a url.
+The hash of a domain grows from the right and that of a path from the left, so that all suffixes and prefixes of a url
+cost one pass.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -47,20 +48,20 @@ class Found(NamedTuple):
 
 
 @helper
-def _step(hashed, byte):  # type: ignore[no-untyped-def]
+def _step(hashed, byte):
     hashed = (hashed ^ np.uint64(byte)) * np.uint64(0x9E3779B97F4A7C15)
     return hashed ^ hashed >> np.uint64(32)
 
 
 @helper
-def _key(hashed, kind):  # type: ignore[no-untyped-def]
+def _key(hashed, kind):
     """0 marks an empty slot, so no key is 0."""
     z = mixed(hashed + np.uint64(kind + 1) * np.uint64(0xD1B54A32D192ED03))
     return z if z != np.uint64(0) else np.uint64(1)
 
 
 @helper
-def _has(table, key):  # type: ignore[no-untyped-def]
+def _has(table, key):
     mask = np.uint64(len(table) - 1)
     slot = key & mask
     while table[slot] != np.uint64(0):
@@ -71,7 +72,7 @@ def _has(table, key):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _character(text, i, end, table):  # type: ignore[no-untyped-def]
+def _character(text, i, end, table):
     """Bytes of the character at i, and whether it is of a word; a `%XX` is one that is not."""
     byte = text[i]
     if byte < 128:
@@ -93,7 +94,7 @@ def table_of(keys: Array) -> Array:
 
 
 @kernel
-def _insert(keys, table):  # type: ignore[no-untyped-def]
+def _insert(keys, table):
     mask = np.uint64(len(table) - 1)
     for i in range(len(keys)):
         slot = keys[i] & mask
@@ -110,7 +111,7 @@ def site_keys(urls: Urls, kinds: Array) -> Array:
 
 
 @kernel
-def _site_keys(text, starts, hosts, ends, kinds, keys):  # type: ignore[no-untyped-def]
+def _site_keys(text, starts, hosts, ends, kinds, keys):
     for row in range(len(starts)):
         hashed = np.uint64(0)
         if hosts[row] == starts[row]:
@@ -132,7 +133,7 @@ def word_keys(folded: Bytes, offsets: Offsets, kind: int) -> Array:
 
 
 @kernel
-def _word_keys(folded, offsets, kind, table, keys):  # type: ignore[no-untyped-def]
+def _word_keys(folded, offsets, kind, table, keys):
     for row in range(len(keys)):
         hashed, i, any_left = np.uint64(0), offsets[row], False
         while i < offsets[row + 1]:
@@ -159,14 +160,14 @@ def automaton_of(folded: Bytes, offsets: Offsets, taken_out: int) -> Automaton:
 
 
 @helper
-def _stays(text, i, size, wordlike, taken_out):  # type: ignore[no-untyped-def]
+def _stays(text, i, size, wordlike, taken_out):
     if taken_out == PUNCTUATION:
         return wordlike
     return not (taken_out == HYPHENS_AND_DOTS and size == 1 and (text[i] == 45 or text[i] == 46))
 
 
 @kernel
-def _build(folded, offsets, taken_out, table, classes, next_state, found):  # type: ignore[no-untyped-def]
+def _build(folded, offsets, taken_out, table, classes, next_state, found):
     count = 1
     for row in range(len(offsets) - 1):
         state, i = np.int64(0), offsets[row]
@@ -208,7 +209,8 @@ def _build(folded, offsets, taken_out, table, classes, next_state, found):  # ty
 def look_up(
     urls: Urls, sites: Array, words: Array, automaton: Automaton, kinds: int, taken_out: int, soft_words: int
 ) -> Found:
-    """What of the lists each url meets; `kinds` are the bits of the lists there are, `soft_words` the number that counts as met."""
+    """What of the lists each url meets; `kinds` are the bits of the lists there are, `soft_words` the number that
+    counts as met."""
     n = len(urls)
     found = Found(
         np.zeros(n, np.uint16), np.full(n, -1, np.int64), np.full(n, -1, np.int64), np.full((n, 2), -1, np.int64),
@@ -239,7 +241,7 @@ def look_up(
 
 
 @kernel
-def _match_sites(text, starts, hosts, sites, ends, table, kinds, bits, domains, prefixes):  # type: ignore[no-untyped-def]
+def _match_sites(text, starts, hosts, sites, ends, table, kinds, bits, domains, prefixes):
     for row in range(len(starts)):
         start, host, met = starts[row], hosts[row], 0
         if host == start:
@@ -270,7 +272,7 @@ def _match_sites(text, starts, hosts, sites, ends, table, kinds, bits, domains, 
 
 
 @kernel
-def _match_words(folded, starts, ends, table, points, bits, words, soft_words):  # type: ignore[no-untyped-def]
+def _match_words(folded, starts, ends, table, points, bits, words, soft_words):
     wanted = soft_words.shape[1] // 2
     seen = np.zeros(wanted, np.uint64)
     for row in range(len(starts)):
@@ -312,7 +314,7 @@ def _match_words(folded, starts, ends, table, points, bits, words, soft_words): 
 
 
 @kernel
-def _match_substrings(folded, starts, ends, classes, next_state, found, taken_out, points, bits, patterns):  # type: ignore[no-untyped-def]
+def _match_substrings(folded, starts, ends, classes, next_state, found, taken_out, points, bits, patterns):
     for row in range(len(starts)):
         state, i, end = np.int64(0), starts[row], ends[row]
         while i < end:
@@ -336,7 +338,8 @@ def _match_substrings(folded, starts, ends, classes, next_state, found, taken_ou
 
 
 def entry_lines(chunk: Bytes) -> tuple[Offsets, Offsets]:
-    """Where the entries of whole lines lie: trimmed, without comments (`#` first in a line or after white space) and `*.`."""
+    """Where the entries of whole lines lie: trimmed, without comments (`#` first in a line or after white space) and
+    `*.`."""
     lines = int((chunk == 10).sum()) + 1
     starts, ends = np.zeros(lines, np.int64), np.zeros(lines, np.int64)
     count = _entry_lines(chunk, starts, ends)
@@ -344,7 +347,7 @@ def entry_lines(chunk: Bytes) -> tuple[Offsets, Offsets]:
 
 
 @kernel
-def _entry_lines(chunk, starts, ends):  # type: ignore[no-untyped-def]
+def _entry_lines(chunk, starts, ends):
     count, i = 0, 0
     while i < len(chunk):
         while i < len(chunk) and chunk[i] <= 32:

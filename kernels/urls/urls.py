@@ -2,10 +2,10 @@
 
     HTTP://user@WWW.Example.COM.:80/%7Eann/?q=%70#top   is   example.com/~ann/?q=p#top
 
-Gone: scheme, user, default port, `www.`, outer dots of the host, the one slash that is a whole path. Folded: the case of the host.
-Decoded: percent signs that stand for unreserved characters or for UTF-8; what is left of them is upper case, and a stray `%` is dropped.
-A host that needs more than bytes (Unicode to punycode, IPv6) is only marked; `punycode` and `address` of this file are for those few.
-Measured: 3 million urls of 45 bytes a CPU second.
+Gone: scheme, user, default port, `www.`, outer dots of the host, the one slash that is a whole path. Folded: the case
+of the host. Decoded: percent signs that stand for unreserved characters or for UTF-8; what is left of them is upper
+case, and a stray `%` is dropped. A host that needs more than bytes (Unicode to punycode, IPv6) is only marked;
+`punycode` and `address` of this file are for those few. Measured: 3 million urls of 45 bytes a CPU second.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -29,7 +29,8 @@ LONGEST_HOST = 253  # characters; what the domain name system can hold at all
 
 
 class Urls(NamedTuple):
-    """Url i is `text[starts[i]:ends[i]]`: host up to `hosts[i]`, port up to `sites[i]`, path and query up to `keys[i]`, then a fragment.
+    """Url i is `text[starts[i]:ends[i]]`: host up to `hosts[i]`, port up to `sites[i]`, path and query up to `keys[i]`,
+    then a fragment.
 
     A key leaves the last slash of a path out.
     """
@@ -42,7 +43,7 @@ class Urls(NamedTuple):
     keys: Offsets
     marks: Bytes
 
-    def __len__(self) -> int:  # type: ignore[override]
+    def __len__(self) -> int:
         return len(self.starts)
 
 
@@ -57,7 +58,8 @@ def canonical_urls(data: Bytes, starts: Offsets, ends: Offsets) -> Urls:
 
 
 def folded_text(data: Bytes, starts: Offsets, ends: Offsets) -> Bytes:
-    """The texts `data[starts[i]:ends[i]]` in lower case, byte for byte in the same place; what lies between them is zero."""
+    """The texts `data[starts[i]:ends[i]]` in lower case, byte for byte in the same place; what lies between them is
+    zero."""
     out = np.zeros(len(data), np.uint8)
     _fold(data, starts, ends, case_folding(), out)
     return out
@@ -80,7 +82,7 @@ def _size(point: int):
 
 
 @helper
-def _hex(byte):  # type: ignore[no-untyped-def]
+def _hex(byte):
     if 48 <= byte <= 57:
         return byte - 48
     byte |= 32
@@ -88,7 +90,7 @@ def _hex(byte):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _unreserved(byte):  # type: ignore[no-untyped-def]
+def _unreserved(byte):
     return (
         48 <= byte <= 57
         or 97 <= byte | 32 <= 122
@@ -101,7 +103,7 @@ def _unreserved(byte):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _decode(text, i, end, to):  # type: ignore[no-untyped-def]
+def _decode(text, i, end, to):
     """Percent signs of text[i:end] decoded in place to text[to:]; where that ends."""
     while i < end:
         byte = np.int64(text[i])
@@ -129,7 +131,7 @@ def _decode(text, i, end, to):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _host(text, start, end):  # type: ignore[no-untyped-def]
+def _host(text, start, end):
     """A decoded host in lower case, without outer dots and `www.`, moved to `start`; where it ends, and marks."""
     while end > start and text[end - 1] == 46:
         end -= 1
@@ -160,7 +162,7 @@ def _host(text, start, end):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _fold(text, starts, ends, table, out):  # type: ignore[no-untyped-def]
+def _fold(text, starts, ends, table, out):
     for row in range(len(starts)):
         i, end = starts[row], ends[row]
         while i < end:
@@ -187,7 +189,7 @@ def _fold(text, starts, ends, table, out):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _plain_host(data, a, b):  # type: ignore[no-untyped-def]
+def _plain_host(data, a, b):
     """Is it a host in canonical form already, as nearly all lines of lists are?"""
     if a == b or data[a] == 46 or data[b - 1] == 46 or data[a] == 119:
         return False
@@ -199,7 +201,7 @@ def _plain_host(data, a, b):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _after_scheme(text, start, end):  # type: ignore[no-untyped-def]
+def _after_scheme(text, start, end):
     """Past `name://` or `//`; start where there is neither."""
     i = start
     while i < end and (
@@ -219,7 +221,7 @@ def _after_scheme(text, start, end):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _canonical(data, starts, ends, text, places, marks):  # type: ignore[no-untyped-def]
+def _canonical(data, starts, ends, text, places, marks):
     at = np.int64(0)
     for row in range(len(starts)):
         a, b = starts[row], ends[row]
@@ -295,9 +297,11 @@ def _canonical(data, starts, ends, text, places, marks):  # type: ignore[no-unty
 
 
 def punycode(host: str) -> str:
-    """A Unicode host as its `xn--` form: lower case, NFKC, each label encoded (RFC 3492). As UTS 46 without a list of exceptions.
+    """A Unicode host as its `xn--` form: lower case, NFKC, each label encoded (RFC 3492). As UTS 46 without a list of
+    exceptions.
 
-    One that no name server could hold stays as it is: Python takes more than the square of a label's length (4,000 letters 6.5 s).
+    One that no name server could hold stays as it is: Python takes more than the square of a label's length (4,000
+    letters 6.5 s).
     """
     if len(host) > LONGEST_HOST:
         return host
@@ -318,7 +322,7 @@ def address(authority: str) -> str | None:
 
 def odd_host_mended(url: str) -> str:
     """A canonical url whose host was marked, with a host of bytes; one that stands for nothing stays as it is."""
-    host, rest = re.fullmatch(r"([^/?#]*)(.*)", url, re.DOTALL).groups()  # type: ignore[union-attr]
+    host, rest = re.fullmatch(r"([^/?#]*)(.*)", url, re.DOTALL).groups()
     if not host.isascii():
         return punycode(host).removeprefix("www.") + rest
     return (address(host) or host) + rest
@@ -328,7 +332,7 @@ def canonical_plain(url: bytes) -> tuple[bytes, int, int, int, int]:
     """The twin of `canonical_urls`: text, ends of host, site and key, marks."""
     url = re.sub(rb"[\t\r\n]", b"", url.strip(bytes(range(33)))).replace(b"\\", b"/")
     url = re.sub(rb"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?///*", b"", url)
-    authority, rest = re.fullmatch(rb"([^/?#]*)(.*)", url, re.DOTALL).groups()  # type: ignore[union-attr]
+    authority, rest = re.fullmatch(rb"([^/?#]*)(.*)", url, re.DOTALL).groups()
     authority = authority.rpartition(b"@")[2]
     host, port, mark = authority, b"", ODD_HOST if authority.count(b":") > 1 else 0
     if authority.count(b":") == 1:

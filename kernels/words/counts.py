@@ -20,10 +20,12 @@ _SALT = np.uint64(0x9E3779B97F4A7C15)
 
 
 @kernel
-def word_counts(rows, ends, lists, stop_table, lengths, seen, out):  # type: ignore[no-untyped-def]
-    """out[i]: the columns above. Words are units that hold a letter or a number; the median is given twice, so that it is whole.
+def word_counts(rows, ends, lists, stop_table, lengths, seen, out):
+    """out[i]: the columns above. Words are units that hold a letter or a number; the median is given twice, so that it
+    is whole.
 
-    lists[i] says which list of stop words document i goes by; `lengths` int64[1024] and `seen` int64[entries of the table] are scratch.
+    lists[i] says which list of stop words document i goes by; `lengths` int64[1024] and `seen` int64[entries of the
+    table] are scratch.
     """
     last = np.uint64(len(stop_table) - 1)
     seen[:] = -1
@@ -60,7 +62,7 @@ def word_counts(rows, ends, lists, stop_table, lengths, seen, out):  # type: ign
 
 
 @inlined
-def nth_length(lengths, place):  # type: ignore[no-untyped-def]
+def nth_length(lengths, place):
     """The length of the word at this place were they sorted by length."""
     size = 0
     before = lengths[0]
@@ -71,7 +73,8 @@ def nth_length(lengths, place):  # type: ignore[no-untyped-def]
 
 
 def stop_table(lists: list[list[str]]) -> Array:
-    """The stop words of all lists in one open hash table, a word under its hash and the number of its list; never more than a quarter full."""
+    """The stop words of all lists in one open hash table, a word under its hash and the number of its list; never more
+    than a quarter full."""
     keys = {
         word_hash_plain(word.encode()) ^ (number * int(_SALT) % 2**64)
         for number, words in enumerate(lists)

@@ -1,9 +1,13 @@
-"""English words as DataTrove counts them: the cuts of spaCy's blank English tokenizer, so that its thresholds mean the same here.
+"""English words as DataTrove counts them: the cuts of spaCy's blank English tokenizer, so that its thresholds mean the
+same here.
 
-Text is parted at whitespace; then marks are taken off both ends of a chunk, one at a time, until an exception (`Mr.`, `don't`) or a bare middle is left, and the middle
-is cut at inner marks (`word-word`) unless it is an address. Punctuation marks are words. Letters are told by Unicode properties, where spaCy lists ranges.
-Nine chunks of ten are letters of ASCII, with a mark behind or without: these are cut here, all others in `gristmill.kernels.words.english_chunks`.
-Left out: spaCy's second search for exceptions across words that were cut already (`great:)`), addresses by IP number. The plain twin is `gristmill.kernels.words.english_rules.english_words_plain`.
+Text is parted at whitespace; then marks are taken off both ends of a chunk, one at a time, until an exception (`Mr.`,
+`don't`) or a bare middle is left, and the middle is cut at inner marks (`word-word`) unless it is an address.
+Punctuation marks are words. Letters are told by Unicode properties, where spaCy lists ranges. Nine chunks of ten are
+letters of ASCII, with a mark behind or without: these are cut here, all others in
+`gristmill.kernels.words.english_chunks`. Left out: spaCy's second search for exceptions across words that were cut
+already (`great:)`), addresses by IP number. The plain twin is
+`gristmill.kernels.words.english_rules.english_words_plain`.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from gristmill.kernels.words.words import HOLDS_LETTER, HOLDS_LETTER_OR_NUMBER, 
 
 
 @kernel
-def english_words(data, offsets, marks, filters, known, rows, ends):  # type: ignore[no-untyped-def]
+def english_words(data, offsets, marks, filters, known, rows, ends):
     """Words of each document, written one after the other; returns how many."""
     n = 0
     ends[0] = 0
@@ -51,8 +55,9 @@ def english_words(data, offsets, marks, filters, known, rows, ends):  # type: ig
 
 
 @inlined
-def next_chunk(data, start, stop, marks):  # type: ignore[no-untyped-def]
-    """(where the letters end with which the chunk begins; where the chunk ends; bytes of the blank behind it; marks seen after the letters)."""
+def next_chunk(data, start, stop, marks):
+    """(where the letters end with which the chunk begins; where the chunk ends; bytes of the blank behind it; marks
+    seen after the letters)."""
     letters_end = skip_letters(data, start, stop)
     i = letters_end
     seen = np.uint32(0)
@@ -74,18 +79,18 @@ def next_chunk(data, start, stop, marks):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def is_number(start, letters_end, seen):  # type: ignore[no-untyped-def]
+def is_number(start, letters_end, seen):
     """Is a chunk digits of ASCII and nothing else?"""
     return letters_end == start and not seen & ~PLAIN_DIGITS
 
 
 @inlined
-def is_character(data, start, end):  # type: ignore[no-untyped-def]
+def is_character(data, start, end):
     return start + 1 == end or (data[start] >= 0xC0 and point_at(data, start, end)[1] == end - start)
 
 
 @inlined
-def comes_off(data, start, letters_end, end, marks, filters, known):  # type: ignore[no-untyped-def]
+def comes_off(data, start, letters_end, end, marks, filters, known):
     """Is a chunk letters and one mark that comes off for sure?"""
     if (
         letters_end == start
@@ -98,7 +103,7 @@ def comes_off(data, start, letters_end, end, marks, filters, known):  # type: ig
 
 
 @inlined
-def put_letters(data, start, end, filters, known, rows, n):  # type: ignore[no-untyped-def]
+def put_letters(data, start, end, filters, known, rows, n):
     """A word of A to Z, or the pieces that it falls into."""
     h = word_hash(data, start, end)
     if may_be_exception(h, filters):

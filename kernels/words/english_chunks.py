@@ -1,4 +1,5 @@
-"""How one chunk, what stands between whitespace, falls into English words where it is more than letters or digits with a mark behind: the rules of `gristmill.kernels.words.english`."""
+"""How one chunk, what stands between whitespace, falls into English words where it is more than letters or digits with
+a mark behind: the rules of `gristmill.kernels.words.english`."""
 # ruff: noqa: SIM102, SIM110 (loops and comparisons are written out: that is what compiles to fast code)
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ from gristmill.kernels.words.words import put_word, skip_letters, word_hash
 
 
 @helper
-def cut_chunk(data, start, end, marks, filters, known, rows, n):  # type: ignore[no-untyped-def]
-    """Take marks off both ends. What comes off the end waits at the far end of the rows, the last taken first, where it already lies in order."""
+def cut_chunk(data, start, end, marks, filters, known, rows, n):
+    """Take marks off both ends. What comes off the end waits at the far end of the rows, the last taken first, where it
+    already lies in order."""
     far = len(rows)
     row = np.int64(-1)
     while start < end:
@@ -70,7 +72,7 @@ def cut_chunk(data, start, end, marks, filters, known, rows, n):  # type: ignore
 
 
 @inlined
-def exception_at(data, start, end, filters, known):  # type: ignore[no-untyped-def]
+def exception_at(data, start, end, filters, known):
     if end - start > 63 or not filters[data[start]] >> np.uint64(end - start) & np.uint64(1):
         return np.int64(-1)
     h = word_hash(data, start, end)
@@ -78,12 +80,12 @@ def exception_at(data, start, end, filters, known):  # type: ignore[no-untyped-d
 
 
 @inlined
-def may_be_exception(h, filters):  # type: ignore[no-untyped-def]
+def may_be_exception(h, filters):
     return filters[256 + (h >> np.uint64(32) & np.uint64(511))] >> (h >> np.uint64(41) & np.uint64(63)) & np.uint64(1)
 
 
 @inlined
-def find(known, h, kind):  # type: ignore[no-untyped-def]
+def find(known, h, kind):
     """The row of the string with this hash, or -1."""
     last = np.uint64(known.shape[0] - 1)
     slot = h & last
@@ -95,7 +97,7 @@ def find(known, h, kind):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def put_pieces(known, row, rows, n):  # type: ignore[no-untyped-def]
+def put_pieces(known, row, rows, n):
     for column in range(known[row, 1] & np.uint64(3)):
         rows[n, 0], rows[n, 1] = known[row, 2 + 2 * column], known[row, 3 + 2 * column]
         n += 1
@@ -103,7 +105,7 @@ def put_pieces(known, row, rows, n):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def opening(data, start, end, marks):  # type: ignore[no-untyped-def]
+def opening(data, start, end, marks):
     """Bytes that come off the front."""
     byte = data[start]
     if byte == 0x2E:  # two dots or more
@@ -122,7 +124,7 @@ def opening(data, start, end, marks):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def before(data, start, i):  # type: ignore[no-untyped-def]
+def before(data, start, i):
     """Where the character that ends at byte i begins."""
     i -= 1
     while i > start and data[i] & 0xC0 == 0x80:
@@ -131,7 +133,7 @@ def before(data, start, i):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def closing(data, start, end, marks, known):  # type: ignore[no-untyped-def]
+def closing(data, start, end, marks, known):
     """Bytes that come off the end."""
     if start >= end:
         return 0
@@ -192,7 +194,7 @@ def closing(data, start, end, marks, known):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def cut_middle(data, start, end, marks, rows, n):  # type: ignore[no-untyped-def]
+def cut_middle(data, start, end, marks, rows, n):
     """What is left between the ends: whole, or cut at inner marks where it is no address."""
     i = start
     first_at, first_size = next_inner(data, start, i, end, marks)
@@ -213,15 +215,16 @@ def cut_middle(data, start, end, marks, rows, n):  # type: ignore[no-untyped-def
 
 
 @inlined
-def class_at(data, i, end, marks):  # type: ignore[no-untyped-def]
+def class_at(data, i, end, marks):
     if i >= end:
         return np.uint32(0)
     return marks[data[i]] if data[i] < 0x80 else marks[point_at(data, i, end)[0]]
 
 
 @helper
-def next_inner(data, start, i, end, marks):  # type: ignore[no-untyped-def]
-    """The next inner mark from byte i on and its bytes; (end, 0) where there is none. Marks look at their neighbours between start and end."""
+def next_inner(data, start, i, end, marks):
+    """The next inner mark from byte i on and its bytes; (end, 0) where there is none. Marks look at their neighbours
+    between start and end."""
     previous = np.uint32(0) if i == start else marks[point_at(data, before(data, start, i), i)[0]]
     while i < end:
         letters_end = skip_letters(data, i, end)
@@ -277,7 +280,7 @@ def next_inner(data, start, i, end, marks):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def is_address(data, start, end, marks):  # type: ignore[no-untyped-def]
+def is_address(data, start, end, marks):
     """Is this a web or mail address: [scheme://] [user@] name.name.tld [:port] [/ ? # anything]?"""
     dot = start
     while dot < end and data[dot] != 0x2E:
@@ -305,7 +308,7 @@ def is_address(data, start, end, marks):  # type: ignore[no-untyped-def]
 
 
 @helper
-def is_host(data, start, end, marks):  # type: ignore[no-untyped-def]
+def is_host(data, start, end, marks):
     """Does a host name begin here, and end where an address may go on or end?"""
     i = start
     label, labels, edge_first, edge_last, letters = 0, 0, False, False, True  # of the label we are in

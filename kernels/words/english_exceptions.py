@@ -1,4 +1,5 @@
-"""Strings that an English tokenizer in the manner of spaCy cuts by list and not by rule: contractions, times, abbreviations, faces.
+"""Strings that an English tokenizer in the manner of spaCy cuts by list and not by rule: contractions, times,
+abbreviations, faces.
 
 The list is that of spaCy 3.8's blank English pipeline, made here from its patterns: word -> the pieces it falls into.
 """
@@ -69,7 +70,8 @@ def _contractions() -> list[tuple[str, ...]]:
     out: list[tuple[str, ...]] = []
 
     def add(stems: list[str], *endings: str) -> None:
-        """Each stem, also with a capital, and each ending, also without its apostrophes; parts of an ending are parted by `|`."""
+        """Each stem, also with a capital, and each ending, also without its apostrophes; parts of an ending are parted
+        by `|`."""
         for stem in stems:
             for first in (stem, stem.title()):
                 for ending in endings:

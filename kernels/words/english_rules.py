@@ -1,6 +1,8 @@
-"""What spaCy's blank English tokenizer knows: classes of characters, units of measure, exceptions; as tables for a kernel, and as regular expressions.
+"""What spaCy's blank English tokenizer knows: classes of characters, units of measure, exceptions; as tables for a
+kernel, and as regular expressions.
 
-Letters are told by Unicode properties, where spaCy lists ranges. `gristmill.kernels.words.english` cuts by the tables; `english_words_plain` here is its plain twin.
+Letters are told by Unicode properties, where spaCy lists ranges. `gristmill.kernels.words.english` cuts by the tables;
+`english_words_plain` here is its plain twin.
 """
 
 from __future__ import annotations
@@ -66,8 +68,11 @@ EXCEPTION, UNIT = 1 << 8, 1 << 9
 
 class EnglishTables(NamedTuple):
     marks: Array  # uint32 by code point
-    filters: Array  # uint64[768]: for each byte, bit n where an exception of n bytes begins with it; then a bit for 15 bits of each exception's hash
-    known: Array  # uint64[slots, 8], an open hash table: hash, bits and number of pieces, then hash and length of each piece
+    # uint64[768]: for each byte, bit n where an exception of n bytes begins with it; then a bit for 15 bits of each
+    # exception's hash
+    filters: Array
+    # uint64[slots, 8], an open hash table: hash, bits and number of pieces, then hash and length of each piece
+    known: Array
 
 
 @cache

@@ -1,7 +1,9 @@
-"""How much of a text repeats itself: n-grams of words, by the rules of Gopher (Rae et al. 2021, table A1), exact and in one sweep over n.
+"""How much of a text repeats itself: n-grams of words, by the rules of Gopher (Rae et al. 2021, table A1), exact and in
+one sweep over n.
 
-An n-gram can only be repeated if the two (n-1)-grams in it are. So each n looks only at what was left of the n before, and two n-grams are the same
-when their two parts are: no text is compared and only words are hashed. On web pages 2 of 100 positions are left at n = 5 and the work of n = 5 to 10 is nearly free.
+An n-gram can only be repeated if the two (n-1)-grams in it are. So each n looks only at what was left of the n before,
+and two n-grams are the same when their two parts are: no text is compared and only words are hashed. On web pages 2 of
+100 positions are left at n = 5 and the work of n = 5 to 10 is nearly free.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ _LENGTH = np.uint64(0xFFFFFFFF)
 
 
 def repetition_scratch(words: int) -> tuple[Array, Array, Array, Array]:
-    """Memory for texts of at most so many words: a hash table of positions; for each word a class, a count and a place; a key; the characters before it."""
+    """Memory for texts of at most so many words: a hash table of positions; for each word a class, a count and a place;
+    a key; the characters before it."""
     slots = 1 << max(6, (2 * words - 1).bit_length())
     return (
         np.zeros(slots, np.uint32),
@@ -32,13 +35,15 @@ def repetition_scratch(words: int) -> tuple[Array, Array, Array, Array]:
 
 
 def sweep_table(entries: int) -> Array:
-    """An open hash table that is never cleared: an entry counts only for the sweep that wrote it. The last row holds the number of the last sweep."""
+    """An open hash table that is never cleared: an entry counts only for the sweep that wrote it. The last row holds
+    the number of the last sweep."""
     return np.zeros(((1 << max(6, (2 * entries - 1).bit_length())) + 1, 2), np.uint64)
 
 
 @kernel
-def repeated_characters(rows, ends, table, state, keys, before, out):  # type: ignore[no-untyped-def]
-    """out[i]: characters in the most frequent 2-, 3-, 4-gram of document i (spaces between words counted), then in repeated 5- to 10-grams (spaces not counted)."""
+def repeated_characters(rows, ends, table, state, keys, before, out):
+    """out[i]: characters in the most frequent 2-, 3-, 4-gram of document i (spaces between words counted), then in
+    repeated 5- to 10-grams (spaces not counted)."""
     classes, counts, places = (
         state[0],
         state[1],
@@ -89,8 +94,9 @@ def repeated_characters(rows, ends, table, state, keys, before, out):  # type: i
 
 
 @kernel
-def repeats(rows, ends, table, out):  # type: ignore[no-untyped-def]
-    """out[i]: how many rows (hash, characters) document i has, how many of them stood in it before, and how many characters those have."""
+def repeats(rows, ends, table, out):
+    """out[i]: how many rows (hash, characters) document i has, how many of them stood in it before, and how many
+    characters those have."""
     sweep = table[len(table) - 1, 0]
     for d in range(len(ends) - 1):
         first, count = ends[d], ends[d + 1] - ends[d]
@@ -106,8 +112,9 @@ def repeats(rows, ends, table, out):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def bits_for(count):  # type: ignore[no-untyped-def]
-    """The table is used up to a size of a power of two that these entries fill by half at most: what is small stays in cache."""
+def bits_for(count):
+    """The table is used up to a size of a power of two that these entries fill by half at most: what is small stays in
+    cache."""
     bits = np.uint64(6)
     while np.int64(1) << np.int64(bits) < 2 * count:
         bits += np.uint64(1)
@@ -115,7 +122,7 @@ def bits_for(count):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def class_of(table, bits, sweep, key, position):  # type: ignore[no-untyped-def]
+def class_of(table, bits, sweep, key, position):
     """The first position that had this key in this sweep."""
     last = (np.uint64(1) << bits) - np.uint64(1)
     slot = (key * _SPREAD) >> (np.uint64(64) - bits)
@@ -129,8 +136,9 @@ def class_of(table, bits, sweep, key, position):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def empty_table(table, count):  # type: ignore[no-untyped-def]
-    """Clears as much of the table as these entries fill by half at most; returns by how much a hash is to be shifted to give a slot of it."""
+def empty_table(table, count):
+    """Clears as much of the table as these entries fill by half at most; returns by how much a hash is to be shifted to
+    give a slot of it."""
     bits = bits_for(count)
     slots = table[: np.int64(1) << np.int64(bits)]
     for slot in range(len(slots)):
@@ -139,11 +147,12 @@ def empty_table(table, count):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def put_gram(table, shift, keys, key, classes, counts, i):  # type: ignore[no-untyped-def]
+def put_gram(table, shift, keys, key, classes, counts, i):
     """Gives the gram at position i its class, the first position with this key, and counts it.
 
-    Whether a word was seen before is a coin toss, so nothing branches on it: an empty slot is above all positions, and the key of a
-    position is there before it is looked for. The table holds only positions, 4 bytes each, and stays in the first cache for most texts.
+    Whether a word was seen before is a coin toss, so nothing branches on it: an empty slot is above all positions, and
+    the key of a position is there before it is looked for. The table holds only positions, 4 bytes each, and stays in
+    the first cache for most texts.
     """
     last = (np.uint64(1) << (np.uint64(64) - shift)) - np.uint64(1)
     keys[i] = key
@@ -160,7 +169,7 @@ def put_gram(table, shift, keys, key, classes, counts, i):  # type: ignore[no-un
 
 
 @inlined
-def repeated_twice(classes, counts, places, left):  # type: ignore[no-untyped-def]
+def repeated_twice(classes, counts, places, left):
     """Leaves only positions at which, and after which, a gram begins that occurs twice or more; returns how many."""
     kept = 0
     previous = np.int64(-2)
@@ -175,8 +184,9 @@ def repeated_twice(classes, counts, places, left):  # type: ignore[no-untyped-de
 
 
 @inlined
-def duplicates(classes, keys, places, before, left, n):  # type: ignore[no-untyped-def]
-    """Characters in n-grams that stood in the text before, from left to right; one that counts is stepped over whole. Keys are used up."""
+def duplicates(classes, keys, places, before, left, n):
+    """Characters in n-grams that stood in the text before, from left to right; one that counts is stepped over whole.
+    Keys are used up."""
     characters = np.int64(0)
     free = np.int64(0)
     for j in range(left):

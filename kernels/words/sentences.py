@@ -1,9 +1,11 @@
-"""How many sentences a stretch of text has: the rule of spaCy's sentencizer, which DataTrove counts with, made right for more scripts.
+"""How many sentences a stretch of text has: the rule of spaCy's sentencizer, which DataTrove counts with, made right
+for more scripts.
 
-A sentence opens with a letter, number or symbol and ends at terminal punctuation (Unicode's Sentence_Terminal) or at an empty line.
-The stops . ! ? end one only where a space follows, after any closing quotes and brackets ("example.com", "3.14" go on), or where a
-small letter stands before and a capital after ("end.Next"). Nothing ends at an ellipsis, after a single letter ("J. Smith", "e.g. this",
-"А. Пушкин") or after the abbreviations below. Other stops (。！？।؟) end a sentence whatever follows, since many scripts put no space there.
+A sentence opens with a letter, number or symbol and ends at terminal punctuation (Unicode's Sentence_Terminal) or at an
+empty line. The stops . ! ? end one only where a space follows, after any closing quotes and brackets ("example.com",
+"3.14" go on), or where a small letter stands before and a capital after ("end.Next"). Nothing ends at an ellipsis,
+after a single letter ("J. Smith", "e.g. this", "А. Пушкин") or after the abbreviations below. Other stops (。！？।؟) end a
+sentence whatever follows, since many scripts put no space there.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ _NEWLINE, _STOP = 0x0A, 0x2E
 
 
 @inlined
-def count_sentences(data, start, end, properties):  # type: ignore[no-untyped-def]
+def count_sentences(data, start, end, properties):
     """Sentences in data[start:end], UTF-8; `properties` is the table of gristmill.kernels.base.unicode."""
     count = 0
     opened = False
@@ -89,8 +91,9 @@ def count_sentences(data, start, end, properties):  # type: ignore[no-untyped-de
 
 
 @helper
-def _word_before(data, start, stop, properties):  # type: ignore[no-untyped-def]
-    """(may a sentence end at the stop at byte `stop`, is the character before it a small letter): not after one letter or an abbreviation."""
+def _word_before(data, start, stop, properties):
+    """(may a sentence end at the stop at byte `stop`, is the character before it a small letter): not after one letter
+    or an abbreviation."""
     letters = 0
     small = False
     word = np.int64(0)
@@ -118,7 +121,7 @@ def _word_before(data, start, stop, properties):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def sentences(data, offsets, properties, out):  # type: ignore[no-untyped-def]
+def sentences(data, offsets, properties, out):
     """out[i] = the number of sentences of document i."""
     for i in range(len(offsets) - 1):
         out[i] = count_sentences(data, offsets[i], offsets[i + 1], properties)

@@ -1,7 +1,9 @@
-"""Where tokens begin and end, as the bits of 64 bytes at a time: what `gristmill.kernels.words.tokens` cuts by, as `gristmill.kernels.words.token_rules` says.
+"""Where tokens begin and end, as the bits of 64 bytes at a time: what `gristmill.kernels.words.tokens` cuts by, as
+`gristmill.kernels.words.token_rules` says.
 
-Bytes of ASCII are judged 64 in one comparison and never looked at alone. Others are decoded and looked up, one character at a time. Each block is
-also written in lower case to a scratch of the document's own length, so that what hashes a token may load eight bytes wherever it likes.
+Bytes of ASCII are judged 64 in one comparison and never looked at alone. Others are decoded and looked up, one
+character at a time. Each block is also written in lower case to a scratch of the document's own length, so that what
+hashes a token may load eight bytes wherever it likes.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from gristmill.kernels.words.token_rules import folded
 BLOCK = 64
 PAGE = 64  # code points that share an entry of the first table
 
-# Bits of an entry of the second table; above them, from bit 8 on, what a character's bytes differ by from its lower case.
+# Bits of an entry of the second table; above them, from bit 8 on, what a character's bytes differ by from its lower
+# case.
 INSIDE, IS_MARK, IS_DENSE = 1, 2, 4
 
 ONE, ALL = np.uint64(1), np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -69,7 +72,7 @@ def _between(builder: Any, loaded: Any, first: int, last: int) -> Any:
     return builder.icmp_unsigned("<=", shifted, ir.Constant(_BYTES, [last - first] * BLOCK))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def ascii_inside(typing_context: Any, data: Any, i: Any) -> Any:
     """A bit for each of bytes i to i + 64, the first lowest: is it a letter or a digit of ASCII?"""
 
@@ -81,7 +84,7 @@ def ascii_inside(typing_context: Any, data: Any, i: Any) -> Any:
     return types.uint64(data, types.int64), make
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def beyond_ascii(typing_context: Any, data: Any, i: Any) -> Any:
     """A bit for each of bytes i to i + 64: is it of a character beyond ASCII?"""
 
@@ -92,7 +95,7 @@ def beyond_ascii(typing_context: Any, data: Any, i: Any) -> Any:
     return types.uint64(data, types.int64), make
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def write_lower(typing_context: Any, data: Any, i: Any, out: Any, at: Any) -> Any:
     """Bytes i to i + 64 with the capitals of ASCII made small, to byte `at` of `out` and on."""
 
@@ -106,7 +109,7 @@ def write_lower(typing_context: Any, data: Any, i: Any, out: Any, at: Any) -> An
     return types.void(data, types.int64, out, types.int64), make
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def lowest(typing_context: Any, bits: Any) -> Any:
     """The place of the lowest bit that is set; 64 if none is."""
 
@@ -116,7 +119,7 @@ def lowest(typing_context: Any, bits: Any) -> Any:
     return types.int64(types.uint64), make
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def how_many(typing_context: Any, bits: Any) -> Any:
     """How many bits are set."""
 
@@ -127,9 +130,10 @@ def how_many(typing_context: Any, bits: Any) -> Any:
 
 
 @inlined
-def mark_block(data, i, stop, places, entries, lower, at, tail, inside_before, dense_before):  # type: ignore[no-untyped-def]
-    """Of at most 64 bytes from i on: how many they are, the bits where tokens begin, the bits before which they end, and
-    whether the last character is inside of a token, and is dense, as 0 or 1. `lower` gets them in lower case at byte `at`."""
+def mark_block(data, i, stop, places, entries, lower, at, tail, inside_before, dense_before):
+    """Of at most 64 bytes from i on: how many they are, the bits where tokens begin, the bits before which they end,
+    and whether the last character is inside of a token, and is dense, as 0 or 1. `lower` gets them in lower case at
+    byte `at`."""
     size = min(BLOCK, stop - i)
     if i + BLOCK <= len(data):
         inside, beyond = ascii_inside(data, i), beyond_ascii(data, i)
@@ -157,8 +161,9 @@ def mark_block(data, i, stop, places, entries, lower, at, tail, inside_before, d
 
 
 @inlined
-def mark_characters(data, i, stop, size, places, entries, lower, at, inside, beyond, after_dense):  # type: ignore[no-untyped-def]
-    """The bits of characters beyond ASCII, added to those of ASCII. A character that the block cuts is left to the next one."""
+def mark_characters(data, i, stop, size, places, entries, lower, at, inside, beyond, after_dense):
+    """The bits of characters beyond ASCII, added to those of ASCII. A character that the block cuts is left to the next
+    one."""
     whole, dense = inside, np.uint64(0)  # characters that may begin a token within a run; dense ones
     dense_before = np.uint64(0)
     while beyond:

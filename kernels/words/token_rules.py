@@ -1,8 +1,10 @@
-"""What the deduplicating kernels take for words, in plain Python: the reference that `gristmill.kernels.words.tokens` and its GPU twin equal bit for bit.
+"""What the deduplicating kernels take for words, in plain Python: the reference that `gristmill.kernels.words.tokens`
+and its GPU twin equal bit for bit.
 
-A token is a run of letters, marks and numbers, in lower case; a letter of a script without spaces (Han, kana, Thai, Lao, Khmer, Burmese)
-is a token by itself, with the marks that follow it. Everything else only separates. Lower case is simple, and only where it takes as
-many bytes of UTF-8: a fold never moves a byte, so that a processor may fold eight at once and a GPU any of them alone.
+A token is a run of letters, marks and numbers, in lower case; a letter of a script without spaces (Han, kana, Thai,
+Lao, Khmer, Burmese) is a token by itself, with the marks that follow it. Everything else only separates. Lower case is
+simple, and only where it takes as many bytes of UTF-8: a fold never moves a byte, so that a processor may fold eight at
+once and a GPU any of them alone.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ def token_hash_plain(token: bytes) -> int:
 
 
 def shingles_plain(text: str, width: int, seed: int = 0) -> list[int]:
-    """A hash for each run of `width` tokens, in their order, repeats too. A text of fewer tokens is one shingle, of none has none."""
+    """A hash for each run of `width` tokens, in their order, repeats too. A text of fewer tokens is one shingle, of
+    none has none."""
     hashes = [token_hash_plain(token) for _, _, token in tokens_plain(text)]
     if not hashes:
         return []

@@ -1,7 +1,8 @@
-"""Tokens and shingles of a column of text: what every deduplicating stage sees of a document. `gristmill.kernels.words.token_rules` says what a token is.
+"""Tokens and shingles of a column of text: what every deduplicating stage sees of a document.
+`gristmill.kernels.words.token_rules` says what a token is.
 
-A document is cut in runs of some five hundred tokens, so that what is known of them stays in the first cache, and each step is a loop of its own that
-the compiler makes one of vectors: hashes come four or eight at a time.
+A document is cut in runs of some five hundred tokens, so that what is known of them stays in the first cache, and each
+step is a loop of its own that the compiler makes one of vectors: hashes come four or eight at a time.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ def cutter(column: TextColumn, width: int = 1) -> Cutter:
 
 
 def most_tokens(column: TextColumn) -> int:
-    """No document has more than half as many as it has bytes, rounded up: two tokens that touch have three bytes in one of them."""
+    """No document has more than half as many as it has bytes, rounded up: two tokens that touch have three bytes in one
+    of them."""
     return int(column.offsets[-1] - column.offsets[0] + len(column)) // 2 + 1
 
 
@@ -95,7 +97,8 @@ def token_column(column: TextColumn) -> Tokens:
 
 
 def shingle_column(column: TextColumn, width: int, seed: int = 0) -> tuple[Hashes, Offsets]:
-    """A hash for each run of `width` tokens, in order, with repeats; shingles `first[i]` to `first[i + 1]` are those of document i."""
+    """A hash for each run of `width` tokens, in order, with repeats; shingles `first[i]` to `first[i + 1]` are those of
+    document i."""
     hashes, first = np.empty(most_tokens(column), np.uint64), np.zeros(len(column) + 1, np.int64)
     _shingle_column(column.data, column.offsets, cutter(column, width), *shingle_numbers(width, seed), hashes, first)
     return hashes[: first[-1]], first
@@ -111,7 +114,8 @@ def shingle_sets(column: TextColumn, width: int, seed: int = 0) -> tuple[Hashes,
 
 
 def shingle_numbers(width: int, seed: int) -> tuple[Hashes, np.uint64]:
-    """What the kernels need of both: the powers by which a polynomial of half the width, a quarter and so on is shifted, the shortest first; and the seed, mixed."""
+    """What the kernels need of both: the powers by which a polynomial of half the width, a quarter and so on is
+    shifted, the shortest first; and the seed, mixed."""
     halves = [width >> bit for bit in range(width.bit_length() - 1, 0, -1)]
     return np.array([pow(SHINGLE_STEP, half, 1 << 64) for half in halves], np.uint64), np.uint64(
         mixed_plain(seed % (1 << 64))
@@ -119,20 +123,20 @@ def shingle_numbers(width: int, seed: int) -> tuple[Hashes, np.uint64]:
 
 
 @inlined
-def chunk_mixed(h, eight):  # type: ignore[no-untyped-def]
+def chunk_mixed(h, eight):
     h = (h ^ eight) * _CHUNK
     return h ^ h >> np.uint64(32)
 
 
 @inlined
-def first_bytes(eight, count):  # type: ignore[no-untyped-def]
+def first_bytes(eight, count):
     """The first `count` of eight bytes, one to eight, and zeros."""
     lacking = np.uint64(64 - 8 * count)
     return eight << lacking >> lacking
 
 
 @helper
-def hash_run(cut, count, out, at):  # type: ignore[no-untyped-def]
+def hash_run(cut, count, out, at):
     """The hashes of the run's tokens, to `out` from `at` on."""
     starts, ends, lower, eights, seconds = cut.starts, cut.ends, cut.lower, cut.eights, cut.seconds
     longest = np.int64(0)
@@ -152,7 +156,7 @@ def hash_run(cut, count, out, at):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def hash_from(lower, start, end, h):  # type: ignore[no-untyped-def]
+def hash_from(lower, start, end, h):
     """Of a token whose hash to `start` is known."""
     while start + 8 < end:
         h = chunk_mixed(h, eight_bytes(lower, start))
@@ -161,7 +165,7 @@ def hash_from(lower, start, end, h):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def write_places(bits, base, out, n):  # type: ignore[no-untyped-def]
+def write_places(bits, base, out, n):
     """The places of the bits that are set, to `out` from n on; returns how many. `out` has room for 64 more."""
     count = how_many(bits)
     for k in range(UNROLLED):
@@ -175,14 +179,15 @@ def write_places(bits, base, out, n):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def begin_document(cut, start):  # type: ignore[no-untyped-def]
+def begin_document(cut, start):
     cut.progress[:] = 0
     cut.progress[NEXT_BYTE] = cut.progress[ORIGIN] = start
 
 
 @helper
-def next_run(data, stop, cut):  # type: ignore[no-untyped-def]
-    """Cut on, to the end of the run or of the document: how many tokens are whole, and lie in `cut.starts` and `cut.ends`."""
+def next_run(data, stop, cut):
+    """Cut on, to the end of the run or of the document: how many tokens are whole, and lie in `cut.starts` and
+    `cut.ends`."""
     progress, starts, ends = cut.progress, cut.starts, cut.ends
     i, origin, begun, ended = progress[NEXT_BYTE], progress[ORIGIN], progress[BEGUN], 0
     inside_before, dense_before = np.uint64(progress[INSIDE_BEFORE]), np.uint64(progress[DENSE_BEFORE])
@@ -202,14 +207,14 @@ def next_run(data, stop, cut):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def end_run(cut, count):  # type: ignore[no-untyped-def]
+def end_run(cut, count):
     """A token that is not whole yet is the first of the next run."""
     cut.starts[0] = cut.starts[count]
     cut.progress[BEGUN] -= count
 
 
 @kernel
-def _token_column(data, offsets, cut, hashes, starts, ends, first):  # type: ignore[no-untyped-def]
+def _token_column(data, offsets, cut, hashes, starts, ends, first):
     n = 0
     for d in range(len(offsets) - 1):
         origin, stop = offsets[d], offsets[d + 1]
@@ -226,8 +231,9 @@ def _token_column(data, offsets, cut, hashes, starts, ends, first):  # type: ign
 
 
 @helper
-def next_shingles(data, stop, cut, powers, salt, out, n):  # type: ignore[no-untyped-def]
-    """Cut a run and write the shingles that end in it to `out` from n on; returns where they end. `out` has room for a run."""
+def next_shingles(data, stop, cut, powers, salt, out, n):
+    """Cut a run and write the shingles that end in it to `out` from n on; returns where they end. `out` has room for a
+    run."""
     window, progress = cut.window, cut.progress
     width = len(window) - len(cut.starts)
     kept = progress[KEPT]  # tokens of the run before, fewer than `width`
@@ -254,8 +260,9 @@ def next_shingles(data, stop, cut, powers, salt, out, n):  # type: ignore[no-unt
 
 
 @inlined
-def write_shingles(cut, width, count, powers, salt, out, n):  # type: ignore[no-untyped-def]
-    """Of `count` hashes in the window. Polynomials are made as powers are, by squaring: those of m hashes give those of 2 m, and of 2 m + 1."""
+def write_shingles(cut, width, count, powers, salt, out, n):
+    """Of `count` hashes in the window. Polynomials are made as powers are, by squaring: those of m hashes give those of
+    2 m, and of 2 m + 1."""
     source, target, other = cut.window, cut.eights, cut.seconds
     m = 1
     for step in range(len(powers)):
@@ -270,19 +277,19 @@ def write_shingles(cut, width, count, powers, salt, out, n):  # type: ignore[no-
 
 
 @helper
-def add_times(values, factor, others, out):  # type: ignore[no-untyped-def]
+def add_times(values, factor, others, out):
     for k in range(len(values)):
         out[k] = values[k] + others[k] * factor
 
 
 @helper
-def write_mixed(values, salt, out):  # type: ignore[no-untyped-def]
+def write_mixed(values, salt, out):
     for k in range(len(values)):
         out[k] = mixed(values[k] + salt)
 
 
 @kernel
-def _shingle_column(data, offsets, cut, powers, salt, hashes, first):  # type: ignore[no-untyped-def]
+def _shingle_column(data, offsets, cut, powers, salt, hashes, first):
     n = 0
     for d in range(len(offsets) - 1):
         stop = offsets[d + 1]
@@ -295,15 +302,17 @@ def _shingle_column(data, offsets, cut, powers, salt, hashes, first):  # type: i
 def jaccard_of_pairs(
     hashes: Hashes, first: Offsets, left: Offsets, right: Offsets
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """What sets left[i] and right[i] share, of what they have together; two that are empty share nothing. Sets as `shingle_sets` makes them."""
+    """What sets left[i] and right[i] share, of what they have together; two that are empty share nothing. Sets as
+    `shingle_sets` makes them."""
     out = np.zeros(len(left), np.float64)
     _jaccard_of_pairs(hashes, first, np.ascontiguousarray(left, np.int64), np.ascontiguousarray(right, np.int64), out)
     return out
 
 
 @inlined
-def sort(values, other, counts):  # type: ignore[no-untyped-def]
-    """By eight bits at a time from the lowest: linear whatever the values are. `other` has room for as many, `counts` is int64[8, 256]."""
+def sort(values, other, counts):
+    """By eight bits at a time from the lowest: linear whatever the values are. `other` has room for as many, `counts`
+    is int64[8, 256]."""
     size = len(values)
     if size <= FEW:
         for k in range(1, size):
@@ -327,7 +336,7 @@ def sort(values, other, counts):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def scatter(values, out, places, shift, size):  # type: ignore[no-untyped-def]
+def scatter(values, out, places, shift, size):
     for k in range(size):
         digit = values[k] >> shift & _DIGIT
         out[places[digit]] = values[k]
@@ -335,7 +344,7 @@ def scatter(values, out, places, shift, size):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _make_sets(hashes, first, other, counts, sets):  # type: ignore[no-untyped-def]
+def _make_sets(hashes, first, other, counts, sets):
     """Sort each document's hashes in place, each but once, and move all together."""
     n = 0
     for d in range(len(first) - 1):
@@ -351,7 +360,7 @@ def _make_sets(hashes, first, other, counts, sets):  # type: ignore[no-untyped-d
 
 
 @kernel
-def _jaccard_of_pairs(hashes, first, left, right, out):  # type: ignore[no-untyped-def]
+def _jaccard_of_pairs(hashes, first, left, right, out):
     for p in range(len(left)):
         a, a_end, b, b_end = first[left[p]], first[left[p] + 1], first[right[p]], first[right[p] + 1]
         if a_end - a > b_end - b:
@@ -373,7 +382,7 @@ def _jaccard_of_pairs(hashes, first, left, right, out):  # type: ignore[no-untyp
 
 
 @inlined
-def gallop(hashes, wanted, low, end):  # type: ignore[no-untyped-def]
+def gallop(hashes, wanted, low, end):
     """The first place from `low` on that is not below `wanted`."""
     step = 1
     while low + step < end and hashes[low + step] < wanted:

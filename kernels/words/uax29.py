@@ -1,8 +1,11 @@
-"""Words by Unicode's default word boundaries (UAX 29, rules WB3 to WB16), and units of use for scripts that write no spaces.
+"""Words by Unicode's default word boundaries (UAX 29, rules WB3 to WB16), and units of use for scripts that write no
+spaces.
 
-A word is a segment that holds a letter or a number; segments of punctuation, symbols, emoji or space alone are no words. Where UAX 29 leaves a script to dictionaries:
-Han and Hiragana are one unit a character (that is the default rule too), a run of Katakana is one word but cut after 8 characters, and Thai, Lao, Khmer, Myanmar and
-the Tai scripts are cut after 3 letters with their marks: words there have about 3 such letters, so that counts and n-grams mean what they mean elsewhere.
+A word is a segment that holds a letter or a number; segments of punctuation, symbols, emoji or space alone are no
+words. Where UAX 29 leaves a script to dictionaries: Han and Hiragana are one unit a character (that is the default rule
+too), a run of Katakana is one word but cut after 8 characters, and Thai, Lao, Khmer, Myanmar and the Tai scripts are
+cut after 3 letters with their marks: words there have about 3 such letters, so that counts and n-grams mean what they
+mean elsewhere.
 """
 # ruff: noqa: SIM109, SIM114 (loops and comparisons are written out: that is what compiles to fast code)
 
@@ -64,7 +67,7 @@ def boundary_marks() -> Array:
 
 
 @kernel
-def boundary_words(data, offsets, marks, rows, ends):  # type: ignore[no-untyped-def]
+def boundary_words(data, offsets, marks, rows, ends):
     """Words of each document, written one after the other; returns how many."""
     n = 0
     ends[0] = 0
@@ -100,13 +103,13 @@ def boundary_words(data, offsets, marks, rows, ends):  # type: ignore[no-untyped
 
 
 @inlined
-def may_go_on(byte):  # type: ignore[no-untyped-def]
+def may_go_on(byte):
     """ASCII that may stand inside a word: " ' , . : ;"""
     return byte == 0x22 or byte == 0x27 or byte == 0x2C or byte == 0x2E or byte == 0x3A or byte == 0x3B
 
 
 @inlined
-def class_after(data, i, stop, marks):  # type: ignore[no-untyped-def]
+def class_after(data, i, stop, marks):
     """The class at byte i, its bytes, and whether it is a picture; (-1, 0, False) at the end."""
     if i >= stop:
         return np.int64(-1), 0, False
@@ -115,7 +118,7 @@ def class_after(data, i, stop, marks):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def over_extenders(data, i, stop, marks):  # type: ignore[no-untyped-def]
+def over_extenders(data, i, stop, marks):
     """Past what hangs on to a character (WB4), and whether the last of it joins pictures."""
     joins = False
     while i < stop:
@@ -128,7 +131,7 @@ def over_extenders(data, i, stop, marks):  # type: ignore[no-untyped-def]
 
 
 @helper
-def segment_end(data, i, stop, marks):  # type: ignore[no-untyped-def]
+def segment_end(data, i, stop, marks):
     """Where the segment ends whose character at byte i belongs to it."""
     here, size, _ = class_after(data, i, stop, marks)
     i += size
@@ -175,7 +178,8 @@ def segment_end(data, i, stop, marks):  # type: ignore[no-untyped-def]
 
 
 def boundary_words_plain(text: str) -> list[str]:
-    """The same by looking at each boundary between two characters, with those that hang on to others laid together first (WB4)."""
+    """The same by looking at each boundary between two characters, with those that hang on to others laid together
+    first (WB4)."""
     marks = boundary_marks()
     groups: list[str] = []  # a character and what hangs on to it
     for character in text:

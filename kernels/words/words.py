@@ -1,7 +1,8 @@
 """Words of a text as arrays: what every signal that counts words shares, and the words that whitespace gives.
 
-A word is kept as a 64-bit hash of its bytes, its length in characters and what it holds. Two different words of one text share a hash with a chance
-of 2**-64 for each pair; nothing here looks at the text of a word again. Of a slice of 1 MB at a time, so that words stay in cache.
+A word is kept as a 64-bit hash of its bytes, its length in characters and what it holds. Two different words of one
+text share a hash with a chance of 2**-64 for each pair; nothing here looks at the text of a word again. Of a slice of 1
+MB at a time, so that words stay in cache.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Words(NamedTuple):
-    """Words `ends[i]` to `ends[i + 1]` of `rows` are those of document i. Views of scratch memory: good until the next slice is cut."""
+    """Words `ends[i]` to `ends[i + 1]` of `rows` are those of document i. Views of scratch memory: good until the next
+    slice is cut."""
 
     rows: Array  # uint64[words, 2]: hash; characters and what they hold
     ends: Array  # int64, one more than documents
@@ -43,7 +45,7 @@ def word_scratch(slice_bytes: int) -> Array:
 
 
 @inlined
-def skip_letters(data, i, stop):  # type: ignore[no-untyped-def]
+def skip_letters(data, i, stop):
     """The first byte from i on that is no letter of ASCII, or `stop`."""
     letters = 16
     while letters == 16 and i + 16 <= len(data) and i < stop:
@@ -56,7 +58,7 @@ def skip_letters(data, i, stop):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def word_hash(data, start, end):  # type: ignore[no-untyped-def]
+def word_hash(data, start, end):
     """A hash of bytes start to end, eight at a time and sixteen at least; what lacks is zero, so the length counts too."""
     h = HASH_START ^ np.uint64(end - start)
     i = start
@@ -80,13 +82,13 @@ def word_hash(data, start, end):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def mixed(h, eight):  # type: ignore[no-untyped-def]
+def mixed(h, eight):
     h = (h ^ eight) * HASH_FACTOR
     return h ^ h >> np.uint64(32)
 
 
 @inlined
-def first_bytes(eight, count):  # type: ignore[no-untyped-def]
+def first_bytes(eight, count):
     """Of eight bytes the first `count`, below 0 as 0 and above 8 as 8, and zeros."""
     lacking = np.uint64(64 - 8 * min(max(count, 1), 8))
     kept = eight << lacking >> lacking
@@ -94,7 +96,7 @@ def first_bytes(eight, count):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def put_word(data, start, end, marks, rows, n):  # type: ignore[no-untyped-def]
+def put_word(data, start, end, marks, rows, n):
     """Write bytes start to end as word n; returns n + 1. The two upper bits of `marks` say what a character is."""
     i = skip_letters(data, start, end)
     length = i - start
@@ -114,7 +116,7 @@ def put_word(data, start, end, marks, rows, n):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def holds(bits):  # type: ignore[no-untyped-def]
+def holds(bits):
     return np.uint64(
         (HOLDS_LETTER if bits & IS_LETTER else 0) | (HOLDS_LETTER_OR_NUMBER if bits & (IS_LETTER | IS_NUMBER) else 0)
     )
@@ -134,7 +136,7 @@ def word_marks() -> Array:
 
 
 @kernel
-def whitespace_words(data, offsets, marks, rows, ends):  # type: ignore[no-untyped-def]
+def whitespace_words(data, offsets, marks, rows, ends):
     """What stands between whitespace, as Python's str.split() sees it."""
     n = 0
     ends[0] = 0

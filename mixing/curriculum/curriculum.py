@@ -1,13 +1,16 @@
-"""When each document is trained on: schedules from difficulty or quality ranks to places in training (docs/curriculum.md has the table).
+"""When each document is trained on: schedules from difficulty or quality ranks to places in training
+(docs/curriculum.md has the table).
 
-A schedule takes the rank r of a document (the token-weighted share of its group that is easier or worse, in [0, 1), ties split) and a chance
-u (a hash of seed, uid and copy, in [0, 1), independent of r), and gives its place p in [0, 1): sorted by place, the data are in training
-order. (r, u) spread evenly over the square give p spread evenly over [0, 1), so that equal stretches of training hold equal tokens, and a
-place needs no other document to be known. Several sources, each with ranks and a schedule of its own, are joined by their places alone.
+A schedule takes the rank r of a document (the token-weighted share of its group that is easier or worse, in [0, 1),
+ties split) and a chance u (a hash of seed, uid and copy, in [0, 1), independent of r), and gives its place p in [0, 1):
+sorted by place, the data are in training order. (r, u) spread evenly over the square give p spread evenly over [0, 1),
+so that equal stretches of training hold equal tokens, and a place needs no other document to be known. Several sources,
+each with ranks and a schedule of its own, are joined by their places alone.
 
-A segment is a stretch inside which order means nothing: what lies in one may be shuffled and packed together, and rows never cross its
-edge. `resolution` is the number of segments that a whole training run is cut into where a schedule orders without steps.
-Figures in the advice: Zhang et al. 2506.11300; Luo et al. 2511.18903; Hu et al. 2404.06395; Blakeney et al. 2406.03476.
+A segment is a stretch inside which order means nothing: what lies in one may be shuffled and packed together, and rows
+never cross its edge. `resolution` is the number of segments that a whole training run is cut into where a schedule
+orders without steps. Figures in the advice: Zhang et al. 2506.11300; Luo et al. 2511.18903; Hu et al. 2404.06395;
+Blakeney et al. 2406.03476.
 """
 
 from __future__ import annotations
@@ -45,7 +48,8 @@ class Schedule(ABC):
     @property
     @abstractmethod
     def correlation(self) -> float:
-        """Spearman's, of place with rank, over all tokens. Shuffling inside segments takes off about climbs / resolution**2."""
+        """Spearman's, of place with rank, over all tokens. Shuffling inside segments takes off about climbs /
+        resolution**2."""
 
     @property
     @abstractmethod
@@ -138,8 +142,9 @@ class Ascending(Schedule):
 class WarmUp(Schedule):
     """A share of the data from easy to hard, then the rest at random.
 
-    Chance says which documents are in the warm-up, never rank: it runs through all levels of difficulty, and what follows is a fair
-    sample of the whole. Were the easiest documents taken, the rest would lack them, and the gain could not be told from their absence.
+    Chance says which documents are in the warm-up, never rank: it runs through all levels of difficulty, and what
+    follows is a fair sample of the whole. Were the easiest documents taken, the rest would lack them, and the gain
+    could not be told from their absence.
     """
 
     share: float = 0.1
@@ -205,8 +210,9 @@ class Interleaved(Schedule):
 class Anneal(Schedule):
     """The best documents last. Ranks are of quality: higher is better.
 
-    `best` is the part of the last stretch that they make up; the rest of it is drawn by chance from all others (Llama 3 annealed on 30 %
-    new and 70 % general text). The best documents go there whole, with all their copies: before it there are none of them.
+    `best` is the part of the last stretch that they make up; the rest of it is drawn by chance from all others (Llama 3
+    annealed on 30 % new and 70 % general text). The best documents go there whole, with all their copies: before it
+    there are none of them.
     """
 
     share: float = 0.1

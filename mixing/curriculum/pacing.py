@@ -1,13 +1,16 @@
-"""Pacing: at progress p only the easiest c(p) of the data may be drawn (Platanios et al. 2019), here without replacement, in closed form.
+"""Pacing: at progress p only the easiest c(p) of the data may be drawn (Platanios et al. 2019), here without
+replacement, in closed form.
 
-Competence c(p) = min(1, (p / until * (1 - start**power) + start**power)**(1 / power)): power 1 is linear, 2 the root; or steps.
+Competence c(p) = min(1, (p / until * (1 - start**power) + start**power)**(1 / power)): power 1 is linear, 2 the root;
+or steps.
 
-What is drawn by p has been p in all, and all of it from the easiest c(p), so c(p) - p is left there to draw from, evenly. A document
-of rank r that waits is drawn at p at the rate 1 / (c(p) - p), from t(r) on, where c(t) = r. With G(p) the integral of 1 / (c - q) from 0
-to p, the chance that it still waits is exp(G(t) - G(p)), so G(p) = G(t(r)) - ln(1 - u) is its place. Places are spread evenly: what is
-drawn at p is the rate times what waits, (c - p) / (c - p) = 1; and what waits, c - p, changes by c' - 1, as it must.
-Were c(p) < p anywhere, the easy text would be used up before: such a pacing is refused. At c(p) = p throughout the order is ascending.
-Without replacement a linear pacing until 1 is nearly that, whatever its start: only start * (1 - p) waits at p. Let it end earlier.
+What is drawn by p has been p in all, and all of it from the easiest c(p), so c(p) - p is left there to draw from,
+evenly. A document of rank r that waits is drawn at p at the rate 1 / (c(p) - p), from t(r) on, where c(t) = r. With
+G(p) the integral of 1 / (c - q) from 0 to p, the chance that it still waits is exp(G(t) - G(p)), so G(p) = G(t(r)) -
+ln(1 - u) is its place. Places are spread evenly: what is drawn at p is the rate times what waits, (c - p) / (c - p) =
+1; and what waits, c - p, changes by c' - 1, as it must. Were c(p) < p anywhere, the easy text would be used up before:
+such a pacing is refused. At c(p) = p throughout the order is ascending. Without replacement a linear pacing until 1 is
+nearly that, whatever its start: only start * (1 - p) waits at p. Let it end earlier.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ _ADVICE = (
 
 @dataclass(frozen=True)
 class Pacing(Schedule):
-    """Competence that grows steadily from `start` to 1 at `until`; the root (power 2) gives new text equal time with what is known."""
+    """Competence that grows steadily from `start` to 1 at `until`; the root (power 2) gives new text equal time with
+    what is known."""
 
     power: float = 2.0
     start: float = 0.01
@@ -82,7 +86,8 @@ class Pacing(Schedule):
         return x, np.concatenate([np.zeros(1), np.cumsum(np.diff(x) * (begin + 4 * middle + end) / 6)])
 
     def _rate(self, x: Floats) -> Floats:
-        """dG/dx = q (1 - q) / (c(q) - q), where c - q is (1 - q) - (1 - c) past the middle, so that nothing cancels near 1."""
+        """dG/dx = q (1 - q) / (c(q) - q), where c - q is (1 - q) - (1 - c) past the middle, so that nothing cancels
+        near 1."""
         q, rest = _logistic(x), _logistic(-x)
         to_go = np.clip(self._slope * (rest - (1 - self.until)), 0.0, 0.75)  # used past the middle alone
         late = np.maximum(rest + np.expm1(np.log1p(-to_go) / self.power), 1e-12 * rest)  # c may touch the diagonal at 1
@@ -117,7 +122,8 @@ class Pacing(Schedule):
 
 @dataclass(frozen=True)
 class StepPacing(Schedule):
-    """Competence that grows by equal steps: from `start` to 1, the last of `steps` levels from `until` on. Inside a step order is chance."""
+    """Competence that grows by equal steps: from `start` to 1, the last of `steps` levels from `until` on. Inside a
+    step order is chance."""
 
     steps: int = 4
     start: float = 0.25

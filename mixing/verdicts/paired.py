@@ -1,22 +1,28 @@
-"""By how much an arm of an ablation differs from its control, and how sure that is: over seeds, over items, and over both at once.
+"""By how much an arm of an ablation differs from its control, and how sure that is: over seeds, over items, and over
+both at once.
 
-Two things vary. Another seed (weights, order, which rows are read) gives another model; another sample of items (documents, questions) gives another
-score. Arm and control of one seed share what a seed decides, and both are scored on the same items, so differences are taken pair by pair first.
-Items come in clusters (documents of a host, questions on a passage) that rise and fall together: what varies is the cluster. Scores are ratios (bits
-per byte = sum of bits / sum of bytes; accuracy = right / asked), recomputed from sums wherever something is drawn again.
+Two things vary. Another seed (weights, order, which rows are read) gives another model; another sample of items
+(documents, questions) gives another score. Arm and control of one seed share what a seed decides, and both are scored
+on the same items, so differences are taken pair by pair first. Items come in clusters (documents of a host, questions
+on a passage) that rise and fall together: what varies is the cluster. Scores are ratios (bits per byte = sum of bits /
+sum of bytes; accuracy = right / asked), recomputed from sums wherever something is drawn again.
 
-**Interval.** Seeds and clusters are crossed (every seed is scored on the same items), so the variance of the mean difference has a part of each:
+**Interval.** Seeds and clusters are crossed (every seed is scored on the same items), so the variance of the mean
+  difference has a part of each:
 
-    seeds_error^2 = variance of the S differences / S                items_error^2 = sum over clusters of w^2 * residual^2 / (1 - 2w + sum of w^2)
+    seeds_error^2 = variance of the S differences / S                items_error^2 = sum over clusters of w^2 *
+      residual^2 / (1 - 2w + sum of w^2)
     half width    = sqrt((t[S - 1] * seeds_error)^2 + (t[E - 1] * items_error)^2)
 
-with w a cluster's share of all bytes, its residual in bits per byte, and E the effective number of clusters: C where all are of one size, fewer where a
-few books outweigh many pages (`effective`). With C / (C - 1) and t[C - 1] in their place, 95 % intervals over 20 clusters whose sizes spread as a
-lognormal of deviation 1.5 hold the truth in 82 % of cases where seeds agree; these hold it in 99 %, and at deviation 0.8 in 97 % (92 %).
-The interval is Student's paired one where only seeds vary, the clustered one of Miller (2024) where only items of like clusters do, and between them
-the squares of the two half widths added (Howe 1974; Graybill and Wang 1980). A bootstrap of seeds cannot do this: of 3 seeds the standard deviation is short by
-sqrt(2/3) and 1.96 stands where 4.30 belongs. Share of 4,000 intervals of "95 %" that hold the truth (`benchmarks/training/ablation_trials.py --coverage`), by
-the share of the variance at this number of seeds that comes from seeds (the rest from 60 clusters of one size):
+with w a cluster's share of all bytes, its residual in bits per byte, and E the effective number of clusters: C where
+all are of one size, fewer where a few books outweigh many pages (`effective`). With C / (C - 1) and t[C - 1] in their
+place, 95 % intervals over 20 clusters whose sizes spread as a lognormal of deviation 1.5 hold the truth in 82 % of
+cases where seeds agree; these hold it in 99 %, and at deviation 0.8 in 97 % (92 %). The interval is Student's paired
+one where only seeds vary, the clustered one of Miller (2024) where only items of like clusters do, and between them the
+squares of the two half widths added (Howe 1974; Graybill and Wang 1980). A bootstrap of seeds cannot do this: of 3
+seeds the standard deviation is short by sqrt(2/3) and 1.96 stands where 4.30 belongs. Share of 4,000 intervals of "95
+%" that hold the truth (`benchmarks/training/ablation_trials.py --coverage`), by the share of the variance at this
+number of seeds that comes from seeds (the rest from 60 clusters of one size):
 
     seeds  from seeds     here   bootstrap of seeds and clusters
         2          0%    95.1%   94.9%
@@ -36,9 +42,11 @@ the share of the variance at this number of seeds that comes from seeds (the res
         8         90%    95.7%   87.8%
         8        100%    95.7%   85.6%
 
-**Bootstrap** (`bootstrap`): seeds drawn with replacement, and clusters drawn once for all seeds, as they are crossed (Owen 2007, "pigeonhole"). Items
-drawn anew within each seed would take what all seeds have in common (a host that the arm happens to suit) for noise that more seeds average away. It
-makes no assumption of a shape, so it is reported beside the interval; the verdict is the interval's.
+**Bootstrap** (`bootstrap`): seeds drawn with replacement, and clusters drawn once for all seeds, as they are crossed
+  (Owen 2007, "pigeonhole"). Items
+drawn anew within each seed would take what all seeds have in common (a host that the arm happens to suit) for noise
+that more seeds average away. It makes no assumption of a shape, so it is reported beside the interval; the verdict is
+the interval's.
 
 Shapes: S seeds, I items, C clusters, B draws.
 """
@@ -65,7 +73,8 @@ MOST_CLUSTERS = 4096  # of a bootstrap; more are thrown together at random, whic
 
 @dataclass(frozen=True)
 class Paired:
-    """Differences (arm less control) as sums over the items of a cluster, and what these are divided by: bytes, or numbers of questions."""
+    """Differences (arm less control) as sums over the items of a cluster, and what these are divided by: bytes, or
+    numbers of questions."""
 
     differences_SC: Floats
     sizes_C: Floats
@@ -87,8 +96,8 @@ class Paired:
 
 @dataclass(frozen=True)
 class Errors:
-    """A mean difference with the standard errors that come from seeds and from items; `inf` where one seed or one cluster cannot say. `clusters` are
-    the effective number."""
+    """A mean difference with the standard errors that come from seeds and from items; `inf` where one seed or one
+    cluster cannot say. `clusters` are the effective number."""
 
     mean: float
     seeds_error: float
@@ -111,12 +120,15 @@ class Errors:
         return self.mean - half, self.mean + half
 
     def chance(self) -> float:
-        """p: 1 less the confidence of the interval that just reaches 0. Where nothing differs at all it is 1; below 1e-14 it is 1e-14."""
+        """p: 1 less the confidence of the interval that just reaches 0. Where nothing differs at all it is 1; below
+        1e-14 it is 1e-14."""
         if self.mean == 0 or math.isinf(self.error) or self.seeds < 2 or self.clusters < 2:
             return 1.0
         if (
             self.error == 0
-        ):  # nothing varies, so nothing can be said of how it would: all clusters take one side by chance as often as coins do
+            # nothing varies, so nothing can be said of how it would: all clusters take one side by chance as often as coins
+            # do
+        ):
             return float(2.0 ** (1 - self.clusters))
         if self.items_error == 0 or self.seeds_error == 0:
             degrees = (self.seeds if self.items_error == 0 else self.clusters) - 1
@@ -124,7 +136,8 @@ class Errors:
         return self._reaching(abs(self.mean))
 
     def _reaching(self, distance: float) -> float:
-        """1 less the confidence of the interval that is as wide: false position (Dowell and Jarratt 1971) on log p, in which widths are near straight."""
+        """1 less the confidence of the interval that is as wide: false position (Dowell and Jarratt 1971) on log p, in
+        which widths are near straight."""
         low, high = LEAST_LOG_P, math.log1p(-1e-12)
         wide, narrow = self.half_width(1 - math.exp(low)) - distance, self.half_width(1 - math.exp(high)) - distance
         if wide <= 0:
@@ -187,8 +200,9 @@ def errors(paired: Paired) -> Errors:
 
 
 def effective(shares_C: Floats) -> float:
-    """As many clusters of one size would leave the error as unsure: 1 more than the degrees of freedom of its square (Satterthwaite 1946; Bell and
-    McCaffrey 2002), if what varies is each cluster's own rate, alike for all. C clusters of one size are C; empty ones count for nothing, and one that holds all is one."""
+    """As many clusters of one size would leave the error as unsure: 1 more than the degrees of freedom of its square
+    (Satterthwaite 1946; Bell and McCaffrey 2002), if what varies is each cluster's own rate, alike for all. C clusters
+    of one size are C; empty ones count for nothing, and one that holds all is one."""
     w_C = shares_C[shares_C > 0]
     if w_C.max() > 1 - 1e-6:
         return 1.0
@@ -202,7 +216,8 @@ def effective(shares_C: Floats) -> float:
 
 
 def _corrected(shares_C: Floats) -> Floats:
-    """What each squared residual is multiplied by, for a residual takes some of its cluster's own deviation for the mean's."""
+    """What each squared residual is multiplied by, for a residual takes some of its cluster's own deviation for the
+    mean's."""
     found: Floats = 1 / (1 - 2 * shares_C + shares_C @ shares_C)
     return found
 

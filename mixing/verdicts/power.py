@@ -1,9 +1,10 @@
 """How many seeds would settle an ablation, and what difference those at hand can find.
 
-The power of the interval of `gristmill.mixing.verdicts.paired`, by integration over what the seeds' variance may come out as: with V ~ chi-square(S - 1) / (S - 1) the half
-width is sqrt(t[S-1]^2 seed_sd^2 V / S + t[E-1]^2 items_error^2), and the mean is normal. Without variance of items that is the noncentral t of the
-paired test (held against scipy's, and against the known 34, 10, 6, 5, 4 seeds for 0.5, 1, 1.5, 2 and 3 standard deviations).
-Seeds average away what seeds do; items stay, so that some differences no number of seeds settles: then more items are needed.
+The power of the interval of `gristmill.mixing.verdicts.paired`, by integration over what the seeds' variance may come
+out as: with V ~ chi-square(S - 1) / (S - 1) the half width is sqrt(t[S-1]^2 seed_sd^2 V / S + t[E-1]^2 items_error^2),
+and the mean is normal. Without variance of items that is the noncentral t of the paired test (held against scipy's, and
+against the known 34, 10, 6, 5, 4 seeds for 0.5, 1, 1.5, 2 and 3 standard deviations). Seeds average away what seeds do;
+items stay, so that some differences no number of seeds settles: then more items are needed.
 """
 
 from __future__ import annotations

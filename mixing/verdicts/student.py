@@ -1,5 +1,6 @@
-"""Student's and the normal distribution in plain numbers, so that intervals need no scipy: the incomplete beta function by Lentz's continued
-fraction (Press et al. 2007, section 6.4). Held against scipy to 1e-9 in tests/mixing/test_student.py.
+"""Student's and the normal distribution in plain numbers, so that intervals need no scipy: the incomplete beta function
+by Lentz's continued fraction (Press et al. 2007, section 6.4). Held against scipy to 1e-9 in
+tests/mixing/test_student.py.
 """
 
 from __future__ import annotations

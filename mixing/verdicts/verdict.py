@@ -1,14 +1,17 @@
 """What an ablation decides about an arm: adopt, reject, or inconclusive with the number of seeds that would settle it.
 
-    adopt         the interval of the target's difference excludes 0 in the arm's favour, and that of the guard's rise lies under its budget
+    adopt         the interval of the target's difference excludes 0 in the arm's favour, and that of the guard's rise
+      lies under its budget
     reject        the target's excludes 0 against the arm, or the guard's lies over its budget
     inconclusive  anything else
 
-The guard is general text that the arm must not make worse: its rise in bits per byte, relative to the control's. Several arms against one control are
-several chances to be wrong, about the target and about the guard alike. So both are held to Holm's (1979) step-down over all arms at the same level: of
-the target's chances that the difference is 0, and of the guard's that the rise is just the budget. Of one arm each is the interval itself. Of all arms
-together one is wrongly called better or worse in at most 5 % of ablations, and one wrongly called safe or harmful in at most 5 %. The two are not thrown
-together: an arm is adopted only where both speak for it, so a guard need not make the target harder to see.
+The guard is general text that the arm must not make worse: its rise in bits per byte, relative to the control's.
+Several arms against one control are several chances to be wrong, about the target and about the guard alike. So both
+are held to Holm's (1979) step-down over all arms at the same level: of the target's chances that the difference is 0,
+and of the guard's that the rise is just the budget. Of one arm each is the interval itself. Of all arms together one is
+wrongly called better or worse in at most 5 % of ablations, and one wrongly called safe or harmful in at most 5 %. The
+two are not thrown together: an arm is adopted only where both speak for it, so a guard need not make the target harder
+to see.
 """
 
 from __future__ import annotations
@@ -69,8 +72,8 @@ def verdict(
     confidence: float = CONFIDENCE,
     guard_chance: float | None = None,
 ) -> Verdict:
-    """`guard` is the relative rise of what should not rise; `chance` and `guard_chance` are Holm's p of the target and of the guard (`over`), their own
-    where there is one arm."""
+    """`guard` is the relative rise of what should not rise; `chance` and `guard_chance` are Holm's p of the target and
+    of the guard (`over`), their own where there is one arm."""
     if target.seeds < 2:
         return Verdict("inconclusive", "one seed says nothing about another; run at least 2", 5)
     alpha = 1 - confidence

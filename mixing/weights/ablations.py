@@ -1,10 +1,10 @@
 """Small runs on known mixes, and how well a fit to them ranks runs that it has not seen.
 
-A table of runs: the weights each was trained on and its loss at each task (lower is better; a score in [0, 1] counts as the loss 1 - score).
-What a mixer has fitted is worth what it says about *other* mixes, so each fit comes with the rank correlation between losses and predictions
-of runs left out; in-sample correlation says nothing. A mix is left out with all its runs: a fit that has seen one of its seeds has seen the
-mix. Mixes within about two points of accuracy at 1B are not told apart by any mixer we know of: that is seed noise, and a confirmation run
-decides.
+A table of runs: the weights each was trained on and its loss at each task (lower is better; a score in [0, 1] counts as
+the loss 1 - score). What a mixer has fitted is worth what it says about *other* mixes, so each fit comes with the rank
+correlation between losses and predictions of runs left out; in-sample correlation says nothing. A mix is left out with
+all its runs: a fit that has seen one of its seeds has seen the mix. Mixes within about two points of accuracy at 1B are
+not told apart by any mixer we know of: that is seed noise, and a confirmation run decides.
 
 Shapes: R runs, N sources, T tasks, K mixes.
 """
@@ -35,7 +35,8 @@ Fit = Callable[[Floats, Floats], Predict]  # weights (R, N), losses (R, T) -> th
 
 @dataclass(frozen=True)
 class Ablations:
-    """Runs in a fixed order (of sources, tasks and runs by name and number), so that the order in which they were given changes nothing."""
+    """Runs in a fixed order (of sources, tasks and runs by name and number), so that the order in which they were given
+    changes nothing."""
 
     sources: tuple[str, ...]
     tasks: tuple[str, ...]
@@ -89,7 +90,8 @@ class Ablations:
         )
 
     def counted(self, given: dict[str, float] | None) -> tuple[Ablations, Floats]:
-        """The tasks that count, and how much, in sum 1: all alike where nothing is given; one that is not named does not count."""
+        """The tasks that count, and how much, in sum 1: all alike where nothing is given; one that is not named does
+        not count."""
         if given is None:
             return self, np.full(len(self.tasks), 1 / len(self.tasks))
         unknown = sorted(set(given) - set(self.tasks))
@@ -125,7 +127,8 @@ def left_out(weights_RN: Floats, losses_RT: Floats, fit: Fit) -> Floats:
 
 
 def trust(ablations: Ablations, task_weights_T: Floats, predicted_RT: Floats, predicted_R: Floats) -> dict[str, Any]:
-    """Rank correlations between losses and what was predicted of runs left out, by task and of the mean that a mixer lowers; low ones warn."""
+    """Rank correlations between losses and what was predicted of runs left out, by task and of the mean that a mixer
+    lowers; low ones warn."""
     overall = rank_correlation(predicted_R, ablations.losses_RT @ task_weights_T)
     by_task = {
         task: rank_correlation(predicted_RT[:, t], ablations.losses_RT[:, t]) for t, task in enumerate(ablations.tasks)

@@ -1,12 +1,13 @@
-"""The mix of most utility under a token budget: maximise sum w u with 0 <= w <= cap, sum w = 1 (a fractional knapsack; Dantzig 1957).
+"""The mix of most utility under a token budget: maximise sum w u with 0 <= w <= cap, sum w = 1 (a fractional knapsack;
+Dantzig 1957).
 
-Filling sources from the best down, each to its epoch cap, is exact: no solver is needed. Sources of equal utility share what they get as
-evenly as their caps allow, so that the answer does not hang on their order. The linear programme stakes all on the best estimates, right or
-wrong; UtiliMax (utilimax.py) is the same with regard for the risk.
+Filling sources from the best down, each to its epoch cap, is exact: no solver is needed. Sources of equal utility share
+what they get as evenly as their caps allow, so that the answer does not hang on their order. The linear programme
+stakes all on the best estimates, right or wrong; UtiliMax (utilimax.py) is the same with regard for the risk.
 
-It is often written with the constraint sum(w * size) <= budget beside sum(w) = 1. That bounds the *mean size of a source*, and has no
-solution whenever every source is larger than the budget, the common case. In weights of training tokens the budget is spent by
-definition, and size enters through the caps: budget * w <= epochs * size.
+It is often written with the constraint sum(w * size) <= budget beside sum(w) = 1. That bounds the *mean size of a
+source*, and has no solution whenever every source is larger than the budget, the common case. In weights of training
+tokens the budget is spent by definition, and size enters through the caps: budget * w <= epochs * size.
 """
 
 from __future__ import annotations

@@ -1,17 +1,19 @@
-"""A law fitted to ablations, and the mix that is best by it: loss = exp(c) + exp(k . w) for each task (Ye et al. 2025, arXiv 2403.16952;
-Olmix, arXiv 2602.12237, whose proposer and caps these are).
+"""A law fitted to ablations, and the mix that is best by it: loss = exp(c) + exp(k . w) for each task (Ye et al. 2025,
+arXiv 2403.16952; Olmix, arXiv 2602.12237, whose proposer and caps these are).
 
     minimise  sum_t a_t exp(k_t . w)  +  kl * KL(w || prior)      with 0 <= w <= epochs * tokens / budget, sum w = 1
 
-a_t are the weights of tasks, in sum 1. The KL term keeps the mix near the prior (the token shares, unless another is given) where the law
-has little to say; Olmix takes 0.05 to 0.1.
+a_t are the weights of tasks, in sum 1. The KL term keeps the mix near the prior (the token shares, unless another is
+given) where the law has little to say; Olmix takes 0.05 to 0.1.
 
-The fit: Huber's loss (1964), so that a run that went wrong bends little, however far, by Levenberg-Marquardt from several floors exp(c) (the one
-parameter in which the problem is not nearly convex); they are the same for everybody, so nothing is random. A slight pull of each k
-towards its mean decides where runs are fewer than sources.
+The fit: Huber's loss (1964), so that a run that went wrong bends little, however far, by Levenberg-Marquardt from
+several floors exp(c) (the one parameter in which the problem is not nearly convex); they are the same for everybody, so
+nothing is random. A slight pull of each k towards its mean decides where runs are fewer than sources.
 
-The mix: for slopes g the best w of g.w + kl KL(w || prior) is min(cap, prior exp(-g / kl) / Z), exactly. So the dual has one number a
-task, d(l) = sum_t [l_t - l_t log(l_t / a_t)] + min_w [l'Kw + kl KL(w || prior)], which Newton's method climbs. The gap between the
+The mix: for slopes g the best w of g.w + kl KL(w || prior) is min(cap, prior exp(-g / kl) / Z), exactly. So the dual
+  has one number a
+task, d(l) = sum_t [l_t - l_t log(l_t / a_t)] + min_w [l'Kw + kl KL(w || prior)], which Newton's method climbs. The gap
+  between the
 objective and d bounds what any other mix could gain; it comes with the answer.
 
 Shapes: R runs, N sources, T tasks, P = N + 1 parameters, K mixes.
@@ -204,7 +206,8 @@ def _climb(
 
 
 def capped_softmax(logs_N: Floats, caps_N: Floats) -> Floats:
-    """min(cap, exp(log - level)) for the one level at which they sum to 1: first those that reach their caps, in the order in which they do."""
+    """min(cap, exp(log - level)) for the one level at which they sum to 1: first those that reach their caps, in the
+    order in which they do."""
     order = np.argsort(-(logs_N - np.log(caps_N)), kind="stable")
     logs, caps = logs_N[order], caps_N[order]
     below = np.logaddexp.accumulate(logs[::-1])[::-1]  # of those from here on

@@ -1,12 +1,14 @@
-"""RegMix (Liu et al., ICLR 2025, arXiv 2407.01492): boosted trees learn loss from mix, and the mean of the best mixes that they foresee wins.
+"""RegMix (Liu et al., ICLR 2025, arXiv 2407.01492): boosted trees learn loss from mix, and the mean of the best mixes
+that they foresee wins.
 
-Candidates are drawn around the token shares p, r ~ Dirichlet(u p) with u from 0.1 to 5, as the paper draws its runs; one that breaks an
-epoch cap is moved to the nearest mix that keeps it, and the mean of mixes within caps is within caps. The paper takes LightGBM and the best
-100; here it is scikit-learn's histogram trees, of few leaves since runs are few, on one thread: the same runs and seed give the same mix on
-any number of cores. `ridge` is the paper's linear peer (rank correlation about 90 % where trees had 98 %); it needs nothing installed.
-Trees foresee nothing beyond the runs they have seen, and want runs by the hundred: on 128 runs made from a log-linear law with some noise
-(24 sources) trees rank those left out with a correlation of 0.76, ridge 0.98 and the law itself 0.99 (benchmarks/tokens/mixers.py). On real losses
-look at the figures that come with the mix.
+Candidates are drawn around the token shares p, r ~ Dirichlet(u p) with u from 0.1 to 5, as the paper draws its runs;
+one that breaks an epoch cap is moved to the nearest mix that keeps it, and the mean of mixes within caps is within
+caps. The paper takes LightGBM and the best 100; here it is scikit-learn's histogram trees, of few leaves since runs are
+few, on one thread: the same runs and seed give the same mix on any number of cores. `ridge` is the paper's linear peer
+(rank correlation about 90 % where trees had 98 %); it needs nothing installed. Trees foresee nothing beyond the runs
+they have seen, and want runs by the hundred: on 128 runs made from a log-linear law with some noise (24 sources) trees
+rank those left out with a correlation of 0.76, ridge 0.98 and the law itself 0.99 (benchmarks/tokens/mixers.py). On
+real losses look at the figures that come with the mix.
 
 Shapes: R runs, N sources, T tasks, K candidates.
 """
@@ -71,7 +73,8 @@ def draw_candidates(supply: Supply, number: int, seed: int) -> Floats:
     random = np.random.default_rng([seed % 2**64, number])
     has_N = supply.tokens_N > 0
     strength_KN = random.uniform(LOOSEST, TIGHTEST, (number, 1)) * (supply.tokens_N[has_N] / supply.tokens_N.sum())
-    # a gamma variable of small shape is below the smallest float; its logarithm is not: log G(a) = log G(a + 1) + log(uniform) / a
+    # a gamma variable of small shape is below the smallest float; its logarithm is not: log G(a) = log G(a + 1) +
+    # log(uniform) / a
     logs_KN = np.log(random.standard_gamma(strength_KN + 1)) + np.log1p(-random.random(strength_KN.shape)) / strength_KN
     shares_KN = np.exp(logs_KN - logs_KN.max(axis=1, keepdims=True))
     mixes_KN = np.zeros((number, len(supply.names)))

@@ -1,6 +1,8 @@
-"""Mixes that look at sizes alone: given numbers, proportional, and temperature (Devlin et al. 2019; Conneau et al. 2020: p ~ size**(1/T)).
+"""Mixes that look at sizes alone: given numbers, proportional, and temperature (Devlin et al. 2019; Conneau et al.
+2020: p ~ size**(1/T)).
 
-None of them knows of epochs, so each ends in a check: a source that would repeat past its cap is an error, never a silent repeat.
+None of them knows of epochs, so each ends in a check: a source that would repeat past its cap is an error, never a
+silent repeat.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The nearest mix to any vector: Euclidean projection onto {0 <= w <= cap, sum w = 1} (water-filling; Pardalos and Kovoor 1990).
+"""The nearest mix to any vector: Euclidean projection onto {0 <= w <= cap, sum w = 1} (water-filling; Pardalos and
+Kovoor 1990).
 
-The answer is clip(v - level, 0, cap) for the one level at which it sums to 1. The sum falls along straight pieces with a corner at
-every v and v - cap, so the piece that crosses 1 is found by sorting the corners, and the level on it by one division: exact, O(n log n).
+The answer is clip(v - level, 0, cap) for the one level at which it sums to 1. The sum falls along straight pieces with
+a corner at every v and v - cap, so the piece that crosses 1 is found by sorting the corners, and the level on it by one
+division: exact, O(n log n).
 """
 
 from __future__ import annotations

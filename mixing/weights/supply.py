@@ -1,5 +1,5 @@
-"""What there is to mix: tokens of each source, the budget of the run, and how often a token may be seen (Muennighoff et al. 2023: up to
-4 epochs are nearly as good as new text, past about 16 repeats are worth little).
+"""What there is to mix: tokens of each source, the budget of the run, and how often a token may be seen (Muennighoff et
+al. 2023: up to 4 epochs are nearly as good as new text, past about 16 repeats are worth little).
 
 A mix is a vector of weights, shares of the *training tokens*: source i gives `budget * weight[i]` tokens, which are
 `budget * weight[i] / tokens[i]` epochs of it. Shapes: N sources.
@@ -87,7 +87,8 @@ class Supply:
             )
 
     def check_mix(self, weights_N: Floats) -> None:
-        """Every source must have the tokens that its weight asks for, within its cap; the error says who lacks how much."""
+        """Every source must have the tokens that its weight asks for, within its cap; the error says who lacks how
+        much."""
         if weights_N.shape != self.tokens_N.shape:
             raise ValueError(f"{weights_N.size} weights for {self.tokens_N.size} sources")
         if not np.all(np.isfinite(weights_N)) or np.any(weights_N < 0) or abs(math.fsum(weights_N) - 1) > ROUNDING:
@@ -113,9 +114,11 @@ class Supply:
 
 
 def simulated_epoching(proxy_budget: float, budget: float) -> float:
-    """The share of *every* source that a proxy run keeps, so that it repeats each as often as the full run would (Held et al. 2025).
+    """The share of *every* source that a proxy run keeps, so that it repeats each as often as the full run would (Held
+    et al. 2025).
 
-    The cap on weights is then the same in both: max_epochs * (share * tokens) / proxy_budget = max_epochs * tokens / budget.
+    The cap on weights is then the same in both: max_epochs * (share * tokens) / proxy_budget = max_epochs * tokens /
+    budget.
     """
     if not 0 < proxy_budget <= budget:
         raise ValueError(

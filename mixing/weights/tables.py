@@ -1,7 +1,7 @@
 """Utilities and ablations from CSV text. Errors name the line and the column, and say what was expected.
 
-Utilities, one line a source (higher is better; `loss:` before the name of a task where lower is better; `_se` after it for the standard
-error, 0 where no such column stands):
+Utilities, one line a source (higher is better; `loss:` before the name of a task where lower is better; `_se` after it
+for the standard error, 0 where no such column stands):
 
     source,science,science_se,loss:code,loss:code_se
     books,0.71,0.02,0.93,0.01
@@ -11,8 +11,8 @@ or one line for each source and task, as programs write it (any task name; `erro
     source,task,value,error
     books,science,0.71,0.02
 
-Ablations, one line a run: weights of sources in sum 1, and for each task a loss, or a score in [0, 1], which counts as the loss 1 - score.
-Other columns (the name of the run, its seed) are left alone.
+Ablations, one line a run: weights of sources in sum 1, and for each task a loss, or a score in [0, 1], which counts as
+the loss 1 - score. Other columns (the name of the run, its seed) are left alone.
 
     run,weight:books,weight:web,loss:science,score:quiz
     a,0.3,0.7,0.93,0.41

@@ -1,9 +1,11 @@
-"""How much each source helps each task: from losses, scores or a judge's marks to utilities in [0, 1] with standard errors.
+"""How much each source helps each task: from losses, scores or a judge's marks to utilities in [0, 1] with standard
+errors.
 
-Per task the worst source is 0 and the best 1 (min-max over sources, U = (max - loss) / (max - min); how Held et al. 2025 normalise is
-not published in what we could read). Min-max turns a task on which all sources are equally good into pure noise of full range, so tasks
-are tested first (`noisy_tasks`). The usual rule, a range of at least 2 standard errors, is not enough: of 16 sources that differ by nothing
-the range is 3.5 standard errors on average. So Cochran's Q (1954) asks too whether the differences are more than chance makes.
+Per task the worst source is 0 and the best 1 (min-max over sources, U = (max - loss) / (max - min); how Held et al.
+2025 normalise is not published in what we could read). Min-max turns a task on which all sources are equally good into
+pure noise of full range, so tasks are tested first (`noisy_tasks`). The usual rule, a range of at least 2 standard
+errors, is not enough: of 16 sources that differ by nothing the range is 3.5 standard errors on average. So Cochran's Q
+(1954) asks too whether the differences are more than chance makes.
 
 Shapes: N sources, T tasks, D documents.
 """
@@ -23,7 +25,8 @@ Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True)
 class Utilities:
-    """A table of sources x tasks, higher is better, with the standard error of each entry (0 where it is known exactly)."""
+    """A table of sources x tasks, higher is better, with the standard error of each entry (0 where it is known
+    exactly)."""
 
     sources: tuple[str, ...]
     tasks: tuple[str, ...]
@@ -65,7 +68,8 @@ class Utilities:
 
 @dataclass(frozen=True)
 class NoisyTask:
-    """Why a task says nothing about sources. `chance`: how likely equal sources would differ this much (1 if they do not differ)."""
+    """Why a task says nothing about sources. `chance`: how likely equal sources would differ this much (1 if they do
+    not differ)."""
 
     task: str
     reason: str
@@ -75,7 +79,8 @@ class NoisyTask:
 
 
 def noisy_tasks(utilities: Utilities, least_range: float = 2.0, largest_chance: float = 0.05) -> list[NoisyTask]:
-    """Tasks whose range is 0, under `least_range` standard errors, or what chance makes in more than `largest_chance` of cases."""
+    """Tasks whose range is 0, under `least_range` standard errors, or what chance makes in more than `largest_chance`
+    of cases."""
     found = []
     for t, task in enumerate(utilities.tasks):
         values_N, errors_N = utilities.values_NT[:, t], utilities.errors_NT[:, t]
@@ -104,7 +109,8 @@ def without_noise(
 
 
 def chance_of_spread(values_N: Floats, errors_N: Floats) -> float:
-    """Cochran's Q against chi-square of N - 1 degrees. Sources known exactly (error 0) that differ leave nothing to chance."""
+    """Cochran's Q against chi-square of N - 1 degrees. Sources known exactly (error 0) that differ leave nothing to
+    chance."""
     if values_N.max() == values_N.min():
         return 1.0
     exact = errors_N == 0
@@ -121,7 +127,8 @@ def chance_of_spread(values_N: Floats, errors_N: Floats) -> float:
 
 
 def chi_square_tail(q: float, degrees: int) -> float:
-    """P(chi-square > q): known for 1 and 2 degrees, and two more degrees add one term (Abramowitz and Stegun 26.4.4 and 26.4.5)."""
+    """P(chi-square > q): known for 1 and 2 degrees, and two more degrees add one term (Abramowitz and Stegun 26.4.4 and
+    26.4.5)."""
     if q <= 0:
         return 1.0
     tail = math.erfc(math.sqrt(q / 2)) if degrees % 2 else math.exp(-q / 2)
@@ -131,7 +138,8 @@ def chi_square_tail(q: float, degrees: int) -> float:
 
 
 def scaled(utilities: Utilities) -> Utilities:
-    """Per task the worst source 0 and the best 1; errors in the same unit. Drop tasks of noise first; one without any range is an error."""
+    """Per task the worst source 0 and the best 1; errors in the same unit. Drop tasks of noise first; one without any
+    range is an error."""
     low_T, high_T = utilities.values_NT.min(axis=0), utilities.values_NT.max(axis=0)
     flat = [task for task, low, high in zip(utilities.tasks, low_T, high_T, strict=True) if low == high]
     if flat:
@@ -149,8 +157,9 @@ def judged(
 ) -> Utilities:
     """A judge's marks in [0, 1] on a random sample of documents (MEDU): the mean mark of a *token* of each source.
 
-    Mixes are in tokens, and long documents are not marked as short ones are, so marks are weighted by length. That is a ratio of two
-    means; its standard error is the linearised one (Cochran 1977, section 6.4), which for equal lengths is std / sqrt(documents).
+    Mixes are in tokens, and long documents are not marked as short ones are, so marks are weighted by length. That is a
+    ratio of two means; its standard error is the linearised one (Cochran 1977, section 6.4), which for equal lengths is
+    std / sqrt(documents).
     """
     if marks_DT.shape != (len(source_D), len(tasks)) or tokens_D.shape != (len(source_D),):
         raise ValueError(f"marks of shape {marks_DT.shape} for {len(source_D)} documents and {len(tasks)} tasks")

@@ -1,6 +1,8 @@
-"""What must hold before anything is trained: shards are what was written, one tokenizer, a vocabulary that the model has, no empty arm.
+"""What must hold before anything is trained: shards are what was written, one tokenizer, a vocabulary that the model
+has, no empty arm.
 
-A fault of the control's sets, the base or the evaluation ends the run; one of an arm's own sets is that arm's, and the others go on.
+A fault of the control's sets, the base or the evaluation ends the run; one of an arm's own sets is that arm's, and the
+others go on.
 """
 
 from __future__ import annotations
@@ -161,7 +163,8 @@ def _opened(loaded: Loaded, names: list[str], vital: list[str]) -> tuple[dict[st
 
 
 def _fault(shards: ShardSet, out: Path, note: Callable[[str], None]) -> str:
-    """What is wrong with a set; "" if nothing is. Bytes that were found whole are not read again while size and stamp of the files stay."""
+    """What is wrong with a set; "" if nothing is. Bytes that were found whole are not read again while size and stamp
+    of the files stay."""
     if len(shards) == 0:
         return f"{shards.folder}: holds no rows: an arm needs something to learn from"
     path = out / VERIFIED

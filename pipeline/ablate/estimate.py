@@ -1,4 +1,5 @@
-"""How long an ablation would take: floating-point operations of all its runs, and what this machine multiplies in a moment's trial."""
+"""How long an ablation would take: floating-point operations of all its runs, and what this machine multiplies in a
+moment's trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Held-out texts of a plan as the trainer measures them: read, checked, told apart by domain and cluster. Drivers and workers read the same."""
+"""Held-out texts of a plan as the trainer measures them: read, checked, told apart by domain and cluster. Drivers and
+workers read the same."""
 
 from __future__ import annotations
 

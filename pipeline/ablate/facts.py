@@ -1,4 +1,5 @@
-"""Small JSON files of an ablation that are whole or not there: one that was cut off, by a kill or a full disk, counts as none."""
+"""Small JSON files of an ablation that are whole or not there: one that was cut off, by a kill or a full disk, counts
+as none."""
 
 from __future__ import annotations
 

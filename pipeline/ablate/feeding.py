@@ -1,8 +1,10 @@
 """Which rows of which sets a run reads, and in which order: a pure function of the sets, the mix and the seed.
 
-Runs of one seed read a set that both have (the control's mix) in the same order: a set is shuffled by the seed and its own contents, whatever it is
-mixed with. The second stage of a run goes on with each set where the first one left it, so that no row comes again before all have come. Weights are of tokens. Simulated epoching keeps of every set the same share of its rows, by hash of the document that a row begins with, so
-that a small run repeats as the large one would; a larger share keeps what a smaller one kept.
+Runs of one seed read a set that both have (the control's mix) in the same order: a set is shuffled by the seed and its
+own contents, whatever it is mixed with. The second stage of a run goes on with each set where the first one left it, so
+that no row comes again before all have come. Weights are of tokens. Simulated epoching keeps of every set the same
+share of its rows, by hash of the document that a row begins with, so that a small run repeats as the large one would; a
+larger share keeps what a smaller one kept.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""The jobs of an ablation as plain data: the base, then a run of every arm and seed, each in a folder of its own with the hash of all that it is.
+"""The jobs of an ablation as plain data: the base, then a run of every arm and seed, each in a folder of its own with
+the hash of all that it is.
 
     OUT/base/                        metrics.jsonl  checkpoints/  model/  trained.json
     OUT/jobs/ARM/seed-N/             job.json  metrics.jsonl  trained.json  items.parquet  result.json
 
-What a run learned goes by one hash (`training`), what it was measured on by another, so that a new evaluation trains nothing again where models are kept.
+What a run learned goes by one hash (`training`), what it was measured on by another, so that a new evaluation trains
+nothing again where models are kept.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ def base_job(loaded: Loaded, found: Checked, out: Path, device: str, threads: in
 def arm_jobs(
     loaded: Loaded, found: Checked, out: Path, evaluate: Mapping[str, Any], base: str | None, device: str, threads: int
 ) -> list[Job]:
-    """A job for each seed and arm that has no problem, seed by seed, the control first. `base` is the fingerprint of the job that trains it."""
+    """A job for each seed and arm that has no problem, seed by seed, the control first. `base` is the fingerprint of
+    the job that trains it."""
     plan = loaded.plan
     rate = plan.training.rate or rate_of(plan.base)
     jobs = []
@@ -80,7 +83,8 @@ def rate_of(base: Base | None) -> float:
 def training_facts(
     asked: Training, rate: float, tokens: int, row_length: int, seed: int, device: str, schedule: dict[str, Any]
 ) -> dict[str, Any]:
-    """What `gristmill.trainer.run.settings.Training.from_facts` reads; what the trainer would refuse is said here, before anything is trained."""
+    """What `gristmill.trainer.run.settings.Training.from_facts` reads; what the trainer would refuse is said here,
+    before anything is trained."""
     from gristmill.trainer.run import settings
 
     updates = asked.updates(tokens, row_length)

@@ -1,6 +1,8 @@
-"""How long a run of an ablation is, and what it reads from which update on: the same updates of the same rows for control and arms.
+"""How long a run of an ablation is, and what it reads from which update on: the same updates of the same rows for
+control and arms.
 
-A plan asks for tokens. What is trained is whole updates of whole rows, as many as come nearest; the figures that are shown are of these.
+A plan asks for tokens. What is trained is whole updates of whole rows, as many as come nearest; the figures that are
+shown are of these.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From the items of all runs to differences with intervals, arm by arm: the arrays behind ablation.json.
 
-A measure is a set of the evaluation, or one domain of it. The runs of a seed are paired: an arm is compared on the seeds that it and the control both
-finished.
+A measure is a set of the evaluation, or one domain of it. The runs of a seed are paired: an arm is compared on the
+seeds that it and the control both finished.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ def difference_facts(
 
 
 def centred_error(scores: Scores, arms: Sequence[str], arm: str, seeds: Sequence[int], measure: Measure) -> float:
-    """The standard error that tells arms from each other: of the arm less the mean of all, as if errors were independent. What all share (the control,
-    how hard a text is) is in none of it."""
+    """The standard error that tells arms from each other: of the arm less the mean of all, as if errors were
+    independent. What all share (the control, how hard a text is) is in none of it."""
     if len(arms) < 2:
         return errors(compared(scores, arm, seeds, measure)).error
     mean_SI = np.mean([values_of(scores, other, seeds, measure) for other in arms], axis=0)

@@ -1,4 +1,5 @@
-"""The plan of an ablation: YAML to checked settings. Errors name file, line, field and a likely spelling, as those of recipes do."""
+"""The plan of an ablation: YAML to checked settings. Errors name file, line, field and a likely spelling, as those of
+recipes do."""
 
 from __future__ import annotations
 
@@ -85,7 +86,8 @@ class Texts(Settings):
 
 
 class Choices(Settings):
-    """Multiple-choice questions (`gristmill.trainer.evaluation.multiple_choice` has the form), scored by the log-probability of the answers."""
+    """Multiple-choice questions (`gristmill.trainer.evaluation.multiple_choice` has the form), scored by the
+    log-probability of the answers."""
 
     file: str
     cluster: Annotated[

@@ -4,7 +4,8 @@
 | --- | --- | --- | --- |
 | llama3 | a base | 30 %, the rest is the control's mix (Dubey et al. 2024, 3.1.3) | linear to zero |
 | microanneal | a base | 50 % (OLMo 2, section 4.4.2) | linear to zero |
-| two_stage | a base | none at the full rate, then 30 % as it falls to zero (Ultra-FineWeb, Wang et al. 2025, as second-hand accounts have it) | stable, then linear to zero |
+| two_stage | a base | none at the full rate, then 30 % as it falls to zero (Ultra-FineWeb, Wang et al. 2025, as
+  second-hand accounts have it) | stable, then linear to zero |
 | from_scratch | random weights | 100 % | warm-up, then linear to zero |
 | custom | a base | `share` | linear to zero |
 

@@ -63,8 +63,8 @@ def cost_of(jobs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def arms_of(plan: Plan, scores: Scores, problems: dict[str, str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Measures, and every arm with its differences and verdict. One that has fewer than two seeds beside the control's has a problem instead,
-    or was not run."""
+    """Measures, and every arm with its differences and verdict. One that has fewer than two seeds beside the control's
+    has a problem instead, or was not run."""
     control = [seed for seed in plan.seeds if (CONTROL, seed) in scores]
     seeds = {arm: [seed for seed in control if (arm, seed) in scores] for arm in plan.arms}
     problems = dict(problems)
@@ -160,9 +160,11 @@ def _without(plan: Plan, arm: str, problem: str | None) -> dict[str, Any]:
 
 
 def utilities_csv(plan: Plan, scores: Scores) -> str | None:
-    """Sources x tasks as `gristmill.mixing.weights.tables` reads them, if every arm is one set alone: an arm's difference to the control, and the error that tells arms apart.
+    """Sources x tasks as `gristmill.mixing.weights.tables` reads them, if every arm is one set alone: an arm's
+    difference to the control, and the error that tells arms apart.
 
-    Arms are the sources, by name. The guard is no task, nor is what one cluster measures, whose error nobody knows. None where there is nothing to compare.
+    Arms are the sources, by name. The guard is no task, nor is what one cluster measures, whose error nobody knows.
+    None where there is nothing to compare.
     """
     arms, seeds = _comparable(plan, scores)
     if not arms or any(len(plan.arms[arm]) > 1 for arm in arms):
@@ -182,7 +184,8 @@ def utilities_csv(plan: Plan, scores: Scores) -> str | None:
 
 
 def ablations_csv(plan: Plan, scores: Scores, length: Length) -> str | None:
-    """Runs with the mix that each read and its losses, as regmix and log_linear fit them: where arms are mixes. Control and arms, a line a seed."""
+    """Runs with the mix that each read and its losses, as regmix and log_linear fit them: where arms are mixes. Control
+    and arms, a line a seed."""
     arms, seeds = _comparable(plan, scores)
     if not arms or all(len(plan.arms[arm]) == 1 for arm in arms):
         return None
@@ -211,7 +214,8 @@ def ablations_csv(plan: Plan, scores: Scores, length: Length) -> str | None:
 
 
 def _comparable(plan: Plan, scores: Scores) -> tuple[list[str], list[int]]:
-    """Arms and seeds that have all been run with each other: every arm that has at least two of the control's seeds, and the seeds of all these."""
+    """Arms and seeds that have all been run with each other: every arm that has at least two of the control's seeds,
+    and the seeds of all these."""
     seeds = [seed for seed in plan.seeds if (CONTROL, seed) in scores]
     arms = [arm for arm in plan.arms if sum((arm, seed) in scores for seed in seeds) >= 2]
     seeds = [seed for seed in seeds if all((arm, seed) in scores for arm in arms)]

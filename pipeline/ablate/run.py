@@ -1,6 +1,7 @@
 """An ablation carried out: checks, the base, a run of each arm and seed, and what they say together.
 
-OUT/ablation.json   plan as resolved, jobs, differences, verdicts (docs/ablations.md)      ablation.html   the same for eyes
+OUT/ablation.json   plan as resolved, jobs, differences, verdicts (docs/ablations.md)      ablation.html   the same for
+  eyes
     utilities.csv or ablations.csv   for `mix`
     plan.json  log.txt  base/  jobs/ARM/seed-N/  (pipeline/ablate/jobs.py)
 """

@@ -1,6 +1,8 @@
-"""One job, done: train, measure, write down. Runs in a worker; what went wrong comes back as words, so that one arm does not sink the rest.
+"""One job, done: train, measure, write down. Runs in a worker; what went wrong comes back as words, so that one arm
+does not sink the rest.
 
-A job that is done already (same hash, its files there) is not done again; one that was killed goes on from its last checkpoint.
+A job that is done already (same hash, its files there) is not done again; one that was killed goes on from its last
+checkpoint.
 """
 
 from __future__ import annotations
@@ -167,7 +169,8 @@ def _beginning(begin: Mapping[str, Any], device: Any) -> Any:
 def _on_the_way(
     job: Job, updates: int, device: Any, spent: list[float]
 ) -> tuple[Callable[[Any, int], dict[str, float]] | None, int | None]:
-    """The target, on some of its documents, `points` times, the last one at the end: the curves of the report. What it takes is added to `spent`."""
+    """The target, on some of its documents, `points` times, the last one at the end: the curves of the report. What it
+    takes is added to `spent`."""
     asked = job["evaluate"]
     if not asked or not asked["points"] or asked["target"] not in asked["texts"]:
         return None, None

@@ -1,8 +1,10 @@
-"""Jobs spread over workers: one process a GPU, or processes of the CPU with a few threads each, by Dask; or one after another in this process.
+"""Jobs spread over workers: one process a GPU, or processes of the CPU with a few threads each, by Dask; or one after
+another in this process.
 
-A Dask scheduler that is there already may have workers on other machines. They see the plan's files and OUT under the same paths; those with a GPU say
-`--resources "GPU=1"` and see one GPU. Where any says so, only these are given work. Jobs that are at work when the driver ends are stopped by a new start
-of their workers, if these have a nanny; else they go on, and their folders are locked until they end.
+A Dask scheduler that is there already may have workers on other machines. They see the plan's files and OUT under the
+same paths; those with a GPU say `--resources "GPU=1"` and see one GPU. Where any says so, only these are given work.
+Jobs that are at work when the driver ends are stopped by a new start of their workers, if these have a nanny; else they
+go on, and their folders are locked until they end.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ Work = Callable[[Job], Result]
 
 @dataclass(frozen=True)
 class Crew:
-    """`processes` 0: here, one after another. A process on a GPU each where there are `gpus`. With a `scheduler`, of its workers."""
+    """`processes` 0: here, one after another. A process on a GPU each where there are `gpus`. With a `scheduler`, of
+    its workers."""
 
     processes: int
     threads: int
@@ -95,7 +98,8 @@ class Team:
         self._stack.close()
 
     def done(self, jobs: Sequence[Job], begins: Callable[[Job], None]) -> Iterator[tuple[Job, Result]]:
-        """Each job with what came of it, in the order in which they end. `begins` is told of a job as it is handed over."""
+        """Each job with what came of it, in the order in which they end. `begins` is told of a job as it is handed
+        over."""
         if self.crew.processes == 0:
             for job in jobs:
                 begins(job)
@@ -159,8 +163,9 @@ def connected(scheduler: str) -> Iterator[Any]:
 
 
 def _stopped(client: Any, futures: list[Any]) -> None:
-    """Takes back what has not begun, and ends the workers that are in the middle of a job, for a thread cannot be stopped: their nannies start
-    others. (Asked to restart a worker, Dask starts the other and often leaves the process of the first at its work.)"""
+    """Takes back what has not begun, and ends the workers that are in the middle of a job, for a thread cannot be
+    stopped: their nannies start others. (Asked to restart a worker, Dask starts the other and often leaves the process
+    of the first at its work.)"""
     with contextlib.suppress(Exception):  # the scheduler is gone, say: locks keep others out of the folders
         keys, there = {future.key for future in futures}, client.scheduler_info(n_workers=-1)["workers"]
         busy = [

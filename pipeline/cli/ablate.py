@@ -46,7 +46,8 @@ def ablate(
         bool, typer.Option("--json", help="for machines: JSON on standard output, lines on standard error")
     ] = False,
 ) -> None:
-    """Train every arm and the control with several seeds, and say which data to adopt. Run it again to go on where it stopped."""
+    """Train every arm and the control with several seeds, and say which data to adopt. Run it again to go on where it
+    stopped."""
     if plan.is_dir():
         shown(_record_of(plan), plan, as_json)
         return

@@ -256,7 +256,8 @@ def clean(
 def verify_command(
     folder: Annotated[str, typer.Argument(help="a run, or a folder of token shards", show_default=False)],
 ) -> None:
-    """Look at every byte of a run, and every count of its token shards; exit code 1 if anything is not what was written."""
+    """Look at every byte of a run, and every count of its token shards; exit code 1 if anything is not what was
+    written."""
     from gristmill.pipeline.cli.upkeep import check_files
     from gristmill.pipeline.look.token_sets import faults_of
     from gristmill.pipeline.store.store import Store

@@ -22,7 +22,8 @@ def explore(
     ] = "127.0.0.1",
     no_open: Annotated[bool, typer.Option("--no-open", help="print the address, and start no browser")] = False,
 ) -> None:
-    """Look into a run in a browser: search documents and rejects, their signals and history, the page beside its text. It only reads."""
+    """Look into a run in a browser: search documents and rejects, their signals and history, the page beside its text.
+    It only reads."""
     check_folder(out)
 
     from gristmill.pipeline.explore.app import Explorer

@@ -1,4 +1,5 @@
-"""Commands of the command line that train judges, score texts with them, and ask a language model what sources are worth."""
+"""Commands of the command line that train judges, score texts with them, and ask a language model what sources are
+worth."""
 
 from __future__ import annotations
 

@@ -60,7 +60,8 @@ def report(
         bool, typer.Option("--json", help="of two runs: what differs, as JSON on standard output")
     ] = False,
 ) -> None:
-    """Write report.html of a run anew, or ablation.html of an ablation; with two runs, say what differs and write compare.html."""
+    """Write report.html of a run anew, or ablation.html of an ablation; with two runs, say what differs and write
+    compare.html."""
     from gristmill.pipeline.look.run_folder import NotFound
     from gristmill.pipeline.store.store import Store
 

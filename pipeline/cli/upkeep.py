@@ -98,7 +98,8 @@ def clean_up(out: str, *, flow: bool, legs: bool, rejects: bool, unused: bool, d
 
 
 def check_files(store: Store) -> tuple[int, list[str]]:
-    """How many files a run is known to have written and are there, and what is wrong with any: each is read, whatever its stamp says."""
+    """How many files a run is known to have written and are there, and what is wrong with any: each is read, whatever
+    its stamp says."""
     journal = Journal(store, looks_only=True)
     journal.suspects = set(journal.files)
     present = store.stamps("")

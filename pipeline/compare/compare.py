@@ -1,7 +1,9 @@
-"""Two runs side by side, as plain data: what cannot be compared, what they were told to do, what they kept, what it took.
+"""Two runs side by side, as plain data: what cannot be compared, what they were told to do, what they kept, what it
+took.
 
-The page (`compare_page.py`), the terminal (`compare_text.py`) and `--json` show this and nothing else. Counts of documents are exact:
-both runs are joined by uid (`compare_fates.py`), and what the join finds is held against run.json before it is believed.
+The page (`compare_page.py`), the terminal (`compare_text.py`) and `--json` show this and nothing else. Counts of
+documents are exact: both runs are joined by uid (`compare_fates.py`), and what the join finds is held against run.json
+before it is believed.
 """
 
 from __future__ import annotations
@@ -164,7 +166,8 @@ def follow(
 
 
 def read_by_one(documents: Documents, runs: tuple[Run, Run]) -> list[str]:
-    """Documents that one run alone read, of sources that both have: what one source is to one run alone is said already."""
+    """Documents that one run alone read, of sources that both have: what one source is to one run alone is said
+    already."""
     shared = set.intersection(*({reader.name for reader in run.readers} for run in runs))
     its = [one for one in documents.sides if one.source in shared]
     counts = (("A", sum(one.missing_b for one in its)), ("B", sum(one.missing_a for one in its)))

@@ -1,4 +1,5 @@
-"""What run.json counts of two runs, side by side: the funnel in documents, text and tokens, reasons, and what each stage took."""
+"""What run.json counts of two runs, side by side: the funnel in documents, text and tokens, reasons, and what each
+stage took."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""What became of each document in two runs: fates read from Parquet and rejects, piled by uid on disk, and joined pile by pile.
+"""What became of each document in two runs: fates read from Parquet and rejects, piled by uid on disk, and joined pile
+by pile.
 
-A document is kept if it reached the end of the run and lies in no rejects. uids are hashes, so their top bits cut both runs into piles of
-about a million documents; one pile of each run is in memory at a time, 16 bytes a document, whatever the size of the runs.
+A document is kept if it reached the end of the run and lies in no rejects. uids are hashes, so their top bits cut both
+runs into piles of about a million documents; one pile of each run is in memory at a time, 16 bytes a document, whatever
+the size of the runs.
 """
 
 from __future__ import annotations
@@ -100,7 +102,8 @@ class CannotJoin(Exception):
 
 @dataclass(frozen=True)
 class Files:
-    """Where a run's documents lie: those that reached its end (with what was dropped beside them still in), and its rejects, by stage."""
+    """Where a run's documents lie: those that reached its end (with what was dropped beside them still in), and its
+    rejects, by stage."""
 
     arrived: list[tuple[str, str]]  # source, path
     rejects: list[tuple[str, str]]  # stage, path
@@ -114,8 +117,8 @@ def files_of(folder: Folder, run: Run) -> Files:
 
 
 def arrived(folder: Folder, run: Run) -> list[tuple[str, str]]:
-    """Files that hold every document which reached the last stages, one file for each of their parts; where those were cleaned away,
-    what a sink wrote of the same parts."""
+    """Files that hold every document which reached the last stages, one file for each of their parts; where those were
+    cleaned away, what a sink wrote of the same parts."""
     legs = legs_of(folder, run)
     fed = {name for leg in legs for name in leg.get("feeds") or []}
     parts = {(leg["leg"], part["key"]): part for leg in legs for part in leg["parts"]}
@@ -214,7 +217,8 @@ def coded(values: pa.Array, code_of: Callable[[str], int]) -> npt.NDArray[np.uin
 
 @dataclass
 class Joined:
-    """Exact counts of all pairs of fates, by source, and a few documents of each pair that had changed sides before the runs drew."""
+    """Exact counts of all pairs of fates, by source, and a few documents of each pair that had changed sides before the
+    runs drew."""
 
     counts: Counter[tuple[str, Fate, Fate]] = field(default_factory=Counter)
     samples: dict[tuple[Fate, Fate], list[int]] = field(default_factory=dict)
@@ -229,7 +233,8 @@ def joined(
     limit: int,
     few: int,
 ) -> Joined:
-    """Both runs, document by document. `expected` is about how many there are; uids below `few` are given back where they were kept."""
+    """Both runs, document by document. `expected` is about how many there are; uids below `few` are given back where
+    they were kept."""
     bits = max(0, (max(1, expected) - 1) // PILE).bit_length()
     sources, found = Codes(), Joined()
     codes = (fate_codes(), fate_codes())
@@ -254,7 +259,8 @@ def add_pile(
     sources: Sequence[str],
     draws: tuple[Draw, Draw],
 ) -> None:
-    """One pile of each run: their documents side by side, counted and sampled. uids come in order, so that the first are the smallest."""
+    """One pile of each run: their documents side by side, counted and sampled. uids come in order, so that the first
+    are the smallest."""
     uid = np.union1d(a["uid"], b["uid"])
     fate_a, fate_b = laid(uid, a, "fate", ABSENT), laid(uid, b, "fate", ABSENT)
     source = np.where(fate_a != ABSENT, laid(uid, a, "source", 0), laid(uid, b, "source", 0)).astype(np.int64)
@@ -283,7 +289,8 @@ def changed_sides(a: Fate, b: Fate) -> bool:
 def rows_of(
     folder: Folder, paths: Iterable[str], wanted: set[int], columns: Sequence[str]
 ) -> dict[int, dict[str, Any]]:
-    """Rows of some documents by uid, of the first file that has each: uids are read of every file, the rest where one is found."""
+    """Rows of some documents by uid, of the first file that has each: uids are read of every file, the rest where one
+    is found."""
     found: dict[int, dict[str, Any]] = {}
     for path in paths:
         left = np.array(sorted(wanted - found.keys()), np.uint64)

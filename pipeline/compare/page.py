@@ -1,4 +1,5 @@
-"""compare.html: two runs side by side, for eyes. One file, no network, no script; crawled text in it is hostile (`sections.environment`)."""
+"""compare.html: two runs side by side, for eyes. One file, no network, no script; crawled text in it is hostile
+(`sections.environment`)."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ def title_of(found: Comparison) -> str:
 
 
 def fields(found: Comparison) -> list[tuple[str, bool, list[tuple[str, str, str]]]]:
-    """Settings that differ: by stage, whether rules brought it in, and field, A, B; what stands beside the stages first."""
+    """Settings that differ: by stage, whether rules brought it in, and field, A, B; what stands beside the stages
+    first."""
     stages = [("", False, found.head)] if found.head else []
     stages += [(pair.name, pair.inserted, pair.differences) for pair in found.stages if pair.state == "changed"]
     return [

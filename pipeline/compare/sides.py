@@ -1,7 +1,9 @@
-"""On which side each document is: the join of two runs (`compare_fates.py`) counted by source and by way, with a few documents of each.
+"""On which side each document is: the join of two runs (`compare_fates.py`) counted by source and by way, with a few
+documents of each.
 
-A mix draws at the end, often by chance, so that what it left out says little of the recipe: where a run has one, a document is on the side
-on which it came to the mix, and what the draws changed is counted apart, of the documents that reached the mix in both runs.
+A mix draws at the end, often by chance, so that what it left out says little of the recipe: where a run has one, a
+document is on the side on which it came to the mix, and what the draws changed is counted apart, of the documents that
+reached the mix in both runs.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ class Way:
 
 @dataclass(frozen=True)
 class Documents:
-    """The join of both runs. `share` is how much of all documents it looked at (runs may keep a share of their rejects)."""
+    """The join of both runs. `share` is how much of all documents it looked at (runs may keep a share of their
+    rejects)."""
 
     share: float
     before_mix: bool  # sides and ways are those before the mix that a run ends with
@@ -123,7 +126,8 @@ def way(pair: Pair, count: int, shown: list[Example]) -> Way:
 def examples(
     samples: Mapping[Pair, Sequence[int]], folders: tuple[Folder, Folder], files: tuple[Files, Files]
 ) -> dict[Pair, list[Example]]:
-    """The sampled documents with their texts: from the rejects of the run that dropped them, else from where the other kept them."""
+    """The sampled documents with their texts: from the rejects of the run that dropped them, else from where the other
+    kept them."""
     columns = ("url", "source", "detail", "text")
     rows: dict[int, dict[str, Any]] = {}
     for side, (folder, its) in enumerate(zip(folders, files, strict=True)):

@@ -1,8 +1,8 @@
 """Medians of the signals of two runs: of all documents that were measured, and of those that each run kept.
 
-Measured are the documents that came to the leg which measured the signal, also those that its rules and later stages dropped: later legs
-hold copies of signals, of what is left.
-Exact up to `SAMPLE` documents; beyond, those of the smallest uids, which are hashes: the same documents in both runs, a fair sample of each.
+Measured are the documents that came to the leg which measured the signal, also those that its rules and later stages
+dropped: later legs hold copies of signals, of what is left. Exact up to `SAMPLE` documents; beyond, those of the
+smallest uids, which are hashes: the same documents in both runs, a fair sample of each.
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ def among(uid: npt.NDArray[np.uint64], kept: npt.NDArray[np.uint64]) -> npt.NDAr
 
 
 def is_signal(field: pa.Field) -> bool:
-    """A number measured on the document: no identity or hash (uint64), and not what is kept of earlier versions of the text (`words@c4_lines`)."""
+    """A number measured on the document: no identity or hash (uint64), and not what is kept of earlier versions of the
+    text (`words@c4_lines`)."""
     number = pa.types.is_floating(field.type) or (
         pa.types.is_integer(field.type) and not pa.types.is_uint64(field.type)
     )

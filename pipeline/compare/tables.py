@@ -1,4 +1,5 @@
-"""The tables of a comparison, for the page and the terminal alike: A, B, and the difference in words that both can show."""
+"""The tables of a comparison, for the page and the terminal alike: A, B, and the difference in words that both can
+show."""
 
 from __future__ import annotations
 

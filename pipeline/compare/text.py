@@ -1,4 +1,5 @@
-"""Two runs side by side in a terminal: what cannot be compared, what differs, which documents changed sides. The page has the rest."""
+"""Two runs side by side in a terminal: what cannot be compared, what differs, which documents changed sides. The page
+has the rest."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""A small crawl with a known truth: `gristmill demo` runs on it, offline, and the result is held against what was planted.
+"""A small crawl with a known truth: `gristmill demo` runs on it, offline, and the result is held against what was
+planted.
 
-Two WARC files, gzip per record, written by hand: the same bytes for the same seed and the same Python. Planted are copies (whole
-pages, and articles inside another site's navigation), near copies, other languages and charsets, spam, a page that attacks
-the report, and records that are no documents: requests, metadata, redirects, pages not found, pictures, revisits, empty
-pages, and one gzip member with damaged bytes.
+Two WARC files, gzip per record, written by hand: the same bytes for the same seed and the same Python. Planted are
+copies (whole pages, and articles inside another site's navigation), near copies, other languages and charsets, spam, a
+page that attacks the report, and records that are no documents: requests, metadata, redirects, pages not found,
+pictures, revisits, empty pages, and one gzip member with damaged bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What the pages of the demo crawl say: the standard library's own docstrings, short texts in other languages, and spam.
+"""What the pages of the demo crawl say: the standard library's own docstrings, short texts in other languages, and
+spam.
 
 The library's sources are parsed, never imported: importing some of its modules opens windows or prints poems.
 """

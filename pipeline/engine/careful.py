@@ -1,7 +1,9 @@
-"""A part that killed its worker, worked on in a child process that may die: the document at fault is found and quarantined.
+"""A part that killed its worker, worked on in a child process that may die: the document at fault is found and
+quarantined.
 
-The child leaves a trail (`care.py`). When it dies, the batch that it died on is searched: a child goes there at once, through no other batch, and
-tries row by row. A row on which two die is condemned (one may have been somebody's kill), and then all of the part is done without it.
+The child leaves a trail (`care.py`). When it dies, the batch that it died on is searched: a child goes there at once,
+through no other batch, and tries row by row. A row on which two die is condemned (one may have been somebody's kill),
+and then all of the part is done without it.
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ class _Search:
 
 
 def grind_carefully(task: Task, memory: int | None, place: Place | None, note: Callable[[str], None]) -> Result:
-    """The result of a leg or its rules on a part, whatever its documents do to the process that works on them. `place` is where a worker
-    died over it, if that is known; `note` tells the person who waits."""
+    """The result of a leg or its rules on a part, whatever its documents do to the process that works on them. `place`
+    is where a worker died over it, if that is known; `note` tells the person who waits."""
     search = _Search(place)
     over = f"part {task['key']} of {task['leg']}"
     how, at = "", None

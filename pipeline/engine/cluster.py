@@ -63,28 +63,31 @@ class Where:
 
 @contextlib.contextmanager
 def connected(where: Where, recipe: Path) -> Iterator[Any]:
-    """A Dask client; what was started here is stopped at the end. Workers of this machine are forked from a template with the stages of
-    the recipe."""
+    """A Dask client; what was started here is stopped at the end. Workers of this machine are forked from a template
+    with the stages of the recipe."""
     # Dask is slow to import; a run in which nothing has changed never gets here.
     import dask
     from distributed import Client
 
     settings = {
-        "distributed.scheduler.allowed-failures": 0,  # a worker that dies leaves a trail, and the engine looks for the document
+        # a worker that dies leaves a trail, and the engine looks for the document
+        "distributed.scheduler.allowed-failures": 0,
         "distributed.scheduler.work-stealing": False,  # few tasks are in flight, so that none has to be moved
         # Tasks hold one batch and hand back a few numbers: there is nothing to spill, and a pause would only stall.
         "distributed.worker.memory.target": False,
         "distributed.worker.memory.spill": False,
         "distributed.worker.memory.pause": False,
         "distributed.worker.memory.terminate": 0.95,
-        # The profiler holds frames of the thread at work, so that what they hold is freed by the thread that watches: resiliparse's trees
-        # may only be freed by the thread that made them, say so on standard error, and are leaked.
+        # The profiler holds frames of the thread at work, so that what they hold is freed by the thread that watches:
+        # resiliparse's trees may only be freed by the thread that made them, say so on standard error, and are leaked.
         "distributed.worker.profile.enabled": False,
-        # No page here shows GPUs, and NVML stops a worker from starting where CUDA_VISIBLE_DEVICES names one that it does not know.
+        # No page here shows GPUs, and NVML stops a worker from starting where CUDA_VISIBLE_DEVICES names one that it
+        # does not know.
         "distributed.diagnostics.nvml": False,
         "distributed.worker.multiprocessing-method": "forkserver" if template.POSSIBLE else "spawn",
         **{f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in template.ENVIRONMENT.items()},
-        # Every loop of Dask's looks at itself 50 times a second, and at the machine twice: 3 % of a core in the driver, 1.6 % in each worker.
+        # Every loop of Dask's looks at itself 50 times a second, and at the machine twice: 3 % of a core in the driver,
+        # 1.6 % in each worker.
         "distributed.admin.tick.interval": "1s",
         "distributed.admin.system-monitor.interval": "2s",
         "distributed.comm.timeouts.connect": "10s",

@@ -1,7 +1,8 @@
 """Tasks to results: those in the journal are not done again, the others run on workers, a bounded number at a time.
 
-A task is plain data with a fingerprint (`task`), a kind, the node it belongs to, a key and a cost in bytes. Small ones travel together,
-for a round trip through the scheduler costs about a millisecond. A task whose worker died is tried alone, and carefully.
+A task is plain data with a fingerprint (`task`), a kind, the node it belongs to, a key and a cost in bytes. Small ones
+travel together, for a round trip through the scheduler costs about a millisecond. A task whose worker died is tried
+alone, and carefully.
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ class Engine:
         return self._client
 
     def wait_for_workers(self) -> None:
-        """The first one. Jobs of a cluster may stand in a queue for hours; nobody knows when a scheduler of others gets workers."""
+        """The first one. Jobs of a cluster may stand in a queue for hours; nobody knows when a scheduler of others gets
+        workers."""
         elsewhere = self.where.scheduler or self.where.cluster
         if elsewhere and not self._client.nthreads():
             self.watcher.note(f"no worker is there yet at {elsewhere}; waiting for the first")

@@ -1,4 +1,5 @@
-"""What a worker is asked to do: a few tasks, plain data in, plain data out. Failures come back as words, never as pickles."""
+"""What a worker is asked to do: a few tasks, plain data in, plain data out. Failures come back as words, never as
+pickles."""
 
 from __future__ import annotations
 
@@ -50,8 +51,8 @@ KINDS = {
 def run_tasks(
     tasks: list[Task], careful: bool = False, watch: bool = False, trail: str | None = None, place: Place | None = None
 ) -> list[Result]:
-    """The results of some tasks, in order; after a failure the rest is left undone. `trail` is where to say what is about to be done, `place`
-    where a worker died that did not go about it with care."""
+    """The results of some tasks, in order; after a failure the rest is left undone. `trail` is where to say what is
+    about to be done, `place` where a worker died that did not go about it with care."""
     unprepared: list[str] = getattr(
         sys.modules.get(LOADS), "failures", []
     )  # of the template that this process was forked from
@@ -110,7 +111,8 @@ def one(task: Task, care: Care, careful: bool, place: Place | None) -> Result:
 
 
 def too_much(task: Task, error: Exception) -> str:
-    """Of a task that stumbled over the 2 GB that Arrow can count in one column: which files are too large, and what helps."""
+    """Of a task that stumbled over the 2 GB that Arrow can count in one column: which files are too large, and what
+    helps."""
     parts = task.get("parts") or [part for part in (task.get("part"),) if part]
     read = [*task.get("inputs", []), *(origin for part in parts for origin in part["inputs"])]
     files = sorted({str(origin["path"]) for origin in read if "path" in origin})

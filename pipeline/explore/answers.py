@@ -1,4 +1,5 @@
-"""What goes back to a browser: a status, a body, and headers that let nothing on a page run, load, leave or be embedded."""
+"""What goes back to a browser: a status, a body, and headers that let nothing on a page run, load, leave or be
+embedded."""
 
 from __future__ import annotations
 

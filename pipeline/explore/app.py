@@ -1,4 +1,5 @@
-"""Which page answers which address. Addresses are matched whole against a few patterns; what they name is looked up in the shelf's lists."""
+"""Which page answers which address. Addresses are matched whole against a few patterns; what they name is looked up in
+the shelf's lists."""
 
 from __future__ import annotations
 
@@ -195,7 +196,8 @@ class Explorer:
     def _with_match(
         self, shelf: Shelf, found: Found, number: int, piece: Piece, words: tuple[str, ...]
     ) -> tuple[int, Piece]:
-        """The stretch in which the words first stand: of the version asked for, or else of the first, in which lists look for them."""
+        """The stretch in which the words first stand: of the version asked for, or else of the first, in which lists
+        look for them."""
         for candidate in dict.fromkeys([number, 0]) if found.versions else []:
             at = first_match(self.texts.whole(shelf, found.versions[candidate]), words)
             if at is not None:

@@ -1,4 +1,5 @@
-"""Where words that were looked for stand in a text: the surroundings of a match for a list, and stretches to be marked on a page."""
+"""Where words that were looked for stand in a text: the surroundings of a match for a list, and stretches to be marked
+on a page."""
 
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ def first_match(text: str, words: Sequence[str]) -> int | None:
 
 
 def excerpt(text: str, words: Sequence[str]) -> list[Stretch] | None:
-    """The first place of each word (at the beginning of a word, if there is one such) with what stands around it, on one line, "…" where it is cut.
-    None where no word is found."""
+    """The first place of each word (at the beginning of a word, if there is one such) with what stands around it, on
+    one line, "…" where it is cut. None where no word is found."""
     small = folded(text)
     places = sorted(
         (place, place + len(word)) for word in words if word and (place := place_of(small, folded(word))) >= 0

@@ -1,8 +1,9 @@
 """The page as it was crawled, read again from the inputs, and made so that it can be shown in a frame.
 
-Only our own readers are used, with the settings that run.json names; a reader from a file of the user's is not run here. Nothing parses the
-markup: it is decoded, and every element is renamed that could load, run, send or lead anywhere. The frame is sandboxed and its policy lets
-nothing through besides; renaming stops what no policy covers (a `link` that asks a name server, a click).
+Only our own readers are used, with the settings that run.json names; a reader from a file of the user's is not run
+here. Nothing parses the markup: it is decoded, and every element is renamed that could load, run, send or lead
+anywhere. The frame is sandboxed and its policy lets nothing through besides; renaming stops what no policy covers (a
+`link` that asks a name server, a click).
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ def inert(markup: str) -> str:
 
 
 def without_handlers(tag: re.Match[str]) -> str:
-    """A tag whose attributes start nothing and fetch nothing. The frame's policy would stop them too, and say so in the console."""
+    """A tag whose attributes start nothing and fetch nothing. The frame's policy would stop them too, and say so in the
+    console."""
     return FETCHES.sub(r"x-\1", HANDLER.sub(r"\1x-\2", tag[0]))
 
 

@@ -1,4 +1,5 @@
-"""Pages of `explore` as HTML: jinja2 templates in which every value is escaped, and stripped of control characters before that."""
+"""Pages of `explore` as HTML: jinja2 templates in which every value is escaped, and stripped of control characters
+before that."""
 
 from __future__ import annotations
 
@@ -139,7 +140,8 @@ def listing(shelf: Shelf, query: Query, found: Findings, start: int, page: int) 
 
 
 def link_of(query: Query, hit: Hit) -> str:
-    """Documents by uid and part; records that never were documents, and what broke a reader, by their row. Words go along, to be marked there."""
+    """Documents by uid and part; records that never were documents, and what broke a reader, by their row. Words go
+    along, to be marked there."""
     to_match = "#match" if query.words else ""
     if hit.uid is not None:
         asked = {

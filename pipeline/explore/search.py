@@ -1,7 +1,8 @@
-"""Documents and rejects, page by page and by what they hold: files are read in order, batch by batch, until a page is full or time is up.
+"""Documents and rejects, page by page and by what they hold: files are read in order, batch by batch, until a page is
+full or time is up.
 
-A place is a number: how many rows of all files, in their order, stand before it. A search that ran out of time says how far it came, and
-goes on from there when asked to.
+A place is a number: how many rows of all files, in their order, stand before it. A search that ran out of time says how
+far it came, and goes on from there when asked to.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The web server of `gristmill explore`: who may ask, and what a request may look like.
 
-Whoever asks must have shown the token once, in the address that was printed; from then on a cookie stands for it (SameSite=Strict, HttpOnly)
-and the token is in no address. The Host header must name this server, or a web page could point a name of its own at loopback (DNS
-rebinding). Requests have no body, one of two methods, and limits on everything.
+Whoever asks must have shown the token once, in the address that was printed; from then on a cookie stands for it
+(SameSite=Strict, HttpOnly) and the token is in no address. The Host header must name this server, or a web page could
+point a name of its own at loopback (DNS rebinding). Requests have no body, one of two methods, and limits on
+everything.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ SILENCE = 15.0  # seconds that a client may take for each piece of its request o
 LONGEST_TARGET = 8192  # bytes of path and query
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
-# A strict cookie does not go along when a link of another site is followed (a terminal in the browser), not even after a redirect.
+# A strict cookie does not go along when a link of another site is followed (a terminal in the browser), not even after
+# a redirect.
 WELCOME = b'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/"><title>Gristmill</title><a href="/">Go on</a>'
 
 Application = Callable[[str, str], Answer]  # path, query
@@ -64,7 +66,8 @@ class Server(ThreadingHTTPServer):
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/?token={self.token}"
 
     def is_us(self, host: str) -> bool:
-        """Does a Host header name this server? A number always may, for no name was rebound to get here; the port may be a tunnel's."""
+        """Does a Host header name this server? A number always may, for no name was rebound to get here; the port may
+        be a tunnel's."""
         try:
             name = urlsplit(f"//{host}").hostname or ""
             if urlsplit(f"//{host}").netloc != host or "@" in host:
@@ -95,7 +98,8 @@ class Server(ThreadingHTTPServer):
             self._slots.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that went away is no error; anything else is ours, and said on standard error without what was asked."""
+        """A browser that went away is no error; anything else is ours, and said on standard error without what was
+        asked."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             print(f"explore: {type(error).__name__}: {error}", file=sys.stderr)

@@ -1,7 +1,8 @@
-"""What a run's folder holds, as lists in which requests are looked up: run.json, legs with their parts, rejects, and how it goes.
+"""What a run's folder holds, as lists in which requests are looked up: run.json, legs with their parts, rejects, and
+how it goes.
 
-A run that goes on, or broke off, has no run.json worth the name: its stages and counts come from `logs/progress.json`, its parts from the
-manifests of legs that ended and from the journal.
+A run that goes on, or broke off, has no run.json worth the name: its stages and counts come from `logs/progress.json`,
+its parts from the manifests of legs that ended and from the journal.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ class Shelf:
 
     @cached_property
     def rules(self) -> dict[str, list[tuple[Deciding, dict[str, Any]]]]:
-        """Rules of ours that decide on stored signals, by name, each with the parts that it looked at. A user's own code is not run here."""
+        """Rules of ours that decide on stored signals, by name, each with the parts that it looked at. A user's own
+        code is not run here."""
         found: dict[str, list[tuple[Deciding, dict[str, Any]]]] = {}
         for leg in self.legs:
             path = f"legs/{leg['leg']}/rules.json"
@@ -223,7 +225,8 @@ def manifests(folder: Folder, run: Run, troubles: list[str]) -> list[dict[str, A
 
 @dataclass
 class Shelves:
-    """The shelf, looked at anew once it is no longer fresh and something in it has changed; and lengths of files, which never change."""
+    """The shelf, looked at anew once it is no longer fresh and something in it has changed; and lengths of files, which
+    never change."""
 
     out: str
     _shelf: Shelf | None = None

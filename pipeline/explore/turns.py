@@ -1,4 +1,5 @@
-"""Whose turn it is to read Parquet: two at a time, the newest first; whoever is waited for stops early and says how far it came."""
+"""Whose turn it is to read Parquet: two at a time, the newest first; whoever is waited for stops early and says how far
+it came."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ LARGEST_JOURNAL = 256 << 20  # bytes; beyond that a page would wait too long for
 
 
 def finished_parts(folder: Folder, run: Run, legs: list[dict[str, Any]], troubles: list[str]) -> list[dict[str, Any]]:
-    """The legs, and those of which only some parts are done: the journal knows these. Files that are not there are left out."""
+    """The legs, and those of which only some parts are done: the journal knows these. Files that are not there are left
+    out."""
     done = {leg["leg"] for leg in legs}
     stages = {stage.name for stage in run.stages}
     found: dict[str, dict[str, dict[str, Any]]] = {}
@@ -40,7 +41,8 @@ def is_there(path: str, leg: str, present: set[str]) -> bool:
 
 
 def files_by_leg(folder: Folder, part: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """The files of a part by the leg that made them, named as manifests do; those of a sink where they wait for the others."""
+    """The files of a part by the leg that made them, named as manifests do; those of a sink where they wait for the
+    others."""
     made = [part["documents"]] if part.get("documents") else []
     made += [*(part.get("verdicts") or []), *(part.get("signals") or [])]
     found: dict[str, dict[str, str]] = {}

@@ -30,7 +30,8 @@ class Warnings:
 
 @dataclass(frozen=True)
 class Figures:
-    """A table. Its first `words` columns are words, the others numbers; `bars` are lengths from 0 to 1, one a row, or none at all."""
+    """A table. Its first `words` columns are words, the others numbers; `bars` are lengths from 0 to 1, one a row, or
+    none at all."""
 
     title: str
     head: tuple[str, ...]

@@ -1,4 +1,5 @@
-"""What judges, thresholds, tokenize, mix, order and pack tell of themselves: the same numbers in a terminal and in report.html.
+"""What judges, thresholds, tokenize, mix, order and pack tell of themselves: the same numbers in a terminal and in
+report.html.
 
 A stage is known by what its report.json holds, not by its name, which a recipe may change.
 """

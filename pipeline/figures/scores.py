@@ -1,4 +1,5 @@
-"""Figures of scores: what a judge says of itself, how scores lie in each source and language, where thresholds cut, examples at each tenth."""
+"""Figures of scores: what a judge says of itself, how scores lie in each source and language, where thresholds cut,
+examples at each tenth."""
 
 from __future__ import annotations
 

@@ -98,7 +98,8 @@ def run_join(task: Task) -> Result:
 
 
 def documents_for(rows: pa.Table, store: Store, part: Part, columns: Sequence[str], of: str | None) -> pa.Table | None:
-    """The documents of a part; with `of` those that this column of the rows names, and no other is held. None of a part without any."""
+    """The documents of a part; with `of` those that this column of the rows names, and no other is held. None of a part
+    without any."""
     if of is None:
         batches = list(read_part(store, part, columns))
         return widened(pa.Table.from_batches(batches)) if batches else None

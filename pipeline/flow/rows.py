@@ -1,7 +1,8 @@
-"""Rows of a global stage on disk: Arrow IPC files, one record batch a bucket, so that a reader takes its slice and no more.
+"""Rows of a global stage on disk: Arrow IPC files, one record batch a bucket, so that a reader takes its slice and no
+more.
 
-Buckets are the top bits of a column, and their number a power of two; so rows that were cut into another number of buckets (those of an index
-that an earlier run saved) are read as if they had been cut into ours.
+Buckets are the top bits of a column, and their number a power of two; so rows that were cut into another number of
+buckets (those of an index that an earlier run saved) are read as if they had been cut into ours.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def _listed(address: str, path: str, checksum: str) -> tuple[dict[str, Any], ...
 
 
 def read_rows(store: Store, rows: dict[str, Any], bucket: int | None, buckets: int) -> pa.Table | None:
-    """One bucket's slice of every file (all of it for None); None where there is no row. The order of rows is that of files and no promise."""
+    """One bucket's slice of every file (all of it for None); None where there is no row. The order of rows is that of
+    files and no promise."""
     tables = []
     for facts in files_of_rows(store, rows):
         home = Store(facts["store"]) if "store" in facts else store  # of a saved index: a folder of its own
@@ -89,7 +91,8 @@ def read_rows(store: Store, rows: dict[str, Any], bucket: int | None, buckets: i
 
 
 def _alike(tables: list[pa.Table]) -> list[pa.Table]:
-    """Tables of one schema: where the rows of a file were so many that a column has wide offsets, that column of all has."""
+    """Tables of one schema: where the rows of a file were so many that a column has wide offsets, that column of all
+    has."""
     if len({table.schema for table in tables}) == 1:
         return tables
     return [

@@ -1,4 +1,5 @@
-"""How a global stage ends: verdicts and signals laid beside the documents of each part, or the documents written anew with other texts."""
+"""How a global stage ends: verdicts and signals laid beside the documents of each part, or the documents written anew
+with other texts."""
 
 from __future__ import annotations
 

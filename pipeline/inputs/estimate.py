@@ -26,8 +26,9 @@ USUAL_START = (
     3.0  # seconds until workers are ready; whatever it took above them was for kernels, which are compiled once
 )
 SURE = "right in 9 of 10 cases"
-# Two-sided 95 % points of Student's t. Few parts of uneven inputs seldom include the largest, so they show too little spread: WIDER makes up for it.
-# The interval then held the truth in 93 to 99 % of made-up inputs, even and uneven, of which 6 to 30 parts were read (tests/pipeline/test_estimate.py).
+# Two-sided 95 % points of Student's t. Few parts of uneven inputs seldom include the largest, so they show too little
+# spread: WIDER makes up for it. The interval then held the truth in 93 to 99 % of made-up inputs, even and uneven, of
+# which 6 to 30 parts were read (tests/pipeline/test_estimate.py).
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 WIDER = 1.4
 WIDEST = 100.0  # times the estimate
@@ -80,7 +81,8 @@ class PartRead:
 
 @dataclass(frozen=True)
 class Whole:
-    """How many documents a source has in all, and between which numbers that lies; None where too little was read to say."""
+    """How many documents a source has in all, and between which numbers that lies; None where too little was read to
+    say."""
 
     parts: int
     of: int
@@ -93,8 +95,9 @@ class Whole:
 
 
 def documents_in_all(parts: Sequence[PartRead], halves: Halves) -> Whole:
-    """From some parts of a source to all: documents per byte, in the smaller and the larger parts apart where enough of both were read. The spread is
-    that of the estimates which leave one part out (the jackknife), the interval is taken on the logarithm, for a total is never below zero."""
+    """From some parts of a source to all: documents per byte, in the smaller and the larger parts apart where enough of
+    both were read. The spread is that of the estimates which leave one part out (the jackknife), the interval is taken
+    on the logarithm, for a total is never below zero."""
     count, seen = sum(halves.parts), sum(part.documents for part in parts)
     apart = [[p for p in parts if p.size <= halves.middle], [p for p in parts if p.size > halves.middle]]
     strata = list(zip(apart, halves.parts, halves.bytes, strict=True))
@@ -126,7 +129,8 @@ UNKNOWN = Spread(math.inf, 1.0)
 
 
 def in_stratum(parts: Sequence[PartRead], of: int, size: int) -> tuple[float, list[Spread]]:
-    """Documents in `of` parts of `size` bytes, and what that number may be off by: parts that were not read, and the rest of those that were begun."""
+    """Documents in `of` parts of `size` bytes, and what that number may be off by: parts that were not read, and the
+    rest of those that were begun."""
     if not parts:
         return 0.0, [UNKNOWN] if size else []
     sizes, documents = [max(1, part.size) for part in parts], [part.in_all for part in parts]
@@ -183,8 +187,8 @@ class Estimate:
 
 
 def estimate(record: dict[str, Any], workers: int) -> Estimate:
-    """Scale a partial run up: documents by the parts that each source gave them from, all else by bytes read. Start-up is not scaled: only the
-    seconds of the stages are. What was compiled on the way will not be again."""
+    """Scale a partial run up: documents by the parts that each source gave them from, all else by bytes read. Start-up
+    is not scaled: only the seconds of the stages are. What was compiled on the way will not be again."""
     readers = {e["name"]: e for e in record["stages"] if e["kind"] == "read"}
     read, whole = sum(e["bytes_in"] for e in readers.values()), sum(i["bytes"] for i in record["inputs"].values())
     share = min(1.0, read / whole) if whole and read else 1.0

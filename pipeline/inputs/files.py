@@ -1,7 +1,8 @@
 """The input files of a source: found, identified by content, split where they are large, grouped where they are small.
 
-Files of a run are no inputs of the next: what lies in a run's folder counts only where a path leads into that folder by name.
-Groups are cut where the hash of a path says so, not by counting: one file more changes the group it falls into and no other.
+Files of a run are no inputs of the next: what lies in a run's folder counts only where a path leads into that folder by
+name. Groups are cut where the hash of a path says so, not by counting: one file more changes the group it falls into
+and no other.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class InputFile:
     address: str
     path: str
     size: int
-    stamp: str  # of a local file `listing.stamp_of`, else what the object store says; only tells whether a known hash still holds
+    # of a local file `listing.stamp_of`, else what the object store says; only tells whether a known hash still holds
+    stamp: str
     content: str = ""
     identity: str = ""  # equal where two addresses lead to one file
 
@@ -67,7 +69,8 @@ class Listing:
 
 
 def find_files(source: Source, folder: Path, who: str) -> Listing:
-    """Every file that a source names, in order of path; RecipeError, which begins with `who` asks, where a path leads nowhere."""
+    """Every file that a source names, in order of path; RecipeError, which begins with `who` asks, where a path leads
+    nowhere."""
     reader = cast(Reader, source.reader.stage)
     addresses = [reader.path] if isinstance(reader.path, str) else list(reader.path)
     if not addresses or not all(addresses):
@@ -90,12 +93,14 @@ def find_files(source: Source, folder: Path, who: str) -> Listing:
 
 
 def files_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> list[InputFile]:
-    """Of a file, a folder or a glob, in order of path; RecipeError, which begins with `who` asks, where it leads nowhere."""
+    """Of a file, a folder or a glob, in order of path; RecipeError, which begins with `who` asks, where it leads
+    nowhere."""
     return list_at(address, folder, suffixes, who).files
 
 
 def list_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> Listing:
-    """The same, with the files of a folder that are passed over for their ending. A glob passes nothing over: it names what is wanted."""
+    """The same, with the files of a folder that are passed over for their ending. A glob passes nothing over: it names
+    what is wanted."""
     address = located(address, folder)
     try:
         fs, path = url_to_fs(address)
@@ -255,8 +260,8 @@ def _fixed_part(path: str) -> str:
 
 
 def remembered_in(data: bytes) -> dict[str, list[Any]]:
-    """The contents of inputs.json: size, stamp and content hash by address. The file is only a cache: if it is torn or altered, it counts as
-    empty and is written anew."""
+    """The contents of inputs.json: size, stamp and content hash by address. The file is only a cache: if it is torn or
+    altered, it counts as empty and is written anew."""
     try:
         record = json.loads(data)
     except (ValueError, RecursionError):
@@ -282,8 +287,8 @@ def sum_of(files: Mapping[str, Any]) -> str:
 def with_contents(
     files: list[InputFile], store: Store, who: str, remember: bool = True, check: bool = False
 ) -> list[InputFile]:
-    """The files with the hash of their contents. A remembered hash serves while size and stamp stay the same, unless `check` is set; object
-    stores' etags serve as they are."""
+    """The files with the hash of their contents. A remembered hash serves while size and stamp stay the same, unless
+    `check` is set; object stores' etags serve as they are."""
     try:
         remembered = remembered_in(store.read(REMEMBERED))
     except (FileNotFoundError, NotADirectoryError):
@@ -309,7 +314,8 @@ def with_contents(
 
 
 def not_in(store: Store, listing: Listing, who: str) -> Listing:
-    """The files outside the folder of the run that is to read them: else each run would read what the one before it wrote."""
+    """The files outside the folder of the run that is to read them: else each run would read what the one before it
+    wrote."""
     own = f"{store.root}/"
     outside = [file for file in listing.files if not without_protocol(file.address).startswith(own)]
     if listing.files and not outside:
@@ -335,7 +341,8 @@ def changed_since(files: list[InputFile], who: str) -> list[str]:
             written = (
                 int(facts["size"]) != file.size or facts["type"] != "file" or stamp.split()[0] != file.stamp.split()[0]
             )
-            # if size and modification time are the same, only the contents can tell a set-back time from a new mode or a new link
+            # if size and modification time are the same, only the contents can tell a set-back time from a new mode or
+            # a new link
             try:
                 if written or (stamp != file.stamp and _content_hash(file, who) != file.content):
                     changed.append(file.path)

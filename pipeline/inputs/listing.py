@@ -1,5 +1,5 @@
-"""Folders of this machine as inputs are looked for in them: linked folders are entered, and one that may not be read is told of, where fsspec
-leaves both out without a word."""
+"""Folders of this machine as inputs are looked for in them: linked folders are entered, and one that may not be read is
+told of, where fsspec leaves both out without a word."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ OF_THE_SYSTEM = "lost+found"  # lies on many a disk, for nobody to read
 
 
 class Folders(LocalFileSystem):  # type: ignore[misc]
-    """What `find` and `glob` see. A link is not entered where it leads around itself, nor, where all below `whole` is taken, back below it:
-    those files are found in their own place."""
+    """What `find` and `glob` see. A link is not entered where it leads around itself, nor, where all below `whole` is
+    taken, back below it: those files are found in their own place."""
 
     cachable = False
 
@@ -72,7 +72,8 @@ class Folders(LocalFileSystem):  # type: ignore[misc]
 
 
 def stamp_of(facts: os.stat_result) -> str:
-    """Differs once a file was written to or replaced, even if its modification time was set back; the first word is that time."""
+    """Differs once a file was written to or replaced, even if its modification time was set back; the first word is
+    that time."""
     return f"{facts.st_mtime_ns} {facts.st_ctime_ns} {facts.st_ino}"
 
 

@@ -1,5 +1,5 @@
-"""What a run reports about its input files: those that no source reads, that are read twice, that vanished since the last run, that changed
-while it ran."""
+"""What a run reports about its input files: those that no source reads, that are read twice, that vanished since the
+last run, that changed while it ran."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def facts_of(inputs: Mapping[str, Inputs], gone: Mapping[str, Sequence[str]]) ->
 
 
 def notes_of(facts: Facts) -> list[str]:
-    """One line for each source with files passed over, and one for each with files gone. Runs of earlier versions recorded neither."""
+    """One line for each source with files passed over, and one for each with files gone. Runs of earlier versions
+    recorded neither."""
     lines = []
     for name, entry in facts.items():
         if over := entry.get("passed_over"):

@@ -1,7 +1,9 @@
-"""How much of its inputs a run takes: all, some documents of each source (`--limit`), or a share of its bytes (`--sample`).
+"""How much of its inputs a run takes: all, some documents of each source (`--limit`), or a share of its bytes
+(`--sample`).
 
-What is taken hangs on the inputs alone, never on the workers. Parts are taken in the order of a hash, which makes them a fair sample.
-How many documents a part has is known once it is read: where the first parts had too few, more are taken (`Inputs.topped_up`).
+What is taken hangs on the inputs alone, never on the workers. Parts are taken in the order of a hash, which makes them
+a fair sample. How many documents a part has is known once it is read: where the first parts had too few, more are taken
+(`Inputs.topped_up`).
 """
 
 from __future__ import annotations
@@ -86,7 +88,8 @@ class Inputs:
         return [*{span.file.path: span.file for spans, _ in self.parts for span in spans}.values()]
 
     def with_contents(self, store: Store, remember: bool = True, check: bool = False) -> Inputs:
-        """What is taken, with the hashes of its contents. Of a large crawl of which little is tried, the rest need not be read for that."""
+        """What is taken, with the hashes of its contents. Of a large crawl of which little is tried, the rest need not
+        be read for that."""
         unknown = [file for file in self.read if not file.content]
         if not unknown:
             return self
@@ -98,8 +101,8 @@ class Inputs:
         return replace(self, parts=parts)
 
     def topped_up(self, wanted: int | None, given: Mapping[str, int]) -> Inputs | None:
-        """More parts, or more of some, where these have given fewer documents than are wanted; None where that is all. Those are never more
-        than wanted: each part is asked for its share of what is missing."""
+        """More parts, or more of some, where these have given fewer documents than are wanted; None where that is all.
+        Those are never more than wanted: each part is asked for its share of what is missing."""
         missing = 0 if wanted is None else wanted - sum(given.values())
         if missing <= 0:
             return None
@@ -131,8 +134,8 @@ def shared_out(documents: int, parts: tuple[list[Span], ...] | list[list[Span]])
 def find_inputs(
     recipe: Recipe, store: Store, portion: Portion, remember: bool = True, check: bool = False
 ) -> dict[str, Inputs]:
-    """The inputs of every source; RecipeError where a path leads nowhere. `remember` False leaves the run's folder as it is; `check` hashes
-    every file anew."""
+    """The inputs of every source; RecipeError where a path leads nowhere. `remember` False leaves the run's folder as
+    it is; `check` hashes every file anew."""
     path = Path(recipe.path).resolve()
     listings = {}
     for source in recipe.sources:

@@ -1,4 +1,5 @@
-"""MEDU from files to a table of utilities: development sets, documents of each source, a model's answers, and what all of it took (docs/medu.md).
+"""MEDU from files to a table of utilities: development sets, documents of each source, a model's answers, and what all
+of it took (docs/medu.md).
 
 Files are read twice: once for how many tokens each document has, once for the texts of those that were drawn.
 """
@@ -84,7 +85,8 @@ class Findings:
 
 
 def development_sets(named: Sequence[str]) -> dict[str, list[str]]:
-    """NAME=PATH or PATH, whose file's name is then the task's: one task a file (JSON lines, a table, or plain text with empty lines between examples)."""
+    """NAME=PATH or PATH, whose file's name is then the task's: one task a file (JSON lines, a table, or plain text with
+    empty lines between examples)."""
     found: dict[str, list[str]] = {}
     for said in named:
         name, path = _named(said)
@@ -104,7 +106,8 @@ def development_sets(named: Sequence[str]) -> dict[str, list[str]]:
 
 
 def documents_of(named: Sequence[str], how: Sampling) -> list[medu.Document]:
-    """A sample of each source: NAME=PATH is one source; of a PATH a column says it. The output folder of a run stands for what it wrote."""
+    """A sample of each source: NAME=PATH is one source; of a PATH a column says it. The output folder of a run stands
+    for what it wrote."""
     streams = [(name, files_of(_of_run(path), "documents")) for name, path in map(_named, named)]
     sources, uids, tokens = _counted(streams, how)
     names, which = np.unique(np.array(sources, dtype=object).astype(str), return_inverse=True)
@@ -133,7 +136,8 @@ def documents_of(named: Sequence[str], how: Sampling) -> list[medu.Document]:
 
 
 def _check_enough(drawn: Mapping[str, int]) -> None:
-    """Before anything is asked: a source without documents has no utility, and one with a single document no error of it."""
+    """Before anything is asked: a source without documents has no utility, and one with a single document no error of
+    it."""
     few = [f"{name!r} has {count or 'none'}" for name, count in drawn.items() if count < FEWEST_DOCUMENTS]
     if few:
         raise RecipeError(
@@ -151,7 +155,8 @@ def find(
     answers: Path,
     seed: int,
 ) -> Findings:
-    """Describe each task, mark all documents for it, and say what sources are worth. Every answer is kept in the folder `answers`."""
+    """Describe each task, mark all documents for it, and say what sources are worth. Every answer is kept in the folder
+    `answers`."""
     account = Account()
     descriptions: dict[str, medu.Description] = {}
     labels: list[medu.Labels] = []
@@ -246,7 +251,8 @@ def _file_name(task: str) -> str:
 
 
 def _file_names(tasks: Sequence[str]) -> dict[str, str]:
-    """One each, also on systems that do not tell capitals: where two tasks would have one, both end with a hash of their own."""
+    """One each, also on systems that do not tell capitals: where two tasks would have one, both end with a hash of
+    their own."""
     plain = {task: _file_name(task) for task in tasks}
     often = Counter(name.lower() for name in plain.values())
     return {

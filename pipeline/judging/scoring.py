@@ -1,4 +1,5 @@
-"""Scores of a judge for files of texts, a few thousand at a time: written beside where each text stands, summed up by quantiles, with the best and the worst."""
+"""Scores of a judge for files of texts, a few thousand at a time: written beside where each text stands, summed up by
+quantiles, with the best and the worst."""
 
 from __future__ import annotations
 

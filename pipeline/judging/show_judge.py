@@ -1,4 +1,5 @@
-"""What `train-judge` and `judge` print: figures on held-out texts, quantiles of scores, the best and worst texts, words that moved a score."""
+"""What `train-judge` and `judge` print: figures on held-out texts, quantiles of scores, the best and worst texts, words
+that moved a score."""
 
 from __future__ import annotations
 

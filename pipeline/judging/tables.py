@@ -1,4 +1,5 @@
-"""Tables of the files that a command is given: Parquet, Arrow, JSON lines, CSV, and plain text, where a file is one document.
+"""Tables of the files that a command is given: Parquet, Arrow, JSON lines, CSV, and plain text, where a file is one
+document.
 
 Columns are those that are asked for and there; what a file holds is never guessed from its content, only from its name.
 """

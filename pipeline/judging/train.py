@@ -1,7 +1,9 @@
-"""Judges from files of labelled texts: which column says what, which label is good, what is held out; then training and figures.
+"""Judges from files of labelled texts: which column says what, which label is good, what is held out; then training and
+figures.
 
-Labels of a table are read as a person would: two that are known opposites, or those that are named good, make a probability; whole numbers
-or classes named in order make classes; decimal numbers a regression, which a neural judge alone can learn.
+Labels of a table are read as a person would: two that are known opposites, or those that are named good, make a
+probability; whole numbers or classes named in order make classes; decimal numbers a regression, which a neural judge
+alone can learn.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ TEXT, LABEL = "_text", "_label"
 
 @dataclass(frozen=True)
 class Columns:
-    """Names in the user's table. Of several groups the first that a row has counts; none named: its url, where it has one."""
+    """Names in the user's table. Of several groups the first that a row has counts; none named: its url, where it has
+    one."""
 
     text: str = "text"
     label: str = "label"
@@ -59,7 +62,8 @@ class Columns:
 
 @dataclass(frozen=True)
 class Labelling:
-    """What labels mean: which are good (all others are bad), or classes in their order; neither: as they say themselves."""
+    """What labels mean: which are good (all others are bad), or classes in their order; neither: as they say
+    themselves."""
 
     head: str = "quality"
     good: tuple[str, ...] = ()
@@ -236,7 +240,8 @@ def _lesson(table: pa.Table, columns: Columns, labels: pa.Array, head: Head) -> 
 
 
 def _groups(columns: Sequence[pa.Array], texts: pa.Array) -> pa.Array:
-    """The first that a row has; of an address its host. A row without any is a group by its text, so that equal texts are one."""
+    """The first that a row has; of an address its host. A row without any is a group by its text, so that equal texts
+    are one."""
     found: list[str | None] = [None] * len(texts)
     for column in columns:
         values = _cast(column, pa.string(), "--group: groups are texts or numbers")

@@ -1,4 +1,5 @@
-"""Leg tasks, as workers run them: read a part, run its map stages, apply rules, write what is left and what is rejected.
+"""Leg tasks, as workers run them: read a part, run its map stages, apply rules, write what is left and what is
+rejected.
 
 From outside: `leg.grind`, `rules.run_decide`.
 """

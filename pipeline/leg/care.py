@@ -1,6 +1,8 @@
-"""How a task goes about documents that may kill its process: it leaves a trail of what it is about to do, and leaves out what killed it before.
+"""How a task goes about documents that may kill its process: it leaves a trail of what it is about to do, and leaves
+out what killed it before.
 
-The trail is one small file, written anew before each batch of each stage (5 µs). Whoever finds the process dead reads stage and documents there.
+The trail is one small file, written anew before each batch of each stage (5 µs). Whoever finds the process dead reads
+stage and documents there.
 """
 
 from __future__ import annotations
@@ -119,7 +121,8 @@ class Care:
         return self.search is not None and batch < self.search[0]
 
     def pieces(self, place: Place, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, int | None, str | None]]:
-        """A batch as a stage is shown it: in pieces, each with its row if it is shown alone, and what it did if it is left out."""
+        """A batch as a stage is shown it: in pieces, each with its row if it is shown alone, and what it did if it is
+        left out."""
         if self.search == place or place in self.one_by_one:
             for row in range(len(batch)) if self.search is None or self.row is None else [self.row]:
                 yield batch.slice(row, 1), row, self.condemned.get((*place, row))
@@ -136,7 +139,8 @@ class Care:
             yield batch.slice(begin), None, None
 
     def about_to(self, place: Place, batch: pa.RecordBatch, row: int | None = None) -> None:
-        """A stage is to be shown some documents; `row` is where the only one stands in its batch, if they are shown one by one."""
+        """A stage is to be shown some documents; `row` is where the only one stands in its batch, if they are shown one
+        by one."""
         if self.trail is not None:
             self.trail.about_to(place, batch, row)
 

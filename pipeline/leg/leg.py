@@ -1,8 +1,11 @@
-"""One part through the working stages of one leg: read, run each batch through them, write what is left, with its reasons and its account.
+"""One part through the working stages of one leg: read, run each batch through them, write what is left, with its
+reasons and its account.
 
-A leg that changes no text writes signals alone, row by row beside the documents it read. What rules say of them comes after (decide.py).
+A leg that changes no text writes signals alone, row by row beside the documents it read. What rules say of them comes
+after (decide.py).
 
-A stage that raises is tried on halves of the batch until the document is found that breaks it; that one is quarantined, the rest goes on.
+A stage that raises is tried on halves of the batch until the document is found that breaks it; that one is quarantined,
+the rest goes on.
 """
 
 from __future__ import annotations
@@ -265,7 +268,8 @@ class _Grinding:
             self.documents.write(with_text_lengths(batch))
 
     def before(self, stage: Map, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Keep what a rewrite is about to change and a rule of this leg looks at: the text, and signals that will be measured again."""
+        """Keep what a rewrite is about to change and a rule of this leg looks at: the text, and signals that will be
+        measured again."""
         if not isinstance(stage, Rewrite):
             return batch
         called = stage.called

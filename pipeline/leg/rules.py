@@ -1,7 +1,7 @@
 """What the rules of a leg say of one part, from the signals that were measured on it: a pass over numbers.
 
-Every rule looks at every document that came in, so that all reasons are on record; a document goes by the first rule that drops it.
-The verdicts lie row by row beside the documents; the texts of those that go are copied into the rejects.
+Every rule looks at every document that came in, so that all reasons are on record; a document goes by the first rule
+that drops it. The verdicts lie row by row beside the documents; the texts of those that go are copied into the rejects.
 """
 
 from __future__ import annotations
@@ -266,7 +266,8 @@ class _Decision:
             )
 
     def verdicts(self, names: list[str]) -> pa.Table:
-        """One row a document: kept or not, by which stage and why; and for each rule a bit for each of its reasons that held."""
+        """One row a document: kept or not, by which stage and why; and for each rule a bit for each of its reasons that
+        held."""
         stage = pa.DictionaryArray.from_arrays(pa.array(self.stage, mask=self.stage < 0), pa.array(names)).cast(
             pa.string()
         )

@@ -1,7 +1,8 @@
-"""What was extracted from a few pages, beside all that they show: read again from the inputs, for the report and `inspect`.
+"""What was extracted from a few pages, beside all that they show: read again from the inputs, for the report and
+`inspect`.
 
-Only pages that came through extraction are shown, so that nothing is parsed here that broke a worker before. It is a task of its own,
-small, and travels with those of the next wave.
+Only pages that came through extraction are shown, so that nothing is parsed here that broke a worker before. It is a
+task of its own, small, and travels with those of the next wave.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ BEGINNING = 1 << 20  # bytes of a file that are searched first, where its reader
 def task_of_pages(
     leg: Leg, recipe: Recipe, store: Store, parts: list[Part], files: Mapping[str, InputFile]
 ) -> Task | None:
-    """The task that looks at a few pages of the first part of a leg which extracts what it reads; None where there is nothing to see."""
+    """The task that looks at a few pages of the first part of a leg which extracts what it reads; None where there is
+    nothing to see."""
     part = next((p for p in parts if p["rows"] and p["leg"] == leg.name), None)
     if leg.source is None or part is None or part["inputs"][0]["path"] not in files:
         return None

@@ -1,4 +1,5 @@
-"""The documents that took longest, of each stage that works row by row. Times are a clock's: they stand beside results, never in them."""
+"""The documents that took longest, of each stage that works row by row. Times are a clock's: they stand beside results,
+never in them."""
 
 from __future__ import annotations
 

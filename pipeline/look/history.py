@@ -1,7 +1,8 @@
-"""One document's whole story: where it was read, each leg it passed, what every stage said of it, and where it was written.
+"""One document's whole story: where it was read, each leg it passed, what every stage said of it, and where it was
+written.
 
-Only the column of uids is read to find it; then the one row group that it lies in. A later leg is searched only in the parts
-that come from one where the document was found.
+Only the column of uids is read to find it; then the one row group that it lies in. A later leg is searched only in the
+parts that come from one where the document was found.
 """
 
 from __future__ import annotations

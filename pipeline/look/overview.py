@@ -1,6 +1,7 @@
 """A run at a glance: what was read and kept, the funnel by source, time and throughput by stage, peak memory, alarms.
 
-All of it comes from run.json, and tokens from what stages told. The terminal (`gristmill inspect`), its `--json` and report.html show these numbers and no others.
+All of it comes from run.json, and tokens from what stages told. The terminal (`gristmill inspect`), its `--json` and
+report.html show these numbers and no others.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ class Totals:
 
 @dataclass(frozen=True)
 class Level:
-    """What is left of one source after a stage, and what went there. `gone` counts all reasons and what was quarantined."""
+    """What is left of one source after a stage, and what went there. `gone` counts all reasons and what was
+    quarantined."""
 
     stage: str
     source: str
@@ -95,7 +97,8 @@ def overview(out: str) -> Overview:
 
 
 def reports_of(folder: Folder, found: Mapping[str, Any], kind: str | None = "global") -> dict[str, dict[str, Any]]:
-    """What stages told, by name: of this kind (global ones alone count tokens), or all; a run that failed has less of it."""
+    """What stages told, by name: of this kind (global ones alone count tokens), or all; a run that failed has less of
+    it."""
     entries = [entry for entry in found.get("stages") or [] if kind is None or entry.get("kind") == kind]
     paths = {str(entry["name"]): f"stages/{entry['name']}/report.json" for entry in entries}
     return {name: folder.json(path) for name, path in paths.items() if folder.has(path)}

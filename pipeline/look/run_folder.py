@@ -1,7 +1,8 @@
 """What a run left behind, as plain data: its counts, its drops with samples, and how to show them in a terminal.
 
-Functions that read return dataclasses, so that `--json` prints the same facts; functions that render make rich tables of them.
-Crawled text is hostile: nothing of it reaches a terminal before `plain` took its control characters, or as rich markup.
+Functions that read return dataclasses, so that `--json` prints the same facts; functions that render make rich tables
+of them. Crawled text is hostile: nothing of it reaches a terminal before `plain` took its control characters, or as
+rich markup.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a person does with the token shards of a run: find them, verify them, export them; and the dataset card that lies beside them."""
+"""What a person does with the token shards of a run: find them, verify them, export them; and the dataset card that
+lies beside them."""
 
 from __future__ import annotations
 

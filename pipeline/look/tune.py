@@ -1,7 +1,7 @@
 """`gristmill tune`: what another threshold would keep and drop, answered from stored signals.
 
-The rules of a leg are held against its signals twice, as they were and as they would be; no text is read but that of the few
-documents that are shown.
+The rules of a leg are held against its signals twice, as they were and as they would be; no text is read but that of
+the few documents that are shown.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ class _Leg:
 
 
 def _changed(told: dict[str, Any], settings: Sequence[str]) -> tuple[list[_Leg], list[Change]]:
-    """The legs that are meant: every one that has a changed rule. Sources that have not joined yet have legs of their own, and beside a rule
-    that all of them pass some may have rules that are theirs alone."""
+    """The legs that are meant: every one that has a changed rule. Sources that have not joined yet have legs of their
+    own, and beside a rule that all of them pass some may have rules that are theirs alone."""
     legs = {name: tuple(map(Deciding.of, data["rules"])) for name, data in told.items()}
     rules = {d.rule.called: d.rule for its in legs.values() for d in its}
     known = ", ".join(rules) or "none"

@@ -1,7 +1,7 @@
 """How much text, and how many tokens, are left of each source after each stage: from run.json and what stages told.
 
-Text is counted in UTF-8 bytes, of documents that stay. Tokens are counted from the tokenizer on (where mixing draws, those drawn); before it
-they are estimated from the text, at the bytes that a token of that source turned out to hold.
+Text is counted in UTF-8 bytes, of documents that stay. Tokens are counted from the tokenizer on (where mixing draws,
+those drawn); before it they are estimated from the text, at the bytes that a token of that source turned out to hold.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def read(entry: Mapping[str, Any], held: float | None) -> Volume:
 
 
 def text_left(its: Mapping[str, Any]) -> int | None:
-    """No bytes in documents that are there are pages that have yet to be extracted, or counts of a version that did not count them."""
+    """No bytes in documents that are there are pages that have yet to be extracted, or counts of a version that did not
+    count them."""
     text = its.get("text_bytes")
     return None if text is None or (text == 0 and its.get("kept")) else int(text)
 

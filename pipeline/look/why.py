@@ -1,8 +1,10 @@
-"""Why a document went, in numbers: every reason that held, the signal behind it with its value, and where the document would have stayed.
+"""Why a document went, in numbers: every reason that held, the signal behind it with its value, and where the document
+would have stayed.
 
-A rule is code, and nothing says which number in its settings decided. So it is asked: the signals of the document are shown to it again with one of them moved.
-The signal that makes a reason vanish is the one behind it, and the value at which it vanishes is the threshold, be it a field, an entry of a list, or set by a
-table for the document's language. Measured: 5 ms a document and rule.
+A rule is code, and nothing says which number in its settings decided. So it is asked: the signals of the document are
+shown to it again with one of them moved. The signal that makes a reason vanish is the one behind it, and the value at
+which it vanishes is the threshold, be it a field, an entry of a list, or set by a table for the document's language.
+Measured: 5 ms a document and rule.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ SAME = 1e-6  # is a number of the settings, but for float32
 
 @dataclass(frozen=True)
 class Held:
-    """A reason that held for a document. With a threshold: the signal stands `sign` of it; without one, what the rule saw is in `seen`."""
+    """A reason that held for a document. With a threshold: the signal stands `sign` of it; without one, what the rule
+    saw is in `seen`."""
 
     stage: str
     reason: str | None
@@ -83,7 +86,8 @@ def shown(value: Any, digits: int = 4) -> str:
 
 
 def reasons_held(rule: Rule, view: pa.RecordBatch, cuts: Cuts = ()) -> list[Held]:
-    """Every reason that holds for the one document of a batch, in the rule's order, with its number where one signal alone decides."""
+    """Every reason that holds for the one document of a batch, in the rule's order, with its number where one signal
+    alone decides."""
     held = [reason for reason, rows in _held(rule, view).items() if rows[0]]
     if not held:
         return []
@@ -163,7 +167,8 @@ def as_kind(values: Array, kind: pa.DataType) -> pa.Array:
 
 
 def candidates(kind: pa.DataType, settings: Sequence[float], own: Any) -> Array:
-    """Values at which a document may stay: those about the rule's own numbers, none, and powers of two; below none only where something else is too."""
+    """Values at which a document may stay: those about the rule's own numbers, none, and powers of two; below none only
+    where something else is too."""
     powers = [2.0**k for k in range(0 if pa.types.is_integer(kind) else -12, 31)]
     near = [number + step * max(abs(number), 1e-3) for number in settings for step in (-1e-3, 0.0, 1e-3)]
     near += [number + step for number in settings for step in (-1.0, 1.0)]
@@ -174,7 +179,8 @@ def candidates(kind: pa.DataType, settings: Sequence[float], own: Any) -> Array:
 
 
 def nearest_change(tried: Array, goes: Array, value: float) -> tuple[float, float]:
-    """The value nearest to the document's own at which it stays, and the last before it at which it goes: (goes, stays)."""
+    """The value nearest to the document's own at which it stays, and the last before it at which it goes: (goes,
+    stays)."""
     stays = float(tried[~goes][np.argmin(np.abs(tried[~goes] - value))])
     before = tried[goes & (np.minimum(value, stays) <= tried) & (tried <= np.maximum(value, stays))]
     return float(before[np.argmin(np.abs(before - stays))]) if len(before) else value, stays
@@ -183,7 +189,8 @@ def nearest_change(tried: Array, goes: Array, value: float) -> tuple[float, floa
 def _edges(
     rule: Rule, view: pa.RecordBatch, wanted: Mapping[str, tuple[str, tuple[float, float]]]
 ) -> dict[str, tuple[float, float]]:
-    """For each reason, between a signal's value that goes and one that stays, the two that lie next to each other: (goes, stays)."""
+    """For each reason, between a signal's value that goes and one that stays, the two that lie next to each other:
+    (goes, stays)."""
     edges = {reason: edge for reason, (_, edge) in wanted.items()}
     for _ in range(ROUNDS):
         points = {}
@@ -217,7 +224,8 @@ def _numbered(
     settings: Sequence[tuple[str, float]],
     cuts: Cuts,
 ) -> Held:
-    """The threshold as the settings have it. A document at it stays; where only the value that goes is in the settings, one at it goes."""
+    """The threshold as the settings have it. A document at it stays; where only the value that goes is in the settings,
+    one at it goes."""
     goes, stays = edge
     above = goes > stays
     at_stays, at_goes = (
@@ -268,7 +276,8 @@ class Said:
 def asked_of_part(
     opened: Opened, rules: Sequence[Deciding], part: Mapping[str, Any], rows: Sequence[int], cuts: Cuts = ()
 ) -> list[Said]:
-    """What the rules say of some documents of a part, by their rows in growing order. Rules that read texts are not asked again."""
+    """What the rules say of some documents of a part, by their rows in growing order. Rules that read texts are not
+    asked again."""
     paths = [facts["path"] for facts in [part["documents"], *part["signals"]]]
     deciding = [d for d in rules if d.rule.needs and "text" not in d.rule.needs]
     columns = {
@@ -334,7 +343,8 @@ def rows_of(opened: Opened, path: str, rows: Sequence[int], columns: set[str]) -
 
 
 def why_it_went(folder: Folder, leg: str, key: str, verdicts: str, row: int) -> list[Held]:
-    """Every reason that held of a document that a leg's rules took, as the verdicts have it, with numbers as far as they can be had.
+    """Every reason that held of a document that a leg's rules took, as the verdicts have it, with numbers as far as
+    they can be had.
 
     A rule from a file of the user's own is not run again here: its numbers are those of the survey.
     """
@@ -380,7 +390,8 @@ def stored_reasons(folder: Folder, verdicts: str, row: int) -> dict[str, list[st
 
 
 def cuts_of(folder: Folder) -> list[Mapping[str, Any]]:
-    """The thresholds that the survey of a run found, each once: where sources have legs of their own, a rule that they share is in each."""
+    """The thresholds that the survey of a run found, each once: where sources have legs of their own, a rule that they
+    share is in each."""
     found: list[Mapping[str, Any]] = []
     for leg in folder.names("legs"):
         path = f"legs/{leg}/survey.json"

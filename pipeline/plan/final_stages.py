@@ -1,6 +1,8 @@
-"""Order around a stage that writes the end product (`pack`): nothing after it may change or drop documents, and what it reads must be of the last text.
+"""Order around a stage that writes the end product (`pack`): nothing after it may change or drop documents, and what it
+reads must be of the last text.
 
-Decided from what stages declare (`Global.final`, `drops`, `rewrites`, `reads_text`), so that a stage of the user's own counts too.
+Decided from what stages declare (`Global.final`, `drops`, `rewrites`, `reads_text`), so that a stage of the user's own
+counts too.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from gristmill.stages.stage import Annotate, Global, Map, Rule, Sink, Stage
 
 
 def check_nothing_leaks(recipe: Recipe) -> None:
-    """RecipeError where a stage changes or drops documents that a final stage has written, or would write as they were before."""
+    """RecipeError where a stage changes or drops documents that a final stage has written, or would write as they were
+    before."""
     faults = [f"{recipe.path}:{step.line}: {step.called} {what}" for step, what in order_faults(recipe.steps)]
     if faults:
         raise RecipeError("\n".join(faults))

@@ -1,9 +1,10 @@
 """Recipe to plan: legs (runs of map stages, fused) and global stages, as a DAG in the order of work.
 
-The shared stages are cut where a global stage stands, where a source joins, and where text should lie on disk (`measures.pieces`); the
-first leg of a source takes its own stages and the shared ones up to the next cut. A leg works first and decides then: its measuring
-and rewriting stages see every document, and its rules decide afterwards on what was measured, so that a new threshold is a pass over
-numbers. A leg that only measures lays its signals beside the documents that it read.
+The shared stages are cut where a global stage stands, where a source joins, and where text should lie on disk
+(`measures.pieces`); the first leg of a source takes its own stages and the shared ones up to the next cut. A leg works
+first and decides then: its measuring and rewriting stages see every document, and its rules decide afterwards on what
+was measured, so that a new threshold is a pass over numbers. A leg that only measures lays its signals beside the
+documents that it read.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from gristmill.stages.stage import Annotate, Global, Rule, Sink, Stage
 
 @dataclass(frozen=True)
 class Leg:
-    """Map stages that run one after the other on each batch; fed by a source's files or by the parts of what went before."""
+    """Map stages that run one after the other on each batch; fed by a source's files or by the parts of what went
+    before."""
 
     name: str
     steps: tuple[Step, ...]
@@ -107,7 +109,8 @@ class Plan:
         return next(n for n in self.nodes if n.name == name)
 
     def leading_to(self, name: str) -> set[str]:
-        """Names of the sources and stages that documents pass on their way to the node of a stage, and the node's own; sinks only look on."""
+        """Names of the sources and stages that documents pass on their way to the node of a stage, and the node's own;
+        sinks only look on."""
         nodes = {node.name: node for node in self.nodes}
         left, passed, names = [name], set[str](), set[str]()
         while left:
@@ -137,7 +140,8 @@ class Plan:
         return waves
 
     def stage_order(self) -> list[tuple[str, Any]]:
-        """(name, step or source) of everything that leaves a report: readers first, then stages in the order in which documents meet them."""
+        """(name, step or source) of everything that leaves a report: readers first, then stages in the order in which
+        documents meet them."""
         legs = [node.in_order_of_work if isinstance(node, Leg) else (node.step,) for node in self.nodes]
         steps = {step.called: step for leg in legs for step in leg}
         sources: dict[str, Any] = {source.name: source for source in self.recipe.sources}
@@ -207,13 +211,15 @@ def make_plan(recipe: Recipe) -> Plan:
 
 
 def _must_meet(shared: tuple[Step, ...], joining: list[Source], stream: tuple[str, ...]) -> bool:
-    """Is there a sink that documents with different signals come to? What it writes has the columns of all, which are known once all are there."""
+    """Is there a sink that documents with different signals come to? What it writes has the columns of all, which are
+    known once all are there."""
     measured = {tuple(repr(step.stage) for step in source.steps) for source in joining}
     return any(shows_signals(step.stage) for step in shared) and len(measured) + len(stream) > 1
 
 
 def _legs_of(source: Source, shared: tuple[Step, ...]) -> list[Leg]:
-    """The legs of a source up to where it has met the others; the shared stages belong to its last one, if no cut lies between."""
+    """The legs of a source up to where it has met the others; the shared stages belong to its last one, if no cut lies
+    between."""
     own = pieces(source.steps) or [()]
     if shared and len(pieces(own[-1] + shared)) == 1:
         own[-1] = own[-1] + shared

@@ -1,8 +1,9 @@
 """Which signals a rule reads, who measures them, and on which version of the text.
 
-A recipe names rules; the stages that measure what they need are put in before them, once for all rules that look at the same text.
-A rewrite makes a new version of the text: what was measured on the old one is measured again if a later rule asks for it, and a sink is not shown
-the tokens of the old one, which hold what was masked since. Within a leg, both versions are kept: `words@c4_lines` is the signal, and `text@c4_lines` the text, as they were before `c4_lines`.
+A recipe names rules; the stages that measure what they need are put in before them, once for all rules that look at the
+same text. A rewrite makes a new version of the text: what was measured on the old one is measured again if a later rule
+asks for it, and a sink is not shown the tokens of the old one, which hold what was masked since. Within a leg, both
+versions are kept: `words@c4_lines` is the signal, and `text@c4_lines` the text, as they were before `c4_lines`.
 """
 
 from __future__ import annotations
@@ -119,7 +120,8 @@ class _Walk:
         return tuple(done), valid
 
     def missing(self, step: Step, ahead: Sequence[Step], valid: set[str], rewritten: str) -> list[Step]:
-        """Measuring stages for what a rule or a global stage needs and nobody measured on this text; they serve the rules after it too."""
+        """Measuring stages for what a rule or a global stage needs and nobody measured on this text; they serve the
+        rules after it too."""
         wanted = [name for name in needs_of(step) if name not in valid | READ]
         if not wanted:
             return []
@@ -136,7 +138,8 @@ class _Walk:
         return [self.gauge(kind, names, step, rewritten) for kind, names in found.items()]
 
     def check_names(self, step: Step, stage: FromMeta, valid: set[str]) -> None:
-        """What an input says must not pass for what is measured here; but for the language, which need not be found out twice."""
+        """What an input says must not pass for what is measured here; but for the language, which need not be found out
+        twice."""
         measured = {name: kind for kind in registry.built_in().values() for name in kind.adds}
         known = {"language": stage.texts, "language_score": stage.numbers}
         for name in stage.added:
@@ -201,13 +204,15 @@ def measured_again(steps: Sequence[Step]) -> dict[str, list[str]]:
 
 
 def texts_kept(steps: Sequence[Step], decided: Sequence[Step]) -> list[str]:
-    """Rewrites of a leg before which a rule looks at the text that they change; that text is kept, so that a reject shows it."""
+    """Rewrites of a leg before which a rule looks at the text that they change; that text is kept, so that a reject
+    shows it."""
     first = min((place for place, step in enumerate(steps) if step in decided), default=len(steps))
     return [step.called for place, step in enumerate(steps) if isinstance(step.stage, Rewrite) and place > first]
 
 
 def seen_by(steps: Sequence[Step], decided: Sequence[Step], rule: Step) -> tuple[dict[str, str], list[str]]:
-    """Where a rule finds the signals (name -> column, where they differ) and the text (columns, the first that is not null) it looks at."""
+    """Where a rule finds the signals (name -> column, where they differ) and the text (columns, the first that is not
+    null) it looks at."""
     again, kept = measured_again(steps), texts_kept(steps, decided)
     later = [step.called for step in steps[list(steps).index(rule) + 1 :] if isinstance(step.stage, Rewrite)]
     columns: dict[str, str] = {}
@@ -221,8 +226,8 @@ def seen_by(steps: Sequence[Step], decided: Sequence[Step], rule: Step) -> tuple
 
 
 def pieces(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
-    """A run of map stages, cut where text should lie on disk: after a costly stage, so that a new measure does not repeat it; before
-    a costly stage or a sink, where rules must have decided first."""
+    """A run of map stages, cut where text should lie on disk: after a costly stage, so that a new measure does not
+    repeat it; before a costly stage or a sink, where rules must have decided first."""
     found: list[list[Step]] = []
     for step in steps:
         last = found[-1] if found else []

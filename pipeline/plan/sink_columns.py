@@ -1,7 +1,7 @@
 """What a sink is shown of every part: the columns that any of them has, so that all files that it writes have the same.
 
-A signal may be there for some documents alone: a deduplication tells nothing of parts without duplicates, and sources are measured differently. What
-reads many Parquet files takes the columns of the first for those of all.
+A signal may be there for some documents alone: a deduplication tells nothing of parts without duplicates, and sources
+are measured differently. What reads many Parquet files takes the columns of the first for those of all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def shows_signals(stage: Stage) -> bool:
 
 
 def columns_of_all(store: Store, parts: Iterable[Part]) -> pa.Schema:
-    """The signals of some parts, by name, each of the type that holds all values. One file is looked into of all that have the same columns."""
+    """The signals of some parts, by name, each of the type that holds all values. One file is looked into of all that
+    have the same columns."""
     looked_at: set[str] = set()
     types: dict[str, list[pa.DataType]] = {}
     for part in parts:

@@ -1,4 +1,5 @@
-"""Pages have no text until a stage makes it: a recipe that reads their text before is wrong, and its run would be full of empty documents."""
+"""Pages have no text until a stage makes it: a recipe that reads their text before is wrong, and its run would be full
+of empty documents."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from gristmill.stages.stage import Global, Map, Reader, Rewrite, Stage
 
 
 def check_pages_become_text(recipe: Recipe, written: Recipe) -> None:
-    """RecipeError where a stage reads text that the pages of a source do not have yet. `recipe` is `written` with its measuring stages put in."""
+    """RecipeError where a stage reads text that the pages of a source do not have yet. `recipe` is `written` with its
+    measuring stages put in."""
     names = {step.called for step in written.all_steps}
     for source in recipe.sources:
         reader = cast(Reader, source.reader.stage)

@@ -16,7 +16,8 @@ def cores_here(groups: Path = GROUPS) -> int:
 
 
 def quota(groups: Path) -> float | None:
-    """Cores' worth of time, as Linux says it in two ways (`docker --cpus`, limits of Kubernetes); None where there is no limit."""
+    """Cores' worth of time, as Linux says it in two ways (`docker --cpus`, limits of Kubernetes); None where there is
+    no limit."""
     try:
         given, period = (groups / "cpu.max").read_text().split()
     except (OSError, ValueError):

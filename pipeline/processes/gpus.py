@@ -1,6 +1,8 @@
-"""GPUs of this machine, and workers that have one each: the first of the local workers, pinned by CUDA_VISIBLE_DEVICES, with Dask's resource `GPU`.
+"""GPUs of this machine, and workers that have one each: the first of the local workers, pinned by CUDA_VISIBLE_DEVICES,
+with Dask's resource `GPU`.
 
-Stages that want a GPU (`Stage.gpu`) are only given to such workers, one task at a time; on a cluster described by the user, its GPU workers say `--resources "GPU=1"`.
+Stages that want a GPU (`Stage.gpu`) are only given to such workers, one task at a time; on a cluster described by the
+user, its GPU workers say `--resources "GPU=1"`.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ DRIVER = Path("/proc/driver/nvidia/gpus")
 
 
 def gpus_here() -> list[str]:
-    """What CUDA_VISIBLE_DEVICES leaves, or all that NVIDIA's driver shows; nothing is initialised for it, so that workers may be forked."""
+    """What CUDA_VISIBLE_DEVICES leaves, or all that NVIDIA's driver shows; nothing is initialised for it, so that
+    workers may be forked."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         names = [name.strip() for name in visible.split(",")]

@@ -1,5 +1,5 @@
-"""Ctrl-C, and what else asks a run to end (SIGTERM of a cluster or container, SIGHUP of a terminal that closes): once is enough. A second
-one would break off the tidying up that the first began, and the run would end later for it."""
+"""Ctrl-C, and what else asks a run to end (SIGTERM of a cluster or container, SIGHUP of a terminal that closes): once
+is enough. A second one would break off the tidying up that the first began, and the run would end later for it."""
 
 from __future__ import annotations
 

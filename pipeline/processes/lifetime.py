@@ -1,4 +1,5 @@
-"""Processes that end with the one that started them, so that kill -9 of a run leaves nothing at work; what stages start ends with them."""
+"""Processes that end with the one that started them, so that kill -9 of a run leaves nothing at work; what stages start
+ends with them."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def _follow(parent: int, enough: threading.Event) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parent ends, which init would be: a process that a stage left behind can be found (Linux)."""
+    """Become the parent of descendants whose own parent ends, which init would be: a process that a stage left behind
+    can be found (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -84,7 +86,8 @@ def how_it_ended(code: int) -> str:
 
 @contextlib.contextmanager
 def no_way_back_for_forks() -> Iterator[None]:
-    """End a process that was forked in the block where it leaves it: it would do all that its parent does a second time."""
+    """End a process that was forked in the block where it leaves it: it would do all that its parent does a second
+    time."""
     process = os.getpid()
     try:
         yield

@@ -1,8 +1,10 @@
-"""Workers of this machine are forked from one process, the template, that has loaded their stages: once, while the driver makes its plan.
+"""Workers of this machine are forked from one process, the template, that has loaded their stages: once, while the
+driver makes its plan.
 
-The template is the standard library's fork server, with modules to import before it serves (`pipeline/processes/template_loads.py`). Stages are
-loaded and kernels compiled in it once, not in each worker, and a worker that died is back in a tenth of a second. It begins before the
-driver has read the recipe. All of it saves time and nothing else: a worker loads whatever its template has not.
+The template is the standard library's fork server, with modules to import before it serves
+(`pipeline/processes/template_loads.py`). Stages are loaded and kernels compiled in it once, not in each worker, and a
+worker that died is back in a tenth of a second. It begins before the driver has read the recipe. All of it saves time
+and nothing else: a worker loads whatever its template has not.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ RECIPE = "GRISTMILL_TEMPLATE_RECIPE"
 
 # What a worker must find set when its process begins.
 ENVIRONMENT = {
-    # Dask tells glibc to give every 64 kB back at once, which costs 6 % of the time in page faults; and a thread of a worker is not the
-    # main thread, for which alone malloc grows in place.
+    # Dask tells glibc to give every 64 kB back at once, which costs 6 % of the time in page faults; and a thread of a
+    # worker is not the main thread, for which alone malloc grows in place.
     "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
     "MALLOC_MMAP_THRESHOLD_": str(64 << 20),
     "MALLOC_ARENA_MAX": "1",
@@ -54,14 +56,15 @@ def begin(recipe: Path) -> None:
 
 
 def unregister(name: Any, rtype: str) -> None:
-    """In place of the standard library's: a resource tracker that was killed and is started anew knows nothing of what is given back to it, and
-    would print a trace for each."""
+    """In place of the standard library's: a resource tracker that was killed and is started anew knows nothing of what
+    is given back to it, and would print a trace for each."""
     resource_tracker.register(name, rtype)
     resource_tracker._resource_tracker.unregister(name, rtype)
 
 
 def end() -> None:
-    """End the template, and with it every worker that is left and all that stages have left behind, which it has adopted."""
+    """End the template, and with it every worker that is left and all that stages have left behind, which it has
+    adopted."""
     server = forkserver._forkserver
     with server._lock:  # type: ignore[attr-defined]
         pid = server._forkserver_pid  # type: ignore[attr-defined]

@@ -1,4 +1,5 @@
-"""What the template of workers loads before the first is forked from it: Dask, the engine's side of a worker, and the stages of a recipe.
+"""What the template of workers loads before the first is forked from it: Dask, the engine's side of a worker, and the
+stages of a recipe.
 
 Importing this module does the work, for importing is all that the standard library's fork server can be asked to do.
 """
@@ -70,7 +71,8 @@ def load_stages(recipe: Path) -> None:
 
 
 def prepare_aside(stage: Stage) -> None:
-    """For what it leaves on disk alone, in a process of its own: nobody knows what the code of others leaves behind in memory."""
+    """For what it leaves on disk alone, in a process of its own: nobody knows what the code of others leaves behind in
+    memory."""
     answer, said = os.pipe()
     child = os.fork()
     if child:

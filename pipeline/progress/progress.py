@@ -1,4 +1,5 @@
-"""What a run shows while it goes: a live table on a terminal, a plain line a minute elsewhere, one JSON line an event with --json."""
+"""What a run shows while it goes: a live table on a terminal, a plain line a minute elsewhere, one JSON line an event
+with --json."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ EVERY = 60.0  # seconds between two lines of a log
 
 
 class Tally:
-    """What has been done in this run: documents read, documents and bytes worked on, which count once for each leg, and drops."""
+    """What has been done in this run: documents read, documents and bytes worked on, which count once for each leg, and
+    drops."""
 
     def __init__(self) -> None:
         self.start = time.monotonic()

@@ -1,8 +1,9 @@
 """`logs/progress.json`: what a run that goes on tells other processes, such as the page of `gristmill explore`.
 
-A thread of the driver writes it at most once a second (once in ten on an object store), whole or not at all, while workers are at work.
-It is removed when the run is done, for run.json has all facts then; a run that fails or is interrupted leaves it with the reason, and one
-that is killed leaves it as it was: `is_alive` tells whether the process that wrote it is still there.
+A thread of the driver writes it at most once a second (once in ten on an object store), whole or not at all, while
+workers are at work. It is removed when the run is done, for run.json has all facts then; a run that fails or is
+interrupted leaves it with the reason, and one that is killed leaves it as it was: `is_alive` tells whether the process
+that wrote it is still there.
 """
 
 from __future__ import annotations
@@ -205,7 +206,8 @@ def on_record(face: OnRecord, store: Store) -> Iterator[OnRecord]:
 
 
 def _write(store: Store, facts: Mapping[str, Any]) -> None:
-    """Whole or not at all, but without fsync: a second later there is another. A disk that is full is the run's to complain of."""
+    """Whole or not at all, but without fsync: a second later there is another. A disk that is full is the run's to
+    complain of."""
     data = json.dumps(facts, separators=(",", ":")).encode()
     with contextlib.suppress(OSError):
         if not store.local:

@@ -1,4 +1,5 @@
-"""What a run's folder says of a run that has not ended, or broke off: run.json, or, as long as it tells nothing, `logs/progress.json`."""
+"""What a run's folder says of a run that has not ended, or broke off: run.json, or, as long as it tells nothing,
+`logs/progress.json`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The memory that a worker may hold, as a person writes it: 4GB, 500MiB, a share of the machine's such as 0.2, 0 for no limit, or auto."""
+"""The memory that a worker may hold, as a person writes it: 4GB, 500MiB, a share of the machine's such as 0.2, 0 for no
+limit, or auto."""
 
 from __future__ import annotations
 

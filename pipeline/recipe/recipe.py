@@ -63,7 +63,8 @@ class Rejects(Settings):
 
 
 class Prices(Settings):
-    """What work costs, for the report; it changes no result. A machine that is paid by the hour has prices of hours, one of your own that of energy."""
+    """What work costs, for the report; it changes no result. A machine that is paid by the hour has prices of hours,
+    one of your own that of energy."""
 
     currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")] = "USD"
     core_hour: Annotated[float, Field(ge=0, description="of a worker at work, on one core")] = 0.0
@@ -314,7 +315,8 @@ class _Reader(YamlFile):
                 )
 
     def check_mix(self, mix: Mix, sources: tuple[Source, ...], steps: list[str], place: Place) -> None:
-        """A mix by source must speak of the sources that come to it and of no others: it is asked after all the work before it."""
+        """A mix by source must speak of the sources that come to it and of no others: it is asked after all the work
+        before it."""
         if mix.by != ["source"]:
             return
         here = [s.name for s in sources if s.join is None or steps.index(s.join) <= steps.index(mix.called)]

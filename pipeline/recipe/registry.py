@@ -1,6 +1,8 @@
-"""Finding a stage by the name a recipe gives it: ours, an installed package's (entry points), or a class in the user's own file.
+"""Finding a stage by the name a recipe gives it: ours, an installed package's (entry points), or a class in the user's
+own file.
 
-A stage travels to workers as plain data (name, settings, and the source text of a file of the user's), never as a pickle.
+A stage travels to workers as plain data (name, settings, and the source text of a file of the user's), never as a
+pickle.
 """
 
 from __future__ import annotations
@@ -110,7 +112,8 @@ def prepare(stage: Stage) -> None:
 
 
 def spec_of(stage: Stage, address: str, folder: Path | None = None) -> dict[str, Any]:
-    """A stage as plain data; the code of a user's own is what its class was made of, whatever has become of the file since."""
+    """A stage as plain data; the code of a user's own is what its class was made of, whatever has become of the file
+    since."""
     spec = {"stage": address, "settings": stage.model_dump(mode="json"), "code": None}
     if ".py:" not in address:
         return spec

@@ -1,7 +1,7 @@
 """YAML that remembers on which line each value stands, so that an error can say where it is.
 
-Anchors, aliases and merge keys (`<<: *common`) work; the line of a merged value is where it is written. What a small file can become is bounded:
-aliases of aliases double, and brackets in brackets nest.
+Anchors, aliases and merge keys (`<<: *common`) work; the line of a merged value is where it is written. What a small
+file can become is bounded: aliases of aliases double, and brackets in brackets nest.
 """
 
 from __future__ import annotations
@@ -58,9 +58,8 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         self.depth += 1
         if self.depth > DEEPEST:
-            raise yaml.MarkedYAMLError(
-                problem=f"more than {DEEPEST} levels, one in another", problem_mark=self.peek_event().start_mark
-            )  # type: ignore[no-untyped-call]
+            place = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem=f"more than {DEEPEST} levels, one in another", problem_mark=place)
         node: yaml.Node | None = super().compose_node(parent, index)
         self.depth -= 1
         return node
@@ -91,7 +90,8 @@ class _Reading:
             raise RecipeError(f"{self.at(node)}: {node.value!r} cannot be understood: {error}") from error
 
     def pairs(self, node: yaml.MappingNode, depth: int) -> dict[str | int, tuple[int, yaml.Node]]:
-        """By key, its line and the node of its value. Keys of the mapping itself go before those that it merges; of these the first mapping's."""
+        """By key, its line and the node of its value. Keys of the mapping itself go before those that it merges; of
+        these the first mapping's."""
         merged: dict[str | int, tuple[int, yaml.Node]] = {}
         own: dict[str | int, tuple[int, yaml.Node]] = {}
         for key_node, value_node in node.value:

@@ -1,4 +1,5 @@
-"""YAML to settings models, with errors that name file, line, field and a likely spelling: what recipes and ablation plans have in common."""
+"""YAML to settings models, with errors that name file, line, field and a likely spelling: what recipes and ablation
+plans have in common."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ class YamlFile:
         return []
 
     def settings(self, kind: type[Settings], data: Any, place: Place, also: Sequence[str] = ()) -> Any:
-        """A settings model from its data; the complaints are raised with line, field and the nearest valid name (`also`: of others that may stand here)."""
+        """A settings model from its data; the complaints are raised with line, field and the nearest valid name
+        (`also`: of others that may stand here)."""
         if data is None:
             data = {}
         if not isinstance(data, dict):

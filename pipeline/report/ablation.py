@@ -1,4 +1,5 @@
-"""ablation.html: what came of an ablation, from its ablation.json and the metrics of its jobs (docs/ablations.md). Verdicts first.
+"""ablation.html: what came of an ablation, from its ablation.json and the metrics of its jobs (docs/ablations.md).
+Verdicts first.
 
 One file, no network, no script. Names of arms and sets are anyone's: every value is escaped (`sections.environment`).
 """
@@ -160,7 +161,8 @@ def said_of(arm: Mapping[str, Any], record: Record) -> Said:
 
 
 def beside(arm: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Losses first. The verdict is about the target and the guard, and stays what it is: here is what else its interval says for sure."""
+    """Losses first. The verdict is about the target and the guard, and stays what it is: here is what else its interval
+    says for sure."""
     reported = [one for one in arm.get("differences") or [] if one["role"] == "reported" and one["domain"] is None]
     found = [(look_of(one), one) for one in reported]
     return [

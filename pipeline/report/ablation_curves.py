@@ -1,4 +1,5 @@
-"""Curves of an ablation from metrics.jsonl: what each arm's seeds came to on the way, thinned, with the band that they fill."""
+"""Curves of an ablation from metrics.jsonl: what each arm's seeds came to on the way, thinned, with the band that they
+fill."""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ def number(value: Any) -> float | None:
 
 
 def curve_of(name: str, runs: Sequence[Mapping[int, float]]) -> Curve | None:
-    """One line for all seeds: in each of at most `POINTS` stretches of updates, the mean of every seed's mean, and the lowest and highest."""
+    """One line for all seeds: in each of at most `POINTS` stretches of updates, the mean of every seed's mean, and the
+    lowest and highest."""
     runs = [run for run in runs if run]
     if not runs:
         return None

@@ -1,4 +1,5 @@
-"""Ablations in a run's report: the verdicts of those that lie in its folder, below ablations/, with the way to each page."""
+"""Ablations in a run's report: the verdicts of those that lie in its folder, below ablations/, with the way to each
+page."""
 
 from __future__ import annotations
 

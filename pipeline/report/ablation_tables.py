@@ -1,4 +1,5 @@
-"""The tables of ablation.html: differences, what was measured, cost, epochs, runs and sets; and how its numbers are shown."""
+"""The tables of ablation.html: differences, what was measured, cost, epochs, runs and sets; and how its numbers are
+shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the report says of tokenize, mix, order and pack: the tables of `gristmill.pipeline.figures`, with bars, and mixes drawn by risk and distance."""
+"""What the report says of tokenize, mix, order and pack: the tables of `gristmill.pipeline.figures`, with bars, and
+mixes drawn by risk and distance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""report.html from run.json, what each stage reported, and the survey of each leg. Crawled text in it is hostile: see `sections.environment`."""
+"""report.html from run.json, what each stage reported, and the survey of each leg. Crawled text in it is hostile: see
+`sections.environment`."""
 
 from __future__ import annotations
 
@@ -95,7 +96,8 @@ def page_of(
     trained: Sequence[Section] = (),
     where: str = "OUT",
 ) -> str:
-    """The page, from run.json and the stages' reports by name. A stage without a report (a run that failed) has its counts alone."""
+    """The page, from run.json and the stages' reports by name. A stage without a report (a run that failed) has its
+    counts alone."""
     run = Run.of(found)
     entries = list(zip(run.stages, found.get("stages") or [], strict=True))
     pages, told = [], []

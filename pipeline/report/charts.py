@@ -1,7 +1,9 @@
-"""Drawings of the report as inline SVG: bars, stacked bars, histograms with thresholds; each with its numbers as a table.
+"""Drawings of the report as inline SVG: bars, stacked bars, histograms with thresholds; each with its numbers as a
+table.
 
-Nothing here names a colour: shapes have classes, and style.css says what those look like. Numbers are all that goes into attributes; words go
-through `fragment`, which escapes them. Widths are in percent, so that a chart fits a phone without its letters shrinking.
+Nothing here names a colour: shapes have classes, and style.css says what those look like. Numbers are all that goes
+into attributes; words go through `fragment`, which escapes them. Widths are in percent, so that a chart fits a phone
+without its letters shrinking.
 """
 
 from __future__ import annotations
@@ -102,7 +104,8 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Documents by a signal. Bar k goes from places[k] to places[k + 1] (0 to 1) and begins at edges[k]; `gone` of counts[k] go by a threshold."""
+    """Documents by a signal. Bar k goes from places[k] to places[k + 1] (0 to 1) and begins at edges[k]; `gone` of
+    counts[k] go by a threshold."""
 
     title: str
     about: str

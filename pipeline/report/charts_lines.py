@@ -1,4 +1,5 @@
-"""Drawings of measured differences: lines with bands over seeds, and forest plots; as inline SVG, each with its numbers as a table.
+"""Drawings of measured differences: lines with bands over seeds, and forest plots; as inline SVG, each with its numbers
+as a table.
 
 Nothing here names a colour, lines differ by their dashes too, and widths are in percent, as in `charts.py`.
 """

@@ -1,4 +1,5 @@
-"""What the report says of duplicates: how large clusters are, what bands nominate, and pairs with their differences marked."""
+"""What the report says of duplicates: how large clusters are, what bands nominate, and pairs with their differences
+marked."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Sections that a stage adds to its part of the report.
 
-A maker gets the stage's entry of run.json and its report.json, and returns a section, or None where there is nothing to show.
-It is found by the stage's name in recipes, or by its kind; to add one, write it and name it in `makers`.
-All markup is made by `fragment`, a jinja2 template in which every value is escaped; never put crawled text into Markup.
+A maker gets the stage's entry of run.json and its report.json, and returns a section, or None where there is nothing to
+show. It is found by the stage's name in recipes, or by its kind; to add one, write it and name it in `makers`. All
+markup is made by `fragment`, a jinja2 template in which every value is escaped; never put crawled text into Markup.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from gristmill.pipeline.formatting import (
 
 @dataclass(frozen=True)
 class Section:
-    """A titled piece of the report, made by `fragment`. It stands with its stage, or, where it names a topic, in that topic's own part of the page."""
+    """A titled piece of the report, made by `fragment`. It stands with its stage, or, where it names a topic, in that
+    topic's own part of the page."""
 
     title: str
     html: Markup
@@ -76,7 +77,8 @@ class Bar:
 def sections_of(
     entry: Mapping[str, Any], report: Mapping[str, Any], makers: Mapping[str, SectionMaker]
 ) -> list[Section]:
-    """What the makers of this stage have to show. `entry["stage"]` is its name in recipes, where it has a name of its own too."""
+    """What the makers of this stage have to show. `entry["stage"]` is its name in recipes, where it has a name of its
+    own too."""
     names = dict.fromkeys(str(entry[key]) for key in ("stage", "name", "kind") if entry.get(key))
     made = [makers[name](entry, report) for name in names if name in makers]
     return [section for section in made if section is not None]
@@ -99,7 +101,8 @@ def bars(caption: str, head: str, rows: Sequence[tuple[str, int]], whole: int, o
 
 
 def longest_of(values: Sequence[float], whole: float) -> float:
-    """What a full bar stands for: the longest, but never less than a twentieth of the whole, so that next to nothing looks like it."""
+    """What a full bar stands for: the longest, but never less than a twentieth of the whole, so that next to nothing
+    looks like it."""
     return max(max(values, default=0), whole * LEAST_FULL) or 1
 
 

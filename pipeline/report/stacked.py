@@ -1,6 +1,8 @@
-"""Tables of compare.html and ablation.html: columns in groups under one head, and on a phone rows as lines that name each number.
+"""Tables of compare.html and ablation.html: columns in groups under one head, and on a phone rows as lines that name
+each number.
 
-Every number stays in sight: what a phone would have to scroll to is stacked, and a table that is too wide for its place shows a shadow there.
+Every number stays in sight: what a phone would have to scroll to is stacked, and a table that is too wide for its place
+shows a shadow there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Histograms of what rules decide on, with sliders on their thresholds; and the data by which the page's script moves them.
+"""Histograms of what rules decide on, with sliders on their thresholds; and the data by which the page's script moves
+them.
 
-All numbers come from legs/NAME/survey.json (`gristmill.pipeline.survey`), so they are `gristmill tune`'s: exact for one threshold, from a sample for several at once.
+All numbers come from legs/NAME/survey.json (`gristmill.pipeline.survey`), so they are `gristmill tune`'s: exact for one
+threshold, from a sample for several at once.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ NAMED = 4  # rules that a leg is called by; of more, the first and the last
 
 
 def signal_sections(entry: Mapping[str, Any], surveys: Sequence[Survey]) -> list[Section]:
-    """The histograms of a stage: of a rule, those of its thresholds; of a stage that measures, those of what it added and no rule asks for.
-    Each leg has its own; where several have the stage, it is said whose documents they are."""
+    """The histograms of a stage: of a rule, those of its thresholds; of a stage that measures, those of what it added
+    and no rule asks for. Each leg has its own; where several have the stage, it is said whose documents they are."""
     name, kind = entry["name"], entry.get("kind")
     if kind == "rule":
         made = [
@@ -80,7 +82,8 @@ def signals_added(added: set[str], surveys: Sequence[Survey]) -> list[tuple[Surv
 
 
 def abreast(surveys: Sequence[Survey]) -> list[Survey]:
-    """The first leg, and those that have other sources: they are beside it. What is behind it has the same documents again."""
+    """The first leg, and those that have other sources: they are beside it. What is behind it has the same documents
+    again."""
     found: list[Survey] = []
     for its in surveys:
         if all(set(its["sources"]).isdisjoint(other["sources"]) for other in found):
@@ -215,7 +218,8 @@ CLEAR = 0.13  # of the width between two labels, so that they stand apart on a p
 
 
 def ticks_of(found: Mapping[str, Any]) -> list[tuple[float, str]]:
-    """Round numbers, evenly apart where most documents lie, and the end of the tail; powers of ten where a signal spans decades."""
+    """Round numbers, evenly apart where most documents lie, and the end of the tail; powers of ten where a signal spans
+    decades."""
     edges, places = found["edges"], found["places"]
     if found["decades"]:
         wanted = [10.0**k for k in range(-12, 13)]
@@ -300,7 +304,8 @@ def until(survey: Survey, run: Run) -> str:
 
 
 def tokens_a_unit(survey: Survey, run: Run, lefts: Sequence[Left]) -> list[float] | None:
-    """For each group of sources the tokens that stand for a unit of what documents are weighed by, as the funnel estimates them; None where it does not."""
+    """For each group of sources the tokens that stand for a unit of what documents are weighed by, as the funnel
+    estimates them; None where it does not."""
     last = last_stage(survey, run)
     left = next((left for left in lefts if last is not None and left.stage == last.name), None)
     if last is None or left is None or survey["weight"] in (None, "tokens"):

@@ -1,5 +1,5 @@
-"""What a run is loud about: stages that took more than they say they would, documents that broke a stage, sources that are
-damaged or empty, and which of their files are the cause."""
+"""What a run is loud about: stages that took more than they say they would, documents that broke a stage, sources that
+are damaged or empty, and which of their files are the cause."""
 
 from __future__ import annotations
 

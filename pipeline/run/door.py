@@ -23,8 +23,9 @@ def run(
 ) -> Summary:
     """Run a recipe into the folder `out`. Run it again to resume: finished work is not repeated.
 
-    `workers` are processes of this machine, one a core by default, and `memory` is the limit of each; `scheduler` is the
-    address of a Dask scheduler, `cluster` a YAML file for dask-jobqueue. Raises `GristmillError` with a message for people.
+    `workers` are processes of this machine, one a core by default, and `memory` is the limit of each; `scheduler` is
+    the address of a Dask scheduler, `cluster` a YAML file for dask-jobqueue. Raises `GristmillError` with a message for
+    people.
     """
     loaded = recipe if isinstance(recipe, Recipe) else recipes.load(Path(recipe))
     return runs.run(loaded, str(out), Where(workers, memory, scheduler, cluster), Quiet())

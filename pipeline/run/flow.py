@@ -1,7 +1,8 @@
 """`Flow`, as global stages know it, carried out in rounds of flat tasks on the engine.
 
-Parts and rows are cut by the top bits of a hash, so that which task does what depends on the data alone. What a round made lies on
-disk and in the journal; a run that was killed goes on in the round it was in, and a part that did not change is not mapped again.
+Parts and rows are cut by the top bits of a hash, so that which task does what depends on the data alone. What a round
+made lies on disk and in the journal; a run that was killed goes on in the round it was in, and a part that did not
+change is not mapped again.
 """
 
 from __future__ import annotations
@@ -262,7 +263,8 @@ class DaskFlow:
 
     @property
     def between_rounds(self) -> dict[str, dict[str, Any]]:
-        """Files of rows that one round left for another; without them a run that finds nothing changed has the rounds to do again."""
+        """Files of rows that one round left for another; without them a run that finds nothing changed has the rounds
+        to do again."""
         made = [facts for files in self.files for facts in files.values()]
         return {facts["path"]: facts for facts in made if facts["path"].startswith("flow/") and "bytes" in facts}
 
@@ -297,8 +299,9 @@ class DaskFlow:
         return StoredRows((facts,) if len(table) else (), 1, None)
 
     def buckets_for(self, rows: float, by: str) -> int:
-        """Into how many buckets a round cuts what it makes. Files times buckets are slices, and each costs its reader a third of a millisecond: so few rows
-        go into few buckets, but for those that go home, of which each part's worker wants its own."""
+        """Into how many buckets a round cuts what it makes. Files times buckets are slices, and each costs its reader a
+        third of a millisecond: so few rows go into few buckets, but for those that go home, of which each part's worker
+        wants its own."""
         least = min(self.parts, HOMES) if by == "home" else BUCKETS_FOR_WORK if self.parts > 1 else 1
         return max(buckets_for(int(rows), ROWS_A_BUCKET, MOST_BUCKETS), buckets_for(least, 1))
 

@@ -86,7 +86,8 @@ def tasks_of_leg(
 
 
 def documents_of(task: Task) -> str:
-    """The name under which the journal knows how many documents the part of a leg's task gave, whether its files are there or not."""
+    """The name under which the journal knows how many documents the part of a leg's task gave, whether its files are
+    there or not."""
     return fingerprint.digest(["documents", task["task"]])
 
 
@@ -116,11 +117,12 @@ def tasks_of_rules(leg: Leg, recipe: Recipe, store: Store, parts: Iterable[Part]
 
 
 def global_task(stage_fingerprint: str, parts: Iterable[Part], kept: list[str]) -> str:
-    """The fingerprint of a global stage on its documents and on what earlier runs have `kept` for it, under which the journal knows that it is done."""
+    """The fingerprint of a global stage on its documents and on what earlier runs have `kept` for it, under which the
+    journal knows that it is done."""
     return fingerprint.digest(["global", stage_fingerprint, sorted(identity(p) for p in parts), *kept])
 
 
 def begun_of(task: str) -> str:
-    """The name under which the journal knows that a global stage was begun on its documents; once it has ended, as long as what its rounds handed
-    on is there."""
+    """The name under which the journal knows that a global stage was begun on its documents; once it has ended, as long
+    as what its rounds handed on is there."""
     return fingerprint.digest(["begun", task])

@@ -27,7 +27,8 @@ TIMELY = {"seconds", "started", "finished", "peak_memory", "machine", "joules", 
 def record_of(
     recipe: Recipe, plan: Plan, account: Account, slowest: Slowest, workers: int, facts: dict[str, Any]
 ) -> dict[str, Any]:
-    """The record of a run; `facts` are what only the run itself knows. One that ended before its end has the stages that are done."""
+    """The record of a run; `facts` are what only the run itself knows. One that ended before its end has the stages
+    that are done."""
     prices = recipe.head.prices
     stages = []
     for name, thing in plan.stage_order():
@@ -55,7 +56,8 @@ def record_of(
 
 
 def record_up_to(name: str, record: dict[str, Any], plan: Plan, recipe: Recipe) -> dict[str, Any]:
-    """The record less all that the documents of a global stage did not pass: stages after it, sinks, sources that join later."""
+    """The record less all that the documents of a global stage did not pass: stages after it, sinks, sources that join
+    later."""
     passed = plan.leading_to(name)
     end = 1 + next(place for place, step in enumerate(recipe.steps) if step.called == name)
     part = replace(
@@ -111,7 +113,8 @@ def kind_of(stage: Stage) -> str:
 
 
 def manifest_part(node: str, part: Part) -> dict[str, Any]:
-    """What the manifest of a leg or global stage says of a part: the files that it made itself. No times, so that runs can be compared."""
+    """What the manifest of a leg or global stage says of a part: the files that it made itself. No times, so that runs
+    can be compared."""
     made = [part["documents"]] if part["documents"] else []
     made += [*part["verdicts"], *part["signals"]]
     own = {facts["path"].rsplit(".", 2)[1]: facts for facts in made if facts["path"].startswith(f"legs/{node}/")}

@@ -69,7 +69,8 @@ class Summary:
 def run(
     recipe: Recipe, out: str, where: Where, face: Face, portion: Portion | None = None, check_inputs: bool = False
 ) -> Summary:
-    """Carry a recipe out; what is finished already is not done again. `check_inputs` hashes all inputs anew, whatever their times say."""
+    """Carry a recipe out; what is finished already is not done again. `check_inputs` hashes all inputs anew, whatever
+    their times say."""
     store = Store(out)
     where.check()
     store.make_root()
@@ -203,7 +204,8 @@ class _Run:
         self.journal.flush()
 
     def break_off(self, error: BaseException, journal: Journal) -> None:
-        """The record and report of what is there, for a run that ends before its end; why it did is said by whoever catches the error."""
+        """The record and report of what is there, for a run that ends before its end; why it did is said by whoever
+        catches the error."""
         try:
             self.taken([task for task in self.at_work.values() if task["task"] in journal.done], journal.done)
             status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
@@ -249,7 +251,8 @@ class _Run:
                 self.look_at_scores(step.called, step.stage, worked[leg.name])
 
     def work_legs(self, legs: list[Leg], engine: Engine) -> tuple[dict[str, list[Task]], dict[str, Result]]:
-        """The work of legs, and what came of it. Where some documents of a source are asked for and its parts have too few, more are read."""
+        """The work of legs, and what came of it. Where some documents of a source are asked for and its parts have too
+        few, more are read."""
         tasks: dict[str, list[Task]] = {}
         results: dict[str, Result] = {}
         ever: dict[str, set[str]] = {leg.name: set() for leg in legs}  # those that gave way to others are done too
@@ -276,8 +279,9 @@ class _Run:
             self.input_facts[source]["estimate"] = documents_in_all(parts, halves).plain()
 
     def takes_more(self, source: str, tasks: list[Task], results: dict[str, Result], journal: Journal) -> bool:
-        """Have the parts of a source given fewer documents than are asked for, and are there more? How many they gave stays known when those
-        files are not used, so that the same command finds the same parts again without reading."""
+        """Have the parts of a source given fewer documents than are asked for, and are there more? How many they gave
+        stays known when those files are not used, so that the same command finds the same parts again without reading.
+        """
         given = {}
         for task in tasks:
             result = results.get(task["task"])
@@ -312,7 +316,8 @@ class _Run:
                     self.journal.named(wanted)
 
     def look_at_scores(self, called: str, stage: Stage, parts: list[Part]) -> None:
-        """Note the documents whose scores the report shows: those that were scored, or that are to be cut by score; rules come after."""
+        """Note the documents whose scores the report shows: those that were scored, or that are to be cut by score;
+        rules come after."""
         if signals_of(stage):
             known = self.scored.get(called, (stage, []))[1]
             self.scored[called] = (stage, known + parts)

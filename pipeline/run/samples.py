@@ -1,5 +1,5 @@
-"""A few rejects for each reason, for reports: the first by uid in the first files, so that two runs show the same. Where the stage itself gave no
-detail, the detail says in numbers what the document was beyond."""
+"""A few rejects for each reason, for reports: the first by uid in the first files, so that two runs show the same.
+Where the stage itself gave no detail, the detail says in numbers what the document was beyond."""
 
 from __future__ import annotations
 
@@ -92,8 +92,9 @@ def give_numbers(store: Store, stage: str, legs: Sequence[Leg], by_part: dict[st
 
 
 def detail_of(stage: str, said: Said) -> str | None:
-    """`top_2gram_share 0.5003 > 0.2; also duplicate_line_share, words`: the first reason of the stage in numbers, and what else the document is
-    beyond; after what the stage said itself, the number if it said none. None where there is nothing to add."""
+    """`top_2gram_share 0.5003 > 0.2; also duplicate_line_share, words`: the first reason of the stage in numbers, and
+    what else the document is beyond; after what the stage said itself, the number if it said none. None where there is
+    nothing to add."""
     first = next((held for held in said.held if held.stage == stage), None)
     if first is None or not first.words:
         return None

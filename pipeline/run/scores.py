@@ -1,6 +1,8 @@
-"""What scores look like, for reports: how many documents of each source and language lie where, and examples at each tenth. From stored signals.
+"""What scores look like, for reports: how many documents of each source and language lie where, and examples at each
+tenth. From stored signals.
 
-At most a million documents are looked at, of parts chosen by the hash of their names, so that two runs show the same; texts only of a few parts' first rows.
+At most a million documents are looked at, of parts chosen by the hash of their names, so that two runs show the same;
+texts only of a few parts' first rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Files in a run's folder that earlier versions of the run wrote and this one does not use.
 
-Intermediates go with the run that replaces them. Results (token shards, what sinks wrote) of a stage that the recipe no longer has are kept, and an
-alarm says so: somebody may be training on them.
+Intermediates go with the run that replaces them. Results (token shards, what sinks wrote) of a stage that the recipe no
+longer has are kept, and an alarm says so: somebody may be training on them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ OF_A_SET = re.compile(
 
 
 def stale_files(store: Store, plan: Plan, journal: Journal, mine: set[str]) -> list[str]:
-    """Files that the journal knows to be ours, and, where a run was killed before it could note them, files that bear the name of a part in
-    folders of ours; less those that are `mine`, of this version of the run."""
+    """Files that the journal knows to be ours, and, where a run was killed before it could note them, files that bear
+    the name of a part in folders of ours; less those that are `mine`, of this version of the run."""
     present = store.files("")
     folders = (
         "legs/",

@@ -1,7 +1,8 @@
 """Files of a run are held against the checksums that they were written with, before anything is made of their content.
 
-Parquet files are hashed whole before they are read, once in a process while their stamp stays. Files of rows carry a checksum in each record batch,
-for a task reads its own slice of many of them. Object stores keep checksums of their own, and are asked for no byte more than a task needs.
+Parquet files are hashed whole before they are read, once in a process while their stamp stays. Files of rows carry a
+checksum in each record batch, for a task reads its own slice of many of them. Object stores keep checksums of their
+own, and are asked for no byte more than a task needs.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def hash_of_content(path: str) -> str:
 
 
 def batch_checksum(batch: pa.RecordBatch, schema: pa.Buffer, place: int, count: int) -> str:
-    """Of a record batch as it lies in a file, and of where it stands there: another one read in its place is noticed too."""
+    """Of a record batch as it lies in a file, and of where it stands there: another one read in its place is noticed
+    too."""
     state = xxhash.xxh3_64(f"{place}/{count}/{len(batch)}".encode())
     state.update(schema)
     for array in [below for column in batch.columns for below in all_arrays(column)] if len(batch) else ():
@@ -79,7 +81,8 @@ def as_in_a_file(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def checked_batch(reader: Any, schema: pa.Buffer, place: int, path: str) -> pa.RecordBatch:
-    """A record batch of a file of rows; DamagedFile if it is not what was written. Files of earlier versions have no checksums in them."""
+    """A record batch of a file of rows; DamagedFile if it is not what was written. Files of earlier versions have no
+    checksums in them."""
     read = reader.get_batch_with_custom_metadata(place)
     written = (
         read.custom_metadata[IN_BATCH]

@@ -101,7 +101,8 @@ class Account:
 def check_chain(
     counts: dict[str, dict[str, Any]], order: list[str], arrived: int | None, left: int | None, what: str
 ) -> None:
-    """Holds one part to the law: each stage by itself, and each stage against its neighbours and the files on both sides."""
+    """Holds one part to the law: each stage by itself, and each stage against its neighbours and the files on both
+    sides."""
     before = arrived
     for stage in order:
         count = Count.from_plain(counts[stage])

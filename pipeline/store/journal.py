@@ -1,10 +1,12 @@
-"""What is done: one line of JSON for each finished task, by the task's fingerprint. Append-only; each line begins with its own checksum, and one
-that was torn or changed is no line.
+"""What is done: one line of JSON for each finished task, by the task's fingerprint. Append-only; each line begins with
+its own checksum, and one that was torn or changed is no line.
 
-The journal also knows the content of files: a checksum for each, and the stamp that the file had with that content. A run looks at the stamps of all
-its files; one whose stamp is another is hashed, and one whose content is another counts as gone, so that whoever made it makes it anew.
+The journal also knows the content of files: a checksum for each, and the stamp that the file had with that content. A
+run looks at the stamps of all its files; one whose stamp is another is hashed, and one whose content is another counts
+as gone, so that whoever made it makes it anew.
 
-On object stores, which cannot append, each flush is an object of its own, named so that no other process writes the same; a run that finds many makes one of them.
+On object stores, which cannot append, each flush is an object of its own, named so that no other process writes the
+same; a run that finds many makes one of them.
 """
 
 from __future__ import annotations
@@ -104,7 +106,8 @@ class Journal:
         return {path: facts for result in self.done.values() for path, facts in files_of(result)} | self._of_the_run
 
     def _is_known(self, path: str, stamp: Stamp, facts: Mapping[str, Any]) -> bool:
-        """Is this the content that was written? Object stores, whose listings tell no more than lengths, keep checksums of their own."""
+        """Is this the content that was written? Object stores, whose listings tell no more than lengths, keep checksums
+        of their own."""
         return not self.store.local or (
             path not in self.suspects and self._stamps.get(path) == (stamp, facts["checksum"])
         )
@@ -124,7 +127,8 @@ class Journal:
             self._write({"stamps": stamps})
 
     def suspect(self, error: DamagedFile) -> None:
-        """A worker found a file damaged, whatever its stamp says: it is hashed when files are looked at next, and made anew, once."""
+        """A worker found a file damaged, whatever its stamp says: it is hashed when files are looked at next, and made
+        anew, once."""
         if error.path in self._made_anew:
             raise RunFailed(
                 f"{self.store.at(error.path)}: damaged again after it was made anew; look at the disk and the memory of this machine"
@@ -146,7 +150,8 @@ class Journal:
         self._write({"task": task, "result": result} | self._stamps_of(files_of(result)))
 
     def keep(self, path: str, content: bytes) -> None:
-        """A file that the run itself writes: a record, a manifest, a report. One that is there with this content stays as it is."""
+        """A file that the run itself writes: a record, a manifest, a report. One that is there with this content stays
+        as it is."""
         facts = {"path": path, "bytes": len(content), "checksum": self.store.write_if_other(path, content)}
         if self._of_the_run.get(path) != facts:
             self._of_the_run[path] = facts
@@ -160,7 +165,8 @@ class Journal:
         )
 
     def named(self, paths: Iterable[str]) -> None:
-        """Files of a sink have got their names, which changes their stamps and, where they are the same files, nothing else."""
+        """Files of a sink have got their names, which changes their stamps and, where they are the same files, nothing
+        else."""
         stamps = {
             path: (stamp, self._stamps.get(path, ((), "")))
             for path in paths
@@ -175,7 +181,8 @@ class Journal:
         )
 
     def _stamps_of(self, files: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
-        """Stamps of files that have just been written. Of the same content the first stamp holds: what changes it later is looked into."""
+        """Stamps of files that have just been written. Of the same content the first stamp holds: what changes it later
+        is looked into."""
         new = {
             path: facts["checksum"] for path, facts in files if self._stamps.get(path, ((), ""))[1] != facts["checksum"]
         }
@@ -218,7 +225,8 @@ class Journal:
 
 
 def is_renamed(before: Stamp, now: Stamp) -> bool:
-    """The same file of the same length and time of writing; that it was changed in some way is what a new name or link does."""
+    """The same file of the same length and time of writing; that it was changed in some way is what a new name or link
+    does."""
     return bool(before) and (before[0], before[1], before[3]) == (now[0], now[1], now[3])
 
 
@@ -228,7 +236,8 @@ def _line(entry: Mapping[str, Any]) -> bytes:
 
 
 def _entry(line: bytes) -> dict[str, Any]:
-    """What a line says; nothing, if it was torn by a kill or changed since: the task will be done again. Earlier versions wrote no checksum."""
+    """What a line says; nothing, if it was torn by a kill or changed since: the task will be done again. Earlier
+    versions wrote no checksum."""
     start = len(LINE_STARTS) + LENGTH_OF_CHECKSUM
     if (
         line.startswith(LINE_STARTS)

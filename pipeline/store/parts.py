@@ -1,7 +1,8 @@
 """Parts: the files of a data set, and reading of the documents that are still in it.
 
-A part is plain data, for it goes to workers and into the journal: its key (its name for good), home (the key's hash, by which rows of a
-global stage find back), rows in its documents file, and the verdict and signal files that were laid beside it since, row by row.
+A part is plain data, for it goes to workers and into the journal: its key (its name for good), home (the key's hash, by
+which rows of a global stage find back), rows in its documents file, and the verdict and signal files that were laid
+beside it since, row by row.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ def identity(part: Part) -> str:
 
 
 def resting_on(result: dict[str, Any], task: dict[str, Any]) -> dict[str, Any]:
-    """What an earlier run made of the parts of a task, laid on the files that those parts have now: their contents are the same, but a stage before may
-    have been done anew since, and files are named by who made them."""
+    """What an earlier run made of the parts of a task, laid on the files that those parts have now: their contents are
+    the same, but a stage before may have been done anew since, and files are named by who made them."""
     given = task.get("parts") or ([task["part"]] if task.get("part") else [])
     name = next((name for name in ("part", "parts") if name in result), None)
     if not given or name is None:
@@ -115,8 +116,9 @@ TEXT_BYTES = (
 def read_part(
     store: Store, part: Part, columns: Sequence[str] | None = None, numbered: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """The documents of a part that are still in, in batches; `columns` None reads all and adds the signals laid beside, but leaves
-    out what was kept of earlier versions of the text (`words@c4_lines`). `numbered` adds the place of each in the part."""
+    """The documents of a part that are still in, in batches; `columns` None reads all and adds the signals laid beside,
+    but leaves out what was kept of earlier versions of the text (`words@c4_lines`). `numbered` adds the place of each
+    in the part."""
     if part["documents"] is None or part["rows"] == 0:
         return
     keep = kept_mask(store, part)

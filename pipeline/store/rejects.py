@@ -1,4 +1,5 @@
-"""What was dropped, by whom and why: one file for each stage and part, so that "why did this page go?" always has an answer."""
+"""What was dropped, by whom and why: one file for each stage and part, so that "why did this page go?" always has an
+answer."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""How the files of a sink appear: together, once all are there, so that whoever reads `write/*.parquet` never sees two versions of a part.
+"""How the files of a sink appear: together, once all are there, so that whoever reads `write/*.parquet` never sees two
+versions of a part.
 
-Workers write into a hidden folder beside the sink's (`.write.new/`). When the last part is done, the parts that stay are linked into it and the two folders
-change places in one step of the file system. Until then, and after a run that broke off, the sink holds all files of the run before.
-Object stores have no such step: there the files of the run before go first, and then the new ones get their names.
+Workers write into a hidden folder beside the sink's (`.write.new/`). When the last part is done, the parts that stay
+are linked into it and the two folders change places in one step of the file system. Until then, and after a run that
+broke off, the sink holds all files of the run before. Object stores have no such step: there the files of the run
+before go first, and then the new ones get their names.
 """
 
 from __future__ import annotations
@@ -119,7 +121,8 @@ def old_of(sink: Path) -> Path:
 
 
 def bring_back(sink: Path) -> None:
-    """Where folders cannot change places in one step, a run may have been killed between the two: the old files have their name again."""
+    """Where folders cannot change places in one step, a run may have been killed between the two: the old files have
+    their name again."""
     old = old_of(sink)
     if old.exists():
         if sink.exists():

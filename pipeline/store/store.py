@@ -1,6 +1,7 @@
 """Where a run's files live: any fsspec address. A file appears whole or not at all.
 
-Locally that is a temporary file, fsync and rename; on object stores one PUT (fsspec uploads become visible when they are closed).
+Locally that is a temporary file, fsync and rename; on object stores one PUT (fsspec uploads become visible when they
+are closed).
 """
 
 from __future__ import annotations
@@ -130,7 +131,8 @@ class Store:
         return {name[len(self.root) + 1 :]: (int(facts["size"]),) for name, facts in listing.items()}
 
     def stamp(self, path: str) -> Stamp | None:
-        """The stamp of one local file; None where there is no such file, and on object stores, which would charge for it."""
+        """The stamp of one local file; None where there is no such file, and on object stores, which would charge for
+        it."""
         try:
             return stamp_of(Path(self.at(path)).stat()) if self.local else None
         except OSError:

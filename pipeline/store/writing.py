@@ -1,4 +1,5 @@
-"""Parquet parts as the mill writes them: zstd, row groups whose length depends on the rows alone, so that files are equal byte for byte."""
+"""Parquet parts as the mill writes them: zstd, row groups whose length depends on the rows alone, so that files are
+equal byte for byte."""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""A look at the signals that a leg's rules decide on: what the report's histograms, sliders and samples of what stays are made of."""
+"""A look at the signals that a leg's rules decide on: what the report's histograms, sliders and samples of what stays
+are made of."""

@@ -1,4 +1,5 @@
-"""Rules taken apart: what no threshold governs, what each threshold can take, and what it does take; and whether that is all that the rules do."""
+"""Rules taken apart: what no threshold governs, what each threshold can take, and what it does take; and whether that
+is all that the rules do."""
 
 from __future__ import annotations
 
@@ -116,7 +117,8 @@ class Apart:
 
 
 def odd_elsewhere(asked: Asked, batch: pa.RecordBatch) -> set[int]:
-    """Rules of which a threshold, moved to a few other places, does not do what its cut says: it governs more than one signal."""
+    """Rules of which a threshold, moved to a few other places, does not do what its cut says: it governs more than one
+    signal."""
     odd = set()
     for number, (deciding, cuts) in enumerate(zip(asked.rules, asked.cuts, strict=True)):
         view = deciding.view(batch)

@@ -1,8 +1,10 @@
-"""Which field of a rule is a threshold on which signal: found by asking the rule itself, so that it holds for anybody's rules.
+"""Which field of a rule is a threshold on which signal: found by asking the rule itself, so that it holds for anybody's
+rules.
 
-A rule is code; nothing says that `min_words` cuts `words` from below. But a rule that is shown documents which differ in one signal alone, just under, at
-and just over a number, tells it: the field is a threshold on that signal if, set to that number, it makes the rule drop on one side of it and not on the other.
-What is found so is held against the rule's verdicts on every document later (`look.py`), and given up where they differ.
+A rule is code; nothing says that `min_words` cuts `words` from below. But a rule that is shown documents which differ
+in one signal alone, just under, at and just over a number, tells it: the field is a threshold on that signal if, set to
+that number, it makes the rule drop on one side of it and not on the other. What is found so is held against the rule's
+verdicts on every document later (`look.py`), and given up where they differ.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ class Cut:
         return wide >= limit if self.at_goes else wide > limit
 
     def bins(self, values: Array, edges: Array) -> Array:
-        """How many edges each value has passed. Moved to edge k, the cut takes bins up to k (`low`) or those after k (`high`)."""
+        """How many edges each value has passed. Moved to edge k, the cut takes bins up to k (`low`) or those after k
+        (`high`)."""
         limits = edges.astype(np.float32).astype(np.float64) if self.narrow else edges
         right = (self.side == "low") != self.at_goes
         return np.searchsorted(limits, values.astype(np.float64), side="right" if right else "left").astype(np.uint8)
@@ -176,7 +179,8 @@ def _due_to(rule: Rule, path: str, value: float, never: float, view: pa.RecordBa
 
 
 def _is_narrow(rule: Rule, view: pa.RecordBatch, path: str, signal: str, side: Side, at_goes: bool) -> bool:
-    """In float32, 0.1 is a little more and 0.7 a little less than they are: only a rule that rounds its threshold as well finds the two equal."""
+    """In float32, 0.1 is a little more and 0.7 a little less than they are: only a rule that rounds its threshold as
+    well finds the two equal."""
     if view.schema.field(signal).type != pa.float32():
         return False
     number = 0.1 if (side == "high") != at_goes else 0.7

@@ -1,4 +1,5 @@
-"""Steps of a slider, bars of a histogram: numbers that a person would write over the span of a signal, with the thresholds that are set among them."""
+"""Steps of a slider, bars of a histogram: numbers that a person would write over the span of a signal, with the
+thresholds that are set among them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""One pass over the stored signals of a leg: how documents lie by each signal, and what every threshold would keep if it were moved.
+"""One pass over the stored signals of a leg: how documents lie by each signal, and what every threshold would keep if
+it were moved.
 
-What a rule does is taken apart as: a document goes if something that no threshold governs takes it (`fixed`), or if it lies beyond one of the thresholds
-that can take it (`within reach`). That this gives the rule's own verdict is checked on every document; a rule of which it does not hold stays whole.
-So the count of a moved threshold is exact: of the documents that all else keeps, those that it can take and that lie on the near side of it stay.
-Measured: 4.4 s a million documents on two cores, 9 s beside other work, with 31 thresholds (benchmarks/pipeline/report_size.py).
-Signals only, no text but of what is shown.
+What a rule does is taken apart as: a document goes if something that no threshold governs takes it (`fixed`), or if it
+lies beyond one of the thresholds that can take it (`within reach`). That this gives the rule's own verdict is checked
+on every document; a rule of which it does not hold stays whole. So the count of a moved threshold is exact: of the
+documents that all else keeps, those that it can take and that lie on the near side of it stay. Measured: 4.4 s a
+million documents on two cores, 9 s beside other work, with 31 thresholds (benchmarks/pipeline/report_size.py). Signals
+only, no text but of what is shown.
 """
 
 from __future__ import annotations
@@ -88,8 +90,8 @@ class Found:
 
 
 def survey_legs(store: Store, keep: Callable[[str, bytes], None] | None = None) -> None:
-    """Lay what is seen beside the rules: legs/NAME/survey.json, one for all legs of the same rules. It holds no times, and is the same for any number
-    of workers."""
+    """Lay what is seen beside the rules: legs/NAME/survey.json, one for all legs of the same rules. It holds no times,
+    and is the same for any number of workers."""
     paths = sorted(store.files("legs"))
     legs = {path.split("/")[1]: store.read_json(path) for path in paths if path.endswith("/rules.json")}
     alike: dict[str, list[str]] = {}

@@ -1,4 +1,5 @@
-"""Documents of which a report shows more than counts: some of each source with all their signals, and a few that stay with their texts.
+"""Documents of which a report shows more than counts: some of each source with all their signals, and a few that stay
+with their texts.
 
 Those of the smallest hashes of their uids are taken, so that two runs show the same.
 """

@@ -1,8 +1,8 @@
 """The columns that TRL (1.16) and torchtune (0.6) train on, as Parquet or Arrow files that `load_dataset` opens.
 
-Both want lengths that add up to the row, so padding, where there is any, is a last length of its own. Labels stand beside the token that
-they are (both trainers shift them); they are -100, which no loss counts, on padding and on the first token of each document, which
-nothing before it in its document could foretell.
+Both want lengths that add up to the row, so padding, where there is any, is a last length of its own. Labels stand
+beside the token that they are (both trainers shift them); they are -100, which no loss counts, on padding and on the
+first token of each document, which nothing before it in its document could foretell.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Token shards into the formats that others train from: `export(folder, to, destination)`. What each format keeps: docs/export.md.
+"""Token shards into the formats that others train from: `export(folder, to, destination)`. What each format keeps:
+docs/export.md.
 
-A destination appears whole or not at all: everything is written into a hidden folder beside it, which then takes its name.
+A destination appears whole or not at all: everything is written into a hidden folder beside it, which then takes its
+name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A folder to upload to a Hugging Face hub: the shards as they are, their index, the tokenizer, and a card that a hub's viewer opens them by.
+"""A folder to upload to a Hugging Face hub: the shards as they are, their index, the tokenizer, and a card that a hub's
+viewer opens them by.
 
 The shards need no conversion: `load_dataset("arrow", data_files=...)` maps them, lists, dictionaries and all.
 """
@@ -75,7 +76,8 @@ def write_hub(folder: Path, shards: ShardSet, copied: Callable[[int], None]) -> 
 
 
 def _above(folder: Path, name: str) -> Path | None:
-    """The nearest file or folder of that name, from the shards' folder up to that of the run. Above shards that were moved lies what is not theirs."""
+    """The nearest file or folder of that name, from the shards' folder up to that of the run. Above shards that were
+    moved lies what is not theirs."""
     places = [folder.resolve(), *folder.resolve().parents]
     run = next((level + 1 for level, place in enumerate(places[:LEVELS]) if level and place.name == SHARDS), 0)
     return next((place / name for place in places[: run + 1] if (place / name).exists()), None)

@@ -1,9 +1,11 @@
-"""Mosaic's MDS: `shard.00000.mds` and so on, and `index.json`, as StreamingDataset reads them (mosaicml-streaming 0.13).
+"""Mosaic's MDS: `shard.00000.mds` and so on, and `index.json`, as StreamingDataset reads them (mosaicml-streaming
+0.13).
 
-A shard is a uint32 count, uint32 places of the samples and of the end, the writer's configuration as JSON, then the samples: uint32 sizes
-of the columns that vary, then the columns in the order of their names. `tokens` is an `ndarray` of a fixed type and length, which
-llm-foundry's StreamingTextDataset recognises by itself (its `token_encoding_type` is for bytes only), at no cost but the tokens;
-`seq_lens` are the lengths of a row's documents, for attention that stays within them.
+A shard is a uint32 count, uint32 places of the samples and of the end, the writer's configuration as JSON, then the
+samples: uint32 sizes of the columns that vary, then the columns in the order of their names. `tokens` is an `ndarray`
+of a fixed type and length, which llm-foundry's StreamingTextDataset recognises by itself (its `token_encoding_type` is
+for bytes only), at no cost but the tokens; `seq_lens` are the lengths of a row's documents, for attention that stays
+within them.
 """
 
 from __future__ import annotations
@@ -100,7 +102,8 @@ def _samples(batches: Iterable[Rows]) -> Iterator[tuple[int, tuple[Any, ...]]]:
 
 
 def _head(length: int) -> bytes:
-    """Of an array whose type is known and whose length is not: dimensions and width of the length in one byte, then the length."""
+    """Of an array whose type is known and whose length is not: dimensions and width of the length in one byte, then the
+    length."""
     code = 0 if length < 1 << 8 else 1 if length < 1 << 16 else 2
     return bytes((1 << 2 | code,)) + length.to_bytes(1 << code, "little")
 

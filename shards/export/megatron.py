@@ -1,8 +1,10 @@
-"""Megatron's indexed dataset: `PREFIX.bin`, nothing but tokens, and `PREFIX.idx`, where each sequence begins (megatron-core 0.16).
+"""Megatron's indexed dataset: `PREFIX.bin`, nothing but tokens, and `PREFIX.idx`, where each sequence begins
+(megatron-core 0.16).
 
-The index: magic `MMIDIDX`, version 1, a code for the type, counts, then int32 lengths, int64 places in bytes, int64 ends of documents.
-Written as the sequences come, in memory that does not grow with them: lengths first, places from the lengths once all are known.
-Tokens are uint16 where the vocabulary has fewer than 65,500 entries and int32 from there on: Megatron's own rule, not ours.
+The index: magic `MMIDIDX`, version 1, a code for the type, counts, then int32 lengths, int64 places in bytes, int64
+ends of documents. Written as the sequences come, in memory that does not grow with them: lengths first, places from the
+lengths once all are known. Tokens are uint16 where the vocabulary has fewer than 65,500 entries and int32 from there
+on: Megatron's own rule, not ours.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ def dtype_for(vocab_size: int) -> np.dtype[np.uint16] | np.dtype[np.int32]:
 
 
 def rows_as_documents(batches: Iterable[Rows], eod: int) -> Iterator[Sequences]:
-    """Each row one document, its padding made of `eod`, so that Megatron's concatenate-and-cut falls on the edges of rows."""
+    """Each row one document, its padding made of `eod`, so that Megatron's concatenate-and-cut falls on the edges of
+    rows."""
     for block in blocks(batches):
         count, row_length = block.input_ids.shape
         padding = padding_of(block)

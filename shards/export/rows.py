@@ -41,7 +41,8 @@ def padding_of(rows: Rows) -> Array:
 
 
 def documents(shards: Iterable[Sequence[Rows]]) -> Iterator[Sequences]:
-    """All documents, whole, in blocks, in the order of their first pieces in each shard; a shard is the list of its batches."""
+    """All documents, whole, in blocks, in the order of their first pieces in each shard; a shard is the list of its
+    batches."""
     for shard in shards:
         held: list[Array] = []
         size = 0

@@ -13,7 +13,8 @@ NO_VALUE = "(none)"
 
 
 def group_names(docs: pa.Table, columns: Sequence[str], what: str) -> pa.Array:
-    """Values joined by "/", those in them escaped; (none) where there is no value. `what` says what the columns are for."""
+    """Values joined by "/", those in them escaped; (none) where there is no value. `what` says what the columns are
+    for."""
     for column in columns:
         if column not in docs.column_names:
             raise CannotRun(f"documents have no column {column!r} {what}")

@@ -1,7 +1,9 @@
-"""How often each document is seen: weights of sources (mixing/methods.py), turned into copies by a draw on the uid (mixing/draw.py).
+"""How often each document is seen: weights of sources (mixing/methods.py), turned into copies by a draw on the uid
+(mixing/draw.py).
 
-Weights are shares of the tokens of training, so tokens are counted first. A source gives whole epochs and a fraction of one; which documents make the
-fraction is by hash. No pass reads texts, and no list of all documents is ever held: sums by hash, then the documents at the cut alone.
+Weights are shares of the tokens of training, so tokens are counted first. A source gives whole epochs and a fraction of
+one; which documents make the fraction is by hash. No pass reads texts, and no list of all documents is ever held: sums
+by hash, then the documents at the cut alone.
 """
 
 from __future__ import annotations
@@ -42,8 +44,9 @@ PROXY = 0x70726F7879  # added to the seed: which documents a proxy run keeps say
 class Mix(Global):
     """Mix sources: each gives its share of the token budget, in whole epochs and a fraction that is drawn.
 
-    Documents get `copies`; one that is not drawn goes (`not_drawn`). A source is never off by more than half of one document. A weight that would repeat a
-    source past `max_epochs` is an error that says which source runs short, and by how much. Needs `tokens`: put `tokenize` before it.
+    Documents get `copies`; one that is not drawn goes (`not_drawn`). A source is never off by more than half of one
+    document. A weight that would repeat a source past `max_epochs` is an error that says which source runs short, and
+    by how much. Needs `tokens`: put `tokenize` before it.
     """
 
     by: list[str] = Field(
@@ -200,8 +203,8 @@ class Mix(Global):
         return flow.mark(self.drawn, docs, columns=self.read, beside=pa.table({"group": names, **asdict(cuts)}))
 
     def chosen(self, tokens: dict[str, float], wanted: float, partial: bool) -> tuple[ChosenMix, float]:
-        """The mix and its budget. Of a part of the input (`--limit`) sources of which it has nothing are left out, and the budget is lowered until there is
-        enough of every other."""
+        """The mix and its budget. Of a part of the input (`--limit`) sources of which it has nothing are left out, and
+        the budget is lowered until there is enough of every other."""
         budget, choice = wanted, self.choice()
         empty = (
             [name for name, number in (choice.weights or {}).items() if number and tokens.get(name) == 0]
@@ -238,8 +241,8 @@ class Mix(Global):
             )
 
     def without_documents(self, found: set[str]) -> set[str]:
-        """Sources that settings speak of and that have no document left: they are there, with no tokens. Not where a setting says nothing of a source that has
-        documents: there a name may be mistyped."""
+        """Sources that settings speak of and that have no document left: they are there, with no tokens. Not where a
+        setting says nothing of a source that has documents: there a name may be mistyped."""
         choice, caps = self.choice(), self.max_epochs
         tables = [table.sources for table in (choice.utilities, choice.ablations) if table is not None]
         numbers = [

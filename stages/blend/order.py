@@ -1,8 +1,10 @@
-"""The order of training: a place for each copy of each document, from its difficulty or quality and a schedule (mixing/curriculum/curriculum.py).
+"""The order of training: a place for each copy of each document, from its difficulty or quality and a schedule
+(mixing/curriculum/curriculum.py).
 
-Ranks come from a sample that is the same whatever parts the documents lie in: of each group those with the smallest hashes, 65,536 of them (fewer of
-many groups). Where a group has no more documents its ranks are exact; else a rank errs by 0.002 (one standard deviation), and
-what is easier still never has a higher rank. Nothing is sorted or moved here: a place is a signal, and `pack` puts rows where places say.
+Ranks come from a sample that is the same whatever parts the documents lie in: of each group those with the smallest
+hashes, 65,536 of them (fewer of many groups). Where a group has no more documents its ranks are exact; else a rank errs
+by 0.002 (one standard deviation), and what is easier still never has a higher rank. Nothing is sorted or moved here: a
+place is a signal, and `pack` puts rows where places say.
 """
 
 from __future__ import annotations
@@ -119,10 +121,12 @@ class Curriculum(Settings):
 
 
 class Order(Curriculum, Global):
-    """Say when each document is trained on: at random, from easy to hard, or the best last; for all or for each source on its own.
+    """Say when each document is trained on: at random, from easy to hard, or the best last; for all or for each source
+    on its own.
 
-    Documents get `places` and `segments` (one for each copy), `bucket` and `difficulty`; `pack` follows them. `difficulty` is the rank, the share of tokens that is easier (or
-    worse), and so can be compared where sources go by other signals; buckets are of equal tokens, the highest the hardest (or best). Without the signal: null, and -1.
+    Documents get `places` and `segments` (one for each copy), `bucket` and `difficulty`; `pack` follows them.
+    `difficulty` is the rank, the share of tokens that is easier (or worse), and so can be compared where sources go by
+    other signals; buckets are of equal tokens, the highest the hardest (or best). Without the signal: null, and -1.
     """
 
     within: list[str] = Field(

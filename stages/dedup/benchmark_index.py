@@ -1,4 +1,5 @@
-"""The index of benchmark texts, made once on a machine and mapped by all its workers; and an account of what it seeks and what not."""
+"""The index of benchmark texts, made once on a machine and mapped by all its workers; and an account of what it seeks
+and what not."""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ class Wanted(NamedTuple):
 
 
 class Account(NamedTuple):
-    """Texts of one benchmark: all of them, and those that are not sought because they are too short, because a text before them has the
-    same words, or because all that they are made of is template."""
+    """Texts of one benchmark: all of them, and those that are not sought because they are too short, because a text
+    before them has the same words, or because all that they are made of is template."""
 
     benchmark: str
     items: int
@@ -81,7 +82,8 @@ def _index_as_stamped(wanted: Wanted, _stamps: tuple[tuple[int, int], ...]) -> B
 
 
 def _identity(wanted: Wanted) -> str:
-    """A hash of what is in the files, of what is taken from them, and of the code that reads them and lays the index out."""
+    """A hash of what is in the files, of what is taken from them, and of the code that reads them and lays the index
+    out."""
     digest = xxhash.xxh3_128(
         Path(__file__).read_bytes()
         + Path(reading.__file__).read_bytes()

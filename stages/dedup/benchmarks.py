@@ -1,7 +1,8 @@
 """Texts of benchmarks as others publish them: JSON lines, JSON, Parquet and Arrow files, plain, .gz or .zst.
 
-A field is a dotted path into a row; a list on the way stands for each of its members, so that `choices` are the options of a question, and
-`answers.text` all texts of its answers. A text is known by benchmark, item and field: `gsm8k/17/question`.
+A field is a dotted path into a row; a list on the way stands for each of its members, so that `choices` are the options
+of a question, and `answers.text` all texts of its answers. A text is known by benchmark, item and field:
+`gsm8k/17/question`.
 """
 
 from __future__ import annotations
@@ -173,7 +174,8 @@ def json_object(data: bytes, where: str) -> dict[str, Any]:
 
 
 def json_rows(data: bytes, file: Path, fields: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """An array of objects, an object that holds one such array, a single object; or lines after all, as many a `.json` has."""
+    """An array of objects, an object that holds one such array, a single object; or lines after all, as many a `.json`
+    has."""
     try:
         whole = json.loads(data.removeprefix(b"\xef\xbb\xbf"))
     except (ValueError, RecursionError):
@@ -200,11 +202,8 @@ def table_rows(data: IO[bytes], kind: str, file: Path, fields: tuple[str, ...]) 
     seekable = io.BytesIO(data.read()) if file.suffix.lower() in PACKED else data
     table = pq.ParquetFile(seekable) if kind in (".parquet", ".parq") else None
     number = 1
-    for batch in (
-        table.iter_batches(columns=top_of(fields, table.schema_arrow.names), use_threads=False)
-        if table
-        else batches(seekable)
-    ):  # type: ignore[arg-type]
+    columns = top_of(fields, table.schema_arrow.names) if table else []
+    for batch in table.iter_batches(columns=columns, use_threads=False) if table else batches(seekable):  # type: ignore[arg-type]
         names = batch.schema.names if table is None else table.schema_arrow.names
         for field in fields:
             if field not in names and field.split(".")[0] not in names:

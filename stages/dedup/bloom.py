@@ -1,9 +1,10 @@
-"""Text that was met before, in one pass over a Bloom filter: the meaning of DCLM's BFF (Li et al. 2024, appendix; Groeneveld's filter).
+"""Text that was met before, in one pass over a Bloom filter: the meaning of DCLM's BFF (Li et al. 2024, appendix;
+Groeneveld's filter).
 
-Parts hash their n-grams side by side; one task then walks documents in order of uid past the filter, so that neither workers nor the order
-of files matter, and each part removes what is its own. Texts never leave their part: what travels is 8 bytes an n-gram. Unlike BFF a
-document that goes leaves nothing in the filter: what it alone had brought is still new when it comes again, so that a copy always stays.
-Figures: benchmarks/dedup/bloom.py.
+Parts hash their n-grams side by side; one task then walks documents in order of uid past the filter, so that neither
+workers nor the order of files matter, and each part removes what is its own. Texts never leave their part: what travels
+is 8 bytes an n-gram. Unlike BFF a document that goes leaves nothing in the filter: what it alone had brought is still
+new when it comes again, so that a copy always stays. Figures: benchmarks/dedup/bloom.py.
 """
 
 from __future__ import annotations
@@ -39,14 +40,16 @@ class Walked(NamedTuple):
 class BloomDedup(Global):
     """Remove lines, and documents, most of whose n-grams were met before.
 
-    Documents come in order of uid. A line goes if more than `threshold` of its n-grams stand in what stayed before it; n-grams of a line
-    that stays become known once the whole line was judged. A document goes if more than `threshold` of the n-grams of all its lines were
-    known when their line came, but only if these lines hold `judged_share` of its words: BFF lets one known line take along a poem or a
-    program whose lines are all too short to be judged. A line of fewer words than `ngram` is one n-gram, of fewer than `min_ngram` it always stays and is never
-    known. Words are those of all deduplication here; BFF counts punctuation as words and minds case.
-    The filter errs with a chance of `false_positives` for each n-gram at the end of the walk: it takes a new one for known, never a known
-    one for new. So a line of `ngram` words, which is one n-gram, may go by mistake with that chance, one of a word more with its square;
-    longer ones hardly ever. Documents in which n-grams were known get `bloom_lines`, the lines removed, and `bloom_share`, the share of known n-grams.
+    Documents come in order of uid. A line goes if more than `threshold` of its n-grams stand in what stayed before it;
+    n-grams of a line that stays become known once the whole line was judged. A document goes if more than `threshold`
+    of the n-grams of all its lines were known when their line came, but only if these lines hold `judged_share` of its
+    words: BFF lets one known line take along a poem or a program whose lines are all too short to be judged. A line of
+    fewer words than `ngram` is one n-gram, of fewer than `min_ngram` it always stays and is never known. Words are
+    those of all deduplication here; BFF counts punctuation as words and minds case. The filter errs with a chance of
+    `false_positives` for each n-gram at the end of the walk: it takes a new one for known, never a known one for new.
+    So a line of `ngram` words, which is one n-gram, may go by mistake with that chance, one of a word more with its
+    square; longer ones hardly ever. Documents in which n-grams were known get `bloom_lines`, the lines removed, and
+    `bloom_share`, the share of known n-grams.
     """
 
     remove: Annotated[
@@ -110,13 +113,14 @@ class BloomDedup(Global):
         return whole_texts(column) if self.remove == "documents" else lines(column)
 
     def places(self, uid: Array) -> Array:
-        """Where documents stand in the walk: a shard after the other, in each by uid. The lowest bits of the uid say which shard."""
+        """Where documents stand in the walk: a shard after the other, in each by uid. The lowest bits of the uid say
+        which shard."""
         bits = self.shards.bit_length() - 1
         return uid if bits == 0 else uid >> np.uint64(bits) | uid << np.uint64(64 - bits)
 
     def sign(self, docs: pa.Table) -> pa.Table:
-        """A row for each document that has n-grams: those of its units one after another, where each unit's end, and which units these are.
-        Before them, at the place where each shard begins, a row that says how many there are."""
+        """A row for each document that has n-grams: those of its units one after another, where each unit's end, and
+        which units these are. Before them, at the place where each shard begins, a row that says how many there are."""
         made = [self.signed(batch) for batch in slices(docs)]
         counts = np.zeros(self.shards, np.int64)
         for table in made:

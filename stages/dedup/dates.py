@@ -1,4 +1,5 @@
-"""Dates as sources write them, as one number that can be compared: `2024-01-01T01:00:00+02:00` is before `2023-12-31T23:30:00Z`."""
+"""Dates as sources write them, as one number that can be compared: `2024-01-01T01:00:00+02:00` is before
+`2023-12-31T23:30:00Z`."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ DIGITS = re.compile(r"\d+", re.ASCII)
 
 
 def moments(dates: pa.ChunkedArray | pa.Array) -> pa.Array | pa.ChunkedArray:
-    """Microseconds since 1970, UTC where no zone is named; null where there is no date that can be read: ISO 8601, mails', a year or a month, 14 digits,
-    seconds (or thousandths, or millionths) since 1970."""
+    """Microseconds since 1970, UTC where no zone is named; null where there is no date that can be read: ISO 8601,
+    mails', a year or a month, 14 digits, seconds (or thousandths, or millionths) since 1970."""
     found = pc.strptime(dates, WARC, "us", error_is_null=True)
     late = pc.is_in(pc.utf8_slice_codeunits(dates, 8, 10), value_set=pa.array(["29", "30", "31"], dates.type))
     moved = pc.and_(late, pc.less(pc.day(found), 4))  # 31 February became 2 March

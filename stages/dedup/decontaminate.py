@@ -1,8 +1,9 @@
-"""Benchmarks in the training data: how much of which item a document holds, the rule that drops it, and the cut that removes the place.
+"""Benchmarks in the training data: how much of which item a document holds, the rule that drops it, and the cut that
+removes the place.
 
-GPT-3 (Brown et al. 2020, appendix C) cut every run of 13 words that a benchmark has; DataTrove drops the document for one run of 12; Tulu 3
-(Lambert et al. 2024) and Llama 3 (2024) ask which share of an item is there. All three are settings here. What others do and where this
-differs: docs/decontamination.md. Speed: benchmarks/text/decontaminate.py.
+GPT-3 (Brown et al. 2020, appendix C) cut every run of 13 words that a benchmark has; DataTrove drops the document for
+one run of 12; Tulu 3 (Lambert et al. 2024) and Llama 3 (2024) ask which share of an item is there. All three are
+settings here. What others do and where this differs: docs/decontamination.md. Speed: benchmarks/text/decontaminate.py.
 """
 
 from __future__ import annotations
@@ -111,9 +112,10 @@ class WithBenchmarks(Map):
 class BenchmarkOverlap(WithBenchmarks, Annotate):
     """Measure how much of a benchmark stands in each document.
 
-    `contamination` is the largest share of a text's distinct n-grams that the document has, `contaminated_by` that text (benchmark/item/field;
-    of equal shares that of more n-grams, then the first), `contaminated_ngrams` how many they are; the longest stretch they cover goes from
-    byte `contamination_start` to `contamination_end`. Without a match all are 0 and empty.
+    `contamination` is the largest share of a text's distinct n-grams that the document has, `contaminated_by` that text
+    (benchmark/item/field; of equal shares that of more n-grams, then the first), `contaminated_ngrams` how many they
+    are; the longest stretch they cover goes from byte `contamination_start` to `contamination_end`. Without a match all
+    are 0 and empty.
     """
 
     adds: ClassVar[tuple[str, ...]] = (
@@ -134,7 +136,8 @@ class BenchmarkOverlap(WithBenchmarks, Annotate):
 
 
 class Decontaminate(Rule):
-    """Drop documents that hold a benchmark's text: so much of one text, or `any` n-gram of it as GPT-3 and DataTrove have it.
+    """Drop documents that hold a benchmark's text: so much of one text, or `any` n-gram of it as GPT-3 and DataTrove
+    have it.
 
     It decides on the text of which the document has the largest share.
     """
@@ -162,9 +165,10 @@ class Decontaminate(Rule):
 class CutContamination(WithBenchmarks, Rewrite):
     """Brown et al. 2020, appendix C: cut benchmark texts out of documents, with 200 characters on each side.
 
-    Pieces that are left and too short go; the others stay, an empty line between them. A document in too many pieces is dropped, as is one of
-    which no piece stays. `contamination_cuts` counts the stretches cut, `contamination_cut_bytes` what the text lost, `contamination_cut_by`
-    names the text (benchmark/item/field) of which the document had the largest share.
+    Pieces that are left and too short go; the others stay, an empty line between them. A document in too many pieces is
+    dropped, as is one of which no piece stays. `contamination_cuts` counts the stretches cut, `contamination_cut_bytes`
+    what the text lost, `contamination_cut_by` names the text (benchmark/item/field) of which the document had the
+    largest share.
     """
 
     at_least: Annotated[

@@ -1,6 +1,7 @@
 """Documents with the same text: xxh3-128 of the normalised text, one survivor of each cluster by a stated policy.
 
-The 128 bits are trusted without a look at the texts: among 10**11 documents the chance of a single false match is below 2e-17.
+The 128 bits are trusted without a look at the texts: among 10**11 documents the chance of a single false match is below
+2e-17.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ HALF = (1 << 64) - 1
 class ExactDedup(WithPolicy):
     """Keep one of all documents that have the same text.
 
-    Which one: by `prefer`, in its order, and of those still equal the one with the smallest uid; the order of documents never
-    matters. Documents without text (null or only white space) are no duplicates of each other and pass. All members of a cluster
-    of two or more, the survivor too, get `exact_cluster_size`; other documents have null there.
+    Which one: by `prefer`, in its order, and of those still equal the one with the smallest uid; the order of documents
+    never matters. Documents without text (null or only white space) are no duplicates of each other and pass. All
+    members of a cluster of two or more, the survivor too, get `exact_cluster_size`; other documents have null there.
     """
 
     normalise: Annotated[

@@ -1,8 +1,10 @@
-"""Documents that are nearly the same: MinHash bands nominate, the Jaccard similarity of the real shingles decides (Broder 1997; Leskovec et al., ch. 3).
+"""Documents that are nearly the same: MinHash bands nominate, the Jaccard similarity of the real shingles decides
+(Broder 1997; Leskovec et al., ch. 3).
 
-Two documents of similarity s share a band with the chance 1 - (1 - s**rows)**bands, and a shared band is all that most tools ask before they delete.
-Here it only brings two documents together; `gristmill.stages.dedup.near` has the rest of the road. Definitions of words and shingles: `gristmill.kernels.words.token_rules`.
-Recall by kind of edit and speed beside others: benchmarks/dedup/minhash.py, docs/dedup.md.
+Two documents of similarity s share a band with the chance 1 - (1 - s**rows)**bands, and a shared band is all that most
+tools ask before they delete. Here it only brings two documents together; `gristmill.stages.dedup.near` has the rest of
+the road. Definitions of words and shingles: `gristmill.kernels.words.token_rules`. Recall by kind of edit and speed
+beside others: benchmarks/dedup/minhash.py, docs/dedup.md.
 """
 
 from __future__ import annotations
@@ -38,10 +40,11 @@ MOST_SHINGLES = (
 class MinHashDedup(NearDuplicates):
     """Keep one of documents that share most of their word n-grams.
 
-    A document goes only if the Jaccard similarity of its n-grams with those of a document that stays is at least `threshold`. Who stays: by
-    `prefer`, then by uid. Words are runs of letters and digits, caseless; in scripts without spaces each letter is a word. A document of fewer
-    words than `ngram` is like another only if all its words are the same; one without words is like none.
-    All members of a cluster get its name and size; one that stays gets `minhash_copies`, how many documents it stands for.
+    A document goes only if the Jaccard similarity of its n-grams with those of a document that stays is at least
+    `threshold`. Who stays: by `prefer`, then by uid. Words are runs of letters and digits, caseless; in scripts without
+    spaces each letter is a word. A document of fewer words than `ngram` is like another only if all its words are the
+    same; one without words is like none. All members of a cluster get its name and size; one that stays gets
+    `minhash_copies`, how many documents it stands for.
     """
 
     threshold: Annotated[
@@ -169,7 +172,8 @@ class MinHashDedup(NearDuplicates):
         return reduce(flow.both, found)
 
     def sign(self, docs: pa.Table) -> pa.Table:
-        """A row for each band of each document that has words; what `sibling` is for says `gristmill.kernels.duplicates.nominate`."""
+        """A row for each band of each document that has words; what `sibling` is for says
+        `gristmill.kernels.duplicates.nominate`."""
         kernel = kernel_on(self.device)
         return rows_of_bands(docs["uid"], *kernel(text_column(docs["text"]), **self.kernel_settings))
 
@@ -236,7 +240,8 @@ class MinHashDedup(NearDuplicates):
         return pairs.append_column("sketch", saved["sketch"].take(at))
 
     def compare_saved(self, pairs: pa.Table, docs: pa.Table) -> pa.Table:
-        """Edges to saved documents. Their text is far away: the similarity is estimated from SKETCH places (standard deviation 0.025 at 0.8)."""
+        """Edges to saved documents. Their text is far away: the similarity is estimated from SKETCH places (standard
+        deviation 0.025 at 0.8)."""
         left, places = np.unique(pairs["left"].to_numpy(), return_inverse=True)
         docs = rows_of(docs, left)
         ours, theirs = (as_places(sketch) for sketch in (self.sketch(docs["text"]), pairs["sketch"].combine_chunks()))
@@ -280,7 +285,8 @@ class MinHashDedup(NearDuplicates):
 
 
 def jaccard_of_least(a: Array, b: Array) -> float:
-    """From the smallest MOST_SHINGLES of each set (all of one that has fewer): of what lies below the end of both samples."""
+    """From the smallest MOST_SHINGLES of each set (all of one that has fewer): of what lies below the end of both
+    samples."""
     end = min([int(s[-1]) for s in (a, b) if len(s) == MOST_SHINGLES])
     a, b = a[a <= end], b[b <= end]
     shared = len(np.intersect1d(a, b, assume_unique=True))
@@ -300,7 +306,8 @@ def rows_of_bands(uid: pa.ChunkedArray, keys: Array, shingles: Array) -> pa.Tabl
 
 
 def kernel_on(device: str) -> BandHashes:
-    """The kernel that computes band hashes on a device. CannotRun if that is `gpu` and this machine lacks what it needs."""
+    """The kernel that computes band hashes on a device. CannotRun if that is `gpu` and this machine lacks what it
+    needs."""
     if device == "cpu":
         return band_hashes
     lacking = lacking_for_gpu()
@@ -324,7 +331,8 @@ def lacking_for_gpu() -> str | None:
 
 
 def band_hashes_on_gpu(column: TextColumn, **settings: Any) -> tuple[Array, Array]:
-    """A batch goes through the GPU in pieces of bounded size (`gristmill.kernels.gpu.transfer`), so what it holds does not grow with the documents."""
+    """A batch goes through the GPU in pieces of bounded size (`gristmill.kernels.gpu.transfer`), so what it holds does
+    not grow with the documents."""
     import torch
 
     from gristmill.kernels.gpu import minhash

@@ -1,14 +1,18 @@
-"""Near-duplicates, whatever nominates them: nominated pairs are checked, and a document goes only if it is like one that stays.
+"""Near-duplicates, whatever nominates them: nominated pairs are checked, and a document goes only if it is like one
+that stays.
 
 The road, as rounds of a flow. Only hashes are shuffled; what a check needs is read where the documents lie.
 
     pairs     = nominated                         a pair of documents that share a band, sent to the home of the first
-    edges     = fetched, then compared            the first one's sketch goes to the home of the second and is compared there
+    edges     = fetched, then compared            the first one's sketch goes to the home of the second and is compared
+      there
     forest    = a tree of spanning forests        clusters, bounded by the number of duplicates
-    missing   = pairs alike over a third          two that would both stay, each like one that goes: compared too, round by round
+    missing   = pairs alike over a third          two that would both stay, each like one that goes: compared too, round
+      by round
     losers    = each cluster walked by policy     who is like one that stays goes, and its detail names that one
 
-So a chain a-b-c in which a and c are not alike keeps both ends, and every document that goes has a survivor that it was compared with.
+So a chain a-b-c in which a and c are not alike keeps both ends, and every document that goes has a survivor that it was
+compared with.
 """
 
 from __future__ import annotations
@@ -51,7 +55,8 @@ class NearDuplicates(WithPolicy):
 
     @abstractmethod
     def alike(self, docs: Dataset, flow: Flow) -> Rows:
-        """Edges, cut by `left`. A kind nominates pairs (at the home of `left`: left, right, right_home, cluster) and has them `compared`."""
+        """Edges, cut by `left`. A kind nominates pairs (at the home of `left`: left, right, right_home, cluster) and
+        has them `compared`."""
 
     @abstractmethod
     def sketches(self, text: pa.ChunkedArray) -> Sketches:
@@ -119,7 +124,8 @@ class NearDuplicates(WithPolicy):
         return pa.table(rows | standing)
 
     def compare(self, sent: pa.Table, docs: pa.Table) -> pa.Table:
-        """Pairs with their similarity. Those of a first nomination only if they are alike; of a later one all, so that none is proposed twice."""
+        """Pairs with their similarity. Those of a first nomination only if they are alike; of a later one all, so that
+        none is proposed twice."""
         sent = sent.combine_chunks()
         rights = sent["rights"].combine_chunks()
         row, wanted = pc.list_parent_indices(rights).to_numpy(), rights.flatten().to_numpy()
@@ -173,7 +179,8 @@ class NearDuplicates(WithPolicy):
             sorter=(order := np.argsort(forest["member"].to_numpy())),
         )
         cluster = forest["root"].to_numpy()[order[at]]
-        # clusters meet by a mixed key: the name of one is the smallest of many uids, which is small, so that most would meet in the first bucket
+        # clusters meet by a mixed key: the name of one is the smallest of many uids, which is small, so that most would
+        # meet in the first bucket
         for name, values in (("cluster", cluster), ("key", mixed_all(cluster))):
             edges = edges.set_column(edges.schema.get_field_index(name), name, pa.array(values))
         return edges
@@ -198,7 +205,8 @@ class NearDuplicates(WithPolicy):
         )
 
     def losers(self, edges: pa.Table) -> pa.Table:
-        """The members of all clusters: who stays without a reason, who goes with one and the name of the survivor it is like."""
+        """The members of all clusters: who stays without a reason, who goes with one and the name of the survivor it is
+        like."""
         members, lists = self.clusters(edges)
         keeper = keepers(*lists, self.at_least)
         uid, cluster = members["uid"].to_numpy(), members["cluster"].to_numpy()

@@ -1,8 +1,9 @@
-"""Paragraphs that stand in several documents: found exactly by 128 bits of hash, the first copies kept, the others cut out.
+"""Paragraphs that stand in several documents: found exactly by 128 bits of hash, the first copies kept, the others cut
+out.
 
-As CCNet (Wenzek et al. 2020) did, but over all data and not shard by shard, and with a copy that stays. A first round sends 20 bytes a
-paragraph (a hash, how often, where from); all that follows is only about those that repeat, and of one that stands a million times each part
-sends no more than `copies`. Figures: benchmarks/dedup/bloom.py.
+As CCNet (Wenzek et al. 2020) did, but over all data and not shard by shard, and with a copy that stays. A first round
+sends 20 bytes a paragraph (a hash, how often, where from); all that follows is only about those that repeat, and of one
+that stands a million times each part sends no more than `copies`. Figures: benchmarks/dedup/bloom.py.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ BYTES_A_UNIT = 200  # of text, about; says how finely rows are cut
 class ParagraphDedup(WithPolicy):
     """Remove paragraphs that stand in the data more than once; a copy stays, in the document that the policy prefers.
 
-    Two are the same if their words are, numbers included; case, punctuation and white space do not matter. Of the copies those stay that
-    are in the document first by `prefer`, then by uid, and in a document the first. Documents of parts in which something repeats get
-    `repeated_paragraphs`, how many were removed, and `repeated_share`, their share of the text's bytes; one of which too little is left is dropped.
+    Two are the same if their words are, numbers included; case, punctuation and white space do not matter. Of the
+    copies those stay that are in the document first by `prefer`, then by uid, and in a document the first. Documents of
+    parts in which something repeats get `repeated_paragraphs`, how many were removed, and `repeated_share`, their share
+    of the text's bytes; one of which too little is left is dropped.
     """
 
     unit: Annotated[
@@ -134,8 +136,8 @@ class ParagraphDedup(WithPolicy):
         return [*self.order(), ("place", "ascending")]
 
     def judge(self, rows: pa.Table) -> pa.Table:
-        """Of candidates whose like is all here: which stay. Those that do not are told too: their part removes all units that have
-        the hash of a candidate and are not told to stay."""
+        """Of candidates whose like is all here: which stay. Those that do not are told too: their part removes all
+        units that have the hash of a candidate and are not told to stay."""
         found = groups(rows, self.sorting())
         return found.rows.select(["home", "key", "uid", "place"]).append_column(
             "stays", pa.array(found.place < self.copies)

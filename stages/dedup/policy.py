@@ -21,7 +21,8 @@ Standing = dict[str, pa.Array | pa.ChunkedArray]
 
 
 class WithPolicy(Global):
-    """A stage that keeps one of many. `standing()` is what the policy looks at, as columns; `order()` sorts by them, the survivor first."""
+    """A stage that keeps one of many. `standing()` is what the policy looks at, as columns; `order()` sorts by them,
+    the survivor first."""
 
     prefer: list[Literal["source", "longest", "earliest", "best"]] = Field(
         default=["source", "longest", "earliest"], description=PREFER

@@ -1,7 +1,9 @@
-"""Documents that are nearly the same by SimHash: fingerprints of 64 or 128 bits that differ in few of them (Charikar 2002; Manku et al. 2007).
+"""Documents that are nearly the same by SimHash: fingerprints of 64 or 128 bits that differ in few of them (Charikar
+2002; Manku et al. 2007).
 
-One number a document instead of a signature: 8 or 16 bytes. It finds copies with small edits, and less sharply than `minhash_dedup`, which is the better
-choice unless space is short or fingerprints are what others ask for (docs/dedup.md).
+One number a document instead of a signature: 8 or 16 bytes. It finds copies with small edits, and less sharply than
+`minhash_dedup`, which is the better choice unless space is short or fingerprints are what others ask for
+(docs/dedup.md).
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ MOST_TABLES = 128
 class SimHashDedup(NearDuplicates):
     """Keep one of documents whose fingerprints differ in at most `distance` bits.
 
-    A document goes only for one that stays; who stays: by `prefer`, then by uid. Every pair within the distance that shares a bucket is found; words
-    are those of `minhash_dedup`. Documents without words are like none.
+    A document goes only for one that stays; who stays: by `prefer`, then by uid. Every pair within the distance that
+    shares a bucket is found; words are those of `minhash_dedup`. Documents without words are like none.
     """
 
     bits: Annotated[Literal[64, 128], Field(description="length of a fingerprint")] = 64

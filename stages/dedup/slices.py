@@ -12,7 +12,8 @@ SLICE_BYTES = 16 << 20  # of text; the partition of a suffix array
 
 
 def slices(docs: pa.Table) -> Iterator[pa.Table]:
-    """The documents in runs of about SLICE_BYTES of text, at least one document each; one empty run where there is none."""
+    """The documents in runs of about SLICE_BYTES of text, at least one document each; one empty run where there is
+    none."""
     for batch in docs.to_batches() or [pa.RecordBatch.from_pylist([], schema=docs.schema)]:
         size = np.cumsum(
             pc.fill_null(pc.binary_length(batch["text"]), 0).to_numpy(zero_copy_only=False).astype(np.int64)

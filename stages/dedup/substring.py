@@ -1,10 +1,12 @@
-"""Runs of text that stand twice: found exactly over the whole data set, one occurrence kept, the others cut out (Lee et al. 2022).
+"""Runs of text that stand twice: found exactly over the whole data set, one occurrence kept, the others cut out (Lee et
+al. 2022).
 
-Documents are not brought together: what may stand twice is. A round over hashes of a few n-grams says which stretches deserve a look (no
-repeat escapes it, see kernels/duplicates/anchors.py); a suffix array over these stretches of a partition of 16 MB of text finds what stands twice in it;
-windows that are the first of their like in their partition meet those of all others by 128 bits of hash. So nothing is missed at any scale, how
-documents lie in parts and partitions does not matter, and a text that stands a million times is a row a partition and not a row a document.
-More in docs/repeats.md; figures in benchmarks/dedup/substring.py.
+Documents are not brought together: what may stand twice is. A round over hashes of a few n-grams says which stretches
+deserve a look (no repeat escapes it, see kernels/duplicates/anchors.py); a suffix array over these stretches of a
+partition of 16 MB of text finds what stands twice in it; windows that are the first of their like in their partition
+meet those of all others by 128 bits of hash. So nothing is missed at any scale, how documents lie in parts and
+partitions does not matter, and a text that stands a million times is a row a partition and not a row a document. More
+in docs/repeats.md; figures in benchmarks/dedup/substring.py.
 """
 
 from __future__ import annotations
@@ -27,15 +29,17 @@ from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.stage import Global
 
 Array = np.ndarray[Any, Any]
-BYTES_A_ROW = 25  # of text to a row of the largest round, where a fifth of all tokens may be repeats; says how finely rows are cut
+# of text to a row of the largest round, where a fifth of all tokens may be repeats; says how finely rows are cut
+BYTES_A_ROW = 25
 
 
 class SubstringDedup(Global):
-    """Cut out every run of 50 tokens or more that stands a second time, anywhere in the data set; the first occurrence stays.
+    """Cut out every run of 50 tokens or more that stands a second time, anywhere in the data set; the first occurrence
+    stays.
 
-    Tokens are words as all deduplication here counts them: case, punctuation and white space do not matter. First is what stands in the
-    document of the smallest uid, there the earliest. Documents that lose something get `repeated_tokens`, the number of tokens cut out;
-    one of which too little is left is dropped.
+    Tokens are words as all deduplication here counts them: case, punctuation and white space do not matter. First is
+    what stands in the document of the smallest uid, there the earliest. Documents that lose something get
+    `repeated_tokens`, the number of tokens cut out; one of which too little is left is dropped.
     """
 
     tokens: Annotated[
@@ -88,8 +92,9 @@ class SubstringDedup(Global):
         return pa.table({"home": rows["home"].take(pa.array(order)), "uid": uid[order], "key": key[order]})
 
     def compare(self, rows: pa.Table, docs: pa.Table) -> pa.Table:
-        """What stands twice in a partition of this part, as spans to remove; and, for all other partitions, a row for each window that is the
-        first of its like in this one, by its hash. A row is a span if it has an `end`; a window is as long as all windows."""
+        """What stands twice in a partition of this part, as spans to remove; and, for all other partitions, a row for
+        each window that is the first of its like in this one, by its hash. A row is a span if it has an `end`; a window
+        is as long as all windows."""
         shared = np.unique(rows["key"].to_numpy())
         mine = docs.select(["uid", "text"]).sort_by("uid")
         return pa.concat_tables([self.compare_partition(shared, partition) for partition in slices(mine)])

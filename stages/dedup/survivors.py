@@ -1,4 +1,5 @@
-"""Of rows that met their like: groups with the same 128-bit key, the first of each by the policy, and what becomes of the others."""
+"""Of rows that met their like: groups with the same 128-bit key, the first of each by the policy, and what becomes of
+the others."""
 
 from __future__ import annotations
 
@@ -37,8 +38,9 @@ def groups(rows: pa.Table, order: Sequence[tuple[str, str]]) -> Groups:
 
 
 def members(rows: pa.Table, order: Sequence[tuple[str, str]], reason: str, same: str, size: str) -> pa.Table:
-    """The members of groups of two and more, as `Flow.drop` takes them: the survivor without a reason, the others with one, and with a
-    detail that names the survivor (`same` and its uid). `size` names the signal with the group's size."""
+    """The members of groups of two and more, as `Flow.drop` takes them: the survivor without a reason, the others with
+    one, and with a detail that names the survivor (`same` and its uid). `size` names the signal with the group's size.
+    """
     found = groups(rows, order)
     uid = found.rows["uid"].to_numpy()
     survivor = uid[found.place == 0][found.group] if len(uid) else uid

@@ -1,4 +1,5 @@
-"""Documents of one page: urls that differ only in spelling or in parameters that track, one survivor by a stated policy."""
+"""Documents of one page: urls that differ only in spelling or in parameters that track, one survivor by a stated
+policy."""
 
 from __future__ import annotations
 
@@ -33,11 +34,12 @@ TRACKING = (
 class UrlDedup(WithPolicy):
     """Keep one of all documents that come from the same page, as their urls tell.
 
-    Two urls are the same if they differ only in scheme, `www.`, user, the case of the host, a default port, needless percent signs, the
-    fragment (unless it begins with `!` or `/`), one slash at the end of the path, the order of query parameters, or parameters that only
-    track. Which document stays: by `prefer`, then by uid. Documents without url are no duplicates of each other and pass; so do those whose url names no
-    page, such as `N/A` or `about:blank` (there is neither `//` in it nor a dot in its host).
-    All members of a cluster of two or more get `url_cluster_size`; other documents have null there.
+    Two urls are the same if they differ only in scheme, `www.`, user, the case of the host, a default port, needless
+    percent signs, the fragment (unless it begins with `!` or `/`), one slash at the end of the path, the order of query
+    parameters, or parameters that only track. Which document stays: by `prefer`, then by uid. Documents without url are
+    no duplicates of each other and pass; so do those whose url names no page, such as `N/A` or `about:blank` (there is
+    neither `//` in it nor a dot in its host). All members of a cluster of two or more get `url_cluster_size`; other
+    documents have null there.
     """
 
     ignored: Annotated[

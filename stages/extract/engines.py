@@ -1,6 +1,8 @@
-"""Engines that turn one page into text: gristmill (ours), resiliparse, trafilatura (an extra), and plain (all that is visible).
+"""Engines that turn one page into text: gristmill (ours), resiliparse, trafilatura (an extra), and plain (all that is
+visible).
 
-Ours reads bytes of UTF-8 (stages/extract/gristmill.py). The others are functions from markup to `Extracted`, named in `ENGINES`.
+Ours reads bytes of UTF-8 (stages/extract/gristmill.py). The others are functions from markup to `Extracted`, named in
+`ENGINES`.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ class Extracted:
     canonical: str | None = None
     kind: str | None = None  # article, product, forum, listing, website...
     no_page: str | None = (
-        None  # why this is no page with text of its own, where it is none: one of gristmill.stages.extract.pages.REASONS
+        # why this is no page with text of its own, where it is none: one of gristmill.stages.extract.pages.REASONS
+        None
     )
 
 
@@ -61,7 +64,8 @@ def extract(
     charset: str | None = None,
     form: Form = "text",
 ) -> Extracted:
-    """The text of one page and what it says of itself; `charset` is the one its HTTP header named. Only ours writes markdown."""
+    """The text of one page and what it says of itself; `charset` is the one its HTTP header named. Only ours writes
+    markdown."""
     if engine == OURS:
         return gristmill(utf8(html, charset), url, form)
     if engine not in ENGINES:
@@ -72,7 +76,8 @@ def extract(
 
 
 def extract_blocks(html: bytes | str, charset: str | None = None) -> list[Block]:
-    """Every block of text on a page: its tag, how probable it is that it belongs to the main text, and whether it was kept."""
+    """Every block of text on a page: its tag, how probable it is that it belongs to the main text, and whether it was
+    kept."""
     return blocks_of(look_at(utf8(html, charset)), shipped_model())
 
 
@@ -162,7 +167,8 @@ def said_in_head(tree: Any) -> dict[str, str]:
 
 
 def trafilatura(html: str, url: str | None) -> Extracted:
-    """Trafilatura with its documented recall settings; its own deduplication stays off, since it remembers earlier pages."""
+    """Trafilatura with its documented recall settings; its own deduplication stays off, since it remembers earlier
+    pages."""
     check_engine("trafilatura")
     from trafilatura import bare_extraction
 

@@ -1,8 +1,10 @@
-"""The engine `gristmill`: a page is cut into blocks of text, a small model says which of them are its main text, and those are written out.
+"""The engine `gristmill`: a page is cut into blocks of text, a small model says which of them are its main text, and
+those are written out.
 
-From bytes to text without a DOM library: segmentation, features and trees are kernels (kernels/html/segment.py, block_features.py, forest.py).
-Where the page's markup holds next to nothing, the text that its head gives (JSON-LD `articleBody`, `text`, `description`; a long meta
-description) stands in. How it was chosen and what it reaches: docs/extraction.md.
+From bytes to text without a DOM library: segmentation, features and trees are kernels (kernels/html/segment.py,
+block_features.py, forest.py). Where the page's markup holds next to nothing, the text that its head gives (JSON-LD
+`articleBody`, `text`, `description`; a long meta description) stands in. How it was chosen and what it reaches:
+docs/extraction.md.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ class Block(NamedTuple):
 
 
 def utf8(html: bytes | str, charset: str | None = None) -> bytes:
-    """Markup as UTF-8 without NULs; a page that is valid UTF-8 is passed on as it is. What cannot be decoded becomes U+FFFD."""
+    """Markup as UTF-8 without NULs; a page that is valid UTF-8 is passed on as it is. What cannot be decoded becomes
+    U+FFFD."""
     if isinstance(html, str):
         return html.encode("utf-8", "replace").removeprefix(MARK).replace(b"\0", b"")
     return decode_page(html, charset).utf8
@@ -89,10 +92,11 @@ def choose(seen: Seen, model: BlockModel) -> tuple[Array, Array]:
 
 
 def without_headline(seen: Seen, kept: Array) -> Array:
-    """The choice less a first-level heading that says the page's title: that is `title`, and texts that are one in two templates stay one.
+    """The choice less a first-level heading that says the page's title: that is `title`, and texts that are one in two
+    templates stay one.
 
-    Reviewers put it into the text of four pages in ten; left to the model, so did it, now here and now there (word-F1 0.8800; always
-    in 0.8789, never 0.8805).
+    Reviewers put it into the text of four pages in ten; left to the model, so did it, now here and now there (word-F1
+    0.8800; always in 0.8789, never 0.8805).
     """
     counts = seen.measured.counts
     headline = (

@@ -1,8 +1,10 @@
-"""What a page says of itself in its head: title, author, date, language, canonical address, kind; and what kinds of thing it describes.
+"""What a page says of itself in its head: title, author, date, language, canonical address, kind; and what kinds of
+thing it describes.
 
-Read from the spans that the segmenter found (`Page.head_kind`), so that nothing looks through the page again. Order of evidence: JSON-LD of
-the page's main thing (schema.org), then meta tags (OpenGraph, Dublin Core, citation_*), then elements (<title>, <time>). All is crawled
-text: spans are cut at a size, numbers of tags are bounded, and every pattern is linear.
+Read from the spans that the segmenter found (`Page.head_kind`), so that nothing looks through the page again. Order of
+evidence: JSON-LD of the page's main thing (schema.org), then meta tags (OpenGraph, Dublin Core, citation_*), then
+elements (<title>, <time>). All is crawled text: spans are cut at a size, numbers of tags are bounded, and every pattern
+is linear.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ TAG_BYTES, JSON_BYTES = 16 << 10, 256 << 10  # of one span; longer tags are cut,
 MOST_TAGS, MOST_JSON, MOST_THINGS = 400, 8, 2000
 LONGEST = 1000  # characters of a value that is kept
 
-# One attribute. The look-behind lets it begin only where a word begins: else a long word would be tried from each of its letters.
+# One attribute. The look-behind lets it begin only where a word begins: else a long word would be tried from each of
+# its letters.
 ATTRIBUTE = re.compile(rb"(?<![\w:.-])([A-Za-z_:][\w:.-]*+)\s*+=\s*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\s\"'<>=`]++))")
 TYPE = re.compile(rb"\"@type\"\s*+:\s*+(?:\[\s*+)?\"([A-Za-z:/.]{1,60}+)\"")
 # A reference to no character, or with more zeros than Python reads.
@@ -51,7 +54,8 @@ AUTHORS = (
     "parsely-author",
     "sailthru.author",
 )
-# What twitter:label1 and label2 call the author whose name is in data1 or data2, where they do not say a price or how long it takes to read.
+# What twitter:label1 and label2 call the author whose name is in data1 or data2, where they do not say a price or how
+# long it takes to read.
 WRITTEN_BY = (
     "written by", "author", "by", "posted by", "verfasst von", "geschrieben von", "autor", "autora", "écrit par", "auteur", "escrito por",
     "publicado por", "scritto da", "autore", "geschreven door", "napisane przez", "napisał", "napísal", "napsal", "skriven av",
@@ -203,7 +207,8 @@ class Metadata:
 
 
 def metadata(head: Head, url: str | None, headings: Container[str] = ()) -> Metadata:
-    """`headings` are those of the page: a title that begins with one of them and goes on with the site's name is that one."""
+    """`headings` are those of the page: a title that begins with one of them and goes on with the site's name is that
+    one."""
     thing = main_thing(head)
     title = first(
         text_in(thing.get("headline")), *(head.meta.get(name) for name in TITLES), text_in(thing.get("name")), head.title
@@ -229,7 +234,8 @@ def metadata(head: Head, url: str | None, headings: Container[str] = ()) -> Meta
 
 
 def without_site(title: str | None, site: str | None, headings: Container[str]) -> str | None:
-    """ "How mills work - The Miller" is "How mills work" where the page has that heading, or says that the site is called the other."""
+    """ "How mills work - The Miller" is "How mills work" where the page has that heading, or says that the site is
+    called the other."""
     for parts in SEPARATOR.finditer(title or ""):
         before, after = str(title)[: parts.start()], str(title)[parts.end() :]
         if before in headings or (site and after.casefold() == site.casefold()):
@@ -245,7 +251,8 @@ def kind_of(head: Head) -> str | None:
 
 
 def main_thing(head: Head) -> dict[str, Any]:
-    """The thing in JSON-LD that the page is about: an article, a product, a posting before the site and the organisation behind it."""
+    """The thing in JSON-LD that the page is about: an article, a product, a posting before the site and the
+    organisation behind it."""
     best: dict[str, Any] = {}
     rank = len(KIND_OF)
     for script in head.json:

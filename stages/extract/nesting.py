@@ -1,9 +1,10 @@
 """How deep a page nests the elements that make extraction quadratic, known before anything parses it.
 
-Measured on resiliparse 2.0.1, one core: nothing crashes, not even 200,000 nested <div>, but time and output grow with the square
-of the depth of some elements. 8,000 nested <div> or <article> take 1.3 s and 200,000 would take a quarter of an hour; 2,000
-unclosed <font size=N> before as many <p> take 4.9 s, since HTML opens them anew in each paragraph; 6,000 <ol> or <ul> with a word
-in each come out as 36 MB of indentation. Other elements stay linear (200,000 nested <span>: 0.4 s), so depth in them is free.
+Measured on resiliparse 2.0.1, one core: nothing crashes, not even 200,000 nested <div>, but time and output grow with
+the square of the depth of some elements. 8,000 nested <div> or <article> take 1.3 s and 200,000 would take a quarter of
+an hour; 2,000 unclosed <font size=N> before as many <p> take 4.9 s, since HTML opens them anew in each paragraph; 6,000
+<ol> or <ul> with a word in each come out as 36 MB of indentation. Other elements stay linear (200,000 nested <span>:
+0.4 s), so depth in them is free.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ TAG = re.compile(rf"<(/?)({'|'.join(sorted(CONTAINERS | FORMATTING))})\b([^<>]*)
 
 
 def nests_deeper(html: str, limit: int) -> bool:
-    """Whether more than `limit` of those elements are open at once. A closing tag closes only its own name, as in a browser."""
+    """Whether more than `limit` of those elements are open at once. A closing tag closes only its own name, as in a
+    browser."""
     if html.count("<") <= limit or sum(1 for _ in OPENS.finditer(html)) <= limit:
         return False
     depth = 0

@@ -1,8 +1,9 @@
-"""Pages that are not pages: a frame around other pages, a forwarding address, "not found" with status 200, a script's empty stage, a locked door.
+"""Pages that are not pages: a frame around other pages, a forwarding address, "not found" with status 200, a script's
+empty stage, a locked door.
 
-Only a page with few words of text at all is looked at, so that an article about logins is not taken for a login. The phrases are of the
-languages that most pages are in; a page in another one is judged by its markup alone. Measured on the 1,476 reviewed pages of
-docs/extraction.md, all of which have text: none is called one of these.
+Only a page with few words of text at all is looked at, so that an article about logins is not taken for a login. The
+phrases are of the languages that most pages are in; a page in another one is judged by its markup alone. Measured on
+the 1,476 reviewed pages of docs/extraction.md, all of which have text: none is called one of these.
 """
 
 from __future__ import annotations

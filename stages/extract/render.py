@@ -1,7 +1,9 @@
-"""Chosen blocks of a page as text for a language model: paragraphs, headings, lists, quotes, code and tables keep their shape.
+"""Chosen blocks of a page as text for a language model: paragraphs, headings, lists, quotes, code and tables keep their
+shape.
 
-`text` has list markers and cells between bars, and no other marks. `markdown` adds what GitHub's dialect writes for headings, quotes, code
-and tables; characters that mean something there (`*`, `_`) are left as they are, since text is read here, not laid out.
+`text` has list markers and cells between bars, and no other marks. `markdown` adds what GitHub's dialect writes for
+headings, quotes, code and tables; characters that mean something there (`*`, `_`) are left as they are, since text is
+read here, not laid out.
 """
 
 from __future__ import annotations
@@ -148,7 +150,8 @@ def _inside(place: Place, tag: int, element: int) -> Place:
 
 
 def _rows(page: Page, places: list[Place]) -> dict[int, list[int]]:
-    """Rows that are one line, with their cells: two cells or more have text, none more than a block of it, and none code."""
+    """Rows that are one line, with their cells: two cells or more have text, none more than a block of it, and none
+    code."""
     cells: dict[int, list[int]] = {}
     for place in places:
         if place.row >= 0:

@@ -31,14 +31,17 @@ from gristmill.stages.stage import Applied, Rewrite, Signals, Verdict, with_colu
 
 PAGES = "pages"  # under which documents with html are counted
 
-# What is noted of pages: read in another encoding than they declare, in one that was detected, with characters that were lost.
+# What is noted of pages: read in another encoding than they declare, in one that was detected, with characters that
+# were lost.
 NOTED = ("charset_overruled", "charset_detected", "replacement_characters")
 
 
 class Extract(Rewrite):
-    """Main text out of HTML: fills `text`, adds what the page says of itself to `meta`, removes `html` and `charset`; drops pages that are none.
+    """Main text out of HTML: fills `text`, adds what the page says of itself to `meta`, removes `html` and `charset`;
+    drops pages that are none.
 
-    Texts pass untouched, but for those that begin as markup does: pages whose reader was not told of `html`. What the reader put into `meta` wins over what the page says.
+    Texts pass untouched, but for those that begin as markup does: pages whose reader was not told of `html`. What the
+    reader put into `meta` wins over what the page says.
     """
 
     engine: Annotated[
@@ -146,7 +149,8 @@ class Extract(Rewrite):
 
 
 def merged(meta: str | None, page: Extracted) -> str | None:
-    """The reader's `meta` with what the page says of itself; `published` is the page's date, since `date` is the crawl's."""
+    """The reader's `meta` with what the page says of itself; `published` is the page's date, since `date` is the
+    crawl's."""
     said = {
         "title": page.title,
         "author": page.author,

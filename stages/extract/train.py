@@ -1,9 +1,10 @@
-"""Trains the model of the engine `gristmill` from a file of reviewed pages, and says what it reaches on sites it has not seen.
+"""Trains the model of the engine `gristmill` from a file of reviewed pages, and says what it reaches on sites it has
+not seen.
 
     python -m gristmill.stages.extract.train PAGES.parquet OUT.npz [--cross-validate]
 
-The file has columns `html` (bytes), `main_content` (the reviewed text), `url`, `page`, `page_type`. Training takes some minutes on two cores
-and gives the same file, bit for bit, each time.
+The file has columns `html` (bytes), `main_content` (the reviewed text), `url`, `page`, `page_type`. Training takes some
+minutes on two cores and gives the same file, bit for bit, each time.
 """
 
 from __future__ import annotations

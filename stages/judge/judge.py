@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class Judge(Annotate):
     """Score texts with a judge that `gristmill train-judge` saved; each of its heads is a signal.
 
-    A probability is that of the good label, of several classes it is the expected one, a regression is its value. A judge that is not as it was saved stops the run, and no
-    document is blamed for it.
+    A probability is that of the good label, of several classes it is the expected one, a regression is its value. A
+    judge that is not as it was saved stops the run, and no document is blamed for it.
     """
 
     judge_path: Annotated[RecipePath, Field(description="the judge's folder; what it holds counts, not where it lies")]

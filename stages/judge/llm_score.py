@@ -1,4 +1,5 @@
-"""Marks of a language model as a signal: by a rubric of your own, or by what MEDU found a benchmark to ask (docs/medu.md)."""
+"""Marks of a language model as a signal: by a rubric of your own, or by what MEDU found a benchmark to ask
+(docs/medu.md)."""
 
 from __future__ import annotations
 
@@ -25,9 +26,11 @@ SHOWN, EXCERPT = 3, 160
 
 
 class LlmScore(BackEnd, Annotate):
-    """Have a language model mark each document from 0 to 1; a document of which the answer cannot be read has no mark (null).
+    """Have a language model mark each document from 0 to 1; a document of which the answer cannot be read has no mark
+    (null).
 
-    Answers are asked for once: a run goes on from its journal, and `cache_path` keeps them for other runs too. Too many unreadable ones stop the run.
+    Answers are asked for once: a run goes on from its journal, and `cache_path` keeps them for other runs too. Too many
+    unreadable ones stop the run.
     """
 
     rubric: Annotated[str, Field(description="what to judge, in your words; each label's meaning too")] = ""
@@ -122,7 +125,8 @@ class LlmScore(BackEnd, Annotate):
         return {self.signal: pa.array([mark for mark, _ in read], pa.float32())}
 
     def gate(self, batch: pa.RecordBatch, kinds: Sequence[str], answers: Sequence[Answer]) -> None:
-        """One unreadable answer is a document without a mark; many are a model, a prompt or a server that does not do its work."""
+        """One unreadable answer is a document without a mark; many are a model, a prompt or a server that does not do
+        its work."""
         failed = [row for row, kind in enumerate(kinds) if kind]
         if len(failed) <= (max(1.0, self.most_failures * len(kinds)) if self.most_failures else 0):
             return

@@ -1,7 +1,9 @@
-"""Buckets of equal weight by one signal or several: the ensemble of Nemotron-CC (Su et al. 2024), and sources for `mix`.
+"""Buckets of equal weight by one signal or several: the ensemble of Nemotron-CC (Su et al. 2024), and sources for
+`mix`.
 
-Each signal cuts the documents into buckets of equal weight; a document's bucket is the highest that any signal gives it (Nemotron-CC: classifiers find different good pages), or the
-weighted mean. Labels over buckets are named tiers: `mix: {by: [quality_tier]}` takes them as sources.
+Each signal cuts the documents into buckets of equal weight; a document's bucket is the highest that any signal gives it
+(Nemotron-CC: classifiers find different good pages), or the weighted mean. Labels over buckets are named tiers: `mix:
+{by: [quality_tier]}` takes them as sources.
 """
 
 from __future__ import annotations
@@ -27,9 +29,11 @@ TIERS = {
 
 
 class QuantileBuckets(Quantiles):
-    """Put documents into buckets of equal weight by signals, and name tiers of them: `quality_bucket` and `quality_tier`.
+    """Put documents into buckets of equal weight by signals, and name tiers of them: `quality_bucket` and
+    `quality_tier`.
 
-    Bucket 0 is the worst. Of several signals the highest bucket counts, or the mean weighted as `weights_of` says (rounded down). Documents without a signal are in its bucket 0.
+    Bucket 0 is the worst. Of several signals the highest bucket counts, or the mean weighted as `weights_of` says
+    (rounded down). Documents without a signal are in its bucket 0.
     """
 
     by: Annotated[list[str], Field(description="signals of which more is better", min_length=1)]

@@ -1,8 +1,10 @@
-"""Where quantiles lie, exactly: of a score as float32, by documents or by tokens, in each group, over any number of parts.
+"""Where quantiles lie, exactly: of a score as float32, by documents or by tokens, in each group, over any number of
+parts.
 
-A document's key is its score as 32 bits that sort as the score does, and below them 32 bits of a hash; so documents of one score have an order of their own, and a share
-can be met even where most scores are equal. Keys are narrowed down 16 bits at a time: sums by the next 16 bits of those documents that may be the one at a cut, until they
-are few enough to look at one by one. Four passes over numbers at most, and nothing larger than 65,536 sums for each cut is ever held.
+A document's key is its score as 32 bits that sort as the score does, and below them 32 bits of a hash; so documents of
+one score have an order of their own, and a share can be met even where most scores are equal. Keys are narrowed down 16
+bits at a time: sums by the next 16 bits of those documents that may be the one at a cut, until they are few enough to
+look at one by one. Four passes over numbers at most, and nothing larger than 65,536 sums for each cut is ever held.
 """
 
 from __future__ import annotations
@@ -165,7 +167,8 @@ class _Search:
         )
 
     def ended(self) -> Cut:
-        """All bits are known: documents of one key (there is more than one only by a chance of 2**-32 among equals) stay together."""
+        """All bits are known: documents of one key (there is more than one only by a chance of 2**-32 among equals)
+        stay together."""
         if self.wanted - self.below > self.below + self.weight - self.wanted:
             return Cut(self.prefix + 1, self.below + self.weight, self.total)
         return Cut(self.prefix, self.below, self.total)

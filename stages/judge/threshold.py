@@ -17,9 +17,11 @@ Array = np.ndarray[Any, Any]
 
 
 class Threshold(Quantiles):
-    """Keep the best share by a signal, of all documents or of each language or source; the others go (`below_threshold`).
+    """Keep the best share by a signal, of all documents or of each language or source; the others go
+    (`below_threshold`).
 
-    The share is met to half of one document, however many scores are equal: a hash says who of them stays. Scores are compared as float32. Documents without the signal count as the worst.
+    The share is met to half of one document, however many scores are equal: a hash says who of them stays. Scores are
+    compared as float32. Documents without the signal count as the worst.
     """
 
     by: Annotated[str, Field(description="the signal, such as a judge's score")]
@@ -44,7 +46,8 @@ class Threshold(Quantiles):
         return flow.mark(self.held, docs, columns=self.columns_for(self.by), beside=table)
 
     def keys(self, docs: pa.Table, signal: str) -> Array:
-        """They rise with what is better: of the lowest turned round, so that documents without the signal are the worst there too."""
+        """They rise with what is better: of the lowest turned round, so that documents without the signal are the worst
+        there too."""
         scores = numbers_of(docs, signal).to_numpy(zero_copy_only=False).astype(np.float32)
         return sorted_keys(-scores if self.lowest else scores, docs["uid"].to_numpy(), self.seed)
 

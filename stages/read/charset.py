@@ -1,8 +1,10 @@
-"""Which characters bytes stand for: a byte order mark, the HTTP header, the page's meta tag or XML declaration, detection, in that order.
+"""Which characters bytes stand for: a byte order mark, the HTTP header, the page's meta tag or XML declaration,
+detection, in that order.
 
-Labels are read as browsers read them (the WHATWG table, through resiliparse): `latin1` means windows-1252. A declaration is held against the
-bytes: the first whose bytes decode cleanly wins, then valid UTF-8, then a declaration that a few stray bytes break, then detection
-(stages/read/charset_guess.py). Nothing here raises: what cannot be decoded becomes U+FFFD.
+Labels are read as browsers read them (the WHATWG table, through resiliparse): `latin1` means windows-1252. A
+declaration is held against the bytes: the first whose bytes decode cleanly wins, then valid UTF-8, then a declaration
+that a few stray bytes break, then detection (stages/read/charset_guess.py). Nothing here raises: what cannot be decoded
+becomes U+FFFD.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ TAG_LE = re.compile(rb"(?:[\t\n\r ]\0)*+<\0[!?a-zA-Z]\0")
 TAG_BE = re.compile(rb"(?:\0[\t\n\r ])*+\0<\0[!?a-zA-Z]")
 HEAD_BYTES, ENOUGH_PAIRS = 4096, 16
 REPLACEMENT = "\ufffd".encode()
-# The share of characters beyond ASCII that may be lost before a declaration counts as wrong. Other text hardly ever reads as UTF-8: of
-# 18,546 texts of 300 characters in 33 encodings 6 did for half of theirs.
+# The share of characters beyond ASCII that may be lost before a declaration counts as wrong. Other text hardly ever
+# reads as UTF-8: of 18,546 texts of 300 characters in 33 encodings 6 did for half of theirs.
 STRAY, STRAY_IN_UTF8 = 0.01, 0.5
 
 # Where Python's codec of that name knows fewer characters than the one that browsers use.

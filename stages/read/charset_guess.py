@@ -1,8 +1,10 @@
-"""Which encoding bytes are in that no declaration explains: uchardet's answer, weighed against the letters that languages use.
+"""Which encoding bytes are in that no declaration explains: uchardet's answer, weighed against the letters that
+languages use.
 
-uchardet tells scripts and multi-byte encodings apart, but often errs between encodings of one script, and where accents are rare. So each
-single-byte encoding is also scored as each of its languages: how probable the bytes are, if letters beyond ASCII are as frequent as the
-language has them. Scores are log probabilities (nats). Measured on texts in 31 encodings: docs/extraction.md, benchmarks/text/charsets.py.
+uchardet tells scripts and multi-byte encodings apart, but often errs between encodings of one script, and where accents
+are rare. So each single-byte encoding is also scored as each of its languages: how probable the bytes are, if letters
+beyond ASCII are as frequent as the language has them. Scores are log probabilities (nats). Measured on texts in 31
+encodings: docs/extraction.md, benchmarks/text/charsets.py.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ LETTERS = {
 WESTERN = "en de fr es it pt nl ca sv da fi is ga sq et"
 CENTRAL = "cs sk pl hu hr sl ro sq de"
 BALTIC = "lt lv et"
-# What each single-byte encoding of the web is used for. Of encodings that explain the bytes equally well, the first is taken.
+# What each single-byte encoding of the web is used for. Of encodings that explain the bytes equally well, the first is
+# taken.
 LANGUAGES = {
     "cp1252": WESTERN, "cp1251": "ru uk bg be sr mk", "cp1250": CENTRAL, "cp1254": "tr", "cp1253": "el", "cp1257": BALTIC, "cp1255": "he",
     "cp1256": "ar fa ur", "cp874": "th", "cp1258": "vi", "koi8-r": "ru bg", "koi8-u": "uk", "iso8859-2": CENTRAL, "iso8859-15": WESTERN,
@@ -71,7 +74,8 @@ LANGUAGES = {
 }  # fmt: skip
 MULTI_BYTE = ("cp932", "euc_jp", "gb18030", "big5hkscs", "cp949")
 MARKS = "\xa0’“”–…‘„—«»©®™•·°€£§‹›\xad‚"  # in texts of any language, the most frequent first
-# How probable a character beyond ASCII is to be a small letter, a capital, such a mark, any other, and one that no text holds (controls, ¤).
+# How probable a character beyond ASCII is to be a small letter, a capital, such a mark, any other, and one that no text
+# holds (controls, ¤).
 SMALL, CAPITAL, MARK, OTHER, NEVER = 0.8, 0.1, 0.1, 1e-3, 1e-6
 
 # Evidence besides the letters, in nats.
@@ -103,7 +107,8 @@ IS_LETTER, IS_LATIN, IS_SMALL, IS_CAPITAL, IS_MARK, IS_SPACE, IS_CLOSING = (1 <<
 
 
 def guess_codec(data: bytes, declared: str | None, python_name: Callable[[str | None], str | None]) -> str | None:
-    """Python's name of the encoding of bytes that are not UTF-8; None where nothing explains them. `declared` counts as a hint."""
+    """Python's name of the encoding of bytes that are not UTF-8; None where nothing explains them. `declared` counts as
+    a hint."""
     sample = b"\n".join(part for part in TAG.split(data) if not part.isascii())[:SAMPLE]
     answer = detect_encoding(sample, html5_compatible=False)
     answer = (
@@ -140,7 +145,8 @@ def guess_single_byte(sample: bytes, hints: tuple[str | None, ...], language: st
 
 
 def odd_places(data: Array, codec: str) -> int:
-    """A capital after a small letter, a mark between letters, two scripts in a word, a closing quotation mark before one."""
+    """A capital after a small letter, a mark between letters, two scripts in a word, a closing quotation mark before
+    one."""
     kinds = kinds_of_bytes(codec)[data]
     a, b, c = kinds[:-2], kinds[1:-1], kinds[2:]
     capital = (b & IS_SMALL != 0) & (c & IS_CAPITAL != 0)

@@ -1,4 +1,5 @@
-"""Pages from files in a folder, one page a file: plain, gzip or zstd. What `wget -r`, a site generator or a browser saves.
+"""Pages from files in a folder, one page a file: plain, gzip or zstd. What `wget -r`, a site generator or a browser
+saves.
 
 The url is known only where the path tells it: `wget -r` writes HOST/PATH, or https/HOST/PATH.
 """
@@ -17,7 +18,8 @@ from gristmill.stages.read.plain import WholeFiles
 from gristmill.stages.stage import Origin
 
 SCHEMES = ("http", "https")
-# A host of two labels or more, the last of letters; `wget` writes a port as host:8080, or host+8080 where a file may have no colon.
+# A host of two labels or more, the last of letters; `wget` writes a port as host:8080, or host+8080 where a file may
+# have no colon.
 HOST = re.compile(
     r"(?:[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?\.){1,20}(?:[a-z]{2,24}|xn--[a-z0-9-]{2,59})(?:[:+]\d{1,5})?"
 )

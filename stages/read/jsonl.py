@@ -1,9 +1,10 @@
 """Documents from JSON lines: plain, gzip or zstd.
 
-A plain file is cut at any byte: a line belongs to the span in which it begins. A compressed file is one span, and places in it
-count decompressed bytes. A line that is no JSON object is damage to that line alone; when the compressed stream itself breaks,
-the lines before stay and the rest is one stretch of damage, in bytes of the file. A file that holds another format, packed or not, or a JSON array,
-is damaged as a whole, for its lines would be thousands of damages that do not say so.
+A plain file is cut at any byte: a line belongs to the span in which it begins. A compressed file is one span, and
+places in it count decompressed bytes. A line that is no JSON object is damage to that line alone; when the compressed
+stream itself breaks, the lines before stay and the rest is one stretch of damage, in bytes of the file. A file that
+holds another format, packed or not, or a JSON array, is damaged as a whole, for its lines would be thousands of damages
+that do not say so.
 """
 
 from __future__ import annotations

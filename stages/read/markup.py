@@ -1,4 +1,5 @@
-"""Texts that are markup: pages that a reader of texts was given. Nobody wants them as they are, and `extract` can make text of them."""
+"""Texts that are markup: pages that a reader of texts was given. Nobody wants them as they are, and `extract` can make
+text of them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Compressed members in a file: where each begins, reading it in bounded pieces, and finding the next after damage.
 
-A member is a gzip member or a zstd frame; crawls write one for each record, so that a record can be read without its neighbours.
-fastwarc stops at the first damaged member and cannot start in the middle of a file, hence a reader of our own, on isal.
-A start is *verified* if the first inflated bytes are a record header. Verification feeds the same bytes however the file is
-cut into spans, so that all spans agree on it. What it cannot tell from a real start is a whole WARC stored, uncompressed
-by the outer gzip, as the payload of a record.
+A member is a gzip member or a zstd frame; crawls write one for each record, so that a record can be read without its
+neighbours. fastwarc stops at the first damaged member and cannot start in the middle of a file, hence a reader of our
+own, on isal. A start is *verified* if the first inflated bytes are a record header. Verification feeds the same bytes
+however the file is cut into spans, so that all spans agree on it. What it cannot tell from a real start is a whole WARC
+stored, uncompressed by the outer gzip, as the payload of a record.
 """
 
 from __future__ import annotations
@@ -178,7 +178,8 @@ def dictionary_of(window: Window) -> zstandard.ZstdCompressionDict | None:
 
 
 def codec_for(window: Window, path: str) -> Codec | None:
-    """How a file is compressed, None if it is not. Contents go before names, names before nothing: the first member may be damaged."""
+    """How a file is compressed, None if it is not. Contents go before names, names before nothing: the first member may
+    be damaged."""
     head = window.exact(0, 8)
     if head.startswith(Gzip.magic):
         return Gzip()

@@ -1,4 +1,5 @@
-"""What a file holds that is not what its reader reads, by its first bytes: a table, an archive, something packed in another way."""
+"""What a file holds that is not what its reader reads, by its first bytes: a table, an archive, something packed in
+another way."""
 
 from __future__ import annotations
 

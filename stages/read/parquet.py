@@ -1,7 +1,7 @@
 """Documents from Parquet. A span's numbers are the format's own: row groups, the first and the one after the last.
 
-A row group that cannot be read is damage to its rows; the others are read. A footer that cannot be read is damage to the file,
-and so is a file without a byte.
+A row group that cannot be read is damage to its rows; the others are read. A footer that cannot be read is damage to
+the file, and so is a file without a byte.
 """
 
 from __future__ import annotations

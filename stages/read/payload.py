@@ -1,6 +1,8 @@
-"""What an HTTP response carried: its status, the headers that matter, and its payload with transfer and content encodings undone.
+"""What an HTTP response carried: its status, the headers that matter, and its payload with transfer and content
+encodings undone.
 
-Crawlers often store the payload decoded under its old headers, so an encoding is undone only if the bytes are really so.
+Crawlers often store the payload decoded under its old headers, so an encoding is undone only if the bytes are really
+so.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ HTML_TYPES = ("text/html", "application/xhtml+xml")
 # Types under which servers send pages too: then the first bytes decide.
 VAGUE_TYPES = ("", "application/octet-stream", "application/xml", "text/xml", "unknown/unknown", "*/*", "html", "text")
 LOOKS_LIKE_HTML = re.compile(
-    rb"(?:\xef\xbb\xbf)?\s*+(?:<\?xml[^>]{0,200}>\s*+)?(?:(?><!--.{0,2000}?-->)\s*+)*+"  # a comment ends once: else all ways to end many are tried
+    # a comment ends once: else all ways to end many are tried
+    rb"(?:\xef\xbb\xbf)?\s*+(?:<\?xml[^>]{0,200}>\s*+)?(?:(?><!--.{0,2000}?-->)\s*+)*+"
     rb"<(?:!doctype\s+html|html|head|body|title|meta|script|div|table|h1|p)\b",
     re.IGNORECASE | re.DOTALL,
 )
@@ -65,7 +68,8 @@ def response_of(body: bytes) -> Response:
 
 
 def kind_of(content_type: bytes | None) -> str:
-    """The type that a header names, of one that is badly written too: `text/html charset=utf-8`, `text/html, text/html`."""
+    """The type that a header names, of one that is badly written too: `text/html charset=utf-8`, `text/html,
+    text/html`."""
     said = (content_type or b"").decode("latin-1").lower()
     found = TYPE.match(said)
     return found[1] if found else said.split(";")[0].strip()
@@ -137,7 +141,8 @@ def unencoded(data: bytes, encoding: bytes, limit: int) -> bytes:
 
 
 def unbrotlied(data: bytes, limit: int) -> bytes:
-    """What brotli packed, at most one byte more than `limit`; of a stream that breaks off, what comes before; nothing if it is none."""
+    """What brotli packed, at most one byte more than `limit`; of a stream that breaks off, what comes before; nothing
+    if it is none."""
     whole = b""
     for step in (limit + 1, 1 << 12, 1):  # a read that meets the break gives nothing, so that the last ones are short
         stream, parts, held = pa.CompressedInputStream(pa.BufferReader(data), "brotli"), [whole], len(whole)

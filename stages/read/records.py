@@ -1,7 +1,8 @@
-"""WARC and ARC records in a stream of bytes: their headers, their bodies, and where the next one begins after a broken one.
+"""WARC and ARC records in a stream of bytes: their headers, their bodies, and where the next one begins after a broken
+one.
 
-A record counts as whole if its header can be read, its body is as long as it says, and then the stream ends or another header
-begins. A stream is one compressed member, or a whole file that is not compressed.
+A record counts as whole if its header can be read, its body is as long as it says, and then the stream ends or another
+header begins. A stream is one compressed member, or a whole file that is not compressed.
 """
 
 from __future__ import annotations
@@ -149,8 +150,8 @@ class FileInflow(Inflow):
 def records(inflow: Inflow, max_bytes: int, first: int = 0) -> Iterator[Record | Broken]:
     """Every record of a stream, and every stretch that is none; bodies are read from the place `first` on.
 
-    A record comes out only when what follows it has been seen, so a bad checksum at a member's end is met before its last record
-    has been handed over.
+    A record comes out only when what follows it has been seen, so a bad checksum at a member's end is met before its
+    last record has been handed over.
     """
     while inflow.blank():
         place = inflow.place
@@ -201,7 +202,8 @@ def header(inflow: Inflow) -> dict[bytes, bytes] | str:
 
 
 def fields_of(block: bytes) -> dict[bytes, bytes]:
-    """Fields of a header, first lines and lines without a colon left out; of repeated ones the first counts. Folded lines are one."""
+    """Fields of a header, first lines and lines without a colon left out; of repeated ones the first counts. Folded
+    lines are one."""
     lines = (FOLD.sub(b" ", block) if b"\n " in block or b"\n\t" in block else block).split(b"\n")
     lines.reverse()
     fields = {}

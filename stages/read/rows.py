@@ -1,7 +1,8 @@
 """Rows of tables as documents: which field is the text, which the url, and the rest of the row into `meta`.
 
-A field is named by a dotted path (`metadata.url`). Layouts are the field names that others use; a field given in a recipe goes
-before its layout's. With `html` the rows are pages: their documents carry markup instead of text, and `extract` makes the text.
+A field is named by a dotted path (`metadata.url`). Layouts are the field names that others use; a field given in a
+recipe goes before its layout's. With `html` the rows are pages: their documents carry markup instead of text, and
+`extract` makes the text.
 """
 
 from __future__ import annotations
@@ -121,7 +122,8 @@ def add_row(
 
 
 def taken(rest: dict[str, Any], paths: Paths) -> Any:
-    """The first value that one of the paths leads to, taken out of the row; a name with dots in it counts as a name first."""
+    """The first value that one of the paths leads to, taken out of the row; a name with dots in it counts as a name
+    first."""
     for path in paths:
         if rest.get(path) is not None:
             return rest.pop(path)

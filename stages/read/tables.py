@@ -82,7 +82,8 @@ class Pages(NamedTuple):
 
 
 def pages_of(batch: pa.RecordBatch, path: str) -> Pages:
-    """The pages that a column holds. Bytes may be of any charset, and so are strings that are no UTF-8; a blank page is none."""
+    """The pages that a column holds. Bytes may be of any charset, and so are strings that are no UTF-8; a blank page is
+    none."""
     names = [path] if path in batch.schema.names else path.split(".")
     column = pa.nulls(batch.num_rows, pa.binary())
     if reaches(batch.schema, names):
@@ -230,7 +231,8 @@ def strings(column: pa.Array) -> pa.Array:
 
 
 def values_of(column: pa.Array) -> list[Any]:
-    """The values of a column for Python; of those that it cannot hold, as texts that are no UTF-8 and times past its years, a text."""
+    """The values of a column for Python; of those that it cannot hold, as texts that are no UTF-8 and times past its
+    years, a text."""
     try:
         return list(column.to_pylist())
     except NO_VALUE:

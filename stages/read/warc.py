@@ -1,12 +1,13 @@
-"""Pages from web archives: WARC and ARC, a gzip member or a zstd frame for each record, one for all, or not compressed; and WACZ, a zip file of these.
+"""Pages from web archives: WARC and ARC, a gzip member or a zstd frame for each record, one for all, or not compressed;
+and WACZ, a zip file of these.
 
-A record belongs to the span in which its member begins. A span starts at the first verified member in it, and reads on past its
-end to the next verified one, so that damage between two members is counted once, however the file is cut. In a file that is not
-compressed a span finds its start by hopping from header to header, because a page may quote one. A span of a zip file has the
-archives in it that begin there.
+A record belongs to the span in which its member begins. A span starts at the first verified member in it, and reads on
+past its end to the next verified one, so that damage between two members is counted once, however the file is cut. In a
+file that is not compressed a span finds its start by hopping from header to header, because a page may quote one. A
+span of a zip file has the archives in it that begin there.
 
-fastwarc stops at the first damaged member and cannot start inside a file, so this is a reader of our own. Measured on 114 MB of
-real pages: 78 MB of file a second on one core, to Arrow batches; fastwarc 104 MB/s to a Python list, so
+fastwarc stops at the first damaged member and cannot start inside a file, so this is a reader of our own. Measured on
+114 MB of real pages: 78 MB of file a second on one core, to Arrow batches; fastwarc 104 MB/s to a Python list, so
 0.74 of it (benchmarks/text/warc.py, run of 2026-11-21).
 """
 
@@ -51,7 +52,8 @@ class Archived:
     entry: Entry | None = None
 
     def place(self, at: int, inside: int) -> str:
-        """Of a record, for its identity: where its member begins in the file (in what is unpacked, of an archive that is deflated), and where in it."""
+        """Of a record, for its identity: where its member begins in the file (in what is unpacked, of an archive that
+        is deflated), and where in it."""
         if self.entry is None:
             return f"{at}:{inside}"
         return f"{self.entry.header}+{at}:{inside}" if self.entry.deflated else f"{self.entry.start + at}:{inside}"

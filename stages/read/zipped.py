@@ -1,8 +1,10 @@
-"""Web archives inside a ZIP file, which is what a WACZ is: where each of its WARC files lies, and reading it without unpacking the rest.
+"""Web archives inside a ZIP file, which is what a WACZ is: where each of its WARC files lies, and reading it without
+unpacking the rest.
 
-The directory at the end of the file is read by the standard library, and is not believed: its length and its entries are bounded, members may not
-lie over each other or past the file, and no name in it is ever a path on this machine. A member that is deflated is unpacked to a temporary file, up
-to what its like may grow to. Where the directory is missing, as in a file that was cut short, the archives' own members are still found.
+The directory at the end of the file is read by the standard library, and is not believed: its length and its entries
+are bounded, members may not lie over each other or past the file, and no name in it is ever a path on this machine. A
+member that is deflated is unpacked to a temporary file, up to what its like may grow to. Where the directory is
+missing, as in a file that was cut short, the archives' own members are still found.
 """
 
 from __future__ import annotations
@@ -154,7 +156,8 @@ def archives_in(file: BinaryIO, size: int, suffixes: tuple[str, ...]) -> list[En
 
 
 def count_at_the_end(file: BinaryIO, size: int) -> int | None:
-    """How many entries the record at the end of a zip file counts, which `zipfile` does not look at; None where that has no room for it."""
+    """How many entries the record at the end of a zip file counts, which `zipfile` does not look at; None where that
+    has no room for it."""
     start = max(0, size - END_RECORD - LONGEST_COMMENT)
     tail = Section(file, start, size).read()
     at = tail.rfind(END_MAGIC)

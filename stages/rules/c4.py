@@ -1,6 +1,7 @@
 """C4's rules (Raffel et al. 2020, section 2.2): lines that go, and documents that go for what their lines were.
 
-Thresholds and order are those of the data set's code and of DataTrove's C4QualityFilter; what differs and why: docs/rules.md.
+Thresholds and order are those of the data set's code and of DataTrove's C4QualityFilter; what differs and why:
+docs/rules.md.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ POLICY_PHRASES = ("terms of use", "privacy policy", "cookie policy", "uses cooki
 
 
 class C4Lines(Rewrite):
-    """Keep the lines that read like text: ended by a mark, of three words or more, without "javascript" and policy phrases.
+    """Keep the lines that read like text: ended by a mark, of three words or more, without "javascript" and policy
+    phrases.
 
-    Lines that stay are trimmed, lose citation marks ([1], [edit], [citation needed]) and are joined by single line breaks.
-    What the document rules ask is counted on the way; c4_quality decides on it.
+    Lines that stay are trimmed, lose citation marks ([1], [edit], [citation needed]) and are joined by single line
+    breaks. What the document rules ask is counted on the way; c4_quality decides on it.
     """
 
     terminal_punctuation: Annotated[

@@ -1,8 +1,9 @@
 """Gopher's rules as Dolma applied them to Common Crawl (Soldaini et al. 2024; configs/dolma-v1_5/mixing/cc-head.yaml).
 
-They differ from Rae et al. in what is measured and in one threshold: the median of word lengths instead of their mean, duplicate lines up
-to 30 % of the characters instead of 20 %, words by white space, one ratio for # and ellipses, no rule on paragraphs. Dolma's use of C4 is
-c4_lines with settings (recipes/dolma.yaml). What we do not copy: docs/rules.md.
+They differ from Rae et al. in what is measured and in one threshold: the median of word lengths instead of their mean,
+duplicate lines up to 30 % of the characters instead of 20 %, words by white space, one ratio for # and ellipses, no
+rule on paragraphs. Dolma's use of C4 is c4_lines with settings (recipes/dolma.yaml). What we do not copy:
+docs/rules.md.
 """
 
 from __future__ import annotations

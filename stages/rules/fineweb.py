@@ -1,4 +1,5 @@
-"""FineWeb's own rules (Penedo et al. 2024, section 3.6): lists, menus and repeated lines. Where we differ from DataTrove: docs/rules.md."""
+"""FineWeb's own rules (Penedo et al. 2024, section 3.6): lists, menus and repeated lines. Where we differ from
+DataTrove: docs/rules.md."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Gopher's rules (Rae et al. 2021, appendix A): documents that do not read like text, and documents that repeat themselves.
+"""Gopher's rules (Rae et al. 2021, appendix A): documents that do not read like text, and documents that repeat
+themselves.
 
-Reasons stand in the order in which DataTrove tests, so that the first is comparable; its names and where we differ: docs/rules.md.
+Reasons stand in the order in which DataTrove tests, so that the first is comparable; its names and where we differ:
+docs/rules.md.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ Count = Annotated[int | None, Field(ge=0)]
 
 
 class GopherQuality(RuleByLanguage):
-    """Drop documents that are too short or long, of odd words, of symbols and bullets, or without words that any text has."""
+    """Drop documents that are too short or long, of odd words, of symbols and bullets, or without words that any text
+    has."""
 
     min_words: Annotated[Count, Field(description="words that hold a letter or a number")] = 50
     max_words: Annotated[Count, Field(description="the same")] = 100_000

@@ -1,4 +1,5 @@
-"""Which languages stay, and how sure the model must be: one threshold, or one for each language (as FineWeb2 sets them)."""
+"""Which languages stay, and how sure the model must be: one threshold, or one for each language (as FineWeb2 sets
+them)."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ Limits = dict[str, np.ndarray[Any, np.dtype[np.float64]]]
 
 
 class RuleByLanguage(Rule):
-    """A rule whose fields are thresholds, each a number or null (not tested), that a file can set otherwise for some languages."""
+    """A rule whose fields are thresholds, each a number or null (not tested), that a file can set otherwise for some
+    languages."""
 
     thresholds_file: Annotated[
         RecipePath | None,
@@ -40,7 +41,8 @@ class RuleByLanguage(Rule):
         return [name for name in cls.model_fields if name not in RuleByLanguage.model_fields]
 
     def limits(self, signals: Signals) -> Limits:
-        """Each threshold as an array: one number for all, or one for each row. A threshold that is null is NaN, which nothing is above or below."""
+        """Each threshold as an array: one number for all, or one for each row. A threshold that is null is NaN, which
+        nothing is above or below."""
         own = {name: _number(getattr(self, name)) for name in self.fields()}
         if not self.thresholds_file:
             return {name: np.array(value) for name, value in own.items()}

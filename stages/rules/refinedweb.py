@@ -1,4 +1,5 @@
-"""RefinedWeb's line rules (Penedo et al. 2023, appendix G.2) as DCLM orders and sets them (dclm_baseline_refinedweb.yaml).
+"""RefinedWeb's line rules (Penedo et al. 2023, appendix G.2) as DCLM orders and sets them
+(dclm_baseline_refinedweb.yaml).
 
 What differs and why: docs/rules.md.
 """

@@ -1,7 +1,8 @@
 """Words and phrases that a list of the user's own calls bad, counted; and the rule that drops documents with too many.
 
-C4 (Raffel et al. 2020) dropped every page with a word of the List of Dirty, Naughty, Obscene or Otherwise Bad Words. The list is the work
-of others and does not come with this package: `words_path` names a copy of that repository, or any list of one phrase a line.
+C4 (Raffel et al. 2020) dropped every page with a word of the List of Dirty, Naughty, Obscene or Otherwise Bad Words.
+The list is the work of others and does not come with this package: `words_path` names a copy of that repository, or any
+list of one phrase a line.
 """
 
 from __future__ import annotations
@@ -22,15 +23,17 @@ from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import Annotate, Rule, Signals, Verdict
 from gristmill.stages.text.stop_words import plain_name
 
-# Common parts of harmless words in scripts without spaces; each would drop more than a tenth of its language (C4's own exceptions).
+# Common parts of harmless words in scripts without spaces; each would drop more than a tenth of its language (C4's own
+# exceptions).
 ALLOWED = ("sm", "グロ", "女の子", "性")
 
 
 class BadWords(Annotate):
     """Count the places of a document where a word or phrase of a list stands: `bad_words`.
 
-    Whole words in any case; what lies between the words of a phrase does not matter, so that `two words` is found in "Two-words". In scripts
-    without spaces a phrase is found anywhere. A list named `en` is for `eng_Latn` too; a document in a language without a list has none.
+    Whole words in any case; what lies between the words of a phrase does not matter, so that `two words` is found in
+    "Two-words". In scripts without spaces a phrase is found anywhere. A list named `en` is for `eng_Latn` too; a
+    document in a language without a list has none.
     """
 
     words_path: Annotated[

@@ -1,6 +1,8 @@
-"""Lines that belong to the site and not to the text: cookie and policy notices, "read more", share and like counters, carts, sign-in.
+"""Lines that belong to the site and not to the text: cookie and policy notices, "read more", share and like counters,
+carts, sign-in.
 
-The phrases are our own, for English and eleven other languages of the web; a recipe names its own instead or beside them (`more_...`).
+The phrases are our own, for English and eleven other languages of the web; a recipe names its own instead or beside
+them (`more_...`).
 """
 
 from __future__ import annotations
@@ -65,9 +67,11 @@ NOTICES = (
 
 
 class Boilerplate(Rewrite):
-    """Remove lines that are menus, counters and notices: those that are nothing but a known phrase and numbers, or that hold a notice.
+    """Remove lines that are menus, counters and notices: those that are nothing but a known phrase and numbers, or that
+    hold a notice.
 
-    Case, punctuation and numbers do not matter: "Read more »", "12 Likes" and "Share (3)" are known phrases. All other lines stay as they are.
+    Case, punctuation and numbers do not matter: "Read more »", "12 Likes" and "Share (3)" are known phrases. All other
+    lines stay as they are.
     """
 
     lines: Annotated[Phrases, Field(description="a line goes if this is all there is in it")] = LINES

@@ -2,8 +2,8 @@
 
     python -m gristmill.stages.text.common_words common.npz SAMPLE.parquet ... [--most 100000]
 
-Learned ones are kept as hashes of words, the most frequent first: no text of the sample is in the file. Nothing comes with us, for what is
-rare is a question of the corpus, and lists of others have licences of theirs.
+Learned ones are kept as hashes of words, the most frequent first: no text of the sample is in the file. Nothing comes
+with us, for what is rare is a question of the corpus, and lists of others have licences of theirs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _AT_ONCE = 1 << 22  # words gathered before they are counted together
 
 
 def learn_common_words(texts: Iterable[pa.Array], most: int = 100_000) -> Array:
-    """The hashes of the most frequent words, most frequent first, those of equal frequency by hash. Words that begin with a digit are left out."""
+    """The hashes of the most frequent words, most frequent first, those of equal frequency by hash. Words that begin
+    with a digit are left out."""
     kept, counts, waiting, size = np.zeros(0, np.uint64), np.zeros(0, np.int64), list[Array](), 0
     for hashes in _word_hashes(texts):
         waiting.append(hashes)

@@ -1,4 +1,5 @@
-"""How hard a text is to read, for curricula: varied words, long sentences, syllables, words that are not common. Definitions: docs/curriculum.md."""
+"""How hard a text is to read, for curricula: varied words, long sentences, syllables, words that are not common.
+Definitions: docs/curriculum.md."""
 
 from __future__ import annotations
 
@@ -118,7 +119,8 @@ class Difficulty(Annotate):
 
 
 def counted(column: TextColumn, common: Array) -> tuple[Array, Array, Array, Array]:
-    """Of each document: words, sentences, words with letters and their syllables, and the columns of `gristmill.kernels.measures.diversity`."""
+    """Of each document: words, sentences, words with letters and their syllables, and the columns of
+    `gristmill.kernels.measures.diversity`."""
     words, stops, spoken = (
         np.zeros(len(column), np.int64),
         np.zeros(len(column), np.int64),

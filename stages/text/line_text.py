@@ -20,7 +20,8 @@ Phrases = tuple[Phrase, ...]
 
 
 def trie_of(groups: Mapping[int, Phrases]) -> Trie:
-    """A trie of groups of phrases, found letter by letter in any case; the key of a group is the bits that its phrases stand for."""
+    """A trie of groups of phrases, found letter by letter in any case; the key of a group is the bits that its phrases
+    stand for."""
     return trie_of_pairs(tuple((lower(phrase), bits) for bits, phrases in groups.items() for phrase in phrases))
 
 

@@ -1,4 +1,5 @@
-"""Kernels over a column of text in slices that stay in cache: words are cut once for a slice, and all that counts words shares them."""
+"""Kernels over a column of text in slices that stay in cache: words are cut once for a slice, and all that counts words
+shares them."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ GROUPS = ("units", "words", "ngrams", "lines", "characters", "mentions", "script
 def measure(
     column: TextColumn, groups: set[str], units: Units, lists: Array, stop_words: Array, short: int
 ) -> Measured:
-    """Count what belongs to `groups`; `lists` says for each document which stop words it goes by, `stop_words` is their table."""
+    """Count what belongs to `groups`; `lists` says for each document which stop words it goes by, `stop_words` is their
+    table."""
     count = len(column)
     found = Measured(bytes=np.diff(column.offsets))
     if "units" in groups:

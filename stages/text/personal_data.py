@@ -1,4 +1,5 @@
-"""Personal data out of texts: e-mail and network addresses, numbers of telephones, cards, accounts and US social security, keys, masked or made harmless.
+"""Personal data out of texts: e-mail and network addresses, numbers of telephones, cards, accounts and US social
+security, keys, masked or made harmless.
 
 What is found, what is not, and how often that is right: docs/personal_data.md.
 """
@@ -29,8 +30,9 @@ Style = Literal["tag", "fake"]
 class PersonalData(Rewrite):
     """Replace personal data in texts by tags such as `<email>`, or by reserved examples, and count it by kind.
 
-    Adds `personal_emails`, `personal_ips`, `personal_phones`, `personal_cards`, `personal_ibans`, `personal_keys`, `personal_ssns`: spans replaced in the
-    document (0 for a kind that is not asked for). IP addresses are masked only where they are public. Never drops.
+    Adds `personal_emails`, `personal_ips`, `personal_phones`, `personal_cards`, `personal_ibans`, `personal_keys`,
+    `personal_ssns`: spans replaced in the document (0 for a kind that is not asked for). IP addresses are masked only
+    where they are public. Never drops.
     """
 
     kinds: Annotated[tuple[Kind, ...], Field(description="what to look for", min_length=1)] = (
@@ -69,8 +71,8 @@ class PersonalData(Rewrite):
 
 @cache
 def replacements_of(style: Style) -> Replacements:
-    """Fakes are reserved for examples: RFC 2606 names, RFC 5737 and 3849 addresses, 555-01xx numbers; card and IBAN numbers that their
-    issuers publish for tests; social security numbers of advertisements. For a key there is none."""
+    """Fakes are reserved for examples: RFC 2606 names, RFC 5737 and 3849 addresses, 555-01xx numbers; card and IBAN
+    numbers that their issuers publish for tests; social security numbers of advertisements. For a key there is none."""
     tags = [[f"<{kind}>"] for kind in (*KINDS, "ip")]
     if style == "tag":
         return replacements(tags)

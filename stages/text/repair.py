@@ -1,4 +1,5 @@
-"""Text as it was meant: misread encodings, leftover entities, normal form, unseen characters, spaces. Every step is a setting.
+"""Text as it was meant: misread encodings, leftover entities, normal form, unseen characters, spaces. Every step is a
+setting.
 
 What each step does and leaves alone, with figures: docs/repair.md. The work is done in kernels/repair/repair.py.
 """
@@ -18,10 +19,11 @@ from gristmill.stages.stage import Applied, Rewrite, Signals, Verdict, with_colu
 
 
 class Repair(Rewrite):
-    """Repair mojibake and HTML entities, normalise Unicode, and clean up control characters, zero-width characters and whitespace.
+    """Repair mojibake and HTML entities, normalise Unicode, and clean up control characters, zero-width characters and
+    whitespace.
 
-    No document is dropped. The signals count what was repaired; `replacement_characters` counts the U+FFFD that are in the text
-    afterwards: they mark what a program before this one has lost, and stay.
+    No document is dropped. The signals count what was repaired; `replacement_characters` counts the U+FFFD that are in
+    the text afterwards: they mark what a program before this one has lost, and stay.
     """
 
     mojibake: Annotated[

@@ -1,7 +1,8 @@
 """Stop words by language: the most frequent words, of which running text has some and lists, tables and code have none.
 
-English is Gopher's list (Rae et al. 2021, appendix A). The others are written here after the same idea: eight to twelve of the commonest function words, lower case.
-Chinese, Japanese and Thai are single characters and pieces, as `units: uax29` cuts those scripts.
+English is Gopher's list (Rae et al. 2021, appendix A). The others are written here after the same idea: eight to twelve
+of the commonest function words, lower case. Chinese, Japanese and Thai are single characters and pieces, as `units:
+uax29` cuts those scripts.
 """
 
 from __future__ import annotations

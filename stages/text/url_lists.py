@@ -1,8 +1,10 @@
 """Lists of domains, hosts, urls and words, read once a machine into tables that all its workers map.
 
-A list is text, one entry a line, `#` for comments; `.gz` and `.zst` are read as they are. Collections in the layout of the blacklists of
-the University of Toulouse (UT1) are folders or tars of `CATEGORY/domains` and `CATEGORY/urls`. Measured: 4.5 million domains in
-1.3 CPU seconds from text, 0.02 once they lie in the cache, 67 MB of memory for all workers together (benchmarks/text/urls.py).
+A list is text, one entry a line, `#` for comments; `.gz` and `.zst` are read as they are. Collections in the layout of
+the blacklists of the University of Toulouse (UT1) are folders or tars of `CATEGORY/domains` and `CATEGORY/urls`.
+Measured: 4.5 million domains in
+1.3 CPU seconds from text, 0.02 once they lie in the cache, 67 MB of memory for all workers together
+  (benchmarks/text/urls.py).
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ UT1_KINDS = {
 
 
 class Wanted(NamedTuple):
-    """The lists of a stage: (kind, path) each, collections and which of their categories, what is taken out of substrings."""
+    """The lists of a stage: (kind, path) each, collections and which of their categories, what is taken out of
+    substrings."""
 
     files: tuple[tuple[int, str], ...]
     collections: tuple[str, ...] = ()

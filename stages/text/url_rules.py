@@ -1,7 +1,8 @@
-"""Which pages go for their address alone: lists of domains, hosts, urls, words and substrings, and a count of soft words.
+"""Which pages go for their address alone: lists of domains, hosts, urls, words and substrings, and a count of soft
+words.
 
-The order is DataTrove's (URLFilter), the name of each step RefinedWeb's (Penedo et al. 2023, G.1). No lists come with it: they are the
-work of others, and a recipe names its own.
+The order is DataTrove's (URLFilter), the name of each step RefinedWeb's (Penedo et al. 2023, G.1). No lists come with
+it: they are the work of others, and a recipe names its own.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ KINDS = {
 class UrlRules(Rule):
     """Drop documents by their url: listed domains, hosts, urls, words, substrings, or several soft words.
 
-    Urls and entries are compared in one form (`kernels/urls/urls.py`): case, `www.`, ports, users, percent signs and punycode do not matter; the
-    case of a path does. A list is a file of one entry a line, `#` for comments, plain, `.gz` or `.zst`. A document without a url is kept.
+    Urls and entries are compared in one form (`kernels/urls/urls.py`): case, `www.`, ports, users, percent signs and
+    punycode do not matter; the case of a path does. A list is a file of one entry a line, `#` for comments, plain,
+    `.gz` or `.zst`. A document without a url is kept.
     """
 
     blocked_domains_file: Annotated[

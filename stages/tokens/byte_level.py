@@ -1,7 +1,9 @@
-"""Byte-level BPE by kernels of our own, with the ids of the package `tokenizers`: which tokenizers they can stand in for, and what they need of one.
+"""Byte-level BPE by kernels of our own, with the ids of the package `tokenizers`: which tokenizers they can stand in
+for, and what they need of one.
 
-Everything that can change an id is looked at; what is not known is left to the package (`Unfit` says why). At last both encode a sample in many scripts with
-thousands of the vocabulary's own tokens in it, and one difference sends all texts to the package. What is a letter is what the package holds to be one.
+Everything that can change an id is looked at; what is not known is left to the package (`Unfit` says why). At last both
+encode a sample in many scripts with thousands of the vocabulary's own tokens in it, and one difference sends all texts
+to the package. What is a letter is what the package holds to be one.
 """
 
 from __future__ import annotations
@@ -68,7 +70,8 @@ class ByteLevel:
         _check(self, tokenizer, settings)
 
     def can(self, texts: pa.ChunkedArray, column: TextColumn) -> Array:
-        """Which texts the kernels may encode: not those that a normalizer may change, or with a token in them that was added to the model's."""
+        """Which texts the kernels may encode: not those that a normalizer may change, or with a token in them that was
+        added to the model's."""
         able = np.ones(len(column), bool)
         if self.must_be_normal:
             unnormal = np.zeros(len(column), np.uint8)
@@ -106,7 +109,8 @@ def _asks_for_nfc(normalizer: dict[str, Any] | None) -> bool:
 
 
 def _literals(added_tokens: list[dict[str, Any]]) -> str | None:
-    """A pattern (of RE2) for the tokens that are cut out of a text before all else. Special ones are not: in a text they are text."""
+    """A pattern (of RE2) for the tokens that are cut out of a text before all else. Special ones are not: in a text
+    they are text."""
     found = [token["content"] for token in added_tokens if not token["special"]]
     if any(not unicodedata.is_normalized("NFC", content) for content in found):
         raise Unfit("it has an added token that is not in NFC")
@@ -144,7 +148,8 @@ def _vocabulary_of(model: dict[str, Any], rules: Rules) -> Vocabulary:
 
 
 def _whole_tokens(ids: dict[str, int], alphabet: dict[str, int], vocabulary: Vocabulary) -> Memo:
-    """Where merges are ignored, a piece that is a token is that token, also if merging gives others: those few are looked up."""
+    """Where merges are ignored, a piece that is a token is that token, also if merging gives others: those few are
+    looked up."""
     spelt = {
         token: number for token, number in ids.items() if token and all(character in alphabet for character in token)
     }
@@ -161,7 +166,8 @@ def _whole_tokens(ids: dict[str, int], alphabet: dict[str, int], vocabulary: Voc
 
 
 def byte_of() -> dict[str, int]:
-    """Which byte a character of a token stands for, in order of bytes (Radford et al. 2019): itself where it is seen, else they count on from U+0100."""
+    """Which byte a character of a token stands for, in order of bytes (Radford et al. 2019): itself where it is seen,
+    else they count on from U+0100."""
     seen = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     hidden = [byte for byte in range(256) if byte not in seen]
     return {chr(byte) if byte in seen else chr(0x100 + hidden.index(byte)): byte for byte in range(256)}

@@ -1,11 +1,13 @@
-"""Texts to token ids: by kernels of our own where the tokenizer is one that they know (byte_level.py), else by the package, on Rust's threads.
+"""Texts to token ids: by kernels of our own where the tokenizer is one that they know (byte_level.py), else by the
+package, on Rust's threads.
 
-The package takes about 100 bytes of memory for each byte of a text, 1 GB for 10 MB. So a long text is cut for it, but only where the tokenizer
-itself splits: before a space, a line end or a comma of CJK between two letters, at a place where it makes the same pieces of what lies on both
-sides, apart and together. Ids are those of the whole text (tests/stages/test_tokenize.py). Where it never splits (SentencePiece models
-without a pre-tokenizer) texts stay whole.
+The package takes about 100 bytes of memory for each byte of a text, 1 GB for 10 MB. So a long text is cut for it, but
+only where the tokenizer itself splits: before a space, a line end or a comma of CJK between two letters, at a place
+where it makes the same pieces of what lies on both sides, apart and together. Ids are those of the whole text
+(tests/stages/test_tokenize.py). Where it never splits (SentencePiece models without a pre-tokenizer) texts stay whole.
 
-How many threads the package takes is for the environment to say (TOKENIZERS_PARALLELISM, RAYON_NUM_THREADS), and changes no id. Kernels take one.
+How many threads the package takes is for the environment to say (TOKENIZERS_PARALLELISM, RAYON_NUM_THREADS), and
+changes no id. Kernels take one.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ class Encoded(NamedTuple):
 
 
 class Encoder:
-    """A tokenizer at work. Special tokens are for the caller to add: one that stands in a text is encoded as the text it is."""
+    """A tokenizer at work. Special tokens are for the caller to add: one that stands in a text is encoded as the text
+    it is."""
 
     def __init__(self, tokenizer_text: str) -> None:
         self.tokenizer = tokenizer_from(tokenizer_text, "tokenizer")
@@ -130,7 +133,8 @@ class Encoder:
         return np.concatenate(ids), lengths
 
     def _without_specials(self, texts: list[str], done: Encoded) -> Encoded:
-        """Some models (Unigram) know their special tokens as pieces of text. Texts that got one are encoded in two halves of what spells it."""
+        """Some models (Unigram) know their special tokens as pieces of text. Texts that got one are encoded in two
+        halves of what spells it."""
         each = [done.ids[a:b] for a, b in zip(done.offsets[:-1], done.offsets[1:], strict=True)]
         special = done.special.copy()
         for i in np.flatnonzero(done.special).tolist():
@@ -175,7 +179,8 @@ def _any_in(hit: Array, offsets: Array) -> Array:
 
 
 def _specials(tokenizer: Tokenizer, tokenizer_text: str, size: int) -> tuple[re.Pattern[str], Array]:
-    """What spells a special token, and a table that tells their ids; the token for what is unknown is no secret, and text may come to it."""
+    """What spells a special token, and a table that tells their ids; the token for what is unknown is no secret, and
+    text may come to it."""
     model = json.loads(tokenizer_text)["model"]
     unknown = (model.get("unk_id"), model.get("unk_token"))
     added = tokenizer.get_added_tokens_decoder()
@@ -191,7 +196,8 @@ def _specials(tokenizer: Tokenizer, tokenizer_text: str, size: int) -> tuple[re.
 
 
 def _may_cut(tokenizer: Tokenizer) -> bool:
-    """Is it enough to look at the pre-tokenizer? Not where added tokens swallow the space beside them, or go across one."""
+    """Is it enough to look at the pre-tokenizer? Not where added tokens swallow the space beside them, or go across
+    one."""
     plain = [token for token in tokenizer.get_added_tokens_decoder().values() if not token.special]
     loose = any(token.lstrip or token.rstrip or _ACROSS.search(token.content) for token in plain)
     counts = '"type":"FixedLength"' in tokenizer.to_str().replace(" ", "")  # from the beginning of the text on

@@ -1,7 +1,8 @@
 """Token rows: documents spread by their place in training, packed window by window, and written as shards.
 
-A window is a stretch of places, and their number a power of two that depends on the count of tokens alone; so which documents meet does not hang on
-workers or parts. What the order calls a segment is never packed together with another; inside one, rows are shuffled. `kernels/rows/pack.py` packs.
+A window is a stretch of places, and their number a power of two that depends on the count of tokens alone; so which
+documents meet does not hang on workers or parts. What the order calls a segment is never packed together with another;
+inside one, rows are shuffled. `kernels/rows/pack.py` packs.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ SHUFFLE = np.uint64(0x9E3779B97F4A7C15)
 class Pack(Global):
     """Pack documents into training rows, and write them as token shards that a trainer maps into memory.
 
-    Best fit cuts only documents that are longer than a row; the pieces are counted. Boundaries are stored, so that attention can be masked by document. Rows of several
-    lengths in one run are several sets of shards of the same documents. Without `order` documents are shuffled.
+    Best fit cuts only documents that are longer than a row; the pieces are counted. Boundaries are stored, so that
+    attention can be masked by document. Rows of several lengths in one run are several sets of shards of the same
+    documents. Without `order` documents are shuffled.
     """
 
     row_length: Annotated[
@@ -139,7 +141,8 @@ class Pack(Global):
         return docs
 
     def counted(self, docs: pa.Table) -> pa.Table:
-        """Documents and tokens of each source, copies counted; how many of them have a place; and a sum that is of what is packed, in any order."""
+        """Documents and tokens of each source, copies counted; how many of them have a place; and a sum that is of what
+        is packed, in any order."""
         copies, tokens = copies_of(docs), docs["tokens"].to_numpy().astype(np.int64)
         content = mixed_all(
             docs["uid"].to_numpy() ^ mixed_all(tokens.astype(np.uint64) << np.uint64(16) | copies.astype(np.uint64))
@@ -309,7 +312,8 @@ class Pack(Global):
 
 
 def said_of(tokenizer: dict[str, Any]) -> str:
-    """Which of its tokens begins and ends a text and pads, as transformers and our own `tokenize` read it: a tokenizer.json does not say."""
+    """Which of its tokens begins and ends a text and pads, as transformers and our own `tokenize` read it: a
+    tokenizer.json does not say."""
     specials = {
         name: tokenizer[name] for name in ("bos_token", "eos_token", "pad_token") if tokenizer.get(name) is not None
     }
@@ -332,7 +336,8 @@ def documents_of(rows: pa.Table, dtype: np.dtype[Any], sources: list[str]) -> Do
 
 
 def shuffled(packed: Packed, segment: Array, keys: Array) -> Packed:
-    """Rows of a segment in the order of a key of the piece that begins each: where order means nothing, it is by chance."""
+    """Rows of a segment in the order of a key of the piece that begins each: where order means nothing, it is by
+    chance."""
     first = np.flatnonzero(begins_run(packed.row))
     document = packed.document[first]
     order = np.lexsort(

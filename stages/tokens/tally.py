@@ -1,4 +1,5 @@
-"""What a tokenizer makes of each source and language, added up over batches: documents, bytes, tokens, and whether texts come back from their ids."""
+"""What a tokenizer makes of each source and language, added up over batches: documents, bytes, tokens, and whether
+texts come back from their ids."""
 
 from __future__ import annotations
 

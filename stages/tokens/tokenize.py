@@ -1,7 +1,8 @@
 """Documents to token ids, by a tokenizer of the Hugging Face kind, or by one trained on a sample of this very corpus.
 
-What others get wrong (docs/tokens.md): a special token that a page spells out is encoded as the special token, and ends the document in its middle; ids
-that do not fit 16 bits are stored in them; a sample for training is the first files. 125 MB/s a core, 50 times DataTrove (benchmarks/tokens/tokenization.py).
+What others get wrong (docs/tokens.md): a special token that a page spells out is encoded as the special token, and ends
+the document in its middle; ids that do not fit 16 bits are stored in them; a sample for training is the first files.
+125 MB/s a core, 50 times DataTrove (benchmarks/tokens/tokenization.py).
 """
 
 from __future__ import annotations
@@ -46,13 +47,16 @@ SAMPLE, CHECK = (
 
 
 class Tokenize(Global):
-    """Encode the documents: `token_ids` (little-endian uint16 if the vocabulary fits in it, else uint32), `tokens` and `bytes_per_token`.
+    """Encode the documents: `token_ids` (little-endian uint16 if the vocabulary fits in it, else uint32), `tokens` and
+    `bytes_per_token`.
 
-    `tokens` counts `bos` and `eos` where they are asked for; `bytes_per_token`, bytes of UTF-8 for a token of the text, does not. A text that is empty, or
-    of which the tokenizer's normalizer leaves nothing, is dropped (`no_tokens`). Nothing is cut off or padded, and a special token that stands in a text is
-    encoded as the text it is; a document that would get one all the same (by a normalizer that makes one of other characters) is dropped (`special_token`).
-    `train` makes a byte-level BPE of this corpus; a hub id or a path takes a tokenizer that is there. The report has bytes per token by language and source,
-    and on a sample of about 2,000 documents how many come back as the text they were.
+    `tokens` counts `bos` and `eos` where they are asked for; `bytes_per_token`, bytes of UTF-8 for a token of the text,
+    does not. A text that is empty, or of which the tokenizer's normalizer leaves nothing, is dropped (`no_tokens`).
+    Nothing is cut off or padded, and a special token that stands in a text is encoded as the text it is; a document
+    that would get one all the same (by a normalizer that makes one of other characters) is dropped (`special_token`).
+    `train` makes a byte-level BPE of this corpus; a hub id or a path takes a tokenizer that is there. The report has
+    bytes per token by language and source, and on a sample of about 2,000 documents how many come back as the text they
+    were.
     """
 
     tokenizer: Annotated[
@@ -117,7 +121,8 @@ class Tokenize(Global):
         return self
 
     def check(self) -> None:
-        """Before any work: CannotRun where the tokenizer is not there, or lacks what is asked of it. Nothing is fetched."""
+        """Before any work: CannotRun where the tokenizer is not there, or lacks what is asked of it. Nothing is
+        fetched."""
         if self.tokenizer != TRAIN:
             check(self.tokenizer, self.revision, self.named(), self.around)
 
@@ -243,12 +248,14 @@ class Tokenize(Global):
     # --- for the report ----------------------------------------------------------------------------------------------
 
     def beside_tally(self, vocabulary: Vocabulary, documents: int) -> pa.Table:
-        """The tokenizer, and up to which draw a document is checked: a power of two, so that a file more does not check all anew."""
+        """The tokenizer, and up to which draw a document is checked: a power of two, so that a file more does not check
+        all anew."""
         below = (2**64 - 1) >> max(0, (documents // CHECKED).bit_length() - 1)
         return vocabulary.table().append_column("below", pa.array([below], pa.uint64()))
 
     def tally(self, docs: pa.Table, beside: pa.Table) -> pa.Table:
-        """What a batch has of each source and language; of the documents that are checked, which do not come back as they were."""
+        """What a batch has of each source and language; of the documents that are checked, which do not come back as
+        they were."""
         encoder, ids = at_work(beside)
         stored = docs.select(["text", "token_ids"])
         checked = self.draw(docs, CHECK) <= np.uint64(beside["below"][0].as_py())

@@ -1,12 +1,15 @@
-"""A tokenizer of the corpus's own: byte-level BPE (Sennrich et al. 2016; bytes as Radford et al. 2019), trained on a sample of it.
+"""A tokenizer of the corpus's own: byte-level BPE (Sennrich et al. 2016; bytes as Radford et al. 2019), trained on a
+sample of it.
 
-Text is split as GPT-4 splits it (the pattern of cl100k_base), but for four things. Marks belong to the letters before them: GPT-4 breaks Hindi, Thai and
-vocalised Arabic words at every vowel sign. Numbers go in groups of two digits, not three, for a thousand entries are much of a small vocabulary
-(nanochat measured two to be best for 32,768). English contractions have no rule of their own: an apostrophe begins a piece as any other sign does,
-and `'song` is not cut behind its `'s`. And no piece is longer than 64 characters, so that a megabyte of base64 is no word: it costs nothing to learn or
-to encode, and no token is the length of a line.
+Text is split as GPT-4 splits it (the pattern of cl100k_base), but for four things. Marks belong to the letters before
+them: GPT-4 breaks Hindi, Thai and vocalised Arabic words at every vowel sign. Numbers go in groups of two digits, not
+three, for a thousand entries are much of a small vocabulary (nanochat measured two to be best for 32,768). English
+contractions have no rule of their own: an apostrophe begins a piece as any other sign does, and `'song` is not cut
+behind its `'s`. And no piece is longer than 64 characters, so that a megabyte of base64 is no word: it costs nothing to
+learn or to encode, and no token is the length of a line.
 
-Training ends in the same vocabulary for the same texts in any order, on any number of threads: pairs that are equally frequent are merged in order of their ids.
+Training ends in the same vocabulary for the same texts in any order, on any number of threads: pairs that are equally
+frequent are merged in order of their ids.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ LONGEST_PIECE = 64  # characters
 
 
 def rules_of(digits: int) -> Rules:
-    """What stays together: a word with one sign or space before it; digits; signs with the end of their line; spaces, the last of which goes with the word."""
+    """What stays together: a word with one sign or space before it; digits; signs with the end of their line; spaces,
+    the last of which goes with the word."""
     return Rules(word=LETTER | MARK, any_sign=1, contractions=0, digits=digits, breaks=1, longest=LONGEST_PIECE)
 
 

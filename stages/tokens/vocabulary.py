@@ -1,7 +1,9 @@
-"""Which tokenizer: its `tokenizer.json`, what is known of it, and the ways to come by one (a file, a folder, the Hugging Face hub).
+"""Which tokenizer: its `tokenizer.json`, what is known of it, and the ways to come by one (a file, a folder, the
+Hugging Face hub).
 
-A tokenizer travels as the text of its `tokenizer.json` and nothing else, so that every worker encodes with the same one, whatever lies on its disk,
-and shards carry it along. Nothing is unpickled and no code of a tokenizer's author is run.
+A tokenizer travels as the text of its `tokenizer.json` and nothing else, so that every worker encodes with the same
+one, whatever lies on its disk, and shards carry it along. Nothing is unpickled and no code of a tokenizer's author is
+run.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ SCHEMA = pa.schema(
 
 
 class Vocabulary(NamedTuple):
-    """A tokenizer and its tokens for the beginning and the end of a text and for padding, as it writes them (None: it has none)."""
+    """A tokenizer and its tokens for the beginning and the end of a text and for padding, as it writes them (None: it
+    has none)."""
 
     name: str
     tokenizer_text: str
@@ -56,7 +59,8 @@ class Vocabulary(NamedTuple):
 
 
 class Ids(NamedTuple):
-    """The numbers that go with a vocabulary. Padding is the end of a text where there is no token of its own for it: shards store lengths."""
+    """The numbers that go with a vocabulary. Padding is the end of a text where there is no token of its own for it:
+    shards store lengths."""
 
     size: int
     bos: int | None
@@ -69,12 +73,14 @@ class Ids(NamedTuple):
 
 
 def dtype_of(vocab_size: int) -> np.dtype[Any]:
-    """Of stored ids, as shards have it; written again here, for a change in the layout of shards must not tokenize the corpus anew."""
+    """Of stored ids, as shards have it; written again here, for a change in the layout of shards must not tokenize the
+    corpus anew."""
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
 def tokenizer_from(text: str, name: str) -> Tokenizer:
-    """The tokenizer as it encodes here: nothing is cut off or padded, and a special token that stands in a text is text."""
+    """The tokenizer as it encodes here: nothing is cut off or padded, and a special token that stands in a text is
+    text."""
     try:
         tokenizer = Tokenizer.from_str(text)
     except Exception as error:  # the package raises nothing more precise
@@ -154,7 +160,8 @@ def given(name: str, revision: str | None, wanted: dict[str, str | None]) -> Voc
 
 
 def check(name: str, revision: str | None, wanted: dict[str, str | None], roles: tuple[str, ...]) -> None:
-    """What can be known of a tokenizer before any work, with nothing fetched or converted: CannotRun where it will not do."""
+    """What can be known of a tokenizer before any work, with nothing fetched or converted: CannotRun where it will not
+    do."""
     path = _place(name)
     if (
         path.is_dir()
@@ -198,7 +205,8 @@ def _is_older_format(folder: Path) -> bool:
 
 
 def _of_hub(name: str, revision: str | None) -> tuple[str, Path]:
-    """The text of a tokenizer on the hub, and the folder in which what goes with it lies now. What was fetched before serves where the hub refuses."""
+    """The text of a tokenizer on the hub, and the folder in which what goes with it lies now. What was fetched before
+    serves where the hub refuses."""
     from huggingface_hub import hf_hub_download  # comes with tokenizers
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -224,7 +232,8 @@ def _of_hub(name: str, revision: str | None) -> tuple[str, Path]:
 
 
 def _refusal_of_hub(name: str, revision: str | None) -> str | None:
-    """Why a tokenizer cannot be had from the hub; None if it can. One question without a second try: a download by the package goes on trying for half a minute."""
+    """Why a tokenizer cannot be had from the hub; None if it can. One question without a second try: a download by the
+    package goes on trying for half a minute."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.errors import (
         EntryNotFoundError,
@@ -291,7 +300,8 @@ def _hub_kept_quiet() -> Iterator[None]:
 
 
 def _converted(name: str, revision: str | None) -> str:
-    """A tokenizer in another format (SentencePiece, tiktoken, vocab.json and merges.txt), as transformers lays it out anew."""
+    """A tokenizer in another format (SentencePiece, tiktoken, vocab.json and merges.txt), as transformers lays it out
+    anew."""
     try:
         from transformers import AutoTokenizer
     except ImportError:

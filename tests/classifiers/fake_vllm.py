@@ -1,7 +1,8 @@
-"""What of vLLM 0.26 our back end uses, without a model: log-probabilities are a hash of the prompt, answers are tokens of it.
+"""What of vLLM 0.26 our back end uses, without a model: log-probabilities are a hash of the prompt, answers are tokens
+of it.
 
-It takes no argument that the real one would not take (`test_llm_vllm.py` holds it against an installed vLLM), refuses prompts that are
-too long as it does, hands results back out of order, and counts what it was given.
+It takes no argument that the real one would not take (`test_llm_vllm.py` holds it against an installed vLLM), refuses
+prompts that are too long as it does, hands results back out of order, and counts what it was given.
 """
 
 from __future__ import annotations

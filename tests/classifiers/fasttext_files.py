@@ -1,6 +1,8 @@
-"""Small fastText models for tests: a description, a writer of the file format, and prediction in plain Python, as loss.cc reads.
+"""Small fastText models for tests: a description, a writer of the file format, and prediction in plain Python, as
+loss.cc reads.
 
-The writer and the plain prediction know nothing of the reader under test; both were checked against models that fastText itself trained.
+The writer and the plain prediction know nothing of the reader under test; both were checked against models that
+fastText itself trained.
 """
 
 from __future__ import annotations
@@ -154,7 +156,8 @@ class Small:
         }
 
     def walk(self, scores: np.ndarray) -> np.ndarray:
-        """The lightest two nodes are joined again and again; of equals, inner nodes go before labels, and each kind in its order."""
+        """The lightest two nodes are joined again and again; of equals, inner nodes go before labels, and each kind in
+        its order."""
         count = len(self.labels)
         leaves, inner, children = [(c, i) for i, c in enumerate(self.counts)], [], {}
         for node in range(count, 2 * count - 1):

@@ -1,6 +1,7 @@
 """A small endpoint in OpenAI's manner for tests, in a thread: it answers by a rule, and misbehaves on demand.
 
-What it does to a request hangs on which prompt it is and on how often that prompt has come, so a test can say `429 twice, then right`.
+What it does to a request hangs on which prompt it is and on how often that prompt has come, so a test can say `429
+twice, then right`.
 """
 
 from __future__ import annotations

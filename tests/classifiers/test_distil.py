@@ -34,7 +34,8 @@ VALUE = Head("educational_value", "regression", (), "how much it explains", 0, 5
 
 
 def marked(each: int = 60, seed: int = 2) -> pa.Table:
-    """Six kinds of texts with marks from 0 to 5: the share of good words; of every tenth text the mark could not be read."""
+    """Six kinds of texts with marks from 0 to 5: the share of good words; of every tenth text the mark could not be
+    read."""
     texts, marks = [], []
     for mark in range(6):
         texts += texts_of(GOOD * mark + BAD * (5 - mark), each, seed + mark)
@@ -306,7 +307,8 @@ def test_a_neural_student_learns_values():
 
 @needs_data
 def test_a_rule_about_real_pages_is_learnt_by_linear_and_fasttext():
-    """Main text and raw text of pages, marked 0 to 5 by a rule that stands in for a language model: how much of a text is navigation."""
+    """Main text and raw text of pages, marked 0 to 5 by a rule that stands in for a language model: how much of a text
+    is navigation."""
     pytest.importorskip("floret", reason="training a fasttext judge needs floret")
     menu = {
         "cookie",

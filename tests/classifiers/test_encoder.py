@@ -119,7 +119,8 @@ def test_all_layers_share_what_was_compiled_and_texts_do_not_ask_for_more(family
         encoder.compile_for(32, backend="eager")
         for several, want in zip(texts, expected, strict=True):
             assert (encoder(packed(several)) - want).abs().max() < 1e-6
-    once = 4  # the embedding, the first projection, from one attention to the next, and to the last, of which only keys are asked
+    # the embedding, the first projection, from one attention to the next, and to the last, of which only keys are asked
+    once = 4
     assert graphs["unique_graphs"] == once
     with torch.no_grad():
         for number in range(12):  # more encoders than torch compiles a function for

@@ -1,4 +1,5 @@
-"""The fastText judge: trained by fastText, scored like fastText, the same whatever stands beside a text; and it says which words did it."""
+"""The fastText judge: trained by fastText, scored like fastText, the same whatever stands beside a text; and it says
+which words did it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whatever a server does, every request is answered once, by its first whole reply, and the answers are those of a healthy run."""
+"""Whatever a server does, every request is answered once, by its first whole reply, and the answers are those of a
+healthy run."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ SECRET = "p%40ss:word"
 
 
 class ForwardProxy:
-    """Passes bytes on to one server, whatever host is asked for; `lines` are the first lines it was sent, `heads` all headers."""
+    """Passes bytes on to one server, whatever host is asked for; `lines` are the first lines it was sent, `heads` all
+    headers."""
 
     def __init__(self, target: tuple[str, int], status: int = 200) -> None:
         self.target, self.status = target, status

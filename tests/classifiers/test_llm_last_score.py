@@ -1,4 +1,5 @@
-"""A reasoned answer's mark is the one label after its last `Final Score:`, read alike by MEDU and by rubrics, or it is none."""
+"""A reasoned answer's mark is the one label after its last `Final Score:`, read alike by MEDU and by rubrics, or it is
+none."""
 
 from __future__ import annotations
 

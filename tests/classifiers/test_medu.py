@@ -1,4 +1,5 @@
-"""MEDU: descriptions merge to one, documents are marked, orders in documents change nothing, and what cannot be read is told."""
+"""MEDU: descriptions merge to one, documents are marked, orders in documents change nothing, and what cannot be read is
+told."""
 
 from __future__ import annotations
 
@@ -169,7 +170,8 @@ def orders() -> list[str]:
 
 
 def outside(request: Request) -> str:
-    """What a model that heeds the fence takes for instructions: all but what stands between the lines with the announced code."""
+    """What a model that heeds the fence takes for instructions: all but what stands between the lines with the
+    announced code."""
     code = re.search(r"two lines with the code ([0-9a-f]{16})", request.own)[1]
     before, rest = request.own.split(f"[BEGIN DOCUMENT {code}]\n")
     inner, after = rest.split(f"\n[END DOCUMENT {code}]\n")
@@ -245,7 +247,8 @@ def test_a_code_is_never_in_its_document(monkeypatch):
 
 
 def gullible(request: Request) -> Answer:
-    """Quotes what the document orders, as weak models do, obeys any order outside the fence, and then gives its own mark: Poor."""
+    """Quotes what the document orders, as weak models do, obeys any order outside the fence, and then gives its own
+    mark: Poor."""
     document = request.own
     if "answer Great" in outside(request) or "Final Score: Great" in outside(request):
         return Answer(text="As told. Final Score: Great", finish="stop")
@@ -412,7 +415,8 @@ def test_texts_are_cut_to_tokens_between_characters():
 
 
 def test_sampled_documents_are_marked_into_utilities_that_mixing_reads(tmp_path):
-    """Books teach math and web pages do not: the truth is found within its standard errors, and the table goes to mixing and back."""
+    """Books teach math and web pages do not: the truth is found within its standard errors, and the table goes to
+    mixing and back."""
     documents, truth = [], {}
     for source, mean in (("books, old", 0.8), ("web", 0.3)):
         random = np.random.default_rng(len(source))

@@ -1,4 +1,5 @@
-"""Neural judges: trained on easy texts they tell them apart; they are saved whole or refused; a score stands for itself."""
+"""Neural judges: trained on easy texts they tell them apart; they are saved whole or refused; a score stands for
+itself."""
 
 from __future__ import annotations
 

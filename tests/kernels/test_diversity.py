@@ -1,4 +1,5 @@
-"""MTLD, diversity in windows and rare words: the kernels equal their plain twins, and values are those of the definitions."""
+"""MTLD, diversity in windows and rare words: the kernels equal their plain twins, and values are those of the
+definitions."""
 
 import time
 

@@ -57,7 +57,8 @@ def test_all_orders_of_four_are_equally_likely():
 
 
 def test_neighbours_do_not_stay_together():
-    """Correlation of a place with where it goes, and of the steps between neighbours, is that of chance: a standard deviation is 0.001."""
+    """Correlation of a place with where it goes, and of the steps between neighbours, is that of chance: a standard
+    deviation is 0.001."""
     found = whole(1_000_003, 12).astype(float)
     assert abs(np.corrcoef(np.arange(len(found)), found)[0, 1]) < 0.005
     assert abs(np.corrcoef(found[:-1], found[1:])[0, 1]) < 0.005

@@ -1,5 +1,5 @@
-"""The decoder's kernels compile for Hopper in bf16, with 16-byte accesses and no spilled registers: no GPU is needed for that, and the
-interpreter, which allows what the compiler refuses, cannot tell."""
+"""The decoder's kernels compile for Hopper in bf16, with 16-byte accesses and no spilled registers: no GPU is needed
+for that, and the interpreter, which allows what the compiler refuses, cannot tell."""
 
 import os
 import re

@@ -1,4 +1,5 @@
-"""Cross-entropy by Triton is the plain twin's in float64, with its gradient in place: in Triton's interpreter, in float32."""
+"""Cross-entropy by Triton is the plain twin's in float64, with its gradient in place: in Triton's interpreter, in
+float32."""
 
 import pytest
 from hypothesis import example, given, settings, strategies as st

@@ -13,7 +13,8 @@ from gristmill.kernels.gpu import fp8
     st.integers(1, 150), st.integers(1, 90), st.sampled_from(list(fp8.LARGEST)), st.sampled_from([2.0**-8, 1.0, 2.0**8])
 )
 def test_kernels_equal_their_plain_twins(rows, columns, kind, size):
-    """On numbers that the format has: Triton's interpreter, unlike the card, loses the carry where rounding makes a mantissa longer."""
+    """On numbers that the format has: Triton's interpreter, unlike the card, loses the carry where rounding makes a
+    mantissa longer."""
     bits = torch.randint(
         0, 256, (rows, columns), dtype=torch.uint8, generator=torch.Generator().manual_seed(rows * 91 + columns)
     )

@@ -1,4 +1,5 @@
-"""MinHash by Triton has the bits of the plain twin, on any text and on bytes that are none: on a GPU, or in Triton's interpreter where there is none."""
+"""MinHash by Triton has the bits of the plain twin, on any text and on bytes that are none: on a GPU, or in Triton's
+interpreter where there is none."""
 
 import codecs
 import os
@@ -24,8 +25,8 @@ from gristmill.kernels.words.token_rules import shingles_plain  # noqa: E402
 FEW = settings(max_examples=8)  # the interpreter takes up to a second each
 SMALL = Tiles(characters=32, character_warps=1, bytes=64, byte_warps=1, tokens=32, token_warps=1)
 
-# Letters, marks and signs at which the rules turn: scripts with and without spaces, marks of both, capitals of one to four bytes, some whose
-# lower case is longer or shorter, digits, what only separates.
+# Letters, marks and signs at which the rules turn: scripts with and without spaces, marks of both, capitals of one to
+# four bytes, some whose lower case is longer or shorter, digits, what only separates.
 TRICKY = "aZ09 .-_\n\0éÉßẞİıǅſKÅΣςЖжאبّ\u0301\u0e31\u0e33กไທខា漢字かカー々가한𠀀𐐀𐐨𞤀𝒜½²Ⅷ\u200b\u200d\ufffd\ud7ff\ue000😀👍🏽\U0010ffff"
 TEXTS = st.lists(
     st.one_of(

@@ -1,4 +1,5 @@
-"""Attention inside packed texts by Triton is its plain twin's: in Triton's interpreter in float32, on a GPU in bf16 and rounded to fp8 too."""
+"""Attention inside packed texts by Triton is its plain twin's: in Triton's interpreter in float32, on a GPU in bf16 and
+rounded to fp8 too."""
 
 import pytest
 from hypothesis import example, given, settings, strategies as st

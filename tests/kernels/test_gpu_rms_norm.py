@@ -1,4 +1,5 @@
-"""RMSNorm by Triton is the plain twin's in float64, forward and backward, at any width: in Triton's interpreter, in float32."""
+"""RMSNorm by Triton is the plain twin's in float64, forward and backward, at any width: in Triton's interpreter, in
+float32."""
 
 import pytest
 from hypothesis import example, given, settings, strategies as st

@@ -1,4 +1,5 @@
-"""A page's elements and blocks: what the HTML standard says text is, equal to the plain twin on anything, linear on hostile pages."""
+"""A page's elements and blocks: what the HTML standard says text is, equal to the plain twin on anything, linear on
+hostile pages."""
 
 import html.entities
 import time

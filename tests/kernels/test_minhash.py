@@ -1,4 +1,5 @@
-"""Signatures and bands are the same by kernel and by plain twin; they estimate Jaccard as MinHash must; hostile documents cost what others cost."""
+"""Signatures and bands are the same by kernel and by plain twin; they estimate Jaccard as MinHash must; hostile
+documents cost what others cost."""
 
 import time
 from collections.abc import Callable
@@ -93,7 +94,8 @@ def test_signatures_stay_what_they_are():
 
 @pytest.mark.parametrize(("shared", "each"), [(50, 50), (320, 40), (900, 50), (60, 1)])
 def test_agreement_estimates_jaccard_without_bias(shared, each):
-    """Its spread is at most 1.15 times that of the classical way: sqrt(J (1 - J) / places). Small sets, where places stay empty for many rounds, too."""
+    """Its spread is at most 1.15 times that of the classical way: sqrt(J (1 - J) / places). Small sets, where places
+    stay empty for many rounds, too."""
     trials, places = 4000, 128
     jaccard = shared / (shared + 2 * each)
     random = np.random.default_rng(7)

@@ -1,4 +1,5 @@
-"""Runs of benchmark texts in documents: kernels and plain twins say the same of anything, whatever lies around the column."""
+"""Runs of benchmark texts in documents: kernels and plain twins say the same of anything, whatever lies around the
+column."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from gristmill.kernels.base.unicode import DENSE, properties
 from gristmill.kernels.words.token_rules import jaccard_plain, shingles_plain, token_hash_plain, tokens_plain
 from gristmill.kernels.words.tokens import jaccard_of_pairs, most_tokens, shingle_column, shingle_sets, token_column
 
-# Letters, marks and signs at which the rules turn: scripts with and without spaces, marks of both, capitals of one to four bytes, some whose
-# lower case is longer or shorter, digits, what only separates.
+# Letters, marks and signs at which the rules turn: scripts with and without spaces, marks of both, capitals of one to
+# four bytes, some whose lower case is longer or shorter, digits, what only separates.
 TRICKY = "aZ09 .-_\n\0éÉßẞİıǅſKÅΣςЖжאبّ\u0301\u0e31\u0e33กไທခា漢字かカー々가한𠀀𐐀𐐨𞤀𝒜½²Ⅷ\u200b\u200d\ufffd\ud7ff\ue000😀👍🏽\U0010ffff"
 TEXT = st.one_of(
     st.text(max_size=40),
@@ -120,7 +120,8 @@ def test_every_kind_of_column_and_nulls(kind):
 
 
 def test_no_text_has_more_tokens_than_there_is_room_for():
-    """Tokens that touch: one of them is of a script without spaces, three bytes at least; all others have a byte between them."""
+    """Tokens that touch: one of them is of a script without spaces, three bytes at least; all others have a byte
+    between them."""
     assert (np.flatnonzero(properties() & DENSE) >= 0x800).all()
     for text in ("a漢" * 4000 + "a", "a " * 8000 + "a", "กa" * 3000):
         column = column_of([text])

@@ -1,4 +1,5 @@
-"""Every method through one door: mixes within caps, the same in any order of sources, errors where there is too little, and plain facts."""
+"""Every method through one door: mixes within caps, the same in any order of sources, errors where there is too little,
+and plain facts."""
 
 import json
 from dataclasses import replace

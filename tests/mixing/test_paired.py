@@ -147,7 +147,8 @@ def test_a_plain_bootstrap_of_three_seeds_does_not() -> None:
 
 
 def test_an_arm_like_the_control_is_rarely_given_a_verdict_and_a_planted_difference_is_found() -> None:
-    """400 trials by benchmarks/training/ablation_trials.py: 9 declared, 346 found; here 100, which may declare 11 once in 100 times."""
+    """400 trials by benchmarks/training/ablation_trials.py: 9 declared, 346 found; here 100, which may declare 11 once
+    in 100 times."""
     nothing = verdicts(World(), 100, seed=11)
     assert nothing["adopt"] + nothing["reject"] <= 10 and sum(nothing.values()) == 100
     planted = verdicts(World(difference=-2 * World().seed_sd), 100, seed=12)

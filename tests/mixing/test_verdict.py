@@ -110,7 +110,8 @@ def test_many_arms_must_be_surer_of_their_guard_too() -> None:
 
 
 def test_arms_that_do_as_much_harm_as_they_may_are_seldom_called_harmful_or_safe() -> None:
-    """Eight of them, whose guard rises by just the budget: an ablation that says of any that it does or does not is wrong in 5 % at most."""
+    """Eight of them, whose guard rises by just the budget: an ablation that says of any that it does or does not is
+    wrong in 5 % at most."""
     random, wrong, alone, trials = np.random.default_rng(0), 0, 0, 2000
     for _ in range(trials):
         by_seed = random.normal(0.005, 0.002, (8, 5))

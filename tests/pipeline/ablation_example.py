@@ -1,6 +1,8 @@
-"""A realistic ablation that never ran: ablation.json, metrics and items of simulated jobs, for tests of whatever reads them.
+"""A realistic ablation that never ran: ablation.json, metrics and items of simulated jobs, for tests of whatever reads
+them.
 
-record = write_example(folder)      three arms (one better, one worse, one that failed), a control, 5 seeds, a guard, two domains, one multiple choice
+record = write_example(folder)      three arms (one better, one worse, one that failed), a control, 5 seeds, a guard,
+  two domains, one multiple choice
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Small sets of token shards of made-up language, a tokenizer of bytes, and held-out texts: all that a plan of an ablation names."""
+"""Small sets of token shards of made-up language, a tokenizer of bytes, and held-out texts: all that a plan of an
+ablation names."""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
-"""The numbers of a run from four places: report.html as a reader sees it, run.json, `gristmill inspect --json`, and a recount from Parquet.
+"""The numbers of a run from four places: report.html as a reader sees it, run.json, `gristmill inspect --json`, and a
+recount from Parquet.
 
-Each place gives facts by a name: (stage, "in" | "kept" | "dropped" | "quarantined"), (stage, "reason", reason), ("left", stage), ("gone", stage),
-("source", source, "records" | "kept"), (stage, source, "kept"). What two places both know they must know alike, to the last document.
+Each place gives facts by a name: (stage, "in" | "kept" | "dropped" | "quarantined"), (stage, "reason", reason),
+  ("left", stage), ("gone", stage),
+("source", source, "records" | "kept"), (stage, source, "kept"). What two places both know they must know alike, to the
+last document.
 """
 
 from __future__ import annotations
@@ -69,7 +72,8 @@ def numbers(stage: str, docs_in: int, kept: int, dropped: int, quarantined: int)
 
 
 def of_parquet(out: Path, record: dict[str, Any]) -> Facts:
-    """Every file of documents and of rejects read, and nothing of run.json believed but the order of stages and which sources pass them."""
+    """Every file of documents and of rejects read, and nothing of run.json believed but the order of stages and which
+    sources pass them."""
     gone: Counter[tuple[str, str, str]] = Counter()  # stage, source, reason; of documents
     sources: dict[int, str] = {}
     rejected: set[int] = set()

@@ -1,6 +1,7 @@
 """Pages opened in a real Chromium: what it says on its console, what it asks for, and what axe-core finds.
 
-Chromium is Debian's (or that of CHROMIUM), axe-core's axe.min.js is where AXE_CORE says or in node_modules; tests that need one of them skip without it.
+Chromium is Debian's (or that of CHROMIUM), axe-core's axe.min.js is where AXE_CORE says or in node_modules; tests that
+need one of them skip without it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A small made-up output folder, laid out as the engine does it, with hostile text in every place that a crawl can fill.
+"""A small made-up output folder, laid out as the engine does it, with hostile text in every place that a crawl can
+fill.
 
 Two sources: `crawl` (two files, 6 + 4 records, one skipped, one damaged) and `books` (4 records).
     extract (leg: extract, language)   12 in, 1 quarantined; language drops 2

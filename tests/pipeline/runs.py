@@ -1,4 +1,5 @@
-"""Runs inside the test's own process, with a watcher that counts tasks; and small inputs whose duplicates lie in different files."""
+"""Runs inside the test's own process, with a watcher that counts tasks; and small inputs whose duplicates lie in
+different files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""An ablation from a plan to a verdict: small decoders really trained, arms that fail, kills, and what is not done twice."""
+"""An ablation from a plan to a verdict: small decoders really trained, arms that fail, kills, and what is not done
+twice."""
 
 from __future__ import annotations
 
@@ -211,7 +212,8 @@ def test_a_gpu_out_of_memory_is_said_and_the_others_go_on(tmp_path: Path, monkey
 
 @pytest.mark.slow
 def test_a_killed_ablation_goes_on_to_the_same_figures(tmp_path: Path) -> None:
-    """kill -9 in the middle of an arm, then the same command: figures equal those of an ablation that nobody killed, bit for bit (a CPU repeats itself)."""
+    """kill -9 in the middle of an arm, then the same command: figures equal those of an ablation that nobody killed,
+    bit for bit (a CPU repeats itself)."""
     plan = make_plan(tmp_path, tokens=20_000)
     text = plan.read_text().replace("  tokens: 10000\n", "  tokens: 3000\n").replace("  noise: noise\n", "", 1)
     plan.write_text(text.replace("checkpoints: 4", "checkpoints: 13"))
@@ -362,7 +364,8 @@ def test_from_scratch_needs_no_base(tmp_path: Path) -> None:
 
 
 def test_a_base_that_is_there_already(finished: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
-    """The model that another ablation trained, beside the plan; a vocabulary that is too small for the shards is refused."""
+    """The model that another ablation trained, beside the plan; a vocabulary that is too small for the shards is
+    refused."""
     plan = make_plan(tmp_path, tokens=3000)
     shutil.copytree(finished[0].parent / "out" / "base" / "model", tmp_path / "model")
     head, _, rest = plan.read_text().partition("base:")

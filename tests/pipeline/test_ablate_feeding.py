@@ -69,7 +69,8 @@ def test_the_first_stage_is_the_controls_alone(sets: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("seed", [0, 5])
 def test_the_second_stage_goes_on_where_the_first_one_stopped(sets: dict[str, str], seed: int) -> None:
-    """No row comes twice before all have come once, and what the second stage has of the control's mix is what the control goes on with."""
+    """No row comes twice before all have come once, and what the second stage has of the control's mix is what the
+    control goes on with."""
     stages: list[dict[str, object]] = [
         {"weights": {sets["mix"]: 1.0}, "rows": 200},
         {"weights": {sets["mix"]: 0.5, sets["new"]: 0.5}},

@@ -1,4 +1,5 @@
-"""Ablations on odd sets, texts and settings: what is wrong is said before anything is trained, and what is only odd ends in a record."""
+"""Ablations on odd sets, texts and settings: what is wrong is said before anything is trained, and what is only odd
+ends in a record."""
 
 from __future__ import annotations
 

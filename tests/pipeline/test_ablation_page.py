@@ -1,4 +1,5 @@
-"""ablation.html says what ablation.json says: verdicts first, in words; names stay text; what was not measured is not made up."""
+"""ablation.html says what ablation.json says: verdicts first, in words; names stay text; what was not measured is not
+made up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whatever is wrong, one clear message says so, the exit code tells whose fault it is, and nothing that was finished is lost."""
+"""Whatever is wrong, one clear message says so, the exit code tells whose fault it is, and nothing that was finished is
+lost."""
 
 from __future__ import annotations
 

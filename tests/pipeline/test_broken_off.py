@@ -1,4 +1,5 @@
-"""A run that fails, is interrupted or is killed says so in its folder, with what there is so far; and nothing it says steers a terminal."""
+"""A run that fails, is interrupted or is killed says so in its folder, with what there is so far; and nothing it says
+steers a terminal."""
 
 from __future__ import annotations
 

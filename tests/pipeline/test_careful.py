@@ -1,4 +1,5 @@
-"""A document that kills or hangs whatever works on it is named at once, found without going through the whole part again, and quarantined alone."""
+"""A document that kills or hangs whatever works on it is named at once, found without going through the whole part
+again, and quarantined alone."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ def carefully(
     stage: str = "Deadly",
     place: tuple[int, str] | None = None,
 ) -> tuple[list[str], list[list[str]]]:
-    """A run whose tasks are done with care from the start, as after a worker died at a place: what it told, and what each child was shown."""
+    """A run whose tasks are done with care from the start, as after a worker died at a place: what it told, and what
+    each child was shown."""
     notes: list[str] = []
 
     def work(engine: Engine, tasks: list[Task], results: dict[str, Result]) -> None:

@@ -1,4 +1,5 @@
-"""A run says of each source how many pages lie about their encoding and how many texts have lost characters, and a rule can drop those."""
+"""A run says of each source how many pages lie about their encoding and how many texts have lost characters, and a rule
+can drop those."""
 
 from __future__ import annotations
 

@@ -174,7 +174,8 @@ def test_plan_and_verify_name_what_was_damaged(
 def test_a_file_that_goes_bad_while_its_stamp_stays_is_made_anew_when_a_task_reads_it(
     finished: Path, tmp_path: Path
 ) -> None:
-    """As a disk that loses a bit without a word: the journal trusts the stamp, the worker that reads the content finds out."""
+    """As a disk that loses a bit without a word: the journal trusts the stamp, the worker that reads the content finds
+    out."""
     path, out = copied(finished, tmp_path)
     go(path, out)  # stamps of the copy are known from here on
     file = sorted((out / "legs/s").glob("*.documents.parquet"))[0]

@@ -1,4 +1,5 @@
-"""Where a run's work is done: as many cores as there is time on, workers that come late, locks that a file system does not know."""
+"""Where a run's work is done: as many cores as there is time on, workers that come late, locks that a file system does
+not know."""
 
 from __future__ import annotations
 

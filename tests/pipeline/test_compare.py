@@ -1,4 +1,5 @@
-"""Two runs side by side: every document is on the side where both runs put it, and what cannot be compared is said first."""
+"""Two runs side by side: every document is on the side where both runs put it, and what cannot be compared is said
+first."""
 
 from __future__ import annotations
 
@@ -136,7 +137,8 @@ def test_many_piles_count_as_one(runs: tuple[Path, Path], monkeypatch: pytest.Mo
 def test_the_join_is_that_of_two_dictionaries(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int, int]], bits: int
 ) -> None:
-    """Fates 0 to 4: kept, absent, and three drops. A document that was dropped lies among those that arrived too, as beside a leg's rules."""
+    """Fates 0 to 4: kept, absent, and three drops. A document that was dropped lies among those that arrived too, as
+    beside a leg's rules."""
     names = [KEPT_FATE, ABSENT_FATE, *(Fate("s", f"r{n}") for n in range(3))]
     folder = tmp_path_factory.mktemp("piles")
     piles = [Piles(folder / name, bits) for name in "ab"]
@@ -208,7 +210,8 @@ def test_funnel_reasons_and_costs_are_those_of_both(runs: tuple[Path, Path]) -> 
 
 
 def test_medians_are_those_of_the_documents(runs: tuple[Path, Path]) -> None:
-    """Of all that were read, whatever a threshold dropped later; copies of signals in later legs, of what is left, do not count."""
+    """Of all that were read, whatever a threshold dropped later; copies of signals in later legs, of what is left, do
+    not count."""
     words = next(one for one in compare(*map(str, runs)).signals if one.name == "words")
     assert words.a is not None and words.b is not None and words.a.documents == words.b.documents == 141
     for run, its in zip(runs, (words.a, words.b), strict=True):

@@ -1,4 +1,5 @@
-"""Two runs that end with a mix, side by side: a rule's losses are told apart from the draw's; and how the page looks in a browser and on paper."""
+"""Two runs that end with a mix, side by side: a rule's losses are told apart from the draw's; and how the page looks in
+a browser and on paper."""
 
 from __future__ import annotations
 
@@ -96,7 +97,8 @@ def test_before_a_mix_a_document_is_on_the_side_on_which_it_came_to_it(mixed: tu
 
 
 def test_what_both_measured_alike_has_the_same_medians(mixed: tuple[Path, Path]) -> None:
-    """The leg before the tokenizer holds the signals of what is left: its medians are not those of all that were measured."""
+    """The leg before the tokenizer holds the signals of what is left: its medians are not those of all that were
+    measured."""
     later = [pq.read_table(path) for out in mixed for path in out.glob("legs/write/*.documents.parquet")]
     assert len(later) == 4 and all("words" in table.column_names for table in later)
     found = compare(*map(str, mixed))

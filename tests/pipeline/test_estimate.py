@@ -1,4 +1,5 @@
-"""From some parts of an input to all of it: right on even inputs, and with an interval that says how far off it may be on uneven ones."""
+"""From some parts of an input to all of it: right on even inputs, and with an interval that says how far off it may be
+on uneven ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`explore` shows what a run did, exactly, to whoever has the token; and nothing that it is asked changes a byte of the run."""
+"""`explore` shows what a run did, exactly, to whoever has the token; and nothing that it is asked changes a byte of the
+run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Runs that go on or broke: what the driver leaves on disk for others, and what `explore` makes of any state that a folder can be in."""
+"""Runs that go on or broke: what the driver leaves on disk for others, and what `explore` makes of any state that a
+folder can be in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The page of each document tells what the run did to it, through stages that write documents anew; held against the files themselves."""
+"""The page of each document tells what the run did to it, through stages that write documents anew; held against the
+files themselves."""
 
 from __future__ import annotations
 

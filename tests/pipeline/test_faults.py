@@ -1,4 +1,5 @@
-"""A file that is damaged, empty or of other columns is named to whoever started the run, and every record is accounted for."""
+"""A file that is damaged, empty or of other columns is named to whoever started the run, and every record is accounted
+for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Token shards hold what the recipe says: nothing is changed or dropped behind them, their card tells their own way, and they outlive their stage."""
+"""Token shards hold what the recipe says: nothing is changed or dropped behind them, their card tells their own way,
+and they outlive their stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What is hashed of code: all that decides results and nothing that only words them, so that a fix redoes what it touches and an upgrade no more."""
+"""What is hashed of code: all that decides results and nothing that only words them, so that a fix redoes what it
+touches and an upgrade no more."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ KINDS = {
     "pages": (("gristmill.pipeline.leg.side_by_side",), ("pages",)),
     "job": (("gristmill.pipeline.ablate.work",), ("training", "measuring")),
 }
-# What a task imports and no result hangs on, with all that only these import; a new module belongs here or in `fingerprint.ENGINE`.
+# What a task imports and no result hangs on, with all that only these import; a new module belongs here or in
+# `fingerprint.ENGINE`.
 DECIDES_NOTHING = {
     "gristmill.pipeline.ablate.facts",  # JSON files in and out
     "gristmill.pipeline.ablate.jobs",  # what it makes is the job itself, which is hashed

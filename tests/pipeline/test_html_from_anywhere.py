@@ -1,4 +1,5 @@
-"""HTML in rows, in files, in a WACZ; text/plain beside it; and texts that are markup, which are never written as they are without a word."""
+"""HTML in rows, in files, in a WACZ; text/plain beside it; and texts that are markup, which are never written as they
+are without a word."""
 
 from __future__ import annotations
 

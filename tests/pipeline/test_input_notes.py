@@ -1,4 +1,5 @@
-"""Input files that nobody reads, that are read twice, that are gone, that are no files, or that changed without looking so: each is told."""
+"""Input files that nobody reads, that are read twice, that are gone, that are no files, or that changed without looking
+so: each is told."""
 
 from __future__ import annotations
 

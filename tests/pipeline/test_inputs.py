@@ -1,4 +1,5 @@
-"""What a run reads: never what runs have written, unless a path leads there by name; all else that a path names, behind links too."""
+"""What a run reads: never what runs have written, unless a path leads there by name; all else that a path names, behind
+links too."""
 
 from __future__ import annotations
 

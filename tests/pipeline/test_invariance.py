@@ -1,4 +1,5 @@
-"""Which documents survive depends on the inputs and the settings alone: not on workers, parts, order, batches or hash seeds."""
+"""Which documents survive depends on the inputs and the settings alone: not on workers, parts, order, batches or hash
+seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whatever is killed, the run comes out the same, byte for byte. benchmarks/soak/kill.py and soak_kills.py do this at length."""
+"""Whatever is killed, the run comes out the same, byte for byte. benchmarks/soak/kill.py and soak_kills.py do this at
+length."""
 
 from __future__ import annotations
 

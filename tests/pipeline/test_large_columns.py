@@ -1,4 +1,5 @@
-"""More than Arrow's 32-bit offsets can count in one column: nothing is lost, and what cannot go on says so. The limit is set low here; the real one is 2 GB."""
+"""More than Arrow's 32-bit offsets can count in one column: nothing is lost, and what cannot go on says so. The limit
+is set low here; the real one is 2 GB."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a user's stage starts ends with the run, however that ends; what it forks does nothing a second time; what it cannot prepare stops the run."""
+"""What a user's stage starts ends with the run, however that ends; what it forks does nothing a second time; what it
+cannot prepare stops the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Near-deduplication on the engine: the same survivors for any workers, parts and order, an index that a later run finds, and a report to read."""
+"""Near-deduplication on the engine: the same survivors for any workers, parts and order, an index that a later run
+finds, and a report to read."""
 
 from __future__ import annotations
 
@@ -92,7 +93,8 @@ def test_a_later_run_against_the_saved_index(tmp_path: Path, usual: tuple[Path, 
 
 
 def test_saved_indexes_are_never_lost_by_accident(tmp_path: Path) -> None:
-    """By a run on a part, by another recipe, or by one that saves where it looks; and what is not there is said before any work."""
+    """By a run on a part, by another recipe, or by one that saves where it looks; and what is not there is said before
+    any work."""
     make(tmp_path / "in")
     saves = save(tmp_path / "r.yaml", RECIPE.format(parts="files: 1", path="in", settings="save_index: index"))
     go(saves, tmp_path / "out")

@@ -1,4 +1,5 @@
-"""`--limit` reads as many documents as were asked for, `--sample` about the share; what is read never hangs on the workers."""
+"""`--limit` reads as many documents as were asked for, `--sample` about the share; what is read never hangs on the
+workers."""
 
 from __future__ import annotations
 

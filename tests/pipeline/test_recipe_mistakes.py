@@ -1,4 +1,5 @@
-"""All that is wrong with a recipe is said at once and before any work, with the line, what was written, and what may have been meant."""
+"""All that is wrong with a recipe is said at once and before any work, with the line, what was written, and what may
+have been meant."""
 
 from __future__ import annotations
 

@@ -30,7 +30,8 @@ ABLATIONS = "run,weight:a,weight:b,loss:science\n" + "".join(
     f"r{i},{i / 10},{1 - i / 10},{1 + i / 10}\n" for i in range(1, 10)
 )
 BENCHMARKS = "benchmarks_path: kept, benchmarks: [{name: b, path: '*.jsonl', fields: [q]}]"
-# Every setting that is a path: the stage with it, the file that it names (or a file in the folder that it names), what that holds, and other contents.
+# Every setting that is a path: the stage with it, the file that it names (or a file in the folder that it names), what
+# that holds, and other contents.
 SETTINGS = {
     "bad_words.words_path": ("bad_words: {words_path: kept/en}", "kept/en", "bad\n", "bad\nworse\n"),
     "benchmark_overlap.benchmarks_path": (f"benchmark_overlap: {{{BENCHMARKS}}}", "kept/b.jsonl", '{"q": "x y"}\n', '{"q": "x z"}\n'),
@@ -73,7 +74,8 @@ SETTINGS = {
     },
     "url_rules.ut1_file": ("url_rules: {ut1_file: kept}", "kept/adult/domains", "b.com\n", "c.com\n"),
 }  # fmt: skip
-# Addresses that the engine itself looks up beside the recipe; `inputs` and saved indexes are known by contents on their own account.
+# Addresses that the engine itself looks up beside the recipe; `inputs` and saved indexes are known by contents on their
+# own account.
 ENGINES = {"minhash_dedup.against", "minhash_dedup.save_index"} | {
     f"{reader}.path" for reader in ("arrow", "html", "jsonl", "parquet", "plain", "warc", "wet")
 }

@@ -1,4 +1,5 @@
-"""The recipes that come with the package are whole: they parse, every signal has somebody who measures it, and they keep prose and drop junk."""
+"""The recipes that come with the package are whole: they parse, every signal has somebody who measures it, and they
+keep prose and drop junk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Repeats of paragraphs and urls, through the engine: the same with one worker and two, few buckets and many, and every document accounted for."""
+"""Repeats of paragraphs and urls, through the engine: the same with one worker and two, few buckets and many, and every
+document accounted for."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ NOTICE = "This site uses cookies to give you the best of all that the mill can o
 
 
 def crawl(folder: Path) -> None:
-    """Four files of 25 pages: a notice on each, a story that every fifth page shares, a line of its own, and a url that two files share."""
+    """Four files of 25 pages: a notice on each, a story that every fifth page shares, a line of its own, and a url that
+    two files share."""
     (folder / "in").mkdir()
     for f in range(4):
         rows = []

@@ -1,6 +1,8 @@
-"""The report in a real browser: no request, no error, hostile text stays text, sliders say what `tune` says, axe finds nothing serious.
+"""The report in a real browser: no request, no error, hostile text stays text, sliders say what `tune` says, axe finds
+nothing serious.
 
-Needs Chromium and playwright; axe-core is looked for at GRISTMILL_AXE (axe.min.js of the npm package) or in node_modules, and only its test is skipped without it.
+Needs Chromium and playwright; axe-core is looked for at GRISTMILL_AXE (axe.min.js of the npm package) or in
+node_modules, and only its test is skipped without it.
 """
 
 from __future__ import annotations

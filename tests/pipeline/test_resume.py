@@ -75,7 +75,8 @@ def test_a_changed_setting_leaves_nothing_stale_and_going_back_gives_the_same_by
 
 
 def test_what_is_kept_rests_on_files_that_were_made_anew_with_the_same_contents(tmp_path: Path) -> None:
-    """More input does each drop of a deduplication again, and the parts of which it says the same are not judged again by the rule after it."""
+    """More input does each drop of a deduplication again, and the parts of which it says the same are not judged again
+    by the rule after it."""
     recipe, out = tmp_path / "r.yaml", tmp_path / "out"
     text = RECIPE.replace("RATE", "0.5").replace("  - write", "  - url_dedup: {prefer: [PREFERRED]}\n  - write")
     shared_texts(tmp_path / "in")

@@ -1,4 +1,5 @@
-"""A run whose input and output lie in an object store: the same survivors as on a local disk, and nothing to do the second time."""
+"""A run whose input and output lie in an object store: the same survivors as on a local disk, and nothing to do the
+second time."""
 
 from __future__ import annotations
 

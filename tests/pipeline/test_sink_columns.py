@@ -93,7 +93,8 @@ def test_types_are_those_that_hold_all_values(tmp_path: Path) -> None:
 
 
 def test_tokens_of_a_text_that_was_masked_since_are_not_written(tmp_path: Path) -> None:
-    """They hold what was masked. Encoded again they are those of the text beside them; what was measured on the way stays."""
+    """They hold what was masked. Encoded again they are those of the text beside them; what was measured on the way
+    stays."""
     lines(tmp_path / "in" / "a.jsonl", [f"write to user{n}@mills.com about {n} mills and much more" for n in range(20)])
     stages = "  - tokenize: {vocab_size: 300}\n  - write: {name: before}\n  - text_signals\n  - personal_data\n  - write\n  - tokenize: {name: again, vocab_size: 300}\n  - write: {name: after, without: [words]}\n"
     recipe = save(tmp_path / "r.yaml", f"name: r\nsources:\n  a: {{jsonl: {{path: in}}}}\nstages:\n{stages}")

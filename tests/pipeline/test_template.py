@@ -1,4 +1,5 @@
-"""Workers are forked from a template that has loaded their stages: it saves time, follows its driver, and is never needed for a result."""
+"""Workers are forked from a template that has loaded their stages: it saves time, follows its driver, and is never
+needed for a result."""
 
 from __future__ import annotations
 

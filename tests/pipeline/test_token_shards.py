@@ -1,4 +1,5 @@
-"""From clean documents to token shards and a model that learns from them: the whole road, on any number of workers and parts."""
+"""From clean documents to token shards and a model that learns from them: the whole road, on any number of workers and
+parts."""
 
 from __future__ import annotations
 
@@ -132,7 +133,8 @@ def test_verify_and_export_on_the_command_line(run: Path, tmp_path: Path) -> Non
 
 
 def test_a_small_model_learns_from_the_shards(run: Path) -> None:
-    """Two layers, documents masked apart: the loss must fall well below that of knowing nothing, and what is masked must not be seen."""
+    """Two layers, documents masked apart: the loss must fall well below that of knowing nothing, and what is masked
+    must not be seen."""
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     torch.set_num_threads(2)

@@ -1,4 +1,5 @@
-"""What a stage of a user's own may answer. Whoever breaks the contract is named with file and class, at once, and no document is blamed."""
+"""What a stage of a user's own may answer. Whoever breaks the contract is named with file and class, at once, and no
+document is blamed."""
 
 from __future__ import annotations
 

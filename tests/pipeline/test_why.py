@@ -1,4 +1,5 @@
-"""Why a document went, in numbers: the signal, its value and the threshold are those that decided, whatever the rule is made of."""
+"""Why a document went, in numbers: the signal, its value and the threshold are those that decided, whatever the rule is
+made of."""
 
 from __future__ import annotations
 
@@ -118,7 +119,8 @@ class FewNumbers(Rule):
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Documents that go for several reasons, by rules that look at the text before and after a rewrite; one of them is the user's own."""
+    """Documents that go for several reasons, by rules that look at the text before and after a rewrite; one of them is
+    the user's own."""
     folder = tmp_path_factory.mktemp("why")
     save(folder / "own.py", MARK)
     same = "the mill and the miller say that with all of the grain"

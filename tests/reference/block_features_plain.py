@@ -1,4 +1,5 @@
-"""The features of kernels/blocks/text.py, block_features.py and block_context.py again, in plain Python: slow, by name, without shared sums."""
+"""The features of kernels/blocks/text.py, block_features.py and block_context.py again, in plain Python: slow, by name,
+without shared sums."""
 
 from __future__ import annotations
 

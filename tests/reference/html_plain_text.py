@@ -60,7 +60,8 @@ class Said:
 
 @dataclass(eq=False)
 class Open:
-    """An open element; `name` is empty once it was closed inside a block that it holds, `place` is its own or its parent's."""
+    """An open element; `name` is empty once it was closed inside a block that it holds, `place` is its own or its
+    parent's."""
 
     name: str
     place: int

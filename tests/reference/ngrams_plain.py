@@ -1,8 +1,9 @@
-"""Which benchmark texts a document holds, in plain Python: the reference that `gristmill.kernels.duplicates.ngrams` and `gristmill.kernels.duplicates.cuts` equal.
+"""Which benchmark texts a document holds, in plain Python: the reference that `gristmill.kernels.duplicates.ngrams` and
+`gristmill.kernels.duplicates.cuts` equal.
 
-A text of at least `width` tokens (`gristmill.kernels.words.token_rules`) is sought by its runs of `width` tokens; one of fewer, but at least `shortest`,
-as a whole; one that is shorter still is not sought. Each distinct run counts once. A run that more than `most_texts` texts share is a
-template of their benchmark, and no sign of any of them.
+A text of at least `width` tokens (`gristmill.kernels.words.token_rules`) is sought by its runs of `width` tokens; one
+of fewer, but at least `shortest`, as a whole; one that is shorter still is not sought. Each distinct run counts once. A
+run that more than `most_texts` texts share is a template of their benchmark, and no sign of any of them.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ Span = tuple[int, int]
 
 
 class Overlap(NamedTuple):
-    """The text of which the largest share of runs stands in a document; of equal shares more runs, then the text named first. `start` to
-    `end` are the bytes of the longest stretch that its runs cover, the first of equal ones."""
+    """The text of which the largest share of runs stands in a document; of equal shares more runs, then the text named
+    first. `start` to `end` are the bytes of the longest stretch that its runs cover, the first of equal ones."""
 
     text: int = -1
     found: int = 0
@@ -57,7 +58,8 @@ def overlap_plain(document: str, sought: Sequence[set[Gram]]) -> Overlap:
 
 
 def spans_plain(document: str, sought: Sequence[set[Gram]], at_least: float) -> list[Span]:
-    """The bytes under runs of all texts of which at least such a share stands in the document; a share of 0 asks for one run."""
+    """The bytes under runs of all texts of which at least such a share stands in the document; a share of 0 asks for
+    one run."""
     found, places = _found(document, sought)
     enough = [sought[text] for text, count in found.items() if count / len(sought[text]) >= at_least]
     return _joined([span for gram, span in places if any(gram in grams for grams in enough)])
@@ -78,8 +80,8 @@ def widened_plain(document: str, spans: Sequence[Span], margin: int) -> list[Spa
 
 
 def cut_plain(document: str, spans: Sequence[Span], shortest_piece: int) -> tuple[str, int]:
-    """What is left between spans, white space trimmed where it was cut, an empty line between pieces, without those of fewer characters;
-    and how many pieces there were, short ones too. A document without spans stays as it is."""
+    """What is left between spans, white space trimmed where it was cut, an empty line between pieces, without those of
+    fewer characters; and how many pieces there were, short ones too. A document without spans stays as it is."""
     if not spans:
         return document, 1
     data, pieces, at = document.encode(), [], 0

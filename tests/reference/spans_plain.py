@@ -1,4 +1,5 @@
-"""The plain twin of `kernels/personal_data/spans.py`: the same shapes said in regular expressions and Python integers, one document at a time."""
+"""The plain twin of `kernels/personal_data/spans.py`: the same shapes said in regular expressions and Python integers,
+one document at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What stands twice, in plain Python: the references that `gristmill.kernels.duplicates.anchors`, `gristmill.kernels.duplicates.suffix` and `gristmill.kernels.duplicates.seams` equal."""
+"""What stands twice, in plain Python: the references that `gristmill.kernels.duplicates.anchors`,
+`gristmill.kernels.duplicates.suffix` and `gristmill.kernels.duplicates.seams` equal."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ Spans = list[tuple[int, int]]
 
 
 def anchors_plain(hashes: Sequence[int], window: int, gram: int) -> list[tuple[int, int, int]]:
-    """(key, low, high): windows that begin at tokens low to high have the n-gram of this key, at one place, for an anchor; of more than two of
-    one key in a row the second reaches to the last."""
+    """(key, low, high): windows that begin at tokens low to high have the n-gram of this key, at one place, for an
+    anchor; of more than two of one key in a row the second reaches to the last."""
     steps = [pow(SHINGLE_STEP, gram - 1 - k, 1 << 64) for k in range(gram)]
     keys = [mixed_plain(sum(map(mul, hashes[i : i + gram], steps)) & ALL) for i in range(len(hashes) - gram + 1)]
     chosen = [min(range(p, p + window - gram + 1), key=lambda i: (keys[i], i)) for p in range(len(hashes) - window + 1)]
@@ -37,8 +38,9 @@ def suffix_array_plain(values: Sequence[int], depth: int) -> tuple[list[int], li
 
 
 def repeats_plain(documents: Sequence[Sequence[Hashable]], window: int, keep_first: bool) -> list[Spans]:
-    """The tokens to remove from each document, of which the first is in the order given: all that lie in a window that stands earlier too;
-    of one that overlaps its own first occurrence, what lies behind that. Where none is kept, all that lie in a window that stands twice."""
+    """The tokens to remove from each document, of which the first is in the order given: all that lie in a window that
+    stands earlier too; of one that overlaps its own first occurrence, what lies behind that. Where none is kept, all
+    that lie in a window that stands twice."""
     where = [[(d, p) for p in range(len(tokens) - window + 1)] for d, tokens in enumerate(documents)]
     runs = {(d, p): tuple(documents[d][p : p + window]) for places in where for d, p in places}
     times, first = Counter(runs.values()), dict[tuple[Hashable, ...], tuple[int, int]]()

@@ -1,4 +1,5 @@
-"""Small sets of shards whose documents are known, and readers of other formats that share no code with what writes them."""
+"""Small sets of shards whose documents are known, and readers of other formats that share no code with what writes
+them."""
 
 from __future__ import annotations
 
@@ -150,7 +151,8 @@ def read_mds(folder: Path) -> tuple[list[tuple[list[int], list[int]]], list[int]
 
 
 def run_elsewhere(variable: str, script: str, *arguments: str | Path) -> Any:
-    """What a script of tests/shards/elsewhere prints last, as JSON; `variable` names the Python that has the package it needs."""
+    """What a script of tests/shards/elsewhere prints last, as JSON; `variable` names the Python that has the package it
+    needs."""
     python = os.environ.get(variable)
     if not python and script == "with_datasets.py" and importlib.util.find_spec("datasets") is not None:
         python = sys.executable

@@ -1,4 +1,5 @@
-"""TRL's and torchtune's columns: the same tokens, lengths that add up to the row, labels that no document gives away to the next."""
+"""TRL's and torchtune's columns: the same tokens, lengths that add up to the row, labels that no document gives away to
+the next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A shard holds every token of every document, padding where there is none, and what was used to make it; equal rows are equal bytes."""
+"""A shard holds every token of every document, padding where there is none, and what was used to make it; equal rows
+are equal bytes."""
 
 from __future__ import annotations
 

@@ -57,7 +57,8 @@ def global_batches(
     st.lists(st.tuples(st.sampled_from([1, 2, 4]), st.integers(0, 9)), max_size=5),
 )
 def test_any_ranks_stopped_anywhere_read_the_same_batches(shards, order, seed, batch_rows, legs):
-    """Each leg is another number of ranks that reads some steps, stops, and hands its state on. The longest goes over the end of an epoch."""
+    """Each leg is another number of ranks that reads some steps, stops, and hands its state on. The longest goes over
+    the end of an epoch."""
     settings = {"batch_rows": batch_rows, "order": order, "seed": seed}
     whole, end = global_batches(shards, sum(steps for _, steps in legs), **settings)
     pieces, state = [], None
@@ -213,7 +214,8 @@ def test_what_trainers_derive(tmp_path, packer):
     ) and cumulative_lengths(none).tolist() == [0]
 
 
-# --- what must never change ---------------------------------------------------------------------------------------------
+# --- what must never change
+#   ---------------------------------------------------------------------------------------------
 
 GOLDEN = {
     "as_written": "f20192a2693bcef844d80c279c3202d77e2bce40c8a9cf5611c01712be10b0a6",

@@ -1,4 +1,5 @@
-"""Rows are views of the mapped file; what is not whole is refused in words; an index of somebody else's is not believed."""
+"""Rows are views of the mapped file; what is not whole is refused in words; an index of somebody else's is not
+believed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Through torch's DataLoader: the same batches with any number of workers, from any stop, and the mapped file itself as a tensor."""
+"""Through torch's DataLoader: the same batches with any number of workers, from any stop, and the mapped file itself as
+a tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A Flow in memory that shuffles all rows and meets them in a random number of buckets: what a global stage makes of it must not change."""
+"""A Flow in memory that shuffles all rows and meets them in a random number of buckets: what a global stage makes of it
+must not change."""
 
 from __future__ import annotations
 
@@ -95,7 +96,8 @@ class Scattered(LocalFlow):
         return LocalRows(list(function(iter([t for t in (table.slice(0, cut), table.slice(cut)) if len(t)]))), by)
 
     def publish(self, function: Any, rows: Any, *, beside: Any = None) -> list[dict[str, Any]]:
-        """Files are tables in `published`, by their path; only rows that a `cut` number of buckets was asked for can be published."""
+        """Files are tables in `published`, by their path; only rows that a `cut` number of buckets was asked for can be
+        published."""
         self.rounds.append(function.__name__)
         assert rows.cut, "which rows meet in a file must not hang on the engine"
         run, found, table = called_with(function, beside), [], rows.table()
@@ -125,7 +127,8 @@ class Scattered(LocalFlow):
 
 
 def fates(stage: Any, rows: list[dict[str, Any]], schema: pa.Schema, seed: int = 0) -> dict[int, dict[str, Any]]:
-    """By uid: what a stage says of the documents that it names; of a stage that writes texts anew, all documents, those it never touched too."""
+    """By uid: what a stage says of the documents that it names; of a stage that writes texts anew, all documents, those
+    it never touched too."""
     flow = Scattered(seed)
     docs = pa.Table.from_pylist(rows, schema=schema)
     stage.run(flow.parts(docs), flow)
@@ -138,7 +141,8 @@ def fates(stage: Any, rows: list[dict[str, Any]], schema: pa.Schema, seed: int =
 def members_plain(
     stage: Any, clusters: Iterable[list[dict[str, Any]]], reason: str, same: str
 ) -> dict[int, tuple[str | None, str | None, int]]:
-    """By uid, of all members of clusters of two and more: the reason and detail of those that go, and the size of the cluster."""
+    """By uid, of all members of clusters of two and more: the reason and detail of those that go, and the size of the
+    cluster."""
 
     def standing(row: dict[str, Any]) -> list[Any]:
         rank = stage.sources.index(row["source"]) if row["source"] in stage.sources else len(stage.sources)

@@ -17,7 +17,8 @@ from gristmill.pipeline.inputs.files import files_at
 from gristmill.stages import TextSignals
 from gristmill.stages.stage import Reader, Stage
 
-# --- readers -----------------------------------------------------------------------------------------------------------
+# --- readers
+#   -----------------------------------------------------------------------------------------------------------
 
 ROWS = [
     {"text": "one", "body": "two", "id": "7", "key": "8", "url": "https://a.example/1", "link": "https://a.example/2", "date": "2024-01-01", "seen": "2025-01-01",
@@ -126,7 +127,8 @@ READERS = [
     archive("Wet", ".warc.wet", "conversion", b"A text of some words.", "text/plain"),
 ]
 
-# --- text --------------------------------------------------------------------------------------------------------------
+# --- text
+#   --------------------------------------------------------------------------------------------------------------
 
 RICH = """# The #mill stands by the river, and the miller of the mill is there with his dog that barks...
 - The wheel turns with the water of the river and the stones grind the corn of the farmers...
@@ -341,7 +343,8 @@ TEXT = [
     ),
 ]  # fmt: skip
 
-# --- rules -------------------------------------------------------------------------------------------------------------
+# --- rules
+#   -------------------------------------------------------------------------------------------------------------
 
 FAR = {"en": {"min_words": 10**6, "max_top_2gram_share": 0, "min_terminal_line_share": 1}}
 

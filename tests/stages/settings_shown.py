@@ -1,4 +1,5 @@
-"""How a setting of a stage is shown to matter: a stage, what it is given, and for each setting another value that gives another outcome."""
+"""How a setting of a stage is shown to matter: a stage, what it is given, and for each setting another value that gives
+another outcome."""
 
 from __future__ import annotations
 
@@ -43,8 +44,8 @@ class Lab:
 
 @dataclass(frozen=True)
 class Change:
-    """Another value of a setting. `base` are settings of both sides, `along` those that must change with it. `refuses`: the words of the error
-    that the other value ends in."""
+    """Another value of a setting. `base` are settings of both sides, `along` those that must change with it. `refuses`:
+    the words of the error that the other value ends in."""
 
     value: Any
     base: Values = field(default_factory=dict)
@@ -69,7 +70,8 @@ class Elsewhere:
 
 @dataclass(frozen=True)
 class Subject:
-    """What a stage is given, the settings that it cannot do without, and the changes. `see`: how its outcome is looked at."""
+    """What a stage is given, the settings that it cannot do without, and the changes. `see`: how its outcome is looked
+    at."""
 
     stage: str
     changes: Mapping[str, Change | Elsewhere]
@@ -123,7 +125,8 @@ def outcome(lab: Lab, stage: Stage, given: Any) -> Any:
 def flowed(
     stage: Global, given: pa.Table, seed: int, before: Callable[[Scattered], None] | None = None
 ) -> tuple[Values, Scattered]:
-    """A global stage's outcome, less what it tells the report (which may be its settings again), and the flow that it ran in."""
+    """A global stage's outcome, less what it tells the report (which may be its settings again), and the flow that it
+    ran in."""
     flow = Scattered(seed)
     if before is not None:
         before(flow)

@@ -1,4 +1,5 @@
-"""Kernels give the ids of the package, for every tokenizer that they take; the others, and texts that they cannot take, are the package's."""
+"""Kernels give the ids of the package, for every tokenizer that they take; the others, and texts that they cannot take,
+are the package's."""
 
 from __future__ import annotations
 

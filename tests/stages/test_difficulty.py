@@ -78,7 +78,8 @@ def test_flesch_by_the_book():
         0
     ] == pytest.approx(-1.45)
     assert found["sentence_length"] == [6, 13]
-    # the-Aus-tra-lian-plat-y-pus-is-seem-ing-ly-a-hy-brid-of-a-mam-mal-and-rep-til-ian-crea-ture: 24 syllables in 13 words
+    # the-Aus-tra-lian-plat-y-pus-is-seem-ing-ly-a-hy-brid-of-a-mam-mal-and-rep-til-ian-crea-ture: 24 syllables in 13
+    # words
     assert found["flesch_reading_ease"][1] == pytest.approx(206.835 - 1.015 * 13 - 84.6 * 24 / 13)
     assert found["flesch_kincaid_grade"][1] == pytest.approx(0.39 * 13 + 11.8 * 24 / 13 - 15.59)
 

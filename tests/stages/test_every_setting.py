@@ -1,6 +1,8 @@
-"""Every setting of every stage changes something: with another value of it, and nothing else changed, a small input has another outcome.
+"""Every setting of every stage changes something: with another value of it, and nothing else changed, a small input has
+another outcome.
 
-A stage or a setting that is added without a line in the tables fails here, and so does one that the code no longer looks at.
+A stage or a setting that is added without a line in the tables fails here, and so does one that the code no longer
+looks at.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What our engine promises: the main text, what a page says of itself, a reason for pages that are none, and no page that harms it."""
+"""What our engine promises: the main text, what a page says of itself, a reason for pages that are none, and no page
+that harms it."""
 
 from __future__ import annotations
 

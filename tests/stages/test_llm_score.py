@@ -1,4 +1,5 @@
-"""Marks of a language model: read or null, never guessed; asked for once; a broken model stops the run with examples of what it said."""
+"""Marks of a language model: read or null, never guessed; asked for once; a broken model stops the run with examples of
+what it said."""
 
 from __future__ import annotations
 

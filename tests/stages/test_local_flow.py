@@ -109,7 +109,8 @@ def test_a_stage_on_a_table_keeps_what_a_run_keeps(name: str) -> None:
     after = rows_by_uid(stage.run(flow.parts(docs), flow).table())  # type: ignore[attr-defined]
     mine = rows_by_uid(kept)
     assert mine.keys() == after.keys() and all(mine[uid]["text"] == after[uid]["text"] for uid in mine)
-    # a part of which nothing is said has no signals, which counts as null: of a rewrite, in a table of one part, they are 0
+    # a part of which nothing is said has no signals, which counts as null: of a rewrite, in a table of one part, they
+    # are 0
     assert all(after[uid].get(name) in (value, None) for uid, row in mine.items() for name, value in row.items())
     assert 0 < len(kept) <= len(docs) and (len(kept) < len(docs) or name not in LOSES)
     assert len(stage(docs.slice(0, 0))) == 0 if name != "mix" else True

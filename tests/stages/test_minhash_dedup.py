@@ -1,4 +1,5 @@
-"""A document goes only if it is like one that stays; nominated pairs are found, unlike pages are left alone, whatever the order."""
+"""A document goes only if it is like one that stays; nominated pairs are found, unlike pages are left alone, whatever
+the order."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def run(stage: MinHashDedup, docs: pa.Table, seed: int = 0) -> tuple[dict[int, d
 
 
 def check_what_goes(stage: MinHashDedup, docs: pa.Table) -> dict[int, dict[str, Any]]:
-    """Every document that goes names one that stays and is like it; survivors are the same in any order, buckets and parts."""
+    """Every document that goes names one that stays and is like it; survivors are the same in any order, buckets and
+    parts."""
     gone, flow = run(stage, docs)
     shingles = {
         u: set(shingles_plain(t or "", stage.ngram, stage.seed))
@@ -122,7 +124,8 @@ def prose(dice: random.Random, words: int) -> list[str]:
 
 
 def test_a_thousand_copies_are_one_cluster_with_one_survivor() -> None:
-    """More than a bucket compares all to all; the survivor is the longest, which is not the one that buckets take for their first."""
+    """More than a bucket compares all to all; the survivor is the longest, which is not the one that buckets take for
+    their first."""
     dice = random.Random(1)
     words = prose(dice, 200)
     texts = [" ".join(words)] * 1000 + [" ".join([*words, "and", "more"])]
@@ -256,7 +259,8 @@ def test_settings_that_make_no_sense_say_so() -> None:
 
 
 def test_a_later_run_against_a_saved_index() -> None:
-    """What an earlier run kept stays; a new document that is like one of them goes and names it, and the others are compared with each other."""
+    """What an earlier run kept stays; a new document that is like one of them goes and names it, and the others are
+    compared with each other."""
     dice = random.Random(7)
     old = [prose(dice, 200) for _ in range(30)]
     fresh = [prose(dice, 200) for _ in range(20)]

@@ -1,5 +1,5 @@
-"""`minhash_dedup: {device: gpu}` computes its band hashes with the GPU kernel, to the same result as on the CPU. Without a GPU the kernel runs in
-Triton's interpreter here."""
+"""`minhash_dedup: {device: gpu}` computes its band hashes with the GPU kernel, to the same result as on the CPU.
+Without a GPU the kernel runs in Triton's interpreter here."""
 
 from __future__ import annotations
 

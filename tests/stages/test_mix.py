@@ -1,4 +1,5 @@
-"""Weights become copies: exact to half a document, by hash alone; what cannot be filled is an error that says where and by how much."""
+"""Weights become copies: exact to half a document, by hash alone; what cannot be filled is an error that says where and
+by how much."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Places keep the promises of their schedules, for all documents or for each source, with copies and with signals that are missing."""
+"""Places keep the promises of their schedules, for all documents or for each source, with copies and with signals that
+are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Documents become rows and shards: nothing lost, nothing twice, and nothing hangs on parts, batches or the order of rows."""
+"""Documents become rows and shards: nothing lost, nothing twice, and nothing hangs on parts, batches or the order of
+rows."""
 
 from __future__ import annotations
 

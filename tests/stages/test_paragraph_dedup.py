@@ -1,4 +1,5 @@
-"""Of every paragraph that repeats as many copies stay as were asked for, in the right documents; all else stays as it is."""
+"""Of every paragraph that repeats as many copies stay as were asked for, in the right documents; all else stays as it
+is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Fingerprints equal their plain twin; every pair within the distance is found; a document goes only for one that stays."""
+"""Fingerprints equal their plain twin; every pair within the distance is found; a document goes only for one that
+stays."""
 
 from __future__ import annotations
 

@@ -63,7 +63,8 @@ def test_what_is_cut_is_what_the_plain_twin_cuts(texts, tokens, keep, min_left, 
 
 @given(TEXTS, st.integers(0, 99))
 def test_nothing_is_left_twice_and_nothing_is_lost(texts, seed):
-    """By tokens: of each window one at most is left whole, and a token that goes stands elsewhere amid the same window, and so on to one that stays."""
+    """By tokens: of each window one at most is left whole, and a token that goes stands elsewhere amid the same window,
+    and so on to one that stays."""
     n, uids = 4, sorted(texts)
     documents = [words(texts[uid]) for uid in uids]
     cut = [{t for a, b in spans for t in range(a, b)} for spans in repeats_plain(documents, n, True)]

@@ -1,4 +1,5 @@
-"""Ids are those of the tokenizer and of the whole text, whoever cuts it; a page cannot write a special token; the corpus makes the same tokenizer every time."""
+"""Ids are those of the tokenizer and of the whole text, whoever cuts it; a page cannot write a special token; the
+corpus makes the same tokenizer every time."""
 
 from __future__ import annotations
 

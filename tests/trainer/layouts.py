@@ -1,4 +1,5 @@
-"""What the tests of layouts run on every rank: one small decoder, the same updates however they are laid out. Imported by spawned processes."""
+"""What the tests of layouts run on every rank: one small decoder, the same updates however they are laid out. Imported
+by spawned processes."""
 
 from __future__ import annotations
 
@@ -161,7 +162,8 @@ class Trained:
 
 @dataclass(frozen=True)
 class Poisoned:
-    """A job: says whether an update whose gradients are not finite left weights and the optimiser's state as they were, and what comes after moves."""
+    """A job: says whether an update whose gradients are not finite left weights and the optimiser's state as they were,
+    and what comes after moves."""
 
     name: str
     layout: Layout

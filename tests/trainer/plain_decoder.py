@@ -1,4 +1,5 @@
-"""A decoder in float64 that is slow and obviously right: one document, one head, one query at a time, by the names of `Decoder`'s weights."""
+"""A decoder in float64 that is slow and obviously right: one document, one head, one query at a time, by the names of
+`Decoder`'s weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The decoder's fused steps are whole operators to torch.compile and to autograd, and ordinary torch where there is no GPU."""
+"""The decoder's fused steps are whole operators to torch.compile and to autograd, and ordinary torch where there is no
+GPU."""
 
 import itertools
 

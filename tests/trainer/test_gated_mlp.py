@@ -1,4 +1,5 @@
-"""The SwiGLU layer, and a sum with a product, as one operator each: what they make and their gradients are those of their parts; who may take them is decided without a word from the user."""
+"""The SwiGLU layer, and a sum with a product, as one operator each: what they make and their gradients are those of
+their parts; who may take them is decided without a word from the user."""
 
 import sys
 from types import SimpleNamespace

@@ -1,4 +1,5 @@
-"""The head's loss in chunks is that of all logits at once: value and gradients, tied, scaled, compiled; it never holds them."""
+"""The head's loss in chunks is that of all logits at once: value and gradients, tied, scaled, compiled; it never holds
+them."""
 
 import pytest
 from hypothesis import given, settings, strategies as st

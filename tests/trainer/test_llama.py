@@ -1,4 +1,5 @@
-"""Folders of the Llama family: what transformers computes from them is computed here, both ways; what is written is whole."""
+"""Folders of the Llama family: what transformers computes from them is computed here, both ways; what is written is
+whole."""
 
 from __future__ import annotations
 

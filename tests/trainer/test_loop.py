@@ -207,7 +207,8 @@ def test_killed_at_any_update_and_gone_on_with(
 
 
 def test_shot_again_and_again(shards: Path, straight: Path, tmp_path: Path) -> None:
-    """Real processes that end without a word: in the middle of a checkpoint's file, when all of one but its name was there, and between two."""
+    """Real processes that end without a word: in the middle of a checkpoint's file, when all of one but its name was
+    there, and between two."""
     command = [sys.executable, "-m", "tests.trainer.tiny_runs", str(shards), str(tmp_path / "run")]
     seen = []
     for when in ("half a file 2", "before the rename 2", "update 9"):
@@ -467,7 +468,8 @@ def test_out_of_memory_says_what_to_do(shards: Path, tmp_path: Path, monkeypatch
 
 
 def bad_rows(monkeypatch: pytest.MonkeyPatch, places: dict[int, float]) -> list[int]:
-    """The loss of the batches that begin at these places is multiplied so. Returns the places that were trained on, filled as it happens."""
+    """The loss of the batches that begin at these places is multiplied so. Returns the places that were trained on,
+    filled as it happens."""
     from gristmill.trainer.run import feed
 
     trained: list[int] = []

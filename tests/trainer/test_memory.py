@@ -1,4 +1,5 @@
-"""What a pass will keep is known before it is tried; the rest (weights, masters, optimiser) is counted in test_stepper.py."""
+"""What a pass will keep is known before it is tried; the rest (weights, masters, optimiser) is counted in
+test_stepper.py."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def test_blocks_keep_what_was_said(monkeypatch: pytest.MonkeyPatch, recompute: R
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 def test_the_compiler_keeps_no_more(monkeypatch: pytest.MonkeyPatch, recompute: Recompute) -> None:
-    """What it plans to hand from the forward to the backward pass, before it makes either. torch 2.11 kept norms in `full` where it was not asked operator by operator."""
+    """What it plans to hand from the forward to the backward pass, before it makes either. torch 2.11 kept norms in
+    `full` where it was not asked operator by operator."""
     monkeypatch.setattr(fused, "_for_kernels", lambda x: True)
     for module in (added, gated_mlp, product):
         monkeypatch.setattr(module, "_for_products", lambda *tensors: True)
@@ -88,7 +90,8 @@ def test_the_compiler_keeps_no_more(monkeypatch: pytest.MonkeyPatch, recompute: 
     assert abs(sum(kept.values()) - angles - answer - T * kept_of_token(SHAPE, 2, recompute, in_one=True)) <= 8 * T
 
 
-# recompute, stage, ranks, tokens of a rank, passes: GiB on H200s, shape 1.3b, sums and SwiGLU in products (benchmarks/training/ranks.py, trainer_speed.py)
+# recompute, stage, ranks, tokens of a rank, passes: GiB on H200s, shape 1.3b, sums and SwiGLU in products
+# (benchmarks/training/ranks.py, trainer_speed.py)
 MEASURED: dict[tuple[Recompute, int, int, int, int], float] = {
     ("none", 0, 1, 32_768, 1): 55.46,
     ("selective", 0, 1, 32_768, 1): 50.58,

@@ -1,4 +1,5 @@
-"""The benchmarks of training run on a CPU too, at sizes that say nothing about speed: every section ends and none fails."""
+"""The benchmarks of training run on a CPU too, at sizes that say nothing about speed: every section ends and none
+fails."""
 
 from __future__ import annotations
 

@@ -111,7 +111,8 @@ def test_reasons() -> None:
 
 
 def test_tasks_are_sets_read_together(tmp_path: Path) -> None:
-    """Several tasks in turn: a set of shards each, weights as they should come; equal ones give each the same number of rows in every 1,000."""
+    """Several tasks in turn: a set of shards each, weights as they should come; equal ones give each the same number of
+    rows in every 1,000."""
     sets = Together(
         [open_shards(small_set(tmp_path / str(i), shards=1, documents=100 + 50 * i).folder) for i in range(3)]
     )

@@ -1,6 +1,7 @@
 """Runs of a second: a decoder of a few thousand weights on small shards, killed where a test wants.
 
-python -m tests.trainer.tiny_runs SHARDS FOLDER KILL     KILL: "update 5", "half a file 2", "before the rename 2", or nothing. `torchrun` starts ranks.
+python -m tests.trainer.tiny_runs SHARDS FOLDER KILL     KILL: "update 5", "half a file 2", "before the rename 2", or
+  nothing. `torchrun` starts ranks.
 """
 
 from __future__ import annotations

@@ -1,16 +1,20 @@
 """Bits per byte of held-out texts: how well a model predicts them, whatever its tokenizer, by document and by domain.
 
-Every byte of a text is paid for. A model whose documents began with a token of their own (bos; or, where documents were trained end to end, the token
-that separated them) predicts the first token from it: give it as `before`. A model that never saw anything before a first token cannot predict it,
-and a token that it does not know there would disturb what follows: with `before` None the first token costs log2(vocabulary) bits, the same for every
-model with this vocabulary, and each other token is predicted from the text before it, as in training. An end-of-text token is no text: it is not asked for.
+Every byte of a text is paid for. A model whose documents began with a token of their own (bos; or, where documents were
+trained end to end, the token that separated them) predicts the first token from it: give it as `before`. A model that
+never saw anything before a first token cannot predict it, and a token that it does not know there would disturb what
+follows: with `before` None the first token costs log2(vocabulary) bits, the same for every model with this vocabulary,
+and each other token is predicted from the text before it, as in training. An end-of-text token is no text: it is not
+asked for.
 
-A text longer than `row_length` is read in windows of so many tokens, which move on by `stride`: each token is asked for once, with at least
-row_length - stride + 1 tokens before it (but for the beginning of the text). The default stride is half of row_length. With stride = row_length windows do not
-overlap, as in lm-evaluation-harness. The last window is moved back until it is full.
+A text longer than `row_length` is read in windows of so many tokens, which move on by `stride`: each token is asked for
+once, with at least row_length - stride + 1 tokens before it (but for the beginning of the text). The default stride is
+half of row_length. With stride = row_length windows do not overlap, as in lm-evaluation-harness. The last window is
+moved back until it is full.
 
-A text of which the tokenizer leaves nothing has no bits and counts no bytes. What it changes or does not know is paid for as what became of it (one token
-for the unknown, say), while the bytes are the text's: between tokenizers compare those alone that lose nothing, as byte-level ones.
+A text of which the tokenizer leaves nothing has no bits and counts no bytes. What it changes or does not know is paid
+for as what became of it (one token for the unknown, say), while the bytes are the text's: between tokenizers compare
+those alone that lose nothing, as byte-level ones.
 """
 
 from __future__ import annotations
@@ -35,7 +39,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class Measured:
-    """By document, in the order in which they were given: bits (float64), bytes of UTF-8 and tokens (int64), domain and name."""
+    """By document, in the order in which they were given: bits (float64), bytes of UTF-8 and tokens (int64), domain and
+    name."""
 
     bits: Array
     bytes: Array
@@ -89,7 +94,8 @@ def bits_per_byte(
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Texts as pieces of tokens; piece i is of document `document[i]`; of the `unforeseen` documents the first token costs log2(vocabulary)."""
+    """Texts as pieces of tokens; piece i is of document `document[i]`; of the `unforeseen` documents the first token
+    costs log2(vocabulary)."""
 
     pieces: tuple[Piece, ...]
     document: Array
@@ -161,7 +167,8 @@ def windows(sequence: Array, row_length: int, stride: int | None = None) -> Iter
 
 
 def opening_of(rows: Rows, bos: int | None) -> int | None:
-    """What stands before each document of these rows of shards: `bos` if all that begin here begin with it. (The `before` of models trained on them.)"""
+    """What stands before each document of these rows of shards: `bos` if all that begin here begin with it. (The
+    `before` of models trained on them.)"""
     begins = rows.chunk == 0
     if bos is None or not begins.any():
         return None

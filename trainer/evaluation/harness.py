@@ -3,8 +3,9 @@
     lm = harness_model(decoder, tokenizer, row_length=4096, device="cuda", before=bos)
     lm_eval.simple_evaluate(model=lm, tasks=["hellaswag"])
 
-Pairs of context and continuation are cut and scored as `gristmill.trainer.evaluation.multiple_choice` does, whole texts as `gristmill.trainer.evaluation.evaluate` does with windows that do not
-overlap, which are the harness's own. `before` stands before every text. Texts are generated greedily, each token by a pass over all before it: right, and slow.
+Pairs of context and continuation are cut and scored as `gristmill.trainer.evaluation.multiple_choice` does, whole texts
+as `gristmill.trainer.evaluation.evaluate` does with windows that do not overlap, which are the harness's own. `before`
+stands before every text. Texts are generated greedily, each token by a pass over all before it: right, and slow.
 """
 
 from __future__ import annotations
@@ -148,7 +149,8 @@ def harness_model(
     end: int | None = None,
     step_tokens: int = STEP_TOKENS,
 ) -> Any:
-    """An `lm_eval.api.model.LM`. `before`: see `gristmill.trainer.evaluation.evaluate`; `end`: the token that ends a generated text."""
+    """An `lm_eval.api.model.LM`. `before`: see `gristmill.trainer.evaluation.evaluate`; `end`: the token that ends a
+    generated text."""
     try:
         from lm_eval.api.model import LM  # type: ignore[import-not-found]
     except ImportError as error:

@@ -2,13 +2,16 @@
 
 A line of JSON a question, all of one file in UTF-8:
 
-    {"id": "arc-1", "domain": "science", "context": "Question: What do plants breathe in?\\nAnswer:", "choices": [" carbon dioxide", " iron"], "answer": 0}
+    {"id": "arc-1", "domain": "science", "context": "Question: What do plants breathe in?\\nAnswer:", "choices": ["
+      carbon dioxide", " iron"], "answer": 0}
 
-Context and choice are put together as they stand, so that choices say themselves where a space is; `answer` counts from 0. Tokens are those of both
-together, cut where the context's own end, with spaces at the context's end given to the choice (as in lm-evaluation-harness). Where the two grow
-together in one token and nothing would be left of the choice, which the harness takes for certain, the cut is where the tokens begin to differ.
+Context and choice are put together as they stand, so that choices say themselves where a space is; `answer` counts from
+0. Tokens are those of both together, cut where the context's own end, with spaces at the context's end given to the
+choice (as in lm-evaluation-harness). Where the two grow together in one token and nothing would be left of the choice,
+which the harness takes for certain, the cut is where the tokens begin to differ.
 
-A context that is too long loses its beginning. `before`, and what a first token without anything before it costs: as in `gristmill.trainer.evaluation.evaluate`.
+A context that is too long loses its beginning. `before`, and what a first token without anything before it costs: as in
+`gristmill.trainer.evaluation.evaluate`.
 """
 
 from __future__ import annotations
@@ -121,7 +124,8 @@ class Answers:
     tokens: tuple[Array, ...]
 
     def correct(self, by: By = "raw") -> Array:
-        """Whether the right choice is the likeliest, by question; of the log-probability itself, per byte, or per token. The first of equal ones counts."""
+        """Whether the right choice is the likeliest, by question; of the log-probability itself, per byte, or per
+        token. The first of equal ones counts."""
         sizes: dict[By, Sequence[Array]] = {
             "raw": [np.ones(1)] * len(self.questions),
             "byte": self.bytes,
@@ -180,7 +184,8 @@ def answers(
     step_tokens: int = STEP_TOKENS,
     ranks: Ranks = ALONE,
 ) -> Answers:
-    """All choices of all questions, packed together; `ranks` share the work, and all have the whole of it (`gristmill.trainer.evaluation.scoring.scored`)."""
+    """All choices of all questions, packed together; `ranks` share the work, and all have the whole of it
+    (`gristmill.trainer.evaluation.scoring.scored`)."""
     encoded = encoded_questions(questions, tokenizer, row_length, before)
     log_probs = -pair_scores(model, encoded, device, step_tokens, ranks)[0]
     cuts = np.cumsum([len(question.choices) for question in questions])[:-1]

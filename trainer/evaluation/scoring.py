@@ -1,9 +1,11 @@
-"""What a decoder thinks of given tokens: texts to tokens, tokens to the probabilities of those that are asked for, packed, without padding.
+"""What a decoder thinks of given tokens: texts to tokens, tokens to the probabilities of those that are asked for,
+packed, without padding.
 
-Logits of evaluation are float32 whatever the model computes in (bf16 logits are off by up to 0.4 %, which is more than many ablations differ by), and only
-those that are asked for are made. Sums are float64. Pieces are packed in an order that depends on their content alone: longest first, so that neighbours
-are alike and memory is at its largest first, and the same pieces in another order give the same bits. Ranks share these packs, and each pack is
-the same whoever does it, so that any number of ranks gives the bits of one.
+Logits of evaluation are float32 whatever the model computes in (bf16 logits are off by up to 0.4 %, which is more than
+many ablations differ by), and only those that are asked for are made. Sums are float64. Pieces are packed in an order
+that depends on their content alone: longest first, so that neighbours are alike and memory is at its largest first, and
+the same pieces in another order give the same bits. Ranks share these packs, and each pack is the same whoever does it,
+so that any number of ranks gives the bits of one.
 
 T tokens, A asked for, C hidden width, V vocabulary.
 """
@@ -47,7 +49,8 @@ class Scores(NamedTuple):
 
 
 def plain_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
-    """As shards are tokenised: nothing cut off or padded, and a special token that stands in a text is text. The given one stays as it is."""
+    """As shards are tokenised: nothing cut off or padded, and a special token that stands in a text is text. The given
+    one stays as it is."""
     plain = Tokenizer.from_str(tokenizer.to_str())
     plain.no_truncation()
     plain.no_padding()
@@ -74,8 +77,9 @@ def scored(
 ) -> Scores:
     """Each piece alone, whatever it is packed with, to rounding. `step_tokens` is a bound unless one piece is longer.
 
-    `ranks` share the work, and all have the whole of it: every one must ask for the same pieces. Of ranks that share layers, these are those of
-    `Grid.data`. A model that is cut over the ranks is put together by all at once, so each makes as many passes: who has fewer does its first one again.
+    `ranks` share the work, and all have the whole of it: every one must ask for the same pieces. Of ranks that share
+    layers, these are those of `Grid.data`. A model that is cut over the ranks is put together by all at once, so each
+    makes as many passes: who has fewer does its first one again.
     """
     nats, greedy = np.zeros(len(pieces)), np.ones(len(pieces), bool)
     _check(model, pieces)
@@ -145,7 +149,8 @@ def _check(model: Decoder, pieces: Sequence[Piece]) -> None:
 
 
 def _runs(sizes: Sequence[int], most: int, over: bool = True) -> Iterator[tuple[int, int]]:
-    """Runs of neighbours of about `most` together: the one that reaches it is the last, or (not `over`) is the first of the next run."""
+    """Runs of neighbours of about `most` together: the one that reaches it is the last, or (not `over`) is the first of
+    the next run."""
     start = held = 0
     for i, size in enumerate(sizes):
         if not over and held and held + size > most:

@@ -1,8 +1,9 @@
-"""`residual + layer(x)`, on Hopper as one matrix product that begins with the sum (QuACK's; of few tokens cuBLAS's): the norm that follows has less to read
-and to write.
+"""`residual + layer(x)`, on Hopper as one matrix product that begins with the sum (QuACK's; of few tokens cuBLAS's):
+the norm that follows has less to read and to write.
 
-A block is two such sums. Elsewhere what a layer adds goes beside the residual stream to the next norm, which adds it in its own pass over memory
-(`gristmill.trainer.model.fused.add_rms_norm`): so a sum here is a stream, and what is still to be added to it.
+A block is two such sums. Elsewhere what a layer adds goes beside the residual stream to the next norm, which adds it in
+its own pass over memory (`gristmill.trainer.model.fused.add_rms_norm`): so a sum here is a stream, and what is still to
+be added to it.
 
 T tokens, C hidden width.
 """

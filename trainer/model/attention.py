@@ -1,12 +1,15 @@
-"""Attention over packed rows: sequences lie end to end in one tensor, nothing is padded, and no token sees another sequence.
+"""Attention over packed rows: sequences lie end to end in one tensor, nothing is padded, and no token sees another
+sequence.
 
-T tokens, H heads, D numbers a head; `cuts` are the N + 1 ends of N sequences, int32, `cuts[0] == 0`. A window (left, right) is how far a query
-sees to either side, -1 for no limit: (-1, -1) sees all, (-1, 0) is causal, (64, 64) is ModernBERT's local attention. Where a sequence has
-fewer queries than keys, its last query stands at its last key (as in flash attention).
+T tokens, H heads, D numbers a head; `cuts` are the N + 1 ends of N sequences, int32, `cuts[0] == 0`. A window (left,
+right) is how far a query sees to either side, -1 for no limit: (-1, -1) sees all, (-1, 0) is causal, (64, 64) is
+ModernBERT's local attention. Where a sequence has fewer queries than keys, its last query stands at its last key (as in
+flash attention).
 
-On CUDA in half precision: flash-attn-4 where it is installed and the card is Hopper or later (`fastest`; measured 1.4 to 1.8 times the next, forward and
-backward, by benchmarks/training/gpu_kernels.py), else `varlen_attn` of torch 2.11 (flash attention 2: Ampere and later), else flex_attention (`gristmill.trainer.model.flex`).
-Elsewhere, and in float32: torch's own attention, sequences of one length at a time.
+On CUDA in half precision: flash-attn-4 where it is installed and the card is Hopper or later (`fastest`; measured 1.4
+to 1.8 times the next, forward and backward, by benchmarks/training/gpu_kernels.py), else `varlen_attn` of torch 2.11
+(flash attention 2: Ampere and later), else flex_attention (`gristmill.trainer.model.flex`). Elsewhere, and in float32:
+torch's own attention, sequences of one length at a time.
 """
 
 from __future__ import annotations
@@ -63,8 +66,8 @@ def attend_flash4(
     longest_k: int,
     window: Window,
 ) -> Tensor:
-    """By the package flash-attn-4, called directly: torch's own glue to it breaks with its releases. Hopper and later; what is not of half precision goes
-    another way."""
+    """By the package flash-attn-4, called directly: torch's own glue to it breaks with its releases. Hopper and later;
+    what is not of half precision goes another way."""
     if longest_q == 1 or q_THD.dtype not in (
         torch.bfloat16,
         torch.float16,
@@ -107,7 +110,7 @@ def _(
     longest_k: int,
     left: int,
     right: int,
-):  # type: ignore[no-untyped-def]
+) -> tuple[Tensor, Tensor]:
     return torch.empty_like(q_THD, memory_format=torch.contiguous_format), q_THD.new_empty(
         q_THD.shape[1], q_THD.shape[0], dtype=torch.float32
     )
@@ -198,7 +201,8 @@ Span = tuple[int, int, int]
 
 
 def _alike(q: list[int], k: list[int]) -> Iterator[tuple[Span, Span]]:
-    """Runs of neighbours with the same lengths: (first token, end, length of each) of the queries, and of the keys. Empty sequences give none."""
+    """Runs of neighbours with the same lengths: (first token, end, length of each) of the queries, and of the keys.
+    Empty sequences give none."""
     first = 0
     while first < len(q) - 1:
         q_each, k_each = q[first + 1] - q[first], k[first + 1] - k[first]

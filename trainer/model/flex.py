@@ -1,9 +1,12 @@
-"""Attention over packed rows by torch's flex_attention: for GPUs that have neither flash-attn-4 nor `varlen_attn`, which need Ampere or later.
+"""Attention over packed rows by torch's flex_attention: for GPUs that have neither flash-attn-4 nor `varlen_attn`,
+which need Ampere or later.
 
-A query sees the keys from `first` to before `stop`, two numbers that the cuts and the window give. Documents lie end to end, so the blocks of keys that a
-block of queries looks at are neighbours, and are known without a mask of all queries and keys (`create_block_mask` would make one). On CUDA
-the kernel is compiled, by itself or with the block that calls it; on the CPU it is not, makes all scores, and torch has no way back there. Forward and
-backward are held against `attend_by_length` on the CPU, backward with torch's refusal taken out; no figure of speed stands here for want of such a card.
+A query sees the keys from `first` to before `stop`, two numbers that the cuts and the window give. Documents lie end to
+end, so the blocks of keys that a block of queries looks at are neighbours, and are known without a mask of all queries
+and keys (`create_block_mask` would make one). On CUDA the kernel is compiled, by itself or with the block that calls
+it; on the CPU it is not, makes all scores, and torch has no way back there. Forward and backward are held against
+`attend_by_length` on the CPU, backward with torch's refusal taken out; no figure of speed stands here for want of such
+a card.
 
 Q queries, K keys, H heads, D numbers a head.
 """

@@ -1,10 +1,11 @@
 """What a training step costs in floating-point operations, and what share of a GPU's peak that is.
 
-A multiplication and an addition are two. Attention is counted inside documents alone and below the diagonal alone: a document of n tokens has
-n (n + 1) / 2 pairs, fewer under a window. Counting whole rows instead would make packed short documents look faster than they are.
-The backward pass has two matrix products for each of the forward pass. Not counted: what is worked out a second time (recomputation, and the scores
-that flash attention makes again backward), the embedding's lookup, norms, activations, the optimiser. So this is the work that the model needs,
-as in PaLM (Chowdhery et al. 2022, appendix B), not what the machine did.
+A multiplication and an addition are two. Attention is counted inside documents alone and below the diagonal alone: a
+document of n tokens has n (n + 1) / 2 pairs, fewer under a window. Counting whole rows instead would make packed short
+documents look faster than they are. The backward pass has two matrix products for each of the forward pass. Not
+counted: what is worked out a second time (recomputation, and the scores that flash attention makes again backward), the
+embedding's lookup, norms, activations, the optimiser. So this is the work that the model needs, as in PaLM (Chowdhery
+et al. 2022, appendix B), not what the machine did.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from gristmill.trainer.model.shapes import Shape
 
 Lengths = np.ndarray[Any, np.dtype[np.integer[Any]]]
 
-# Dense TFLOP/s by the makers' data sheets, of bf16 with sums in float32, and of fp8. The first name whose words the device's has counts.
+# Dense TFLOP/s by the makers' data sheets, of bf16 with sums in float32, and of fp8. The first name whose words the
+# device's has counts.
 PEAKS: tuple[tuple[str, float, float | None], ...] = (
     ("GB200", 2500, 5000),
     ("B200", 2250, 4500),
@@ -85,7 +87,8 @@ class Flops:
 
 
 def flops_of(shape: Shape, lengths: Lengths) -> Flops:
-    """Of documents' pieces of these lengths. Give those of the documents alone, not of padding, which is no work that anyone wants."""
+    """Of documents' pieces of these lengths. Give those of the documents alone, not of padding, which is no work that
+    anyone wants."""
     lengths = np.asarray(lengths)
     matmul = 2 * weights_per_token(shape) * int(lengths.sum(dtype=np.int64))
     by_window = {window: pairs(lengths, window) for window in {shape.window(layer) for layer in range(shape.layers)}}
@@ -108,7 +111,8 @@ def pairs(lengths: Lengths, window: int = 0) -> int:
 
 
 def peak_of(name: str, kind: Literal["bf16", "fp8"] = "bf16") -> float | None:
-    """FLOP/s of a device by the name that torch.cuda.get_device_name gives; None: not known, or it has no such numbers, or is a part of one."""
+    """FLOP/s of a device by the name that torch.cuda.get_device_name gives; None: not known, or it has no such numbers,
+    or is a part of one."""
     words = name.replace("-", " ")
     if re.search(r"\b(MIG|Laptop|Max Q)\b", words):
         return None

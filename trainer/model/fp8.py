@@ -1,7 +1,9 @@
-"""Linear maps of a decoder's blocks in fp8: e4m3 for weights and activations, e5m2 for slopes, products accumulated and answered in higher precision.
+"""Linear maps of a decoder's blocks in fp8: e4m3 for weights and activations, e5m2 for slopes, products accumulated and
+answered in higher precision.
 
-Each matrix has one scale, from its own largest magnitude at that moment (Micikevicius et al. 2022), so there is no state that a checkpoint would have to
-carry. The embedding, the head, norms and attention stay as they are. On a device without fp8 products the same rounding is done and multiplied in float32.
+Each matrix has one scale, from its own largest magnitude at that moment (Micikevicius et al. 2022), so there is no
+state that a checkpoint would have to carry. The embedding, the head, norms and attention stay as they are. On a device
+without fp8 products the same rounding is done and multiplied in float32.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
 
 
 def use_fp8(model: nn.Module) -> None:
-    """Changes the blocks' linear maps in place; parameters and their names stay. Sizes that fp8 products cannot take (not of 16) stay in bf16."""
+    """Changes the blocks' linear maps in place; parameters and their names stay. Sizes that fp8 products cannot take
+    (not of 16) stay in bf16."""
     for block in model.blocks:  # type: ignore[union-attr]
         for child in block.children():
             if type(child) is nn.Linear and child.bias is None and not any(size % 16 for size in child.weight.shape):

@@ -1,7 +1,9 @@
-"""The decoder's memory-bound steps, each one operator forward and one backward that torch.compile takes whole (`gristmill::*`).
+"""The decoder's memory-bound steps, each one operator forward and one backward that torch.compile takes whole
+(`gristmill::*`).
 
-On CUDA they are the Triton kernels of `gristmill.kernels.gpu`, elsewhere (and in float64) ordinary torch, differentiable in any precision. For the
-way back rms_norm keeps its input (of a sum, the sum) and 1 / rms, rotary_qkv the angles alone, swiglu its input."""
+On CUDA they are the Triton kernels of `gristmill.kernels.gpu`, elsewhere (and in float64) ordinary torch,
+differentiable in any precision. For the way back rms_norm keeps its input (of a sum, the sum) and 1 / rms, rotary_qkv
+the angles alone, swiglu its input."""
 
 from __future__ import annotations
 
@@ -41,8 +43,8 @@ def add_rms_norm(x_TC: Tensor, residual_TC: Tensor, weight_C: Tensor, eps: float
 def rotary_qkv(
     qkv: Tensor, cos: Tensor, sin: Tensor, positions_T: Tensor | None, heads: int, kv_heads: int, head_size: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries T x H x D, keys and values T x K x D, of `qkv` T x (H + 2K)D. `cos` and `sin` have a row (D/2, float32) for each position, or
-    for each token where there are no positions; they get no gradient."""
+    """Queries T x H x D, keys and values T x K x D, of `qkv` T x (H + 2K)D. `cos` and `sin` have a row (D/2, float32)
+    for each position, or for each token where there are no positions; they get no gradient."""
     if not _for_kernels(qkv):
         return plain.rotary_qkv(qkv, cos, sin, positions_T, heads, kv_heads, head_size)
     q, k, v = _rotary_qkv(qkv, cos, sin, positions_T, heads, kv_heads, head_size)

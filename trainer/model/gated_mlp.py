@@ -1,11 +1,13 @@
-"""`residual + down(swiglu(gate_up(x)))`, on Hopper with SwiGLU and the sum inside the matrix products beside them (`gristmill.trainer.model.quack`).
+"""`residual + down(swiglu(gate_up(x)))`, on Hopper with SwiGLU and the sum inside the matrix products beside them
+(`gristmill.trainer.model.quack`).
 
-A product that ends in SwiGLU spares reading gate and up once more, and the slope's product that ends in SwiGLU's way back spares writing and reading
-the slope between them; what SwiGLU made is worked out anew there instead of being kept. On one H200, 32,768 tokens of the shape 1.3b: 3.07 ms beside
+A product that ends in SwiGLU spares reading gate and up once more, and the slope's product that ends in SwiGLU's way
+back spares writing and reading the slope between them; what SwiGLU made is worked out anew there instead of being kept.
+On one H200, 32,768 tokens of the shape 1.3b: 3.07 ms beside
 3.82 for cuBLAS and our own SwiGLU forward, 1.98 beside 2.45 for the way back (the products alone: 3.11 and 1.56).
 
-QuACK wants gate and up side by side (a gate, its up, the next gate). The weight stays as checkpoints have it, gates first: the products read and write it
-so by its layout, and only `both`, which nobody else sees, is interleaved.
+QuACK wants gate and up side by side (a gate, its up, the next gate). The weight stays as checkpoints have it, gates
+first: the products read and write it so by its layout, and only `both`, which nobody else sees, is interleaved.
 
 T tokens, C hidden width, M inner width.
 """

@@ -1,12 +1,12 @@
 """Cross-entropy of a linear head in chunks of rows, so that the logits of all tokens never exist at once.
 
-Gradients are made in the forward pass, where the logits are: a chunk's logits become their gradients in place, and two products carry
-these to the hidden states and the weight. What is kept for the way back is the gradients, and the way back is one multiplication by the
-upstream one.
+Gradients are made in the forward pass, where the logits are: a chunk's logits become their gradients in place, and two
+products carry these to the hidden states and the weight. What is kept for the way back is the gradients, and the way
+back is one multiplication by the upstream one.
 
-The weight's gradient is added up over chunks in float32 (by cuBLAS, inside the product) and rounded once, after the upstream gradient. In
-bf16 it would be rounded once a chunk, and save 412 MB of traffic a chunk at 50,304 x 2,048, a tenth of a millisecond where the products
-take seven.
+The weight's gradient is added up over chunks in float32 (by cuBLAS, inside the product) and rounded once, after the
+upstream gradient. In bf16 it would be rounded once a chunk, and save 412 MB of traffic a chunk at 50,304 x 2,048, a
+tenth of a millisecond where the products take seven.
 
 T tokens, C hidden width, V vocabulary.
 """
@@ -86,7 +86,8 @@ def _(hidden: Tensor, weight: Tensor, targets: Tensor, z: float, rows: int) -> t
 
 @torch.library.custom_op("gristmill::linear_cross_entropy_backward", mutates_args=())
 def _times_upstream(upstream: Tensor, d_hidden: Tensor, d_weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Both times a scalar, multiplied in float32 and rounded to the precision of the first. (In bf16 it would be off by up to 0.4 %.)"""
+    """Both times a scalar, multiplied in float32 and rounded to the precision of the first. (In bf16 it would be off by
+    up to 0.4 %.)"""
     upstream = upstream.reshape(1)
     return (
         torch.mul(d_hidden, upstream, out=torch.empty_like(d_hidden)),

@@ -1,7 +1,9 @@
-"""Decoders from and to Hugging Face folders of the Llama family: `config.json`, safetensors in one file or several, the tokenizer beside them.
+"""Decoders from and to Hugging Face folders of the Llama family: `config.json`, safetensors in one file or several, the
+tokenizer beside them.
 
-Needs no transformers. Files are mapped and copied tensor by tensor to where the weights are to live, so that memory never holds a model twice.
-Queries, keys and values, and the two inner matrices of the SwiGLU, are apart there and one matrix each here.
+Needs no transformers. Files are mapped and copied tensor by tensor to where the weights are to live, so that memory
+never holds a model twice. Queries, keys and values, and the two inner matrices of the SwiGLU, are apart there and one
+matrix each here.
 """
 
 from __future__ import annotations
@@ -85,9 +87,11 @@ def save_llama(
     tokenizer: Path | None = None,
     largest_file: int = LARGEST_FILE,
 ) -> None:
-    """Writes what transformers' LlamaForCausalLM reads (MistralForCausalLM or MinistralForCausalLM where there are windows), whole or not at all.
+    """Writes what transformers' LlamaForCausalLM reads (MistralForCausalLM or MinistralForCausalLM where there are
+    windows), whole or not at all.
 
-    `weights` by a Decoder's names, in the type that they shall have there. `tokenizer` is a `tokenizer.json` or the folder that it lies in.
+    `weights` by a Decoder's names, in the type that they shall have there. `tokenizer` is a `tokenizer.json` or the
+    folder that it lies in.
     """
     parts = list(parts_of(shape))
     _check_own(weights, parts)
@@ -104,7 +108,8 @@ def save_llama(
 
 
 def check_save(shape: Shape, folder: Path, tokenizer: Path | None = None) -> None:
-    """Refuses what `save_llama` would refuse after the training: a shape that no family has, no tokenizer there, a folder of something else."""
+    """Refuses what `save_llama` would refuse after the training: a shape that no family has, no tokenizer there, a
+    folder of something else."""
     config_of(shape, "float32", *_specials(tokenizer))
     check_place(Path(folder))
 

@@ -1,7 +1,9 @@
-"""A decoder's shape as Hugging Face's `config.json` says it, and back: what of the Llama family is read here, and why the rest is not.
+"""A decoder's shape as Hugging Face's `config.json` says it, and back: what of the Llama family is read here, and why
+the rest is not.
 
-Keys that are missing mean what transformers takes them to mean. Positions may be told in the old way (`rope_theta`, `rope_scaling`) and in that of
-transformers 5 (`rope_parameters`); both are written. `llama` has no windows, `mistral` one for all layers, `ministral` one for some of them.
+Keys that are missing mean what transformers takes them to mean. Positions may be told in the old way (`rope_theta`,
+`rope_scaling`) and in that of transformers 5 (`rope_parameters`); both are written. `llama` has no windows, `mistral`
+one for all layers, `ministral` one for some of them.
 """
 
 from __future__ import annotations

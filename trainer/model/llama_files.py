@@ -1,6 +1,8 @@
-"""The files of a model's folder: weights by name, mapped rather than read; written whole or not at all; fetched from the Hugging Face hub.
+"""The files of a model's folder: weights by name, mapped rather than read; written whole or not at all; fetched from
+the Hugging Face hub.
 
-Weights are safetensors in one file, or in several that an index lists. Nothing is unpickled, no code is run, and no path leads out of the folder.
+Weights are safetensors in one file, or in several that an index lists. Nothing is unpickled, no code is run, and no
+path leads out of the folder.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ PICKLED = (
 
 
 def model_folder(source: str | Path) -> Path:
-    """The folder itself, or where the hub's `owner/name` or `owner/name@revision` was fetched to: configuration, safetensors and tokenizer only."""
+    """The folder itself, or where the hub's `owner/name` or `owner/name@revision` was fetched to: configuration,
+    safetensors and tokenizer only."""
     if Path(source).is_dir():
         return Path(source)
     hub = HUB_ID.fullmatch(source) if isinstance(source, str) else None
@@ -134,7 +137,8 @@ def _listed(folder: Path) -> dict[Path, set[str] | None]:
 
 
 def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
-    """`write` fills a draft that takes the folder's place when all of it is on the disk. Only a folder like those written here is replaced."""
+    """`write` fills a draft that takes the folder's place when all of it is on the disk. Only a folder like those
+    written here is replaced."""
     check_place(folder)
     draft, old = (folder.parent / f".{folder.name}.{os.getpid()}.{state}" for state in ("draft", "old"))
     shutil.rmtree(draft, ignore_errors=True)

@@ -1,7 +1,9 @@
-"""A decoder of the Llama family over packed rows: RMSNorm, rotary positions, grouped-query attention inside documents, SwiGLU.
+"""A decoder of the Llama family over packed rows: RMSNorm, rotary positions, grouped-query attention inside documents,
+SwiGLU.
 
-The three products of attention's input are one matrix product, the two of the SwiGLU another; the logits of all tokens never exist at once
-(`gristmill.trainer.model.linear_cross_entropy`). Nothing here knows of precision, ranks or recomputation: `gristmill.trainer.step.stepper` sees to these.
+The three products of attention's input are one matrix product, the two of the SwiGLU another; the logits of all tokens
+never exist at once (`gristmill.trainer.model.linear_cross_entropy`). Nothing here knows of precision, ranks or
+recomputation: `gristmill.trainer.step.stepper` sees to these.
 
 T tokens, C hidden width, H query heads, K key-value heads, D head size, M inner width, V vocabulary.
 """
@@ -61,7 +63,8 @@ class Block(nn.Module):
         self.down = nn.Linear(shape.mlp, shape.hidden, bias=False)
 
     def forward(self, x_TC: Tensor, change_TC: Tensor | None, rotation: Rotation, cuts: Tensor, longest: int) -> Sum:
-        """The residual stream, and what this block's end still wants to add to it: the next norm does so in the same pass over memory."""
+        """The residual stream, and what this block's end still wants to add to it: the next norm does so in the same
+        pass over memory."""
         x_TC, normed_TC = self.attention_norm.of_sum(x_TC, change_TC)
         attended = self.attended(multiplied(normed_TC, self.qkv), rotation, cuts, longest)
         x_TC, normed_TC = self.mlp_norm.of_sum(*added(attended, self.out, x_TC))
@@ -113,7 +116,8 @@ class Decoder(nn.Module):
 
 
 def rotation_of(positions_T: Tensor, shape: Shape) -> Rotation:
-    """By how much each pair of numbers of a head turns at each position; the first half of a head's numbers are paired with the second."""
+    """By how much each pair of numbers of a head turns at each position; the first half of a head's numbers are paired
+    with the second."""
     D = shape.head_size
     frequencies = 1.0 / shape.rope_base ** (torch.arange(0, D, 2, device=positions_T.device).float() / D)
     if shape.rope_scaling:
@@ -130,7 +134,8 @@ def _slowed(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
 
 @torch.no_grad()
 def initialise(model: Decoder, seed: int) -> Decoder:
-    """Normal weights of deviation 0.02, those that write into the residual stream smaller by sqrt(2 x layers) (Radford et al. 2019); the same on every device."""
+    """Normal weights of deviation 0.02, those that write into the residual stream smaller by sqrt(2 x layers) (Radford
+    et al. 2019); the same on every device."""
     generator = torch.Generator().manual_seed(seed)
     into_residual = 0.02 / math.sqrt(2 * model.shape.layers)
     for name, parameter in model.named_parameters():

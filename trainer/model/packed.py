@@ -1,6 +1,8 @@
-"""Rows of token shards as the decoder takes them: documents end to end, none sees another, positions begin anew in each.
+"""Rows of token shards as the decoder takes them: documents end to end, none sees another, positions begin anew in
+each.
 
-T tokens of all rows in one line; `cuts` are the N + 1 ends of the documents' pieces (a row's padding is a piece of its own that teaches nothing).
+T tokens of all rows in one line; `cuts` are the N + 1 ends of the documents' pieces (a row's padding is a piece of its
+own that teaches nothing).
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from gristmill.shards.rows import Rows
 
 @dataclass(frozen=True)
 class Packed:
-    """`targets_T` is each token's successor in the same piece, -100 where there is none; `counted` are those that have one; no piece is longer than `longest`."""
+    """`targets_T` is each token's successor in the same piece, -100 where there is none; `counted` are those that have
+    one; no piece is longer than `longest`."""
 
     ids_T: Tensor
     targets_T: Tensor

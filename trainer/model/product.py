@@ -1,8 +1,10 @@
-"""`x @ weight.t()` as one operator, forward and both ways back: QuACK's products where they are there and their tiles fill the card to the end, else cuBLAS's.
+"""`x @ weight.t()` as one operator, forward and both ways back: QuACK's products where they are there and their tiles
+fill the card to the end, else cuBLAS's.
 
-Under the heat of training QuACK's need less of the card's power. On one H200 at 81,920 tokens of the shape 1.3b, milliseconds beside cuBLAS's: queries, keys
-and values 1.47 beside 1.59, the slope of their input 1.53 beside 1.56, that of their weight 1.40 beside 1.55, the slope of what `out` is given 1.03 beside 1.08.
-Where tiles leave multiprocessors idle at the end cuBLAS is faster, as it cuts the sum (the slope of `out`'s weight: 0.91 beside 1.42).
+Under the heat of training QuACK's need less of the card's power. On one H200 at 81,920 tokens of the shape 1.3b,
+milliseconds beside cuBLAS's: queries, keys and values 1.47 beside 1.59, the slope of their input 1.53 beside 1.56, that
+of their weight 1.40 beside 1.55, the slope of what `out` is given 1.03 beside 1.08. Where tiles leave multiprocessors
+idle at the end cuBLAS is faster, as it cuts the sum (the slope of `out`'s weight: 0.91 beside 1.42).
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ def product_into(answer: Tensor, x: Tensor, weight: Tensor) -> Tensor:
 
 
 def aligned(x: Tensor) -> bool:
-    """Whether its lines begin at multiples of 16 bytes, which Hopper's copies want: those of a vocabulary of 50,257 do not."""
+    """Whether its lines begin at multiples of 16 bytes, which Hopper's copies want: those of a vocabulary of 50,257 do
+    not."""
     return x.data_ptr() % 16 == 0 and max(x.stride()) * x.element_size() % 16 == 0
 
 

@@ -1,4 +1,5 @@
-"""QuACK's matrix products, which flash-attn-4 brings along: whether they are there, and how they are called. On Hopper alone, in half precision."""
+"""QuACK's matrix products, which flash-attn-4 brings along: whether they are there, and how they are called. On Hopper
+alone, in half precision."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 TESTED = "0.4.1"  # of quack-kernels: what is called here is no interface that it promises to keep
 HALVES = (torch.bfloat16, torch.float16)
 HOPPER = 9  # compute capability, and no other: the tiles that are asked for are Hopper's
-# Tiles of 128 x 256 or so, three for each multiprocessor: with fewer many stand idle at the end, and cuBLAS cuts the sum instead.
+# Tiles of 128 x 256 or so, three for each multiprocessor: with fewer many stand idle at the end, and cuBLAS cuts the
+# sum instead.
 FEW_TILES = 400
 
 
@@ -58,7 +60,8 @@ def many_tiles(rows: int, columns: int) -> bool:
 
 
 def quack() -> Any:
-    """With its compiled code in this user's own folder: by itself it takes one below /tmp that anyone may have made first."""
+    """With its compiled code in this user's own folder: by itself it takes one below /tmp that anyone may have made
+    first."""
     import quack.gemm_interface  # type: ignore[import-not-found]
     from quack import cache_utils
 

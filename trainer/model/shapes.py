@@ -1,7 +1,8 @@
 """What a decoder of the Llama family looks like, and shapes by name.
 
-A name is about the number of parameters at a vocabulary of 50,304 (`1m` at 12,288, `10m` at 16,384, `8b` at Llama 3's own 128,256). Small shapes tie
-the embedding to the head, as small models of the field do; `3b` and `8b` are those of Llama 3.
+A name is about the number of parameters at a vocabulary of 50,304 (`1m` at 12,288, `10m` at 16,384, `8b` at Llama 3's
+own 128,256). Small shapes tie the embedding to the head, as small models of the field do; `3b` and `8b` are those of
+Llama 3.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class RopeScaling:
-    """Longer waves turn slower, as in Llama 3.1: those longer than `context / low` by `factor`, those shorter than `context / high` not at all."""
+    """Longer waves turn slower, as in Llama 3.1: those longer than `context / low` by `factor`, those shorter than
+    `context / high` not at all."""
 
     factor: float
     low: float
@@ -28,7 +30,8 @@ class RopeScaling:
 
 @dataclass(frozen=True)
 class Shape:
-    """`windows` are given to the blocks in turn: how many tokens a query sees, itself counted; 0 for all before it. None given: all see all."""
+    """`windows` are given to the blocks in turn: how many tokens a query sees, itself counted; 0 for all before it.
+    None given: all see all."""
 
     vocabulary: int
     hidden: int

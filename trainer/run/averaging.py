@@ -1,7 +1,8 @@
-"""The mean of a run's last checkpoints: weights that a falling rate would have led to, without the fall, and a quieter measurement of what was learned.
+"""The mean of a run's last checkpoints: weights that a falling rate would have led to, without the fall, and a quieter
+measurement of what was learned.
 
-Uniform (Izmailov et al. 2018, and LAWA, Kaddour 2022) or exponential: of n checkpoints, the k-th before the last weighs decay**k, and the first has what is left.
-Sums are of float64, one tensor of all checkpoints at a time.
+Uniform (Izmailov et al. 2018, and LAWA, Kaddour 2022) or exponential: of n checkpoints, the k-th before the last weighs
+decay**k, and the first has what is left. Sums are of float64, one tensor of all checkpoints at a time.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from gristmill.trainer.step.checkpoint import MODEL, STATE, CheckpointError, Due
 
 
 def average_last(folder: Path, count: int, decay: float | None = None, due: Due | None = None) -> dict[str, Tensor]:
-    """Of the newest `count` checkpoints of a run's folder that were `due` (None: all): where the run was told to stop must not show in its model."""
+    """Of the newest `count` checkpoints of a run's folder that were `due` (None: all): where the run was told to stop
+    must not show in its model."""
     found = [path for path in checkpoint.steps(folder) if due is None or due(step_of(path))]
     if len(found) < count:
         raise CheckpointError(
@@ -30,10 +32,11 @@ def average_last(folder: Path, count: int, decay: float | None = None, due: Due 
 
 
 def average_checkpoints(paths: Sequence[Path], decay: float | None = None) -> dict[str, Tensor]:
-    """Of checkpoints, oldest first, each a folder or a safetensors file; in the type that they are stored in, on the CPU. `decay` None: all weigh alike.
+    """Of checkpoints, oldest first, each a folder or a safetensors file; in the type that they are stored in, on the
+    CPU. `decay` None: all weigh alike.
 
-    Checkpoints whose tensors differ in name, shape or type are refused, and so are damaged ones and one that is named twice. What is not floating point
-    must be alike in all.
+    Checkpoints whose tensors differ in name, shape or type are refused, and so are damaged ones and one that is named
+    twice. What is not floating point must be alike in all.
     """
     from safetensors import safe_open
 

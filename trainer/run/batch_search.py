@@ -1,9 +1,12 @@
-"""How many rows a step takes at a time: the largest number that fits, found by trying, and of those that fit the smallest that is as fast.
+"""How many rows a step takes at a time: the largest number that fits, found by trying, and of those that fit the
+smallest that is as fast.
 
-Numbers are tried from the smallest, doubling until one does not fit, then halving the gap. Within 1 % of the best speed the smallest is taken: the
-memory that it leaves is worth more. What a try does comes from outside, so that the search is the same over a GPU and over a pretended memory.
-On a GPU a try is real updates at rate 0 on real rows; what they leave in the optimiser is taken back from a checkpoint that is made before. Several
-ranks do not try, for one that runs out of memory leaves the others waiting: they take what `gristmill.trainer.step.memory` predicts to fit with room to spare.
+Numbers are tried from the smallest, doubling until one does not fit, then halving the gap. Within 1 % of the best speed
+the smallest is taken: the memory that it leaves is worth more. What a try does comes from outside, so that the search
+is the same over a GPU and over a pretended memory. On a GPU a try is real updates at rate 0 on real rows; what they
+leave in the optimiser is taken back from a checkpoint that is made before. Several ranks do not try, for one that runs
+out of memory leaves the others waiting: they take what `gristmill.trainer.step.memory` predicts to fit with room to
+spare.
 """
 
 from __future__ import annotations
@@ -73,7 +76,8 @@ def search(candidates: Sequence[int], attempt: Try) -> int:
 
 
 def predicted_step(predict: Callable[[int], int], rows: int, room: int) -> int:
-    """The largest of the divisors of `rows` of which the predicted bytes leave a share of `room` free. The same on every rank."""
+    """The largest of the divisors of `rows` of which the predicted bytes leave a share of `room` free. The same on
+    every rank."""
     fits = [d for d in divisors(rows) if predict(d) <= (1 - SPARE) * room]
     if not fits:
         raise TooLarge(
@@ -88,7 +92,8 @@ def usual_on_cpu(rows: int, row_length: int) -> int:
 
 @contextmanager
 def margin_left(device: torch.device, margin: float) -> Iterator[None]:
-    """Inside, this share of the GPU's memory cannot be had: what fits there leaves so much for documents that fall worse."""
+    """Inside, this share of the GPU's memory cannot be had: what fits there leaves so much for documents that fall
+    worse."""
     torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction(1 - margin, device)
     try:
@@ -99,7 +104,8 @@ def margin_left(device: torch.device, margin: float) -> Iterator[None]:
 
 
 def largest_step(stepper: Stepper, loader: Loader, rows: int, scratch: Path, device: torch.device) -> int:
-    """Of `rows` of an update, for a stepper of one rank on a GPU; leaves the stepper as it was. `scratch`: a folder that is made and removed."""
+    """Of `rows` of an update, for a stepper of one rank on a GPU; leaves the stepper as it was. `scratch`: a folder
+    that is made and removed."""
     stepper.save(scratch, 0, {}, 1)
     try:
         with margin_left(device, MARGIN):

@@ -1,8 +1,10 @@
-"""Joules that a run has used: of its GPU by NVML's counter, of the machine's processors by RAPL. Where there is no meter it says so.
+"""Joules that a run has used: of its GPU by NVML's counter, of the machine's processors by RAPL. Where there is no
+meter it says so.
 
-NVML (libnvidia-ml.so.1, which comes with the driver) counts the millijoules of a whole board since the driver was loaded, on Volta and later
-(nvmlDeviceGetTotalEnergyConsumption); a MIG slice has no counter of its own. RAPL (/sys/class/powercap) counts the microjoules of a processor package,
-whoever uses it, wraps around, and on most systems can be read by root alone. Neither is estimated from anything else.
+NVML (libnvidia-ml.so.1, which comes with the driver) counts the millijoules of a whole board since the driver was
+loaded, on Volta and later (nvmlDeviceGetTotalEnergyConsumption); a MIG slice has no counter of its own. RAPL
+(/sys/class/powercap) counts the microjoules of a processor package, whoever uses it, wraps around, and on most systems
+can be read by root alone. Neither is estimated from anything else.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ NOT_MEASURED = "not measured"
 
 @dataclass(frozen=True)
 class Energy:
-    """Joules; None: there is no meter. `device`: what trains, a GPU or the processors; `processors`: all packages of this machine."""
+    """Joules; None: there is no meter. `device`: what trains, a GPU or the processors; `processors`: all packages of
+    this machine."""
 
     device: float | None
     processors: float | None
@@ -46,8 +49,8 @@ class Counter(Protocol):
 
 
 class Meter:
-    """What one process's device has used since the meter was made. A GPU counts as a whole; ranks of one machine read the same processors, which
-    `gristmill.trainer.run.reporting` counts once."""
+    """What one process's device has used since the meter was made. A GPU counts as a whole; ranks of one machine read
+    the same processors, which `gristmill.trainer.run.reporting` counts once."""
 
     def __init__(self, gpu: Counter | None, packages: Counter | None, on_gpu: bool) -> None:
         self._gpu, self._packages, self._on_gpu = gpu, packages, on_gpu
@@ -60,7 +63,8 @@ class Meter:
 
 
 class Machine:
-    """All GPUs that this process may see, and the processors, since this was made. `with` it, they are read every minute, so that none wraps around unseen."""
+    """All GPUs that this process may see, and the processors, since this was made. `with` it, they are read every
+    minute, so that none wraps around unseen."""
 
     def __init__(self, counters: Sequence[Counter]) -> None:
         self._counters = counters
@@ -175,7 +179,8 @@ def gpu_counter(library: Any | None, device: torch.device) -> Gpu | None:
 
 
 def visible(library: Any, setting: str | None) -> list[ctypes.c_void_p]:
-    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order: places, or UUIDs that may be cut short. As in CUDA, what follows an entry that fits none is not seen.
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order: places, or UUIDs that may be cut short. As in CUDA, what
+    follows an entry that fits none is not seen.
 
     Places are those of the PCI bus, which are CUDA's where all GPUs are of one kind or CUDA_DEVICE_ORDER is PCI_BUS_ID.
     """

@@ -1,7 +1,9 @@
-"""Rows on their way to the device while it computes: a thread reads, packs, and copies from pinned memory on a stream of its own.
+"""Rows on their way to the device while it computes: a thread reads, packs, and copies from pinned memory on a stream
+of its own.
 
-What an update reads travels with its rows, the loader's state after it too: what a checkpoint says was trained on is what was trained on, however far
-the thread is ahead. Rows are looked at before they leave: a token beyond the vocabulary would stop a GPU without a word about where.
+What an update reads travels with its rows, the loader's state after it too: what a checkpoint says was trained on is
+what was trained on, however far the thread is ahead. Rows are looked at before they leave: a token beyond the
+vocabulary would stop a GPU without a word about where.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class Read:
-    """What one update reads, of this rank's share: `place` is where its batch begins, `counted` its tokens that have a target, `lengths` those of its pieces."""
+    """What one update reads, of this rank's share: `place` is where its batch begins, `counted` its tokens that have a
+    target, `lengths` those of its pieces."""
 
     place: int
     counted: int
@@ -55,7 +58,8 @@ class _Ready(NamedTuple):
 
 
 class Feed:
-    """The steps of one update after another, from where `loader` stands (which stays where it is); batches whose places are `left_out` are passed over.
+    """The steps of one update after another, from where `loader` stands (which stays where it is); batches whose places
+    are `left_out` are passed over.
 
     A context: leaving it ends the thread. The thread's errors are raised by `update`.
     """

@@ -1,8 +1,9 @@
 """Updates that would do harm are left out: a loss or a gradient norm that is not finite, or far above the recent ones.
 
-Far above is robust: over the median of the last accepted updates by so many of their median absolute deviations (times 1.4826, so that of normal
-numbers it is one standard deviation; at least 1 % of the median, so that a flat stretch does not make every bump a spike). The decision is
-made on the device and nobody waits for it: an update that is refused gets a gradient that is not finite, which the optimiser's step leaves out.
+Far above is robust: over the median of the last accepted updates by so many of their median absolute deviations (times
+1.4826, so that of normal numbers it is one standard deviation; at least 1 % of the median, so that a flat stretch does
+not make every bump a spike). The decision is made on the device and nobody waits for it: an update that is refused gets
+a gradient that is not finite, which the optimiser's step leaves out.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ class UnsoundRun(RuntimeError):
 
 @dataclass(frozen=True)
 class Guard:
-    """`skip` leaves a bad update out and goes on. `back` returns to the last checkpoint and goes on from there without the offending batch.
+    """`skip` leaves a bad update out and goes on. `back` returns to the last checkpoint and goes on from there without
+    the offending batch.
 
-    `loss_times` and `norm_times` are how many deviations above the median are too far (None: only what is not finite is refused). Before
-    `least` updates were accepted nothing finite is. `around`: with `back`, so many batches before and after the offending one are left out too
-    (Chowdhery et al. 2022 leave out 200 to 500). After `in_a_row` refused updates, or `returns` returns, the run stops.
+    `loss_times` and `norm_times` are how many deviations above the median are too far (None: only what is not finite is
+    refused). Before `least` updates were accepted nothing finite is. `around`: with `back`, so many batches before and
+    after the offending one are left out too (Chowdhery et al. 2022 leave out 200 to 500). After `in_a_row` refused
+    updates, or `returns` returns, the run stops.
     """
 
     action: Literal["skip", "back"] = "skip"
@@ -92,7 +95,8 @@ class Watch:
 
     @torch.no_grad()
     def judged(self, loss: Tensor, norm: Tensor, limits: Tensor, counted: Tensor | int = 1) -> Tensor:
-        """Whether the update was accepted, on the device; if so it is remembered, unless no token was `counted`: its loss of 0 says nothing of others."""
+        """Whether the update was accepted, on the device; if so it is remembered, unless no token was `counted`: its
+        loss of 0 says nothing of others."""
         both = torch.stack([loss.double(), norm.double()])
         accepted = sound(both, limits).all()
         remembered = accepted & (torch.as_tensor(counted, device=both.device) > 0)
@@ -122,5 +126,6 @@ def sound(values: Tensor, limits: Tensor) -> Tensor:
 
 
 def poison(loss: Tensor, limit: Tensor) -> Tensor:
-    """1, or NaN if the loss must not be learned from: multiplied by it, its gradient makes the optimiser leave everything as it was."""
+    """1, or NaN if the loss must not be learned from: multiplied by it, its gradient makes the optimiser leave
+    everything as it was."""
     return torch.where(sound(loss.double(), limit), 1.0, math.nan).to(loss.dtype)

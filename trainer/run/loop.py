@@ -1,8 +1,10 @@
-"""Trains a decoder on token shards: update after update, from wherever the folder's last checkpoint is, to a model on disk.
+"""Trains a decoder on token shards: update after update, from wherever the folder's last checkpoint is, to a model on
+disk.
 
-An update reads `rows_per_update` rows of all ranks, some at a time. Losses are divided by the number of targets of the whole update, so any split gives
-the same update. Nothing waits for the device but every so many updates (`Run._look`): what was computed since is fetched in one piece, written to the
-metrics, and acted on. What a run does next depends on its settings, its data and its checkpoint alone, so a killed run goes on bit for bit.
+An update reads `rows_per_update` rows of all ranks, some at a time. Losses are divided by the number of targets of the
+whole update, so any split gives the same update. Nothing waits for the device but every so many updates (`Run._look`):
+what was computed since is fetched in one piece, written to the metrics, and acted on. What a run does next depends on
+its settings, its data and its checkpoint alone, so a killed run goes on bit for bit.
 """
 
 from __future__ import annotations
@@ -41,8 +43,9 @@ OVERFLOWS = 40  # in a row: by then fp16's loss scale has nowhere left to fall
 
 @dataclass(frozen=True)
 class Outcome:
-    """`tokens` without padding, `counted` those that were learned from, `loss` that of the last accepted update; of all ranks together and all sessions,
-    but for `tokens_per_second` and `peak_memory` (of this rank), which are the last one's."""
+    """`tokens` without padding, `counted` those that were learned from, `loss` that of the last accepted update; of all
+    ranks together and all sessions, but for `tokens_per_second` and `peak_memory` (of this rank), which are the last
+    one's."""
 
     updates: int
     tokens: int
@@ -57,8 +60,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """`ask` is called by all ranks, with the model and the number of updates made, after every `every` updates and at the end (None: at the end alone). The
-    model is as it stands then: with `average`, that of FOLDER/model is the mean of several and is to be measured by itself."""
+    """`ask` is called by all ranks, with the model and the number of updates made, after every `every` updates and at
+    the end (None: at the end alone). The model is as it stands then: with `average`, that of FOLDER/model is the mean
+    of several and is to be measured by itself."""
 
     ask: Evaluate
     every: int | None
@@ -80,10 +84,12 @@ def train(
     save_model: bool = True,
     tokenizer: Path | None = None,
 ) -> Outcome:
-    """Goes on from the newest checkpoint of `folder` if that is of the same run, and refuses the folder with what differs if not.
+    """Goes on from the newest checkpoint of `folder` if that is of the same run, and refuses the folder with what
+    differs if not.
 
-    Every rank calls this; `model` is taken over. FOLDER/model is written at the end if `save_model`, with `tokenizer`. `loader` stands behind what was
-    trained on when this returns. SIGTERM and SIGINT leave a checkpoint and raise `Stopped`.
+    Every rank calls this; `model` is taken over. FOLDER/model is written at the end if `save_model`, with `tokenizer`.
+    `loader` stands behind what was trained on when this returns. SIGTERM and SIGINT leave a checkpoint and raise
+    `Stopped`.
     """
     folder = Path(folder)
     progress.check(model.shape, loader, training, ranks)
@@ -164,7 +170,8 @@ class Run:
         self.teller.begin(self.progress)
 
     def _restore(self, due: Due | None = None) -> None:
-        """From the newest checkpoint that is whole; the one before it leads to the same. Of those that were `due` first, if that is asked."""
+        """From the newest checkpoint that is whole; the one before it leads to the same. Of those that were `due`
+        first, if that is asked."""
         first_error: CheckpointError | None = None
         for path in reversed(checkpoint.dues_last(checkpoint.steps(self.checkpoints), due)):
             try:
@@ -218,7 +225,8 @@ class Run:
     # Onwards
 
     def go(self) -> None:
-        """With a new feed whenever other rows are to be read than those on their way: after a return, when a bucket is opened."""
+        """With a new feed whenever other rows are to be read than those on their way: after a return, when a bucket is
+        opened."""
         while self.progress.update < self.training.updates:
             progress.set_back(self.loader, self.progress.loader)
             rows_per_step = self.progress.rows_per_step
@@ -304,7 +312,8 @@ class Run:
         return opened
 
     def _look(self) -> bool:
-        """Waits for the device and takes in what the updates since the last look were. Whether the run went back for one of them."""
+        """Waits for the device and takes in what the updates since the last look were. Whether the run went back for
+        one of them."""
         pending, self.pending = self.pending, []
         if not pending:
             return False

@@ -1,12 +1,15 @@
-"""What a run tells of itself: a line of JSON now and then, which a killed run and its continuation write as one that was never killed.
+"""What a run tells of itself: a line of JSON now and then, which a killed run and its continuation write as one that
+was never killed.
 
-    {"step": 120, "tokens": 62914560, "loss": 3.91, "rate": 0.0003, "norm": 0.41, "seconds": 1.2, "tokens_per_second": 436906.7,
-     "matmul_flops_per_second": ..., "attention_flops_per_second": ..., "mfu": 0.47, "memory": ..., "peak_memory": ..., "joules": 820.5,
+    {"step": 120, "tokens": 62914560, "loss": 3.91, "rate": 0.0003, "norm": 0.41, "seconds": 1.2, "tokens_per_second":
+      436906.7,
+     "matmul_flops_per_second": ..., "attention_flops_per_second": ..., "mfu": 0.47, "memory": ..., "peak_memory": ...,
+       "joules": 820.5,
      "tokens_per_joule": 639.0, "processor_joules": null, "grams_co2": 0.09, "events": [...]}
 
-`step` and `tokens` count from the run's beginning, rates and joules from the line before. FLOPs are those of documents (`gristmill.trainer.model.flops`), MFU is against
-the data sheet's bf16 peak of all GPUs. null: no meter, no peak known, or a number that was not finite. `grams_co2` is there if an intensity was stated,
-`events` if something happened.
+`step` and `tokens` count from the run's beginning, rates and joules from the line before. FLOPs are those of documents
+(`gristmill.trainer.model.flops`), MFU is against the data sheet's bf16 peak of all GPUs. null: no meter, no peak known,
+or a number that was not finite. `grams_co2` is there if an intensity was stated, `events` if something happened.
 """
 
 from __future__ import annotations
@@ -70,7 +73,8 @@ def line_of(
     grams_per_kwh: float | None = None,
     events: Sequence[Mapping[str, Any]] = (),
 ) -> Line:
-    """After update number `step`, counted from 1. `peak`: FLOP/s of all ranks' devices; `grams_per_kwh`: of CO2 at the plug, None: not told."""
+    """After update number `step`, counted from 1. `peak`: FLOP/s of all ranks' devices; `grams_per_kwh`: of CO2 at the
+    plug, None: not told."""
     joules = work.energy.device
     line: Line = {
         "step": step,
@@ -107,7 +111,8 @@ def _finite(value: Any) -> Any:
 class Metrics:
     """The file of a run that goes on after update number `resumed`, and TensorBoard's in a folder if one is named.
 
-    What the file says of later updates is dropped, for they are made again. Call `sync` before a checkpoint is written: the file is then never behind it.
+    What the file says of later updates is dropped, for they are made again. Call `sync` before a checkpoint is written:
+    the file is then never behind it.
     """
 
     def __init__(self, path: Path, resumed: int = 0, tensorboard: Path | None = None) -> None:

@@ -36,8 +36,9 @@ class BadRun(ValueError):
 
 @dataclass
 class Progress:
-    """`update` is how many were made, refused ones counted. `loader` is its state after what they read; `left_out` are places of batches that are passed over,
-    `log` what buckets were opened when, `went_back` the events of all returns, `line_...` what waits for the next line of metrics."""
+    """`update` is how many were made, refused ones counted. `loader` is its state after what they read; `left_out` are
+    places of batches that are passed over, `log` what buckets were opened when, `went_back` the events of all returns,
+    `line_...` what waits for the next line of metrics."""
 
     update: int = 0
     tokens: int = 0

@@ -1,8 +1,9 @@
-"""What a run writes down while it goes: lines of metrics (`gristmill.trainer.run.metrics`) by the first rank, over what all ranks did, and the clock.
+"""What a run writes down while it goes: lines of metrics (`gristmill.trainer.run.metrics`) by the first rank, over what
+all ranks did, and the clock.
 
-A line's loss is the mean over the accepted updates since the line before; what is still waiting for its line is part of a run's progress, so that a run
-that was killed writes the lines of one that was not. Times and joules are those of the sessions that were. Evaluations and checkpoints stop the clock of the
-speed, not that of the run.
+A line's loss is the mean over the accepted updates since the line before; what is still waiting for its line is part of
+a run's progress, so that a run that was killed writes the lines of one that was not. Times and joules are those of the
+sessions that were. Evaluations and checkpoints stop the clock of the speed, not that of the run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""How the learning rate goes: pure functions from the number of an update to the share of the peak rate at which it is made.
+"""How the learning rate goes: pure functions from the number of an update to the share of the peak rate at which it is
+made.
 
-Updates count from 0. A warm-up of w updates rises in w equal steps and its last one is made at the full rate; a fall reaches its end at
-`step == updates`, which is never made, so that the last update still moves. Warm-up, stable, decay: Hu et al. 2024 (MiniCPM); the fall by
-1 - sqrt: Hägele et al. 2024; linear to zero: Bergsma et al. 2025.
+Updates count from 0. A warm-up of w updates rises in w equal steps and its last one is made at the full rate; a fall
+reaches its end at `step == updates`, which is never made, so that the last update still moves. Warm-up, stable, decay:
+Hu et al. 2024 (MiniCPM); the fall by 1 - sqrt: Hägele et al. 2024; linear to zero: Bergsma et al. 2025.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def cosine(step: int, updates: int, warmup: int = 0, floor: float = 0.0) -> floa
 def stable(
     step: int, updates: int, warmup: int = 0, decay: int = 0, floor: float = 0.0, fall: Fall = "linear"
 ) -> float:
-    """Up, level, and down to `floor` over the last `decay` updates. Before the fall the value does not depend on `updates`: train on from there."""
+    """Up, level, and down to `floor` over the last `decay` updates. Before the fall the value does not depend on
+    `updates`: train on from there."""
     gone = _gone(step, updates, updates - decay) if decay else 0.0
     left = 1 - gone if fall == "linear" else 1 - math.sqrt(gone)
     return min(rising(step, warmup), floor + (1 - floor) * left)

@@ -1,8 +1,9 @@
 """What a training run is told: frozen, checked at once, written as JSON and read back.
 
-Settings are of two kinds. Those of `WAYS` say how the machine does it; another choice gives the same run to rounding, and a run may go on with
-others than it began with. All the rest is what the run is (`identity`): a folder of one run is not gone on with by another. `checkpoint_every` is of
-the second kind where the model depends on it: where checkpoints are averaged, and where the guard goes back to one and leaves out what was around.
+Settings are of two kinds. Those of `WAYS` say how the machine does it; another choice gives the same run to rounding,
+and a run may go on with others than it began with. All the rest is what the run is (`identity`): a folder of one run is
+not gone on with by another. `checkpoint_every` is of the second kind where the model depends on it: where checkpoints
+are averaged, and where the guard goes back to one and leaves out what was around.
 """
 
 from __future__ import annotations
@@ -33,17 +34,18 @@ WAYS = (
 
 @dataclass(frozen=True)
 class Training:
-    """`rows_per_update` are rows of the shards, of all ranks together; `rows_per_step` those that one rank takes at a time and adds up (None: the largest
-    number that fits and is fastest, found by trying).
+    """`rows_per_update` are rows of the shards, of all ranks together; `rows_per_step` those that one rank takes at a
+    time and adds up (None: the largest number that fits and is fastest, found by trying).
 
-    `precision`: bf16 holds bf16 weights and float32 masters, fp16 float32 weights and scales the loss. `linears`: the blocks' products in fp8
-    (gristmill.trainer.model.fp8). `zero`: what is cut over the ranks (0 nothing, 1 the optimiser's state and masters, 2 gradients too, 3 weights too); `tensor` ranks share
-    each layer; `offload` keeps the optimiser's state on the CPU.
-    `compile` None: on CUDA only. `deterministic`: on one GPU the same bits each time, at some cost in speed; on the CPU that is so anyway.
-    `checkpoint_every` updates, and at the end, a checkpoint is made and `keep` are held; None: only when the run is told to stop. One that is made for a stop
-    between two is held beside them until the next. `average`: the final model is the mean of so many last checkpoints, stops not counted (1: the last).
-    A line of metrics every `metrics_every` updates; with `grams_per_kwh` of CO2, grams too.
-    `unlocking`: buckets are opened as the loss falls, by a loader whose order is `gristmill.trainer.run.unlocking.Unlocked`.
+    `precision`: bf16 holds bf16 weights and float32 masters, fp16 float32 weights and scales the loss. `linears`: the
+    blocks' products in fp8 (gristmill.trainer.model.fp8). `zero`: what is cut over the ranks (0 nothing, 1 the
+    optimiser's state and masters, 2 gradients too, 3 weights too); `tensor` ranks share each layer; `offload` keeps the
+    optimiser's state on the CPU. `compile` None: on CUDA only. `deterministic`: on one GPU the same bits each time, at
+    some cost in speed; on the CPU that is so anyway. `checkpoint_every` updates, and at the end, a checkpoint is made
+    and `keep` are held; None: only when the run is told to stop. One that is made for a stop between two is held beside
+    them until the next. `average`: the final model is the mean of so many last checkpoints, stops not counted (1: the
+    last). A line of metrics every `metrics_every` updates; with `grams_per_kwh` of CO2, grams too. `unlocking`: buckets
+    are opened as the loss falls, by a loader whose order is `gristmill.trainer.run.unlocking.Unlocked`.
     """
 
     updates: int

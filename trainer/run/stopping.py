@@ -48,7 +48,8 @@ def stop_asked() -> Iterator[StopAsked]:
 
 @contextmanager
 def reproducible(deterministic: bool) -> Iterator[None]:
-    """Inside, torch refuses algorithms that give other bits each time, and attention takes its slower, ordered sums. The CPU has none of either."""
+    """Inside, torch refuses algorithms that give other bits each time, and attention takes its slower, ordered sums.
+    The CPU has none of either."""
     if not deterministic:
         yield
         return

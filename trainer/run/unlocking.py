@@ -1,9 +1,11 @@
-"""A curriculum that goes by how training goes: the buckets of the shards are opened one after another as the loss falls, and a log says when.
+"""A curriculum that goes by how training goes: the buckets of the shards are opened one after another as the loss
+falls, and a log says when.
 
-Rows carry the bucket that `order` gave them (docs/curriculum.md); those without one are open from the beginning. The next bucket is opened when the
-mean of the last losses is below a bound, when it has stopped falling, or when the stage has lasted long enough. Of what is open every 1,000 rows
-hold each bucket's share by rows, shuffled; each bucket is read in a shuffled order of its own, and goes on where it was when another opens, so
-that no row is read twice before every row of its bucket was. Which row is read is a pure function of (seed, log, place): a log replays.
+Rows carry the bucket that `order` gave them (docs/curriculum.md); those without one are open from the beginning. The
+next bucket is opened when the mean of the last losses is below a bound, when it has stopped falling, or when the stage
+has lasted long enough. Of what is open every 1,000 rows hold each bucket's share by rows, shuffled; each bucket is read
+in a shuffled order of its own, and goes on where it was when another opens, so that no row is read twice before every
+row of its bucket was. Which row is read is a pure function of (seed, log, place): a log replays.
 """
 
 from __future__ import annotations
@@ -31,8 +33,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class Unlocking:
     """When the next bucket is opened; looked at every `every` updates.
 
-    `below`: the mean loss of the last `smooth` updates is under it. `stalled`: that mean is not lower by this share than the mean of the
-    `smooth` before. `at_most`: the stage has lasted so many updates. Never before `at_least`. None leaves a reason out.
+    `below`: the mean loss of the last `smooth` updates is under it. `stalled`: that mean is not lower by this share
+    than the mean of the `smooth` before. `at_most`: the stage has lasted so many updates. Never before `at_least`. None
+    leaves a reason out.
     """
 
     below: float | None = None
@@ -56,7 +59,8 @@ class Unlocking:
             )
 
     def reason(self, losses: Sequence[float], lasted: int) -> str | None:
-        """Why the next bucket is opened now. `losses` are those since the last was (the last 2 x `smooth` are enough), of a stage that lasted so many updates."""
+        """Why the next bucket is opened now. `losses` are those since the last was (the last 2 x `smooth` are enough),
+        of a stage that lasted so many updates."""
         if lasted < self.at_least:
             return None
         recent, before = losses[-self.smooth :], losses[-2 * self.smooth : -self.smooth]
@@ -73,7 +77,8 @@ class Unlocking:
 
 @dataclass(frozen=True)
 class Opened:
-    """From row `place` of training on, the first `count` buckets are read. Update, reason and mean loss say how it came to that."""
+    """From row `place` of training on, the first `count` buckets are read. Update, reason and mean loss say how it came
+    to that."""
 
     place: int
     count: int
@@ -87,7 +92,8 @@ class Opened:
 
 @dataclass(frozen=True, eq=False)
 class Buckets:
-    """Where the rows of each bucket stand: runs of rows, by their first rows and how many of the bucket are before each."""
+    """Where the rows of each bucket stand: runs of rows, by their first rows and how many of the bucket are before
+    each."""
 
     numbers: tuple[int, ...]
     sizes: tuple[int, ...]

@@ -1,10 +1,12 @@
 """Checkpoints: a folder of safetensors and one JSON, written whole or not at all, from which a run goes on bit for bit.
 
-    step-00001000/   model.safetensors  optimizer.safetensors  state.json {version, step, files: {name: sha256}, scalars, facts, also}
+    step-00001000/   model.safetensors  optimizer.safetensors  state.json {version, step, files: {name: sha256},
+      scalars, facts, also}
 
-The folder is written under another name, synced, and renamed: a reader never meets half of one. State of the optimiser is kept by the names of
-parameters, so that it does not depend on their order. Tensors are whole in the files however many ranks hold parts of them: a run may go on with
-other ranks and another layout. Random generators' states are tensors of the second file, one for each rank. Nothing is pickled.
+The folder is written under another name, synced, and renamed: a reader never meets half of one. State of the optimiser
+is kept by the names of parameters, so that it does not depend on their order. Tensors are whole in the files however
+many ranks hold parts of them: a run may go on with other ranks and another layout. Random generators' states are
+tensors of the second file, one for each rank. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -57,10 +59,11 @@ def save(
     also: Mapping[str, Any] | None = None,
     due: Due | None = None,
 ) -> Path:
-    """Writes `folder/step-NNNNNNNN` and leaves the newest `keep` there. `weights` are those that the optimiser steps on, and buffers.
+    """Writes `folder/step-NNNNNNNN` and leaves the newest `keep` there. `weights` are those that the optimiser steps
+    on, and buffers.
 
-    With `ranks`, all of them call this and the first one writes. `also`: what else the run needs and its facts do not say. One that is not `due` (None: all
-    are) pushes none out that is.
+    With `ranks`, all of them call this and the first one writes. `also`: what else the run needs and its facts do not
+    say. One that is not `due` (None: all are) pushes none out that is.
     """
     final = folder / f"step-{step:08d}"
     draft = folder / f".{final.name}.{os.getpid()}"
@@ -105,7 +108,8 @@ def save(
 
 
 def _remove(path: Path) -> None:
-    """Under a name at first that nobody reads, and of which the next save takes away what is left if this one is killed."""
+    """Under a name at first that nobody reads, and of which the next save takes away what is left if this one is
+    killed."""
     going = path.with_name(f".{path.name}.{os.getpid()}.old")
     path.rename(going)
     shutil.rmtree(going)
@@ -136,9 +140,11 @@ def dues_last(found: Sequence[Path], due: Due | None) -> list[Path]:
 def load(
     path: Path, weights: Mapping[str, Tensor | Part], optimizer: torch.optim.Optimizer, ranks: Ranks = ALONE
 ) -> Restored:
-    """Fills `weights` in place, and the optimiser, and sets the random generators. Refuses what was changed or belongs to other parameters.
+    """Fills `weights` in place, and the optimiser, and sets the random generators. Refuses what was changed or belongs
+    to other parameters.
 
-    With `ranks`, all of them call this; each reads its own parts, and the first one alone looks whether the files are whole.
+    With `ranks`, all of them call this; each reads its own parts, and the first one alone looks whether the files are
+    whole.
     """
     from safetensors import safe_open
 

@@ -1,30 +1,38 @@
 """How much memory a rank will need, before it is tried.
 
-P parameters, B those of the largest block, R ranks that see tokens of their own, N ranks that share each layer, T tokens a step, L layers; C hidden width,
-H heads of size D, Q and K the widths of all queries and of all keys, M inner width, V vocabulary; w bytes of a number that products take (2, in float32 4). P and B are
-those that a rank holds: of the layers' matrices 1 / N, of all else the whole.
+P parameters, B those of the largest block, R ranks that see tokens of their own, N ranks that share each layer, T
+tokens a step, L layers; C hidden width, H heads of size D, Q and K the widths of all queries and of all keys, M inner
+width, V vocabulary; w bytes of a number that products take (2, in float32 4). P and B are those that a rank holds: of
+the layers' matrices 1 / N, of all else the whole.
 
-    weights      P w                    (fp16: 4 P)                  stages 2, 3: 4 P / R, and put together w P, stage 3: w (2 B + root)
+    weights      P w                    (fp16: 4 P)                  stages 2, 3: 4 P / R, and put together w P, stage
+      3: w (2 B + root)
     masters      4 P, in bf16 only                                   stage 1: / R; stages 2, 3: they are the slices
-    gradients    4 P, and w P of one block's on their way            stages 2, 3: 4 P / R, and 6 B or 8 B of a block that is being summed;
+    gradients    4 P, and w P of one block's on their way            stages 2, 3: 4 P / R, and 6 B or 8 B of a block
+      that is being summed;
                  one rank, one pass, bf16, AdamW: w P
     optimiser    8 P with AdamW; Muon 4 for each number of a matrix  stages 1, 2, 3: / R
     activations  T L x                                               Q, K, M are 1 / N of a rank's layers
-    way back     T (x of `none` - x + 3 w M)                         of one block: what it makes anew, slopes of gate, up and their product
+    way back     T (x of `none` - x + 3 w M)                         of one block: what it makes anew, slopes of gate,
+      up and their product
     head         T h, the weight's gradient in float32, and a chunk of logits in the forward pass
 
-What a block keeps of a token, x, with the operators of `gristmill.trainer.model.fused` (they keep their inputs and a number or two):
+What a block keeps of a token, x, with the operators of `gristmill.trainer.model.fused` (they keep their inputs and a
+number or two):
 
-    none         w (4 C + 2 Q + 2 K + 3 M) + 4 (H + 2)    both norms' inputs and answers, queries, keys, values, attention's answer, gate and up, their product
-    selective    w (3 C + 2 Q + 2 K + 2 M) + 4 H          the residual stream, q k v, attention's answer, `out`, gate and up, `down`
+    none         w (4 C + 2 Q + 2 K + 3 M) + 4 (H + 2)    both norms' inputs and answers, queries, keys, values,
+      attention's answer, gate and up, their product
+    selective    w (3 C + 2 Q + 2 K + 2 M) + 4 H          the residual stream, q k v, attention's answer, `out`, gate
+      and up, `down`
     full         w 2 C                                    the residual stream and what the block before adds to it
 
-Where `gristmill.trainer.model.gated_mlp` and `gristmill.trainer.model.added` are single operators (`in_one`) it is 2 M in the first line, as SwiGLU's product is made anew, and C less in the
-others, as sums have nothing beside them. h: cosines and sines, and of the head hidden states, normed, and their gradient, 4 D + 3 w C.
-With `offload` masters, optimiser state, and in stages 2 and 3 slices and gradients, are on the host. The largest of three moments counts: the end of the
-forward pass; the beginning of the way back, when the last block's slopes come on top of all activations; its end, when all gradients are there and the
-first block's activations still are. Gradients of a lone pass are not there before the third. What allocators lose to gaps, the CUDA context (about 0.5 GB)
-and libraries' workspaces come on top.
+Where `gristmill.trainer.model.gated_mlp` and `gristmill.trainer.model.added` are single operators (`in_one`) it is 2 M
+in the first line, as SwiGLU's product is made anew, and C less in the others, as sums have nothing beside them. h:
+cosines and sines, and of the head hidden states, normed, and their gradient, 4 D + 3 w C. With `offload` masters,
+optimiser state, and in stages 2 and 3 slices and gradients, are on the host. The largest of three moments counts: the
+end of the forward pass; the beginning of the way back, when the last block's slopes come on top of all activations; its
+end, when all gradients are there and the first block's activations still are. Gradients of a lone pass are not there
+before the third. What allocators lose to gaps, the CUDA context (about 0.5 GB) and libraries' workspaces come on top.
 """
 
 from __future__ import annotations
@@ -80,8 +88,8 @@ def memory_of(
     muon: bool = False,
     in_one: bool = False,
 ) -> Memory:
-    """`ranks` see tokens of their own, `tensor` share each layer; `tokens` of one pass of one rank, `passes` of an update; `in_one` as
-    `quack_products.in_one` says, of layers that are neither fp8 nor cut."""
+    """`ranks` see tokens of their own, `tensor` share each layer; `tokens` of one pass of one rank, `passes` of an
+    update; `in_one` as `quack_products.in_one` says, of layers that are neither fp8 nor cut."""
     wide = 4 if precision == "float32" else 2
     held = 4 if precision == "fp16" else wide
     matrices, vectors = matrix_numbers(shape) // tensor, 2 * shape.hidden

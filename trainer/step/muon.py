@@ -1,11 +1,14 @@
-"""Muon: momentum whose matrices are made orthogonal before they are added to the weights (Jordan et al. 2024), and AdamW for all else.
+"""Muon: momentum whose matrices are made orthogonal before they are added to the weights (Jordan et al. 2024), and
+AdamW for all else.
 
-Matrices of the blocks go by Muon; the embedding, the head and the norms by AdamW. A matrix that holds several (queries, keys and values; gate and up) is
-orthogonalised part by part, since each is a map of its own. An orthogonal matrix of r x c has entries of root mean square 1 / sqrt(max(r, c)), AdamW's
-steps about 0.2: multiplied by 0.2 sqrt(max(r, c)) (Moonlight, Liu et al. 2025) both take the same rate and weight decay.
+Matrices of the blocks go by Muon; the embedding, the head and the norms by AdamW. A matrix that holds several (queries,
+keys and values; gate and up) is orthogonalised part by part, since each is a map of its own. An orthogonal matrix of r
+x c has entries of root mean square 1 / sqrt(max(r, c)), AdamW's steps about 0.2: multiplied by 0.2 sqrt(max(r, c))
+(Moonlight, Liu et al. 2025) both take the same rate and weight decay.
 
-Newton-Schulz with Jordan's coefficients: five steps bring singular values between about 0.7 and 1.2, which serves as well as 1 and is only
-matrix products: in bf16 on CUDA, all matrices of one shape in one batch. Gradients that are not finite (`found_inf`) move nothing, without a wait on CUDA.
+Newton-Schulz with Jordan's coefficients: five steps bring singular values between about 0.7 and 1.2, which serves as
+well as 1 and is only matrix products: in bf16 on CUDA, all matrices of one shape in one batch. Gradients that are not
+finite (`found_inf`) move nothing, without a wait on CUDA.
 """
 
 from __future__ import annotations
@@ -32,9 +35,11 @@ OF_THE_REST = AdamW(rate=1e-3, weight_decay=0.1, betas=(0.9, 0.95))
 
 @dataclass(frozen=True)
 class Muon:
-    """Settings. `adamw` are those of the parameters that are no matrices of blocks; its `clip` is not looked at, all gradients are clipped together.
+    """Settings. `adamw` are those of the parameters that are no matrices of blocks; its `clip` is not looked at, all
+    gradients are clipped together.
 
-    `scale`: "adamw" takes rates that suit AdamW; "spectral" multiplies by sqrt(max(1, rows / columns)), as Jordan's own runs, at rates about 0.02.
+    `scale`: "adamw" takes rates that suit AdamW; "spectral" multiplies by sqrt(max(1, rows / columns)), as Jordan's own
+    runs, at rates about 0.02.
     """
 
     rate: float = 1e-3
@@ -99,7 +104,8 @@ def parts_of(model: nn.Module) -> dict[str, tuple[int, ...]]:
 
 
 class MuonOptimizer(torch.optim.Optimizer):
-    """As torch's optimisers; groups say in "way" how their parameters are stepped on. Make it by `Muon(...).optimizer(model)`."""
+    """As torch's optimisers; groups say in "way" how their parameters are stepped on. Make it by
+    `Muon(...).optimizer(model)`."""
 
     _step_supports_amp_scaling = True  # looks at found_inf itself
 
@@ -209,7 +215,8 @@ def scale_of(rows: int, columns: int, scale: Scale) -> float:
 
 
 def newton_schulz(matrices: Tensor, steps: int = STEPS) -> Tensor:
-    """N x rows x columns: the singular vectors stay, the singular values come near 1; a matrix of zeros stays. bf16 on CUDA, else the input's type."""
+    """N x rows x columns: the singular vectors stay, the singular values come near 1; a matrix of zeros stays. bf16 on
+    CUDA, else the input's type."""
     a, b, c = COEFFICIENTS
     tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if tall else matrices

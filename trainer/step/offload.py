@@ -1,8 +1,9 @@
 """Where the numbers live that the optimiser steps on: beside the weights, or in the host's memory.
 
-On the host they take no room on the GPU (12 bytes a parameter with AdamW): gradients come over in pinned memory, the CPU steps in float32, and the
-new weights go back in the model's precision. The same update to rounding, and slower: 6 bytes a parameter cross the bus each time, and the CPU's
-memory is read. ZeRO 2 and 3 have the same from FSDP2 (`gristmill.trainer.step.sharded`).
+On the host they take no room on the GPU (12 bytes a parameter with AdamW): gradients come over in pinned memory, the
+CPU steps in float32, and the new weights go back in the model's precision. The same update to rounding, and slower: 6
+bytes a parameter cross the bus each time, and the CPU's memory is read. ZeRO 2 and 3 have the same from FSDP2
+(`gristmill.trainer.step.sharded`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from gristmill.trainer.step.parts import Cut
 
 @dataclass(frozen=True)
 class Slot:
-    """A parameter that this rank steps on: what the model computes with, and what the optimiser changes (the same tensor, or a float32 copy)."""
+    """A parameter that this rank steps on: what the model computes with, and what the optimiser changes (the same
+    tensor, or a float32 copy)."""
 
     name: str
     weight: Tensor
@@ -49,7 +51,8 @@ class Home(Protocol):
 
 
 class OnDevice:
-    """An optimiser with a method `step_into(weights, masters, gradients, norm, most)` clips, steps and rounds by itself, in one pass over its numbers."""
+    """An optimiser with a method `step_into(weights, masters, gradients, norm, most)` clips, steps and rounds by
+    itself, in one pass over its numbers."""
 
     def __init__(self, slots: Sequence[Slot]) -> None:
         self._slots = slots

@@ -1,7 +1,9 @@
-"""AdamW on CUDA that reads and writes each number once: clipping, the step, and the rounding of masters into bf16 weights in one kernel a parameter.
+"""AdamW on CUDA that reads and writes each number once: clipping, the step, and the rounding of masters into bf16
+weights in one kernel a parameter.
 
-Its state is that of torch.optim.AdamW, so either goes on from a checkpoint of the other. Torch's own way takes four passes (gradients to float32, clip,
-step, round), 22 ms of an update of 1.3 billion parameters on an H200 where this takes 10 (benchmarks/training/gpu_kernels.py).
+Its state is that of torch.optim.AdamW, so either goes on from a checkpoint of the other. Torch's own way takes four
+passes (gradients to float32, clip, step, round), 22 ms of an update of 1.3 billion parameters on an H200 where this
+takes 10 (benchmarks/training/gpu_kernels.py).
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ class OnePassAdamW(torch.optim.AdamW):
         norm: Tensor,
         most: float,
     ) -> None:
-        """One step of `masters` (this optimiser's parameters), whose gradients may be of lower precision and are scaled down to the norm `most`; `weights`
-        become the masters rounded. A norm that is not finite leaves all as it was."""
+        """One step of `masters` (this optimiser's parameters), whose gradients may be of lower precision and are scaled
+        down to the norm `most`; `weights` become the masters rounded. A norm that is not finite leaves all as it was.
+        """
         place = {id(master): number for number, master in enumerate(masters)}
         found_inf = (~norm.isfinite()).float()
         clip = (most / (norm + 1e-6)).clamp(max=1.0)

@@ -1,8 +1,9 @@
 """AdamW with groups of parameters, and one update from several small batches.
 
-Matrices decay; vectors (norms, biases) and embeddings do not, since decay there only fights the norm that follows. Fused on CUDA: one kernel a
-group. An update adds the gradients of all its losses (each already divided by what the whole update counts), sums them over the ranks, clips, steps.
-A gradient that is not finite moves nothing, whatever the optimiser and the device (`stepped`).
+Matrices decay; vectors (norms, biases) and embeddings do not, since decay there only fights the norm that follows.
+Fused on CUDA: one kernel a group. An update adds the gradients of all its losses (each already divided by what the
+whole update counts), sums them over the ranks, clips, steps. A gradient that is not finite moves nothing, whatever the
+optimiser and the device (`stepped`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ Loop = Literal["fused", "foreach", "single"]
 class AdamW:
     """Settings. `faster` multiplies the rate of the parameters whose names begin so: (("heads.", 10.0),).
 
-    `loop`: one kernel for many parameters, an operation at a time for many, or one parameter at a time; None: fused on CUDA, else torch's choice.
+    `loop`: one kernel for many parameters, an operation at a time for many, or one parameter at a time; None: fused on
+    CUDA, else torch's choice.
     """
 
     rate: float = 1e-4
@@ -79,7 +81,8 @@ def loop_of(loop: Loop | None, parameters: Sequence[Tensor]) -> dict[str, Any]:
 
 
 def parameter_groups(model: nn.Module, settings: AdamW, masters: Masters | None = None) -> list[dict[str, Any]]:
-    """Groups in an order that depends on the model alone. `base_rate` is the peak rate, `names` are the parameters' names."""
+    """Groups in an order that depends on the model alone. `base_rate` is the peak rate, `names` are the parameters'
+    names."""
     embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     groups: dict[tuple[float, float], dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
@@ -111,7 +114,8 @@ def update(
     clip: float,
     ranks: Ranks = ALONE,
 ) -> Update:
-    """One step of the optimiser at `share` of the peak rate. `learning` are the model's parameters; `losses` is read lazily, one graph at a time.
+    """One step of the optimiser at `share` of the peak rate. `learning` are the model's parameters; `losses` is read
+    lazily, one graph at a time.
 
     A gradient that is not finite leaves the weights as they were (its norm says so); on CUDA that costs no wait.
     """
@@ -136,7 +140,8 @@ def update(
 
 
 def stepped(optimizer: torch.optim.Optimizer, norm: Tensor) -> None:
-    """A step, unless the gradients' norm is not finite. Optimisers that look at `found_inf` themselves do so on the device; others cost a wait."""
+    """A step, unless the gradients' norm is not finite. Optimisers that look at `found_inf` themselves do so on the
+    device; others cost a wait."""
     if norm.is_cuda and getattr(optimizer, "_step_supports_amp_scaling", False):
         optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
         optimizer.step()
@@ -154,7 +159,8 @@ def clipped(parameters: Sequence[Tensor], most: float) -> Tensor:
 
 @torch.no_grad()
 def gradient_norm(gradients: Sequence[Tensor]) -> Tensor:
-    """Of all together, in float32 at the least: the norm of a bf16 tensor is not rounded to bf16 on the way. On the first one's device."""
+    """Of all together, in float32 at the least: the norm of a bf16 tensor is not rounded to bf16 on the way. On the
+    first one's device."""
     norms: list[Tensor] = []
     for dtype in dict.fromkeys(gradient.dtype for gradient in gradients):
         alike = [gradient for gradient in gradients if gradient.dtype == dtype]

@@ -1,9 +1,10 @@
 """Ranks: one process a GPU (or a CPU's share), started by `torchrun`, which sum what they found.
 
-Losses are divided by what the whole update counts before they are differentiated, so the sum over ranks is the gradient that one process would
-have had, also where ranks hold unequal numbers of documents or labels.
+Losses are divided by what the whole update counts before they are differentiated, so the sum over ranks is the gradient
+that one process would have had, also where ranks hold unequal numbers of documents or labels.
 
-A rank that dies takes its run with it: the others stop with a `RankError` that says who stopped and that the first error is elsewhere.
+A rank that dies takes its run with it: the others stop with a `RankError` that says who stopped and that the first
+error is elsewhere.
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ ALONE = Ranks()
 
 @dataclass(frozen=True)
 class Grid:
-    """Ranks in two directions. Those of `tensor` hold cuts of the same layers and see the same tokens; those of `data` see others."""
+    """Ranks in two directions. Those of `tensor` hold cuts of the same layers and see the same tokens; those of `data`
+    see others."""
 
     all: Ranks = ALONE
     data: Ranks = ALONE
@@ -133,7 +135,8 @@ def device_of_messages(ranks: Ranks) -> torch.device:
 
 @contextmanager
 def launched(kind: str | None = None, silence: timedelta = LONGEST_SILENCE) -> Iterator[tuple[Ranks, torch.device]]:
-    """The ranks that `torchrun` started and this one's device; without `torchrun`, alone. `kind`: cuda (NCCL), cpu (gloo), None for what is here.
+    """The ranks that `torchrun` started and this one's device; without `torchrun`, alone. `kind`: cuda (NCCL), cpu
+    (gloo), None for what is here.
 
     Leaves no process group behind. Where the work failed because another rank did, the error says so.
     """

@@ -1,7 +1,9 @@
-"""Tensors that lie in parts on several ranks, and files of whole ones: what a checkpoint holds does not tell how many ranks wrote it.
+"""Tensors that lie in parts on several ranks, and files of whole ones: what a checkpoint holds does not tell how many
+ranks wrote it.
 
-A part is some spans of one dimension of the whole tensor. Parts meet at the first rank one tensor at a time and go straight into the file, which
-is safetensors (a length, a JSON header, the bytes), so that no rank ever holds more of the others' than one tensor.
+A part is some spans of one dimension of the whole tensor. Parts meet at the first rank one tensor at a time and go
+straight into the file, which is safetensors (a length, a JSON header, the bytes), so that no rank ever holds more of
+the others' than one tensor.
 """
 
 from __future__ import annotations
@@ -78,7 +80,8 @@ class Part:
     cut: Cut
 
     def beside(self, other: Tensor) -> Part:
-        """Another tensor about the same numbers (an optimiser's state): cut alike if it is as large, else whole on every rank."""
+        """Another tensor about the same numbers (an optimiser's state): cut alike if it is as large, else whole on
+        every rank."""
         return Part(other, self.cut if other.ndim and other.shape == self.local.shape else whole_cut(other.shape))
 
 
@@ -123,7 +126,8 @@ def listed(parts: Mapping[str, Part], ranks: Ranks) -> dict[str, Listed]:
 
 
 def wholes(parts: Mapping[str, Part], table: Mapping[str, Listed], ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
-    """On the first rank every tensor in the table's order, on the CPU; the others, who must go through this too, only give."""
+    """On the first rank every tensor in the table's order, on the CPU; the others, who must go through this too, only
+    give."""
     for name, entry in table.items():
         if not ranks.first:
             if any(rank == ranks.rank for rank, _ in entry.givers):

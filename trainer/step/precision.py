@@ -1,8 +1,10 @@
-"""In which precision a model computes: float32, bf16 or fp16 by autocast over float32 weights, or bf16 weights with float32 masters.
+"""In which precision a model computes: float32, bf16 or fp16 by autocast over float32 weights, or bf16 weights with
+float32 masters.
 
-Autocast suits small models: weights are cast anew at each use. Masters suit large ones: the model holds bf16 only, the optimiser steps on
-float32 copies, and an update smaller than the last bit of bf16 is not lost. fp16 has 3 more bits of precision than bf16 and a far smaller range,
-below which gradients vanish: the loss is scaled up before it is differentiated (Micikevicius et al. 2018), by `LossScale`.
+Autocast suits small models: weights are cast anew at each use. Masters suit large ones: the model holds bf16 only, the
+optimiser steps on float32 copies, and an update smaller than the last bit of bf16 is not lost. fp16 has 3 more bits of
+precision than bf16 and a far smaller range, below which gradients vanish: the loss is scaled up before it is
+differentiated (Micikevicius et al. 2018), by `LossScale`.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ class Masters(Protocol):
 
 @dataclass(frozen=True)
 class Scaling:
-    """How a loss scale moves: times `growth` after `patience` updates without an overflow, times `backoff` after one with."""
+    """How a loss scale moves: times `growth` after `patience` updates without an overflow, times `backoff` after one
+    with."""
 
     start: float = 2.0**16
     growth: float = 2.0
@@ -53,7 +56,8 @@ class Scaling:
 
 
 class LossScale:
-    """The factor by which losses are multiplied before they are differentiated. It lives on the device and is moved there, without a wait."""
+    """The factor by which losses are multiplied before they are differentiated. It lives on the device and is moved
+    there, without a wait."""
 
     def __init__(self, device: torch.device | str, scaling: Scaling | None = None) -> None:
         self.scaling = scaling or Scaling()
@@ -65,7 +69,8 @@ class LossScale:
 
     @torch.no_grad()
     def unscale_(self, gradients: Sequence[Tensor]) -> Tensor:
-        """Divides the gradients, and says whether any number of them is not finite: 1.0 or 0.0, a float32 tensor, as optimisers take `found_inf`.
+        """Divides the gradients, and says whether any number of them is not finite: 1.0 or 0.0, a float32 tensor, as
+        optimisers take `found_inf`.
 
         Of several ranks with gradients of their own, take the largest before it is used.
         """
@@ -80,7 +85,8 @@ class LossScale:
 
     @torch.no_grad()
     def update(self, found_inf: Tensor, told_nothing: Tensor | None = None) -> None:
-        """After each update, whether it was made or left out. Where `told_nothing` is true the scale stays: it was left out for another reason."""
+        """After each update, whether it was made or left out. Where `told_nothing` is true the scale stays: it was left
+        out for another reason."""
         to, overflow = self.scaling, found_inf > 0
         good = torch.where(overflow, 0, self.good + 1)
         grown = good >= to.patience

@@ -1,7 +1,9 @@
-"""What a backward pass works out anew instead of keeping it (Chen et al. 2016; by operator as in Korthikanti et al. 2022).
+"""What a backward pass works out anew instead of keeping it (Chen et al. 2016; by operator as in Korthikanti et al.
+2022).
 
-`selective` keeps the answers of matrix products and of attention, which cost most to make, and works out norms, rotary positions and the SwiGLU
-anew. `full` keeps what goes into each block alone, for a third more products. Losses and gradients stay the same bits where the operators are.
+`selective` keeps the answers of matrix products and of attention, which cost most to make, and works out norms, rotary
+positions and the SwiGLU anew. `full` keeps what goes into each block alone, for a third more products. Losses and
+gradients stay the same bits where the operators are.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ ATTENTION = ("attention_forward", "_attention", "varlen_attn", "flash")
 
 
 def recomputed(forward: Forward, recompute: Recompute, compiled: bool = False) -> Forward:
-    """A forward pass that gives the same and keeps less. Below `torch.compile`, which then sees to it by itself: torch 2.11 does so for what stands inside
-    an autograd function only where operator by operator is asked."""
+    """A forward pass that gives the same and keeps less. Below `torch.compile`, which then sees to it by itself: torch
+    2.11 does so for what stands inside an autograd function only where operator by operator is asked."""
     if recompute == "none":
         return forward
     policy = _policy if recompute == "selective" else _nothing if compiled else None

@@ -1,8 +1,10 @@
-"""Weights, gradients and optimiser state cut over the ranks by FSDP2: stages 2 and 3 of ZeRO (Rajbhandari et al. 2020; Zhao et al. 2023).
+"""Weights, gradients and optimiser state cut over the ranks by FSDP2: stages 2 and 3 of ZeRO (Rajbhandari et al. 2020;
+Zhao et al. 2023).
 
-Each rank keeps a slice of every float32 weight, and steps on that. Before a block works its weights are put together, in bf16 where that is the
-precision; after its backward pass the gradients are summed in float32 and cut. Stage 2 keeps the whole weights of a block between its forward and
-its backward pass, stage 3 puts them together twice. Gradients are cut after every pass, so that none are ever kept whole.
+Each rank keeps a slice of every float32 weight, and steps on that. Before a block works its weights are put together,
+in bf16 where that is the precision; after its backward pass the gradients are summed in float32 and cut. Stage 2 keeps
+the whole weights of a block between its forward and its backward pass, stage 3 puts them together twice. Gradients are
+cut after every pass, so that none are ever kept whole.
 """
 
 from __future__ import annotations
@@ -37,8 +39,9 @@ COMPILED_MOST = 64  # versions of a block's code; torch's own limit is 8
 def prepared(model: Decoder, recompute: Recompute, compiled: bool) -> Decoder:
     """What is done to each block, in this order: recompute, then compile, then (by `fully_sharded`) cut over the ranks.
 
-    Compiled code must see what is worked out anew, to plan it with the rest; the hooks that put weights together must stay outside of it. Only the
-    forward functions of blocks are changed: no weight gets another name, and doing it twice does what doing it once does.
+    Compiled code must see what is worked out anew, to plan it with the rest; the hooks that put weights together must
+    stay outside of it. Only the forward functions of blocks are changed: no weight gets another name, and doing it
+    twice does what doing it once does.
     """
     if compiled:  # past the limit blocks run uncompiled without a word; each kind of block, and each size that turns out to vary, is one
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, COMPILED_MOST)
@@ -66,7 +69,8 @@ class Prepared:
 
 
 def fully_sharded(model: Decoder, ranks: Ranks, zero: int, bf16: bool, offload: bool, device: torch.device) -> Decoder:
-    """In place; `model` may lie on the CPU: block by block goes to the device, cut. All ranks must hold the same weights."""
+    """In place; `model` may lie on the CPU: block by block goes to the device, cut. All ranks must hold the same
+    weights."""
     mesh = DeviceMesh.from_group(ranks.group or torch.distributed.distributed_c10d._get_default_group(), device.type)
     policy = (
         MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
@@ -145,7 +149,8 @@ class Sharded:
 
 
 class OnSlices:
-    """The optimiser steps on the slices themselves (see `gristmill.trainer.step.offload.Home`), on the GPU, or on the host's own where FSDP2 keeps them there."""
+    """The optimiser steps on the slices themselves (see `gristmill.trainer.step.offload.Home`), on the GPU, or on the
+    host's own where FSDP2 keeps them there."""
 
     def __init__(self, slots: list[Slot]) -> None:
         self._slots = slots

@@ -1,7 +1,10 @@
-"""One model and its optimiser, over its ranks and in its precision: what a training loop calls, however the numbers are laid out.
+"""One model and its optimiser, over its ranks and in its precision: what a training loop calls, however the numbers are
+laid out.
 
-    backward (several times)   gradients of each pass are added up in float32; at the last one they are summed over the ranks
-    step                       norm over all ranks, clip, the optimiser on what this rank has, and the new weights back to where the model computes
+    backward (several times)   gradients of each pass are added up in float32; at the last one they are summed over the
+      ranks
+    step                       norm over all ranks, clip, the optimiser on what this rank has, and the new weights back
+      to where the model computes
 
 | precision | the model holds | the optimiser steps on | products |
 | --- | --- | --- | --- |
@@ -9,8 +12,8 @@
 | bf16 | bf16 (stages 2, 3: float32 slices, put together in bf16) | float32 masters (the slices) | bf16 |
 | fp16 | float32 | the same | fp16 by autocast; the loss is scaled |
 
-An update whose gradients are not finite leaves weights, masters and the optimiser's state as they were, on every rank, without a wait on CUDA: the norm
-that `step` returns is then not finite either.
+An update whose gradients are not finite leaves weights, masters and the optimiser's state as they were, on every rank,
+without a wait on CUDA: the norm that `step` returns is then not finite either.
 """
 
 from __future__ import annotations
@@ -79,9 +82,11 @@ class Stepper:
         self._gradients.backward(self.scale.scaled(loss) if self.scale else loss, last)
 
     def step(self, share: float, limit: Tensor | None = None, poisoned: Tensor | None = None) -> Tensor:
-        """At `share` of the peak rate. The gradient's norm before clipping, on the device; one above `limit` leaves all as it was too.
+        """At `share` of the peak rate. The gradient's norm before clipping, on the device; one above `limit` leaves all
+        as it was too.
 
-        `poisoned`, alike on all ranks: whether the gradient was made not finite on purpose, of which the loss scale is to learn nothing.
+        `poisoned`, alike on all ranks: whether the gradient was made not finite on purpose, of which the loss scale is
+        to learn nothing.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = group["base_rate"] * share
@@ -153,12 +158,13 @@ def stepper_of(
     compile: bool = False,
     device: torch.device | None = None,
 ) -> Stepper:
-    """`optimizer`: the settings (`gristmill.trainer.step.optim.AdamW`, `gristmill.trainer.step.muon.Muon`). The model is taken over and changed in place; it may lie on the CPU and
-    go to `device` (None: stay where it is). All ranks go on with the first one's weights.
+    """`optimizer`: the settings (`gristmill.trainer.step.optim.AdamW`, `gristmill.trainer.step.muon.Muon`). The model
+    is taken over and changed in place; it may lie on the CPU and go to `device` (None: stay where it is). All ranks go
+    on with the first one's weights.
 
-    `ranks` may be a grid made before (`gristmill.trainer.step.parallel.grid_of`); `tensor` is then its own.
-    `zero` 0: gradients are summed; 1: masters and optimiser state cut over the ranks; 2, 3: gradients and weights too. `tensor`: so many neighbouring
-    ranks share each layer. `offload`: what the optimiser steps on lives on the host.
+    `ranks` may be a grid made before (`gristmill.trainer.step.parallel.grid_of`); `tensor` is then its own. `zero` 0:
+    gradients are summed; 1: masters and optimiser state cut over the ranks; 2, 3: gradients and weights too. `tensor`:
+    so many neighbouring ranks share each layer. `offload`: what the optimiser steps on lives on the host.
     """
     device = device or next(model.parameters()).device
     grid = ranks if isinstance(ranks, Grid) else grid_of(ranks, tensor)
@@ -194,7 +200,8 @@ def _in_whole(
     offload: bool,
     device: torch.device,
 ) -> tuple[list[Slot], Gradients, Home]:
-    """Every rank computes with weights that it has, but for the layers that `cuts` names; it steps on all of them, or on those that it owns."""
+    """Every rank computes with weights that it has, but for the layers that `cuts` names; it steps on all of them, or
+    on those that it owns."""
     owner_of = (
         owners({name: p.numel() for name, p in model.named_parameters()}, grid.data.count)
         if zero and grid.data.count > 1

@@ -1,8 +1,10 @@
-"""Layers cut over a few ranks (Shoeybi et al. 2019, Megatron-LM): for models whose layers alone are too large, or too slow, for one GPU.
+"""Layers cut over a few ranks (Shoeybi et al. 2019, Megatron-LM): for models whose layers alone are too large, or too
+slow, for one GPU.
 
-Each rank has some of the heads and some of the inner width: `qkv` and `gate_up` are cut by what they make, `out` and `down` by what they read, so that
-a block's two halves each need one sum over the ranks forward and one backward. The ranks of a group see the same tokens. Norms, embedding and head are
-whole on every rank, which works them out alike (so a large vocabulary gains nothing here).
+Each rank has some of the heads and some of the inner width: `qkv` and `gate_up` are cut by what they make, `out` and
+`down` by what they read, so that a block's two halves each need one sum over the ranks forward and one backward. The
+ranks of a group see the same tokens. Norms, embedding and head are whole on every rank, which works them out alike (so
+a large vocabulary gains nothing here).
 """
 
 from __future__ import annotations
@@ -68,7 +70,8 @@ def _sum(x: Tensor, group: Any) -> Tensor:
 
 
 def cut_layers(model: Decoder, ranks: Ranks) -> dict[str, Cut]:
-    """Leaves of each block this rank's heads and inner width, in place; says by name what was cut, and how. All ranks must hold the same weights."""
+    """Leaves of each block this rank's heads and inner width, in place; says by name what was cut, and how. All ranks
+    must hold the same weights."""
     shape = model.shape
     for name, number in (("heads", shape.heads), ("kv_heads", shape.kv_heads), ("mlp", shape.mlp)):
         if number % ranks.count:

@@ -1,9 +1,10 @@
-"""Gradients of weights that every rank holds whole: added up in float32, sent in buckets while the backward pass still runs.
+"""Gradients of weights that every rank holds whole: added up in float32, sent in buckets while the backward pass still
+runs.
 
-Stage 0 of ZeRO (Rajbhandari et al. 2020) sums them on all ranks. Stage 1 gives each parameter, whole, to one rank (Muon orthogonalises whole
-matrices): the sum goes to its owner, who alone has its float32 master and optimiser state, steps, and sends the new weight to all.
-A bucket's memory is taken when its first gradient arrives and given back when the optimiser has stepped, so that it is not there while a
-forward pass is at its largest.
+Stage 0 of ZeRO (Rajbhandari et al. 2020) sums them on all ranks. Stage 1 gives each parameter, whole, to one rank (Muon
+orthogonalises whole matrices): the sum goes to its owner, who alone has its float32 master and optimiser state, steps,
+and sends the new weight to all. A bucket's memory is taken when its first gradient arrives and given back when the
+optimiser has stepped, so that it is not there while a forward pass is at its largest.
 """
 
 from __future__ import annotations
@@ -132,7 +133,8 @@ class Bucketed:
             setattr(weight, TAKEN, handle)
 
     def leave_where_they_come(self) -> None:
-        """Where an update is one pass of one rank: its gradients stay with the weights, in their precision, for an optimiser that can read them so."""
+        """Where an update is one pass of one rank: its gradients stay with the weights, in their precision, for an
+        optimiser that can read them so."""
         self._as_they_came = self._ranks.count == 1
 
     def backward(self, loss: Tensor, last: bool) -> None:

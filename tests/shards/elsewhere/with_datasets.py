@@ -1,4 +1,5 @@
-"""Opens files with `datasets.load_dataset`, offline; prints columns and rows. A folder is opened by its card, as a hub does."""
+"""Opens files with `datasets.load_dataset`, offline; prints columns and rows. A folder is opened by its card, as a hub
+does."""
 
 import json
 import sys

@@ -1,4 +1,5 @@
-"""Reads a prefix with megatron-core's own IndexedDataset; prints its documents, and the samples of an epoch that its GPTDataset makes of them.
+"""Reads a prefix with megatron-core's own IndexedDataset; prints its documents, and the samples of an epoch that its
+GPTDataset makes of them.
 
 PYTHON with_megatron.py PREFIX ROW_LENGTH EOD
 """

@@ -1,4 +1,5 @@
-"""Reads a folder with mosaicml-streaming's StreamingDataset, hashes checked, and its LocalDataset; prints the samples in order.
+"""Reads a folder with mosaicml-streaming's StreamingDataset, hashes checked, and its LocalDataset; prints the samples
+in order.
 
 The tokens become a tensor in the way of llm-foundry's StreamingTextDataset.
 """

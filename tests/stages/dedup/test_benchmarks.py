@@ -1,4 +1,5 @@
-"""Benchmarks are read from every kind of file that people publish them in; what is not there is named, with its file and line."""
+"""Benchmarks are read from every kind of file that people publish them in; what is not there is named, with its file
+and line."""
 
 from __future__ import annotations
 

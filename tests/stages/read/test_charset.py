@@ -1,4 +1,5 @@
-"""What is promised of encodings: the order of evidence, declarations held against the bytes, browsers' reading of labels, and that nothing raises."""
+"""What is promised of encodings: the order of evidence, declarations held against the bytes, browsers' reading of
+labels, and that nothing raises."""
 
 import random
 import time

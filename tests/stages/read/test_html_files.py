@@ -1,4 +1,5 @@
-"""What is promised of HTML files: one page a file, each accounted for, and a url only where the path or the recipe gives it."""
+"""What is promised of HTML files: one page a file, each accounted for, and a url only where the path or the recipe
+gives it."""
 
 import gzip
 import io

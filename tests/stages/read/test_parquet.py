@@ -1,4 +1,5 @@
-"""What is promised of Parquet and Arrow: every row is a document, a skip or damage, whatever its types and however it is cut."""
+"""What is promised of Parquet and Arrow: every row is a document, a skip or damage, whatever its types and however it
+is cut."""
 
 import datetime
 import io

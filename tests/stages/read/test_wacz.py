@@ -1,4 +1,5 @@
-"""What is promised of WACZ: the records of each archive in the zip file, however it is cut; and hostile zip files are told of and bounded."""
+"""What is promised of WACZ: the records of each archive in the zip file, however it is cut; and hostile zip files are
+told of and bounded."""
 
 import gzip
 import io

@@ -1,4 +1,5 @@
-"""What is promised of WARC, ARC and WET: every whole record comes out once, damage is counted once, however a file is cut."""
+"""What is promised of WARC, ARC and WET: every whole record comes out once, damage is counted once, however a file is
+cut."""
 
 import gzip
 import io

@@ -1,4 +1,5 @@
-"""Our rules decide as DataTrove 0.10.1 does on the same texts, and for the same reason, but for faults that we do not share (docs/rules.md)."""
+"""Our rules decide as DataTrove 0.10.1 does on the same texts, and for the same reason, but for faults that we do not
+share (docs/rules.md)."""
 
 from __future__ import annotations
 

@@ -77,7 +77,8 @@ def test_batches_slices_and_layouts_do_not_matter(kind):
 
 @pytest.mark.skipif(not VERDICTS.exists(), reason="../shared/data/rule_verdicts.parquet is not here")
 def test_agreement_with_datatrove():
-    """0.10.1, no terminal-punctuation rule. Every document is kept or dropped alike, for the same reason; texts differ where docs say."""
+    """0.10.1, no terminal-punctuation rule. Every document is kept or dropped alike, for the same reason; texts differ
+    where docs say."""
     table = pq.read_table(VERDICTS, columns=["text", "c4", "c4_text"])
     batch = C4Lines(terminal_punctuation=False).apply(table.select(["text"]).combine_chunks().to_batches()[0]).batch
     verdict = C4Quality().apply(batch).verdict

@@ -1,4 +1,5 @@
-"""Repair as a stage: nothing is dropped, every step is a setting, counts say what was done, and any Arrow layout gives the same."""
+"""Repair as a stage: nothing is dropped, every step is a setting, counts say what was done, and any Arrow layout gives
+the same."""
 
 from pathlib import Path
 
