@@ -132,10 +132,10 @@ def take(folder: Path, crawl: Path | None) -> dict[str, dict[str, str]]:
     made.append(folder / "all_else.yaml")
     made[-1].write_text(ALL_ELSE.replace("CRAWL", str(pages)).replace("TEXTS", str(folder / "others")))
     if crawl:
+        plan = yaml.safe_load((RECIPES / "fineweb.yaml").read_text())
+        plan["sources"]["crawl"]["warc"]["path"] = str(crawl.resolve())
         made.append(folder / "crawl.yaml")
-        made[-1].write_text(
-            re.sub(r"path: \S+", f"path: {crawl.resolve()}}}}}", (RECIPES / "fineweb.yaml").read_text(), count=1).replace("}}}}", "}")
-        )
+        made[-1].write_text(yaml.safe_dump(plan, sort_keys=False))
     out = {"demo": hashes(next(path.parent for path in sorted((folder / "demo").rglob("run.json"))))}
     for recipe in made:
         gristmill("run", str(recipe), "--out", str(folder / "runs" / recipe.stem), "--workers", "2")
