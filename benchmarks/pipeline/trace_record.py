@@ -77,7 +77,9 @@ def traced_run(folder: Path, title: str) -> Trace:
     folder.mkdir()
     crawl = write_page(folder / "crawl", title)
     recipe = folder / "r.yaml"
-    recipe.write_text(f"name: r\nsources: {{crawl: {{warc: {{path: {crawl}}}}}}}\nstages: [extract, gopher_quality, write]\n")
+    recipe.write_text(
+        f"name: r\nsources: {{crawl: {{warc: {{path: {crawl}}}}}}}\nstages: [extract, gopher_quality, write]\n"
+    )
     trace = Trace()
 
     def work(engine: Engine, left: list[Any], results: dict[str, Any]) -> None:

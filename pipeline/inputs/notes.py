@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.inputs.files import changed_since
 from gristmill.pipeline.inputs.passed_over import by_ending, in_words
 from gristmill.pipeline.inputs.portion import Inputs
 from gristmill.pipeline.store.faults import LONGEST_PATH, NAMED, few, files, shortened
+from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.store import Store
 
 Facts = Mapping[str, Mapping[str, Any]]  # `inputs` of run.json: by source
@@ -53,14 +53,14 @@ def notes_beside(alarms: Sequence[str], facts: Facts) -> list[str]:
     return [note for note in notes_of(facts) if not any(alarm.startswith(note) for alarm in alarms)]
 
 
-def gone_since(inputs: Mapping[str, Inputs], store: Store) -> dict[str, list[str]]:
+def gone_since(inputs: Mapping[str, Inputs], store: Store, journal: Journal) -> dict[str, list[str]]:
     """By source: files that the last run in this folder read and that are no longer among the inputs."""
     gone = {}
     for name, taken in inputs.items():
-        try:
-            manifest = store.read_json(f"legs/{name}/manifest.json")
-        except RunFailed:  # a torn manifest is written anew
-            continue
+        path = f"legs/{name}/manifest.json"
+        manifest = (
+            store.read_json_if_whole(path) if journal.is_as_written(path) else None
+        )  # a damaged one is written anew
         parts = manifest["parts"] if manifest else []
         before = {span["path"] for part in parts for span in part["inputs"] if "path" in span}
         gone[name] = sorted(before - {file.path for file in taken.files})

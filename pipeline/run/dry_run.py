@@ -49,9 +49,9 @@ def foresee(
     plan = make_plan(recipe)
     inputs = find_inputs(recipe, store, Portion(), remember=False, check=check_inputs)
     loud = alarms_of_inputs(inputs)
-    for line in [*loud, *notes_beside(loud, facts_of(inputs, gone_since(inputs, store)))]:
-        note(line)
     journal = Journal(store, looks_only=True)
+    for line in [*loud, *notes_beside(loud, facts_of(inputs, gone_since(inputs, store, journal)))]:
+        note(line)
     journal.check(store.stamps(""))
     known: dict[str, list[Part] | None] = {}
     seen = []
@@ -60,7 +60,8 @@ def foresee(
         print_ = node.fingerprint(recipe)
         if isinstance(node, Leg):
             print_ = fingerprint.digest([print_, node.fingerprint_of_rules(recipe)])
-        before = store.read_json_if_whole(f"legs/{node.name}/manifest.json")
+        manifest = f"legs/{node.name}/manifest.json"
+        before = store.read_json_if_whole(manifest) if journal.is_as_written(manifest) else None
         changed = "its stages, their code or packages changed" if before and before["fingerprint"] != print_ else ""
         fed = [p for parts in upstream if parts is not None for p in parts]
         if any(parts is None for parts in upstream):

@@ -125,7 +125,7 @@ class _Run:
         self.meter = Machine.here()
         self.check_inputs = check_inputs
         self.inputs: dict[str, Inputs] = find_inputs(recipe, store, portion, check=check_inputs)
-        self.input_facts = facts_of(self.inputs, gone_since(self.inputs, store))
+        self.input_facts = facts_of(self.inputs, gone_since(self.inputs, store, journal))
         self.account = Account()
         self.slowest = Slowest()
         self.documents: dict[str, Documents] = {}

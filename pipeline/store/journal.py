@@ -160,9 +160,9 @@ class Journal:
     def is_as_written(self, path: str) -> bool:
         """Is a file of the run itself what was written, as far as anything is known of it?"""
         facts = self._of_the_run.get(path)
-        return facts is None or (
-            self.store.exists(path) and xxhash.xxh3_128_hexdigest(self.store.read(path)) == facts["checksum"]
-        )
+        if facts is None:
+            return path not in self.damaged
+        return self.store.exists(path) and xxhash.xxh3_128_hexdigest(self.store.read(path)) == facts["checksum"]
 
     def named(self, paths: Iterable[str]) -> None:
         """Files of a sink have got their names, which changes their stamps and, where they are the same files, nothing

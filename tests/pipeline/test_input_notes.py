@@ -194,6 +194,23 @@ def test_an_input_that_is_gone_since_the_last_run_is_told_once(tmp_path: Path) -
     assert notes == [] and "gone" not in record["inputs"]["a"]
 
 
+def test_a_flipped_bit_in_a_manifest_is_no_error_and_tells_of_no_file(tmp_path: Path) -> None:
+    """One that leaves it JSON: a key that nobody knows, a path that never was."""
+    for name in "ab":
+        lines(tmp_path / "in" / f"{name}.jsonl", [name])
+    recipe, out = save(tmp_path / "a.yaml", ONE), tmp_path / "out"
+    started(recipe, out)
+    manifest = next((out / "legs").glob("*/manifest.json"))
+    whole = manifest.read_text()
+    for key, other in (('"inputs"', '"inputr"'), ("a.jsonl", "c.jsonl")):
+        assert whole.count(key) >= 1
+        manifest.write_text(whole.replace(key, other))
+        assert planned(recipe, out)[1] == []
+        record, notes, _ = started(recipe, out)
+        assert "gone" not in record["inputs"]["a"] and not any("gone" in note for note in notes)
+        assert sorted(text for _, text in written(out)) == ["a", "b"] and manifest.read_text() == whole
+
+
 # --- contents that changed, and what is remembered of them -----------------------------------------------------------
 
 
