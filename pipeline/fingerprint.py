@@ -28,6 +28,11 @@ from gristmill.stages.stage import Reader, Stage
 OURS = tuple(f"gristmill.{floor}" for floor in ("kernels", "mixing", "shards", "trainer", "classifiers", "stages"))
 ENGINE_ROOT = "gristmill.pipeline"
 LAYOUT_VERSION = "2"
+NO_RESULT = (
+    "gristmill",
+    "gristmill.stages",
+    "gristmill.stages.local_flow",
+)  # lists of names; a flow that no run goes by
 
 WITH_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -217,12 +222,17 @@ def code_of_source(source: str) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
+def is_presentation(module: str) -> bool:
+    """Does a module only show results? Stages have such beside them, named `figures`."""
+    return module == "gristmill.stages.formatting" or (
+        is_below(module, ("gristmill.stages",)) and module.endswith(".figures")
+    )
+
+
 @cache
 def source_of(module: str) -> str | None:
     """The source of a module in Python, None where there is none."""
-    path = (
-        None if module in ("gristmill", "gristmill.stages", "gristmill.stages.local_flow") else file_of(module)
-    )  # lists of names; a flow that no run goes by
+    path = None if module in NO_RESULT or is_presentation(module) else file_of(module)
     return path.read_text(encoding="utf-8") if path is not None else None
 
 

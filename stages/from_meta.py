@@ -64,6 +64,15 @@ class FromMeta(Annotate):
     def added(self) -> tuple[str, ...]:
         return (*self.numbers, *self.texts)
 
+    @property
+    def from_input(self) -> Mapping[str, str]:
+        return self.numbers | self.texts
+
+    @property
+    def stand_in(self) -> frozenset[str]:
+        """The language need not be found out twice."""
+        return frozenset({"language"} & self.texts.keys() | {"language_score"} & self.numbers.keys())
+
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         known = [known_of(meta) for meta in batch.column("meta").to_pylist()]
         numbers = {

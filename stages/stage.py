@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from gristmill.stages.checks import Complaint, RecipeContext
 from gristmill.stages.contract import (
     MOST_REASONS,
     CannotRun,
@@ -31,6 +32,7 @@ from gristmill.stages.contract import (
     signals_of,
 )
 from gristmill.stages.documents import BASE, PAGE, Reading
+from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.local_flow import LocalDocuments, LocalFlow, NeedsRun, as_documents
 from gristmill.stages.paths import FOLDER
@@ -131,6 +133,33 @@ class Stage(Settings, ABC):
         """The signals of `adds` that this one leaves: those that a setting `only` names, if it has one."""
         return tuple(getattr(self, "only", ())) or self.adds
 
+    # --- hooks: what the engine and the report ask of every stage; none changes a result ------------------------------
+
+    def check_recipe(self, context: RecipeContext) -> list[Complaint]:
+        """What is wrong with a shared stage in its recipe, before any work; settings themselves are checked by
+        validators."""
+        return []
+
+    @classmethod
+    def figures(cls, report: Report) -> StageFigures | None:
+        """What a terminal and report.html show of the stage, from its report.json; None where there is nothing. A
+        report may come from an earlier version, or from a run that failed."""
+        return None
+
+    @classmethod
+    def token_counts(cls, report: Report) -> TokenCounts | None:
+        """Tokens of each source after this stage, from its report.json, of a stage that counts them."""
+        return None
+
+    @property
+    def scored_signals(self) -> tuple[str, ...]:
+        """Signals whose values the run samples for `figures`: `report["scores"]` shows how they are distributed."""
+        return ()
+
+    def model_card(self) -> dict[str, Any] | None:
+        """What is known of the model behind `scored_signals`, for the report."""
+        return None
+
 
 class Verdict:
     """Keep, or drop with one named first reason; every reason that held is remembered, and a detail where one was
@@ -223,6 +252,9 @@ class Map(Stage):
 
     needs: ClassVar[tuple[str, ...]] = ()  # columns it reads; empty says that nobody knows, and it is shown all
     costly: ClassVar[bool] = False  # worth a boundary before it, so that it never runs for a changed threshold
+    shows_pages: ClassVar[bool] = (
+        False  # takes texts from pages: `report["pages"]` has a few, beside all that they show
+    )
     patience: ClassVar[float] = (
         900.0  # seconds for one batch; past that the worker is given up and the document looked for
     )
@@ -278,6 +310,17 @@ class Annotate(Map):
     expects_values: ClassVar[bool] = (
         False  # an alarm sounds where a signal of it is null for every document of a source
     )
+
+    @property
+    def from_input(self) -> Mapping[str, str]:
+        """Signals that are taken as the input has them, each with its field there. None may bear the name of a signal
+        that a stage measures, but for those in `stand_in`."""
+        return {}
+
+    @property
+    def stand_in(self) -> frozenset[str]:
+        """Signals of `from_input` that do instead of measuring."""
+        return frozenset()
 
     @abstractmethod
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]: ...
@@ -369,6 +412,11 @@ class Reader(Stage):
         """`pages`, for readers whose settings decide it."""
         return self.pages
 
+    @property
+    def instead_for_text(self) -> str:
+        """What to write where the files of a reader of pages hold text already, for an error message."""
+        return f"files that hold text already are read by `wet`, not `{self.recipe_name()}`"
+
     def spans(self, file: BinaryIO, path: str, size: int, target: int) -> list[tuple[int, int | None]]:
         """Byte ranges of about `target` bytes in which the file can be read apart; the whole file unless the format
         allows more."""
@@ -404,6 +452,15 @@ class Global(Stage):
 
     @abstractmethod
     def run(self, docs: Dataset, flow: Flow) -> Dataset: ...
+
+    def readme_path(self, metrics: Report) -> str | None:
+        """The README that goes with what it published, below the run's folder; `metrics` are what it told."""
+        return None
+
+    def readme(self, metrics: Report, heard: Report, record: Report) -> str:
+        """The text of that README. `heard` is what stages told and handed on up to this one, `record` is run.json up to
+        this one."""
+        raise NotImplementedError
 
     def __call__(self, table: pa.Table | pa.RecordBatch) -> pa.Table:
         """Run the stage on a plain Arrow table, without an engine: kept rows come back, with the signals that it adds.

@@ -16,7 +16,8 @@ from gristmill.mixing.verdicts.verdict import CONFIDENCE, GUARD_BUDGET
 from gristmill.pipeline.ablate.protocols import Protocol, protocol_from
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.recipe.yaml_lines import Place
-from gristmill.pipeline.recipe.yaml_settings import YamlFile, nearest
+from gristmill.pipeline.recipe.yaml_settings import YamlFile
+from gristmill.stages.checks import nearest
 from gristmill.stages.paths import located
 from gristmill.stages.stage import PLACEMENT, Settings
 

@@ -33,7 +33,7 @@ def inspect(
             data, shown = asdict(story), histories.render_history(story)
         elif stage is not None:
             view = inspecting.stage_view(out, stage, reason, limit)
-            data, shown = asdict(view), inspecting.render_stage(view)
+            data, shown = view.as_data(), inspecting.render_stage(view)
         else:
             seen = overview.overview(out)
             data, shown = overview.plain(seen), overview.render(seen)

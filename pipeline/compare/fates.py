@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from gristmill.pipeline.look.history import legs_of
 from gristmill.pipeline.look.run_folder import Folder, Run
 from gristmill.pipeline.store.parts import TOP
+from gristmill.stages.blend.copies import COPIES
 
 PILE = 1 << 20  # documents in a pile
 BATCH = 1 << 18  # rows read at once; uids and reasons only
@@ -67,10 +68,10 @@ class Draw:
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Draw:
-        """From run.json. A stage may have a name of its own."""
+        """From run.json: a mix is the stage that leaves `copies`."""
         entries = [entry for entry in found.get("stages") or [] if entry.get("kind") != "read"]
         first = next(
-            (at for at, entry in enumerate(entries) if (entry.get("stage") or entry["name"]) == "mix"), len(entries)
+            (place for place, entry in enumerate(entries) if COPIES in (entry.get("adds") or ())), len(entries)
         )
         return cls(frozenset(str(entry["name"]) for entry in entries[first:]))
 

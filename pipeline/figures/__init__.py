@@ -1,8 +1,11 @@
-"""What stages tell of themselves, for a terminal and for report.html."""
+"""What stages show of themselves, for a terminal and for report.html; the blocks are those of `gristmill.stages.figures`."""
 
 from __future__ import annotations
 
-from gristmill.pipeline.figures.blocks import Block, Facts, Figures, Plane, Point, Warnings
-from gristmill.pipeline.figures.metrics import Told, told_of
+from gristmill.pipeline.figures.metrics import figures_of, kept_figures, recipe_name_of, token_counts_of
+from gristmill.stages.figures import Block, Facts, Figures, Plane, Point, Warnings
 
-__all__ = ["Block", "Facts", "Figures", "Plane", "Point", "Told", "Warnings", "told_of"]
+__all__ = [
+    "Block", "Facts", "Figures", "Plane", "Point", "Warnings", "figures_of", "kept_figures", "recipe_name_of",
+    "token_counts_of",
+]  # fmt: skip

@@ -1,38 +1,59 @@
-"""What judges, thresholds, tokenize, mix, order and pack tell of themselves: the same numbers in a terminal and in
-report.html.
+"""What a stage of a finished run shows of itself, from its report.json: the same in a terminal and in report.html.
 
-A stage is known by what its report.json holds, not by its name, which a recipe may change.
+Stages that come with the mill make their figures anew each time. Of any other the run kept them in its report.json, for
+its code may be gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
 
-from gristmill.pipeline.figures.blend import mix, order
-from gristmill.pipeline.figures.blocks import Block, Report
-from gristmill.pipeline.figures.scores import scores
-from gristmill.pipeline.figures.tokens import packing, tokens
+from gristmill.pipeline.recipe import registry
+from gristmill.stages.figures import Report, StageFigures, TokenCounts
+from gristmill.stages.stage import Stage
 
-
-@dataclass(frozen=True)
-class Told:
-    title: str
-    blocks: list[Block]
-
-
-def told_of(report: Report) -> Told | None:
-    """What a stage tells, if it is one of these; None of any other."""
-    for key, (title, blocks_of) in TELLERS.items():
-        if key in report:
-            return Told(title, blocks_of(report))
-    return None
+FIGURES, TOKEN_COUNTS = "figures", "token_counts"  # keys of report.json
+# Keys of report.json that all stages have, so that a stage which told nothing need not be imported.
+COUNTED = frozenset(
+    {
+        "name", "stage", "kind", "about", "settings", "adds", "docs_in", "kept", "dropped", "quarantined", "bytes_in",
+        "bytes_out", "text_bytes", "sources", "samples", "seconds", "peak_memory", "slowest", "cost", "absent", "noted",
+        "nuls",
+    }
+)  # fmt: skip
 
 
-TELLERS: Mapping[str, tuple[str, Callable[[Report], list[Block]]]] = {
-    "tokenizer": ("Tokens", tokens),
-    "mix": ("Mix", mix),
-    "order": ("Order of training", order),
-    "scores": ("Scores", scores),
-    "packing": ("Rows and shards", packing),
-}
+def figures_of(stage: str, report: Report) -> StageFigures | None:
+    """Of the stage of this name in recipes."""
+    if FIGURES in report:
+        return StageFigures.from_data(report[FIGURES])
+    kind = _stage_that_told(stage, report)
+    return kind.figures(report) if kind is not None else None
+
+
+def token_counts_of(stage: str, report: Report) -> TokenCounts | None:
+    if TOKEN_COUNTS in report:
+        return TokenCounts(**report[TOKEN_COUNTS])
+    kind = _stage_that_told(stage, report)
+    return kind.token_counts(report) if kind is not None else None
+
+
+def recipe_name_of(entry: Mapping[str, Any]) -> str:
+    """The name in recipes of a stage in run.json, where it may have a name of its own too."""
+    return str(entry.get("stage") or entry.get("name") or "")
+
+
+def kept_figures(kind: type[Stage], report: Report) -> dict[str, Any]:
+    """What report.json keeps of a stage that does not come with the mill."""
+    if registry.comes_with_the_mill(kind):
+        return {}
+    figures, counts = kind.figures(report), kind.token_counts(report)
+    return ({FIGURES: figures.as_data()} if figures is not None else {}) | (
+        {TOKEN_COUNTS: asdict(counts)} if counts is not None else {}
+    )
+
+
+def _stage_that_told(stage: str, report: Report) -> type[Stage] | None:
+    return registry.find(stage) if stage in registry.names() and report.keys() - COUNTED else None

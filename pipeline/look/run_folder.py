@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import fsspec.core
@@ -21,7 +21,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from gristmill.pipeline.figures import Block, Facts, Plane, Warnings, told_of
+from gristmill.pipeline.figures import Facts, Figures, Plane, Warnings, figures_of, recipe_name_of
 from gristmill.pipeline.formatting import (
     as_bytes,
     as_hex,
@@ -34,6 +34,7 @@ from gristmill.pipeline.formatting import (
     plain,
 )
 from gristmill.pipeline.progress.so_far import record_in
+from gristmill.stages.figures import StageFigures
 
 SHOWN_OF_PAGE = 800  # characters of a page in a terminal
 SLOW_SHOWN = 5
@@ -296,6 +297,12 @@ class StageView:
         default_factory=list
     )  # of extraction: what was taken, beside all that the page shows
     told: dict[str, Any] = field(default_factory=dict)  # what the stage itself put into its report
+    figures: StageFigures | None = None  # of `told`, for a terminal
+
+    def as_data(self) -> dict[str, Any]:
+        data = asdict(self)
+        del data["figures"]
+        return data
 
 
 def stage_view(out: str, stage: str, reason: str | None = None, limit: int = 10) -> StageView:
@@ -314,9 +321,10 @@ def stage_view(out: str, stage: str, reason: str | None = None, limit: int = 10)
     samples = [sample for _, _, sample in chosen]
     if reason is not None:
         return StageView(entry, reason, samples)
-    counted = next(set(its) for its in run["stages"] if its["name"] == stage)
-    told = {key: value for key, value in report.items() if key not in counted | {"samples", "pages"}}
-    return StageView(entry, reason, samples, list(report.get("pages") or []), told)
+    counted = next(its for its in run["stages"] if its["name"] == stage)
+    told = {key: value for key, value in report.items() if key not in {*counted, "samples", "pages"}}
+    figures = figures_of(recipe_name_of(counted), report)
+    return StageView(entry, reason, samples, list(report.get("pages") or []), told, figures)
 
 
 def samples_of(folder: Folder, stage: str, reason: str, ready: Mapping[str, Any], limit: int) -> list[Sample]:
@@ -386,8 +394,9 @@ def render_stage(view: StageView) -> RenderableType:
     parts += (
         [Text(), grid("Slowest documents", ("uid", "url", "size", "time"), slowest, 2)] if view.stage.slowest else []
     )
-    told = told_of(view.told)
-    parts += [part for block in (told.blocks if told else []) for part in (Text(), *render_block(block))]
+    for block in view.figures.blocks if view.figures is not None else ():
+        if isinstance(block, Facts | Warnings | Figures | Plane):  # the others are for a page
+            parts += [Text(), *render_block(block)]
     for sample in view.samples:
         title = " · ".join(one_line(part) for part in (sample.reason, sample.source, sample.uid, sample.detail) if part)
         lines = [Text(title, style="bold"), Text(one_line(sample.url or "no URL"), style="cyan")]
@@ -401,8 +410,8 @@ def render_stage(view: StageView) -> RenderableType:
     return Group(*parts)
 
 
-def render_block(block: Block) -> list[RenderableType]:
-    """What a stage tells of itself, in a terminal."""
+def render_block(block: Facts | Warnings | Figures | Plane) -> list[RenderableType]:
+    """What a stage shows of itself, in a terminal."""
     if isinstance(block, Facts):
         title = [Text(one_line(block.title), style="bold")] if block.title else []
         pairs = Table.grid(padding=(0, 2))

@@ -6,12 +6,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from gristmill.pipeline.errors import RecipeError, RunFailed
-from gristmill.shards.card import Facts, dataset_card
 from gristmill.shards.export.export import Exported, Options, Progress, check_format, export
 from gristmill.shards.export.rows import ExportError
 from gristmill.shards.format import BadShards
@@ -70,48 +66,3 @@ def exported(
         raise RecipeError(str(error)) from error
     except BadShards as error:
         raise RunFailed(str(error)) from error
-
-
-def card_of(record: dict[str, Any], packing: dict[str, Any], heard: dict[str, Any]) -> str:
-    """README.md of what a `pack` stage wrote, out of run.json and what the stages before it told."""
-    tokenizer, mix = heard.get("tokenizer", {}), heard.get("mix", {})
-    mixed = (
-        {source["source"]: source for source in mix.get("sources", [])}
-        if mix.get("by", ["source"]) == ["source"]
-        else {}
-    )
-    sources = [
-        {
-            "name": name,
-            **counts,
-            **({"weight": mixed[name]["weight"], "epochs": mixed[name]["epochs"]} if name in mixed else {}),
-        }
-        for name, counts in packing["sources"].items()
-    ]
-    facts: dict[str, Any] = {
-        "title": record["name"],
-        "license": packing["license"],
-        "sources": sources,
-        "stages": [
-            {name: stage[name] for name in ("name", "docs_in", "kept", "dropped", "quarantined")}
-            for stage in record["stages"]
-        ],
-        "tokenizer": {
-            "name": tokenizer.get("name", ""),
-            "hash": tokenizer.get("hash", ""),
-            "vocabulary": tokenizer.get("vocab_size", 0),
-            **{role: tokenizer.get(f"{role}_id") for role in ("bos", "eos", "pad")},
-        },
-        "packing": packing["sets"],
-        "recipe": yaml.safe_dump(without_nulls(record["recipe"]), sort_keys=False, allow_unicode=True),
-        "versions": record["versions"],
-        "command": "gristmill run RECIPE",
-    }
-    return dataset_card(Facts(**facts))  # type: ignore[typeddict-item]
-
-
-def without_nulls(data: Any) -> Any:
-    """Settings that nobody made say nothing."""
-    if isinstance(data, dict):
-        return {name: without_nulls(value) for name, value in data.items() if value is not None}
-    return [without_nulls(value) for value in data] if isinstance(data, list) else data

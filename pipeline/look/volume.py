@@ -10,6 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gristmill.pipeline.figures import recipe_name_of, token_counts_of
+from gristmill.stages.figures import TokenCounts
+
 Told = Mapping[str, Any]  # a stage's report.json
 
 
@@ -47,21 +50,24 @@ class Left:
 
 def volumes(entries: Sequence[Mapping[str, Any]], reports: Mapping[str, Told]) -> list[Left]:
     """After reading, and after each stage; a stage that a source does not pass leaves it as it was."""
-    held = bytes_a_token(reports.values())
+    counts = {
+        str(entry["name"]): token_counts_of(recipe_name_of(entry), reports.get(str(entry["name"]), {}))
+        for entry in entries
+    }
+    held = bytes_a_token(counts.values())
     readers = [entry for entry in entries if entry.get("kind") == "read"]
     now = {str(entry["name"]): read(entry, held.get(str(entry["name"]))) for entry in readers}
     found = [Left("read", dict(now))] if readers else []
     for entry in entries:
         if entry.get("kind") != "read":
-            told = reports.get(str(entry["name"]), {})
+            counted = counts[str(entry["name"])]
             for source, its in (entry.get("sources") or {}).items():
                 before, text = now.get(source, Volume()), text_left(its)
-                drawn_otherwise = "mix" in told and told["mix"].get("by") != ["source"]
-                now[source] = (
-                    Volume(text)
-                    if drawn_otherwise
-                    else after(before, its, text, tokens_told(told, source), held.get(source))
-                )
+                if counted is not None and counted.by_source is None:  # drawn by something else than the source
+                    now[source] = Volume(text)
+                else:
+                    tokens = counted.by_source.get(source) if counted is not None and counted.by_source else None
+                    now[source] = after(before, its, text, tokens, held.get(source))
             found.append(Left(str(entry["name"]), dict(now)))
     return found
 
@@ -94,25 +100,6 @@ def after(before: Volume, its: Mapping[str, Any], text: int | None, told: int | 
     return Volume(text, round(text / held) if text is not None and held else None)
 
 
-def bytes_a_token(reports: Iterable[Told]) -> dict[str, float]:
+def bytes_a_token(counts: Iterable[TokenCounts | None]) -> Mapping[str, float]:
     """What a token of each source holds, by the first tokenizer of the run."""
-    for told in reports:
-        rows = told.get("bytes_per_token_by_source") or {}
-        found = {
-            str(source): float(its["bytes_per_token"]) for source, its in rows.items() if its.get("bytes_per_token")
-        }
-        if found:
-            return found
-    return {}
-
-
-def tokens_told(told: Told, source: str) -> int | None:
-    """Tokens of a source that a stage counted: all, or those that were drawn or packed."""
-    if "packing" in told:
-        row = (told["packing"].get("sources") or {}).get(source)
-    elif "mix" in told:
-        pairs = zip(told["mix"]["sources"], told["mix"]["drawn"], strict=True)
-        row = next(({"tokens": drawn["drawn"]} for named, drawn in pairs if named["source"] == source), None)
-    else:
-        row = (told.get("bytes_per_token_by_source") or {}).get(source)
-    return int(row["tokens"]) if row else None
+    return next((each.bytes_per_token for each in counts if each is not None and each.bytes_per_token), {})

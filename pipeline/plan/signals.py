@@ -15,7 +15,6 @@ from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe, Source, Step
 from gristmill.stages.documents import BASE, PAGE
-from gristmill.stages.from_meta import FromMeta
 from gristmill.stages.stage import Annotate, Global, Map, Rewrite, Rule, Sink, Stage
 
 READ = {*BASE.names, *PAGE.names}  # columns that a reader fills
@@ -109,9 +108,8 @@ class _Walk:
                 step = replace(
                     step, stage=stage.model_copy(update={"without": tuple(sorted({*stage.without} | self.outdated))})
                 )
-            if isinstance(stage, FromMeta):
-                self.check_names(step, stage, valid)
             if isinstance(stage, Annotate):
+                self.check_names(step, stage, valid)
                 self.configured[type(stage)] = step
                 if not stage.needs or "text" in stage.needs:
                     self.of_text |= {*step.stage.added}
@@ -137,17 +135,18 @@ class _Walk:
             found.setdefault(kind, [n for n in dict.fromkeys(soon) if n in kind.adds])
         return [self.gauge(kind, names, step, rewritten) for kind, names in found.items()]
 
-    def check_names(self, step: Step, stage: FromMeta, valid: set[str]) -> None:
-        """What an input says must not pass for what is measured here; but for the language, which need not be found out
-        twice."""
+    def check_names(self, step: Step, stage: Annotate, valid: set[str]) -> None:
+        """What an input says must not pass for what is measured here, unless it may stand in for it."""
+        fields = stage.from_input
+        if not fields:
+            return
         measured = {name: kind for kind in registry.built_in().values() for name in kind.adds}
-        known = {"language": stage.texts, "language_score": stage.numbers}
-        for name in stage.added:
+        for name, field in fields.items():
             where = f"{self.recipe.path}:{step.line}: {step.called}: {name}"
-            if name in measured and name not in known.get(name, ()):
+            if name in measured and name not in stage.stand_in:
                 kind = measured[name].recipe_name()
                 raise RecipeError(
-                    f"{where} is what {kind} measures; give the signal another name: {{input_{name}: {(stage.numbers | stage.texts)[name]}}}"
+                    f"{where} is what {kind} measures; give the signal another name: {{input_{name}: {field}}}"
                 )
             if name in valid:
                 raise RecipeError(f"{where} is there already, from a stage before; give the signal another name")

@@ -8,8 +8,6 @@ from typing import cast
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe, Source, Step
-from gristmill.stages.read.html import Html
-from gristmill.stages.read.rows import RowReader
 from gristmill.stages.stage import Global, Map, Reader, Rewrite, Stage
 
 
@@ -30,16 +28,8 @@ def check_pages_become_text(recipe: Recipe, written: Recipe) -> None:
             )  # who asked, where the mill measures for it
             raise RecipeError(
                 f"{recipe.path}:{step.line}: {step.called} reads text, but {source.name} gives pages (HTML): put `extract` before it"
-                f"; {where_text_is(reader)}"
+                f"; {reader.instead_for_text}"
             )
-
-
-def where_text_is(reader: Reader) -> str:
-    """What to write instead of a reader of pages where the input holds text already."""
-    if isinstance(reader, RowReader):
-        return "a field that holds text already is named with `text:`, not `html:`"
-    text_reader = "plain" if isinstance(reader, Html) else "wet"
-    return f"files that hold text already are read by `{text_reader}`, not `{reader.recipe_name()}`"
 
 
 def on_its_way(recipe: Recipe, source: Source) -> tuple[Step, ...]:

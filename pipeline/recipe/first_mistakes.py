@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gristmill.pipeline.recipe import registry
-from gristmill.pipeline.recipe.yaml_settings import listed, quoted
+from gristmill.pipeline.recipe.yaml_settings import quoted
+from gristmill.stages.checks import in_a_sentence
 from gristmill.stages.stage import Reader, Stage
 
 
@@ -44,7 +45,7 @@ def stage_hint(data: Any) -> str:
     if data[name] is None and not any(stage_of(key) for key in others):
         return f"; settings are indented below their stage: `{name}: {{{', '.join(f'{key}: …' for key in others)}}}`"
     return (
-        f"; {listed([str(key) for key in data])} each need a dash of their own"
+        f"; {in_a_sentence([str(key) for key in data])} each need a dash of their own"
         if all(stage_of(key) for key in data)
         else ""
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -18,12 +18,9 @@ from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.first_mistakes import readers_hint, source_hint, stage_hint
 from gristmill.pipeline.recipe.memory_limit import check_memory
 from gristmill.pipeline.recipe.yaml_lines import Place
-from gristmill.pipeline.recipe.yaml_settings import YamlFile, beside, listed, nearest, quoted
-from gristmill.stages.stage import PLACEMENT, CannotRun, Global, Reader, Settings, Sink, Stage
-
-if TYPE_CHECKING:
-    from gristmill.stages.blend.mix import Mix
-    from gristmill.stages.tokens.tokenize import Tokenize
+from gristmill.pipeline.recipe.yaml_settings import YamlFile, beside, quoted
+from gristmill.stages.checks import RecipeContext, nearest
+from gristmill.stages.stage import PLACEMENT, Reader, Settings, Sink, Stage
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 # Of a run, which what a stage writes must not fall into.
@@ -257,12 +254,9 @@ class _Reader(YamlFile):
         self.say_all()
         for i, step in enumerate(steps):
             place = ("stages", i, step.address)
-            if step.address == "mix":
-                self.check_mix(cast("Mix", step.stage), sources, [s.called for s in steps], place)
-            if isinstance(step.stage, Global):
-                self.check_preferred(step.stage, sources, place)
-            if step.address == "tokenize":
-                self.check_tokenizer(cast("Tokenize", step.stage), place)
+            context = context_of(step, sources, [other.called for other in steps])
+            for complaint in step.stage.check_recipe(context):
+                self.complain((*place, *complaint.place), complaint.text)
         self.say_all()
         return Recipe(self.path, heads[0], sources, steps)
 
@@ -314,49 +308,12 @@ class _Reader(YamlFile):
                     f"no shared stage is called {source.join}; {f'did you mean {near[0]}?' if near else 'there are ' + (', '.join(names) or 'none')}",
                 )
 
-    def check_mix(self, mix: Mix, sources: tuple[Source, ...], steps: list[str], place: Place) -> None:
-        """A mix by source must speak of the sources that come to it and of no others: it is asked after all the work
-        before it."""
-        if mix.by != ["source"]:
-            return
-        here = [s.name for s in sources if s.join is None or steps.index(s.join) <= steps.index(mix.called)]
-        choice = mix.choice()
-        told: dict[str, Collection[str] | None] = {
-            "weights": choice.weights,
-            "prior": choice.prior,
-            "max_epochs": mix.max_epochs if isinstance(mix.max_epochs, dict) else None,
-            "utilities_file": None if choice.utilities is None else choice.utilities.sources,
-            "ablations_file": None if choice.ablations is None else choice.ablations.sources,
-        }
-        for setting, names in told.items():
-            meant: set[str] = set()
-            for name in names or ():
-                if name not in here:
-                    near = nearest(name, here)
-                    meant |= {*near}
-                    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(here) or 'none'}"
-                    self.complain((*place, setting, name), f"no such source comes here; {hint}")
-            lacking = [name for name in here if names is not None and name not in {*names, *meant}]
-            if lacking:
-                zero = " (0 leaves a source out)" if setting == "weights" else ""
-                self.complain((*place, setting), f"says nothing of {listed(lacking)}{zero}")
 
-    def check_preferred(self, stage: Global, sources: tuple[Source, ...], place: Place) -> None:
-        """A source that there is not would be preferred in vain."""
-        from gristmill.stages.dedup.policy import WithPolicy
-
-        here = [source.name for source in sources]
-        for name in stage.sources if isinstance(stage, WithPolicy) else ():
-            if name not in here:
-                near = nearest(name, here)
-                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(here)}"
-                self.complain((*place, "sources"), f"{name} is no source; {hint}")
-
-    def check_tokenizer(self, tokenize: Tokenize, place: Place) -> None:
-        try:
-            tokenize.check()
-        except (CannotRun, OSError) as error:
-            self.complain(place, str(error))
+def context_of(step: Step, sources: Sequence[Source], steps: Sequence[str]) -> RecipeContext:
+    """What a shared stage may know of the recipe; `steps` are the names of all shared ones, in order."""
+    here = steps.index(step.called)
+    arriving = [s.name for s in sources if s.join is None or steps.index(s.join) <= here]
+    return RecipeContext(tuple(s.name for s in sources), tuple(arriving))
 
 
 def load(path: str | os.PathLike[str]) -> Recipe:

@@ -43,6 +43,11 @@ def built_in() -> Mapping[str, type[Stage]]:
     return {name: getattr(stages, class_name) for name, class_name in names().items()}
 
 
+def comes_with_the_mill(kind: type[Stage]) -> bool:
+    name = names().get(kind.recipe_name())
+    return name is not None and kind is getattr(stages, name)
+
+
 @cache
 def installed() -> Mapping[str, importlib.metadata.EntryPoint]:
     return {entry.name: entry for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}

@@ -3,9 +3,8 @@ plans have in common."""
 
 from __future__ import annotations
 
-import difflib
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin
@@ -14,6 +13,7 @@ from pydantic import ValidationError
 
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.recipe.yaml_lines import Place, load_with_lines
+from gristmill.stages.checks import in_a_sentence, nearest
 from gristmill.stages.paths import FOLDER, located
 from gristmill.stages.stage import Settings
 
@@ -86,7 +86,7 @@ class YamlFile:
                     near = nearest(name, known)
                     others = [] if inside or nearest(name, known, CLOSE) else self.elsewhere(kind, name)
                     if others:
-                        hint = f"{name} is a field of {listed(others)}; here there are {', '.join(known)}"
+                        hint = f"{name} is a field of {in_a_sentence(others)}; here there are {', '.join(known)}"
                     else:
                         guessed |= {(*inside, field) for field in near}
                         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
@@ -154,16 +154,6 @@ def fields_at(kind: type[Settings], steps: Sequence[str | int]) -> list[str]:
             annotation = inner[-1]
     models = _models(annotation)
     return [*models[0].model_fields] if models else [*kind.model_fields]
-
-
-def nearest(name: str, known: Iterable[str], alike: float = 0.6) -> list[str]:
-    return difflib.get_close_matches(name, list(known), n=1, cutoff=alike)
-
-
-def listed(names: Sequence[str], most: int = 4) -> str:
-    """Names in a sentence: a, b and c."""
-    shown = [*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])]
-    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
 
 
 def beside(value: Any, folder: Path) -> Any:

@@ -12,7 +12,7 @@ from gristmill.pipeline.figures import Figures
 from gristmill.pipeline.formatting import as_number
 from gristmill.pipeline.look.run_folder import Folder
 from gristmill.pipeline.report.ablation import Said, said_of
-from gristmill.pipeline.report.blend import table
+from gristmill.pipeline.report.blocks import table
 from gristmill.pipeline.report.sections import Section, fragment
 
 PLACE = "ablations"

@@ -21,6 +21,7 @@ from gristmill.pipeline.look.run_folder import Count, Folder, Run, Sample, Stage
 from gristmill.pipeline.look.volume import volumes
 from gristmill.pipeline.progress.so_far import record_in
 from gristmill.pipeline.report.ablation_section import ablations
+from gristmill.pipeline.report.blocks import section_of
 from gristmill.pipeline.report.funnel import Funnel, funnel
 from gristmill.pipeline.report.makers import MAKERS
 from gristmill.pipeline.report.sections import TOPICS, Section, SectionMaker, bars, environment, sections_of
@@ -213,7 +214,8 @@ def stage_page(
     samples = [(reason, [sample_of(reason, row) for row in ready[reason][:SAMPLES]]) for reason in order]
     stays = [sample_of("", row) for its in surveys if list(its["rules"])[-1:] == [stage.name] for row in its["kept"]]
     settings = [(str(name), shown(value)) for name, value in stage.settings.items()]
-    made = [*sections_of(entry, report, makers), *signal_sections(entry, surveys)]
+    own = section_of(entry, report)
+    made = [*([own] if own is not None else []), *sections_of(entry, report, makers), *signal_sections(entry, surveys)]
     apart = [section for section in made if section.topic]
     with_it = [section for section in made if not section.topic]
     topics = list(dict.fromkeys(section.topic for section in apart))

@@ -1,65 +1,24 @@
-"""What the report says of duplicates: how large clusters are, what bands nominate, and pairs with their differences
-marked."""
+"""Two like documents with their differences marked, as markup."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from difflib import SequenceMatcher
 from typing import Any
 
 from markupsafe import Markup
 
-from gristmill.pipeline.report.sections import Section, bars, fragment
+from gristmill.pipeline.report.sections import fragment
+from gristmill.stages.figures import TextPair
 
 WORDS = 1500  # of each text that are held against each other
 AROUND = 8  # words shown on both sides of a difference
 PLACES = 8  # differences shown
 
 
-def duplicates(entry: Mapping[str, Any], report: Mapping[str, Any]) -> Section | None:
-    clusters = report.get("clusters")
-    if clusters is None:
-        return None
-    parts = [sizes(clusters)] if clusters else [fragment("<p>No two documents were alike.</p>", {})]
-    parts += [by_source(entry)] if len(entry.get("sources") or {}) > 1 else []
-    parts += [chances(report["bands"])] if report.get("bands") else []
-    parts += [fragment(EXAMPLE, with_differences(example)) for example in report.get("examples") or []]
-    return Section("Clusters of duplicates", Markup("").join(parts), topic="duplicates")
-
-
-def sizes(clusters: list[list[int]]) -> Markup:
-    """Clusters by size, in powers of two from five on."""
-    groups: dict[str, int] = {}
-    for size, count in clusters:
-        low = size if size < 5 else max(5, 1 << size.bit_length() - 1)
-        high = size if size < 5 else (1 << size.bit_length()) - 1
-        label = f"{low} documents" if low == high else f"{low:,} to {high:,} documents"
-        groups[label] = groups.get(label, 0) + count
-    whole = sum(count for _, count in clusters)
-    members = sum(size * count for size, count in clusters)
-    text = f"{whole:,} clusters of {members:,} documents, by size; the largest has {clusters[-1][0]:,}"
-    return bars(text, "size", list(groups.items()), whole, "clusters")
-
-
-def by_source(entry: Mapping[str, Any]) -> Markup:
-    gone = [(str(name), sum(source["dropped"].values())) for name, source in entry["sources"].items()]
-    return bars("Documents that went, by source", "source", sorted(gone, key=lambda g: -g[1]), sum(n for _, n in gone))
-
-
-def chances(bands: Mapping[str, Any]) -> Markup:
-    told = [(similarity, chance) for similarity, chance in bands["chances"] if 0.001 <= chance <= 0.9999]
-    rows = [(f"{similarity:.2f}", f"{chance:.1%}", 100 * chance) for similarity, chance in told]
-    return fragment(CURVE, {**bands, "rows_of_curve": rows})
-
-
-CURVE = """\
-<table class="bars"><caption>How likely two documents are to be held against each other, by how alike they are. Of each document {{ bands }} short fingerprints
-are made, {{ rows }} hashes long ({{ bands }} bands of {{ rows }} rows); two documents that have one of them in common are compared, and if they are at least {{ threshold }} alike, one goes.</caption>
-<thead><tr><th scope="col">similarity</th><th scope="col" class="n">chance</th><td></td></tr></thead>
-<tbody>{% for similarity, chance, width in rows_of_curve %}
-<tr><th scope="row">{{ similarity }}</th><td class="n">{{ chance }}</td>
-<td class="track"><svg class="row-bar" aria-hidden="true"><rect class="kept-shape" width="{{ '%.2f' % width }}%" height="100%"/></svg></td></tr>
-{% endfor %}</tbody></table>"""
+def text_pair(pair: TextPair) -> Markup:
+    return fragment(EXAMPLE, with_differences(asdict(pair)))
 
 
 def with_differences(example: Mapping[str, Any]) -> dict[str, Any]:

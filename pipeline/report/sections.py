@@ -1,8 +1,9 @@
-"""Sections that a stage adds to its part of the report.
+"""Sections of a stage's part of the report.
 
-A maker gets the stage's entry of run.json and its report.json, and returns a section, or None where there is nothing to
-show. It is found by the stage's name in recipes, or by its kind; to add one, write it and name it in `makers`. All
-markup is made by `fragment`, a jinja2 template in which every value is escaped; never put crawled text into Markup.
+What a stage shows of itself are its `figures` (`gristmill.stages.stage`), which `blocks` makes markup of. A maker adds
+a section that a stage does not know of: it gets the stage's entry of run.json and its report.json, and returns a
+section, or None where there is nothing to show. It is found by the stage's kind, or by its name in recipes. All markup
+is made by `fragment`, a jinja2 template in which every value is escaped; never put crawled text into Markup.
 """
 
 from __future__ import annotations
@@ -200,22 +201,3 @@ def writing(entry: Mapping[str, Any], report: Mapping[str, Any]) -> Section | No
         "<p>{{ size | bytes }} written below <code>{{ name }}/</code>, {{ (size / kept) | bytes }} a document.</p>"
     )
     return Section("Files", fragment(template, {"size": size, "kept": kept, "name": entry["name"]}))
-
-
-def extraction(entry: Mapping[str, Any], report: Mapping[str, Any]) -> Section | None:
-    """Some pages: what was extracted, beside all that they show."""
-    pages = report.get("pages")
-    return Section("Pages, extracted and whole", fragment(PAGES, {"pages": pages})) if pages else None
-
-
-PAGES = """\
-{% for page in pages %}
-<article class="page">
-<p class="mono soft">{{ page.uid }}</p>
-<p class="mono">{% if page.url is web %}<a href="{{ page.url }}" rel="noreferrer">{{ page.url }}</a>{% else %}{{ page.url }}{% endif %}</p>
-<div class="beside">
-<div><h5>Extracted <span class="soft">{{ page.extracted_characters | number }} characters</span></h5><pre dir="auto" tabindex="0" role="group" aria-label="Extracted text">{{ page.extracted }}</pre></div>
-<div><h5>Visible <span class="soft">{{ page.visible_characters | number }} characters</span></h5><pre dir="auto" tabindex="0" role="group" aria-label="Visible text">{{ page.visible }}</pre></div>
-</div>
-</article>
-{% endfor %}"""

@@ -13,6 +13,7 @@ from gristmill.pipeline import fingerprint
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine, Watcher
 from gristmill.pipeline.errors import DamagedFile, GristmillError, NotConserved, RecipeError, RunFailed, of_storage
+from gristmill.pipeline.figures import kept_figures
 from gristmill.pipeline.flow.rows import check_saved, kept_before, owner_of
 from gristmill.pipeline.flow.verdicts import untouched
 from gristmill.pipeline.formatting import one_line, plain
@@ -33,7 +34,7 @@ from gristmill.pipeline.run.alarms import alarms, alarms_of_stages
 from gristmill.pipeline.run.flow import DaskFlow
 from gristmill.pipeline.run.leg_tasks import begun_of, documents_of, global_task, tasks_of_leg, tasks_of_rules
 from gristmill.pipeline.run.record import check_folder, is_done, manifest_part, record_of, record_up_to, without_times
-from gristmill.pipeline.run.scores import scores_of, signals_of
+from gristmill.pipeline.run.scores import scores_of
 from gristmill.pipeline.run.stale import alarms_of_unused, stale_files
 from gristmill.pipeline.store.counts import Account
 from gristmill.pipeline.store.faults import NAMED, few
@@ -42,7 +43,7 @@ from gristmill.pipeline.store.parts import Documents, Part
 from gristmill.pipeline.store.sinks import publish
 from gristmill.pipeline.store.store import Store, json_bytes, one_run_at_a_time
 from gristmill.stages.contract import kind_of
-from gristmill.stages.stage import CannotRun, Global, Sink, Stage
+from gristmill.stages.stage import CannotRun, Global, Map, Sink, Stage
 from gristmill.trainer.run.energy import Machine
 
 SLOW_PREPARATION = 3.0  # seconds worth a word
@@ -318,13 +319,13 @@ class _Run:
     def look_at_scores(self, called: str, stage: Stage, parts: list[Part]) -> None:
         """Note the documents whose scores the report shows: those that were scored, or that are to be cut by score;
         rules come after."""
-        if signals_of(stage):
+        if stage.scored_signals:
             known = self.scored.get(called, (stage, []))[1]
             self.scored[called] = (stage, known + parts)
 
     def look_at_pages(self, leg: Leg, parts: list[Part], engine: Engine) -> None:
         """Have some pages, extracted and whole, looked at for the report, of a leg that extracts what it reads."""
-        stages = [s.called for s in leg.steps if s.stage.recipe_name() == "extract"]
+        stages = [s.called for s in leg.steps if isinstance(s.stage, Map) and s.stage.shows_pages]
         if leg.source is not None and stages:
             files = {file.path: file for file in self.inputs[leg.source.name].files}
             task = task_of_pages(leg, self.recipe, self.store, parts, files)
@@ -390,8 +391,9 @@ class _Run:
         self.told[node.name] = flow.told
         self.handed_on |= flow.handed_on
         self.heard[node.name] = dict(self.handed_on)
-        if "packing" in flow.told:
-            self.cards.add(f"{flow.told['packing']['folder']}/README.md")
+        readme = stage.readme_path(flow.told)
+        if readme is not None:
+            self.cards.add(readme)
         count = self.account.total(node.name)
         if node.name not in self.account.stages:  # a stage that only looks: all stay
             for part in docs.parts:
@@ -480,12 +482,20 @@ class _Run:
             {"status": status, "error": error, **facts},
         )
 
+    def figures_kept(self, stage: Stage, report: dict[str, Any]) -> dict[str, Any]:
+        """What report.json keeps of the figures of a stage from outside. A fault in them costs the figures alone."""
+        try:
+            return kept_figures(type(stage), report)
+        except Exception as error:
+            self.face.note(f"no figures of {registry.named(stage)}: {type(error).__name__}: {error}")
+            return {}
+
     def write_reports(self, record: dict[str, Any], pages: dict[str, list[dict[str, Any]]]) -> None:
-        from gristmill.pipeline.look.token_sets import card_of
         from gristmill.pipeline.report.build import build_report
         from gristmill.pipeline.run.samples import legs_with_rules, samples_of
 
         legs = legs_with_rules(self.store)
+        stages = {name: thing.stage for name, thing in self.plan.stage_order() if isinstance(thing, Step)}
         for entry in record["stages"]:
             steady: dict[str, Any] = without_times(entry)
             steady |= {"samples": samples_of(self.store, entry["name"], legs)}
@@ -498,11 +508,15 @@ class _Run:
                         self.store, *self.scored[entry["name"]], entry["docs_in"] - entry["quarantined"]
                     )
                 }
+            if entry["name"] in stages:
+                steady |= self.figures_kept(stages[entry["name"]], steady)
             self.keep_json(f"stages/{entry['name']}/report.json", steady)
         for name, told in self.told.items():
-            if "packing" in told:
-                card = card_of(record_up_to(name, record, self.plan, self.recipe), told["packing"], self.heard[name])
-                self.journal.keep(f"{told['packing']['folder']}/README.md", card.encode("utf-8", "replace"))
+            stage = cast(Global, stages[name])
+            path = stage.readme_path(told)
+            if path is not None:
+                text = stage.readme(told, self.heard[name], record_up_to(name, record, self.plan, self.recipe))
+                self.journal.keep(path, text.encode("utf-8", "replace"))
         if self.log:
             self.store.write(
                 "logs/run.log", "".join(f"{one_line(line)}\n" for line in self.log).encode("utf-8", "replace")

@@ -7,7 +7,7 @@ texts only of a few parts' first rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,25 +25,12 @@ EXAMPLE_PARTS = 4
 BINS = 20
 MOST_GROUPS = 30  # of sources or languages, the largest
 EACH, CHARACTERS = 2, 200
-SIGNALS_OF: Mapping[
-    str, Callable[[Any], tuple[str, ...]]
-] = {  # by a stage's name in recipes: which of its signals are worth a look
-    "judge": lambda stage: stage.added,
-    "llm_score": lambda stage: stage.added,
-    "threshold": lambda stage: (stage.by,),
-    "quantile_buckets": lambda stage: tuple(stage.by),
-}
-
-
-def signals_of(stage: Stage) -> tuple[str, ...]:
-    name = type(stage).recipe_name()
-    return SIGNALS_OF[name](stage) if name in SIGNALS_OF else ()
 
 
 def scores_of(store: Store, stage: Stage, parts: Sequence[Part], arrived: int) -> dict[str, Any]:
     """For a stage's report; `arrived` documents came to it."""
     chosen = _chosen(parts)
-    signals = signals_of(stage)
+    signals = stage.scored_signals
     tables = [
         batch.append_column("source", _source(part, len(batch)))
         for part in chosen
@@ -54,7 +41,7 @@ def scores_of(store: Store, stage: Stage, parts: Sequence[Part], arrived: int) -
     return {
         "of": arrived,
         "whole": whole,
-        "judge": _card(stage),
+        "judge": stage.model_card(),
         "signals": [one for one in found if one is not None],
     }
 
@@ -181,17 +168,3 @@ def _of_many_sources(parts: Sequence[Part]) -> list[Part]:
     first = {part["source"]: part for part in reversed(parts)}
     chosen = list(first.values())[:EXAMPLE_PARTS]
     return chosen + [part for part in parts if part not in chosen][: EXAMPLE_PARTS - len(chosen)]
-
-
-def _card(stage: Stage) -> dict[str, Any] | None:
-    """What the judge of a stage says of itself."""
-    if type(stage).recipe_name() != "judge":
-        return None
-    from gristmill.stages.judge.judge import card_at
-
-    try:
-        card = card_at(str(stage.judge_path))  # type: ignore[attr-defined]
-    except (OSError, ValueError):  # gone, or changed since: the scores stay what they are
-        return None
-    kept = ("kind", "heads", "training", "metrics", "versions", "attribution")
-    return {name: value for name, value in card.as_json().items() if name in kept}

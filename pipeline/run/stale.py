@@ -6,7 +6,6 @@ longer has are kept, and an alarm says so: somebody may be training on them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -17,10 +16,7 @@ from gristmill.pipeline.store.journal import Journal, files_of
 from gristmill.pipeline.store.parts import OF_A_PART
 from gristmill.pipeline.store.store import Store
 from gristmill.stages.stage import Sink, snake_case
-
-OF_A_SET = re.compile(
-    r"shards/([a-z0-9_]+/)?(\d+/(shard-\d{5}\.[0-9a-f]{8}\.arrow|index\.json|tokenizer/tokenizer(_config)?\.json)|README\.md)$"
-)
+from gristmill.stages.tokens.folders import owner_of_set
 
 
 def stale_files(store: Store, plan: Plan, journal: Journal, mine: set[str]) -> list[str]:
@@ -35,7 +31,7 @@ def stale_files(store: Store, plan: Plan, journal: Journal, mine: set[str]) -> l
     )
     stale = {path for result in journal.done.values() for path, _ in files_of(result)} - mine
     stale |= {path for path in present if path.startswith(folders) and OF_A_PART.search(path)} - mine
-    stale |= {path for path in present if OF_A_SET.match(path)} - mine
+    stale |= {path for path in present if owner_of_set(path) is not None} - mine
     names = {n.name for n in plan.nodes} | {name for name, _ in plan.stage_order()}
     stale |= {
         p
@@ -60,9 +56,9 @@ def unused_results(paths: Iterable[str], stages: Collection[str]) -> dict[str, l
 
 def owner_of(path: str) -> str | None:
     """The stage whose result a file is, by its path; None for files that are no results."""
-    of_a_set = OF_A_SET.match(path)
-    if of_a_set:
-        return str(of_a_set[1] or "pack").rstrip("/")
+    owner = owner_of_set(path)
+    if owner is not None:
+        return owner
     folder, _, name = path.partition("/")
     return folder if folder not in FOLDERS and "/" not in name and OF_A_PART.search(name) else None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
@@ -24,7 +24,11 @@ from gristmill.mixing import draw
 from gristmill.mixing.methods import LOOKED_AT, Choice, Method, Mix as ChosenMix, choose
 from gristmill.mixing.weights import tables
 from gristmill.mixing.weights.supply import ShortSupply, Supply, simulated_epoching
+from gristmill.stages.blend.copies import COPIES
+from gristmill.stages.blend.figures import mix_figures
 from gristmill.stages.blend.groups import group_names
+from gristmill.stages.checks import Complaint, RecipeContext, in_a_sentence, nearest
+from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.paths import RecipePath
 from gristmill.stages.sample import chances
@@ -109,7 +113,7 @@ class Mix(Global):
     ] = None
     seed: Annotated[int, Field(description="of the draw", ge=0)] = 0
 
-    adds: ClassVar[tuple[str, ...]] = ("copies",)
+    adds: ClassVar[tuple[str, ...]] = (COPIES,)
     expect_drops: ClassVar[float] = 1.0
 
     @field_validator("max_epochs")
@@ -172,6 +176,49 @@ class Mix(Global):
     @property
     def read(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(("uid", "tokens", *self.by)))
+
+    def check_recipe(self, context: RecipeContext) -> list[Complaint]:
+        """A mix by source must speak of the sources that come to it and of no others: it is asked after all the work
+        before it."""
+        if self.by != ["source"]:
+            return []
+        here, choice = context.arriving, self.choice()
+        settings: dict[str, Collection[str] | None] = {
+            "weights": choice.weights,
+            "prior": choice.prior,
+            "max_epochs": self.max_epochs if isinstance(self.max_epochs, dict) else None,
+            "utilities_file": None if choice.utilities is None else choice.utilities.sources,
+            "ablations_file": None if choice.ablations is None else choice.ablations.sources,
+        }
+        complaints: list[Complaint] = []
+        for setting, names in settings.items():
+            meant: set[str] = set()
+            for name in names or ():
+                if name not in here:
+                    near = nearest(name, here)
+                    meant |= {*near}
+                    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(here) or 'none'}"
+                    complaints.append(Complaint(f"no such source comes here; {hint}", (setting, name)))
+            lacking = [name for name in here if names is not None and name not in {*names, *meant}]
+            if lacking:
+                zero = " (0 leaves a source out)" if setting == "weights" else ""
+                complaints.append(Complaint(f"says nothing of {in_a_sentence(lacking)}{zero}", (setting,)))
+        return complaints
+
+    @classmethod
+    def figures(cls, report: Report) -> StageFigures | None:
+        return StageFigures("Mix", mix_figures(report), topic="mix") if "mix" in report else None
+
+    @classmethod
+    def token_counts(cls, report: Report) -> TokenCounts | None:
+        """Those drawn of each source."""
+        if "mix" not in report:
+            return None
+        mix = report["mix"]
+        if mix.get("by") != ["source"]:
+            return TokenCounts(None)
+        pairs = zip(mix["sources"], mix["drawn"], strict=True)
+        return TokenCounts({str(source["source"]): int(drawn["drawn"]) for source, drawn in pairs})
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         first = (*self.read, "copies", "bucket")

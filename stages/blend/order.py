@@ -36,7 +36,9 @@ from gristmill.mixing.curriculum.pacing import Pacing, StepPacing
 from gristmill.mixing.curriculum.ranks import Ranks
 from gristmill.mixing.draw import copy_keys
 from gristmill.stages.blend.copies import copies_of
+from gristmill.stages.blend.figures import order_figures
 from gristmill.stages.blend.groups import group_names, numbers_of
+from gristmill.stages.figures import Report, StageFigures
 from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.stage import CannotRun, Global, Settings
 from gristmill.stages.text.directions import EASY_WHEN_HIGH
@@ -158,6 +160,12 @@ class Order(Curriculum, Global):
     @property
     def read(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(("uid", "source", "tokens", "copies", *self.within, *self.wants)))
+
+    @classmethod
+    def figures(cls, report: Report) -> StageFigures | None:
+        return (
+            StageFigures("Order of training", order_figures(report), topic="curriculum") if "order" in report else None
+        )
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         sample = NO_SAMPLE

@@ -11,7 +11,10 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from gristmill.stages.blend.groups import numbers_of
+from gristmill.stages.checks import Complaint, RecipeContext, nearest
 from gristmill.stages.dedup.dates import moments
+from gristmill.stages.dedup.figures import duplicate_figures
+from gristmill.stages.figures import Report, StageFigures
 from gristmill.stages.flow import Flow, Rows
 from gristmill.stages.stage import Global
 
@@ -56,6 +59,22 @@ class WithPolicy(Global):
     def read(self) -> tuple[str, ...]:
         """The columns of documents that the stage needs."""
         return tuple(dict.fromkeys((*self.columns, *self.wants)))
+
+    def check_recipe(self, context: RecipeContext) -> list[Complaint]:
+        """A source that there is not would be preferred in vain."""
+        complaints: list[Complaint] = []
+        for name in self.sources:
+            if name not in context.sources:
+                near = nearest(name, context.sources)
+                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(context.sources)}"
+                complaints.append(Complaint(f"{name} is no source; {hint}", ("sources",)))
+        return complaints
+
+    @classmethod
+    def figures(cls, report: Report) -> StageFigures | None:
+        if "clusters" not in report:
+            return None
+        return StageFigures("Clusters of duplicates", duplicate_figures(report), topic="duplicates")
 
     def standing(self, docs: pa.Table) -> Standing:
         found: Standing = {}

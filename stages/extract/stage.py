@@ -25,6 +25,7 @@ from gristmill.stages.extract.engines import (
 )
 from gristmill.stages.extract.nesting import nests_deeper
 from gristmill.stages.extract.pages import REASONS
+from gristmill.stages.figures import Pages, Report, StageFigures
 from gristmill.stages.read.charset import Decoded, decode_page
 from gristmill.stages.read.markup import MARKUP, rows_of_markup
 from gristmill.stages.stage import Applied, Rewrite, Signals, Verdict, with_columns
@@ -63,6 +64,12 @@ class Extract(Rewrite):
 
     needs: ClassVar[tuple[str, ...]] = ("html", "charset", "text", "url", "meta")
     costly: ClassVar[bool] = True
+    shows_pages: ClassVar[bool] = True
+
+    @classmethod
+    def figures(cls, report: Report) -> StageFigures | None:
+        pages = report.get("pages")
+        return StageFigures("Pages, extracted and whole", [Pages(pages)]) if pages else None
 
     @model_validator(mode="after")
     def _engine_is_here(self) -> Extract:

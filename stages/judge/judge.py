@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+from gristmill.stages.figures import Report, StageFigures
+from gristmill.stages.judge.figures import score_figures
 from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import Annotate, CannotRun, Rule, Signals, Verdict, numbers_in
 
 if TYPE_CHECKING:
     from gristmill.classifiers.card import JudgeCard
     from gristmill.classifiers.judge import Judge as SavedJudge
+
+SHOWN_OF_CARD = ("kind", "heads", "training", "metrics", "versions", "attribution")
 
 
 class Judge(Annotate):
@@ -52,6 +56,22 @@ class Judge(Annotate):
     @property
     def added(self) -> tuple[str, ...]:
         return tuple(f"{self.prefix}{name}" for name in heads_of(self.judge_path))
+
+    @property
+    def scored_signals(self) -> tuple[str, ...]:
+        return self.added
+
+    @classmethod
+    def figures(cls, report: Report) -> StageFigures | None:
+        return StageFigures("Scores", score_figures(report), topic="judges") if "scores" in report else None
+
+    def model_card(self) -> dict[str, Any] | None:
+        """What the judge says of itself."""
+        try:
+            card = card_at(self.judge_path)
+        except (OSError, ValueError):  # gone, or changed since: the scores stay what they are
+            return None
+        return {name: value for name, value in card.as_json().items() if name in SHOWN_OF_CARD}
 
     @property
     def gpu(self) -> bool:

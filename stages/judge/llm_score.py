@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+from gristmill.stages.figures import Report, StageFigures
 from gristmill.stages.judge.back_end import BackEnd
+from gristmill.stages.judge.figures import score_figures
 from gristmill.stages.paths import PathRole, RecipePath
 from gristmill.stages.stage import PLACEMENT, Annotate, CannotRun
 
@@ -85,6 +87,14 @@ class LlmScore(BackEnd, Annotate):
     @property
     def added(self) -> tuple[str, ...]:
         return (self.signal,)
+
+    @property
+    def scored_signals(self) -> tuple[str, ...]:
+        return self.added
+
+    @classmethod
+    def figures(cls, report: Report) -> StageFigures | None:
+        return StageFigures("Scores", score_figures(report), topic="judges") if "scores" in report else None
 
     @property
     def gpu(self) -> bool:

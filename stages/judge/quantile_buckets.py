@@ -88,6 +88,10 @@ class QuantileBuckets(Quantiles):
         return (*self.by, *self.weights)
 
     @property
+    def scored_signals(self) -> tuple[str, ...]:
+        return tuple(self.by)
+
+    @property
     def named_tiers(self) -> dict[str, int]:
         """The tiers of Nemotron-CC, of as many buckets as there are."""
         if self.tiers != TIERS or self.buckets == TIERS["high"]:

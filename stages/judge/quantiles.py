@@ -19,7 +19,9 @@ from pydantic import Field
 from gristmill.kernels.base.splitmix import mixed_all
 from gristmill.stages.blend.copies import copies_of
 from gristmill.stages.blend.groups import group_names, numbers_of
+from gristmill.stages.figures import Report, StageFigures
 from gristmill.stages.flow import Dataset, Flow
+from gristmill.stages.judge.figures import score_figures
 from gristmill.stages.stage import Global
 
 Array = np.ndarray[Any, Any]
@@ -52,6 +54,10 @@ class Quantiles(Global):
     @property
     def weights(self) -> tuple[str, ...]:
         return ("tokens",) if self.weigh == "tokens" else ()
+
+    @classmethod
+    def figures(cls, report: Report) -> StageFigures | None:
+        return StageFigures("Scores", score_figures(report), topic="judges") if "scores" in report else None
 
     def columns_for(self, signal: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys(("uid", signal, "tokens", "copies", *self.within)))

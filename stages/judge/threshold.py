@@ -34,6 +34,10 @@ class Threshold(Quantiles):
     def wants(self) -> tuple[str, ...]:
         return (self.by, *self.weights)
 
+    @property
+    def scored_signals(self) -> tuple[str, ...]:
+        return (self.by,)
+
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         cuts = {name: found[0] for name, found in self.cuts(docs, flow, self.by, [1 - self.keep]).items()}
         flow.tell("thresholds", [self.account(name, cut) for name, cut in sorted(cuts.items())])

@@ -43,6 +43,10 @@ class Html(WholeFiles):
     pages: ClassVar[bool] = True
     holds: ClassVar[str] = "HTML"
 
+    @property
+    def instead_for_text(self) -> str:
+        return f"files that hold text already are read by `plain`, not `{self.recipe_name()}`"
+
     @field_validator("base_url")
     @classmethod
     def _is_a_url(cls, base_url: str | None) -> str | None:

@@ -71,6 +71,10 @@ class RowReader(Reader):
         return self.html is not None
 
     @property
+    def instead_for_text(self) -> str:
+        return "a field that holds text already is named with `text:`, not `html:`"
+
+    @property
     def content(self) -> Literal["text", "html"]:
         """The setting that names what a row's document is made of."""
         return "text" if self.html is None else "html"

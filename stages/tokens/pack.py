@@ -23,8 +23,11 @@ from gristmill.shards.format import UNKNOWN_BUCKET, Documents, ShardMeta, dtype_
 from gristmill.shards.writer import index_of, shard_facts
 from gristmill.stages.blend.copies import copies_of
 from gristmill.stages.dedup.sorted_rows import begins_run
+from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow, Published
 from gristmill.stages.stage import PLACEMENT, CannotRun, Global
+from gristmill.stages.tokens.figures import card_of_shards, packing_figures
+from gristmill.stages.tokens.folders import folder_of_set
 
 Array = np.ndarray[Any, Any]
 MOST_WINDOWS = 1 << 14
@@ -96,7 +99,7 @@ class Pack(Global):
         return [self.row_length] if isinstance(self.row_length, int) else sorted(self.row_length)
 
     def folder(self, length: int) -> str:
-        return f"shards/{length}" if self.called == self.recipe_name() else f"shards/{self.called}/{length}"
+        return folder_of_set(self.called, length)
 
     def run(self, docs: Dataset, flow: Flow) -> Dataset:
         tokenizer = flow.heard("tokenizer")
@@ -139,6 +142,26 @@ class Pack(Global):
         }
         flow.tell("packing", {"tokens": tokens, "windows": windows, "sources": counts, **self.account(shards, metas)})
         return docs
+
+    @classmethod
+    def figures(cls, report: Report) -> StageFigures | None:
+        if "packing" not in report:
+            return None
+        return StageFigures("Rows and shards", packing_figures(report), topic="packing")
+
+    @classmethod
+    def token_counts(cls, report: Report) -> TokenCounts | None:
+        """Those packed, copies counted."""
+        if "packing" not in report:
+            return None
+        sources = report["packing"].get("sources") or {}
+        return TokenCounts({str(name): int(counts["tokens"]) for name, counts in sources.items()})
+
+    def readme_path(self, metrics: Report) -> str | None:
+        return f"{metrics['packing']['folder']}/README.md" if "packing" in metrics else None
+
+    def readme(self, metrics: Report, heard: Report, record: Report) -> str:
+        return card_of_shards(metrics["packing"], heard, record)
 
     def counted(self, docs: pa.Table) -> pa.Table:
         """Documents and tokens of each source, copies counted; how many of them have a place; and a sum that is of what

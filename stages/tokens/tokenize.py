@@ -16,11 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
+from gristmill.stages.checks import Complaint, RecipeContext
+from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow, Rows
 from gristmill.stages.paths import PathRole
 from gristmill.stages.sample import chances
-from gristmill.stages.stage import Global
+from gristmill.stages.stage import CannotRun, Global
 from gristmill.stages.tokens.encoding import Encoded, Encoder, encoder_of
+from gristmill.stages.tokens.figures import tokenizer_figures
 from gristmill.stages.tokens.tally import GROUPS, Checked, added_up, facts_of, rows_of
 from gristmill.stages.tokens.training import LEAST, SPECIALS, trained
 from gristmill.stages.tokens.vocabulary import (
@@ -125,6 +128,23 @@ class Tokenize(Global):
         fetched."""
         if self.tokenizer != TRAIN:
             check(self.tokenizer, self.revision, self.named(), self.around)
+
+    def check_recipe(self, context: RecipeContext) -> list[Complaint]:
+        try:
+            self.check()
+        except (CannotRun, OSError) as error:
+            return [Complaint(str(error))]
+        return []
+
+    @classmethod
+    def figures(cls, report: Report) -> StageFigures | None:
+        return StageFigures("Tokens", tokenizer_figures(report), topic="tokens") if "tokenizer" in report else None
+
+    @classmethod
+    def token_counts(cls, report: Report) -> TokenCounts | None:
+        rows = report.get("bytes_per_token_by_source") or {}
+        held = {str(name): float(its["bytes_per_token"]) for name, its in rows.items() if its.get("bytes_per_token")}
+        return TokenCounts({str(name): int(its["tokens"]) for name, its in rows.items()}, held) if rows else None
 
     def named(self) -> dict[str, str | None]:
         """Special tokens by what they are for, as the recipe, or the default of a trained tokenizer, names them."""

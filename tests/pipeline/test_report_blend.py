@@ -24,14 +24,14 @@ from gristmill.mixing.weights.ablations import Ablations
 from gristmill.mixing.weights.supply import Supply
 from gristmill.mixing.weights.utility import Utilities
 from gristmill.pipeline.cli.app import app
-from gristmill.pipeline.figures import Figures, told_of
-from gristmill.pipeline.figures.blend import curriculum_of
-from gristmill.pipeline.figures.blocks import MOST, first_of
-from gristmill.pipeline.figures.tokens import length_group, lengths
+from gristmill.pipeline.figures import Figures, figures_of
 from gristmill.pipeline.formatting import as_percent, as_short
 from gristmill.pipeline.look.run_folder import render_stage, stage_view
 from gristmill.pipeline.report import build_report
-from gristmill.pipeline.report.blend import Axis, blend
+from gristmill.pipeline.report.blocks import Axis, section_of
+from gristmill.stages.blend.figures import curriculum_of
+from gristmill.stages.figures import MOST, first_of
+from gristmill.stages.tokens.figures import length_group, lengths
 
 RECIPE = """
 name: blend
@@ -107,8 +107,8 @@ def told(out: Path, stage: str) -> dict[str, Any]:
     return found
 
 
-def page(told: Mapping[str, Any]) -> Tables:
-    section = blend({}, told)
+def page(stage: str, told: Mapping[str, Any]) -> Tables:
+    section = section_of({"stage": stage}, told)
     assert section is not None
     return Tables(section.html)
 
@@ -203,8 +203,8 @@ def test_the_terminal_shows_the_same_numbers(out: Path, stage: str) -> None:
     file = io.StringIO()
     Console(file=file, width=250, force_terminal=False).print(render_stage(stage_view(str(out), stage)))
     words = " ".join(file.getvalue().split())
-    shown = told_of(told(out, stage))
-    tables = [rows for caption, rows in page(told(out, stage)).tables if caption]
+    shown = figures_of(stage, told(out, stage))
+    tables = [rows for caption, rows in page(stage, told(out, stage)).tables if caption]
     assert (
         shown is not None
         and len(tables) == sum(1 for block in shown.blocks if isinstance(block, Figures) or hasattr(block, "table")) > 0
@@ -312,7 +312,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
 
 def test_the_frontier_is_drawn_where_its_numbers_say() -> None:
     found = hostile_reports()["mix"]
-    shown = page(found)
+    shown = page("mix", found)
     tilts, controls = found["mix"]["frontier"], found["mix"]["controls"]
     line = next(attributes["points"] or "" for tag, attributes in shown.tags if tag == "polyline").split()
     places = [tuple(map(float, point.split(","))) for point in line]
@@ -348,7 +348,7 @@ def test_a_fitted_mix_says_how_far_it_is_to_be_trusted() -> None:
     supply = Supply.of({"a": 100.0, "b": 300.0, "c": 600.0}, 90.0)
     facts = choose(supply, Choice("regmix", ablations=ablations, regressor="ridge", candidates=2000, best=10)).facts
     drawn = [{"wanted": 30, "drawn": 30, "taking_part": 3, "there": 300} for _ in "abc"]
-    shown = page({"mix": {**facts, "by": ["source"], "drawn": drawn}})
+    shown = page("mix", {"mix": {**facts, "by": ["source"], "drawn": drawn}})
     trusted = {name: float(value) for name, value in shown.rows("How well runs that were left out are ranked")}
     by_task = facts["rank_correlation_by_task"]
     expected = {"all that counts": facts["rank_correlation"], "skill": by_task["skill"], "luck": by_task["luck"]}
@@ -387,7 +387,8 @@ def test_a_long_table_says_how_long_it_is() -> None:
 
 
 def test_other_stages_have_no_such_section() -> None:
-    assert told_of({"clusters": [[2, 1]]}) is None and blend({}, {}) is None
+    assert figures_of("gopher_quality", {"clusters": [[2, 1]]}) is None
+    assert section_of({"name": "mix"}, {}) is None and section_of({}, {"mix": {}}) is None
 
 
 def test_shares_that_are_nearly_all_or_nothing_do_not_look_so() -> None:

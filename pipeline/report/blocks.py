@@ -1,5 +1,5 @@
-"""What the report says of tokenize, mix, order and pack: the tables of `gristmill.pipeline.figures`, with bars, and
-mixes drawn by risk and distance."""
+"""Blocks of `gristmill.stages.figures` as markup: tables with bars, mixes drawn by risk and distance, pages beside what
+was extracted."""
 
 from __future__ import annotations
 
@@ -8,37 +8,56 @@ from typing import Any
 
 from markupsafe import Markup
 
-from gristmill.pipeline.figures import Block, Facts, Figures, Plane, Point, Warnings, told_of
+from gristmill.pipeline.figures import figures_of, recipe_name_of
 from gristmill.pipeline.report.charts import Axis
-from gristmill.pipeline.report.sections import Section, fragment
+from gristmill.pipeline.report.duplicates import text_pair
+from gristmill.pipeline.report.sections import Section, bars, fragment
+from gristmill.stages.figures import (
+    Block,
+    Counts,
+    Curve,
+    Facts,
+    Figures,
+    Pages,
+    Plane,
+    Point,
+    Sentence,
+    TextPair,
+    Warnings,
+)
 
 WIDTH, HEIGHT = 560, 300  # of the drawing, in its own units
 LEFT, RIGHT, TOP, BOTTOM = 64, 20, 14, 46  # around the plane
 KINDS = {"frontier": "UtiliMax, by aversion", "chosen": "chosen", "proportional": "proportional", "unimax": "UniMax"}
 
 
-TOPIC_OF = {
-    "Tokens": "tokens",
-    "Mix": "mix",
-    "Order of training": "curriculum",
-    "Scores": "judges",
-    "Rows and shards": "packing",
-}
-
-
-def blend(entry: Mapping[str, Any], report: Mapping[str, Any]) -> Section | None:
-    told = told_of(report)
-    if told is None:
+def section_of(entry: Mapping[str, Any], report: Mapping[str, Any]) -> Section | None:
+    """What a stage shows of itself, from its entry of run.json and its report.json."""
+    figures = figures_of(recipe_name_of(entry), report)
+    if figures is None:
         return None
-    return Section(told.title, Markup("").join(map(drawn, told.blocks)), topic=TOPIC_OF.get(told.title, ""))
+    return Section(figures.title, Markup("").join(map(drawn, figures.blocks)), topic=figures.topic)
 
 
 def drawn(block: Block) -> Markup:
-    if isinstance(block, Facts):
-        return fragment(FACTS, {"title": block.title, "pairs": block.pairs})
-    if isinstance(block, Warnings):
-        return fragment(WARNINGS, {"lines": block.lines})
-    return plane(block) + table(block.table) if isinstance(block, Plane) else table(block)
+    match block:
+        case Facts():
+            return fragment(FACTS, {"title": block.title, "pairs": block.pairs})
+        case Warnings():
+            return fragment(WARNINGS, {"lines": block.lines})
+        case Plane():
+            return plane(block) + table(block.table)
+        case Sentence():
+            return fragment("<p>{{ text }}</p>", {"text": block.text})
+        case Counts():
+            return bars(block.caption, block.head, block.rows, block.whole, block.of)
+        case Curve():
+            return fragment(CURVE, {"curve": block})
+        case TextPair():
+            return text_pair(block)
+        case Pages():
+            return fragment(PAGES, {"pages": block.pages})
+    return table(block)
 
 
 def table(figures: Figures) -> Markup:
@@ -104,6 +123,26 @@ TABLE = """\
 {% endfor %}</tbody></table></div>
 {% if figures.note %}<p class="soft note">{{ figures.note }}</p>{% endif %}
 """
+
+CURVE = """\
+<table class="bars"><caption>{{ curve.caption }}</caption>
+<thead><tr><th scope="col">{{ curve.head[0] }}</th><th scope="col" class="n">{{ curve.head[1] }}</th><td></td></tr></thead>
+<tbody>{% for label, value, width in curve.rows %}
+<tr><th scope="row">{{ label }}</th><td class="n">{{ value }}</td>
+<td class="track"><svg class="row-bar" aria-hidden="true"><rect class="kept-shape" width="{{ '%.2f' % width }}%" height="100%"/></svg></td></tr>
+{% endfor %}</tbody></table>"""
+
+PAGES = """\
+{% for page in pages %}
+<article class="page">
+<p class="mono soft">{{ page.uid }}</p>
+<p class="mono">{% if page.url is web %}<a href="{{ page.url }}" rel="noreferrer">{{ page.url }}</a>{% else %}{{ page.url }}{% endif %}</p>
+<div class="beside">
+<div><h5>Extracted <span class="soft">{{ page.extracted_characters | number }} characters</span></h5><pre dir="auto" tabindex="0" role="group" aria-label="Extracted text">{{ page.extracted }}</pre></div>
+<div><h5>Visible <span class="soft">{{ page.visible_characters | number }} characters</span></h5><pre dir="auto" tabindex="0" role="group" aria-label="Visible text">{{ page.visible }}</pre></div>
+</div>
+</article>
+{% endfor %}"""
 
 MARK = """\
 {% macro mark(kind, x, y) %}

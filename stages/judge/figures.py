@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gristmill.pipeline.figures.blocks import Block, Facts, Figures, Report, Warnings, first_of, relative
-from gristmill.pipeline.formatting import as_number, as_percent, as_share, as_short, one_line
+from gristmill.stages.figures import Block, Facts, Figures, Report, Warnings, first_of, relative
+from gristmill.stages.formatting import as_number, as_percent, as_share, as_short, one_line
 
 FIGURES = {
     "auc": "AUC",
@@ -22,7 +22,7 @@ FIGURES = {
 MOST_CUTS = 20
 
 
-def scores(report: Report) -> list[Block]:
+def score_figures(report: Report) -> list[Block]:
     found = report["scores"]
     blocks: list[Block] = card(found["judge"]) if found.get("judge") else []
     blocks += [thresholds(report["thresholds"])] if report.get("thresholds") else []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gristmill.pipeline.figures.blocks import Block, Facts, Figures, Plane, Point, Report, Warnings, first_of, relative
-from gristmill.pipeline.formatting import as_number, as_percent, as_share, as_short
+from gristmill.stages.figures import Block, Facts, Figures, Plane, Point, Report, Warnings, first_of, relative
+from gristmill.stages.formatting import as_number, as_percent, as_share, as_short
 
 METHODS = {
     "given": "weights as given",
@@ -20,7 +20,7 @@ METHODS = {
 MEASURES = {"distance": "distance", "risk": "risk", "utility": "utility", "predicted_loss": "predicted loss"}
 
 
-def mix(report: Report) -> list[Block]:
+def mix_figures(report: Report) -> list[Block]:
     found = report["mix"]
     blocks: list[Block] = [Facts("", mix_facts(found))]
     blocks += [Warnings([str(line) for line in found["warnings"]])] if found.get("warnings") else []
@@ -161,7 +161,7 @@ def left_out(found: Report) -> Figures:
     )
 
 
-def order(report: Report) -> list[Block]:
+def order_figures(report: Report) -> list[Block]:
     found = report["order"]
     several = len(found["curricula"]) > 1
     parts = [curriculum(its, several) for its in found["curricula"]]

@@ -1,17 +1,21 @@
-"""Figures of tokens and of the rows that they are packed into: what `tokenize` and `pack` told."""
+"""Figures of tokens and of the rows that they are packed into, and the card of the shards: what `tokenize` and `pack`
+told."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gristmill.pipeline.figures.blocks import Block, Facts, Figures, Report, as_ratio, first_of, relative
-from gristmill.pipeline.formatting import as_bytes, as_number, as_percent, as_share
+import yaml
+
+from gristmill.shards.card import Facts as CardFacts, dataset_card
+from gristmill.stages.figures import Block, Facts, Figures, Report, as_ratio, first_of, relative
+from gristmill.stages.formatting import as_bytes, as_number, as_percent, as_share
 
 OVERFLOW = 31  # of the lengths of documents: the last group has no end
 
 
-def tokens(report: Report) -> list[Block]:
+def tokenizer_figures(report: Report) -> list[Block]:
     tokenizer, trip = report["tokenizer"], report["round_trip"]
     pairs = [
         ("tokenizer", str(tokenizer["name"])),
@@ -58,7 +62,7 @@ def per_token(key: str, found: Mapping[str, Mapping[str, Any]]) -> Figures:
     )
 
 
-def packing(report: Report) -> list[Block]:
+def packing_figures(report: Report) -> list[Block]:
     found = report["packing"]
     pairs = [
         ("tokens", as_number(found["tokens"])),
@@ -126,3 +130,48 @@ def lengths(counts: Sequence[int]) -> Figures:
 def length_group(k: int) -> str:
     low, high = (1 << k) >> 1, (1 << k) - 1
     return f"{low:,} or more" if k == OVERFLOW else f"{low:,}" if high <= low else f"{low:,} to {high:,}"
+
+
+def card_of_shards(packing: Report, heard: Report, record: Report) -> str:
+    """README.md of what a `pack` stage wrote, out of run.json and what the stages before it told."""
+    tokenizer, mix = heard.get("tokenizer", {}), heard.get("mix", {})
+    mixed = (
+        {source["source"]: source for source in mix.get("sources", [])}
+        if mix.get("by", ["source"]) == ["source"]
+        else {}
+    )
+    sources = [
+        {
+            "name": name,
+            **counts,
+            **({"weight": mixed[name]["weight"], "epochs": mixed[name]["epochs"]} if name in mixed else {}),
+        }
+        for name, counts in packing["sources"].items()
+    ]
+    facts: dict[str, Any] = {
+        "title": record["name"],
+        "license": packing["license"],
+        "sources": sources,
+        "stages": [
+            {name: stage[name] for name in ("name", "docs_in", "kept", "dropped", "quarantined")}
+            for stage in record["stages"]
+        ],
+        "tokenizer": {
+            "name": tokenizer.get("name", ""),
+            "hash": tokenizer.get("hash", ""),
+            "vocabulary": tokenizer.get("vocab_size", 0),
+            **{role: tokenizer.get(f"{role}_id") for role in ("bos", "eos", "pad")},
+        },
+        "packing": packing["sets"],
+        "recipe": yaml.safe_dump(without_nulls(record["recipe"]), sort_keys=False, allow_unicode=True),
+        "versions": record["versions"],
+        "command": "gristmill run RECIPE",
+    }
+    return dataset_card(CardFacts(**facts))  # type: ignore[typeddict-item]
+
+
+def without_nulls(data: Any) -> Any:
+    """Settings that nobody made say nothing."""
+    if isinstance(data, dict):
+        return {name: without_nulls(value) for name, value in data.items() if value is not None}
+    return [without_nulls(value) for value in data] if isinstance(data, list) else data

@@ -1,0 +1,35 @@
+"""What a stage says of the recipe that it stands in, before any work (`Stage.check_recipe`)."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RecipeContext:
+    """What a stage may know of its recipe: the names of all sources, and of those whose documents come to it."""
+
+    sources: tuple[str, ...]
+    arriving: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """What is wrong, and with which setting; `place` leads into the stage's settings, and is empty for the whole
+    stage."""
+
+    text: str
+    place: tuple[str | int, ...] = ()
+
+
+def nearest(name: str, known: Iterable[str], alike: float = 0.6) -> list[str]:
+    """The likeliest spelling, alone in a list; none where nothing is near."""
+    return difflib.get_close_matches(name, list(known), n=1, cutoff=alike)
+
+
+def in_a_sentence(names: Sequence[str], most: int = 4) -> str:
+    """Names as a sentence has them: a, b and c."""
+    words = [*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])]
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

@@ -1,0 +1,61 @@
+"""Figures of duplicates: how large clusters are, what bands nominate, and pairs of like documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gristmill.stages.figures import Block, Counts, Curve, Report, Sentence, TextPair
+
+
+def duplicate_figures(report: Report) -> list[Block]:
+    """Of a report with `clusters`; `bands` and `examples` where a near-duplicate stage told them."""
+    clusters, sources = report["clusters"], report.get("sources") or {}
+    blocks: list[Block] = [cluster_sizes(clusters) if clusters else Sentence("No two documents were alike.")]
+    blocks += [dropped_by_source(sources)] if len(sources) > 1 else []
+    blocks += [chances_to_meet(report["bands"])] if report.get("bands") else []
+    return blocks + [text_pair(example) for example in report.get("examples") or []]
+
+
+def cluster_sizes(clusters: Sequence[Sequence[int]]) -> Counts:
+    """Clusters by size, in powers of two from five on."""
+    groups: dict[str, int] = {}
+    for size, count in clusters:
+        low = size if size < 5 else max(5, 1 << size.bit_length() - 1)
+        high = size if size < 5 else (1 << size.bit_length()) - 1
+        label = f"{low} documents" if low == high else f"{low:,} to {high:,} documents"
+        groups[label] = groups.get(label, 0) + count
+    whole = sum(count for _, count in clusters)
+    members = sum(size * count for size, count in clusters)
+    caption = f"{whole:,} clusters of {members:,} documents, by size; the largest has {clusters[-1][0]:,}"
+    return Counts(caption, "size", list(groups.items()), whole, "clusters")
+
+
+def dropped_by_source(sources: Mapping[str, Mapping[str, Any]]) -> Counts:
+    dropped = [(str(name), sum(counts["dropped"].values())) for name, counts in sources.items()]
+    whole = sum(count for _, count in dropped)
+    return Counts("Documents that went, by source", "source", sorted(dropped, key=lambda row: -row[1]), whole)
+
+
+def chances_to_meet(bands: Mapping[str, Any]) -> Curve:
+    caption = (
+        "How likely two documents are to be held against each other, by how alike they are. Of each document "
+        f"{bands['bands']} short fingerprints\nare made, {bands['rows']} hashes long ({bands['bands']} bands of "
+        f"{bands['rows']} rows); two documents that have one of them in common are compared, and if they are at least "
+        f"{bands['threshold']} alike, one goes."
+    )
+    shown = [(similarity, chance) for similarity, chance in bands["chances"] if 0.001 <= chance <= 0.9999]
+    rows = [(f"{similarity:.2f}", f"{chance:.1%}", 100 * chance) for similarity, chance in shown]
+    return Curve(caption, ("similarity", "chance"), rows)
+
+
+def text_pair(example: Mapping[str, Any]) -> TextPair:
+    return TextPair(
+        str(example["uid"]),
+        example["url"],
+        example["text"],
+        str(example["like"]),
+        example["like_url"],
+        example["like_text"],
+        str(example["similarity"]),
+    )
