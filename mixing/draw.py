@@ -25,12 +25,9 @@ from typing import Any
 import numpy as np
 
 from gristmill.kernels.base.splitmix import ALL, mixed_all, mixed_plain
-from gristmill.mixing.weights.supply import Floats
+from gristmill.kernels.base.types import Floats, Integers, Mask, Words
 
-Words = np.ndarray[Any, np.dtype[np.uint64]]
-Integers = np.ndarray[Any, np.dtype[np.int64]]
 Counts = np.ndarray[Any, np.dtype[np.uint16]]
-Truths = np.ndarray[Any, np.dtype[np.bool_]]
 
 MOST_COPIES = 65_535  # copies are uint16
 MOST_CELLS = 1 << 22  # of a histogram: 32 MB
@@ -118,9 +115,9 @@ def plan(table_GB: Integers, wanted_G: Integers) -> Plan:
     return Plan(bits, total_G, wanted_G.astype(np.int64), whole_G, rest_G, bin_G, before_G)
 
 
-def in_cut_bin(bits: int, bin_G: Integers, hashes: Words, groups: Integers) -> Truths:
+def in_cut_bin(bits: int, bin_G: Integers, hashes: Words, groups: Integers) -> Mask:
     """The documents that `exact_cuts` has to see."""
-    here: Truths = bins_of(hashes, bits) == bin_G[groups]
+    here: Mask = bins_of(hashes, bits) == bin_G[groups]
     return here
 
 

@@ -15,10 +15,11 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from gristmill.kernels.base.types import Floats
 from gristmill.mixing.weights import log_linear, regmix, shares
 from gristmill.mixing.weights.ablations import Ablations, left_out, trust
 from gristmill.mixing.weights.budget import most_utility
-from gristmill.mixing.weights.supply import Floats, Supply, check_same_names
+from gristmill.mixing.weights.supply import Supply, check_same_names
 from gristmill.mixing.weights.unimax import unimax
 from gristmill.mixing.weights.utilimax import frontier
 from gristmill.mixing.weights.utility import NoisyTask, Utilities, noisy_tasks, scaled

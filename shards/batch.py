@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gristmill.kernels.base.types import Array
 from gristmill.shards.rows import Rows
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 NO_LABEL = -100  # what losses of the field leave out
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from gristmill.kernels.base.columns import Offsets
+from gristmill.kernels.base.types import Array, Offsets
 from gristmill.kernels.rows.lay_rows import laid_rows
 from gristmill.kernels.rows.pack import LONGEST_ROW, Packed
 
@@ -23,8 +23,6 @@ VERSION = 1
 KEY = b"gristmill"  # of the schema's metadata
 BATCH_TOKENS = 1 << 22  # of a record batch: 8 MB of uint16
 UNKNOWN_BUCKET = -1
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class BadShards(ValueError):

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gristmill.kernels.base.columns import Offsets
+from gristmill.kernels.base.types import Array, Offsets
 from gristmill.shards.batch import Batch
 from gristmill.shards.format import BadShards, ShardMeta
 from gristmill.shards.orders import AsWritten, Order
@@ -24,8 +24,6 @@ from gristmill.shards.rows import Rows
 
 STATE_VERSION = 1
 LAST_PLACE = 1 << 62  # places are int64, and the batches that come next need room too
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class RowSet(Protocol):

@@ -13,15 +13,13 @@ from typing import Any, Protocol
 import numpy as np
 import xxhash
 
-from gristmill.kernels.base.columns import Offsets
 from gristmill.kernels.base.feistel import permuted
 from gristmill.kernels.base.splitmix import ALL, mixed_all, mixed_plain
+from gristmill.kernels.base.types import Offsets
 from gristmill.shards.index import check_segments
 from gristmill.shards.reader import ShardSet
 
 _STEP = 0x9E3779B97F4A7C15
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Order(Protocol):

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gristmill.kernels.base.types import Array
 from gristmill.shards.documents import Document, documents_of
 from gristmill.shards.format import BadShards, ShardMeta, schema_of
 from gristmill.shards.index import NAME, Index, read_index
@@ -23,7 +24,6 @@ from gristmill.shards.rows import Row, Rows, joined
 
 __all__ = ["Document", "Row", "Rows", "Shard", "ShardSet", "open_shards"]
 
-Array = np.ndarray[Any, np.dtype[Any]]
 LISTS = ("seq_lens", "doc_uids", "chunk", "source")
 
 

@@ -10,11 +10,12 @@ import hashlib
 from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import xxhash
 
+from gristmill.kernels.base.types import Array
 from gristmill.shards.format import UNKNOWN_BUCKET, BadShards
 from gristmill.shards.index import NAME, TOTALS, ShardEntry
 from gristmill.shards.pieces import filled
@@ -23,8 +24,6 @@ from gristmill.shards.rows import Rows
 
 READ = 1 << 23  # bytes at a time
 TOKENIZER = "tokenizer/tokenizer.json"  # of a set that carries its own
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Fault(NamedTuple):

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gristmill.kernels.base.types import Array
 from gristmill.shards.format import ShardMeta, batch_rows
 from gristmill.shards.index import Index, ShardEntry, check_segments
 
@@ -71,7 +72,7 @@ def index_of(meta: ShardMeta, shards: Sequence[Mapping[str, Any]], segments: Seq
     return index.facts()
 
 
-def _flat(table: pa.Table, name: str) -> np.ndarray[Any, Any]:
+def _flat(table: pa.Table, name: str) -> Array:
     return np.asarray(pc.list_flatten(table[name]).combine_chunks().to_numpy(zero_copy_only=False))
 
 

@@ -9,13 +9,13 @@ signed places took.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.compiled import helper, kernel
+from gristmill.kernels.base.types import Array
 
-Array = np.ndarray[Any, np.dtype[Any]]
 TILE = 64  # rows whose features stay in the first cache while all trees pass by
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gristmill.kernels.base.compiled import kernel
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.blocks import text as said
 from gristmill.kernels.blocks.tree import (
     PROSE,
@@ -29,8 +30,6 @@ from gristmill.kernels.blocks.tree import (
     tree_shape,
 )
 from gristmill.kernels.html.names import TAGS
-
-Array = np.ndarray[Any, Any]
 
 LOOK_UP = 64
 FAR = 64  # the distance to what is not there

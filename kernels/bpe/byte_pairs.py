@@ -7,14 +7,13 @@ holds (rank, place); what is out of date in it is passed over. A piece of one wo
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import helper, inlined, kernel
 from gristmill.kernels.base.splitmix import mixed
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from gristmill.kernels.base.types import Array
 
 NONE = (1 << 64) - 1
 NO_RANK = (1 << 32) - 1

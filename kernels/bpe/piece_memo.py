@@ -9,19 +9,17 @@ so that no text is slow. 50 times as fast as the package `tokenizers` (benchmark
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import helper, inlined, kernel
-from gristmill.kernels.base.columns import Bytes, Offsets
 from gristmill.kernels.base.splitmix import mixed
+from gristmill.kernels.base.types import Array, Bytes, Offsets
 from gristmill.kernels.base.wide import eight_bytes
 from gristmill.kernels.bpe.byte_pairs import Merges, desk_for, merge_bytes
 from gristmill.kernels.bpe.pieces import Rules, piece_end
 from gristmill.kernels.words.words import first_bytes, word_hash
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 SLOTS = 1 << 19
 IN_ROW, IDS_IN_ROW = 15, 3  # bytes and ids that a row holds

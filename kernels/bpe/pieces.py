@@ -8,14 +8,12 @@ Unicode of its own year. The regular expression is most of what tokenizing costs
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import helper, inlined, kernel, point_at
 from gristmill.kernels.words.words import letters_at
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 LETTER, MARK, NUMBER, SPACE, BREAK = (
     1,

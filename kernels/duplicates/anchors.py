@@ -12,17 +12,15 @@ need no closer look, and nothing is missed. About one token in half as many as a
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import kernel
-from gristmill.kernels.base.columns import Offsets
 from gristmill.kernels.base.splitmix import mixed
+from gristmill.kernels.base.types import Array, Hashes, Offsets
 from gristmill.kernels.words.token_rules import SHINGLE_STEP
-from gristmill.kernels.words.tokens import Hashes, Tokens, sort
-
-Array = np.ndarray[Any, Any]
+from gristmill.kernels.words.tokens import Tokens, sort
 
 _STEP = np.uint64(SHINGLE_STEP)
 

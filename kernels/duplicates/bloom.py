@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 from gristmill.kernels.base.bare import inlined, kernel
-from gristmill.kernels.base.columns import Offsets
+from gristmill.kernels.base.types import Array, Offsets
 
 BLOCK_BITS = 512
 BLOCK_WORDS = 8  # of 64 bits
@@ -34,8 +34,6 @@ STEP = 0x9FB21C651E98DF25
 ALL = (1 << 64) - 1
 
 _STEP, _ONE, _HALF = np.uint64(STEP), np.uint64(1), np.uint64(32)
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Shape(NamedTuple):

@@ -8,15 +8,13 @@ Twin: `widened_plain` and `cut_plain` in `tests/reference/ngrams_plain.py`.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from gristmill.kernels.base.bare import helper, kernel
 from gristmill.kernels.base.columns import TextColumn
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.words.tokens import Tokens
 
-Array = np.ndarray[Any, Any]
 Spans = tuple[Array, Array, Array]  # document, first byte, end; in order, none overlaps another
 
 

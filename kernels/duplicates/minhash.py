@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gristmill.kernels.base.bare import helper, inlined, kernel
-from gristmill.kernels.base.columns import Offsets, TextColumn
+from gristmill.kernels.base.columns import TextColumn
 from gristmill.kernels.base.splitmix import mixed
+from gristmill.kernels.base.types import Hashes, Offsets
 from gristmill.kernels.duplicates.minhash_plain import HALF, ROUND_STEP
-from gristmill.kernels.words.tokens import Hashes, begin_document, chunk_mixed, cutter, next_shingles, shingle_numbers
+from gristmill.kernels.words.tokens import begin_document, chunk_mixed, cutter, next_shingles, shingle_numbers
 
 Signatures = np.ndarray[Any, np.dtype[np.uint32]]
 

@@ -12,17 +12,15 @@ otherwise equal runs. Twin: `tests/reference/ngrams_plain.py`. Speed: benchmarks
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import helper, inlined, kernel
-from gristmill.kernels.base.columns import Offsets
 from gristmill.kernels.base.splitmix import mixed
+from gristmill.kernels.base.types import Array, Offsets
 from gristmill.kernels.words.token_rules import SHINGLE_STEP, SHORT
 from gristmill.kernels.words.tokens import Tokens
-
-Array = np.ndarray[Any, Any]
 
 FILTER_BITS = 16  # of the filter, for each run
 _STEP, _WIDTH = np.uint64(SHINGLE_STEP), np.uint64(SHORT)

@@ -10,14 +10,11 @@ named in each of them, for the next may be a large bucket that leaves it out.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from gristmill.kernels.base.compiled import helper, kernel
 from gristmill.kernels.base.splitmix import mixed_all
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from gristmill.kernels.base.types import Array
 
 SMALL = 8  # up to so many members all are compared
 NEXT = 4

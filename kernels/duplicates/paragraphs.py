@@ -10,13 +10,14 @@ two hashes takes the tokens' hashes one after another.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import inlined, kernel
-from gristmill.kernels.base.columns import Offsets, TextColumn
+from gristmill.kernels.base.columns import TextColumn
 from gristmill.kernels.base.splitmix import mixed, mixed_plain
+from gristmill.kernels.base.types import Array, Hashes, Offsets
 from gristmill.kernels.base.unicode import SPACE, properties
 from gristmill.kernels.base.wide import bytes_before
 from gristmill.kernels.lines.lines import (
@@ -43,9 +44,6 @@ _HIGH_STEP, _LOW_STEP = np.uint64(HIGH_STEP), np.uint64(LOW_STEP)
 VECTOR = 32
 _before_newline = bytes_before(VECTOR, (NEWLINE, NEWLINE))
 _STEP, _SHORT = np.uint64(SHINGLE_STEP), np.uint64(SHORT)
-
-Array = np.ndarray[Any, np.dtype[Any]]
-Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 class Units(NamedTuple):

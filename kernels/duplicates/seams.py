@@ -11,16 +11,13 @@ those that were not cut. Twin: `mended_plain` in `tests/reference/suffix_plain.p
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from gristmill.kernels.base.bare import helper, kernel, point_at
-from gristmill.kernels.base.columns import Bytes, Offsets, TextColumn
+from gristmill.kernels.base.columns import TextColumn
+from gristmill.kernels.base.types import Array, Bytes, Offsets
 from gristmill.kernels.base.unicode import DENSE, SPACE, properties
 from gristmill.kernels.words.tokens import Tokens
-
-Array = np.ndarray[Any, Any]
 
 
 def mended(column: TextColumn, tokens: Tokens, spans: tuple[Array, Array, Array]) -> tuple[Bytes, Offsets]:

@@ -13,18 +13,15 @@ those of one hash the suffix array tells apart. Measured: benchmarks/dedup/subst
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import kernel
-from gristmill.kernels.base.columns import Offsets
 from gristmill.kernels.base.splitmix import mixed
+from gristmill.kernels.base.types import Array, Hashes, Offsets
 from gristmill.kernels.duplicates.anchors import Stretches
 from gristmill.kernels.words.token_rules import SHINGLE_STEP, TOKEN_CHUNK
-from gristmill.kernels.words.tokens import Hashes
-
-Array = np.ndarray[Any, Any]
 
 MOST = 2**31 - 1  # places that 32 bits can name
 

@@ -16,13 +16,13 @@ import torch
 import triton
 import triton.language as tl
 
-from gristmill.kernels.base.columns import Offsets, TextColumn
+from gristmill.kernels.base.columns import TextColumn
 from gristmill.kernels.base.splitmix import mixed_plain
+from gristmill.kernels.base.types import Array, Hashes, Offsets
 from gristmill.kernels.duplicates.minhash_plain import ROUND_STEP as _ROUND_STEP
 from gristmill.kernels.gpu.tokens import TOKEN_CHUNK, Tiles, device_tokens, fill, most_tokens, not_above, room
 from gristmill.kernels.gpu.transfer import Piece, column_tensor, default_device, through_device
 from gristmill.kernels.words.token_rules import SHINGLE_STEP as _SHINGLE_STEP, SHORT as _SHORT
-from gristmill.kernels.words.tokens import Array, Hashes
 
 ROUND_STEP, SHINGLE_STEP, SHORT = tl.constexpr(_ROUND_STEP), tl.constexpr(_SHINGLE_STEP), tl.constexpr(_SHORT)
 FIRST_MIX, SECOND_MIX = tl.constexpr(0xBF58476D1CE4E5B9), tl.constexpr(0x94D049BB133111EB)

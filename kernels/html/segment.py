@@ -15,12 +15,12 @@ out.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from gristmill.kernels.base.columns import Bytes, Offsets
 from gristmill.kernels.base.compiled import kernel
+from gristmill.kernels.base.types import Array, Bytes, Offsets
 from gristmill.kernels.html.compiled import inner
 from gristmill.kernels.html.foreign import after_svg, formula, math_begins, math_said
 from gristmill.kernels.html.names import (
@@ -86,8 +86,6 @@ from gristmill.kernels.html.tree import (
     start_tag,
     text_at,
 )  # fmt: skip
-
-Array = np.ndarray[Any, Any]
 
 META, LINK, BASE, TIME, SCRIPT, ANNOTATION, HTML, XMP, PLAINTEXT, SUP, OL = (
     np.int64(TAGS.index(name))

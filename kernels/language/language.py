@@ -10,12 +10,12 @@ package refuses it), and the line ends with the text.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from gristmill.kernels.base.columns import Bytes, Offsets
 from gristmill.kernels.base.compiled import helper, kernel
+from gristmill.kernels.base.types import Array, Bytes, Offsets
 from gristmill.kernels.language.fasttext_bytes import END, LABEL_PREFIX, begins, equal, is_space, spelt
 from gristmill.kernels.language.labels import best_labels
 from gristmill.kernels.language.vocabulary import (
@@ -30,7 +30,6 @@ from gristmill.kernels.language.vocabulary import (
 )
 from gristmill.kernels.language.word_rows import AHEAD, REMEMBERED, average_word_rows
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Averaging = Callable[[Offsets, Array, Array, Array], None]
 
 REMEMBERED_BYTES = 4 << 20  # of word sums, while a column is read

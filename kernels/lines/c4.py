@@ -8,8 +8,6 @@ policies. Lines that stay are counted for what the document rules ask: "lorem ip
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from gristmill.kernels.base.bare import code_point, helper, inlined, kernel
@@ -28,8 +26,6 @@ from gristmill.kernels.lines.lines import (
 from gristmill.kernels.lines.phrase_blocks import phrases_by_blocks
 from gristmill.kernels.lines.phrases import lower
 from gristmill.kernels.words.sentences import count_sentences, count_sentences_plain
-
-Table = np.ndarray[Any, np.dtype[Any]]
 
 LOREM_IPSUM, JAVASCRIPT, POLICY = 1, 2, 4  # bits of the automaton
 REMOVED, LOREM, CURLY, SENTENCES = 0, 1, 2, 3  # columns of `counts`

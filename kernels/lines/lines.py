@@ -7,14 +7,10 @@ line is not one word.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from gristmill.kernels.base.bare import code_point, helper, inlined
 from gristmill.kernels.base.unicode import DENSE, LETTER, SPACE, properties
-
-Table = np.ndarray[Any, np.dtype[Any]]
 
 NEWLINE = 0x0A
 _SPACE = 0x20

@@ -9,15 +9,14 @@ small letter is of ASCII (the Kelvin sign).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import inlined
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.wide import eight_bytes
 from gristmill.kernels.lines.phrases import phrases_from
-
-Table = np.ndarray[Any, np.dtype[Any]]
 
 _BLOCK = 4
 _SMALL, _BEYOND_ASCII, _LOW = np.uint64(0x20202020), np.uint64(0x80808080), np.uint64(0xFFFFFFFF)
@@ -25,13 +24,13 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Blocks(NamedTuple):
-    bits: Table  # uint64[512]: for 15 bits of a block's hash, may it be of a phrase?
+    bits: Array  # uint64[512]: for 15 bits of a block's hash, may it be of a phrase?
     # from one block that is looked at to the next; 0 where phrases are too short or not of ASCII, and all places are
     # looked at
     step: int
 
 
-def blocks_of(classes: Table, moves: Table, found: Table, width: int) -> Blocks:
+def blocks_of(classes: Array, moves: Array, found: Array, width: int) -> Blocks:
     """Of the phrases of a trie (`gristmill.kernels.lines.phrases`)."""
     byte_of = {int(kind): byte for byte, kind in enumerate(classes)}
     paths = [b""] * len(found)

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import code_point, helper, inlined, kernel
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import DENSE, EMOJI, FORMAT, LETTER, MARK, NUMBER, properties
-
-Table = np.ndarray[Any, np.dtype[Any]]
 
 _CASED = 0x1F000  # no character above has a lower case
 LINE, GAP = 0x0A, 0x20  # how a reading in words ends; what stands around a word
@@ -35,10 +34,10 @@ _OUTSIDE, _WORD, _ALONE, _LEFT_OUT = (
 class Trie(NamedTuple):
     """Node n has for byte b the child moves[n * width + classes[b]], 0 for none; node 0 is the root."""
 
-    pairs: Table  # bool[65536]: may a phrase begin with these two bytes?
-    classes: Table  # uint8[256]; 0 is any byte that no phrase has
-    moves: Table  # int32[nodes * width]
-    found: Table  # uint32[nodes]: bits of the phrases that end there
+    pairs: Array  # bool[65536]: may a phrase begin with these two bytes?
+    classes: Array  # uint8[256]; 0 is any byte that no phrase has
+    moves: Array  # int32[nodes * width]
+    found: Array  # uint32[nodes]: bits of the phrases that end there
     width: int
 
 
@@ -74,7 +73,7 @@ def trie(phrases: Mapping[str, int]) -> Trie:
     )
 
 
-def _allow(pairs: Table, phrase: str) -> None:
+def _allow(pairs: Array, phrase: str) -> None:
     """Marks the two bytes with which the phrase, in any case, may begin."""
     for first in _spellings(phrase[0]):
         if len(first) > 1:
@@ -92,7 +91,7 @@ def _spellings(small: str) -> list[bytes]:
 
 
 @cache
-def lower_case() -> Table:
+def lower_case() -> Array:
     """uint32[0x1F000]: the small letter of each code point that has one of a single character, else itself."""
     table = np.arange(_CASED, dtype=np.uint32)
     for point in range(_CASED):
@@ -333,6 +332,6 @@ def count_phrases(data, offsets, rows, properties, lower_case, pairs, classes, m
         )[2]
 
 
-def _fixed(table: Table) -> Table:
+def _fixed(table: Array) -> Array:
     table.flags.writeable = False
     return table

@@ -9,7 +9,6 @@ All else stays as it is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -26,8 +25,6 @@ from gristmill.kernels.lines.lines import (
     trimmed,
 )
 from gristmill.kernels.lines.phrases import follow, lower, may_begin, phrases_in
-
-Table = np.ndarray[Any, np.dtype[Any]]
 
 COUNTER, ANYWHERE, SUFFIX, PREFIX = 1, 2, 4, 8  # bits of the phrases
 LINES_REMOVED, LINES_CHANGED, WORDS_BEFORE, WORDS_AFTER = 0, 1, 2, 3  # columns of `counts`

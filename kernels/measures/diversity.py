@@ -12,9 +12,10 @@ import numpy as np
 
 from gristmill.kernels.base.bare import inlined, kernel
 from gristmill.kernels.base.columns import TextColumn
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.words.repetition import bits_for, sweep_table
 from gristmill.kernels.words.token_rules import ALL, TOKEN_CHUNK, token_hash_plain, tokens_plain
-from gristmill.kernels.words.tokens import Array, Tokens, token_column
+from gristmill.kernels.words.tokens import Tokens, token_column
 
 MTLD, DIVERSITY, RARE = range(3)
 DIVERSITY_COLUMNS = 3

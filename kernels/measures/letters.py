@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from gristmill.kernels.base.columns import Bytes, Offsets
 from gristmill.kernels.base.compiled import kernel
+from gristmill.kernels.base.types import Array, Bytes, Offsets
 from gristmill.kernels.base.unicode import DENSE, LETTER, code_point, properties
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def letters_of(data: Bytes, offsets: Offsets, dense: int) -> Array:

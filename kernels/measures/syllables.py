@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import unicodedata
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import helper, inlined, kernel, point_at
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from gristmill.kernels.base.types import Array
 
 LONGEST = 48
 _EDGE = 4  # zeros before and after the letters, so that neighbours may be asked for

@@ -19,7 +19,8 @@ from functools import cache
 import numpy as np
 
 from gristmill.kernels.base.bare import code_point, helper, kernel
-from gristmill.kernels.base.unicode import POINTS, Table, kept_table, mark_all
+from gristmill.kernels.base.types import Array
+from gristmill.kernels.base.unicode import POINTS, kept_table, mark_all
 from gristmill.kernels.repair.entities import LONGEST
 from gristmill.kernels.repair.mojibake import byte_of
 
@@ -53,10 +54,10 @@ BLOCK = 64
 
 
 @cache
-def kinds() -> Table:
+def kinds() -> Array:
     """uint16[0x110000]: the bits above."""
 
-    def make() -> Table:
+    def make() -> Array:
         table = np.zeros(POINTS, np.uint16)
         for bit, pattern in _KINDS.items():
             mark_all(table, f"(?V1){pattern}", bit, add=True)

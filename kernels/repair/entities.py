@@ -13,11 +13,12 @@ from __future__ import annotations
 import html.entities
 import re
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import helper, kernel
+from gristmill.kernels.base.types import Array
 
 LONGEST = (
     max(len(name) for name in html.entities.html5) - 1
@@ -28,19 +29,18 @@ BUCKETS = 1 << 13
 WINDOWS = tuple(
     ord(bytes([b]).decode("cp1252")) if b not in (0x81, 0x8D, 0x8F, 0x90, 0x9D) else b for b in range(0x80, 0xA0)
 )
-Table = np.ndarray[Any, np.dtype[Any]]
 
 
 class Names(NamedTuple):
     """Entity names as a hash table that kernels read: name i is `names[at[i]:at[i + 1]]`, its text `texts[to[i]:to[i +
     1]]`."""
 
-    buckets: Table  # int32[BUCKETS]: 1 + the name that is here, 0 for none; the next bucket is tried after it
-    names: Table
-    at: Table
-    texts: Table
-    to: Table
-    windows: Table  # int64[32]
+    buckets: Array  # int32[BUCKETS]: 1 + the name that is here, 0 for none; the next bucket is tried after it
+    names: Array
+    at: Array
+    texts: Array
+    to: Array
+    windows: Array  # int64[32]
 
 
 @cache
@@ -66,7 +66,7 @@ def _place(name: bytes) -> int:
     return place % BUCKETS
 
 
-def _joined(parts: list[bytes]) -> tuple[Table, Table]:
+def _joined(parts: list[bytes]) -> tuple[Array, Array]:
     return np.frombuffer(b"".join(parts), np.uint8).copy(), np.cumsum([0, *map(len, parts)]).astype(np.int64)
 
 

@@ -25,7 +25,8 @@ from itertools import groupby
 import numpy as np
 
 from gristmill.kernels.base.bare import code_point, helper, kernel
-from gristmill.kernels.base.unicode import LETTER, LOWER, POINTS, UNASSIGNED, UPPER, Table, properties, script
+from gristmill.kernels.base.types import Array
+from gristmill.kernels.base.unicode import LETTER, LOWER, POINTS, UNASSIGNED, UPPER, properties, script
 from gristmill.kernels.repair.entities import WINDOWS, put
 
 NONE, WEAK, STRONG = 0, 1, 2
@@ -44,7 +45,7 @@ FOREIGN = 0x370  # Greek and the scripts after it
 
 
 @cache
-def byte_of() -> Table:
+def byte_of() -> Array:
     """uint8[0x110000]: the byte that Windows-1252 (Latin-1 where that has none) reads as this character; 0 below 0x80
     and for all others.
 
@@ -61,7 +62,7 @@ def byte_of() -> Table:
 
 
 @cache
-def behaviours() -> Table:
+def behaviours() -> Array:
     """uint8[256]: how the character of each byte behaves after a letter."""
     table = np.zeros(256, np.uint8)
     table[0x80:0xC0] = ALIEN

@@ -17,7 +17,8 @@ from typing import Literal
 import numpy as np
 
 from gristmill.kernels.base.bare import code_point, kernel
-from gristmill.kernels.base.unicode import POINTS, Table, kept_table, mark_all
+from gristmill.kernels.base.types import Array
+from gristmill.kernels.base.unicode import POINTS, kept_table, mark_all
 
 Form = Literal["NFC", "NFKC"]
 APART: dict[Form, Literal["NFD", "NFKD"]] = {"NFC": "NFD", "NFKC": "NFKD"}
@@ -27,11 +28,11 @@ CHANGES, MAY_COMPOSE, BEGINS = 1 << 8, 1 << 9, 1 << 10
 
 
 @cache
-def normal_form(form: Form) -> Table:
+def normal_form(form: Form) -> Array:
     """uint16[0x110000]: the combining class, and the bits above: changed on its own; may join what is before; may be
     joined."""
 
-    def make() -> Table:
+    def make() -> Array:
         table = np.zeros(POINTS, np.uint16)
         mark_all(table, rf"\p{{{form}_Quick_Check=N}}", CHANGES, add=True)
         mark_all(table, rf"\p{{{form}_Quick_Check=M}}", MAY_COMPOSE, add=True)

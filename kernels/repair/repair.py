@@ -16,7 +16,8 @@ import numpy as np
 
 from gristmill.kernels.base.bare import kernel
 from gristmill.kernels.base.columns import TextColumn
-from gristmill.kernels.base.unicode import Table, properties, script
+from gristmill.kernels.base.types import Array
+from gristmill.kernels.base.unicode import properties, script
 from gristmill.kernels.repair import characters as c
 from gristmill.kernels.repair.entities import decode_entities, decode_entities_plain, names
 from gristmill.kernels.repair.mojibake import behaviours, byte_of, repair_mojibake, repair_mojibake_plain
@@ -40,18 +41,18 @@ class Counts(NamedTuple):
     """For each document: references and characters read again, characters removed, and U+FFFD that are in the text
     afterwards."""
 
-    entities: Table
-    mojibake: Table
-    controls: Table
-    zero_width: Table
-    replacements: Table
+    entities: Array
+    mojibake: Array
+    controls: Array
+    zero_width: Array
+    replacements: Array
 
 
 class Repaired(NamedTuple):
     text: TextColumn
-    changed: Table  # rows whose text is another now
+    changed: Array  # rows whose text is another now
     counts: Counts
-    normalised: Table  # rows that went through `unicodedata.normalize`
+    normalised: Array  # rows that went through `unicodedata.normalize`
 
 
 def repair(column: TextColumn, steps: Steps) -> Repaired:
@@ -96,7 +97,7 @@ def repair_plain(text: str, steps: Steps) -> tuple[str, tuple[int, int, int, int
     return text, (*total.tolist(), text.count("\ufffd"))
 
 
-def _survey(column: TextColumn, steps: Steps) -> tuple[Table, Table]:
+def _survey(column: TextColumn, steps: Steps) -> tuple[Array, Array]:
     rows = len(column)
     needs, lost, unnormal = np.zeros(rows, np.uint8), np.zeros(rows, np.int32), np.zeros(rows, np.uint8)
     c.survey(column.data, column.offsets, c.kinds(), needs, lost)
@@ -105,10 +106,10 @@ def _survey(column: TextColumn, steps: Steps) -> tuple[Table, Table]:
     return needs & steps.bits | unnormal * np.uint8(c.FOREIGN), lost
 
 
-def _round(work: TextColumn, needs: Table, steps: Steps, at: Table, counts: Counts, normalised: Table) -> TextColumn:
+def _round(work: TextColumn, needs: Array, steps: Steps, at: Array, counts: Counts, normalised: Array) -> TextColumn:
     """Every step once. A document that one step changed goes through all that follow, whatever the survey said of it."""
 
-    def settle(after: TextColumn, wanted: Table) -> TextColumn:
+    def settle(after: TextColumn, wanted: Array) -> TextColumn:
         needs[_differ(work, after, wanted) != 0] = EVERY_STEP
         return after
 
@@ -141,7 +142,7 @@ def _round(work: TextColumn, needs: Table, steps: Steps, at: Table, counts: Coun
     return work
 
 
-def _normalised(column: TextColumn, wanted: Table, form: Form) -> TextColumn:
+def _normalised(column: TextColumn, wanted: Array, form: Form) -> TextColumn:
     if not wanted.any():
         return column
     texts = [column.data[a:b].tobytes() for a, b in pairwise(column.offsets)]
@@ -150,7 +151,7 @@ def _normalised(column: TextColumn, wanted: Table, form: Form) -> TextColumn:
     return _column(np.frombuffer(b"".join(texts), np.uint8), ends)
 
 
-def _room(column: TextColumn, share: int) -> tuple[Table, Table, Table]:
+def _room(column: TextColumn, share: int) -> tuple[Array, Array, Array]:
     """Arrays for a result: text (longer by one part in `share`), offsets, a count a document."""
     size = int(column.offsets[-1] - column.offsets[0])
     return (
@@ -160,13 +161,13 @@ def _room(column: TextColumn, share: int) -> tuple[Table, Table, Table]:
     )
 
 
-def _column(data: Table, offsets: Table) -> TextColumn:
+def _column(data: Array, offsets: Array) -> TextColumn:
     for array in (data, offsets):
         array.flags.writeable = False
     return TextColumn(data, offsets)
 
 
-def _taken(column: TextColumn, rows: Table) -> TextColumn:
+def _taken(column: TextColumn, rows: Array) -> TextColumn:
     """Some rows, laid out one after the other."""
     lengths = column.offsets[rows + 1] - column.offsets[rows]
     ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -175,7 +176,7 @@ def _taken(column: TextColumn, rows: Table) -> TextColumn:
     return _column(out, ends)
 
 
-def _woven(column: TextColumn, rounds: list[TextColumn], source: Table, here: Table) -> TextColumn:
+def _woven(column: TextColumn, rounds: list[TextColumn], source: Array, here: Array) -> TextColumn:
     """Each row out of the round that changed it last, or out of the column as it was given."""
     every = [column, *rounds]
     starts, lengths = column.offsets[:-1].copy(), np.diff(column.offsets)
@@ -199,7 +200,7 @@ def _copy(data, starts, ends, rows, out):
             out[i] = data[i + shift]
 
 
-def _differ(a: TextColumn, b: TextColumn, wanted: Table) -> Table:
+def _differ(a: TextColumn, b: TextColumn, wanted: Array) -> Array:
     found = np.zeros(len(a), np.uint8)
     _find_differences(a.data, a.offsets, b.data, b.offsets, wanted, found)
     return found

@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 
 from gristmill.kernels.base.bare import kernel
-from gristmill.kernels.base.columns import Offsets
+from gristmill.kernels.base.types import Array, Offsets
 from gristmill.kernels.rows.pack import Packed
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def laid_rows(tokens: Array, offsets: Offsets, packed: Packed, row_length: int, padding: int) -> Array:

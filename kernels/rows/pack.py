@@ -13,18 +13,16 @@ TRL 1.16's packer makes of the same window, 420 to 1,140 times as fast as its bi
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import inlined, kernel
-from gristmill.kernels.base.columns import Offsets
+from gristmill.kernels.base.types import Array, Offsets
 from gristmill.kernels.words.token_marks import lowest
 
 LONGEST_ROW = 1 << 24  # of tokens: what a tree of four levels can tell apart
 LEVELS = 4
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Packed(NamedTuple):

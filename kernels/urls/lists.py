@@ -10,17 +10,15 @@ cost one pass.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from gristmill.kernels.base.columns import Bytes, Offsets
 from gristmill.kernels.base.compiled import helper, kernel
 from gristmill.kernels.base.splitmix import mixed
+from gristmill.kernels.base.types import Array, Bytes, Offsets
 from gristmill.kernels.base.unicode import LETTER, MARK, NUMBER, code_point, properties
 from gristmill.kernels.urls.urls import Urls, folded_text
-
-Array = np.ndarray[Any, Any]
 
 ALLOWED, DOMAIN, HOST, URL, PREFIX, WORD, SOFT_WORD = range(7)  # what an entry is; SUBSTRING has no key
 SUBSTRING = 7

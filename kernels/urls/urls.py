@@ -16,12 +16,12 @@ import ipaddress
 import re
 import unicodedata
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from gristmill.kernels.base.columns import Bytes, Offsets
 from gristmill.kernels.base.compiled import helper, kernel
+from gristmill.kernels.base.types import Array, Bytes, Offsets
 
 ODD_HOST, HAD_WWW = 1, 2  # bits of `marks`
 FOLDED_POINTS = 0x10000
@@ -66,7 +66,7 @@ def folded_text(data: Bytes, starts: Offsets, ends: Offsets) -> Bytes:
 
 
 @cache
-def case_folding() -> np.ndarray[Any, Any]:
+def case_folding() -> Array:
     """uint16[0x10000]: the lower case of each code point where it takes as many bytes, else the point itself."""
     table = np.arange(FOLDED_POINTS, dtype=np.uint16)
     for point in range(FOLDED_POINTS):

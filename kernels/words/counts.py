@@ -7,8 +7,9 @@ import statistics
 import numpy as np
 
 from gristmill.kernels.base.bare import inlined, kernel
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import LETTER, NUMBER, properties
-from gristmill.kernels.words.words import HOLDS_LETTER, HOLDS_LETTER_OR_NUMBER, Array, word_hash_plain
+from gristmill.kernels.words.words import HOLDS_LETTER, HOLDS_LETTER_OR_NUMBER, word_hash_plain
 
 # Columns of the result.
 UNITS, WORDS, WITH_LETTERS, WORD_CHARACTERS, MEDIAN_TWICE, STOP_WORDS, STOP_WORD_OCCURRENCES = range(7)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import regex
 
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import POINTS, kept_table, mark_all
 from gristmill.kernels.words.english_exceptions import exceptions
 from gristmill.kernels.words.words import (
@@ -20,10 +21,9 @@ from gristmill.kernels.words.words import (
     HOLDS_LETTER_OR_NUMBER,
     IS_LETTER,
     IS_NUMBER,
-    Array,
     word_hash_plain,
     word_marks,
-)  # fmt: skip
+)
 
 # Bits of `marks()`.
 BLANK, ALPHA, LOWER, UPPER = 1 << 0, 1 << 1, 1 << 2, 1 << 3  # letters without case are LOWER and UPPER both

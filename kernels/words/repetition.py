@@ -13,7 +13,7 @@ from collections import Counter
 import numpy as np
 
 from gristmill.kernels.base.bare import inlined, kernel
-from gristmill.kernels.words.words import Array
+from gristmill.kernels.base.types import Array
 
 TOP, DUPLICATE = (2, 3, 4), (5, 6, 7, 8, 9, 10)  # the n of columns 0-2 and 3-8 of the result
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)

@@ -10,11 +10,10 @@ sentence whatever follows, since many scripts put no space there.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from gristmill.kernels.base.bare import code_point, helper, inlined, kernel
+from gristmill.kernels.base.types import Array, Bytes, Offsets
 from gristmill.kernels.base.unicode import (
     LETTER,
     LOWER,
@@ -169,7 +168,7 @@ def _is_abbreviated_plain(text: str, bits: list[int], stop: int) -> bool:
     return stop - first == 1 or text[first:stop] in ABBREVIATIONS
 
 
-def sentences_of(data: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def sentences_of(data: Bytes, offsets: Offsets) -> Array:
     out = np.zeros(len(offsets) - 1, np.int64)
     sentences(data, offsets, properties(), out)
     return out

@@ -18,6 +18,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 from gristmill.kernels.base.bare import code_point, inlined
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import DENSE, LETTER, MARK, NUMBER, POINTS, kept_table, properties
 from gristmill.kernels.words.token_rules import folded
 
@@ -30,7 +31,6 @@ INSIDE, IS_MARK, IS_DENSE = 1, 2, 4
 
 ONE, ALL = np.uint64(1), np.uint64(0xFFFFFFFFFFFFFFFF)
 
-Array = np.ndarray[Any, np.dtype[Any]]
 _BYTES, _BITS = ir.VectorType(ir.IntType(8), BLOCK), ir.IntType(BLOCK)
 
 

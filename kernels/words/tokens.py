@@ -7,13 +7,14 @@ step is a loop of its own that the compiler makes one of vectors: hashes come fo
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import helper, inlined, kernel
-from gristmill.kernels.base.columns import Offsets, TextColumn
+from gristmill.kernels.base.columns import TextColumn
 from gristmill.kernels.base.splitmix import mixed, mixed_plain
+from gristmill.kernels.base.types import Array, Floats, Hashes, Offsets
 from gristmill.kernels.base.wide import eight_bytes
 from gristmill.kernels.words.token_marks import BLOCK, ONE, character_tables, how_many, lowest, mark_block
 from gristmill.kernels.words.token_rules import SHINGLE_STEP, SHORT, TOKEN_CHUNK, TOKEN_LENGTH
@@ -32,9 +33,6 @@ _LENGTH, _CHUNK, _STEP, _SHORT = (
     np.uint64(SHINGLE_STEP),
     np.uint64(SHORT),
 )
-
-Array = np.ndarray[Any, np.dtype[Any]]
-Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 class Tokens(NamedTuple):
@@ -299,9 +297,7 @@ def _shingle_column(data, offsets, cut, powers, salt, hashes, first):
         first[d + 1] = n
 
 
-def jaccard_of_pairs(
-    hashes: Hashes, first: Offsets, left: Offsets, right: Offsets
-) -> np.ndarray[Any, np.dtype[np.float64]]:
+def jaccard_of_pairs(hashes: Hashes, first: Offsets, left: Offsets, right: Offsets) -> Floats:
     """What sets left[i] and right[i] share, of what they have together; two that are empty share nothing. Sets as
     `shingle_sets` makes them."""
     out = np.zeros(len(left), np.float64)

@@ -16,13 +16,13 @@ from functools import cache
 import numpy as np
 
 from gristmill.kernels.base.bare import code_point, helper, inlined, kernel
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import DENSE, EMOJI, SCRIPTS, WORD_BREAKS, properties, script, word_break
 from gristmill.kernels.words.words import (
     HOLDS_LETTER,
     HOLDS_LETTER_OR_NUMBER,
     IS_LETTER,
     IS_NUMBER,
-    Array,
     holds,
     put_word,
     word_hash,

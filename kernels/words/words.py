@@ -8,11 +8,12 @@ MB at a time, so that words stay in cache.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import code_point, inlined, kernel
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import LETTER, NUMBER, POINTS, SPACE, properties
 from gristmill.kernels.base.wide import bytes_before, eight_bytes
 
@@ -27,8 +28,6 @@ HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, of bits without pattern (2**
 letters_at = bytes_before(
     16, (0x00, 0x60), (0x7B, 0xFF), with_bits=0x20
 )  # letters of ASCII, and no capitals need be looked for
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Words(NamedTuple):

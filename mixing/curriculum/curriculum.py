@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from gristmill.mixing.weights.supply import Floats
+from gristmill.kernels.base.types import Floats
 
 BELOW_ONE = math.nextafter(1.0, 0.0)
 MOST_SEGMENTS = 1 << 16

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gristmill.kernels.base.types import Floats
 from gristmill.mixing.curriculum.curriculum import Schedule, check_number, check_whole, even_edges, inside
-from gristmill.mixing.weights.supply import Floats
 
 _NODES = (
     1 << 16

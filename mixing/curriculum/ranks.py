@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gristmill.mixing.weights.supply import Floats
+from gristmill.kernels.base.types import Floats
 
 STEPS = 2048
 

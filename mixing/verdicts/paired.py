@@ -56,14 +56,13 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
+from gristmill.kernels.base.types import Floats, Integers
 from gristmill.mixing.verdicts.student import t_above, t_quantile
-from gristmill.mixing.weights.supply import Floats
 
-Integers = np.ndarray[Any, np.dtype[np.int64]]
 Better = Literal["lower", "higher"]
 
 LEAST_LOG_P = math.log(1e-14)  # below it 1 - p has no digits left

@@ -14,9 +14,9 @@ from functools import cache
 
 import numpy as np
 
+from gristmill.kernels.base.types import Floats
 from gristmill.mixing.verdicts.paired import Errors
 from gristmill.mixing.verdicts.student import normal_below, t_quantile
-from gristmill.mixing.weights.supply import Floats
 
 POWER = 0.8
 MOST_SEEDS = 1000

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from gristmill.kernels.base.types import Floats
 from gristmill.mixing.weights.simplex import nearest_mix
-from gristmill.mixing.weights.supply import Floats, Supply
+from gristmill.mixing.weights.supply import Supply
 
 
 def most_utility(supply: Supply, utility_N: Floats) -> Floats:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gristmill.mixing.weights.supply import Floats
+from gristmill.kernels.base.types import Floats
 
 FLOORS = (0.0, 0.5, 0.8, 0.95)  # of the least loss, where fits start
 HUBER = 0.3  # of the spread of a task's losses: beyond it a residual counts linearly

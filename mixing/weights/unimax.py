@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gristmill.mixing.weights.supply import Floats, Supply
+from gristmill.kernels.base.types import Floats
+from gristmill.mixing.weights.supply import Supply
 
 
 def unimax(supply: Supply) -> Floats:

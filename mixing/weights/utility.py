@@ -14,13 +14,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from gristmill.mixing.weights.supply import Floats
-
-Integers = np.ndarray[Any, np.dtype[np.int64]]
+from gristmill.kernels.base.types import Floats, Integers
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,13 @@ from typing import Any, cast
 import numpy as np
 import xxhash
 
-from gristmill.kernels.base.columns import Offsets
 from gristmill.kernels.base.splitmix import mixed_all, mixed_plain
+from gristmill.kernels.base.types import Array, Offsets
 from gristmill.shards.format import ShardMeta
 from gristmill.shards.orders import Order, Shuffled
 from gristmill.shards.reader import ShardSet, open_shards
 from gristmill.shards.rows import Rows
 from gristmill.shards.weighted import PERIOD, Together, Weighted
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, field_validator, model_validator
 
+from gristmill.kernels.base.types import Array
 from gristmill.mixing import draw
 from gristmill.mixing.methods import LOOKED_AT, Choice, Method, Mix as ChosenMix, choose
 from gristmill.mixing.weights import tables
@@ -30,7 +31,6 @@ from gristmill.stages.paths import RecipePath
 from gristmill.stages.sample import chances
 from gristmill.stages.stage import CannotRun, Global
 
-Array = np.ndarray[Any, Any]
 Table = TypeVar("Table")
 Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 BITS = 12  # of the hash, by which tokens are summed: the documents at the cut are one in 4,096

@@ -7,7 +7,7 @@ import io
 import json
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +15,12 @@ import xxhash
 
 from gristmill.kernels.base.columns import TextColumn, text_column
 from gristmill.kernels.base.compiled import cache_folder, hash_of_code
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.duplicates.ngrams import Index, index_of
 from gristmill.kernels.words.tokens import Tokens, token_column
 from gristmill.stages.dedup import benchmarks as reading
 from gristmill.stages.dedup.benchmarks import Benchmark, BenchmarkError, files_of, opened, texts_of
 from gristmill.stages.mapped import mapped, publish
-
-Array = np.ndarray[Any, Any]
 
 
 class Wanted(NamedTuple):

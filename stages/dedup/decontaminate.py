@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 from pydantic import Field, model_validator
 
 from gristmill.kernels.base.columns import TextColumn, text_array, text_column
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.duplicates.cuts import Spans, cut, widened
 from gristmill.kernels.duplicates.ngrams import (
     Overlaps,
@@ -34,7 +35,6 @@ from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import Annotate, Applied, Map, Rewrite, Rule, Signals, Verdict, with_columns
 from gristmill.stages.text.measure import slices
 
-Array = np.ndarray[Any, Any]
 Share = Annotated[float, Field(gt=0, le=1)] | Literal["any"]
 
 

@@ -17,6 +17,7 @@ import xxhash
 from pydantic import Field, field_validator, model_validator
 
 from gristmill.kernels.base.splitmix import mixed_all
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.rows.pack import LONGEST_ROW, Packed, best_fit, concatenate, fewest_rows, one_each
 from gristmill.mixing.draw import copy_keys
 from gristmill.shards.format import UNKNOWN_BUCKET, Documents, ShardMeta, dtype_of, shard_table
@@ -26,7 +27,6 @@ from gristmill.stages.dedup.sorted_rows import begins_run
 from gristmill.stages.flow import Dataset, Flow, Published
 from gristmill.stages.stage import PLACEMENT, CannotRun, Global
 
-Array = np.ndarray[Any, Any]
 MOST_WINDOWS = 1 << 14
 SHUFFLE = np.uint64(0x9E3779B97F4A7C15)
 
