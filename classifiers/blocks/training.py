@@ -19,9 +19,9 @@ import numpy as np
 from gristmill.classifiers.blocks.model import BlockModel, Measured, chosen, look_again
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.blocks import text as said
+from gristmill.kernels.blocks.columns import AT_AROUND, AT_WINDOWS, FEATURES
 from gristmill.kernels.blocks.context import CONTEXT
 from gristmill.kernels.blocks.decision_trees import Forest, predict
-from gristmill.kernels.blocks.features import AT_AROUND, AT_WINDOWS, FEATURES
 from gristmill.kernels.html.segment import Page
 
 WORD = re.compile(r"\w+")

@@ -85,7 +85,7 @@ def predict(forest: Forest, rows: Array) -> Array:
 
 
 def predict_plain(forest: Forest, rows: Array) -> list[float]:
-    said = []
+    chances = []
     for row in rows:
         total = forest.base
         for root in forest.root.tolist():
@@ -93,8 +93,8 @@ def predict_plain(forest: Forest, rows: Array) -> list[float]:
             while forest.child[node] != node:
                 node = int(forest.child[node]) + bool(row[forest.feature[node]] > forest.threshold[node])
             total += float(forest.value[node])
-        said.append(1 / (1 + float(np.exp(-total))))
-    return said
+        chances.append(1 / (1 + float(np.exp(-total))))
+    return chances
 
 
 class BrokenForest(ValueError):
