@@ -98,15 +98,15 @@ def tables() -> Tables:
     tag_hashes, tags = _hashed(names.TAGS)
     attribute_hashes, attributes = _hashed(ATTRIBUTES)
     flat = np.concatenate([_marks(), _letters(), _bytes().reshape(-1), tags, attributes])
-    made = Tables(flat, np.concatenate([tag_hashes, attribute_hashes]), _kinds(), _words(), _references())
-    for table in made:
+    all_tables = Tables(flat, np.concatenate([tag_hashes, attribute_hashes]), _kinds(), _words(), _references())
+    for table in all_tables:
         table.flags.writeable = False
-    return made
+    return all_tables
 
 
-def _hashed(known: tuple[str, ...]) -> tuple[Array, Array]:
+def _hashed(names: tuple[str, ...]) -> tuple[Array, Array]:
     hashes, values = np.zeros(SLOTS, np.uint64), np.zeros(SLOTS, np.uint8)
-    for value, name in enumerate(known[1:], 1):
+    for value, name in enumerate(names[1:], 1):
         hashed = name_hash(name.encode())
         slot = hashed % SLOTS
         while hashes[slot]:
@@ -206,10 +206,10 @@ def _references() -> Array:
     table = np.zeros(size, np.int32)
     table[:ROOT] = WINDOWS
     for node, children in below.items():
-        at, edges = places[node], sorted(children)
-        edges_end = at + 2 + 2 * len(edges)
-        table[at : at + 2] = edges_end if node in spelled else -1, len(edges)
-        table[at + 2 : edges_end] = [edge[-1] for edge in edges] + [places[edge] for edge in edges]
+        place, edges = places[node], sorted(children)
+        edges_end = place + 2 + 2 * len(edges)
+        table[place : place + 2] = edges_end if node in spelled else -1, len(edges)
+        table[place + 2 : edges_end] = [edge[-1] for edge in edges] + [places[edge] for edge in edges]
         if node in spelled:
             table[edges_end : edges_end + 3] = spelled[node]
     return table
