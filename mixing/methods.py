@@ -65,7 +65,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Mix:
+class ChosenMix:
     """Weights in tokens and epochs, in the order of the supply, and facts for a report."""
 
     weights_N: Floats
@@ -73,7 +73,7 @@ class Mix:
     facts: Facts
 
 
-def choose(supply: Supply, choice: Choice) -> Mix:
+def choose(supply: Supply, choice: Choice) -> ChosenMix:
     needed, allowed = LOOKED_AT[choice.method]
     for field in ("weights", "temperature", "utilities", "ablations", "task_weights", "prior"):
         if field in needed and getattr(choice, field) is None:
@@ -92,7 +92,7 @@ def choose(supply: Supply, choice: Choice) -> Mix:
         strict=True,
     )
     sources = [dict(zip(("source", "tokens", "cap", "weight", "epochs"), column, strict=True)) for column in columns]
-    return Mix(
+    return ChosenMix(
         weights_N,
         epochs_N,
         {"method": choice.method, "budget": supply.budget, "sources": sources, "warnings": [], **facts},

@@ -196,9 +196,9 @@ def _hardest(packed: Packed, first_piece: Array, bucket: Array) -> Array:
 def _mean_difficulty(packed: Packed, difficulty: Array) -> pa.Array:
     """By tokens, over the documents whose difficulty is known; null where none is."""
     of_piece = np.asarray(difficulty, np.float64)[packed.document]
-    known = ~np.isnan(of_piece)
-    tokens = np.bincount(packed.row, packed.length * known, packed.rows)
-    total = np.bincount(packed.row, packed.length * np.where(known, of_piece, 0), packed.rows)
+    has_difficulty = ~np.isnan(of_piece)
+    tokens = np.bincount(packed.row, packed.length * has_difficulty, packed.rows)
+    total = np.bincount(packed.row, packed.length * np.where(has_difficulty, of_piece, 0), packed.rows)
     return pa.array((total / np.maximum(tokens, 1)).astype(np.float32), mask=tokens == 0)
 
 

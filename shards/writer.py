@@ -32,8 +32,8 @@ def write_shard(file: IO[bytes], table: pa.Table) -> None:
     before, headers = _sizes(whole.slice(0, 1))
     with pa.ipc.new_file(pa.PythonFile(file, mode="w"), table.schema) as writer:
         for start in range(0, max(len(whole), 1), each):
-            at = file.tell() if start else before
-            filler = next((length for length, size in headers.items() if (at + size) % ALIGNMENT == 0), 0)
+            position = file.tell() if start else before
+            filler = next((length for length, size in headers.items() if (position + size) % ALIGNMENT == 0), 0)
             writer.write_batch(whole.slice(start, each), custom_metadata={FILLER: " " * filler})
 
 

@@ -56,10 +56,10 @@ def text_array(data: Bytes, offsets: Offsets, like: pa.Array) -> pa.Array:
     )
     wide = not pa.types.is_string(like.type) or offsets[-1] > LARGEST_STRING
     ends = pa.py_buffer(np.ascontiguousarray(offsets) if wide else offsets.astype(np.int32))
-    made = pa.Array.from_buffers(
+    array = pa.Array.from_buffers(
         pa.large_string() if wide else pa.string(), len(like), [nulls, ends, pa.py_buffer(data)], like.null_count
     )
-    return made.cast(like.type) if pa.types.is_string_view(like.type) else made
+    return array.cast(like.type) if pa.types.is_string_view(like.type) else array
 
 
 def widened(table: pa.Table) -> pa.Table:

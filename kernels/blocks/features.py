@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gristmill.kernels.base.compiled import helper, kernel
+from gristmill.kernels.base.bare import helper
+from gristmill.kernels.base.compiled import kernel
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.blocks import columns, text as block_text
 from gristmill.kernels.blocks.columns import ABOVE, BITS, FEATURES, KIND, KNOWN, LEVELS, REACHES
@@ -25,7 +26,7 @@ from gristmill.kernels.blocks.tree import (
     S_PUNCTUATION,
     S_TERMINALS,
     Chain,
-    Groups,
+    ElementGroups,
     chain,
     is_prose,
     share,
@@ -54,7 +55,7 @@ class Elements(NamedTuple):
     path: Array  # uint64[elements]: a hash of the tags and first classes from the root on
 
 
-class Blocks(NamedTuple):
+class PageBlocks(NamedTuple):
     """The blocks of a page."""
 
     element: Array
@@ -409,14 +410,14 @@ def block_features(page: Any, counts: Array, hashes: Array, page_kinds: int, roo
     sums, group_sums = np.zeros((elements, 6), np.int64), np.empty((elements, 6), np.int64)
     core, bulk, of_element, sizes, index = (np.empty(elements, np.int32) for _ in range(5))
     path, heading = np.empty(elements, np.uint64), np.zeros(blocks, np.int8)
-    groups = Groups(of_element, index, sizes, group_sums)
+    groups = ElementGroups(of_element, index, sizes, group_sums)
     if blocks:
         own_features(counts, hashes, page.linked, out)
         sum_up(page.parent, page.element, page.linked, counts, sums)
         tree_shape(page.parent, page.alike, sums, path, groups)
         placed_features(
             Elements(page.tag, page.parent, page.bits, sums, path),
-            Blocks(page.element, page.linked, counts),
+            PageBlocks(page.element, page.linked, counts),
             groups,
             Chain(core, chain(page.parent, sums, S_PROSE, core)),
             Chain(bulk, chain(page.parent, sums, S_CHARACTERS, bulk)),

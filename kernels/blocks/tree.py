@@ -19,7 +19,7 @@ S_CHARACTERS, S_LINKED, S_PUNCTUATION, S_TERMINALS, S_BLOCKS, S_PROSE = range(6)
 PROSE = 60  # characters of a block of prose at least
 
 
-class Groups(NamedTuple):
+class ElementGroups(NamedTuple):
     """Elements with the same parent, tag and first class, as `tree_shape` fills them."""
 
     of_element: Array  # int32[elements]; -1 where no block is inside the element

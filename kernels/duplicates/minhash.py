@@ -116,10 +116,10 @@ def place_of(h, places):
 
 @inlined
 def any_empty(held):
-    found = np.int64(0)
+    empties = np.int64(0)
     for place in range(len(held)):
-        found += held[place] == _EMPTY
-    return found
+        empties += held[place] == _EMPTY
+    return empties
 
 
 @inlined
@@ -178,11 +178,11 @@ def each_once(values, count, table):
         new = value != 0 or not nothing  # an empty slot holds zero
         nothing |= value == 0
         for probe in range(PROBES):
-            found = table[(slot + probe) & (slots - 1)]
-            if found == 0:
+            held = table[(slot + probe) & (slots - 1)]
+            if held == 0:
                 table[(slot + probe) & (slots - 1)] = value
                 break
-            if found == value:
+            if held == value:
                 new = False
                 break
         if new:

@@ -76,10 +76,10 @@ def bits_set(x):
 
 @helper
 def differing(words, i, j):
-    found = 0
+    bits = 0
     for word in range(words.shape[1]):
-        found += bits_set(words[i, word] ^ words[j, word])
-    return found
+        bits += bits_set(words[i, word] ^ words[j, word])
+    return bits
 
 
 @helper

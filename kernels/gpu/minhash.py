@@ -92,8 +92,8 @@ def sign(
         held, counts = held_places(piece, width, places, salt, tiles)
         return finish(held), counts
 
-    found, counts = through_device(data, offsets, device, work, piece_bytes, max(MOST_HELD // places, 1), lanes)
-    return found, counts.astype(np.int64)
+    signed, counts = through_device(data, offsets, device, work, piece_bytes, max(MOST_HELD // places, 1), lanes)
+    return signed, counts.astype(np.int64)
 
 
 def banded(bands: int, rows: int, places: int) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -245,14 +245,14 @@ def _later_rounds(
 
 @triton.jit(do_not_specialize=["count"])
 def _hash_bands(held, out, count, places, BANDS: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr):
-    at = tl.program_id(0) * TILE + tl.arange(0, TILE)
-    there = at < count
-    band = at % BANDS
-    row = held + (at // BANDS).to(tl.int64) * places + band * ROWS
+    index = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    there = index < count
+    band = index % BANDS
+    row = held + (index // BANDS).to(tl.int64) * places + band * ROWS
     h = mixed((band + 1).to(tl.uint64))
     for _ in range(ROWS):
         value = tl.load(row, mask=there, other=0)
         h = (h ^ tl.where(value == EMPTY, 0, value & HALF).to(tl.uint64)) * TOKEN_CHUNK
         h ^= h >> 32
         row += 1
-    tl.store(out + at, mixed(h).to(tl.int64), mask=there)
+    tl.store(out + index, mixed(h).to(tl.int64), mask=there)

@@ -115,7 +115,7 @@ def average_rows(model, data, offsets, wanted, starts, keys, sums, hidden, rows)
     """hidden_ND, the mean of all rows of each text, and how many there were. `starts`, `keys` and `sums` remember
     words."""
     total, word = np.empty(model.dim, np.float64), np.empty(model.dim, np.float64)
-    found = np.empty(1024, np.int64)
+    buckets = np.empty(1024, np.int64)
     ngrams = np.empty(max(model.word_ngrams - 1, 0), np.uint64)
     end_hash = FNV_START
     for byte in (60, 47, 115, 62):
@@ -148,7 +148,7 @@ def average_rows(model, data, offsets, wanted, starts, keys, sums, hidden, rows)
                 if not (
                     keys[slot, 0] == length and keys[slot, 1] == hash_ and equal(data, starts[slot], start, length)
                 ):
-                    keys[slot, 2] = _sum_word(model, data, start, i, hash_, found, word)
+                    keys[slot, 2] = _sum_word(model, data, start, i, hash_, buckets, word)
                     keys[slot, 0], keys[slot, 1], starts[slot] = length, hash_, start
                     for d in range(model.dim):
                         sums[slot, d] = word[d]
@@ -158,7 +158,7 @@ def average_rows(model, data, offsets, wanted, starts, keys, sums, hidden, rows)
                     total[d] += sums[slot, d]
                 count += keys[slot, 2]
             else:
-                more = _sum_word(model, data, start, i, hash_, found, word)
+                more = _sum_word(model, data, start, i, hash_, buckets, word)
                 if more == LABEL:
                     continue
                 for d in range(model.dim):
@@ -188,7 +188,7 @@ LABEL = np.uint32(0xFFFFFFFF)  # in place of a count: the token is a label, and 
 
 
 @helper
-def _sum_word(model, data, start, end, hash_, found, word):
+def _sum_word(model, data, start, end, hash_, buckets, word):
     """The sum of the rows of a token, and how many there are; LABEL for a label."""
     word[:] = 0
     number = find_word(model, data, start, end, hash_)
@@ -199,5 +199,5 @@ def _sum_word(model, data, start, end, hash_, found, word):
         add_row(model, number, word)
         rows += 1
     if model.longest_ngram > 0:
-        rows += add_subwords(model, data, start, end, found, word)
+        rows += add_subwords(model, data, start, end, buckets, word)
     return np.uint32(rows)

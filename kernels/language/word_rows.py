@@ -74,9 +74,9 @@ def _ask(source, at, size):
 @helper
 def _sum_rows(source, waiting, count, dim, total):
     for k in range(count):
-        at = waiting[k]
+        start = waiting[k]
         for d in range(dim):
-            total[d] += float_at(source, at + 4 * d)
+            total[d] += float_at(source, start + 4 * d)
 
 
 @kernel

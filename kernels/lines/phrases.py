@@ -37,7 +37,7 @@ class Trie(NamedTuple):
     pairs: Array  # bool[65536]: may a phrase begin with these two bytes?
     classes: Array  # uint8[256]; 0 is any byte that no phrase has
     moves: Array  # int32[nodes * width]
-    found: Array  # uint32[nodes]: bits of the phrases that end there
+    phrase_bits: Array  # uint32[nodes]: bits of the phrases that end there
     width: int
 
 
@@ -50,7 +50,7 @@ def trie(phrases: Mapping[str, int]) -> Trie:
         classes[capital] = classes[capital + 32]
     width = len(used) + 1
     children: list[dict[int, int]] = [{}]
-    found = [0]
+    phrase_bits = [0]
     pairs = np.zeros((256, 256), np.bool_)
     for phrase, bits in phrases.items():
         if not phrase:
@@ -62,14 +62,18 @@ def trie(phrases: Mapping[str, int]) -> Trie:
             if column not in children[node]:
                 children[node][column] = len(children)
                 children.append({})
-                found.append(0)
+                phrase_bits.append(0)
             node = children[node][column]
-        found[node] |= bits
+        phrase_bits[node] |= bits
     moves = np.zeros((len(children), width), np.int32)
     for node, row in enumerate(children):
         moves[node, list(row)] = list(row.values())
     return Trie(
-        _fixed(pairs.reshape(-1)), _fixed(classes), _fixed(moves.reshape(-1)), _fixed(np.array(found, np.uint32)), width
+        _fixed(pairs.reshape(-1)),
+        _fixed(classes),
+        _fixed(moves.reshape(-1)),
+        _fixed(np.array(phrase_bits, np.uint32)),
+        width,
     )
 
 
@@ -136,13 +140,13 @@ def may_begin(data, i, end, pairs):
 
 
 @inlined
-def phrases_in(data, start, end, lower_case, pairs, classes, moves, found, width):
+def phrases_in(data, start, end, lower_case, pairs, classes, moves, phrase_bits, width):
     """Bits of the phrases that begin anywhere in data[start:end], letter by letter."""
-    return phrases_from(data, start, end, end, lower_case, pairs, classes, moves, found, width)
+    return phrases_from(data, start, end, end, lower_case, pairs, classes, moves, phrase_bits, width)
 
 
 @inlined
-def phrases_from(data, first, last, end, lower_case, pairs, classes, moves, found, width):
+def phrases_from(data, first, last, end, lower_case, pairs, classes, moves, phrase_bits, width):
     """Bits of the phrases in data[first:end] that begin before byte `last`."""
     bits = np.int64(0)
     for i in range(first, last):
@@ -159,12 +163,12 @@ def phrases_from(data, first, last, end, lower_case, pairs, classes, moves, foun
                     k += length
                 if node == 0:
                     break
-                bits |= found[node]
+                bits |= phrase_bits[node]
     return bits
 
 
 @helper
-def phrases_in_words_at(data, i, end, left_out, properties, lower_case, classes, moves, found, width):
+def phrases_in_words_at(data, i, end, left_out, properties, lower_case, classes, moves, phrase_bits, width):
     """Bits of the phrases that begin with the word at byte i. A word whose first character is of `left_out` counts as
     not there."""
     node = np.int64(0)
@@ -179,7 +183,7 @@ def phrases_in_words_at(data, i, end, left_out, properties, lower_case, classes,
             where == _ALONE and not alone and not facts & FORMAT
         ):  # a word ends here
             node = np.int64(moves[node * width + classes[GAP]])
-            bits |= found[node]
+            bits |= phrase_bits[node]
             if node == 0:
                 return bits
         if alone:
@@ -191,14 +195,14 @@ def phrases_in_words_at(data, i, end, left_out, properties, lower_case, classes,
             where = _OUTSIDE
         if (where == _WORD and lettered) or alone:
             node = follow(node, data, i, length, point, lower_case, classes, moves, width)
-            bits |= found[node]
+            bits |= phrase_bits[node]
             if node == 0:
                 return bits
         i += length
     if where in (_WORD, _ALONE):
         node = np.int64(moves[node * width + classes[GAP]])
-        bits |= found[node]
-    return bits | found[moves[node * width + classes[LINE]]] if node else bits
+        bits |= phrase_bits[node]
+    return bits | phrase_bits[moves[node * width + classes[LINE]]] if node else bits
 
 
 @inlined
@@ -215,7 +219,7 @@ def _first_word_may_match(data, i, end, properties, classes, moves, width):
 
 
 @inlined
-def scan_words(data, start, end, left_out, most, properties, lower_case, pairs, classes, moves, found, width):
+def scan_words(data, start, end, left_out, most, properties, lower_case, pairs, classes, moves, phrase_bits, width):
     """(bits of phrases anywhere, bits of phrases that begin with the first word, places with a phrase, words) of
     data[start:end].
 
@@ -251,7 +255,9 @@ def scan_words(data, start, end, left_out, most, properties, lower_case, pairs, 
             if may_begin(data, i, end, pairs) and _first_word_may_match(
                 data, i, end, properties, classes, moves, width
             ):
-                here = phrases_in_words_at(data, i, end, left_out, properties, lower_case, classes, moves, found, width)
+                here = phrases_in_words_at(
+                    data, i, end, left_out, properties, lower_case, classes, moves, phrase_bits, width
+                )
                 bits |= here
                 places += here != 0
             if first < 0:
@@ -323,12 +329,12 @@ def scan_words_plain(text: str, phrases: Mapping[str, int], left_out: int = 0) -
 
 
 @kernel
-def count_phrases(data, offsets, rows, properties, lower_case, pairs, classes, moves, found, width, out):
+def count_phrases(data, offsets, rows, properties, lower_case, pairs, classes, moves, phrase_bits, width, out):
     """out[i] = in how many places of document i a phrase begins, for each document i of `rows`."""
     for k in range(len(rows)):
         i = rows[k]
         out[i] = scan_words(
-            data, offsets[i], offsets[i + 1], 0, _ALL, properties, lower_case, pairs, classes, moves, found, width
+            data, offsets[i], offsets[i + 1], 0, _ALL, properties, lower_case, pairs, classes, moves, phrase_bits, width
         )[2]
 
 

@@ -97,8 +97,8 @@ def find_spans(data: Bytes, offsets: Offsets, wanted: tuple[str, ...] = KINDS) -
         parts.append(scratch[:, :count].copy())
         if not count and document < last:  # not even one document fits
             scratch = np.zeros((4, scratch.shape[1] * 8), np.int64)
-    found = np.concatenate(parts, axis=1) if parts else scratch[:, :0]
-    return Spans(found[0], found[1], found[2], found[3].astype(np.uint8))
+    columns = np.concatenate(parts, axis=1) if parts else scratch[:, :0]
+    return Spans(columns[0], columns[1], columns[2], columns[3].astype(np.uint8))
 
 
 @kernel

@@ -63,11 +63,12 @@ def in_normal_form(text: str, form: Form) -> str:
 
 def _may_have_long_runs(text: str, form: Form) -> bool:
     """A long run has one of every LONG_RUN characters, and half a run on one side of it: few are looked at."""
-    found, half = marks(form), LONG_RUN // 2
+    mark_set, half = marks(form), LONG_RUN // 2
     every = text[LONG_RUN - 1 :: LONG_RUN]
-    return not found.isdisjoint(every) and any(
-        mark in found and (found.issuperset(text[at - half + 1 : at + 1]) or found.issuperset(text[at : at + half]))
-        for at, mark in zip(range(LONG_RUN - 1, len(text), LONG_RUN), every, strict=True)
+    return not mark_set.isdisjoint(every) and any(
+        mark in mark_set
+        and (mark_set.issuperset(text[place - half + 1 : place + 1]) or mark_set.issuperset(text[place : place + half]))
+        for place, mark in zip(range(LONG_RUN - 1, len(text), LONG_RUN), every, strict=True)
     )
 
 
@@ -91,10 +92,10 @@ def long_runs(form: Form) -> re.Pattern[str]:
 
 
 @kernel
-def find_unnormal(data, offsets, wanted, table, found):
-    """Sets `found` for the documents with `wanted` that may not be in the normal form."""
+def find_unnormal(data, offsets, wanted, table, unnormal):
+    """Sets `unnormal` for the documents with `wanted` that may not be in the normal form."""
     for row in range(len(offsets) - 1):
-        found[row] = 0
+        unnormal[row] = 0
         if not wanted[row]:
             continue
         i, end = offsets[row], offsets[row + 1]
@@ -109,7 +110,7 @@ def find_unnormal(data, offsets, wanted, table, found):
             entry = np.int64(table[point])
             order = entry & 0xFF
             if entry & CHANGES or (order and last_class > order) or (entry & MAY_COMPOSE and starter):
-                found[row] = 1
+                unnormal[row] = 1
                 break
             last_class = order
             if not order:

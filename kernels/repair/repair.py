@@ -66,15 +66,15 @@ def repair(column: TextColumn, steps: Steps) -> Repaired:
     )  # where each changed row's text lies: which round, which place in it
     rounds: list[TextColumn] = []
     needs, counts.replacements[:] = _survey(column, steps)
-    work, at = column, np.flatnonzero(needs)
-    work = _taken(work, at)
-    while len(at) and len(rounds) < ROUNDS:
-        after = _round(work, needs[at], steps, at, counts, normalised)
-        changed = np.flatnonzero(_differ(work, after, np.ones(len(at), np.uint8)))
-        work, at = _taken(after, changed), at[changed]
-        source[at], here[at] = len(rounds), np.arange(len(at))
+    work, places = column, np.flatnonzero(needs)
+    work = _taken(work, places)
+    while len(places) and len(rounds) < ROUNDS:
+        after = _round(work, needs[places], steps, places, counts, normalised)
+        changed = np.flatnonzero(_differ(work, after, np.ones(len(places), np.uint8)))
+        work, places = _taken(after, changed), places[changed]
+        source[places], here[places] = len(rounds), np.arange(len(places))
         rounds.append(work)
-        needs[at], counts.replacements[at] = _survey(work, steps)
+        needs[places], counts.replacements[places] = _survey(work, steps)
     changed = np.flatnonzero(source >= 0)
     return Repaired(_woven(column, rounds, source, here) if len(changed) else column, changed, counts, normalised)
 
@@ -106,7 +106,9 @@ def _survey(column: TextColumn, steps: Steps) -> tuple[Array, Array]:
     return needs & steps.bits | unnormal * np.uint8(c.FOREIGN), lost
 
 
-def _round(work: TextColumn, needs: Array, steps: Steps, at: Array, counts: Counts, normalised: Array) -> TextColumn:
+def _round(
+    work: TextColumn, needs: Array, steps: Steps, places: Array, counts: Counts, normalised: Array
+) -> TextColumn:
     """Every step once. A document that one step changed goes through all that follow, whatever the survey said of it."""
 
     def settle(after: TextColumn, wanted: Array) -> TextColumn:
@@ -117,7 +119,7 @@ def _round(work: TextColumn, needs: Array, steps: Steps, at: Array, counts: Coun
     if (wanted := needs & c.ENTITIES & steps.bits).any():
         out, ends, count = _room(work, 4)
         decode_entities(work.data, work.offsets, wanted, *names(), out, ends, count)
-        counts.entities[at] += count
+        counts.entities[places] += count
         work = settle(_column(out, ends), wanted)
     if (wanted := needs & c.MOJIBAKE & steps.bits).any():
         out, ends, count = _room(work, 2)
@@ -125,19 +127,19 @@ def _round(work: TextColumn, needs: Array, steps: Steps, at: Array, counts: Coun
         repair_mojibake(
             work.data, work.offsets, wanted, byte_of(), properties(), behaviours(), script(), windows, out, ends, count
         )
-        counts.mojibake[at] += count
+        counts.mojibake[places] += count
         work = settle(_column(out, ends), wanted)
     if steps.form and (wanted := needs & c.FOREIGN).any():
         unnormal = np.zeros(rows, np.uint8)
         find_unnormal(work.data, work.offsets, wanted, normal_form(steps.form), unnormal)
-        normalised[at] |= unnormal != 0
+        normalised[places] |= unnormal != 0
         work = settle(_normalised(work, unnormal, steps.form), wanted)
     if (wanted := needs & (c.CONTROLS | c.ZERO_WIDTH | c.WHITESPACE) & steps.bits).any():
         out, ends, count = _room(work, 0)
         hidden = np.zeros(rows, np.int32)
         c.clean_characters(work.data, work.offsets, wanted, steps.bits, c.kinds(), out, ends, count, hidden)
-        counts.controls[at] += count
-        counts.zero_width[at] += hidden
+        counts.controls[places] += count
+        counts.zero_width[places] += hidden
         work = _column(out, ends)
     return work
 
@@ -180,14 +182,14 @@ def _woven(column: TextColumn, rounds: list[TextColumn], source: Array, here: Ar
     """Each row out of the round that changed it last, or out of the column as it was given."""
     every = [column, *rounds]
     starts, lengths = column.offsets[:-1].copy(), np.diff(column.offsets)
-    for which, made in enumerate(rounds):
+    for which, repaired in enumerate(rounds):
         rows = np.flatnonzero(source == which)
-        starts[rows], lengths[rows] = made.offsets[here[rows]], np.diff(made.offsets)[here[rows]]
+        starts[rows], lengths[rows] = repaired.offsets[here[rows]], np.diff(repaired.offsets)[here[rows]]
     ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     out = np.empty(int(ends[-1]), np.uint8)
-    for which, made in enumerate(every, -1):
+    for which, repaired in enumerate(every, -1):
         rows = np.flatnonzero(source == which)
-        _copy(made.data, starts[rows], ends, rows, out)
+        _copy(repaired.data, starts[rows], ends, rows, out)
     return _column(out, ends)
 
 
@@ -201,18 +203,18 @@ def _copy(data, starts, ends, rows, out):
 
 
 def _differ(a: TextColumn, b: TextColumn, wanted: Array) -> Array:
-    found = np.zeros(len(a), np.uint8)
-    _find_differences(a.data, a.offsets, b.data, b.offsets, wanted, found)
-    return found
+    differs = np.zeros(len(a), np.uint8)
+    _find_differences(a.data, a.offsets, b.data, b.offsets, wanted, differs)
+    return differs
 
 
 @kernel
-def _find_differences(data, offsets, other, other_offsets, wanted, found):
+def _find_differences(data, offsets, other, other_offsets, wanted, differs):
     for row in range(len(offsets) - 1):
         length, shift = offsets[row + 1] - offsets[row], other_offsets[row] - offsets[row]
-        found[row] = wanted[row] != 0 and other_offsets[row + 1] - other_offsets[row] != length
-        if wanted[row] and not found[row]:
+        differs[row] = wanted[row] != 0 and other_offsets[row + 1] - other_offsets[row] != length
+        if wanted[row] and not differs[row]:
             for i in range(offsets[row], offsets[row + 1]):
                 if data[i] != other[i + shift]:
-                    found[row] = 1
+                    differs[row] = 1
                     break

@@ -82,15 +82,15 @@ def _check(
 @kernel
 def _lay(tokens, offsets, place, document, start, length, padding, out):
     """Every token of `out` is written once, in order: what lies before the next piece is padding."""
-    at = 0
+    column = 0
     for i in range(len(place)):
-        while at < place[i]:
-            out[at] = padding
-            at += 1
+        while column < place[i]:
+            out[column] = padding
+            column += 1
         source = offsets[document[i]] + start[i]
         for k in range(length[i]):
-            out[at + k] = tokens[source + k]
-        at += length[i]
-    while at < len(out):
-        out[at] = padding
-        at += 1
+            out[column + k] = tokens[source + k]
+        column += length[i]
+    while column < len(out):
+        out[column] = padding
+        column += 1

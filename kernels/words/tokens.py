@@ -239,12 +239,12 @@ def next_shingles(data, stop, cut, powers, salt, out, n):
     hash_run(cut, count, window, kept)
     end_run(cut, count)
     count += kept
-    made = max(count - width + 1, 0)
-    if made:
+    ready = max(count - width + 1, 0)
+    if ready:
         write_shingles(cut, width, count, powers, salt, out, n)
         progress[KEPT] = width - 1
         for k in range(width - 1):
-            window[k] = window[made + k]
+            window[k] = window[ready + k]
     else:
         progress[KEPT] = count
         if progress[NEXT_BYTE] == stop and count > 0 and progress[MADE] == 0:
@@ -252,9 +252,9 @@ def next_shingles(data, stop, cut, powers, salt, out, n):
             for k in range(count):
                 value = value * _STEP + window[k]
             out[n] = mixed(value + np.uint64(count) * _SHORT + salt)
-            made = 1
-    progress[MADE] += made
-    return n + made
+            ready = 1
+    progress[MADE] += ready
+    return n + ready
 
 
 @inlined
@@ -344,11 +344,11 @@ def _make_sets(hashes, first, other, counts, sets):
     """Sort each document's hashes in place, each but once, and move all together."""
     n = 0
     for d in range(len(first) - 1):
-        found = hashes[first[d] : first[d + 1]]
-        sort(found, other, counts)
+        values = hashes[first[d] : first[d + 1]]
+        sort(values, other, counts)
         begin = n
-        for k in range(len(found)):
-            value = found[k]
+        for k in range(len(values)):
+            value = values[k]
             if n == begin or value != hashes[n - 1]:
                 hashes[n] = value
                 n += 1

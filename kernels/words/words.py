@@ -124,11 +124,11 @@ def holds(bits):
 @cache
 def word_marks() -> Array:
     """uint32[0x110000]: the bits above."""
-    found = properties()
+    kinds = properties()
     table = np.zeros(POINTS, np.uint32)
-    table[(found & LETTER) != 0] |= IS_LETTER
-    table[(found & NUMBER) != 0] |= IS_NUMBER
-    table[(found & SPACE) != 0] |= IS_BLANK
+    table[(kinds & LETTER) != 0] |= IS_LETTER
+    table[(kinds & NUMBER) != 0] |= IS_NUMBER
+    table[(kinds & SPACE) != 0] |= IS_BLANK
     table[0x1C:0x20] |= IS_BLANK  # as Python sees it
     table.flags.writeable = False
     return table

@@ -78,7 +78,7 @@ class NoisyTask:
 def noisy_tasks(utilities: Utilities, least_range: float = 2.0, largest_chance: float = 0.05) -> list[NoisyTask]:
     """Tasks whose range is 0, under `least_range` standard errors, or what chance makes in more than `largest_chance`
     of cases."""
-    found = []
+    noisy = []
     for t, task in enumerate(utilities.tasks):
         values_N, errors_N = utilities.values_NT[:, t], utilities.errors_NT[:, t]
         spread = float(values_N.max() - values_N.min())
@@ -92,8 +92,8 @@ def noisy_tasks(utilities: Utilities, least_range: float = 2.0, largest_chance: 
             reason = f"equal sources would differ as much in {chance:.1%} of cases"
         else:
             continue
-        found.append(NoisyTask(task, reason, spread, error, chance))
-    return found
+        noisy.append(NoisyTask(task, reason, spread, error, chance))
+    return noisy
 
 
 def without_noise(
@@ -112,10 +112,10 @@ def chance_of_spread(values_N: Floats, errors_N: Floats) -> float:
         return 1.0
     exact = errors_N == 0
     if exact.any():
-        known = values_N[exact]
-        if known.max() != known.min():
+        exact_N = values_N[exact]
+        if exact_N.max() != exact_N.min():
             return 0.0
-        center, degrees = float(known[0]), int((~exact).sum())
+        center, degrees = float(exact_N[0]), int((~exact).sum())
     else:
         trust_N = (errors_N / errors_N.min()) ** -2
         center, degrees = float(trust_N @ values_N / trust_N.sum()), len(values_N) - 1
@@ -167,12 +167,12 @@ def judged(
     values_NT = np.zeros((len(sources), len(tasks)))
     errors_NT = np.zeros_like(values_NT)
     for i, source in enumerate(sources):
-        mine = source_D == i
-        documents = int(mine.sum())
+        in_source = source_D == i
+        documents = int(in_source.sum())
         if documents < 2:
             raise ValueError(f"{documents} marked documents of {source!r}; at least 2 are needed for a standard error")
-        share_D = tokens_D[mine] / tokens_D[mine].sum()
-        values_NT[i] = share_D @ marks_DT[mine]
-        squares_T = share_D**2 @ (marks_DT[mine] - values_NT[i]) ** 2
+        share_D = tokens_D[in_source] / tokens_D[in_source].sum()
+        values_NT[i] = share_D @ marks_DT[in_source]
+        squares_T = share_D**2 @ (marks_DT[in_source] - values_NT[i]) ** 2
         errors_NT[i] = np.sqrt(squares_T * documents / (documents - 1))
     return Utilities(sources, tasks, values_NT, errors_NT)

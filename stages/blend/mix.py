@@ -22,7 +22,7 @@ from pydantic import Field, field_validator, model_validator
 
 from gristmill.kernels.base.types import Array
 from gristmill.mixing import draw
-from gristmill.mixing.methods import LOOKED_AT, Choice, Method, Mix as ChosenMix, choose
+from gristmill.mixing.methods import LOOKED_AT, Choice, ChosenMix, Method, choose
 from gristmill.mixing.weights import tables
 from gristmill.mixing.weights.supply import ShortSupply, Supply, simulated_epoching
 from gristmill.stages.blend.groups import group_names
@@ -351,7 +351,7 @@ class Mix(Global):
             }
         )
 
-    def account(self, planned: draw.Plan, cuts: draw.Cuts, there_N: Array) -> dict[str, Any]:
+    def account(self, planned: draw.DrawPlan, cuts: draw.Cuts, there_N: Array) -> dict[str, Any]:
         """What was drawn, beside what was wanted."""
         columns = zip(
             planned.wanted_G.tolist(), cuts.drawn_G.tolist(), planned.total_G.tolist(), there_N.tolist(), strict=True

@@ -16,7 +16,7 @@ import xxhash
 from gristmill.kernels.base.columns import TextColumn, text_column
 from gristmill.kernels.base.compiled import cache_folder, hash_of_code
 from gristmill.kernels.base.types import Array
-from gristmill.kernels.duplicates.ngrams import Index, index_of
+from gristmill.kernels.duplicates.ngrams import NgramIndex, index_of
 from gristmill.kernels.words.tokens import Tokens, token_column
 from gristmill.stages.dedup import benchmarks as reading
 from gristmill.stages.dedup.benchmarks import Benchmark, BenchmarkError, files_of, opened, texts_of
@@ -47,7 +47,7 @@ class Account(NamedTuple):
 
 
 class BenchmarkIndex(NamedTuple):
-    runs: Index
+    runs: NgramIndex
     labels: TextColumn
     accounts: tuple[Account, ...]
 
@@ -156,7 +156,7 @@ def _publish(made: BenchmarkIndex, folder: Path) -> None:
 def _mapped(folder: Path) -> BenchmarkIndex:
     accounts = json.loads((folder / "accounts.json").read_text(encoding="utf-8"))
     index, labels = (
-        Index(*(mapped(folder, n) for n in Index._fields)),
+        NgramIndex(*(mapped(folder, n) for n in NgramIndex._fields)),
         TextColumn(*(mapped(folder, n) for n in TextColumn._fields)),
     )
     return BenchmarkIndex(index, labels, tuple(Account(**account) for account in accounts))

@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 
 from gristmill.kernels.base.columns import TextColumn, text_array, text_column
 from gristmill.kernels.base.types import Array
-from gristmill.kernels.duplicates.bloom import MOST_BLOCKS, Shape, empty_filter, shape_for, walk
+from gristmill.kernels.duplicates.bloom import MOST_BLOCKS, FilterShape, empty_filter, shape_for, walk
 from gristmill.kernels.duplicates.paragraphs import Units, grams_of_units, lines, whole_texts, without_units
 from gristmill.stages.dedup.slices import slices
 from gristmill.stages.flow import Dataset, Flow
@@ -180,7 +180,7 @@ class BloomDedup(Global):
             raise CannotRun(self.too_large(keys, shape))
         return Walked(empty_filter(shape), shape.probes)
 
-    def too_large(self, keys: int, shape: Shape) -> str:
+    def too_large(self, keys: int, shape: FilterShape) -> str:
         of = " of a shard" if self.shards > 1 else ""
         shards = self.shards
         while shape.bytes * self.shards > self.memory * shards:
