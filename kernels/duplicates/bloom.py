@@ -2,9 +2,8 @@
 DCLM, appendix).
 
 Blocked (Putze, Sanders and Singler 2007): all bits of a key lie in one cache line of 512, so that a key costs one look
-into memory. Probe i of a key is the highest nine bits of key * STEP**(i + 1). The price is size, and
-`false_positive_rate` reckons with it: keys fall on blocks as Poisson has it, so that 1 % takes 9.9 bits a key and not
-9.6. Measured: benchmarks/dedup/bloom.py.
+into memory. Probe i of a key is the highest nine bits of key * STEP**(i + 1). The price is size: the number
+of keys in a block is Poisson, so that 1 % takes 9.9 bits a key and not 9.6. Measured: benchmarks/dedup/bloom.py.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -60,10 +59,6 @@ def shape_for(keys: int, false_positives: float) -> FilterShape:
     in."""
     load, probes = _best_load(false_positives)
     return FilterShape(max(1, math.ceil(keys / load)), probes)
-
-
-def false_positive_rate(keys: int, shape: FilterShape) -> float:
-    return _rate(keys / shape.blocks, shape.probes)
 
 
 @lru_cache(maxsize=64)

@@ -1,7 +1,7 @@
 """Which documents may repeat each other: text to MinHash signatures and to the hashes of their bands in one pass
 (Leskovec et al., ch. 3).
 
-Signatures are those of `gristmill.kernels.duplicates.minhash_plain` (Dahlgaard, Knudsen, Thorup 2017). A document's
+Signatures are those of `gristmill.kernels.duplicates.minhash_rules` (Dahlgaard, Knudsen, Thorup 2017). A document's
 shingles are kept only while a place of its signature is empty, and each but once where they are many: a document of two
 million equal words costs a few passes over it, not 256.
 """
@@ -16,7 +16,7 @@ from gristmill.kernels.base.bare import helper, inlined, kernel
 from gristmill.kernels.base.columns import TextColumn
 from gristmill.kernels.base.splitmix import mixed
 from gristmill.kernels.base.types import Hashes, Offsets
-from gristmill.kernels.duplicates.minhash_plain import HALF, ROUND_STEP
+from gristmill.kernels.duplicates.minhash_rules import HALF, ROUND_STEP
 from gristmill.kernels.words.tokens import begin_document, chunk_mixed, cutter, next_shingles, shingle_numbers
 
 Signatures = np.ndarray[Any, np.dtype[np.uint32]]
@@ -81,11 +81,6 @@ def signatures_of_shingles(hashes: Hashes, first: Offsets, places: int = 128) ->
 def chance_of_meeting(similarity: float, bands: int, rows: int) -> float:
     """That two documents of this Jaccard similarity have at least one band in common."""
     return 1 - (1 - similarity**rows) ** bands
-
-
-def curve(bands: int, rows: int, steps: int = 20) -> list[tuple[float, float]]:
-    """Similarities from 0 to 1 and the chance that such a pair is nominated."""
-    return [(step / steps, chance_of_meeting(step / steps, bands, rows)) for step in range(steps + 1)]
 
 
 def bands_for(threshold: float, hashes: int = 128, recall: float = 0.97) -> tuple[int, int]:

@@ -1,5 +1,5 @@
 """MinHash on the GPU: text to signatures or the hashes of their bands, with the bits of
-`gristmill.kernels.duplicates.minhash` and `gristmill.kernels.duplicates.minhash_plain`.
+`gristmill.kernels.duplicates.minhash` and `gristmill.kernels.duplicates.minhash_rules`.
 
 A place of a signature is held as (round that filled it, value) in 64 bits, and only ever made less: the outcome does
 not depend on which program comes first, so all run flat over tokens, a document may lie in any number of them, and
@@ -19,7 +19,7 @@ import triton.language as tl
 from gristmill.kernels.base.columns import TextColumn
 from gristmill.kernels.base.splitmix import mixed_plain
 from gristmill.kernels.base.types import Array, Hashes, Offsets
-from gristmill.kernels.duplicates.minhash_plain import ROUND_STEP as _ROUND_STEP
+from gristmill.kernels.duplicates.minhash_rules import ROUND_STEP as _ROUND_STEP
 from gristmill.kernels.gpu.tokens import TOKEN_CHUNK, Tiles, device_tokens, fill, most_tokens, not_above, room
 from gristmill.kernels.gpu.transfer import Piece, column_tensor, default_device, through_device
 from gristmill.kernels.words.token_rules import SHINGLE_STEP as _SHINGLE_STEP, SHORT as _SHORT

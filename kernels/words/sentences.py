@@ -13,7 +13,6 @@ from __future__ import annotations
 import numpy as np
 
 from gristmill.kernels.base.bare import code_point, helper, inlined, kernel
-from gristmill.kernels.base.types import Array, Bytes, Offsets
 from gristmill.kernels.base.unicode import (
     LETTER,
     LOWER,
@@ -166,9 +165,3 @@ def _is_abbreviated_plain(text: str, bits: list[int], stop: int) -> bool:
     while first > 0 and bits[first - 1] & LETTER:
         first -= 1
     return stop - first == 1 or text[first:stop] in ABBREVIATIONS
-
-
-def sentences_of(data: Bytes, offsets: Offsets) -> Array:
-    out = np.zeros(len(offsets) - 1, np.int64)
-    sentences(data, offsets, properties(), out)
-    return out

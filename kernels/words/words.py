@@ -8,7 +8,6 @@ MB at a time, so that words stay in cache.
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
 
@@ -28,14 +27,6 @@ HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, of bits without pattern (2**
 letters_at = bytes_before(
     16, (0x00, 0x60), (0x7B, 0xFF), with_bits=0x20
 )  # letters of ASCII, and no capitals need be looked for
-
-
-class Words(NamedTuple):
-    """Words `ends[i]` to `ends[i + 1]` of `rows` are those of document i. Views of scratch memory: good until the next
-    slice is cut."""
-
-    rows: Array  # uint64[words, 2]: hash; characters and what they hold
-    ends: Array  # int64, one more than documents
 
 
 def word_scratch(slice_bytes: int) -> Array:

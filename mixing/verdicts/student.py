@@ -18,10 +18,6 @@ def normal_below(z: float) -> float:
     return 0.5 * math.erfc(-z / math.sqrt(2))
 
 
-def normal_quantile(share: float) -> float:
-    return t_quantile(share, math.inf)
-
-
 def t_above(t: float, degrees: float) -> float:
     """P(T > t). Infinite degrees are the normal distribution."""
     if math.isinf(t):

@@ -58,10 +58,6 @@ class Utilities:
         picked = [self.sources.index(source) for source in sources]
         return replace(self, sources=sources, values_NT=self.values_NT[picked], errors_NT=self.errors_NT[picked])
 
-    def negated(self) -> Utilities:
-        """Losses (bits per byte, perplexity) as something of which more is better."""
-        return replace(self, values_NT=-self.values_NT)
-
 
 @dataclass(frozen=True)
 class NoisyTask:
@@ -94,15 +90,6 @@ def noisy_tasks(utilities: Utilities, least_range: float = 2.0, largest_chance: 
             continue
         noisy.append(NoisyTask(task, reason, spread, error, chance))
     return noisy
-
-
-def without_noise(
-    utilities: Utilities, least_range: float = 2.0, largest_chance: float = 0.05
-) -> tuple[Utilities, list[NoisyTask]]:
-    """The tasks that tell sources apart, and those that were dropped, with why."""
-    dropped = noisy_tasks(utilities, least_range, largest_chance)
-    names = {noisy.task for noisy in dropped}
-    return utilities.of_tasks(tuple(task for task in utilities.tasks if task not in names)), dropped
 
 
 def chance_of_spread(values_N: Floats, errors_N: Floats) -> float:
