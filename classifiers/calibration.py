@@ -8,14 +8,12 @@ they never change the order of two texts; isotonic ones may make them equal.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from gristmill.classifiers.card import Json
 from gristmill.classifiers.metrics import calibration_error, reliability
-
-Array = np.ndarray[Any, Any]
+from gristmill.kernels.base.types import Array
 
 MOST_STEPS = 200  # of Newton's method
 SMALLEST = 1e-7  # a probability from which a logit is made

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from gristmill.kernels.base.types import Array
+
 Json = dict[str, Any]
 
 

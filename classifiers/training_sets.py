@@ -12,7 +12,6 @@ import hashlib
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +19,7 @@ import xxhash
 
 from gristmill.classifiers.card import Head, Json, JudgeError
 from gristmill.kernels.base.columns import text_column
-
-Array = np.ndarray[Any, Any]
+from gristmill.kernels.base.types import Array
 
 
 @dataclass(frozen=True)

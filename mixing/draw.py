@@ -25,12 +25,9 @@ from typing import Any
 import numpy as np
 
 from gristmill.kernels.base.splitmix import ALL, mixed_all, mixed_plain
-from gristmill.mixing.weights.supply import Floats
+from gristmill.kernels.base.types import Floats, Integers, Mask, Words
 
-Words = np.ndarray[Any, np.dtype[np.uint64]]
-Integers = np.ndarray[Any, np.dtype[np.int64]]
 Counts = np.ndarray[Any, np.dtype[np.uint16]]
-Truths = np.ndarray[Any, np.dtype[np.bool_]]
 
 MOST_COPIES = 65_535  # copies are uint16
 MOST_CELLS = 1 << 22  # of a histogram: 32 MB
@@ -39,7 +36,7 @@ DRAW, COPY = 1, 2  # purposes
 
 
 @dataclass(frozen=True)
-class Plan:
+class DrawPlan:
     """Of each group: whole epochs, the tokens wanted beyond them, the bin where the cut lies, and the tokens of all
     bins below it."""
 
@@ -99,7 +96,7 @@ def histogram(bins: Integers, tokens: Integers, groups: Integers, number_of_grou
     return table.astype(np.int64).reshape(number_of_groups, width)
 
 
-def plan(table_GB: Integers, wanted_G: Integers) -> Plan:
+def plan(table_GB: Integers, wanted_G: Integers) -> DrawPlan:
     total_G = table_GB.sum(axis=1)
     if np.any(wanted_G < 0) or np.any((wanted_G > 0) & (total_G == 0)):
         raise ValueError("tokens are wanted of a group that has none, or fewer than none are wanted")
@@ -115,16 +112,16 @@ def plan(table_GB: Integers, wanted_G: Integers) -> Plan:
     )  # the bin in which what is wanted is reached; less than all is wanted, so there is one
     before_G = np.where(bin_G > 0, upto_GB[np.arange(len(bin_G)), np.maximum(bin_G - 1, 0)], 0)
     bits = table_GB.shape[1].bit_length() - 1
-    return Plan(bits, total_G, wanted_G.astype(np.int64), whole_G, rest_G, bin_G, before_G)
+    return DrawPlan(bits, total_G, wanted_G.astype(np.int64), whole_G, rest_G, bin_G, before_G)
 
 
-def in_cut_bin(bits: int, bin_G: Integers, hashes: Words, groups: Integers) -> Truths:
+def in_cut_bin(bits: int, bin_G: Integers, hashes: Words, groups: Integers) -> Mask:
     """The documents that `exact_cuts` has to see."""
-    here: Truths = bins_of(hashes, bits) == bin_G[groups]
+    here: Mask = bins_of(hashes, bits) == bin_G[groups]
     return here
 
 
-def exact_cuts(planned: Plan, uids: Words, hashes: Words, tokens: Integers, groups: Integers) -> Cuts:
+def exact_cuts(planned: DrawPlan, uids: Words, hashes: Words, tokens: Integers, groups: Integers) -> Cuts:
     """From all documents of the cut bins, in any order (others must not be among them). Equal hashes go by uid."""
     whole_G, drawn_G = planned.whole_G.copy(), planned.whole_G * planned.total_G + planned.before_G
     hash_G, uid_G = np.zeros(len(whole_G), np.uint64), np.zeros(len(whole_G), np.uint64)
@@ -149,29 +146,29 @@ def copies(cuts: Cuts, uids: Words, hashes: Words, groups: Integers) -> Counts:
     """How often each document is seen."""
     cut_D = cuts.hash_G[groups]
     once_more = (hashes < cut_D) | ((hashes == cut_D) & (uids < cuts.uid_G[groups]))
-    found: Counts = (cuts.whole_G[groups] + once_more).astype(np.uint16)
-    return found
+    counts: Counts = (cuts.whole_G[groups] + once_more).astype(np.uint16)
+    return counts
 
 
 def copies_plain(
     uids: list[int], hashes: list[int], tokens: list[int], groups: list[int], wanted: list[int]
 ) -> list[int]:
     """Sort everything, and walk until one document more would lead no nearer to what is wanted."""
-    found = [0] * len(uids)
+    counts = [0] * len(uids)
     for group, asked in enumerate(wanted):
-        mine = sorted((d for d in range(len(uids)) if groups[d] == group), key=lambda d: (hashes[d], uids[d]))
-        total = sum(tokens[d] for d in mine)
+        members = sorted((d for d in range(len(uids)) if groups[d] == group), key=lambda d: (hashes[d], uids[d]))
+        total = sum(tokens[d] for d in members)
         if total == 0:
             continue
-        for d in mine:
-            found[d] = asked // total
-        left = asked % total
-        for d in mine:
-            if left <= 0 or tokens[d] - left >= left:
+        for d in members:
+            counts[d] = asked // total
+        remaining = asked % total
+        for d in members:
+            if remaining <= 0 or tokens[d] - remaining >= remaining:
                 break
-            found[d] += 1
-            left -= tokens[d]
-    return found
+            counts[d] += 1
+            remaining -= tokens[d]
+    return counts
 
 
 def draw_hash_plain(uid: int, seed: int) -> int:

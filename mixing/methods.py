@@ -15,10 +15,11 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from gristmill.kernels.base.types import Floats
 from gristmill.mixing.weights import log_linear, regmix, shares
 from gristmill.mixing.weights.ablations import Ablations, left_out, trust
 from gristmill.mixing.weights.budget import most_utility
-from gristmill.mixing.weights.supply import Floats, Supply, check_same_names
+from gristmill.mixing.weights.supply import Supply, check_same_names
 from gristmill.mixing.weights.unimax import unimax
 from gristmill.mixing.weights.utilimax import frontier
 from gristmill.mixing.weights.utility import NoisyTask, Utilities, noisy_tasks, scaled
@@ -64,7 +65,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Mix:
+class ChosenMix:
     """Weights in tokens and epochs, in the order of the supply, and facts for a report."""
 
     weights_N: Floats
@@ -72,7 +73,7 @@ class Mix:
     facts: Facts
 
 
-def choose(supply: Supply, choice: Choice) -> Mix:
+def choose(supply: Supply, choice: Choice) -> ChosenMix:
     needed, allowed = LOOKED_AT[choice.method]
     for field in ("weights", "temperature", "utilities", "ablations", "task_weights", "prior"):
         if field in needed and getattr(choice, field) is None:
@@ -91,7 +92,7 @@ def choose(supply: Supply, choice: Choice) -> Mix:
         strict=True,
     )
     sources = [dict(zip(("source", "tokens", "cap", "weight", "epochs"), column, strict=True)) for column in columns]
-    return Mix(
+    return ChosenMix(
         weights_N,
         epochs_N,
         {"method": choice.method, "budget": supply.budget, "sources": sources, "warnings": [], **facts},

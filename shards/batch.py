@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gristmill.kernels.base.types import Array
 from gristmill.shards.rows import Rows
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 NO_LABEL = -100  # what losses of the field leave out
 
@@ -70,7 +69,7 @@ def labels(rows: Rows) -> Array:
     """`input_ids` as int64 with -100 on padding and on the first token of each piece, for models that shift by
     themselves: no token is learned from another document's, nor from a piece that is not in the row."""
     lengths, padding = sequence_lengths(rows)
-    made = rows.input_ids.astype(np.int64).reshape(-1)
-    made[np.repeat(padding, lengths)] = NO_LABEL
-    made[np.cumsum(lengths, dtype=np.int64) - lengths] = NO_LABEL
-    return made.reshape(rows.input_ids.shape)
+    labels_NL = rows.input_ids.astype(np.int64).reshape(-1)
+    labels_NL[np.repeat(padding, lengths)] = NO_LABEL
+    labels_NL[np.cumsum(lengths, dtype=np.int64) - lengths] = NO_LABEL
+    return labels_NL.reshape(rows.input_ids.shape)

@@ -35,7 +35,7 @@ LICENSES = """afl-3.0 agpl-3.0 apache-2.0 artistic-2.0 bsd bsd-2-clause bsd-3-cl
     open-mdw openrail osl-3.0 pddl postgresql unknown unlicense wtfpl zlib"""  # what the hub knows by name; any other is `other` with a name of its own
 
 
-class Source(TypedDict, total=False):
+class SourceFacts(TypedDict, total=False):
     """One source of documents. `documents` and `tokens` are those in the shards, copies counted as often as they stand
     there."""
 
@@ -48,7 +48,7 @@ class Source(TypedDict, total=False):
     epochs: float  # how often the source's own tokens are repeated
 
 
-class Stage(TypedDict, total=False):
+class StageFacts(TypedDict, total=False):
     """One stage of the run, as run.json has it."""
 
     name: str
@@ -95,8 +95,8 @@ class Facts(TypedDict, total=False):
     languages: Sequence[str]
     tags: Sequence[str]
     task_categories: Sequence[str]
-    sources: Sequence[Source]
-    stages: Sequence[Stage]
+    sources: Sequence[SourceFacts]
+    stages: Sequence[StageFacts]
     tokenizer: Tokenizer
     packing: Sequence[Packing]
     recipe: str  # as resolved, YAML
@@ -124,23 +124,23 @@ def dataset_card(facts: Facts) -> str:
 
 def configs(packing: Sequence[Packing]) -> list[dict[str, Any]]:
     """What a hub's viewer opens: one configuration for each row length, the first of them by default."""
-    made: list[dict[str, Any]] = [
+    entries: list[dict[str, Any]] = [
         {"config_name": str(rows["row_length"]), "data_files": [{"split": "train", "path": rows["path"]}]}
         for rows in packing
         if "row_length" in rows and "path" in rows
     ]
-    if made:
-        made[0]["default"] = True
-    return made
+    if entries:
+        entries[0]["default"] = True
+    return entries
 
 
-def with_configs(card: str, made: list[dict[str, Any]]) -> str:
+def with_configs(card: str, entries: list[dict[str, Any]]) -> str:
     """The same card for files that lie elsewhere. A card without front matter gets one."""
-    found = FRONT_MATTER.match(card)
-    front = yaml.safe_load(found[1]) if found else {}
+    match = FRONT_MATTER.match(card)
+    front = yaml.safe_load(match[1]) if match else {}
     if not isinstance(front, dict):
         raise ValueError("the front matter of the card is no mapping of names to values")
-    return front_matter({**front, "configs": made}) + card[found.end() if found else 0 :]
+    return front_matter({**front, "configs": entries}) + card[match.end() if match else 0 :]
 
 
 def size_category(rows: int) -> str:
@@ -151,12 +151,12 @@ def _front(facts: Facts) -> dict[str, Any]:
     """In the hub's own words. Rows of one length are one form of the same tokens: the form of the most rows says how
     large the data is."""
     license_name = one_line(facts.get("license", "unknown")) or "unknown"
-    known = license_name.lower() in LICENSES.split()
+    listed = license_name.lower() in LICENSES.split()
     front: dict[str, Any] = {
         "pretty_name": facts.get("title") or "Token shards",
-        "license": license_name.lower() if known else "other",
+        "license": license_name.lower() if listed else "other",
     }
-    if not known:
+    if not listed:
         front["license_name"] = license_name
     if facts.get("license_url"):
         front["license_link"] = facts["license_url"]
@@ -173,11 +173,11 @@ def _front(facts: Facts) -> dict[str, Any]:
 
 
 def _size(facts: Facts) -> str:
-    told = [rows for rows in facts.get("packing", ()) if "tokens" in rows]
-    if not told:
+    packings = [rows for rows in facts.get("packing", ()) if "tokens" in rows]
+    if not packings:
         return ""
-    lengths = ", ".join(number(rows["row_length"]) for rows in told)
-    return f"Tokens: {number(max(rows['tokens'] for rows in told))}, in rows of {lengths}."
+    lengths = ", ".join(number(rows["row_length"]) for rows in packings)
+    return f"Tokens: {number(max(rows['tokens'] for rows in packings))}, in rows of {lengths}."
 
 
 def _license(facts: Facts) -> str:
@@ -186,7 +186,7 @@ def _license(facts: Facts) -> str:
     return f"## Licence\n\nLicence: {link(facts['license'], facts.get('license_url', ''))}. The texts keep the licences of their sources."
 
 
-def _sources(sources: Sequence[Source]) -> str:
+def _sources(sources: Sequence[SourceFacts]) -> str:
     if not sources:
         return ""
     tokens = sum(source.get("tokens", 0) for source in sources)
@@ -206,14 +206,14 @@ def _sources(sources: Sequence[Source]) -> str:
     return "## Sources and mix\n\n" + table(header, rows)
 
 
-def _funnel(stages: Sequence[Stage]) -> str:
+def _funnel(stages: Sequence[StageFacts]) -> str:
     if not stages:
         return ""
     rows = []
     for stage in stages:
         came = stage.get("docs_in", 0)
         reasons = sorted(stage.get("dropped", {}).items(), key=lambda item: (-item[1], item[0]))
-        told = ", ".join(
+        dropped = ", ".join(
             f"{plain(reason)} {number(count)} ({share(count, came)})" for reason, count in reasons if count
         )
         rows.append(
@@ -222,7 +222,7 @@ def _funnel(stages: Sequence[Stage]) -> str:
                 number(came),
                 number(stage.get("kept", 0)),
                 share(stage.get("kept", 0), came),
-                told or "–",
+                dropped or "–",
                 number(stage.get("quarantined", 0)),
             ]
         )

@@ -43,8 +43,8 @@ def visible(value: str) -> str:
 def plain(value: object) -> str:
     """Text in a line, at its start too, or in a table cell."""
     text = one_line(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    text = re.sub(r"(?i)\bwww\.", lambda found: found[0][:-1] + "\\.", MARKED.sub(r"\\\1", text))
-    return BEGINS_A_LIST.sub(lambda found: f"\\{found[0]}" if found[0] in "-+" else f"{found[0]}\\", text)
+    text = re.sub(r"(?i)\bwww\.", lambda match: match[0][:-1] + "\\.", MARKED.sub(r"\\\1", text))
+    return BEGINS_A_LIST.sub(lambda match: f"\\{match[0]}" if match[0] in "-+" else f"{match[0]}\\", text)
 
 
 def link(name: object, address: object) -> str:

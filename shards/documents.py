@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gristmill.shards.pieces import Array, joined_pieces, piece_starts
+from gristmill.kernels.base.types import Array
+from gristmill.shards.pieces import joined_pieces, piece_starts
 from gristmill.shards.rows import Rows
 
 

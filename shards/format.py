@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from gristmill.kernels.base.columns import Offsets
+from gristmill.kernels.base.types import Array, Offsets
 from gristmill.kernels.rows.lay_rows import laid_rows
 from gristmill.kernels.rows.pack import LONGEST_ROW, Packed
 
@@ -23,8 +23,6 @@ VERSION = 1
 KEY = b"gristmill"  # of the schema's metadata
 BATCH_TOKENS = 1 << 22  # of a record batch: 8 MB of uint16
 UNKNOWN_BUCKET = -1
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class BadShards(ValueError):
@@ -198,9 +196,9 @@ def _hardest(packed: Packed, first_piece: Array, bucket: Array) -> Array:
 def _mean_difficulty(packed: Packed, difficulty: Array) -> pa.Array:
     """By tokens, over the documents whose difficulty is known; null where none is."""
     of_piece = np.asarray(difficulty, np.float64)[packed.document]
-    known = ~np.isnan(of_piece)
-    tokens = np.bincount(packed.row, packed.length * known, packed.rows)
-    total = np.bincount(packed.row, packed.length * np.where(known, of_piece, 0), packed.rows)
+    has_difficulty = ~np.isnan(of_piece)
+    tokens = np.bincount(packed.row, packed.length * has_difficulty, packed.rows)
+    total = np.bincount(packed.row, packed.length * np.where(has_difficulty, of_piece, 0), packed.rows)
     return pa.array((total / np.maximum(tokens, 1)).astype(np.float32), mask=tokens == 0)
 
 

@@ -16,16 +16,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gristmill.kernels.base.columns import Offsets
+from gristmill.kernels.base.types import Array, Offsets
 from gristmill.shards.batch import Batch
 from gristmill.shards.format import BadShards, ShardMeta
-from gristmill.shards.orders import AsWritten, Order
+from gristmill.shards.orders import AsWritten, RowOrder
 from gristmill.shards.rows import Rows
 
 STATE_VERSION = 1
 LAST_PLACE = 1 << 62  # places are int64, and the batches that come next need room too
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class RowSet(Protocol):
@@ -55,7 +53,7 @@ class Loader:
         self,
         shards: RowSet,
         batch_rows: int,
-        order: Order | None = None,
+        order: RowOrder | None = None,
         seed: int = 0,
         rank: int = 0,
         world: int = 1,
@@ -153,9 +151,9 @@ class Loader:
             raise BadShards(f"a loader's state of version {state.get('version')!r}; this program knows {STATE_VERSION}")
         for name, ours in self._same.items():
             if state.get(name) != ours:
-                found = state.get(name)
+                saved = state.get(name)
                 raise BadShards(
-                    f"this state has {name} {found!r}, here it is {ours!r}: what came next would not be what comes next here"
+                    f"this state has {name} {saved!r}, here it is {ours!r}: what came next would not be what comes next here"
                 )
         epoch, row = state.get("epoch"), state.get("row")
         if type(epoch) is not int or type(row) is not int or epoch < 0 or not 0 <= row < self.epoch_rows:

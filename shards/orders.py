@@ -13,18 +13,16 @@ from typing import Any, Protocol
 import numpy as np
 import xxhash
 
-from gristmill.kernels.base.columns import Offsets
 from gristmill.kernels.base.feistel import permuted
 from gristmill.kernels.base.splitmix import ALL, mixed_all, mixed_plain
+from gristmill.kernels.base.types import Offsets
 from gristmill.shards.index import check_segments
 from gristmill.shards.reader import ShardSet
 
 _STEP = 0x9E3779B97F4A7C15
 
-Array = np.ndarray[Any, np.dtype[Any]]
 
-
-class Order(Protocol):
+class RowOrder(Protocol):
     """`facts` names it in a saved state: an order of other facts is another order."""
 
     def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
@@ -108,14 +106,14 @@ def segment_stretches(shards: ShardSet) -> ShuffledInStretches:
 def bucket_stretches(shards: ShardSet) -> ShuffledInStretches:
     """Wherever rows of another difficulty bucket begin. Looks at every row's bucket once."""
     first_rows: list[int] = []
-    at, last = 0, None
+    first_row, last = 0, None
     for block in shards.blocks():
         if len(block.bucket) == 0:
             continue
         if block.bucket[0] != last:
-            first_rows.append(at)
-        first_rows += (at + 1 + np.flatnonzero(block.bucket[1:] != block.bucket[:-1])).tolist()
-        at, last = at + len(block.bucket), block.bucket[-1]
+            first_rows.append(first_row)
+        first_rows += (first_row + 1 + np.flatnonzero(block.bucket[1:] != block.bucket[:-1])).tolist()
+        first_row, last = first_row + len(block.bucket), block.bucket[-1]
     return ShuffledInStretches(tuple(first_rows))
 
 

@@ -7,13 +7,10 @@ are first_piece_N1[i] up to first_piece_N1[i + 1], which begins at 0.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from gristmill.kernels.base.types import Array
 from gristmill.shards.format import BadShards
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def filled(lengths_P: Array, first_piece_N1: Array) -> Array:

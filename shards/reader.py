@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gristmill.kernels.base.types import Array
 from gristmill.shards.documents import Document, documents_of
 from gristmill.shards.format import BadShards, ShardMeta, schema_of
 from gristmill.shards.index import NAME, Index, read_index
@@ -23,7 +24,6 @@ from gristmill.shards.rows import Row, Rows, joined
 
 __all__ = ["Document", "Row", "Rows", "Shard", "ShardSet", "open_shards"]
 
-Array = np.ndarray[Any, np.dtype[Any]]
 LISTS = ("seq_lens", "doc_uids", "chunk", "source")
 
 
@@ -94,8 +94,8 @@ class ShardSet:
 
     def row(self, i: int) -> Row:
         i = self._checked(i)
-        batch, at = self._batch_of(i)
-        return batch.row(at)
+        batch, place = self._batch_of(i)
+        return batch.row(place)
 
     def rows(self, start: int, stop: int) -> Array:
         """Tokens of rows start to stop as (rows, row length): a view where they stand in one record batch, else a copy."""
@@ -157,9 +157,9 @@ class ShardSet:
         i = 0
         for end in ends.tolist():
             while i < end:
-                batch, at = self._batch_of(int(rows[i]))
-                count = min(end - i, len(batch.bucket) - at)
-                yield batch.part(at, at + count)
+                batch, place = self._batch_of(int(rows[i]))
+                count = min(end - i, len(batch.bucket) - place)
+                yield batch.part(place, place + count)
                 i += count
 
 
@@ -176,8 +176,8 @@ def open_shards(folder: str | PathLike[str]) -> ShardSet:
     return ShardSet(path, read_index(text, str(path / NAME)))
 
 
-def _difference(found: ShardMeta, expected: ShardMeta) -> str:
-    pairs = ((name, getattr(found, name), getattr(expected, name)) for name in found.__dataclass_fields__)
+def _difference(actual: ShardMeta, expected: ShardMeta) -> str:
+    pairs = ((name, getattr(actual, name), getattr(expected, name)) for name in actual.__dataclass_fields__)
     return ", ".join(f"{name} {ours!r}, not {theirs!r}" for name, ours, theirs in pairs if ours != theirs)
 
 

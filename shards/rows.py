@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from gristmill.kernels.base.types import Array
 
 
 class Row(NamedTuple):
@@ -35,15 +35,25 @@ class Rows(NamedTuple):
     difficulty: Array  # float32
 
     def row(self, i: int) -> Row:
-        at = slice(self.first_piece[i], self.first_piece[i + 1])
-        lengths, uids, chunk, source = self.seq_lens[at], self.doc_uids[at], self.chunk[at], self.source[at]
+        pieces = slice(self.first_piece[i], self.first_piece[i + 1])
+        lengths, uids, chunk, source = (
+            self.seq_lens[pieces],
+            self.doc_uids[pieces],
+            self.chunk[pieces],
+            self.source[pieces],
+        )
         return Row(self.input_ids[i], lengths, uids, chunk, source, int(self.bucket[i]), float(self.difficulty[i]))
 
     def part(self, start: int, stop: int) -> Rows:
         """Some of the rows, as views; only `first_piece` is new."""
         first_piece = self.first_piece[start : stop + 1]
-        at, rows = slice(first_piece[0], first_piece[-1]), slice(start, stop)
-        lengths, uids, chunk, source = self.seq_lens[at], self.doc_uids[at], self.chunk[at], self.source[at]
+        pieces, rows = slice(first_piece[0], first_piece[-1]), slice(start, stop)
+        lengths, uids, chunk, source = (
+            self.seq_lens[pieces],
+            self.doc_uids[pieces],
+            self.chunk[pieces],
+            self.source[pieces],
+        )
         first_piece = first_piece - first_piece[0]
         return Rows(
             self.input_ids[rows], first_piece, lengths, uids, chunk, source, self.bucket[rows], self.difficulty[rows]
@@ -52,11 +62,11 @@ class Rows(NamedTuple):
 
 def joined(parts: Sequence[Rows], out: Array) -> Rows:
     """Rows one after another, their tokens copied into `out`."""
-    at = 0
+    filled = 0
     for part in parts:
-        out[at : at + len(part.bucket)] = part.input_ids
-        at += len(part.bucket)
-    first_piece = np.zeros(at + 1, np.int32)
+        out[filled : filled + len(part.bucket)] = part.input_ids
+        filled += len(part.bucket)
+    first_piece = np.zeros(filled + 1, np.int32)
     np.cumsum(_column([part.first_piece[1:] - part.first_piece[:-1] for part in parts], np.int32), out=first_piece[1:])
     return Rows(
         out,

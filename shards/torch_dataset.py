@@ -16,11 +16,9 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 from torch.utils.dlpack import from_dlpack
 
+from gristmill.kernels.base.types import Array
 from gristmill.shards.batch import Batch, cumulative_lengths, document_numbers, labels, positions
 from gristmill.shards.loader import Loader
-
-Array = np.ndarray[Any, np.dtype[Any]]
-
 
 DERIVED = {
     "labels": labels,

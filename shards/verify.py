@@ -10,11 +10,12 @@ import hashlib
 from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import xxhash
 
+from gristmill.kernels.base.types import Array
 from gristmill.shards.format import UNKNOWN_BUCKET, BadShards
 from gristmill.shards.index import NAME, TOTALS, ShardEntry
 from gristmill.shards.pieces import filled
@@ -23,8 +24,6 @@ from gristmill.shards.rows import Rows
 
 READ = 1 << 23  # bytes at a time
 TOKENIZER = "tokenizer/tokenizer.json"  # of a set that carries its own
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Fault(NamedTuple):
@@ -77,8 +76,8 @@ def verify_shard(shards: ShardSet, number: int) -> tuple[list[Fault], Array]:
     for batch in batches:
         for row, what in _of_rows(batch, shards):
             faults.append(Fault(entry.path, first_row + row, what))
-        known = (batch.source >= 0) & (batch.source < len(tokens))
-        tokens += np.bincount(batch.source[known], batch.seq_lens[known], len(tokens)).astype(np.int64)
+        in_range = (batch.source >= 0) & (batch.source < len(tokens))
+        tokens += np.bincount(batch.source[in_range], batch.seq_lens[in_range], len(tokens)).astype(np.int64)
         first_row += len(batch.bucket)
     faults += [Fault(entry.path, row, what) for row, what in _of_pieces(batches)]
     return faults + _of_counts(entry, batches), tokens
@@ -87,9 +86,9 @@ def verify_shard(shards: ShardSet, number: int) -> tuple[list[Fault], Array]:
 def set_faults(shards: ShardSet, tokens: Array) -> list[Fault]:
     """What only all shards together can show, given the tokens of each source."""
     faults = [
-        Fault(NAME, None, f"source {name!r} has {expected:,} tokens, its shards hold {found:,}")
-        for (name, expected), found in zip(shards.index.sources.items(), tokens.tolist(), strict=True)
-        if expected != found
+        Fault(NAME, None, f"source {name!r} has {expected:,} tokens, its shards hold {counted:,}")
+        for (name, expected), counted in zip(shards.index.sources.items(), tokens.tolist(), strict=True)
+        if expected != counted
     ]
     if changed := changed_tokenizer(shards.folder / TOKENIZER, shards.meta.tokenizer_hash):
         faults.append(Fault(TOKENIZER, None, changed))
@@ -106,11 +105,11 @@ def changed_tokenizer(file: Path, expected: str) -> str | None:
     """What is wrong with the tokenizer that lies beside shards, if one does."""
     if not file.is_file():
         return None
-    found = hashlib.sha256(file.read_bytes()).hexdigest()
+    checksum = hashlib.sha256(file.read_bytes()).hexdigest()
     return (
         None
-        if found == expected
-        else f"sha256 {found}, the shards were made with {expected}: it is another tokenizer, or was changed"
+        if checksum == expected
+        else f"sha256 {checksum}, the shards were made with {expected}: it is another tokenizer, or was changed"
     )
 
 
@@ -147,9 +146,12 @@ def _any(row_of: Array, wrong: Array, rows: int) -> Array:
 
 
 def _first(wrong: Array, what: str) -> Iterator[tuple[int, str]]:
-    found = np.flatnonzero(wrong)
-    if len(found):
-        yield int(found[0]), what + (f" (and {len(found) - 1:,} more rows after it)" if len(found) > 1 else "")
+    wrong_rows = np.flatnonzero(wrong)
+    if len(wrong_rows):
+        yield (
+            int(wrong_rows[0]),
+            what + (f" (and {len(wrong_rows) - 1:,} more rows after it)" if len(wrong_rows) > 1 else ""),
+        )
 
 
 def _of_pieces(batches: list[Rows]) -> Iterator[tuple[int, str]]:
@@ -187,14 +189,14 @@ def _of_pieces(batches: list[Rows]) -> Iterator[tuple[int, str]]:
 
 def _of_counts(entry: ShardEntry, batches: list[Rows]) -> list[Fault]:
     tokens = sum(int(batch.seq_lens.sum(dtype=np.int64)) for batch in batches)
-    found = {
+    counted = {
         "rows": sum(len(batch.bucket) for batch in batches),
         "tokens": tokens,
         "padding": sum(batch.input_ids.size for batch in batches) - tokens,
         "documents": sum(int((batch.chunk == 0).sum()) for batch in batches),
         "pieces": sum(len(batch.chunk) for batch in batches),
     }
-    differ = [name for name in TOTALS if name in found and found[name] != getattr(entry, name)]
+    differ = [name for name in TOTALS if name in counted and counted[name] != getattr(entry, name)]
     return [
-        Fault(entry.path, None, f"{found[name]:,} {name}, the index says {getattr(entry, name):,}") for name in differ
+        Fault(entry.path, None, f"{counted[name]:,} {name}, the index says {getattr(entry, name):,}") for name in differ
     ]

@@ -18,17 +18,15 @@ from typing import Any, ClassVar
 import numpy as np
 import xxhash
 
-from gristmill.kernels.base.columns import Offsets
 from gristmill.kernels.base.feistel import permuted
 from gristmill.kernels.base.splitmix import mixed_plain
+from gristmill.kernels.base.types import Array, Offsets
 from gristmill.shards.format import BadShards
-from gristmill.shards.orders import Order, key_of
+from gristmill.shards.orders import RowOrder, key_of
 from gristmill.shards.reader import ShardSet
 from gristmill.shards.rows import Rows, joined
 
 PERIOD = 1000
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Together:
@@ -77,11 +75,11 @@ class Weighted:
 
     counts: tuple[int, ...]
     sizes: tuple[int, ...]
-    orders: tuple[Order, ...]
+    orders: tuple[RowOrder, ...]
     endless: ClassVar[bool] = True  # each set has epochs of its own
 
     @classmethod
-    def of(cls, sets: Together, weights: Sequence[float], orders: Sequence[Order]) -> Weighted:
+    def of(cls, sets: Together, weights: Sequence[float], orders: Sequence[RowOrder]) -> Weighted:
         """Weights need not add up to 1."""
         if not len(weights) == len(orders) == len(sets.sets):
             raise ValueError(f"{len(weights)} weights and {len(orders)} orders for {len(sets.sets)} sets")
@@ -98,19 +96,19 @@ class Weighted:
 
     def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
         periods, slots = np.divmod(places + epoch * rows, PERIOD)
-        found = np.empty(len(places), np.int64)
+        rows_out = np.empty(len(places), np.int64)
         firsts = np.cumsum([0, *self.sizes])
         for period in np.unique(periods).tolist():
             owners, ranks = self._pattern(seed, period)
             for number, (count, size, order) in enumerate(zip(self.counts, self.sizes, self.orders, strict=True)):
-                mine = np.flatnonzero((periods == period) & (owners[slots] == number))
-                epochs, within = np.divmod(period * count + ranks[slots[mine]], size)
+                of_set = np.flatnonzero((periods == period) & (owners[slots] == number))
+                epochs, within = np.divmod(period * count + ranks[slots[of_set]], size)
                 for own_epoch in np.unique(epochs).tolist():
                     here = epochs == own_epoch
-                    found[mine[here]] = firsts[number] + order.rows_at(
+                    rows_out[of_set[here]] = firsts[number] + order.rows_at(
                         within[here], size, seed ^ mixed_plain(number), own_epoch
                     )
-        return found
+        return rows_out
 
     def facts(self) -> dict[str, Any]:
         return {"name": "weighted", "counts": list(self.counts), "orders": [order.facts() for order in self.orders]}

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gristmill.kernels.base.types import Array
 from gristmill.shards.format import ShardMeta, batch_rows
 from gristmill.shards.index import Index, ShardEntry, check_segments
 
@@ -31,8 +32,8 @@ def write_shard(file: IO[bytes], table: pa.Table) -> None:
     before, headers = _sizes(whole.slice(0, 1))
     with pa.ipc.new_file(pa.PythonFile(file, mode="w"), table.schema) as writer:
         for start in range(0, max(len(whole), 1), each):
-            at = file.tell() if start else before
-            filler = next((length for length, size in headers.items() if (at + size) % ALIGNMENT == 0), 0)
+            position = file.tell() if start else before
+            filler = next((length for length, size in headers.items() if (position + size) % ALIGNMENT == 0), 0)
             writer.write_batch(whole.slice(start, each), custom_metadata={FILLER: " " * filler})
 
 
@@ -71,7 +72,7 @@ def index_of(meta: ShardMeta, shards: Sequence[Mapping[str, Any]], segments: Seq
     return index.facts()
 
 
-def _flat(table: pa.Table, name: str) -> np.ndarray[Any, Any]:
+def _flat(table: pa.Table, name: str) -> Array:
     return np.asarray(pc.list_flatten(table[name]).combine_chunks().to_numpy(zero_copy_only=False))
 
 

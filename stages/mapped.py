@@ -8,11 +8,10 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from gristmill.kernels.base.types import Array
 
 
 def publish(folder: Path, arrays: Mapping[str, Array], notes: Mapping[str, str] | None = None) -> None:

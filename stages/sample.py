@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
 
 from gristmill.kernels.base.splitmix import mixed_all
+from gristmill.kernels.base.types import Hashes
 from gristmill.stages.stage import Rule, Signals, Verdict
-
-Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 class Sample(Rule):

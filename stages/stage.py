@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from gristmill.kernels.base.types import Mask
 from gristmill.stages.checks import Complaint, RecipeContext
 from gristmill.stages.contract import (
     MOST_REASONS,
@@ -36,8 +37,6 @@ from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.local_flow import LocalDocuments, LocalFlow, NeedsRun, as_documents
 from gristmill.stages.paths import FOLDER
-
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 # A field marked so says where work is done, never what comes out; it is left out of fingerprints. All others count.
 PLACEMENT: dict[str, Any] = {"placement": True}

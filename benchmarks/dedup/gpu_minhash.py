@@ -29,7 +29,7 @@ import torch
 
 from gristmill.kernels.base.columns import TextColumn, text_column
 from gristmill.kernels.duplicates import minhash
-from gristmill.kernels.duplicates.minhash_plain import bands_plain, signature_plain
+from gristmill.kernels.duplicates.minhash_rules import bands_plain, signature_plain
 from gristmill.kernels.gpu.minhash import banded, sign, signatures
 from gristmill.kernels.gpu.tokens import Tiles
 from gristmill.kernels.gpu.transfer import column_tensor

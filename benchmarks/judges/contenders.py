@@ -39,13 +39,13 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from gristmill.kernels.gpu import cublaslt
-from gristmill.kernels.gpu.packed_attention import Tile, packed_attention
+from gristmill.kernels.gpu.packed_attention import AttentionTile, packed_attention
 from gristmill.kernels.gpu.plain import FP8, rounded
 from gristmill.trainer.model.attention import EVERYTHING, attend, attend_by_length, attend_flash4
 
 HEADS, SIZE, WIDTH, INNER, CUT = 12, 64, 768, 3072, 512
 TILES = [
-    Tile(q, k, w, s) for q, k, w in ((128, 64, 8), (128, 64, 4), (64, 64, 4)) for s in (3, 4)
+    AttentionTile(q, k, w, s) for q, k, w in ((128, 64, 8), (128, 64, 4), (64, 64, 4)) for s in (3, 4)
 ]  # the best of fifteen
 Contender = Callable[[], Tensor]
 
@@ -112,7 +112,7 @@ def attention(args: argparse.Namespace) -> None:
         turns(f"attention of {name}, in bf16", others, exact.unflatten(1, (HEADS, SIZE)) / 20)
 
 
-def _ours(q: Tensor, k: Tensor, v: Tensor, cuts: Tensor, shrink: Tensor, tile: Tile) -> Tensor:
+def _ours(q: Tensor, k: Tensor, v: Tensor, cuts: Tensor, shrink: Tensor, tile: AttentionTile) -> Tensor:
     return packed_attention(q, k, v, cuts, shrink, tile=tile).flatten(1)
 
 

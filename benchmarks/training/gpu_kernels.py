@@ -304,7 +304,7 @@ def heads(sizes: Sizes) -> None:
 
 
 def optimiser(sizes: Sizes) -> None:
-    N, rule = sizes.parameters, adamw.Rule()
+    N, rule = sizes.parameters, adamw.AdamWRule()
     gradient, master = drawn(N) * 1e-3, drawn(N, dtype=torch.float32)
     weight, mean, square = master.to(DTYPE), torch.zeros_like(master), torch.zeros_like(master)
     rate, steps, clip, finite = (torch.tensor(x, device=DEVICE) for x in (1e-3, 1.0, 0.5, 0.0))
@@ -363,23 +363,26 @@ def settings(sizes: Sizes) -> None:
     qkv, angles = drawn(T, (H + 2 * K) * D), drawn(T, D // 2, dtype=torch.float32)
     N = sizes.parameters
     state = [drawn(N), drawn(N), *(drawn(N, dtype=torch.float32).abs() for _ in range(3))]
-    scalars, rule = torch.tensor([1e-3, 1e-3, 1.0, 1.0, 0.0], device=DEVICE), adamw.Rule()
+    scalars, rule = torch.tensor([1e-3, 1e-3, 1.0, 1.0, 0.0], device=DEVICE), adamw.AdamWRule()
     shapes = [(2048, 4), (4096, 4), (4096, 8), (8192, 8), (8192, 16), (16_384, 16)]
     back = [
-        rms_norm.Tile(e, w, p, s) for e, w in ((2048, 4), (4096, 8), (8192, 8)) for p in (1, 2, 4) for s in (1, 2, 3)
+        rms_norm.NormTile(e, w, p, s)
+        for e, w in ((2048, 4), (4096, 8), (8192, 8))
+        for p in (1, 2, 4)
+        for s in (1, 2, 3)
     ]
     tried: list[tuple[str, float, list[Any], Step]] = [
-        ("rms_norm", 2 * x.nbytes, [rms_norm.Tile(*s) for s in shapes], lambda t: rms_norm.rms_norm(x, by, EPS, t)),
-        ("add_rms_norm", 4 * x.nbytes, [rms_norm.Tile(*s) for s in shapes], lambda t: rms_norm.add_rms_norm(x, other, by, EPS, t)),
+        ("rms_norm", 2 * x.nbytes, [rms_norm.NormTile(*s) for s in shapes], lambda t: rms_norm.rms_norm(x, by, EPS, t)),
+        ("add_rms_norm", 4 * x.nbytes, [rms_norm.NormTile(*s) for s in shapes], lambda t: rms_norm.add_rms_norm(x, other, by, EPS, t)),
         ("rms_norm_backward, of a sum", 4 * x.nbytes, back, lambda t: rms_norm.rms_norm_backward(other, x, by, scales, x, t)),
-        ("rotary_qkv", 2 * qkv.nbytes, [rotary.Tile(p, w) for p, w in ((1024, 2), (1024, 4), (2048, 4), (4096, 4), (4096, 8))],
+        ("rotary_qkv", 2 * qkv.nbytes, [rotary.RotaryTile(p, w) for p, w in ((1024, 2), (1024, 4), (2048, 4), (4096, 4), (4096, 8))],
          lambda t: rotary.rotary_qkv(qkv, angles, angles, None, H, K, D, t)),
-        ("swiglu", 3 * d_out.nbytes, [swiglu.Tile(e, 1024, w) for e, w in shapes[:4]], lambda t: swiglu.swiglu(gate_up, t)),
-        ("swiglu_backward", 5 * d_out.nbytes, [swiglu.Tile(e, 1024, w) for e, w in ((1024, 4), *shapes[:4])],
+        ("swiglu", 3 * d_out.nbytes, [swiglu.SwigluTile(e, 1024, w) for e, w in shapes[:4]], lambda t: swiglu.swiglu(gate_up, t)),
+        ("swiglu_backward", 5 * d_out.nbytes, [swiglu.SwigluTile(e, 1024, w) for e, w in ((1024, 4), *shapes[:4])],
          lambda t: swiglu.swiglu_backward(d_out, gate_up, None, t)),
-        ("cross_entropy", 2 * logits.nbytes, [cross_entropy.Tile(*s) for s in (*shapes[1:], (16_384, 32), (32_768, 32))],
+        ("cross_entropy", 2 * logits.nbytes, [cross_entropy.LogitTile(*s) for s in (*shapes[1:], (16_384, 32), (32_768, 32))],
          lambda t: cross_entropy.row_losses_and_slopes(logits, targets, 0.0, t)),
-        ("adamw", (2 * DTYPE.itemsize + 24) * N, [adamw.Tile(e, w) for e, w in ((1024, 4), (1024, 8), (2048, 8), (4096, 8), (4096, 16))],
+        ("adamw", (2 * DTYPE.itemsize + 24) * N, [adamw.AdamWTile(e, w) for e, w in ((1024, 4), (1024, 8), (2048, 8), (4096, 8), (4096, 16))],
          lambda t: adamw.adamw_step(*state, scalars, rule, t)),
     ]  # fmt: skip
     for what, moved, tiles, run in tried:

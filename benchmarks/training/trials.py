@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gristmill.mixing.verdicts.paired import Errors, Integers, Paired, bootstrap, errors, paired
+from gristmill.kernels.base.types import Floats, Integers
+from gristmill.mixing.verdicts.paired import Errors, Paired, bootstrap, errors, paired
 from gristmill.mixing.verdicts.verdict import verdict
-from gristmill.mixing.weights.supply import Floats
 
 
 @dataclass(frozen=True)

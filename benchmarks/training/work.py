@@ -10,10 +10,11 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
+
+from gristmill.kernels.base.types import Array
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -28,7 +29,6 @@ LEFT_OVER = 1 << 28
 ROOM = 24 << 30
 
 Section = Callable[[], None]
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class DrawnRows:

@@ -20,17 +20,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gristmill.kernels.base.columns import Bytes
 from gristmill.kernels.base.compiled import kernel
+from gristmill.kernels.base.types import Array, Bytes
 from gristmill.kernels.base.unicode import properties
 from gristmill.kernels.blocks import text as said
+from gristmill.kernels.blocks.columns import FEATURES
 from gristmill.kernels.blocks.context import COLUMNS, CONTEXT, context_features
 from gristmill.kernels.blocks.decision_trees import BrokenForest, Forest, check, predict
-from gristmill.kernels.blocks.features import FEATURES, block_features
+from gristmill.kernels.blocks.features import block_features
 from gristmill.kernels.blocks.text import hints, measure
 from gristmill.kernels.html.segment import Page
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 SHIPPED = Path(__file__).parent / "models" / "blocks.npz"
 FORESTS = ("first", "second")

@@ -17,13 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gristmill.classifiers.blocks.model import BlockModel, Measured, chosen, look_again
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.blocks import text as said
+from gristmill.kernels.blocks.columns import AT_AROUND, AT_WINDOWS, FEATURES
 from gristmill.kernels.blocks.context import CONTEXT
 from gristmill.kernels.blocks.decision_trees import Forest, predict
-from gristmill.kernels.blocks.features import AT_AROUND, AT_WINDOWS, FEATURES
 from gristmill.kernels.html.segment import Page
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 WORD = re.compile(r"\w+")
 SURE = 0.05  # labels nearer to 0 or 1 count as that

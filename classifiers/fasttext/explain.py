@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import Any
 
 import numpy as np
 
 from gristmill.classifiers.card import NotExplained
 from gristmill.classifiers.fasttext.model import FastText
+from gristmill.kernels.base.types import Floats
 from gristmill.kernels.language.labels import SOFTMAX
 from gristmill.kernels.language.language import Model
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
 SPACE = re.compile(rb"[ \t\n\v\f\r\0]+")
 END_OF_TEXT = (
     "(end of text)"  # fastText's own last word of every text; shown with the others, so that the parts sum to the whole
@@ -45,7 +44,7 @@ def pushes(model: FastText, text: bytes, order: list[int]) -> dict[str, float]:
     return dict(found)
 
 
-def _direction(outputs_LD: Array, mean_D: Array) -> Array:
+def _direction(outputs_LD: Floats, mean_D: Floats) -> Floats:
     if len(outputs_LD) == 2:
         return np.asarray(outputs_LD[1] - outputs_LD[0])
     logits = outputs_LD @ mean_D
@@ -105,5 +104,5 @@ def _subwords(model: Model, word: bytes) -> list[int]:
     return found
 
 
-def _row(model: Model, row: int) -> Array:
+def _row(model: Model, row: int) -> Floats:
     return np.frombuffer(model.input, np.float32, model.dim, model.input_at + row * model.dim * 4).astype(np.float64)

@@ -18,13 +18,11 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from gristmill.kernels.base.columns import Bytes, Offsets
+from gristmill.kernels.base.types import Array, Bytes, Offsets
 from gristmill.kernels.language.fasttext_bytes import END, LABEL_PREFIX
 from gristmill.kernels.language.labels import HIERARCHICAL, ONE_VS_ALL
 from gristmill.kernels.language.language import Model, predict
 from gristmill.kernels.language.vocabulary import ENTRY_TAIL, fill_slots, word_places
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 MAGIC, OLDEST, NEWEST = 793712314, 11, 12
 SUPERVISED = 3

@@ -4,14 +4,10 @@ itself."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import Any
 
-import numpy as np
-
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.language.hashed_terms import terms_plain
 from gristmill.kernels.words.token_rules import shingles_plain, tokens_plain
-
-Array = np.ndarray[Any, Any]
 
 
 def term_pushes(text: str, bits: int, widest: int, idf: Array, direction_F: Array) -> dict[str, float]:

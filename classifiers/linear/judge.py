@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +24,8 @@ from gristmill.classifiers.judge import Judge, Scores
 from gristmill.classifiers.linear.explain import term_pushes
 from gristmill.classifiers.training_sets import LabelledTexts
 from gristmill.kernels.base.columns import TextColumn, text_column
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.language.hashed_terms import WIDEST, Terms, term_column, weighed
-
-Array = np.ndarray[Any, Any]
 
 WEIGHTS_FILE = "weights.safetensors"
 TERMS = "gristmill.kernels.words.token_rules: runs of letters, marks and numbers in lower case; letters of scripts without spaces one by one; hashed, 64 bits"

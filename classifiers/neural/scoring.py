@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,8 +19,8 @@ from torch import Tensor
 
 from gristmill.classifiers.neural.encoder import Packed
 from gristmill.classifiers.neural.text_tokens import Tokens
+from gristmill.kernels.base.types import Array
 
-Array = np.ndarray[Any, Any]
 Answer = Callable[[Packed], Tensor]
 
 

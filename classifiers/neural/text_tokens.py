@@ -26,8 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gristmill.classifiers.card import JudgeError
-
-Array = np.ndarray[Any, Any]
+from gristmill.kernels.base.types import Array
 
 CHARACTERS_A_TOKEN, LONGER = 6, 4
 MARGIN = 128

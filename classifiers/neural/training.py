@@ -27,6 +27,7 @@ from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, Packed
 from gristmill.classifiers.neural.judge import Network, NeuralJudge, fitting, neural_judge, preprocessing_of, versions
 from gristmill.classifiers.neural.text_tokens import Ahead, TextTokenizer, Tokens, tokenised
 from gristmill.classifiers.training_sets import LabelledTexts, held_out, labelled_texts
+from gristmill.kernels.base.types import Array
 from gristmill.mixing.weights.spearman import spearman
 from gristmill.trainer.run.schedule import Schedule
 from gristmill.trainer.step import checkpoint
@@ -34,7 +35,6 @@ from gristmill.trainer.step.optim import AdamW, update
 from gristmill.trainer.step.parallel import ALONE, Ranks
 from gristmill.trainer.step.precision import computing, usual_precision
 
-Array = np.ndarray[Any, Any]
 Log = Callable[[Json], None]
 Precision = Literal["float32", "bf16"]  # fp16 would need a loss scale, which updates of judges do not have
 

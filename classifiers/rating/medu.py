@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappush, heapreplace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -30,20 +30,11 @@ from gristmill.classifiers.llm.account import Account
 from gristmill.classifiers.llm.cache import AnswerCache, answered
 from gristmill.classifiers.llm.model import Answer, LanguageModel, Request
 from gristmill.classifiers.rating import prompts
-from gristmill.classifiers.rating.reading import (
-    MARKS,
-    UNREAD,
-    Agreement,
-    Floats,
-    Integers,
-    agreement,
-    label_of,
-    probabilities_of,
-)
-from gristmill.classifiers.rating.sample import Words, cut_texts, first_bytes, sample
+from gristmill.classifiers.rating.reading import MARKS, UNREAD, Agreement, agreement, label_of, probabilities_of
+from gristmill.classifiers.rating.sample import cut_texts, first_bytes, sample
+from gristmill.kernels.base.types import Floats, Integers, Mask, Words
 from gristmill.mixing.weights.utility import Utilities, judged
 
-Truths = np.ndarray[Any, np.dtype[np.bool_]]
 Reading = Literal["reasoned", "at_once"]
 
 CHUNK_BYTES = 16_000
@@ -98,7 +89,7 @@ class Labels:
     account: Account
 
     @property
-    def readable(self) -> Truths:
+    def readable(self) -> Mask:
         return np.not_equal(self.label, UNREAD)
 
 

@@ -8,17 +8,14 @@ Marks are Great 1, Good 0.75, Okay 0.5, Poor 0.25, Useless 0. How a label is fou
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from gristmill.classifiers.llm.last_score import last_score
 from gristmill.classifiers.llm.model import Answer
 from gristmill.classifiers.rating.prompts import LABELS
+from gristmill.kernels.base.types import Floats, Integers
 from gristmill.mixing.weights.spearman import spearman
-
-Floats = np.ndarray[Any, np.dtype[np.float64]]
-Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 MARKS = np.array([1.0, 0.75, 0.5, 0.25, 0.0])
 UNREAD = -1

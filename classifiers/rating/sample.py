@@ -11,16 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from gristmill.kernels.base.splitmix import ALL, mixed_all, mixed_plain
-
-Floats = np.ndarray[Any, np.dtype[np.float64]]
-Integers = np.ndarray[Any, np.dtype[np.int64]]
-Words = np.ndarray[Any, np.dtype[np.uint64]]
+from gristmill.kernels.base.types import Floats, Integers, Words
 
 PURPOSE = 0x6D656475  # sets this draw apart from others with the same seed
 BYTES_A_TOKEN = 4

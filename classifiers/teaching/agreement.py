@@ -7,15 +7,13 @@ Marks are the teacher's, on any scale; cuts part them into classes: class c has 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from gristmill.classifiers.card import Json
 from gristmill.classifiers.metrics import auc, confusion, kappa
+from gristmill.kernels.base.types import Array
 from gristmill.mixing.weights.spearman import ranks, spearman
-
-Array = np.ndarray[Any, Any]
 
 
 def classes_of(marks: Array, cuts: Sequence[float]) -> Array:

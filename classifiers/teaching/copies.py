@@ -10,18 +10,16 @@ a few pairs are compared at a time, and what leaves makes it smaller.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.duplicates.forest import keepers, neighbours
 from gristmill.kernels.duplicates.minhash import band_hashes, bands_for
 from gristmill.kernels.duplicates.nominate import pairs_in_buckets, siblings
 from gristmill.kernels.words.tokens import jaccard_of_pairs, shingle_sets
-
-Array = np.ndarray[Any, Any]
 
 STAYS, COPY, NEAR_COPY, UNDER_TWO, NEARLY_UNDER_TWO = range(5)  # fates
 NO_LABEL = -1

@@ -31,8 +31,8 @@ from gristmill.classifiers.teaching.agreement import agreement, classes_of
 from gristmill.classifiers.teaching.passages import text_hashes
 from gristmill.classifiers.teaching.seed_draws import smallest
 from gristmill.classifiers.training_sets import LabelledTexts, held_out, labelled_texts
+from gristmill.kernels.base.types import Array
 
-Array = np.ndarray[Any, Any]
 Train = Callable[[LabelledTexts], Judge]
 Form = Literal["hard", "soft", "repeated", "value"]
 Balance = Literal["none", "fewer", "weights"]

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,8 +28,8 @@ from gristmill.classifiers.teaching.passages import text_hashes
 from gristmill.classifiers.teaching.seed_draws import smallest
 from gristmill.classifiers.training import held_out_metrics
 from gristmill.classifiers.training_sets import LabelledTexts, held_out
+from gristmill.kernels.base.types import Array
 
-Array = np.ndarray[Any, Any]
 Train = Callable[[LabelledTexts], Judge]
 Verifier = Callable[[pa.Table], pa.Array]
 """Of candidates (text, group, row, score, proposed) the label of each; null leaves it out."""

@@ -7,15 +7,12 @@ nothing hangs on the order of texts.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import xxhash
 
 from gristmill.kernels.base.columns import text_column
-
-Words = np.ndarray[Any, np.dtype[np.uint64]]
+from gristmill.kernels.base.types import Words
 
 WHOLE_WORDS_WITHIN = 100  # characters that a passage gives up so that it begins and ends with a whole word
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pyarrow as pa
 
 from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.urls.urls import ODD_HOST, canonical_urls, odd_host_mended
-
-Array = np.ndarray[Any, Any]
 
 
 def groups_of(table: pa.Table, hashes: Array, source: str, ungrouped: str = "source") -> pa.Array:

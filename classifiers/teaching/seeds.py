@@ -18,7 +18,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,8 +40,7 @@ from gristmill.classifiers.teaching.passages import one_line, passages, text_has
 from gristmill.classifiers.teaching.seed_draws import cell_quotas, drawn, share_quotas, smallest
 from gristmill.classifiers.teaching.seed_groups import groups_of
 from gristmill.classifiers.training_sets import LabelledTexts, held_out, labelled_texts
-
-Array = np.ndarray[Any, Any]
+from gristmill.kernels.base.types import Array
 
 FATES = {
     COPY: "copy",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-Offsets = np.ndarray[Any, np.dtype[np.int64]]
+from gristmill.kernels.base.types import Array, Bytes, Offsets
 
 LARGEST_STRING = 2**31 - 1  # bytes that offsets of 32 bits can count
 
@@ -57,10 +56,10 @@ def text_array(data: Bytes, offsets: Offsets, like: pa.Array) -> pa.Array:
     )
     wide = not pa.types.is_string(like.type) or offsets[-1] > LARGEST_STRING
     ends = pa.py_buffer(np.ascontiguousarray(offsets) if wide else offsets.astype(np.int32))
-    made = pa.Array.from_buffers(
+    array = pa.Array.from_buffers(
         pa.large_string() if wide else pa.string(), len(like), [nulls, ends, pa.py_buffer(data)], like.null_count
     )
-    return made.cast(like.type) if pa.types.is_string_view(like.type) else made
+    return array.cast(like.type) if pa.types.is_string_view(like.type) else array
 
 
 def widened(table: pa.Table) -> pa.Table:
@@ -110,7 +109,7 @@ def _binary(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def _fixed(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _fixed(array: Array) -> Array:
     array = np.ascontiguousarray(array)
     array.flags.writeable = False
     return array

@@ -65,23 +65,23 @@ def code_folder(module: str) -> Path:
 
 
 def _candidates() -> list[Path]:
-    found = []
+    folders = []
     chosen = os.environ.get("GRISTMILL_CACHE") or os.environ.get("XDG_CACHE_HOME")
     if chosen:
-        found.append(Path(chosen) / "gristmill")
+        folders.append(Path(chosen) / "gristmill")
     with contextlib.suppress(RuntimeError):  # no HOME and no entry in the password file
-        found.append(Path.home() / ".cache" / "gristmill")
-    mine = Path(tempfile.gettempdir()) / f"gristmill-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
+        folders.append(Path.home() / ".cache" / "gristmill")
+    temporary = Path(tempfile.gettempdir()) / f"gristmill-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
     try:
-        mine.mkdir(mode=0o700, exist_ok=True)
-        facts = mine.lstat()
+        temporary.mkdir(mode=0o700, exist_ok=True)
+        facts = temporary.lstat()
         if stat.S_ISDIR(facts.st_mode) and (
             not hasattr(os, "getuid") or (facts.st_uid == os.getuid() and not facts.st_mode & 0o022)
         ):
-            found.append(mine)
+            folders.append(temporary)
     except OSError:
         pass
-    return found
+    return folders
 
 
 @cache
@@ -112,10 +112,10 @@ def _source_of(module: str) -> tuple[bytes, list[str]]:
     if not path.is_file():
         return b"", []
     source = path.read_bytes()
-    found: set[str] = set()
+    imported: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            imported |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-    return source, sorted(name for name in found if name.startswith(KERNELS))
+            imported |= {alias.name for alias in node.names}
+    return source, sorted(name for name in imported if name.startswith(KERNELS))

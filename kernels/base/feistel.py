@@ -14,16 +14,14 @@ from typing import Any
 import numpy as np
 
 from gristmill.kernels.base.bare import inlined, kernel
-from gristmill.kernels.base.columns import Offsets
 from gristmill.kernels.base.splitmix import ALL, mixed, mixed_plain
+from gristmill.kernels.base.types import Array, Offsets
 
 ROUNDS = 8
 LARGEST = 1 << 62  # places: what can be added to a half without running over
 
 _STEP = 0x9E3779B97F4A7C15
 _STEP_64 = np.uint64(_STEP)
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def permuted(places: Offsets, sizes: Offsets, keys: Array) -> Offsets:

@@ -3,14 +3,12 @@ in."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from gristmill.kernels.base.bare import inlined
+from gristmill.kernels.base.types import Words
 
 ALL = (1 << 64) - 1
-Words = np.ndarray[Any, np.dtype[np.uint64]]
 
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _FIRST_MIX, _SECOND_MIX = np.uint64(_FIRST), np.uint64(_SECOND)

@@ -10,14 +10,13 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from gristmill.kernels.base.compiled import cache_folder, hash_of_code, helper
+from gristmill.kernels.base.types import Array
 
 POINTS = 0x110000
-Table = np.ndarray[Any, np.dtype[Any]]
 
 # Bits of `properties()`.
 LETTER, MARK, DIGIT, NUMBER = 1 << 0, 1 << 1, 1 << 2, 1 << 3  # L, M, Nd, N (a digit is a number too)
@@ -54,10 +53,10 @@ SCRIPTS = (
 
 
 @cache
-def properties() -> Table:
+def properties() -> Array:
     """uint16[0x110000]: the bits above."""
 
-    def make() -> Table:
+    def make() -> Array:
         table = np.zeros(POINTS, np.uint16)
         for bit, pattern in _PROPERTIES.items():
             mark_all(table, pattern, bit, add=True)
@@ -67,10 +66,10 @@ def properties() -> Table:
 
 
 @cache
-def word_break() -> Table:
+def word_break() -> Array:
     """uint8[0x110000]: index into WORD_BREAKS."""
 
-    def make() -> Table:
+    def make() -> Array:
         table = np.zeros(POINTS, np.uint8)
         for value, name in enumerate(WORD_BREAKS[1:], 1):
             mark_all(table, rf"\p{{Word_Break={name}}}", value, add=False)
@@ -80,10 +79,10 @@ def word_break() -> Table:
 
 
 @cache
-def script() -> Table:
+def script() -> Array:
     """uint8[0x110000]: index into SCRIPTS."""
 
-    def make() -> Table:
+    def make() -> Array:
         table = np.zeros(POINTS, np.uint8)
         for value, name in enumerate(SCRIPTS[1:], 1):
             mark_all(table, rf"\p{{Script={name}}}", value, add=False)
@@ -92,7 +91,7 @@ def script() -> Table:
     return kept_table("script", make)
 
 
-def mark_all(table: Table, pattern: str, value: int, add: bool) -> None:
+def mark_all(table: Array, pattern: str, value: int, add: bool) -> None:
     import regex
 
     everything = "".join(
@@ -106,7 +105,7 @@ def mark_all(table: Table, pattern: str, value: int, add: bool) -> None:
             table[a:b] = value
 
 
-def kept_table(name: str, make: Callable[[], Table]) -> Table:
+def kept_table(name: str, make: Callable[[], Array]) -> Array:
     """A table made once on a machine; every process maps the same file."""
     import regex
 

@@ -44,13 +44,13 @@ def bytes_before(width: int, *ranges: tuple[int, int], with_bits: int = 0) -> Ca
             loaded = builder.or_(
                 _loaded(context, builder, signature, arguments, kind), ir.Constant(kind, [with_bits] * width)
             )
-            found = ir.Constant(ir.VectorType(ir.IntType(1), width), [0] * width)
+            matches = ir.Constant(ir.VectorType(ir.IntType(1), width), [0] * width)
             for first, last in ranges:
                 shifted = builder.sub(loaded, ir.Constant(kind, [first] * width))
-                found = builder.or_(
-                    found, builder.icmp_unsigned("<=", shifted, ir.Constant(kind, [last - first] * width))
+                matches = builder.or_(
+                    matches, builder.icmp_unsigned("<=", shifted, ir.Constant(kind, [last - first] * width))
                 )
-            bits = builder.zext(builder.bitcast(found, ir.IntType(width)), ir.IntType(64))
+            bits = builder.zext(builder.bitcast(matches, ir.IntType(width)), ir.IntType(64))
             return builder.cttz(
                 builder.or_(bits, ir.Constant(ir.IntType(64), 1 << width)), ir.Constant(ir.IntType(1), 1)
             )

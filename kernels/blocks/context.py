@@ -1,9 +1,8 @@
-"""A second look at the blocks of a page: what a first model said of the blocks around each, of its containers and of
-its like.
+"""Features for a second look at the blocks of a page: a first model's probabilities of the blocks around each.
 
-Main text hangs together. The first model sees each block by itself; this gives the second one the first's opinion,
-weighed by characters, of the neighbours, the containers, the blocks on the same path, the section under the same
-heading, and of the page.
+Main text is contiguous, but the first model sees each block alone. The second model also gets the first one's mean
+probability, weighted by characters, over the neighbours, the containers, the blocks on the same path, the section under
+the same heading, and the page.
 """
 
 from __future__ import annotations
@@ -11,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from gristmill.kernels.base.compiled import kernel
-from gristmill.kernels.blocks import text as said
-from gristmill.kernels.blocks.features import FEATURES, LEVELS, LOOK_UP
+from gristmill.kernels.blocks import text as block_text
+from gristmill.kernels.blocks.columns import FEATURES, LEVELS
+from gristmill.kernels.blocks.features import LOOK_UP
 from gristmill.kernels.blocks.tree import S_BLOCKS, share
 
 CONTEXT = (
@@ -35,12 +35,12 @@ def context_features(first, counts, parent, element, tree_sums, path, group, hea
     ranks = np.zeros(STEPS + 1)
     begin, finish = -1, -1
     for b in range(n):
-        weight = counts[b, said.CHARACTERS]
-        told = weight * np.float64(first[b])
+        weight = counts[b, block_text.CHARACTERS]
+        weighted = weight * np.float64(first[b])
         inside[element[b], 0] += weight
-        inside[element[b], 1] += told
+        inside[element[b], 1] += weighted
         ends[b + 1, 0] = ends[b, 0] + weight
-        ends[b + 1, 1] = ends[b, 1] + told
+        ends[b + 1, 1] = ends[b, 1] + weighted
         ranks[np.int64(first[b] * STEPS)] += weight
         if first[b] > 0.5:
             begin = b if begin < 0 else begin
@@ -82,27 +82,26 @@ def context_features(first, counts, parent, element, tree_sums, path, group, hea
             low, high = max(b - reach, 0), min(b + reach + 1, n)
             row[column] = share(ends[high, 1] - ends[low, 1], ends[high, 0] - ends[low, 0])
             column += 1
-        at, steps, branch, held, nearest = element[b], 0, 0, -1, -1
-        while at >= 0 and steps < LOOK_UP:
-            if tree_sums[at, S_BLOCKS] > held:
-                held = tree_sums[at, S_BLOCKS]
+        ancestor, steps, branch, held, nearest = element[b], 0, 0, -1, -1
+        while ancestor >= 0 and steps < LOOK_UP:
+            if tree_sums[ancestor, S_BLOCKS] > held:
+                held = tree_sums[ancestor, S_BLOCKS]
                 for level in range(len(LEVELS)):
                     if LEVELS[level] == branch:
-                        row[AT_LEVELS + level] = share(inside[at, 1], inside[at, 0])
+                        row[AT_LEVELS + level] = share(inside[ancestor, 1], inside[ancestor, 0])
                 branch += 1
-            if nearest < 0 and group[at] >= 0 and tree_sums[at, S_BLOCKS] < tree_sums[max(parent[at], 0), S_BLOCKS]:
-                nearest = group[at]
+            around = max(parent[ancestor], 0)
+            if nearest < 0 and group[ancestor] >= 0 and tree_sums[ancestor, S_BLOCKS] < tree_sums[around, S_BLOCKS]:
+                nearest = group[ancestor]
             steps += 1
-            at = parent[at]
+            ancestor = parent[ancestor]
         for level in range(len(LEVELS)):
             if LEVELS[level] >= branch:
                 row[AT_LEVELS + level] = share(inside[0, 1], inside[0, 0])
         row[AT_ALIKE] = share(alike[places[b], 1], alike[places[b], 0])
         row[AT_ALIKE + 1] = share(among[nearest, 1], among[nearest, 0]) if nearest >= 0 else -1
         row[AT_ALIKE + 2] = share(ends[n, 1], ends[n, 0])
-        if (
-            b > section_to
-        ):  # a heading and what stands under it, to the next heading; headings that follow each other are one
+        if b > section_to:  # a section: one heading or several in a row, and the blocks up to the next heading
             if section_to >= 0:
                 last_section = share(ends[b, 1] - ends[section_from, 1], ends[b, 0] - ends[section_from, 0])
             section_from = section_to = b

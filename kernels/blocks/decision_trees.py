@@ -9,13 +9,13 @@ signed places took.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.compiled import helper, kernel
+from gristmill.kernels.base.types import Array
 
-Array = np.ndarray[Any, np.dtype[Any]]
 TILE = 64  # rows whose features stay in the first cache while all trees pass by
 
 
@@ -85,7 +85,7 @@ def predict(forest: Forest, rows: Array) -> Array:
 
 
 def predict_plain(forest: Forest, rows: Array) -> list[float]:
-    said = []
+    chances = []
     for row in rows:
         total = forest.base
         for root in forest.root.tolist():
@@ -93,8 +93,8 @@ def predict_plain(forest: Forest, rows: Array) -> list[float]:
             while forest.child[node] != node:
                 node = int(forest.child[node]) + bool(row[forest.feature[node]] > forest.threshold[node])
             total += float(forest.value[node])
-        said.append(1 / (1 + float(np.exp(-total))))
-    return said
+        chances.append(1 / (1 + float(np.exp(-total))))
+    return chances
 
 
 class BrokenForest(ValueError):

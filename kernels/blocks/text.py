@@ -127,11 +127,11 @@ def hints(data, kinds, starts, ends, properties) -> tuple[Any, Any]:
     while size < min(total, HINT_BYTES) // 2 + 2:
         size *= 2  # a word and what ends it take two bytes at least, so that a place is always free
     keys, values = np.zeros(size, np.uint64), np.zeros(size, np.uint8)
-    left = HINT_BYTES
+    remaining = HINT_BYTES
     for s in range(len(kinds)):
         kind = kinds[s]
-        i, end = starts[s], min(ends[s], starts[s] + max(left, 0))
-        left -= max(end - i, 0) + 1
+        i, end = starts[s], min(ends[s], starts[s] + max(remaining, 0))
+        remaining -= max(end - i, 0) + 1
         before, last, word, inside = np.uint64(0), np.uint64(0), SEED, False
         while i <= end:
             if i == end:
@@ -204,9 +204,9 @@ def measure(text, start, properties, keys, values, counts, hashes) -> None:
                     in_title += 1
                 if before != 0:
                     triples += 1
-                    found = recall(keys, values, triple(before, previous, word) | np.uint64(1))
-                    in_json += (found & FROM_JSON) != 0
-                    in_meta += (found & FROM_META) != 0
+                    sources = recall(keys, values, triple(before, previous, word) | np.uint64(1))
+                    in_json += (sources & FROM_JSON) != 0
+                    in_meta += (sources & FROM_META) != 0
                 before, previous = previous, word
                 word, inside = SEED, False
             if i > end:

@@ -7,14 +7,13 @@ holds (rank, place); what is out of date in it is passed over. A piece of one wo
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import helper, inlined, kernel
 from gristmill.kernels.base.splitmix import mixed
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from gristmill.kernels.base.types import Array
 
 NONE = (1 << 64) - 1
 NO_RANK = (1 << 32) - 1
@@ -34,7 +33,7 @@ class Desk(NamedTuple):
     nothing."""
 
     ids: Array  # uint32
-    made: Array  # uint32: what a symbol and the next would become
+    merged: Array  # uint32: what a symbol and the next would become
     ranks: Array  # uint32: when that was learnt; NO_RANK if never, or if the symbol is part of another by now
     before: Array  # int64
     behind: Array  # int64
@@ -85,14 +84,14 @@ def _learnt(merges, left, right):
 def _look(merges, desk, place, size):
     """Note what symbol `place` and the next would become; the heap's new size."""
     behind = desk.behind[place]
-    found = _NONE
+    merge = _NONE
     if behind >= 0:
-        found = _learnt(merges, desk.ids[place], desk.ids[behind])
-    desk.ranks[place] = np.uint32(found >> _HALF)
-    if found == _NONE:
+        merge = _learnt(merges, desk.ids[place], desk.ids[behind])
+    desk.ranks[place] = np.uint32(merge >> _HALF)
+    if merge == _NONE:
         return size
-    desk.made[place] = np.uint32(found & _LOW)
-    return _pushed(desk.heap, size, (found >> _HALF) << _HALF | np.uint64(place))
+    desk.merged[place] = np.uint32(merge & _LOW)
+    return _pushed(desk.heap, size, (merge >> _HALF) << _HALF | np.uint64(place))
 
 
 @inlined
@@ -142,7 +141,7 @@ def merge_bytes(data, start, end, merges, desk):
         if np.uint64(desk.ranks[place]) != entry >> _HALF:
             continue
         gone, before = desk.behind[place], desk.before[place]
-        desk.ids[place] = desk.made[place]
+        desk.ids[place] = desk.merged[place]
         desk.ranks[gone] = _NO_RANK
         behind = desk.behind[gone]
         desk.behind[place] = behind
@@ -162,7 +161,7 @@ def merge_bytes(data, start, end, merges, desk):
 def merged_plain(piece: bytes, ranks: dict[tuple[int, int], tuple[int, int]], of_bytes: list[int]) -> list[int]:
     """`ranks` says of two ids when they were merged and into which."""
     ids = [of_bytes[byte] for byte in piece]
-    while known := [(ranks[pair][0], place) for place, pair in enumerate(pairwise(ids)) if pair in ranks]:
-        _, place = min(known)
+    while mergeable := [(ranks[pair][0], place) for place, pair in enumerate(pairwise(ids)) if pair in ranks]:
+        _, place = min(mergeable)
         ids[place : place + 2] = [ranks[ids[place], ids[place + 1]][1]]
     return ids

@@ -8,14 +8,12 @@ Unicode of its own year. The regular expression is most of what tokenizing costs
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import helper, inlined, kernel, point_at
 from gristmill.kernels.words.words import letters_at
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 LETTER, MARK, NUMBER, SPACE, BREAK = (
     1,
@@ -107,21 +105,21 @@ def piece_end(data, i, stop, classes, rules):
 
 @inlined
 def word_end(data, i, stop, classes, rules):
-    left = rules.longest
-    while i < stop and left > 0:
+    remaining = rules.longest
+    while i < stop and remaining > 0:
         if data[i] < 0x80 and i + 16 <= len(data):
-            letters = min(letters_at(data, i), stop - i, left)
+            letters = min(letters_at(data, i), stop - i, remaining)
             i += letters
-            left -= letters
+            remaining -= letters
             if letters == 16:
                 continue
-            if i >= stop or left == 0 or data[i] < 0x80:
+            if i >= stop or remaining == 0 or data[i] < 0x80:
                 break
         point, size = point_at(data, i, stop)
         if not classes[point] & rules.word:
             break
         i += size
-        left -= 1
+        remaining -= 1
     return i
 
 
@@ -139,13 +137,13 @@ def run_end(data, i, stop, classes, wanted, most):
 
 @helper
 def signs_end(data, i, stop, classes, rules):
-    left = rules.longest
-    while i < stop and left > 0:
+    remaining = rules.longest
+    while i < stop and remaining > 0:
         point, size = point_at(data, i, stop)
         if classes[point] & (SPACE | NUMBER | rules.word):
             break
         i += size
-        left -= 1
+        remaining -= 1
     return run_end(data, i, stop, classes, BREAK, rules.longest) if rules.breaks else i
 
 
@@ -213,4 +211,4 @@ def pieces_plain(text: str, rules: Rules) -> list[str]:
     """By the regular expression itself, with the Unicode of the package `regex`."""
     import regex
 
-    return [found.group() for found in regex.finditer(pattern_of(rules), text)]
+    return [match.group() for match in regex.finditer(pattern_of(rules), text)]

@@ -12,17 +12,15 @@ need no closer look, and nothing is missed. About one token in half as many as a
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import kernel
-from gristmill.kernels.base.columns import Offsets
 from gristmill.kernels.base.splitmix import mixed
+from gristmill.kernels.base.types import Array, Hashes, Offsets
 from gristmill.kernels.words.token_rules import SHINGLE_STEP
-from gristmill.kernels.words.tokens import Hashes, Tokens, sort
-
-Array = np.ndarray[Any, Any]
+from gristmill.kernels.words.tokens import Tokens, sort
 
 _STEP = np.uint64(SHINGLE_STEP)
 
@@ -71,7 +69,7 @@ def _anchors(hashes, first, window, gram, leaving, ring, keys, low, high, anchor
         anchor_first[document] = n
         if end - begin < window:
             continue
-        value, best, at, last, slot = np.uint64(0), np.uint64(0), np.int64(-1), np.int64(-1), 0
+        value, best, anchor, last, slot = np.uint64(0), np.uint64(0), np.int64(-1), np.int64(-1), 0
         for i in range(begin, end):
             value = value * _STEP + hashes[i]
             if i - begin >= gram:
@@ -82,17 +80,17 @@ def _anchors(hashes, first, window, gram, leaving, ring, keys, low, high, anchor
             key = mixed(value)
             ring[slot] = key
             slot = slot + 1 if slot + 1 < choice else 0
-            if at < 0 or key < best:
-                best, at = key, here
-            elif at < start:
-                best, at, place = ring[slot], start, slot
+            if anchor < 0 or key < best:
+                best, anchor = key, here
+            elif anchor < start:
+                best, anchor, place = ring[slot], start, slot
                 for k in range(1, choice):
                     place = place + 1 if place + 1 < choice else 0
                     if ring[place] < best:
-                        best, at = ring[place], start + k
+                        best, anchor = ring[place], start + k
             if start >= begin:
-                if at != last:
-                    last = at
+                if anchor != last:
+                    last = anchor
                     if n < anchor_first[document] + 2 or keys[n - 1] != best or keys[n - 2] != best:
                         keys[n], low[n] = best, start
                         n += 1
@@ -101,11 +99,11 @@ def _anchors(hashes, first, window, gram, leaving, ring, keys, low, high, anchor
     return n
 
 
-def twice_at_most(found: Anchors) -> tuple[Hashes, Offsets]:
+def twice_at_most(anchors: Anchors) -> tuple[Hashes, Offsets]:
     """Keys of each document, sorted; of those that it has more than twice, two. Two say already that there is a repeat."""
-    keys, first = found.keys.copy(), np.zeros_like(found.first)
-    longest = int(np.diff(found.first).max(initial=0))
-    _twice_at_most(keys, found.first, np.empty(longest, np.uint64), np.empty((8, 256), np.int64), first)
+    keys, first = anchors.keys.copy(), np.zeros_like(anchors.first)
+    longest = int(np.diff(anchors.first).max(initial=0))
+    _twice_at_most(keys, anchors.first, np.empty(longest, np.uint64), np.empty((8, 256), np.int64), first)
     return keys[: first[-1]], first
 
 
@@ -113,11 +111,11 @@ def twice_at_most(found: Anchors) -> tuple[Hashes, Offsets]:
 def _twice_at_most(keys, first, other, counts, kept):
     n = 0
     for document in range(len(first) - 1):
-        mine = keys[first[document] : first[document + 1]]
-        sort(mine, other, counts)
+        document_keys = keys[first[document] : first[document + 1]]
+        sort(document_keys, other, counts)
         begin = n
-        for k in range(len(mine)):
-            key = mine[k]
+        for k in range(len(document_keys)):
+            key = document_keys[k]
             if n - begin < 2 or keys[n - 2] != key:
                 keys[n] = key
                 n += 1
@@ -133,17 +131,19 @@ class Stretches(NamedTuple):
     windows: Array  # uint8: does a window begin here that deserves a look?
 
 
-def stretches(tokens: Tokens, found: Anchors, shared: Hashes, window: int) -> Stretches:
+def stretches(tokens: Tokens, anchors: Anchors, shared: Hashes, window: int) -> Stretches:
     """Of the windows whose anchor is among `shared`, which is sorted."""
-    if len(shared) == 0 or len(found.keys) == 0:
-        hit = np.zeros(len(found.keys), bool)
+    if len(shared) == 0 or len(anchors.keys) == 0:
+        hit = np.zeros(len(anchors.keys), bool)
     else:
-        hit = shared[np.minimum(np.searchsorted(shared, found.keys), len(shared) - 1)] == found.keys
+        hit = shared[np.minimum(np.searchsorted(shared, anchors.keys), len(shared) - 1)] == anchors.keys
     most = len(tokens.hashes)
     begins = np.zeros(most, np.uint8)
-    made = np.empty(most, np.uint64), np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.uint8)
-    count = _stretches(tokens.hashes, tokens.first, found.low, found.high, hit.view(np.uint8), window, begins, *made)
-    return Stretches(*(values[:count].copy() for values in made))
+    columns = np.empty(most, np.uint64), np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.uint8)
+    count = _stretches(
+        tokens.hashes, tokens.first, anchors.low, anchors.high, hit.view(np.uint8), window, begins, *columns
+    )
+    return Stretches(*(values[:count].copy() for values in columns))
 
 
 @kernel

@@ -2,9 +2,8 @@
 DCLM, appendix).
 
 Blocked (Putze, Sanders and Singler 2007): all bits of a key lie in one cache line of 512, so that a key costs one look
-into memory. Probe i of a key is the highest nine bits of key * STEP**(i + 1). The price is size, and
-`false_positive_rate` reckons with it: keys fall on blocks as Poisson has it, so that 1 % takes 9.9 bits a key and not
-9.6. Measured: benchmarks/dedup/bloom.py.
+into memory. Probe i of a key is the highest nine bits of key * STEP**(i + 1). The price is size: the number
+of keys in a block is Poisson, so that 1 % takes 9.9 bits a key and not 9.6. Measured: benchmarks/dedup/bloom.py.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -22,7 +21,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 from gristmill.kernels.base.bare import inlined, kernel
-from gristmill.kernels.base.columns import Offsets
+from gristmill.kernels.base.types import Array, Offsets
 
 BLOCK_BITS = 512
 BLOCK_WORDS = 8  # of 64 bits
@@ -35,10 +34,8 @@ ALL = (1 << 64) - 1
 
 _STEP, _ONE, _HALF = np.uint64(STEP), np.uint64(1), np.uint64(32)
 
-Array = np.ndarray[Any, np.dtype[Any]]
 
-
-class Shape(NamedTuple):
+class FilterShape(NamedTuple):
     blocks: int
     probes: int
 
@@ -57,15 +54,11 @@ class Seen(NamedTuple):
     met: Offsets
 
 
-def shape_for(keys: int, false_positives: float) -> Shape:
+def shape_for(keys: int, false_positives: float) -> FilterShape:
     """The smallest filter in which a key that was never put in is met with no more than this chance once all keys are
     in."""
     load, probes = _best_load(false_positives)
-    return Shape(max(1, math.ceil(keys / load)), probes)
-
-
-def false_positive_rate(keys: int, shape: Shape) -> float:
-    return _rate(keys / shape.blocks, shape.probes)
+    return FilterShape(max(1, math.ceil(keys / load)), probes)
 
 
 @lru_cache(maxsize=64)
@@ -98,7 +91,7 @@ def _rate(load: float, probes: int) -> float:
     return float((chance * filled**probes).sum())
 
 
-def empty_filter(shape: Shape) -> Array:
+def empty_filter(shape: FilterShape) -> Array:
     """uint64[blocks * 8], zeros, that begin with a cache line."""
     if shape.blocks > MOST_BLOCKS:
         raise ValueError(f"{shape.blocks:,} blocks of a filter: it can have {MOST_BLOCKS:,}")
@@ -122,21 +115,19 @@ def walk(
     + 1], document d units first[d] to first[d + 1]; one without keys stays.
     """
     documents = len(first) - 1
-    at = unit_first[first]
-    lacking = np.zeros(int(np.diff(at).max(initial=0)), np.uint32)
-    found = Seen(
+    document_keys = unit_first[first]
+    lacking = np.zeros(int(np.diff(document_keys).max(initial=0)), np.uint32)
+    seen = Seen(
         np.zeros(len(unit_first) - 1, np.uint8),
         np.zeros(documents, np.uint8),
-        np.diff(at).astype(np.int64),
+        np.diff(document_keys).astype(np.int64),
         np.zeros(documents, np.int64),
     )
     _walk(
         words, probes, np.ascontiguousarray(keys), unit_first, first, float(most_of_unit), np.ascontiguousarray(most_of_document, np.float64), lacking,
-        found.unit_goes, found.document_goes, found.met,
+        seen.unit_goes, seen.document_goes, seen.met,
     )  # fmt: skip
-    return found._replace(
-        unit_goes=found.unit_goes.astype(np.bool_), document_goes=found.document_goes.astype(np.bool_)
-    )
+    return seen._replace(unit_goes=seen.unit_goes.astype(np.bool_), document_goes=seen.document_goes.astype(np.bool_))
 
 
 @intrinsic
@@ -224,13 +215,16 @@ def _walk(
 # --- the plain twin ---------------------------------------------------------------------------------------------------
 
 
-def bits_plain(key: int, shape: Shape) -> set[int]:
+def bits_plain(key: int, shape: FilterShape) -> set[int]:
     block = (key >> 32) * shape.blocks >> 32
     return {block * BLOCK_BITS + (key * pow(STEP, i + 1, 1 << 64) & ALL) // (1 << 55) for i in range(shape.probes)}
 
 
 def walk_plain(
-    documents: list[list[list[int]]], most_of_unit: float, most_of_document: list[float], shape: Shape | None = None
+    documents: list[list[list[int]]],
+    most_of_unit: float,
+    most_of_document: list[float],
+    shape: FilterShape | None = None,
 ) -> list[tuple[list[bool], bool, int]]:
     """For each document which units go, whether it goes itself, and how many keys were met. Without a shape the filter
     never errs."""

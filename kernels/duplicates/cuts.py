@@ -8,23 +8,21 @@ Twin: `widened_plain` and `cut_plain` in `tests/reference/ngrams_plain.py`.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from gristmill.kernels.base.bare import helper, kernel
 from gristmill.kernels.base.columns import TextColumn
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.words.tokens import Tokens
 
-Array = np.ndarray[Any, Any]
 Spans = tuple[Array, Array, Array]  # document, first byte, end; in order, none overlaps another
 
 
 def widened(column: TextColumn, tokens: Tokens, spans: Spans, margin: int) -> Spans:
     """Spans with so many characters more on each side, cut where no token is; those that come to touch are one."""
-    made = tuple(np.empty(len(spans[0]), np.int64) for _ in range(3))
-    count = _widen(*column, tokens.starts, tokens.ends, tokens.first, *spans, margin, *made)
-    return made[0][:count], made[1][:count], made[2][:count]
+    spans_out = tuple(np.empty(len(spans[0]), np.int64) for _ in range(3))
+    count = _widen(*column, tokens.starts, tokens.ends, tokens.first, *spans, margin, *spans_out)
+    return spans_out[0][:count], spans_out[1][:count], spans_out[2][:count]
 
 
 @kernel
@@ -35,16 +33,16 @@ def _widen(
     for span in range(len(documents)):
         document = documents[span]
         low, high, begin, stop = offsets[document], offsets[document + 1], begins[span], stops[span]
-        left = margin
-        while left > 0 and begin > low:
+        remaining = margin
+        while remaining > 0 and begin > low:
             begin -= 1
-            left -= data[begin] & 0xC0 != 0x80  # a byte that begins a character
-        left = margin
-        while left > 0 and stop < high:
+            remaining -= data[begin] & 0xC0 != 0x80  # a byte that begins a character
+        remaining = margin
+        while remaining > 0 and stop < high:
             stop += 1
             while stop < high and data[stop] & 0xC0 == 0x80:
                 stop += 1
-            left -= 1
+            remaining -= 1
         begin, stop = max(begin, low), min(stop, high)
         token = _token_before(starts, first[document], first[document + 1], begin)
         if token >= 0 and ends[token] > begin:
@@ -89,15 +87,15 @@ def cut(column: TextColumn, spans: Spans, shortest_piece: int) -> tuple[Array, A
 def _cut(data, offsets, documents, begins, stops, shortest_piece, out, out_offsets, pieces):
     span, size = 0, 0
     for document in range(len(offsets) - 1):
-        at, high = offsets[document], offsets[document + 1]
+        position, high = offsets[document], offsets[document + 1]
         if span == len(documents) or documents[span] != document:
-            size = _copied(data, at, high, out, size)
+            size = _copied(data, position, high, out, size)
             out_offsets[document + 1] = size
             continue
-        made, count, first, last = size, 0, True, False
+        piece_start, count, first, last = size, 0, True, False
         while not last:
             last = span == len(documents) or documents[span] != document
-            begin = at
+            begin = position
             end = high if last else begins[span]
             while not first and begin < end and data[begin] <= 32:
                 begin += 1
@@ -107,12 +105,12 @@ def _cut(data, offsets, documents, begins, stops, shortest_piece, out, out_offse
             if end > begin:
                 count += 1
                 if _characters(data, begin, end) >= shortest_piece:
-                    if size > made:
+                    if size > piece_start:
                         out[size], out[size + 1] = 10, 10
                         size += 2
                     size = _copied(data, begin, end, out, size)
             if not last:
-                at = stops[span]
+                position = stops[span]
                 span += 1
         pieces[document] = count
         out_offsets[document + 1] = size

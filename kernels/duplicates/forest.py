@@ -7,13 +7,10 @@ by the number of members, never by edges.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from gristmill.kernels.base.compiled import kernel
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from gristmill.kernels.base.types import Array
 
 
 @kernel
@@ -100,20 +97,20 @@ def _proposed(first, other, weight, at_least, keeper, most, left, right):
     for node in range(len(keeper)):
         if keeper[node] >= 0:
             continue
-        mine = count
+        node_start = count
         for i in range(first[node], first[node + 1]):
             if keeper[other[i]] < 0 or weight[i] < at_least:
                 continue
-            found = keeper[other[i]]
-            if found >= node or count - mine >= most:
+            other_keeper = keeper[other[i]]
+            if other_keeper >= node or count - node_start >= most:
                 continue
-            known = False
+            proposed = False
             for j in range(first[node], first[node + 1]):
-                known |= other[j] == found
-            for j in range(mine, count):
-                known |= left[j] == found
-            if not known:
-                left[count], right[count] = found, node
+                proposed |= other[j] == other_keeper
+            for j in range(node_start, count):
+                proposed |= left[j] == other_keeper
+            if not proposed:
+                left[count], right[count] = other_keeper, node
                 count += 1
     return count
 

@@ -1,7 +1,7 @@
 """Which documents may repeat each other: text to MinHash signatures and to the hashes of their bands in one pass
 (Leskovec et al., ch. 3).
 
-Signatures are those of `gristmill.kernels.duplicates.minhash_plain` (Dahlgaard, Knudsen, Thorup 2017). A document's
+Signatures are those of `gristmill.kernels.duplicates.minhash_rules` (Dahlgaard, Knudsen, Thorup 2017). A document's
 shingles are kept only while a place of its signature is empty, and each but once where they are many: a document of two
 million equal words costs a few passes over it, not 256.
 """
@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gristmill.kernels.base.bare import helper, inlined, kernel
-from gristmill.kernels.base.columns import Offsets, TextColumn
+from gristmill.kernels.base.columns import TextColumn
 from gristmill.kernels.base.splitmix import mixed
-from gristmill.kernels.duplicates.minhash_plain import HALF, ROUND_STEP
-from gristmill.kernels.words.tokens import Hashes, begin_document, chunk_mixed, cutter, next_shingles, shingle_numbers
+from gristmill.kernels.base.types import Hashes, Offsets
+from gristmill.kernels.duplicates.minhash_rules import HALF, ROUND_STEP
+from gristmill.kernels.words.tokens import begin_document, chunk_mixed, cutter, next_shingles, shingle_numbers
 
 Signatures = np.ndarray[Any, np.dtype[np.uint32]]
 
@@ -82,11 +83,6 @@ def chance_of_meeting(similarity: float, bands: int, rows: int) -> float:
     return 1 - (1 - similarity**rows) ** bands
 
 
-def curve(bands: int, rows: int, steps: int = 20) -> list[tuple[float, float]]:
-    """Similarities from 0 to 1 and the chance that such a pair is nominated."""
-    return [(step / steps, chance_of_meeting(step / steps, bands, rows)) for step in range(steps + 1)]
-
-
 def bands_for(threshold: float, hashes: int = 128, recall: float = 0.97) -> tuple[int, int]:
     """Bands and rows: as many rows, and so as few idle nominations, as leave a pair at the threshold this chance to be
     nominated."""
@@ -115,10 +111,10 @@ def place_of(h, places):
 
 @inlined
 def any_empty(held):
-    found = np.int64(0)
+    empties = np.int64(0)
     for place in range(len(held)):
-        found += held[place] == _EMPTY
-    return found
+        empties += held[place] == _EMPTY
+    return empties
 
 
 @inlined
@@ -177,11 +173,11 @@ def each_once(values, count, table):
         new = value != 0 or not nothing  # an empty slot holds zero
         nothing |= value == 0
         for probe in range(PROBES):
-            found = table[(slot + probe) & (slots - 1)]
-            if found == 0:
+            held = table[(slot + probe) & (slots - 1)]
+            if held == 0:
                 table[(slot + probe) & (slots - 1)] = value
                 break
-            if found == value:
+            if held == value:
                 new = False
                 break
         if new:

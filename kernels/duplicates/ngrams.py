@@ -12,23 +12,21 @@ otherwise equal runs. Twin: `tests/reference/ngrams_plain.py`. Speed: benchmarks
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import helper, inlined, kernel
-from gristmill.kernels.base.columns import Offsets
 from gristmill.kernels.base.splitmix import mixed
+from gristmill.kernels.base.types import Array, Offsets
 from gristmill.kernels.words.token_rules import SHINGLE_STEP, SHORT
 from gristmill.kernels.words.tokens import Tokens
-
-Array = np.ndarray[Any, Any]
 
 FILTER_BITS = 16  # of the filter, for each run
 _STEP, _WIDTH = np.uint64(SHINGLE_STEP), np.uint64(SHORT)
 
 
-class Index(NamedTuple):
+class NgramIndex(NamedTuple):
     """Runs g of the texts t. Run g is `tokens[places[g]:places[g] + run_widths[g]]` and of the texts
     `texts[first[g]:first[g + 1]]`."""
 
@@ -57,7 +55,7 @@ class Overlaps(NamedTuple):
     """For each document the text it holds most of, as `ngrams_plain.Overlap` has it; -1 is none."""
 
     text: Array
-    found: Offsets
+    runs: Offsets
     share: Array
     start: Offsets
     end: Offsets
@@ -66,7 +64,9 @@ class Overlaps(NamedTuple):
 # --- the index --------------------------------------------------------------------------------------------------------
 
 
-def index_of(tokens: Tokens, repeated: Array, width: int, shortest: int, most_texts: int, ignored: Tokens) -> Index:
+def index_of(
+    tokens: Tokens, repeated: Array, width: int, shortest: int, most_texts: int, ignored: Tokens
+) -> NgramIndex:
     """An index of texts; those marked as repeated, and runs of the texts `ignored`, are not sought."""
     keys, texts, places, widths = _runs(tokens, repeated, width, shortest)
     unwanted = _runs(ignored, np.zeros(len(ignored.first) - 1, np.bool_), width, shortest)[0]
@@ -78,8 +78,8 @@ def index_of(tokens: Tokens, repeated: Array, width: int, shortest: int, most_te
     _, run, counts = np.unique(keys, return_inverse=True, return_counts=True)
     stays = (counts[run] <= most_texts) & ~np.isin(keys, unwanted)
     keys, texts, places, widths = keys[stays], texts[stays], places[stays], widths[stays]
-    keys, at, counts = np.unique(keys, return_index=True, return_counts=True)
-    places, widths = places[at], widths[at]
+    keys, firsts, counts = np.unique(keys, return_index=True, return_counts=True)
+    places, widths = places[firsts], widths[firsts]
     first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     text_runs = np.bincount(texts, minlength=len(tokens.first) - 1).astype(np.int64)
     used = np.unique(widths)
@@ -90,7 +90,7 @@ def index_of(tokens: Tokens, repeated: Array, width: int, shortest: int, most_te
     slot_runs = np.zeros(len(slots), np.int32)
     if len(keys):
         _insert(keys, tokens.hashes, places, used[0], filter_, slots, slot_runs)
-    return Index(
+    return NgramIndex(
         used, filter_, slots, slot_runs, tokens.hashes, places, widths, first, texts.astype(np.int32), text_runs
     )
 
@@ -124,8 +124,8 @@ def _bits(polynomial):
     h = (polynomial ^ polynomial >> np.uint64(32)) * np.uint64(0xBF58476D1CE4E5B9)
     h ^= h >> np.uint64(29)
     h *= np.uint64(0x94D049BB133111EB)
-    one, six = np.uint64(1), np.uint64(63)
-    return h, one << (h >> np.uint64(24) & six) | one << (h >> np.uint64(30) & six) | one << (h >> np.uint64(12) & six)
+    bit, six = np.uint64(1), np.uint64(63)
+    return h, bit << (h >> np.uint64(24) & six) | bit << (h >> np.uint64(30) & six) | bit << (h >> np.uint64(12) & six)
 
 
 @helper
@@ -165,7 +165,7 @@ def _insert(keys, hashes, places, lead, words, slots, slot_runs):
 # --- documents --------------------------------------------------------------------------------------------------------
 
 
-def hits_of(tokens: Tokens, index: Index) -> Hits:
+def hits_of(tokens: Tokens, index: NgramIndex) -> Hits:
     """Every place of documents at which a run of the index stands."""
     first = np.zeros(len(tokens.first), np.int64)
     room = 4096
@@ -182,7 +182,9 @@ def hits_of(tokens: Tokens, index: Index) -> Hits:
 
 
 @kernel
-def _find(hashes, first, widths, words, slots, slot_runs, known, places, run_widths, hit_tokens, hit_runs, hit_first):
+def _find(
+    hashes, first, widths, words, slots, slot_runs, run_hashes, places, run_widths, hit_tokens, hit_runs, hit_first
+):
     """The number of hits; those past the room there is are only counted."""
     lead, shift, count = widths[0], _shift(len(words)), 0
     power = np.uint64(1)
@@ -199,19 +201,19 @@ def _find(hashes, first, widths, words, slots, slot_runs, known, places, run_wid
         leaving = np.uint64(0)
         for i in range(begin + lead - 1, end):
             polynomial = polynomial * _STEP + hashes[i] - leaving * power
-            at = i - lead + 1
-            leaving = hashes[at]
+            start = i - lead + 1
+            leaving = hashes[start]
             h, bits = _bits(polynomial)
             if words[h >> shift] & bits == bits:
                 count = _look_up(
                     hashes,
-                    at,
+                    start,
                     end,
                     polynomial,
                     widths,
                     slots,
                     slot_runs,
-                    known,
+                    run_hashes,
                     places,
                     run_widths,
                     hit_tokens,
@@ -224,15 +226,27 @@ def _find(hashes, first, widths, words, slots, slot_runs, known, places, run_wid
 
 @helper
 def _look_up(
-    hashes, at, end, polynomial, widths, slots, slot_runs, known, places, run_widths, hit_tokens, hit_runs, count
+    hashes,
+    start,
+    end,
+    polynomial,
+    widths,
+    slots,
+    slot_runs,
+    run_hashes,
+    places,
+    run_widths,
+    hit_tokens,
+    hit_runs,
+    count,
 ):
     """Adds the runs that begin at a token; the polynomial is that of the smallest width."""
-    mask, reached = np.uint64(len(slots) - 1), at + widths[0]
+    mask, reached = np.uint64(len(slots) - 1), start + widths[0]
     for w in range(len(widths)):
         width = widths[w]
-        if at + width > end:
+        if start + width > end:
             break
-        while reached < at + width:
+        while reached < start + width:
             polynomial = polynomial * _STEP + hashes[reached]
             reached += 1
         key = _key(polynomial, width)
@@ -244,16 +258,16 @@ def _look_up(
                 for k in range(width):
                     if not same:
                         break
-                    same = known[places[run] + k] == hashes[at + k]
+                    same = run_hashes[places[run] + k] == hashes[start + k]
                 if same:
                     if count < len(hit_runs):
-                        hit_tokens[count], hit_runs[count] = at, run
+                        hit_tokens[count], hit_runs[count] = start, run
                     count += 1
             slot = (slot + np.uint64(1)) & mask
     return count
 
 
-class Scratch(NamedTuple):
+class NgramScratch(NamedTuple):
     """Counts by text, and in which document a run or a text was last met."""
 
     run_seen: Array
@@ -261,16 +275,20 @@ class Scratch(NamedTuple):
     text_found: Offsets
 
 
-def scratch_for(index: Index) -> Scratch:
+def scratch_for(index: NgramIndex) -> NgramScratch:
     """For one batch of documents; each call of a function below takes numbers of documents that it did not have before."""
     texts = len(index.text_runs)
-    return Scratch(np.full(len(index.places), -1, np.int64), np.full(texts, -1, np.int64), np.zeros(texts, np.int64))
+    return NgramScratch(
+        np.full(len(index.places), -1, np.int64), np.full(texts, -1, np.int64), np.zeros(texts, np.int64)
+    )
 
 
-def overlaps_of(tokens: Tokens, offsets: Offsets, hits: Hits, index: Index, scratch: Scratch, number: int) -> Overlaps:
+def overlaps_of(
+    tokens: Tokens, offsets: Offsets, hits: Hits, index: NgramIndex, scratch: NgramScratch, number: int
+) -> Overlaps:
     """Which text each document holds most of; `number` is that of the first document in its batch."""
     n = len(offsets) - 1
-    found = Overlaps(
+    overlaps = Overlaps(
         np.full(n, -1, np.int32), np.zeros(n, np.int64), np.zeros(n), np.zeros(n, np.int64), np.zeros(n, np.int64)
     )
     if len(hits.runs):
@@ -285,9 +303,9 @@ def overlaps_of(tokens: Tokens, offsets: Offsets, hits: Hits, index: Index, scra
             index.text_runs,
             *scratch,
             number,
-            *found,
+            *overlaps,
         )
-    return found
+    return overlaps
 
 
 @helper
@@ -314,23 +332,23 @@ def _count(hit_runs, a, b, first, texts, text_runs, run_seen, text_seen, text_fo
 
 @helper
 def _is_of(run, text, first, texts):
-    found = False
+    belongs = False
     for k in range(first[run], first[run + 1]):
-        found |= texts[k] == text
-    return found
+        belongs |= texts[k] == text
+    return belongs
 
 
 @kernel
 def _best(
     hit_tokens, hit_runs, hit_first, starts, ends, offsets, run_widths, first, texts, text_runs, run_seen, text_seen, text_found, number,
-    out_text, out_found, out_share, out_start, out_end,
+    out_text, out_runs, out_share, out_start, out_end,
 ):  # fmt: skip
     for document in range(len(hit_first) - 1):
         a, b = hit_first[document], hit_first[document + 1]
         if a == b:
             continue
         best = _count(hit_runs, a, b, first, texts, text_runs, run_seen, text_seen, text_found, number + document)
-        out_text[document], out_found[document] = best, text_found[best]
+        out_text[document], out_runs[document] = best, text_found[best]
         out_share[document] = text_found[best] / text_runs[best]
         begin, end, longest = np.int64(-1), np.int64(-1), np.int64(-1)
         for h in range(a, b):
@@ -347,7 +365,7 @@ def _best(
 
 
 def spans_of(
-    tokens: Tokens, hits: Hits, index: Index, at_least: float, scratch: Scratch, number: int
+    tokens: Tokens, hits: Hits, index: NgramIndex, at_least: float, scratch: NgramScratch, number: int
 ) -> tuple[Array, Offsets, Offsets]:
     """Document, first byte and end of all stretches under runs of texts of which at least such a share stands in the
     document, in order."""

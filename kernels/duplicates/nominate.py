@@ -10,14 +10,11 @@ named in each of them, for the next may be a large bucket that leaves it out.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from gristmill.kernels.base.compiled import helper, kernel
 from gristmill.kernels.base.splitmix import mixed_all
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from gristmill.kernels.base.types import Array
 
 SMALL = 8  # up to so many members all are compared
 NEXT = 4
@@ -32,9 +29,9 @@ def siblings(keys_NB: Array) -> Array:
     together, and of all, which tell copies."""
     following = np.roll(keys_NB, -1, axis=1) << np.uint64(NEXT_BAND) & np.uint64(0xFFFFFFFF)
     copies = mixed_all(keys_NB.sum(axis=1, dtype=np.uint64)) % np.uint64(1 << (NEXT_BAND - 1)) << np.uint64(1)
-    found = (following | copies[:, None]).astype(np.uint32)
-    found[:, :-1] |= PASSED_ON
-    return found
+    sibling_bits = (following | copies[:, None]).astype(np.uint32)
+    sibling_bits[:, :-1] |= PASSED_ON
+    return sibling_bits
 
 
 def passed_on(a: int, b: int) -> bool:
@@ -88,7 +85,7 @@ def pairs_in_buckets(key: Array, sibling: Array, uid: Array) -> tuple[Array, Arr
 
 def pairs_in_buckets_plain(rows: list[tuple[int, int, int]]) -> set[tuple[int, int]]:
     """As pairs of places, the smaller first."""
-    found = set()
+    pairs = set()
     for place, (key, sibling, uid) in enumerate(rows):
         bucket = [i for i, row in enumerate(rows) if row[0] == key]
         leader = min(bucket, key=lambda i: (rows[i][2], i))
@@ -98,10 +95,10 @@ def pairs_in_buckets_plain(rows: list[tuple[int, int, int]]) -> set[tuple[int, i
             if len(bucket) <= SMALL
             else [leader, branch, *range(place + 1, min(bucket[-1] + 1, place + 1 + NEXT))]
         )
-        found |= {
+        pairs |= {
             (min(place, o), max(place, o)) for o in others if rows[o][2] != uid and not passed_on(rows[o][1], sibling)
         }
-    return found
+    return pairs
 
 
 @kernel
@@ -139,11 +136,11 @@ def pairs_with_saved(key: Array, sibling: Array, uid: Array, saved: Array) -> tu
 
 
 def pairs_with_saved_plain(rows: list[tuple[int, int, int]], saved: list[bool]) -> set[tuple[int, int]]:
-    found = set()
+    pairs = set()
     for place, (key, sibling, uid) in enumerate(rows):
         olds = [i for i, row in enumerate(rows) if row[0] == key and saved[i]]
         near = [i for i in olds if i < place][-NEXT:] + [i for i in olds if i > place][:NEXT]
-        found |= {
+        pairs |= {
             (place, o) for o in near if not saved[place] and rows[o][2] != uid and not passed_on(rows[o][1], sibling)
         }
-    return found
+    return pairs

@@ -10,13 +10,14 @@ two hashes takes the tokens' hashes one after another.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import inlined, kernel
-from gristmill.kernels.base.columns import Offsets, TextColumn
+from gristmill.kernels.base.columns import TextColumn
 from gristmill.kernels.base.splitmix import mixed, mixed_plain
+from gristmill.kernels.base.types import Array, Hashes, Offsets
 from gristmill.kernels.base.unicode import SPACE, properties
 from gristmill.kernels.base.wide import bytes_before
 from gristmill.kernels.lines.lines import (
@@ -43,9 +44,6 @@ _HIGH_STEP, _LOW_STEP = np.uint64(HIGH_STEP), np.uint64(LOW_STEP)
 VECTOR = 32
 _before_newline = bytes_before(VECTOR, (NEWLINE, NEWLINE))
 _STEP, _SHORT = np.uint64(SHINGLE_STEP), np.uint64(SHORT)
-
-Array = np.ndarray[Any, np.dtype[Any]]
-Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 class Units(NamedTuple):
@@ -98,9 +96,9 @@ def whole_texts(column: TextColumn) -> Units:
 def hashes_of_units(column: TextColumn, units: Units) -> UnitHashes:
     """128 bits for each unit, and how many tokens it has."""
     tokens, count = token_column(column), len(units.starts)
-    made = UnitHashes(np.zeros(count, np.uint64), np.zeros(count, np.uint64), np.zeros(count, np.int64))
-    _hash_units(tokens.hashes, tokens.starts, tokens.first, *units, *made)
-    return made
+    unit_hashes = UnitHashes(np.zeros(count, np.uint64), np.zeros(count, np.uint64), np.zeros(count, np.int64))
+    _hash_units(tokens.hashes, tokens.starts, tokens.first, *units, *unit_hashes)
+    return unit_hashes
 
 
 def grams_of_units(column: TextColumn, units: Units, width: int, least: int, seed: int) -> Grams:
@@ -211,10 +209,10 @@ def _hash_grams(
                     out[n] = mixed(rolling + np.uint64(count) * _SHORT + salt)
                     n += 1
                 else:
-                    left = np.uint64(0)
+                    outgoing = np.uint64(0)
                     for t in range(begin + width - 1, token):
-                        rolling = rolling * _STEP + (hashes[t] - left * leaving)
-                        left = hashes[t - width + 1]
+                        rolling = rolling * _STEP + (hashes[t] - outgoing * leaving)
+                        outgoing = hashes[t - width + 1]
                         out[n] = mixed(rolling + salt)
                         n += 1
             out_first[u + 1] = n
@@ -222,20 +220,20 @@ def _hash_grams(
 
 @kernel
 def _without(data, offsets, starts, ends, first, goes, properties, out, out_offsets):
-    at = np.int64(0)
+    size = np.int64(0)
     for d in range(len(offsets) - 1):
         copied, end = offsets[d], offsets[d + 1]  # what lies before is in `out`, or gone
-        begin, lost = at, False
+        begin, lost = size, False
         for u in range(first[d], first[d + 1]):
             if goes[u]:
-                at = copy_kept(data, copied, starts[u], out, begin, at, properties)
+                size = copy_kept(data, copied, starts[u], out, begin, size, properties)
                 copied = starts[u + 1] if u + 1 < first[d + 1] else end
                 lost = True
         if lost:
-            at = skip_space_back(out, begin, copy_kept(data, copied, end, out, begin, at, properties), properties)
+            size = skip_space_back(out, begin, copy_kept(data, copied, end, out, begin, size, properties), properties)
         else:
-            at = copy_bytes(data, copied, end, out, at)
-        out_offsets[d + 1] = at
+            size = copy_bytes(data, copied, end, out, size)
+        out_offsets[d + 1] = size
 
 
 # --- the plain twins --------------------------------------------------------------------------------------------------
@@ -243,27 +241,27 @@ def _without(data, offsets, starts, ends, first, goes, properties, out, out_offs
 
 def lines_plain(text: str) -> list[tuple[int, int]]:
     """In bytes, as all below."""
-    found, at = [], 0
+    spans, position = [], 0
     for line in text.encode().split(b"\n"):
         if line:
-            found.append((at, at + len(line)))
-        at += len(line) + 1
-    return found
+            spans.append((position, position + len(line)))
+        position += len(line) + 1
+    return spans
 
 
 def paragraphs_plain(text: str) -> list[tuple[int, int]]:
     bits = properties()
-    found: list[tuple[int, int]] = []
-    at, within = 0, False
+    spans: list[tuple[int, int]] = []
+    position, within = 0, False
     for line in text.split("\n"):
         size = len(line.encode())
         if all(bits[ord(character)] & SPACE for character in line):
             within = False
         else:
-            found.append((found.pop()[0] if within else at, at + size))
+            spans.append((spans.pop()[0] if within else position, position + size))
             within = True
-        at += size + 1
-    return found
+        position += size + 1
+    return spans
 
 
 def hash_of_unit_plain(unit: str) -> tuple[int, int, int]:

@@ -11,16 +11,13 @@ those that were not cut. Twin: `mended_plain` in `tests/reference/suffix_plain.p
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from gristmill.kernels.base.bare import helper, kernel, point_at
-from gristmill.kernels.base.columns import Bytes, Offsets, TextColumn
+from gristmill.kernels.base.columns import TextColumn
+from gristmill.kernels.base.types import Array, Bytes, Offsets
 from gristmill.kernels.base.unicode import DENSE, SPACE, properties
 from gristmill.kernels.words.tokens import Tokens
-
-Array = np.ndarray[Any, Any]
 
 
 def mended(column: TextColumn, tokens: Tokens, spans: tuple[Array, Array, Array]) -> tuple[Bytes, Offsets]:
@@ -35,18 +32,27 @@ def mended(column: TextColumn, tokens: Tokens, spans: tuple[Array, Array, Array]
 def _mend(data, offsets, kinds, starts, ends, first, documents, begins, stops, out, out_offsets):
     span, size = 0, 0
     for document in range(len(offsets) - 1):
-        at, high = offsets[document], offsets[document + 1]
+        position, high = offsets[document], offsets[document + 1]
         while span < len(documents) and documents[span] == document:
             left, right, space = _seam(
-                data, kinds, starts, ends, at, high, first[document], first[document + 1], begins[span], stops[span]
+                data,
+                kinds,
+                starts,
+                ends,
+                position,
+                high,
+                first[document],
+                first[document + 1],
+                begins[span],
+                stops[span],
             )
-            size = _copied(data, at, left, out, size)
+            size = _copied(data, position, left, out, size)
             if space:
                 out[size] = 32
                 size += 1
-            at = right
+            position = right
             span += 1
-        size = _copied(data, at, high, out, size)
+        size = _copied(data, position, high, out, size)
         out_offsets[document + 1] = size
     return size
 

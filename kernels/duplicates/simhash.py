@@ -8,17 +8,15 @@ choice of B - k blocks is a table, and whoever agrees in all blocks of a table i
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
 from gristmill.kernels.base.bare import helper, kernel
 from gristmill.kernels.base.columns import TextColumn
 from gristmill.kernels.base.splitmix import ALL, mixed, mixed_plain
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.words.token_rules import shingles_plain
 from gristmill.kernels.words.tokens import shingle_column
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 SECOND = 0x9E3779B97F4A7C15  # added to a shingle for the upper 64 bits of a long fingerprint
 WINDOW = 256  # of a large bucket each is compared with so many after it, in order of fingerprint
@@ -78,10 +76,10 @@ def bits_set(x):
 
 @helper
 def differing(words, i, j):
-    found = 0
+    bits = 0
     for word in range(words.shape[1]):
-        found += bits_set(words[i, word] ^ words[j, word])
-    return found
+        bits += bits_set(words[i, word] ^ words[j, word])
+    return bits
 
 
 @helper

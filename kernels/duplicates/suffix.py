@@ -13,18 +13,15 @@ those of one hash the suffix array tells apart. Measured: benchmarks/dedup/subst
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import kernel
-from gristmill.kernels.base.columns import Offsets
 from gristmill.kernels.base.splitmix import mixed
+from gristmill.kernels.base.types import Array, Hashes, Offsets
 from gristmill.kernels.duplicates.anchors import Stretches
 from gristmill.kernels.words.token_rules import SHINGLE_STEP, TOKEN_CHUNK
-from gristmill.kernels.words.tokens import Hashes
-
-Array = np.ndarray[Any, Any]
 
 MOST = 2**31 - 1  # places that 32 bits can name
 
@@ -43,10 +40,10 @@ def suffix_array(values: Hashes, depth: int) -> tuple[Array, Array]:
     while not number(values, table, ranks):
         table = np.zeros((4 * len(table), 2), np.uint64)
     _begin(ranks, places, order, begins)
-    length, found = 1, 0
-    while length < depth and found < len(values):
+    length, distinct = 1, 0
+    while length < depth and distinct < len(values):
         step = min(length, depth - length)
-        found = _refine(ranks, order, places, begins, step, spare)
+        distinct = _refine(ranks, order, places, begins, step, spare)
         ranks, spare, length = spare, ranks, length + step
     return order, ranks
 
@@ -119,7 +116,7 @@ def _refine(ranks, order, places, begins, step, spare):
     return rank + 1
 
 
-class Found(NamedTuple):
+class Repeats(NamedTuple):
     """What stands twice. `removed`: for each place the first token (counted in its document) to remove, up to the end
     of the window that begins there, -1 where nothing is. `leads`: the places of windows that are the first of their
     like, and 128 bits of hash of each."""
@@ -130,7 +127,7 @@ class Found(NamedTuple):
     low: Hashes
 
 
-def repeats(given: Stretches, window: int, keep_first: bool) -> Found:
+def repeats(given: Stretches, window: int, keep_first: bool) -> Repeats:
     """Documents are numbered in the order in which the first is chosen. A window that stands earlier in its own
     document and overlaps itself is removed only behind that first occurrence, which stays whole."""
     where = np.flatnonzero(given.windows)
@@ -147,7 +144,7 @@ def repeats(given: Stretches, window: int, keep_first: bool) -> Found:
         order, ranks, places, given.documents, given.places, again, window, removed, leads
     )
     first = leads[where] != 0
-    return Found(removed, where[first], high[first], low[first])
+    return Repeats(removed, where[first], high[first], low[first])
 
 
 def met_twice(hashes: Hashes) -> Array:
@@ -186,10 +183,10 @@ def _reach(begins, window, places):
 
 
 @kernel
-def _repeats(order, ranks, at, documents, places, windows, window, removed, leads):
+def _repeats(order, ranks, text_places, documents, places, windows, window, removed, leads):
     held, first_here = -1, 0  # the rank, and the first window of it in the document
     for i in range(len(order)):
-        p = at[order[i]]
+        p = text_places[order[i]]
         if windows[p] == 0:
             continue
         if ranks[order[i]] != held:
@@ -201,10 +198,10 @@ def _repeats(order, ranks, at, documents, places, windows, window, removed, lead
 
 
 @kernel
-def _all_repeats(order, ranks, at, documents, places, windows, window, removed, leads):
+def _all_repeats(order, ranks, text_places, documents, places, windows, window, removed, leads):
     held, first = -1, 0
     for i in range(len(order)):
-        p = at[order[i]]
+        p = text_places[order[i]]
         if windows[p] == 0:
             continue
         if ranks[order[i]] != held:
@@ -216,9 +213,9 @@ def _all_repeats(order, ranks, at, documents, places, windows, window, removed, 
 def merged(given: Stretches, removed: Array, window: int) -> tuple[Array, Array, Array]:
     """Document, first token and end of what is removed; neighbours are one span, but spans may still overlap."""
     most = int((removed >= 0).sum())
-    made = tuple(np.empty(most, np.int32) for _ in range(3))
-    count = _merge(given.documents, given.places, removed, window, *made)
-    return made[0][:count], made[1][:count], made[2][:count]
+    spans = tuple(np.empty(most, np.int32) for _ in range(3))
+    count = _merge(given.documents, given.places, removed, window, *spans)
+    return spans[0][:count], spans[1][:count], spans[2][:count]
 
 
 @kernel
@@ -237,22 +234,22 @@ def _merge(documents, places, removed, window, span_documents, begins, ends):
 
 def window_hashes(hashes: Hashes, where: Offsets, window: int) -> tuple[Hashes, Hashes]:
     """128 bits in two halves of each window that begins at one of the places, which ascend."""
-    one, other = np.empty(len(where), np.uint64), np.empty(len(where), np.uint64)
+    high, low = np.empty(len(where), np.uint64), np.empty(len(where), np.uint64)
     leaving = (np.uint64(pow(step, window, 1 << 64)) for step in (SHINGLE_STEP, TOKEN_CHUNK))
-    _window_hashes(hashes, where, window, *leaving, one, other)
-    return one, other
+    _window_hashes(hashes, where, window, *leaving, high, low)
+    return high, low
 
 
 @kernel
-def _window_hashes(hashes, where, window, one_leaving, other_leaving, one, other):
+def _window_hashes(hashes, where, window, high_leaving, low_leaving, high, low):
     a, b, k = np.uint64(0), np.uint64(0), 0
     for i in range(len(hashes)):
         if k == len(where):
             break
         a, b = a * _ONE_STEP + hashes[i], b * _OTHER_STEP + hashes[i]
         if i >= window:
-            a -= hashes[i - window] * one_leaving
-            b -= hashes[i - window] * other_leaving
+            a -= hashes[i - window] * high_leaving
+            b -= hashes[i - window] * low_leaving
         if i - window + 1 == where[k]:
-            one[k], other[k] = mixed(a), mixed(b)
+            high[k], low[k] = mixed(a), mixed(b)
             k += 1

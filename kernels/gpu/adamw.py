@@ -16,17 +16,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gristmill.kernels.gpu.plain import Rule
+from gristmill.kernels.gpu.plain import AdamWRule
 
 
-class Tile(NamedTuple):
+class AdamWTile(NamedTuple):
     """How many parameters one program takes, and how many warps share them; results do not depend on it."""
 
     elements: int = 2048
     warps: int = 8
 
 
-TILE = Tile()
+TILE = AdamWTile()
 
 
 def adamw_step(
@@ -36,8 +36,8 @@ def adamw_step(
     mean: Tensor,
     square: Tensor,
     scalars: Tensor,
-    rule: Rule,
-    tile: Tile = TILE,
+    rule: AdamWRule,
+    tile: AdamWTile = TILE,
 ) -> None:
     """Changes weight (any precision), master, mean and square (float32) of one parameter."""
     if not (weight.shape == gradient.shape == master.shape == mean.shape == square.shape):
@@ -66,19 +66,19 @@ def _step(
             tl.load(scalars + 2),
             tl.load(scalars + 3),
         )
-        at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-        there = at < size
-        slope = tl.load(gradient + at, mask=there, other=0).to(tl.float32) * clip
+        index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        there = index < size
+        slope = tl.load(gradient + index, mask=there, other=0).to(tl.float32) * clip
         w, m, s = (
-            tl.load(master + at, mask=there, other=0),
-            tl.load(mean + at, mask=there, other=0),
-            tl.load(square + at, mask=there, other=0),
+            tl.load(master + index, mask=there, other=0),
+            tl.load(mean + index, mask=there, other=0),
+            tl.load(square + index, mask=there, other=0),
         )
         w -= rate * decay * w
         m += new * (slope - m)
         s = keep * s + new_square * slope * slope
         w -= corrected_rate * m / (tl.sqrt(s) / root + eps)
-        tl.store(master + at, w, mask=there)
-        tl.store(mean + at, m, mask=there)
-        tl.store(square + at, s, mask=there)
-        tl.store(weight + at, w.to(weight.dtype.element_ty), mask=there)
+        tl.store(master + index, w, mask=there)
+        tl.store(mean + index, m, mask=there)
+        tl.store(square + index, s, mask=there)
+        tl.store(weight + index, w.to(weight.dtype.element_ty), mask=there)

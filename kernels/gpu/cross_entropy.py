@@ -20,27 +20,27 @@ from gristmill.kernels.gpu.plain import NONE
 _NONE, LOWEST = tl.constexpr(NONE), tl.constexpr(-3.0e38)  # no infinity, whose difference to itself is no number
 
 
-class Tile(NamedTuple):
+class LogitTile(NamedTuple):
     """How many logits one program takes at a time, and how many warps share them."""
 
     columns: int = 8192
     warps: int = 8
 
 
-TILE = Tile()
+TILE = LogitTile()
 
 
-def row_losses(logits: Tensor, targets: Tensor, z: float = 0.0, tile: Tile = TILE) -> Tensor:
+def row_losses(logits: Tensor, targets: Tensor, z: float = 0.0, tile: LogitTile = TILE) -> Tensor:
     """Float32, one a row; 0 where there is no target."""
     return _run(_losses, logits, targets, z, tile)
 
 
-def row_losses_and_slopes(logits: Tensor, targets: Tensor, z: float = 0.0, tile: Tile = TILE) -> Tensor:
+def row_losses_and_slopes(logits: Tensor, targets: Tensor, z: float = 0.0, tile: LogitTile = TILE) -> Tensor:
     """The losses; `logits` become their gradients, in their own precision."""
     return _run(_losses_and_slopes, logits, targets, z, tile)
 
 
-def _run(kernel, logits: Tensor, targets: Tensor, z: float, tile: Tile) -> Tensor:
+def _run(kernel, logits: Tensor, targets: Tensor, z: float, tile: LogitTile) -> Tensor:
     rows, vocabulary = logits.shape
     if logits.stride(1) != 1 or targets.shape != (rows,):
         raise ValueError(

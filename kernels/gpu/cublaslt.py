@@ -96,9 +96,9 @@ def works(card: int, width: int, inner: int) -> bool:
     chance = torch.Generator(device).manual_seed(0)
     sizes = ((64, width), (64, inner), (64, width), (inner, width))
     x, between, to, up = (torch.randn(size, device=device, generator=chance) for size in sizes)
-    down, one = up.t().contiguous(), torch.ones(1, device=device)
-    there = (x.to(FP8), up.to(FP8), up[:, 0].bfloat16(), one, one / width**0.5, 8 * one)
-    back = (between.to(FP8), down.to(FP8), to[0].bfloat16(), one, one / inner**0.5, to.bfloat16())
+    down, unit = up.t().contiguous(), torch.ones(1, device=device)
+    there = (x.to(FP8), up.to(FP8), up[:, 0].bfloat16(), unit, unit / width**0.5, 8 * unit)
+    back = (between.to(FP8), down.to(FP8), to[0].bfloat16(), unit, unit / inner**0.5, to.bfloat16())
     try:
         answers = [(gelu_rounded(*there), gelu_rounded_plain(*there)), (linear_added(*back), linear_added_plain(*back))]
     except torch.OutOfMemoryError:
@@ -197,10 +197,10 @@ def _planned(T: int, N: int, K: int, kind: torch.dtype, pointers: list[tuple[int
         (_R_8F_E4M3, K, N), (_R_8F_E4M3, K, T), (_R_16BF, N, T), (_R_8F_E4M3 if kind == FP8 else _R_16BF, N, T),
     ):  # fmt: skip
         layouts.append(ctypes.c_void_p())
-        made = library.cublasLtMatrixLayoutCreate(
+        status = library.cublasLtMatrixLayoutCreate(
             ctypes.byref(layouts[-1]), type_, ctypes.c_uint64(rows), ctypes.c_uint64(columns), ctypes.c_int64(rows)
         )
-        _checked(made)
+        _checked(status)
     algorithm, workspace = _algorithms(description, tuple(layouts), 1)[0]
     return _Plan(description, tuple(layouts), algorithm, workspace)
 
@@ -214,7 +214,7 @@ def _forget(plan: _Plan) -> None:
 
 def _algorithms(description: ctypes.c_void_p, layouts: tuple[ctypes.c_void_p, ...], most: int) -> list[tuple[Any, int]]:
     """The ways that cuBLASLt's heuristic thinks fastest, each with the workspace that it needs."""
-    library, preference, found, many = _library(), ctypes.c_void_p(), (_Heuristic * most)(), ctypes.c_int()
+    library, preference, results, many = _library(), ctypes.c_void_p(), (_Heuristic * most)(), ctypes.c_int()
     _checked(library.cublasLtMatmulPreferenceCreate(ctypes.byref(preference)))
     size = ctypes.c_size_t(WORKSPACE)
     _checked(
@@ -223,13 +223,13 @@ def _algorithms(description: ctypes.c_void_p, layouts: tuple[ctypes.c_void_p, ..
         )
     )
     status = library.cublasLtMatmulAlgoGetHeuristic(
-        _handle(torch.cuda.current_device()), description, *layouts, preference, most, found, ctypes.byref(many)
+        _handle(torch.cuda.current_device()), description, *layouts, preference, most, results, ctypes.byref(many)
     )
     library.cublasLtMatmulPreferenceDestroy(preference)
     _checked(status)
     if not many.value:
         raise RuntimeError("cuBLASLt knows no way to make a product of these sizes and types")
-    return [(way.algorithm, way.workspace) for way in found[: many.value]]
+    return [(way.algorithm, way.workspace) for way in results[: many.value]]
 
 
 def _point(description: ctypes.c_void_p, pointers: list[tuple[int, Tensor]]) -> None:

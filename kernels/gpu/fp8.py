@@ -26,8 +26,8 @@ def _largest(x, out, size, BLOCK: tl.constexpr, TURNS: tl.constexpr):
     start = tl.program_id(0).to(tl.int64) * BLOCK * TURNS
     most = tl.zeros((BLOCK,), tl.float32)
     for turn in range(TURNS):
-        at = start + turn * BLOCK + tl.arange(0, BLOCK)
-        most = tl.maximum(most, tl.abs(tl.load(x + at, mask=at < size, other=0.0).to(tl.float32)))
+        index = start + turn * BLOCK + tl.arange(0, BLOCK)
+        most = tl.maximum(most, tl.abs(tl.load(x + index, mask=index < size, other=0.0).to(tl.float32)))
     tl.atomic_max(out, tl.max(most, 0))  # magnitudes are not negative: their bits are ordered as they are
 
 

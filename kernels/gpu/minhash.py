@@ -1,5 +1,5 @@
 """MinHash on the GPU: text to signatures or the hashes of their bands, with the bits of
-`gristmill.kernels.duplicates.minhash` and `gristmill.kernels.duplicates.minhash_plain`.
+`gristmill.kernels.duplicates.minhash` and `gristmill.kernels.duplicates.minhash_rules`.
 
 A place of a signature is held as (round that filled it, value) in 64 bits, and only ever made less: the outcome does
 not depend on which program comes first, so all run flat over tokens, a document may lie in any number of them, and
@@ -16,13 +16,13 @@ import torch
 import triton
 import triton.language as tl
 
-from gristmill.kernels.base.columns import Offsets, TextColumn
+from gristmill.kernels.base.columns import TextColumn
 from gristmill.kernels.base.splitmix import mixed_plain
-from gristmill.kernels.duplicates.minhash_plain import ROUND_STEP as _ROUND_STEP
+from gristmill.kernels.base.types import Array, Hashes, Offsets
+from gristmill.kernels.duplicates.minhash_rules import ROUND_STEP as _ROUND_STEP
 from gristmill.kernels.gpu.tokens import TOKEN_CHUNK, Tiles, device_tokens, fill, most_tokens, not_above, room
 from gristmill.kernels.gpu.transfer import Piece, column_tensor, default_device, through_device
 from gristmill.kernels.words.token_rules import SHINGLE_STEP as _SHINGLE_STEP, SHORT as _SHORT
-from gristmill.kernels.words.tokens import Array, Hashes
 
 ROUND_STEP, SHINGLE_STEP, SHORT = tl.constexpr(_ROUND_STEP), tl.constexpr(_SHINGLE_STEP), tl.constexpr(_SHORT)
 FIRST_MIX, SECOND_MIX = tl.constexpr(0xBF58476D1CE4E5B9), tl.constexpr(0x94D049BB133111EB)
@@ -92,8 +92,8 @@ def sign(
         held, counts = held_places(piece, width, places, salt, tiles)
         return finish(held), counts
 
-    found, counts = through_device(data, offsets, device, work, piece_bytes, max(MOST_HELD // places, 1), lanes)
-    return found, counts.astype(np.int64)
+    signed, counts = through_device(data, offsets, device, work, piece_bytes, max(MOST_HELD // places, 1), lanes)
+    return signed, counts.astype(np.int64)
 
 
 def banded(bands: int, rows: int, places: int) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -245,14 +245,14 @@ def _later_rounds(
 
 @triton.jit(do_not_specialize=["count"])
 def _hash_bands(held, out, count, places, BANDS: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr):
-    at = tl.program_id(0) * TILE + tl.arange(0, TILE)
-    there = at < count
-    band = at % BANDS
-    row = held + (at // BANDS).to(tl.int64) * places + band * ROWS
+    index = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    there = index < count
+    band = index % BANDS
+    row = held + (index // BANDS).to(tl.int64) * places + band * ROWS
     h = mixed((band + 1).to(tl.uint64))
     for _ in range(ROWS):
         value = tl.load(row, mask=there, other=0)
         h = (h ^ tl.where(value == EMPTY, 0, value & HALF).to(tl.uint64)) * TOKEN_CHUNK
         h ^= h >> 32
         row += 1
-    tl.store(out + at, mixed(h).to(tl.int64), mask=there)
+    tl.store(out + index, mixed(h).to(tl.int64), mask=there)

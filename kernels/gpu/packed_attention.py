@@ -22,7 +22,7 @@ from gristmill.kernels.gpu.plain import FP8, HEAD_SIZES, LARGEST
 _LOG2_E, _LARGEST = 1.4426950408889634, tl.constexpr(LARGEST)
 
 
-class Tile(NamedTuple):
+class AttentionTile(NamedTuple):
     """Queries of a program, keys at a time. Only the latter changes how sums are added up."""
 
     queries: int = 128
@@ -31,7 +31,7 @@ class Tile(NamedTuple):
     stages: int = 3
 
 
-TILE = Tile()
+TILE = AttentionTile()
 
 
 def packed_attention(
@@ -41,7 +41,7 @@ def packed_attention(
     cuts: Tensor,
     shrink: Tensor | None = None,
     first_NHD: Tensor | None = None,
-    tile: Tile = TILE,
+    tile: AttentionTile = TILE,
 ) -> Tensor:
     """T x H x D in the inputs' type; with `shrink` (float32, one number on the device) that many times it, in fp8.
     `cuts` (int32) are the texts' bounds from 0; tokens behind the last one are not answered. Into `first_NHD` (float32)
@@ -79,38 +79,38 @@ def _attended(
         asked = tl.load(q + row.to(tl.int64)[:, None] * stride + column[None, :], mask=there, other=0.0)
         keys, values = k + column[:, None], v + column[None, :]
         most, total = tl.full([QUERIES], float("-inf"), tl.float32), tl.zeros([QUERIES], tl.float32)
-        found = tl.zeros([QUERIES, SIZE], tl.float32)
+        summed = tl.zeros([QUERIES, SIZE], tl.float32)
         whole = first + (end - first) // KEYS * KEYS
         for start in range(first, whole, KEYS):
             key = (start + place).to(tl.int64) * stride
             score = tl.dot(asked, tl.load(keys + key[None, :]), input_precision="ieee")
-            most, total, found = _met(score, tl.load(values + key[:, None]), most, total, found, scale)
+            most, total, summed = _met(score, tl.load(values + key[:, None]), most, total, summed, scale)
         if whole < end:
             key, sees = (whole + place).to(tl.int64) * stride, whole + place < end
             score = tl.dot(asked, tl.load(keys + key[None, :], mask=sees[None, :], other=0.0), input_precision="ieee")
             score = tl.where(sees[None, :], score, float("-inf"))
-            most, total, found = _met(
-                score, tl.load(values + key[:, None], mask=sees[:, None], other=0.0), most, total, found, scale
+            most, total, summed = _met(
+                score, tl.load(values + key[:, None], mask=sees[:, None], other=0.0), most, total, summed, scale
             )
-        found = found / total[:, None]
+        summed = summed / total[:, None]
         if firsts is not None:  # noqa: SIM102  # the outer one is decided by the compiler
             if begin == first:
-                alone = tl.sum(tl.where((row == first)[:, None], found, 0.0), 0)
+                alone = tl.sum(tl.where((row == first)[:, None], summed, 0.0), 0)
                 tl.store(firsts + text.to(tl.int64) * width + column, alone)
         if shrink is not None:
-            found = tl.minimum(tl.maximum(found * tl.load(shrink), -_LARGEST), _LARGEST)
+            summed = tl.minimum(tl.maximum(summed * tl.load(shrink), -_LARGEST), _LARGEST)
         tl.store(
-            answer + row.to(tl.int64)[:, None] * width + column[None, :], found.to(answer.dtype.element_ty), mask=there
+            answer + row.to(tl.int64)[:, None] * width + column[None, :], summed.to(answer.dtype.element_ty), mask=there
         )
 
 
 @triton.jit
-def _met(score, value, most, total, found, scale):
+def _met(score, value, most, total, summed, scale):
     """What the queries have found so far, and a few keys more."""
     higher = tl.maximum(most, tl.max(score, 1) * scale)
     weight, kept = tl.exp2(score * scale - higher[:, None]), tl.exp2(most - higher)
-    found = tl.dot(weight.to(value.dtype), value, found * kept[:, None], input_precision="ieee")
-    return higher, total * kept + tl.sum(weight, 1), found
+    summed = tl.dot(weight.to(value.dtype), value, summed * kept[:, None], input_precision="ieee")
+    return higher, total * kept + tl.sum(weight, 1), summed
 
 
 @triton.jit

@@ -22,7 +22,7 @@ FP8, LARGEST = torch.float8_e4m3fn, 448.0
 HEAD_SIZES = (16, 32, 64, 128)  # that attention over packed texts takes in one piece
 
 
-class Rule(NamedTuple):
+class AdamWRule(NamedTuple):
     """What stays the same from step to step of AdamW."""
 
     betas: tuple[float, float] = (0.9, 0.95)
@@ -74,24 +74,24 @@ def swiglu(gate_up: Tensor) -> Tensor:
 
 def row_losses(logits: Tensor, targets: Tensor, z: float = 0.0) -> Tensor:
     """Each row's cross-entropy, 0 where the target is -100, and z * log(sum of exponentials)**2 beside it."""
-    wide, known = widened(logits), targets != NONE
+    wide, has_target = widened(logits), targets != NONE
     log_sums = wide.logsumexp(-1)
-    losses = log_sums - wide.gather(1, torch.where(known, targets, 0)[:, None])[:, 0] + z * log_sums.square()
-    return torch.where(known, losses, 0)
+    losses = log_sums - wide.gather(1, torch.where(has_target, targets, 0)[:, None])[:, 0] + z * log_sums.square()
+    return torch.where(has_target, losses, 0)
 
 
 def row_losses_and_slopes(logits: Tensor, targets: Tensor, z: float = 0.0) -> Tensor:
     """The losses; `logits` become their gradients."""
-    losses, known, wide = row_losses(logits, targets, z), targets != NONE, widened(logits)
+    losses, has_target, wide = row_losses(logits, targets, z), targets != NONE, widened(logits)
     slopes = torch.softmax(wide, -1) * (1 + 2 * z * wide.logsumexp(-1, keepdim=True))
-    at = torch.where(known, targets, 0)[:, None]
-    slopes.scatter_add_(1, at, slopes.new_full(at.shape, -1))
-    logits.copy_(torch.where(known[:, None], slopes, 0))
+    columns = torch.where(has_target, targets, 0)[:, None]
+    slopes.scatter_add_(1, columns, slopes.new_full(columns.shape, -1))
+    logits.copy_(torch.where(has_target[:, None], slopes, 0))
     return losses
 
 
 def adamw_step(
-    weight: Tensor, gradient: Tensor, master: Tensor, mean: Tensor, square: Tensor, scalars: Tensor, rule: Rule
+    weight: Tensor, gradient: Tensor, master: Tensor, mean: Tensor, square: Tensor, scalars: Tensor, rule: AdamWRule
 ) -> None:
     """`scalars`: see `gristmill.kernels.gpu.adamw.step_scalars`."""
     rate, corrected_rate, root, clip, found_inf = scalars.tolist()

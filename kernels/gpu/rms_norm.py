@@ -17,7 +17,7 @@ from torch import Tensor
 from gristmill.kernels.gpu.grid import processors
 
 
-class Tile(NamedTuple):
+class NormTile(NamedTuple):
     """What one program takes at a time. Results of the forward pass do not depend on it; `programs` a processor of the
     GPU, backward."""
 
@@ -27,11 +27,11 @@ class Tile(NamedTuple):
     stages: int = 1
 
 
-FORWARD, BACKWARD = Tile(8192, 8), Tile(4096, 8, programs=2, stages=3)
+FORWARD, BACKWARD = NormTile(8192, 8), NormTile(4096, 8, programs=2, stages=3)
 ASKED_AHEAD = 16_384  # bytes of a tensor's rows up to which several stages fit into every card's shared memory
 
 
-def rms_norm(x_TC: Tensor, weight_C: Tensor, eps: float, tile: Tile = FORWARD) -> tuple[Tensor, Tensor]:
+def rms_norm(x_TC: Tensor, weight_C: Tensor, eps: float, tile: NormTile = FORWARD) -> tuple[Tensor, Tensor]:
     """The norm, and 1 / rms of each row (float32) for the way back."""
     x_TC, (rows, width) = x_TC.contiguous(), x_TC.shape
     normed, scales = torch.empty_like(x_TC), x_TC.new_empty(rows, dtype=torch.float32)
@@ -44,7 +44,7 @@ def rms_norm(x_TC: Tensor, weight_C: Tensor, eps: float, tile: Tile = FORWARD) -
 
 
 def add_rms_norm(
-    x_TC: Tensor, residual_TC: Tensor, weight_C: Tensor, eps: float, tile: Tile = FORWARD
+    x_TC: Tensor, residual_TC: Tensor, weight_C: Tensor, eps: float, tile: NormTile = FORWARD
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The sum (rounded to its type before it is normed), its norm, and 1 / rms of each row. Both inputs are of one
     type."""
@@ -64,7 +64,12 @@ def add_rms_norm(
 
 
 def rms_norm_backward(
-    d_normed: Tensor, x_TC: Tensor, weight_C: Tensor, scales: Tensor, d_x: Tensor | None = None, tile: Tile = BACKWARD
+    d_normed: Tensor,
+    x_TC: Tensor,
+    weight_C: Tensor,
+    scales: Tensor,
+    d_x: Tensor | None = None,
+    tile: NormTile = BACKWARD,
 ) -> tuple[Tensor, Tensor]:
     """The gradients of x and of the weight. `d_x` is what else flows into x (of a sum that goes on past its norm), and
     is added."""
@@ -84,7 +89,7 @@ def rms_norm_backward(
     return gradient, of_weight
 
 
-def _shape(width: int, tile: Tile) -> dict[str, int]:
+def _shape(width: int, tile: NormTile) -> dict[str, int]:
     block = triton.next_power_of_2(width)
     return {"WIDTH": width, "BLOCK": block, "ROWS": max(tile.elements // block, 1)}
 
@@ -100,10 +105,10 @@ def _norm_of(wide, weight, column, eps, WIDTH: tl.constexpr):
 def _normed(x, weight, normed, scales, rows, eps, WIDTH: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr):
     row, column = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), tl.arange(0, BLOCK)
     there = (row < rows)[:, None] & (column < WIDTH)[None, :]
-    at = row[:, None] * WIDTH + column[None, :]
-    norm, scale = _norm_of(tl.load(x + at, mask=there, other=0).to(tl.float32), weight, column, eps, WIDTH)
+    index = row[:, None] * WIDTH + column[None, :]
+    norm, scale = _norm_of(tl.load(x + index, mask=there, other=0).to(tl.float32), weight, column, eps, WIDTH)
     tl.store(scales + row, scale, mask=row < rows)
-    tl.store(normed + at, norm.to(normed.dtype.element_ty), mask=there)
+    tl.store(normed + index, norm.to(normed.dtype.element_ty), mask=there)
 
 
 @triton.jit
@@ -112,15 +117,15 @@ def _sum_normed(
 ):
     row, column = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), tl.arange(0, BLOCK)
     there = (row < rows)[:, None] & (column < WIDTH)[None, :]
-    at = row[:, None] * WIDTH + column[None, :]
-    wide = tl.load(x + at, mask=there, other=0).to(tl.float32) + tl.load(residual + at, mask=there, other=0).to(
+    index = row[:, None] * WIDTH + column[None, :]
+    wide = tl.load(x + index, mask=there, other=0).to(tl.float32) + tl.load(residual + index, mask=there, other=0).to(
         tl.float32
     )
     rounded = wide.to(total.dtype.element_ty)
     norm, scale = _norm_of(rounded.to(tl.float32), weight, column, eps, WIDTH)
-    tl.store(total + at, rounded, mask=there)
+    tl.store(total + index, rounded, mask=there)
     tl.store(scales + row, scale, mask=row < rows)
-    tl.store(normed + at, norm.to(normed.dtype.element_ty), mask=there)
+    tl.store(normed + index, norm.to(normed.dtype.element_ty), mask=there)
 
 
 @triton.jit
@@ -134,18 +139,18 @@ def _slopes(
     for tile in tl.range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0), num_stages=STAGES):
         row = (tile * ROWS + tl.arange(0, ROWS)).to(tl.int64)
         there = (row < rows)[:, None] & (column < WIDTH)[None, :]
-        at = row[:, None] * WIDTH + column[None, :]
+        index = row[:, None] * WIDTH + column[None, :]
         scale = tl.load(scales + row, mask=row < rows, other=0)[:, None]
-        slope = tl.load(d_normed + at, mask=there, other=0).to(tl.float32)
-        norm = tl.load(x + at, mask=there, other=0).to(tl.float32) * scale
+        slope = tl.load(d_normed + index, mask=there, other=0).to(tl.float32)
+        norm = tl.load(x + index, mask=there, other=0).to(tl.float32) * scale
         if flowing is not None:  # asked for before the sums that all must wait for
-            beside = tl.load(flowing + at, mask=there, other=0).to(tl.float32)
+            beside = tl.load(flowing + index, mask=there, other=0).to(tl.float32)
         of_weight += slope * norm
         slope *= by[None, :]
         slope = (slope - norm * (tl.sum(slope * norm, 1) / WIDTH)[:, None]) * scale
         if flowing is not None:
             slope += beside
-        tl.store(gradient + at, slope.to(gradient.dtype.element_ty), mask=there)
+        tl.store(gradient + index, slope.to(gradient.dtype.element_ty), mask=there)
     tl.store(parts + tl.program_id(0) * WIDTH + column, tl.sum(of_weight, 0), mask=column < WIDTH)
 
 

@@ -19,14 +19,14 @@ import triton.language as tl
 from torch import Tensor
 
 
-class Tile(NamedTuple):
+class RotaryTile(NamedTuple):
     """How many pairs of numbers one program turns, and how many warps share it; results do not depend on it."""
 
     pairs: int = 2048
     warps: int = 4
 
 
-TILE = Tile()
+TILE = RotaryTile()
 
 
 def rotary_qkv(
@@ -37,7 +37,7 @@ def rotary_qkv(
     heads: int,
     kv_heads: int,
     head_size: int,
-    tile: Tile = TILE,
+    tile: RotaryTile = TILE,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Queries T x H x D, keys and values T x K x D, of `qkv` T x (H + 2K)D. `cos` and `sin` are P x D/2, float32; token
     t takes their row `positions_T[t]`, or row t without positions. A position outside the tables gives NaN."""
@@ -63,7 +63,7 @@ def rotary_qkv(
 
 
 def rotary_qkv_backward(
-    d_q: Tensor, d_k: Tensor, d_v: Tensor, cos: Tensor, sin: Tensor, positions_T: Tensor | None, tile: Tile = TILE
+    d_q: Tensor, d_k: Tensor, d_v: Tensor, cos: Tensor, sin: Tensor, positions_T: Tensor | None, tile: RotaryTile = TILE
 ) -> Tensor:
     """The gradient of `qkv`, T x (H + 2K)D."""
     (tokens, heads, head_size), kv_heads = d_q.shape, d_k.shape[1]
@@ -99,7 +99,9 @@ def checked(
         raise ValueError(f"{tokens} tokens need as many positions, or as many rows of cosines and sines")
 
 
-def _shape(tokens: int, heads: int, kv_heads: int, head_size: int, tile: Tile) -> tuple[dict[str, int], tuple[int]]:
+def _shape(
+    tokens: int, heads: int, kv_heads: int, head_size: int, tile: RotaryTile
+) -> tuple[dict[str, int], tuple[int]]:
     """Each program takes as many heads as there are keys', so that all its heads are queries, keys or values."""
     block_heads, block_half = triton.next_power_of_2(kv_heads), triton.next_power_of_2(head_size // 2)
     tokens_each = triton.next_power_of_2(max(tile.pairs // (block_heads * block_half), 1))
@@ -131,9 +133,9 @@ def _angles(cos, sin, positions, token, pair, tokens, table, SIZE: tl.constexpr)
         row = token
     else:
         row = tl.load(positions + token, mask=token < tokens, other=0).to(tl.int64)
-    at = row[:, None] * HALF + pair[None, :]
-    known = ((row >= 0) & (row < table))[:, None] & (pair < HALF)[None, :]
-    c, s = tl.load(cos + at, mask=known, other=float("nan")), tl.load(sin + at, mask=known, other=float("nan"))
+    index = row[:, None] * HALF + pair[None, :]
+    inside = ((row >= 0) & (row < table))[:, None] & (pair < HALF)[None, :]
+    c, s = tl.load(cos + index, mask=inside, other=float("nan")), tl.load(sin + index, mask=inside, other=float("nan"))
     return c[:, None, :], s[:, None, :]
 
 
@@ -145,8 +147,8 @@ def _turn(
     HALF: tl.constexpr = SIZE // 2
     QUERIES: tl.constexpr = HEADS // KV_HEADS
     group, token, pair, there, inside = _where(tokens, HEADS, KV_HEADS, SIZE, TOKENS, BLOCK_HEADS, BLOCK_HALF)
-    at = token[:, None, None] * ((HEADS + 2 * KV_HEADS) * SIZE) + group * (KV_HEADS * SIZE) + inside
-    first, second = tl.load(qkv + at, mask=there, other=0), tl.load(qkv + at + HALF, mask=there, other=0)
+    index = token[:, None, None] * ((HEADS + 2 * KV_HEADS) * SIZE) + group * (KV_HEADS * SIZE) + inside
+    first, second = tl.load(qkv + index, mask=there, other=0), tl.load(qkv + index + HALF, mask=there, other=0)
     by_key = token[:, None, None] * (KV_HEADS * SIZE) + inside
     if group <= QUERIES:
         c, s = _angles(cos, sin, positions, token, pair, tokens, table, SIZE)
@@ -172,7 +174,7 @@ def _turn_back(
     HALF: tl.constexpr = SIZE // 2
     QUERIES: tl.constexpr = HEADS // KV_HEADS
     group, token, pair, there, inside = _where(tokens, HEADS, KV_HEADS, SIZE, TOKENS, BLOCK_HEADS, BLOCK_HALF)
-    at = token[:, None, None] * ((HEADS + 2 * KV_HEADS) * SIZE) + group * (KV_HEADS * SIZE) + inside
+    index = token[:, None, None] * ((HEADS + 2 * KV_HEADS) * SIZE) + group * (KV_HEADS * SIZE) + inside
     by_key = token[:, None, None] * (KV_HEADS * SIZE) + inside
     if group <= QUERIES:
         c, s = _angles(cos, sin, positions, token, pair, tokens, table, SIZE)
@@ -188,8 +190,8 @@ def _turn_back(
                 tl.load(d_k + by_key + HALF, mask=there, other=0),
             )
         x, y = first.to(tl.float32), second.to(tl.float32)
-        tl.store(d_qkv + at, (x * c + y * s).to(d_qkv.dtype.element_ty), mask=there)
-        tl.store(d_qkv + at + HALF, (y * c - x * s).to(d_qkv.dtype.element_ty), mask=there)
+        tl.store(d_qkv + index, (x * c + y * s).to(d_qkv.dtype.element_ty), mask=there)
+        tl.store(d_qkv + index + HALF, (y * c - x * s).to(d_qkv.dtype.element_ty), mask=there)
     else:
-        tl.store(d_qkv + at, tl.load(d_v + by_key, mask=there, other=0), mask=there)
-        tl.store(d_qkv + at + HALF, tl.load(d_v + by_key + HALF, mask=there, other=0), mask=there)
+        tl.store(d_qkv + index, tl.load(d_v + by_key, mask=there, other=0), mask=there)
+        tl.store(d_qkv + index + HALF, tl.load(d_v + by_key + HALF, mask=there, other=0), mask=there)

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 
-class Tile(NamedTuple):
+class SwigluTile(NamedTuple):
     """How many outputs one program makes, at most how many of one row, and how many warps share it; results do not
     depend on it."""
 
@@ -25,10 +25,10 @@ class Tile(NamedTuple):
     warps: int = 4
 
 
-TILE = Tile()
+TILE = SwigluTile()
 
 
-def swiglu(gate_up: Tensor, tile: Tile = TILE) -> Tensor:
+def swiglu(gate_up: Tensor, tile: SwigluTile = TILE) -> Tensor:
     """T x M of T x 2M."""
     gate_up, (tokens, both) = gate_up.contiguous(), gate_up.shape
     if both % 2:
@@ -40,7 +40,7 @@ def swiglu(gate_up: Tensor, tile: Tile = TILE) -> Tensor:
     return out
 
 
-def swiglu_backward(d_out: Tensor, gate_up: Tensor, out: Tensor | None = None, tile: Tile = TILE) -> Tensor:
+def swiglu_backward(d_out: Tensor, gate_up: Tensor, out: Tensor | None = None, tile: SwigluTile = TILE) -> Tensor:
     """The gradient of `gate_up`, written to `out`, which may be `gate_up` itself."""
     d_out, gate_up, (tokens, inner) = d_out.contiguous(), gate_up.contiguous(), d_out.shape
     out = torch.empty_like(gate_up) if out is None else out
@@ -54,7 +54,7 @@ def swiglu_backward(d_out: Tensor, gate_up: Tensor, out: Tensor | None = None, t
     return out
 
 
-def _shape(tokens: int, inner: int, tile: Tile) -> tuple[dict[str, int], tuple[int]]:
+def _shape(tokens: int, inner: int, tile: SwigluTile) -> tuple[dict[str, int], tuple[int]]:
     block = min(triton.next_power_of_2(inner), tile.columns)
     rows = max(tile.elements // block, 1)
     return {"BLOCK": block, "ROWS": rows}, (triton.cdiv(tokens, rows) * triton.cdiv(inner, block),)
@@ -72,16 +72,16 @@ def _where(tokens, inner, BLOCK: tl.constexpr, ROWS: tl.constexpr):
 
 @triton.jit
 def _forward(gate_up, out, tokens, inner, BLOCK: tl.constexpr, ROWS: tl.constexpr):
-    at, of_gate, there = _where(tokens, inner, BLOCK, ROWS)
+    index, of_gate, there = _where(tokens, inner, BLOCK, ROWS)
     gate = tl.load(gate_up + of_gate, mask=there, other=0).to(tl.float32)
     up = tl.load(gate_up + of_gate + inner, mask=there, other=0).to(tl.float32)
-    tl.store(out + at, (gate * tl.sigmoid(gate) * up).to(out.dtype.element_ty), mask=there)
+    tl.store(out + index, (gate * tl.sigmoid(gate) * up).to(out.dtype.element_ty), mask=there)
 
 
 @triton.jit
 def _backward(d_out, gate_up, d_gate_up, tokens, inner, BLOCK: tl.constexpr, ROWS: tl.constexpr):
-    at, of_gate, there = _where(tokens, inner, BLOCK, ROWS)
-    slope = tl.load(d_out + at, mask=there, other=0).to(tl.float32)
+    index, of_gate, there = _where(tokens, inner, BLOCK, ROWS)
+    slope = tl.load(d_out + index, mask=there, other=0).to(tl.float32)
     gate = tl.load(gate_up + of_gate, mask=there, other=0).to(tl.float32)
     up = tl.load(gate_up + of_gate + inner, mask=there, other=0).to(tl.float32)
     open_ = tl.sigmoid(gate)

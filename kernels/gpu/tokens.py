@@ -125,30 +125,32 @@ def device_tables(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
 def _mark_characters(data, marks, lower, places, entries, size, TILE: tl.constexpr):
     """For each byte: what its character is, whether it is its first byte, and the byte in lower case."""
     for tile in range(tl.program_id(0), tl.cdiv(size, TILE), tl.num_programs(0)):
-        at = tile * TILE + tl.arange(0, TILE)
-        there = at < size
-        byte = tl.load(data + at, mask=there, other=0).to(tl.int32)
-        opens = tl.load(marks + at, mask=there, other=0).to(tl.int32) & OPENS
+        index = tile * TILE + tl.arange(0, TILE)
+        there = index < size
+        byte = tl.load(data + index, mask=there, other=0).to(tl.int32)
+        opens = tl.load(marks + index, mask=there, other=0).to(tl.int32) & OPENS
         small = byte | 0x20
         letter = (small >= 0x61) & (small <= 0x7A)
-        known = tl.where(letter | ((byte >= 0x30) & (byte <= 0x39)), LEAD | INSIDE, LEAD)
+        character_marks = tl.where(letter | ((byte >= 0x30) & (byte <= 0x39)), LEAD | INSIDE, LEAD)
         small = tl.where(letter, small, byte)
         if tl.max(byte, 0) >= 0x80:
-            known, small = _beyond_ascii(data, marks, places, entries, at, there, size, byte, known, small)
-        tl.store(marks + at, (opens | known).to(tl.uint8), mask=there)
-        tl.store(lower + at, small.to(tl.uint8), mask=there)
+            character_marks, small = _beyond_ascii(
+                data, marks, places, entries, index, there, size, byte, character_marks, small
+            )
+        tl.store(marks + index, (opens | character_marks).to(tl.uint8), mask=there)
+        tl.store(lower + index, small.to(tl.uint8), mask=there)
 
 
 @triton.jit
-def _beyond_ascii(data, marks, places, entries, at, there, size, byte, known, small):
+def _beyond_ascii(data, marks, places, entries, index, there, size, byte, character_marks, small):
     """The same for bytes beyond ASCII. A byte that is of no character separates, as U+FFFD does."""
     wide = there & (byte >= 0x80)
-    before = tl.load(data + at - 1, mask=wide & (at >= 1), other=0).to(tl.int32)
-    before_that = tl.load(data + at - 2, mask=wide & (at >= 2), other=0).to(tl.int32)
+    before = tl.load(data + index - 1, mask=wide & (index >= 1), other=0).to(tl.int32)
+    before_that = tl.load(data + index - 2, mask=wide & (index >= 2), other=0).to(tl.int32)
     back = tl.where(_goes_on(before_that), 3, 2)
     back = tl.where(_goes_on(before), back, 1)
-    back = tl.minimum(tl.where(_goes_on(byte), back, 0), at)
-    lead = at - back
+    back = tl.minimum(tl.where(_goes_on(byte), back, 0), index)
+    lead = index - back
     first = tl.load(data + lead, mask=wide, other=0).to(tl.int32)
     second = tl.load(data + lead + 1, mask=wide & (lead + 1 < size), other=0).to(tl.int32)
     third = tl.load(data + lead + 2, mask=wide & (lead + 2 < size), other=0).to(tl.int32)
@@ -173,7 +175,7 @@ def _beyond_ascii(data, marks, places, entries, at, there, size, byte, known, sm
     entry = tl.load(entries + page + point % PAGE, mask=whole, other=0)
     differs = (entry >> (8 + 8 * back).to(tl.int64)).to(tl.int32) & 0xFF
     beyond = (entry & (INSIDE | IS_MARK | IS_DENSE)).to(tl.int32) | tl.where((back == 0) | (whole == 0), LEAD, 0)
-    return tl.where(wide, beyond, known), tl.where(wide, byte ^ differs, small)
+    return tl.where(wide, beyond, character_marks), tl.where(wide, byte ^ differs, small)
 
 
 @triton.jit
@@ -182,15 +184,15 @@ def _goes_on(byte):
 
 
 @triton.jit
-def _same_document(marks, at, size, asked):
-    return (tl.load(marks + at, mask=asked & (at < size), other=OPENS).to(tl.int32) & OPENS) == 0
+def _same_document(marks, index, size, asked):
+    return (tl.load(marks + index, mask=asked & (index < size), other=OPENS).to(tl.int32) & OPENS) == 0
 
 
 @triton.jit
-def _edges(marks, at, size):
+def _edges(marks, index, size):
     """Whether a token starts at a byte, and whether one ends before it."""
-    kind = tl.load(marks + at, mask=at <= size, other=0).to(tl.int32)
-    before = tl.load(marks + at - 1, mask=(at >= 1) & (at <= size), other=0).to(tl.int32)
+    kind = tl.load(marks + index, mask=index <= size, other=0).to(tl.int32)
+    before = tl.load(marks + index - 1, mask=(index >= 1) & (index <= size), other=0).to(tl.int32)
     inside, opens, was_inside = (kind & INSIDE) != 0, (kind & OPENS) != 0, (before & INSIDE) != 0
     alone = ((kind & IS_MARK) == 0) & (((kind | before) & IS_DENSE) != 0)
     starts = inside & ((kind & LEAD) != 0) & (opens | (was_inside == 0) | alone)
@@ -199,8 +201,8 @@ def _edges(marks, at, size):
 
 @triton.jit(do_not_specialize=["size"])
 def _count_starts(marks, counts, size, TILE: tl.constexpr):
-    at = tl.program_id(0) * TILE + tl.arange(0, TILE)
-    starts, _ = _edges(marks, at, size)
+    index = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    starts, _ = _edges(marks, index, size)
     tl.store(counts + tl.program_id(0), tl.sum(starts.to(tl.int32), 0))
 
 
@@ -208,12 +210,12 @@ def _count_starts(marks, counts, size, TILE: tl.constexpr):
 def _place_tokens(marks, through, counts, starts_out, ends_out, size, TILE: tl.constexpr):
     """Tokens in their order. What ends is the token that started last, for none lies in another."""
     part = tl.program_id(0)
-    at = part * TILE + tl.arange(0, TILE)
-    starts, ends = _edges(marks, at, size)
-    one = starts.to(tl.int32)
-    earlier = tl.load(through + part) - tl.load(counts + part) + tl.cumsum(one, 0) - one
-    tl.store(starts_out + earlier, at, mask=starts)
-    tl.store(ends_out + earlier - 1, at, mask=ends)
+    index = part * TILE + tl.arange(0, TILE)
+    starts, ends = _edges(marks, index, size)
+    begun = starts.to(tl.int32)
+    earlier = tl.load(through + part) - tl.load(counts + part) + tl.cumsum(begun, 0) - begun
+    tl.store(starts_out + earlier, index, mask=starts)
+    tl.store(ends_out + earlier - 1, index, mask=ends)
 
 
 @triton.jit(do_not_specialize=["parts"])
@@ -227,17 +229,17 @@ def _hash_tokens(words, starts, ends, through, parts, hashes, TILE: tl.constexpr
         longest = tl.max(length, 0)
         word, shift = words + start // 8, (start % 8 * 8).to(tl.uint64)
         h = length.to(tl.uint64) * TOKEN_LENGTH
-        left = tl.load(word, mask=there, other=0).to(tl.uint64)
+        lower_word = tl.load(word, mask=there, other=0).to(tl.uint64)
         done = 0
         while done < longest:  # four chunks at a time: their loads do not wait for each other
             for _ in tl.static_range(4):
                 more = length > done
-                right = tl.load(word + done // 8 + 1, mask=more, other=0).to(tl.uint64)
-                chunk = left >> shift | right << 1 << (63 - shift)
+                upper_word = tl.load(word + done // 8 + 1, mask=more, other=0).to(tl.uint64)
+                chunk = lower_word >> shift | upper_word << 1 << (63 - shift)
                 lacking = (8 * (8 - tl.minimum(tl.maximum(length - done, 1), 8))).to(tl.uint64)
                 mixed = (h ^ (chunk << lacking >> lacking)) * TOKEN_CHUNK
                 h = tl.where(more, mixed ^ mixed >> 32, h)
-                left = right
+                lower_word = upper_word
                 done += 8
         tl.store(hashes + token, h.to(tl.int64), mask=there)
 

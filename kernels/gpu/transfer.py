@@ -11,15 +11,14 @@ import contextlib
 import ctypes
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from gristmill.kernels.base.columns import Offsets, TextColumn
+from gristmill.kernels.base.columns import TextColumn
+from gristmill.kernels.base.types import Array, Offsets
 from gristmill.kernels.gpu.tokens import PADDING, room
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Piece(NamedTuple):

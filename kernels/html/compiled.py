@@ -22,10 +22,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def inner(function: F) -> F:
     """A helper that kernels alone call. It must not make an array: nobody would count it."""
-    made = numba.njit(nogil=True, error_model="numpy", _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)(
+    compiled = numba.njit(nogil=True, error_model="numpy", _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)(
         function
     )
-    return made
+    return compiled
 
 
 @intrinsic
@@ -37,12 +37,12 @@ def first_of_32(_context: Any, data: types.Array, at: types.Integer, byte: types
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         lanes = ir.VectorType(ir.IntType(8), 32)
         place = builder.bitcast(builder.gep(array.data, [arguments[1]]), lanes.as_pointer())
-        found = builder.load(place, align=1)
+        chunk = builder.load(place, align=1)
         alone = builder.insert_element(ir.Constant(lanes, ir.Undefined), arguments[2], ir.Constant(ir.IntType(32), 0))
         wanted = builder.shuffle_vector(
             alone, ir.Constant(lanes, ir.Undefined), ir.Constant(ir.VectorType(ir.IntType(32), 32), [0] * 32)
         )
-        mask = builder.bitcast(builder.icmp_unsigned("==", found, wanted), ir.IntType(32))
+        mask = builder.bitcast(builder.icmp_unsigned("==", chunk, wanted), ir.IntType(32))
         return builder.zext(builder.cttz(mask, ir.Constant(ir.IntType(1), 0)), ir.IntType(64))
 
     return types.uint64(data, types.uint64, types.uint8), make

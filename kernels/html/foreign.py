@@ -13,6 +13,24 @@ import numpy as np
 
 from gristmill.kernels.html.compiled import inner
 from gristmill.kernels.html.names import TAGS
+from gristmill.kernels.html.open_elements import (
+    BLOCKS,
+    DEPTH,
+    MATH,
+    MATH_AT,
+    MATH_BLANK,
+    MATH_BLOCKS,
+    MATH_CHARACTERS,
+    MATH_GAP,
+    MATH_LINKED,
+    MATH_TWICE,
+    MATH_W,
+    OPEN,
+    SKIP,
+    TAG,
+    linked_so_far,
+    text_at,
+)
 from gristmill.kernels.html.tables import ATTRIBUTE, BLOCK, BREAKS_OUT, ENDS_TAG_NAME, SPACE, TEXT
 from gristmill.kernels.html.tags import (
     ALT_FROM,
@@ -35,31 +53,13 @@ from gristmill.kernels.html.text import (
     find_byte,
     write_formula,
 )
-from gristmill.kernels.html.tree import (
-    BLOCKS,
-    DEPTH,
-    MATH,
-    MATH_AT,
-    MATH_BLANK,
-    MATH_BLOCKS,
-    MATH_CHARACTERS,
-    MATH_GAP,
-    MATH_LINKED,
-    MATH_TWICE,
-    MATH_W,
-    OPEN,
-    SKIP,
-    TAG,
-    linked_so_far,
-    text_at,
-)  # fmt: skip
 
 SVG, FOREIGNOBJECT, DESC, TITLE = (np.int64(TAGS.index(name)) for name in ["svg", "foreignobject", "desc", "title"])
 FOREIGN = np.int64(1)
 
 
 @inner
-def after_svg(data, i, n, said, state, flat, hashes, kinds, words):
+def after_svg(data, i, n, facts, state, flat, hashes, kinds, words):
     """From behind an `<svg>` to behind its end, or to a tag of HTML that ends it where it was left open. Nothing in it
     is text."""
     depth, inside_html = 1, 0
@@ -84,11 +84,11 @@ def after_svg(data, i, n, said, state, flat, hashes, kinds, words):
             breaks = kinds[tag] & BREAKS_OUT
         if breaks and not inside_html:
             return i
-        after = attributes(data, after, n, said, flat, hashes, words)
+        after = attributes(data, after, n, facts, flat, hashes, words)
         if after < 0:
             return n
         i = after
-        if said[CLOSED]:
+        if facts[CLOSED]:
             continue
         step = -1 if closing else 1
         if tag == SVG:
@@ -100,22 +100,22 @@ def after_svg(data, i, n, said, state, flat, hashes, kinds, words):
 
 
 @inner
-def math_begins(data, state, stack, out, said, flat, kinds, references):
+def math_begins(data, state, stack, out, facts, flat, kinds, references):
     """<math>: its `alttext` stands for all of it."""
     if state[SKIP] or state[MATH_AT]:
         return
     depth = state[DEPTH]
-    if stack[depth, TAG] == MATH and not said[CLOSED]:
+    if stack[depth, TAG] == MATH and not facts[CLOSED]:
         state[MATH_AT] = depth
         state[MATH_W], state[MATH_BLOCKS], state[MATH_CHARACTERS] = state[W], state[BLOCKS], state[CHARACTERS]
         state[MATH_LINKED], state[MATH_GAP], state[MATH_BLANK], state[MATH_TWICE] = (
             linked_so_far(state),
             state[GAP],
             state[BLANK],
-            said[AS_BLOCK],
+            facts[AS_BLOCK],
         )
     if formula(
-        data, said[ALT_FROM], said[ALT_TO], ATTRIBUTE, said[AS_BLOCK], state, stack, out, flat, kinds, references
+        data, facts[ALT_FROM], facts[ALT_TO], ATTRIBUTE, facts[AS_BLOCK], state, stack, out, flat, kinds, references
     ):
         state[SKIP] = state[MATH_AT]
 

@@ -15,12 +15,12 @@ out.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from gristmill.kernels.base.columns import Bytes, Offsets
 from gristmill.kernels.base.compiled import kernel
+from gristmill.kernels.base.types import Array, Bytes, Offsets
 from gristmill.kernels.html.compiled import inner
 from gristmill.kernels.html.foreign import after_svg, formula, math_begins, math_said
 from gristmill.kernels.html.names import (
@@ -34,36 +34,7 @@ from gristmill.kernels.html.names import (
     HEAD_TITLE,
     TAGS,
 )
-from gristmill.kernels.html.tables import AS_IT_STANDS, ENDS_TAG_NAME, RAW, RCDATA, TEXT, name_hash, tables  # fmt: skip
-from gristmill.kernels.html.tags import (
-    CLOSED,
-    KIND_FROM,
-    KIND_TO,
-    SAYINGS,
-    after_declaration,
-    attributes,
-    end_of_cdata,
-    end_of_raw,
-    end_of_script,
-    hashed,
-    is_cdata,
-    media_type,
-    tag_of,
-)  # fmt: skip
-from gristmill.kernels.html.text import (
-    BLANK,
-    LESS,
-    PRE,
-    SLASH,
-    TAG_CLOSES,
-    TAG_OPENS,
-    W,
-    find_byte,
-    put_point,
-    put_power,
-    write_text,
-)
-from gristmill.kernels.html.tree import (
+from gristmill.kernels.html.open_elements import (
     BLOCKS,
     DEEPEST,
     DEPTH,
@@ -81,13 +52,39 @@ from gristmill.kernels.html.tree import (
     SVG,
     TAG,
     TITLE,
-    end_tag,
     flush,
-    start_tag,
     text_at,
-)  # fmt: skip
-
-Array = np.ndarray[Any, Any]
+)
+from gristmill.kernels.html.tables import AS_IT_STANDS, ENDS_TAG_NAME, RAW, RCDATA, TEXT, name_hash, tables  # fmt: skip
+from gristmill.kernels.html.tags import (
+    CLOSED,
+    KIND_FROM,
+    KIND_TO,
+    SAYINGS,
+    after_declaration,
+    attributes,
+    end_of_cdata,
+    end_of_raw,
+    end_of_script,
+    hashed,
+    is_cdata,
+    media_type,
+    tag_of,
+)
+from gristmill.kernels.html.text import (
+    BLANK,
+    LESS,
+    PRE,
+    SLASH,
+    TAG_CLOSES,
+    TAG_OPENS,
+    W,
+    find_byte,
+    put_point,
+    put_power,
+    write_text,
+)
+from gristmill.kernels.html.tree import end_tag, start_tag
 
 META, LINK, BASE, TIME, SCRIPT, ANNOTATION, HTML, XMP, PLAINTEXT, SUP, OL = (
     np.int64(TAGS.index(name))
@@ -154,7 +151,7 @@ def segment(data: Bytes) -> Page:
 
 
 @kernel
-def read_page(data, state, stack, elements, heads, blocks, out, said, flat, hashes, kinds, words, references):
+def read_page(data, state, stack, elements, heads, blocks, out, facts, flat, hashes, kinds, words, references):
     """Fill `elements`, `heads`, `blocks` and `out`; how many there are of each is in `state`."""
     state[BLANK], state[LOW], state[ELEMENTS] = 1, -1, 1
     stack[0, TAG], stack[0, HASH], stack[0, PLACE], stack[0, FLAGS] = HTML, 0, 0, 0
@@ -162,13 +159,13 @@ def read_page(data, state, stack, elements, heads, blocks, out, said, flat, hash
     i, n = np.int64(0), len(data)
     while i < n:
         i = one_token(
-            data, i, n, state, stack, elements, heads, blocks, out, said, flat, hashes, kinds, words, references
+            data, i, n, state, stack, elements, heads, blocks, out, facts, flat, hashes, kinds, words, references
         )
     flush(state, out, blocks)
 
 
 @inner
-def one_token(data, i, n, state, stack, elements, heads, blocks, out, said, flat, hashes, kinds, words, references):
+def one_token(data, i, n, state, stack, elements, heads, blocks, out, facts, flat, hashes, kinds, words, references):
     """Text up to a tag, or what begins with the `<` at i; returns where the next begins."""
     if data[i] != 60:
         if state[SKIP]:
@@ -188,28 +185,30 @@ def one_token(data, i, n, state, stack, elements, heads, blocks, out, said, flat
     if begin < n and 97 <= data[begin] | 32 <= 122:
         value, after = hashed(data, begin, n, flat, ENDS_TAG_NAME)
         tag = tag_of(value, flat, hashes)
-        after = attributes(data, after, n, said, flat, hashes, words)
+        after = attributes(data, after, n, facts, flat, hashes, words)
         if after < 0:
             return n
         if ends:
             end_tag(state, stack, blocks, out, kinds, tag, value)
             return after
         is_source = tag == ANNOTATION and state[MATH_AT] and not state[SKIP]
-        if is_source and media_type(data, said[KIND_FROM], said[KIND_TO], flat) == TEX:
+        if is_source and media_type(data, facts[KIND_FROM], facts[KIND_TO], flat) == TEX:
             return math_said(data, after, n, state, stack, out, flat, kinds, references)
         note(state, heads, tag, i, after)
         if tag == SUP and not state[SKIP] and not state[MATH_AT]:
             put_power(data, after, n, state, out)
             text_at(state, stack, state[DEPTH])
-        start_tag(state, stack, elements, blocks, out, kinds, tag, value, said)
+        start_tag(state, stack, elements, blocks, out, kinds, tag, value, facts)
         if tag == OL:  # only now is it known whether the list is shown, and so an element
             note_as(state, heads, HEAD_LIST, i, after)
         if tag == SVG:
-            return after if said[CLOSED] else after_svg(data, after, n, said, state, flat, hashes, kinds, words)
+            return after if facts[CLOSED] else after_svg(data, after, n, facts, state, flat, hashes, kinds, words)
         if tag == MATH:
-            math_begins(data, state, stack, out, said, flat, kinds, references)
+            math_begins(data, state, stack, out, facts, flat, kinds, references)
         elif kinds[tag] & (RAW | RCDATA) or tag == PLAINTEXT:
-            return raw_text(data, after, n, state, stack, heads, blocks, out, said, tag, value, flat, kinds, references)
+            return raw_text(
+                data, after, n, state, stack, heads, blocks, out, facts, tag, value, flat, kinds, references
+            )
         return after
     if ends and begin < n:
         if data[begin] == 62:  # </>
@@ -244,13 +243,13 @@ def note(state, heads, tag, start, end):
 @inner
 def note_as(state, heads, kind, start, end):
     if not state[SKIP]:
-        at = state[HEADS]
-        heads[at, 0], heads[at, 1], heads[at, 2] = kind, start, end
+        row = state[HEADS]
+        heads[row, 0], heads[row, 1], heads[row, 2] = kind, start, end
         state[HEADS] += 1
 
 
 @inner
-def raw_text(data, i, n, state, stack, heads, blocks, out, said, tag, value, flat, kinds, references):
+def raw_text(data, i, n, state, stack, heads, blocks, out, facts, tag, value, flat, kinds, references):
     """What stands between the tags of <script>, <title>, <xmp> and their like; returns where the end tag is."""
     if tag == PLAINTEXT:
         end = n
@@ -263,11 +262,11 @@ def raw_text(data, i, n, state, stack, heads, blocks, out, said, tag, value, fla
     if tag == TITLE:
         note_as(state, heads, HEAD_TITLE, i, end)
     elif tag == SCRIPT:
-        form = media_type(data, said[KIND_FROM], said[KIND_TO], flat)
+        form = media_type(data, facts[KIND_FROM], facts[KIND_TO], flat)
         if form == JSON:
             note_as(state, heads, HEAD_JSON, i, end)
         elif form == MATH_TEX:  # MathJax: type="math/tex; mode=display"
-            last = media_type(data, max(said[KIND_TO] - 7, said[KIND_FROM]), said[KIND_TO], flat)
+            last = media_type(data, max(facts[KIND_TO] - 7, facts[KIND_FROM]), facts[KIND_TO], flat)
             formula(data, i, end, AS_IT_STANDS, np.int64(last == DISPLAYED), state, stack, out, flat, kinds, references)
     elif tag == XMP or tag == PLAINTEXT:
         state[PRE] += 1

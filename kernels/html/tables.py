@@ -10,13 +10,12 @@ from __future__ import annotations
 import html.entities
 from collections import deque
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.html import names
-
-Table = np.ndarray[Any, np.dtype[Any]]
 
 # Constants that are handed to functions of kernels are numpy's: for each Python integer numba would compile the
 # function anew.
@@ -77,13 +76,13 @@ class Tables(NamedTuple):
     """Few arrays of many tables, since each argument of a kernel costs at every call inside it."""
 
     flat: (
-        Table  # uint8: the tables of bytes, at MARKS, LETTERS, TEXT ..., and tags and attributes by slot of their hash
+        Array  # uint8: the tables of bytes, at MARKS, LETTERS, TEXT ..., and tags and attributes by slot of their hash
     )
-    hashes: Table  # uint64[SLOTS * 2]: what is in a slot, of tags and then of attributes; open addressing, 0 is empty
-    kinds: Table  # int64[256], by tag
+    hashes: Array  # uint64[SLOTS * 2]: what is in a slot, of tags and then of attributes; open addressing, 0 is empty
+    kinds: Array  # int64[256], by tag
     # uint32[states, 28]: the automaton over words of classes; 27 steps and what is said by words that end there
-    words: Table
-    references: Table  # int32: see `_references`
+    words: Array
+    references: Array  # int32: see `_references`
 
 
 def name_hash(name: bytes) -> int:
@@ -99,15 +98,15 @@ def tables() -> Tables:
     tag_hashes, tags = _hashed(names.TAGS)
     attribute_hashes, attributes = _hashed(ATTRIBUTES)
     flat = np.concatenate([_marks(), _letters(), _bytes().reshape(-1), tags, attributes])
-    made = Tables(flat, np.concatenate([tag_hashes, attribute_hashes]), _kinds(), _words(), _references())
-    for table in made:
+    all_tables = Tables(flat, np.concatenate([tag_hashes, attribute_hashes]), _kinds(), _words(), _references())
+    for table in all_tables:
         table.flags.writeable = False
-    return made
+    return all_tables
 
 
-def _hashed(known: tuple[str, ...]) -> tuple[Table, Table]:
+def _hashed(names: tuple[str, ...]) -> tuple[Array, Array]:
     hashes, values = np.zeros(SLOTS, np.uint64), np.zeros(SLOTS, np.uint8)
-    for value, name in enumerate(known[1:], 1):
+    for value, name in enumerate(names[1:], 1):
         hashed = name_hash(name.encode())
         slot = hashed % SLOTS
         while hashes[slot]:
@@ -116,7 +115,7 @@ def _hashed(known: tuple[str, ...]) -> tuple[Table, Table]:
     return hashes, values
 
 
-def _kinds() -> Table:
+def _kinds() -> Array:
     kinds = np.zeros(256, np.int64)
     for bit, which in (
         (BLOCK, names.BLOCK), (LEAF, names.VOID), (LEAF, names.RAW), (LEAF, names.RCDATA), (LEAF, "svg plaintext"),
@@ -130,7 +129,7 @@ def _kinds() -> Table:
     return kinds
 
 
-def _marks() -> Table:
+def _marks() -> Array:
     marks = np.zeros(256, np.uint8)
     for byte in b"\t\n\f\r ":
         marks[byte] = WHITE | ENDS_TAG_NAME | ENDS_ATTRIBUTE_NAME | ENDS_VALUE
@@ -140,7 +139,7 @@ def _marks() -> Table:
     return marks
 
 
-def _bytes() -> Table:
+def _bytes() -> Array:
     kinds = np.full((3, 256), BEGINS, np.uint8)
     kinds[:, 0x80:0xC0] = CONTINUES
     kinds[:, :0x20] = kinds[:, 0x7F] = CONTROL
@@ -151,13 +150,13 @@ def _bytes() -> Table:
     return kinds
 
 
-def _letters() -> Table:
+def _letters() -> Array:
     letters = np.zeros(256, np.uint8)
     letters[ord("a") : ord("z") + 1] = letters[ord("A") : ord("Z") + 1] = np.arange(1, 27)
     return letters
 
 
-def _words() -> Table:
+def _words() -> Array:
     """Aho and Corasick (1975): one step a byte, and at each the bits of all patterns that end there."""
     children: list[dict[int, int]] = [{}]
     says = [0]
@@ -185,7 +184,7 @@ def _words() -> Table:
     return np.column_stack([steps.astype(np.uint32), np.array(says, np.uint32)])
 
 
-def _references() -> Table:
+def _references() -> Array:
     """A tree of names: a node is [text that ends here or -1, edges n, n bytes, n nodes], a text [point, point, needs no
     semicolon].
 
@@ -207,10 +206,10 @@ def _references() -> Table:
     table = np.zeros(size, np.int32)
     table[:ROOT] = WINDOWS
     for node, children in below.items():
-        at, edges = places[node], sorted(children)
-        edges_end = at + 2 + 2 * len(edges)
-        table[at : at + 2] = edges_end if node in spelled else -1, len(edges)
-        table[at + 2 : edges_end] = [edge[-1] for edge in edges] + [places[edge] for edge in edges]
+        place, edges = places[node], sorted(children)
+        edges_end = place + 2 + 2 * len(edges)
+        table[place : place + 2] = edges_end if node in spelled else -1, len(edges)
+        table[place + 2 : edges_end] = [edge[-1] for edge in edges] + [places[edge] for edge in edges]
         if node in spelled:
             table[edges_end : edges_end + 3] = spelled[node]
     return table

@@ -72,23 +72,23 @@ def attribute_of(value, flat, hashes):
 @inner
 def words_say(data, i, end, flat, words):
     """The bits of all words in a value."""
-    at, symbol, bits = np.int64(words[0, 0]), np.int64(0), np.int64(0)
+    state, symbol, bits = np.int64(words[0, 0]), np.int64(0), np.int64(0)
     while i < end:
         before, symbol = symbol, np.int64(flat[LETTERS + data[i]])
         i += 1
         if symbol or before:
-            at = np.int64(words[at, symbol])
-            bits |= np.int64(words[at, 27])
+            state = np.int64(words[state, symbol])
+            bits |= np.int64(words[state, 27])
     if symbol:
-        bits |= np.int64(words[np.int64(words[at, 0]), 27])
+        bits |= np.int64(words[np.int64(words[state, 0]), 27])
     return bits
 
 
 @inner
-def attributes(data, i, n, said, flat, hashes, words):
-    """From behind a tag's name to behind its `>`; -1 where the page ends before. `said` is filled anew."""
+def attributes(data, i, n, facts, flat, hashes, words):
+    """From behind a tag's name to behind its `>`; -1 where the page ends before. `facts` is filled anew."""
     for place in range(SAYINGS):
-        said[place] = 0
+        facts[place] = 0
     while True:
         slash = False
         while i < n and (flat[MARKS + data[i]] & WHITE or data[i] == 47):
@@ -97,7 +97,7 @@ def attributes(data, i, n, said, flat, hashes, words):
         if i >= n:
             return -1
         if data[i] == 62:
-            said[CLOSED] = slash
+            facts[CLOSED] = slash
             return i + 1
         value = BASIS
         if data[i] == 61:  # a name may begin with `=`
@@ -132,13 +132,13 @@ def attributes(data, i, n, said, flat, hashes, words):
                 return -1
         which = attribute_of(value, flat, hashes)
         if which:
-            attribute_says(data, first, last, which, said, flat, words)
+            attribute_says(data, first, last, which, facts, flat, words)
 
 
 @inner
-def attribute_says(data, first, last, which, said, flat, words):
+def attribute_says(data, first, last, which, facts, flat, words):
     if which < kinds.STYLE:
-        said[BITS] |= words_say(data, first, last, flat, words)
+        facts[BITS] |= words_say(data, first, last, flat, words)
         if which == kinds.CLASS:
             while first < last and flat[MARKS + data[first]] & WHITE:
                 first += 1
@@ -146,26 +146,26 @@ def attribute_says(data, first, last, which, said, flat, words):
             while first < last and not flat[MARKS + data[first]] & WHITE:
                 value = (value ^ np.uint64(data[first])) * PRIME
                 first += 1
-            said[FIRST_CLASS] = np.int64(value)
+            facts[FIRST_CLASS] = np.int64(value)
     elif which == kinds.STYLE:
-        said[BITS] |= words_say(data, first, last, flat, words) & names.HIDDEN
+        facts[BITS] |= words_say(data, first, last, flat, words) & names.HIDDEN
     elif which == kinds.HIDDEN:
-        said[BITS] |= names.HIDDEN
+        facts[BITS] |= names.HIDDEN
     elif which == kinds.ARIA_HIDDEN:
         if first < last and data[first] | 32 == 116:  # true
-            said[BITS] |= names.HIDDEN
+            facts[BITS] |= names.HIDDEN
     elif which == kinds.HREF:
-        said[HAS_HREF] = 1
+        facts[HAS_HREF] = 1
     elif which == kinds.TYPE or which == kinds.ENCODING:
-        said[KIND_FROM], said[KIND_TO] = first, last
+        facts[KIND_FROM], facts[KIND_TO] = first, last
     elif which == kinds.ALTTEXT:
-        said[ALT_FROM], said[ALT_TO] = first, last
+        facts[ALT_FROM], facts[ALT_TO] = first, last
     elif which == kinds.DISPLAY:
-        said[AS_BLOCK] = first < last and data[first] | 32 == 98  # block
+        facts[AS_BLOCK] = first < last and data[first] | 32 == 98  # block
     elif which == kinds.SHADOWROOTMODE:
-        said[SHADOW] = 1
+        facts[SHADOW] = 1
     else:
-        said[IS_OPEN] = 1
+        facts[IS_OPEN] = 1
 
 
 @inner
@@ -200,15 +200,15 @@ def after_comment(data, i, n):
         return i + 1
     if i + 1 < n and data[i] == 45 and data[i + 1] == 62:  # <!--->
         return i + 2
-    at = i
+    position = i
     while True:
-        at = find_byte(data, at, n, TAG_CLOSES)
-        if at >= n:
+        position = find_byte(data, position, n, TAG_CLOSES)
+        if position >= n:
             return n
-        dash = at - 1 if data[at - 1] != 33 else at - 2  # --> or --!>
+        dash = position - 1 if data[position - 1] != 33 else position - 2  # --> or --!>
         if dash - 1 >= i and data[dash] == 45 and data[dash - 1] == 45:
-            return at + 1
-        at += 1
+            return position + 1
+        position += 1
 
 
 @inner
@@ -222,14 +222,14 @@ def is_cdata(data, i, n):
 
 @inner
 def end_of_cdata(data, i, n):
-    at = i
+    position = i
     while True:
-        at = find_byte(data, at, n, TAG_CLOSES)
-        if at >= n:
+        position = find_byte(data, position, n, TAG_CLOSES)
+        if position >= n:
             return n
-        if at - 2 >= i and data[at - 1] == 93 and data[at - 2] == 93:
-            return at - 2
-        at += 1
+        if position - 2 >= i and data[position - 1] == 93 and data[position - 2] == 93:
+            return position - 2
+        position += 1
 
 
 @inner
@@ -240,8 +240,8 @@ def end_of_raw(data, i, n, value, flat):
         if i + 2 >= n:
             return n
         if data[i + 1] == 47:
-            found, after = hashed_letters(data, i + 2, n)
-            if found == value and after < n and flat[MARKS + data[after]] & ENDS_TAG_NAME:
+            name, after = hashed_letters(data, i + 2, n)
+            if name == value and after < n and flat[MARKS + data[after]] & ENDS_TAG_NAME:
                 return i
             i = max(after, i + 2)
         else:
@@ -252,37 +252,41 @@ def end_of_raw(data, i, n, value, flat):
 def end_of_script(data, i, n, flat):
     """Like `end_of_raw`, but `<!-- <script> </script> -->` hides the end tag in it ("double escaped")."""
     escaped_from, doubly = -1, False
-    at = i
-    while at < n:
+    position = i
+    while position < n:
         if escaped_from >= 0:
-            while at < n and data[at] != 60 and data[at] != 62:
-                at += 1
+            while position < n and data[position] != 60 and data[position] != 62:
+                position += 1
         else:
-            at = find_byte(data, at, n, TAG_OPENS)
-        if at >= n:
+            position = find_byte(data, position, n, TAG_OPENS)
+        if position >= n:
             break
-        if data[at] == 62:
-            if at - 2 >= escaped_from and data[at - 1] == 45 and data[at - 2] == 45:  # -->
+        if data[position] == 62:
+            if position - 2 >= escaped_from and data[position - 1] == 45 and data[position - 2] == 45:  # -->
                 escaped_from, doubly = -1, False
-            at += 1
+            position += 1
         elif (
-            escaped_from < 0 and at + 3 < n and data[at + 1] == 33 and data[at + 2] == 45 and data[at + 3] == 45
+            escaped_from < 0
+            and position + 3 < n
+            and data[position + 1] == 33
+            and data[position + 2] == 45
+            and data[position + 3] == 45
         ):  # <!--
-            escaped_from = at + 2
-            at += 4
-        elif at + 1 < n and data[at + 1] == 47:
-            found, after = hashed_letters(data, at + 2, n)
-            if found == SCRIPT and after < n and flat[MARKS + data[after]] & ENDS_TAG_NAME:
+            escaped_from = position + 2
+            position += 4
+        elif position + 1 < n and data[position + 1] == 47:
+            name, after = hashed_letters(data, position + 2, n)
+            if name == SCRIPT and after < n and flat[MARKS + data[after]] & ENDS_TAG_NAME:
                 if not doubly:
-                    return at
+                    return position
                 doubly = False
-            at = max(after, at + 2)
+            position = max(after, position + 2)
         elif escaped_from >= 0 and not doubly:
-            found, after = hashed_letters(data, at + 1, n)
-            doubly = found == SCRIPT and after < n and flat[MARKS + data[after]] & ENDS_TAG_NAME != 0
-            at = max(after, at + 1)
+            name, after = hashed_letters(data, position + 1, n)
+            doubly = name == SCRIPT and after < n and flat[MARKS + data[after]] & ENDS_TAG_NAME != 0
+            position = max(after, position + 1)
         else:
-            at += 1
+            position += 1
     return n
 
 

@@ -31,15 +31,15 @@ TAG_OPENS, TAG_CLOSES = np.uint8(60), np.uint8(62)
 @inner
 def find_byte(data, i, end, byte):
     """The first place of a byte from i on, or `end`."""
-    at, last = np.uint64(i), np.uint64(end)
-    while at + np.uint64(32) <= last:
-        step = first_of_32(data, at, byte)
-        at += step
+    position, last = np.uint64(i), np.uint64(end)
+    while position + np.uint64(32) <= last:
+        step = first_of_32(data, position, byte)
+        position += step
         if step < np.uint64(32):
-            return np.int64(at)
-    while at < last and data[at] != byte:
-        at += np.uint64(1)
-    return np.int64(at)
+            return np.int64(position)
+    while position < last and data[position] != byte:
+        position += np.uint64(1)
+    return np.int64(position)
 
 
 @inner
@@ -53,7 +53,7 @@ def reference(data, i, end, row, references):
     is just an `&`."""
     if i + 1 < end and data[i + 1] == 35:
         return numeric_reference(data, i, end, references)
-    node, j, found, after = ROOT, i + 1, -1, i + 1
+    node, j, name_node, after = ROOT, i + 1, -1, i + 1
     while j < end:
         edges = np.int64(references[node + 1])
         edge = node + 2
@@ -66,15 +66,15 @@ def reference(data, i, end, row, references):
         name = np.int64(references[node])
         if name >= 0:
             if j < end and data[j] == 59:
-                found, after = name, j + 1
+                name_node, after = name, j + 1
                 break
             if references[name + 2]:
-                found, after = name, j
-    if found < 0 or (
+                name_node, after = name, j
+    if name_node < 0 or (
         row == ATTRIBUTE and data[after - 1] != 59 and after < end and (data[after] == 61 or alphanumeric(data[after]))
     ):
         return NONE, ZERO, i + 1
-    return np.int64(references[found]), np.int64(references[found + 1]), after
+    return np.int64(references[name_node]), np.int64(references[name_node + 1]), after
 
 
 @inner

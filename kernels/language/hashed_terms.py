@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import kernel
-from gristmill.kernels.base.columns import Offsets, TextColumn
+from gristmill.kernels.base.columns import TextColumn
+from gristmill.kernels.base.types import Array, Offsets
 from gristmill.kernels.words.token_rules import shingles_plain
 from gristmill.kernels.words.tokens import shingle_column
-
-Array = np.ndarray[Any, Any]
 
 MOST_REPEATS = 1024  # a term that stands more often weighs as one that stands so often
 WIDEST = 2  # words of a term

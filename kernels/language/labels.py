@@ -30,29 +30,29 @@ def best_labels(model, hidden, counts, labels, scores):
     stack_scores = np.empty(2 * model.labels, np.float32)
     heap, heap_labels = np.empty(wanted + 1, np.float32), np.empty(wanted + 1, np.int32)
     for i in range(len(labels)):
-        found = 0
+        heaped = 0
         if counts[i] > 0:
             if model.loss == HIERARCHICAL:
-                found = _walk_tree(model, hidden[i], stack, stack_scores, heap, heap_labels)
+                heaped = _walk_tree(model, hidden[i], stack, stack_scores, heap, heap_labels)
             else:
                 _score_labels(model, hidden[i], of_labels)
                 for label in range(model.labels):
-                    found = _offer(heap, heap_labels, found, wanted, _log(of_labels[label]), label)
-        for size in range(found, 1, -1):
+                    heaped = _offer(heap, heap_labels, heaped, wanted, _log(of_labels[label]), label)
+        for size in range(heaped, 1, -1):
             _pop(heap, heap_labels, size)
         for k in range(wanted):
-            score = np.float32(exp(heap[k])) if k < found else np.float32(0)
-            known = k < found and score == score  # a damaged matrix may hold NaN
-            labels[i, k] = heap_labels[k] if known else -1
-            scores[i, k] = score if known else 0
+            score = np.float32(exp(heap[k])) if k < heaped else np.float32(0)
+            valid = k < heaped and score == score  # a damaged matrix may hold NaN
+            labels[i, k] = heap_labels[k] if valid else -1
+            scores[i, k] = score if valid else 0
 
 
 @numba.njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 def _dot(model, row, vector):
-    at = row * model.dim * 4
+    start = row * model.dim * 4
     total = np.float32(0)
     for d in range(model.dim):
-        total += float_at(model.output, at + 4 * d) * vector[d]
+        total += float_at(model.output, start + 4 * d) * vector[d]
     return total
 
 
@@ -97,16 +97,16 @@ def _sigmoid(x):
 def _walk_tree(model, vector, stack, stack_scores, heap, heap_labels):
     """Depth first, left before right; a branch that is worse already than the worst of the best is not entered."""
     wanted = len(heap) - 1
-    found = 0
+    heaped = 0
     stack[0], stack_scores[0] = 2 * model.labels - 2, 0
     height = 1
     while height > 0:
         height -= 1
         node, score = stack[height], stack_scores[height]
-        if score < LOWEST or (found == wanted and score < heap[0]):
+        if score < LOWEST or (heaped == wanted and score < heap[0]):
             continue
         if node < model.labels:
-            found = _offer(heap, heap_labels, found, wanted, score, node)
+            heaped = _offer(heap, heap_labels, heaped, wanted, score, node)
             continue
         inner = node - model.labels
         right = np.float32(1.0 / (1.0 + np.float64(np.exp(-_dot(model, inner, vector)))))
@@ -116,7 +116,7 @@ def _walk_tree(model, vector, stack, stack_scores, heap, heap_labels):
             score + _log(np.float32(1.0 - np.float64(right))),
         )
         height += 2
-    return found
+    return heaped
 
 
 @helper

@@ -10,12 +10,12 @@ package refuses it), and the line ends with the text.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from gristmill.kernels.base.columns import Bytes, Offsets
 from gristmill.kernels.base.compiled import helper, kernel
+from gristmill.kernels.base.types import Array, Bytes, Offsets
 from gristmill.kernels.language.fasttext_bytes import END, LABEL_PREFIX, begins, equal, is_space, spelt
 from gristmill.kernels.language.labels import best_labels
 from gristmill.kernels.language.vocabulary import (
@@ -30,7 +30,6 @@ from gristmill.kernels.language.vocabulary import (
 )
 from gristmill.kernels.language.word_rows import AHEAD, REMEMBERED, average_word_rows
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Averaging = Callable[[Offsets, Array, Array, Array], None]
 
 REMEMBERED_BYTES = 4 << 20  # of word sums, while a column is read
@@ -116,7 +115,7 @@ def average_rows(model, data, offsets, wanted, starts, keys, sums, hidden, rows)
     """hidden_ND, the mean of all rows of each text, and how many there were. `starts`, `keys` and `sums` remember
     words."""
     total, word = np.empty(model.dim, np.float64), np.empty(model.dim, np.float64)
-    found = np.empty(1024, np.int64)
+    buckets = np.empty(1024, np.int64)
     ngrams = np.empty(max(model.word_ngrams - 1, 0), np.uint64)
     end_hash = FNV_START
     for byte in (60, 47, 115, 62):
@@ -149,7 +148,7 @@ def average_rows(model, data, offsets, wanted, starts, keys, sums, hidden, rows)
                 if not (
                     keys[slot, 0] == length and keys[slot, 1] == hash_ and equal(data, starts[slot], start, length)
                 ):
-                    keys[slot, 2] = _sum_word(model, data, start, i, hash_, found, word)
+                    keys[slot, 2] = _sum_word(model, data, start, i, hash_, buckets, word)
                     keys[slot, 0], keys[slot, 1], starts[slot] = length, hash_, start
                     for d in range(model.dim):
                         sums[slot, d] = word[d]
@@ -159,7 +158,7 @@ def average_rows(model, data, offsets, wanted, starts, keys, sums, hidden, rows)
                     total[d] += sums[slot, d]
                 count += keys[slot, 2]
             else:
-                more = _sum_word(model, data, start, i, hash_, found, word)
+                more = _sum_word(model, data, start, i, hash_, buckets, word)
                 if more == LABEL:
                     continue
                 for d in range(model.dim):
@@ -189,7 +188,7 @@ LABEL = np.uint32(0xFFFFFFFF)  # in place of a count: the token is a label, and 
 
 
 @helper
-def _sum_word(model, data, start, end, hash_, found, word):
+def _sum_word(model, data, start, end, hash_, buckets, word):
     """The sum of the rows of a token, and how many there are; LABEL for a label."""
     word[:] = 0
     number = find_word(model, data, start, end, hash_)
@@ -200,5 +199,5 @@ def _sum_word(model, data, start, end, hash_, found, word):
         add_row(model, number, word)
         rows += 1
     if model.longest_ngram > 0:
-        rows += add_subwords(model, data, start, end, found, word)
+        rows += add_subwords(model, data, start, end, buckets, word)
     return np.uint32(rows)

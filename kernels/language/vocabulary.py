@@ -149,8 +149,8 @@ def _byte_between_marks(data, start, length, i):
 
 
 @helper
-def add_subwords(model, data, start, end, found, total):
-    """Add the rows of all character n-grams of `<token>` to `total`; how many there were. `found` is a scratch for
+def add_subwords(model, data, start, end, buckets, total):
+    """Add the rows of all character n-grams of `<token>` to `total`; how many there were. `buckets` is a scratch for
     buckets.
 
     Whether a bucket is kept is a coin toss to the processor: buckets are written down without a branch, and looked up
@@ -161,8 +161,8 @@ def add_subwords(model, data, start, end, found, total):
     for first in range(length + 2):
         if _byte_between_marks(data, start, length, first) & 0xC0 == 0x80:
             continue
-        if waiting + model.longest_ngram > len(found):
-            rows += _add_found(model, found, waiting, total)
+        if waiting + model.longest_ngram > len(buckets):
+            rows += _add_found(model, buckets, waiting, total)
             waiting = np.int64(0)
         hash_ = FNV_START
         i = first
@@ -176,15 +176,15 @@ def add_subwords(model, data, start, end, found, total):
             characters += 1
             if characters >= model.shortest_ngram and not (characters == 1 and (first == 0 or i == length + 2)):
                 bucket = _remainder(model, hash_)
-                found[waiting] = bucket
+                buckets[waiting] = bucket
                 waiting += is_kept(model, bucket)
-    return rows + _add_found(model, found, waiting, total)
+    return rows + _add_found(model, buckets, waiting, total)
 
 
 @helper
-def _add_found(model, found, count, total):
+def _add_found(model, buckets, count, total):
     for i in range(count):
-        add_row(model, row_of_kept(model, found[i]), total)
+        add_row(model, row_of_kept(model, buckets[i]), total)
     return count
 
 
@@ -192,9 +192,9 @@ def _add_found(model, found, count, total):
 def add_row(model, row, total):
     """Add a row of the input matrix, plain or made of centroids (Jégou et al. 2011)."""
     if model.codes_each == 0:
-        at = model.input_at + row * model.dim * 4
+        start = model.input_at + row * model.dim * 4
         for d in range(model.dim):
-            total[d] += float_at(model.input, at + 4 * d)
+            total[d] += float_at(model.input, start + 4 * d)
         return
     norm = np.float32(1.0)
     if model.norm_codes_at >= 0:

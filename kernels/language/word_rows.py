@@ -21,8 +21,6 @@ from gristmill.kernels.base.bare import helper, inlined, kernel
 from gristmill.kernels.language.fasttext_bytes import END, LABEL_PREFIX, begins, equal, is_space, spelt
 from gristmill.kernels.language.vocabulary import FNV_PRIME, FNV_START, WORD_NGRAM_FACTOR, float_at
 
-Array = np.ndarray[Any, np.dtype[Any]]
-
 AHEAD = 32  # rows that are waited for at a time; with 100 numbers each they fill half of the first cache
 REMEMBERED = 1 << 15  # words whose numbers are kept
 IS_LABEL = np.int64(-2)  # in place of a word's number
@@ -76,9 +74,9 @@ def _ask(source, at, size):
 @helper
 def _sum_rows(source, waiting, count, dim, total):
     for k in range(count):
-        at = waiting[k]
+        start = waiting[k]
         for d in range(dim):
-            total[d] += float_at(source, at + 4 * d)
+            total[d] += float_at(source, start + 4 * d)
 
 
 @kernel

@@ -17,31 +17,43 @@ WHOLE, WITHIN = 1, 2  # bits of the phrases: all there is in a line but numbers;
 
 @kernel
 def boilerplate_lines(
-    data, offsets, max_words, properties, lower_case, pairs, classes, moves, found, width, out, out_offsets, removed
+    data,
+    offsets,
+    max_words,
+    properties,
+    lower_case,
+    pairs,
+    classes,
+    moves,
+    phrase_bits,
+    width,
+    out,
+    out_offsets,
+    removed,
 ):
     """Writes each document without its boilerplate to `out`; the rest stays as it is."""
-    at = np.int64(0)
+    size = np.int64(0)
     out_offsets[0] = 0
     for document in range(len(offsets) - 1):
         line, end = offsets[document], offsets[document + 1]
-        begin = at
+        begin = size
         count = 0
         copied = line  # what lies before is in `out`, or gone
         while line < end:
             stop = find_newline(data, line, end)
             bits, first, _, words = scan_words(
-                data, line, stop, NUMBER, max_words, properties, lower_case, pairs, classes, moves, found, width
+                data, line, stop, NUMBER, max_words, properties, lower_case, pairs, classes, moves, phrase_bits, width
             )
             if first & WHOLE or (bits & WITHIN and words <= max_words):
-                at = copy_kept(data, copied, line, out, begin, at, properties)
+                size = copy_kept(data, copied, line, out, begin, size, properties)
                 copied = min(stop + 1, end)
                 count += 1
             line = stop + 1
         if count:
-            at = skip_space_back(out, begin, copy_kept(data, copied, end, out, begin, at, properties), properties)
+            size = skip_space_back(out, begin, copy_kept(data, copied, end, out, begin, size, properties), properties)
         else:
-            at = copy_bytes(data, copied, end, out, at)
-        out_offsets[document + 1] = at
+            size = copy_bytes(data, copied, end, out, size)
+        out_offsets[document + 1] = size
         removed[document] = count
 
 

@@ -8,8 +8,6 @@ policies. Lines that stay are counted for what the document rules ask: "lorem ip
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from gristmill.kernels.base.bare import code_point, helper, inlined, kernel
@@ -29,8 +27,6 @@ from gristmill.kernels.lines.phrase_blocks import phrases_by_blocks
 from gristmill.kernels.lines.phrases import lower
 from gristmill.kernels.words.sentences import count_sentences, count_sentences_plain
 
-Table = np.ndarray[Any, np.dtype[Any]]
-
 LOREM_IPSUM, JAVASCRIPT, POLICY = 1, 2, 4  # bits of the automaton
 REMOVED, LOREM, CURLY, SENTENCES = 0, 1, 2, 3  # columns of `counts`
 CITATIONS = ("edit]", "citation needed]")
@@ -44,15 +40,15 @@ _plain_bytes = bytes_before(
 @helper
 def _citation_end(data, i, end, properties):
     """Where the citation mark that begins with the bracket at byte i ends; i if it is none."""
-    at = i + 1
-    while at < end:
-        point, length = code_point(data, at, end)
+    position = i + 1
+    while position < end:
+        point, length = code_point(data, position, end)
         if point == 0x5D:
-            return at + 1
+            return position + 1
         if not properties[point] & DIGIT:
             break
-        at += length
-    if at == i + 1:
+        position += length
+    if position == i + 1:
         for word in (_EDIT, _NEEDED):
             same = 0
             while same < len(word) and i + 1 + same < end and data[i + 1 + same] == word[same]:
@@ -65,19 +61,19 @@ def _citation_end(data, i, end, properties):
 @helper
 def _without_citations(out, start, end, properties):
     """Takes citation marks out of out[start:end] and trims it again; returns where it ends now."""
-    at = start
+    size = start
     i = start
     while i < end:
         after = _citation_end(out, i, end, properties) if out[i] == _BRACKET else i
         if after > i:
             i = after
-            if at == start:
+            if size == start:
                 i = skip_space(out, i, end, properties)
         else:
-            out[at] = out[i]
-            at += 1
+            out[size] = out[i]
+            size += 1
             i += 1
-    return skip_space_back(out, start, at, properties)
+    return skip_space_back(out, start, size, properties)
 
 
 @inlined
@@ -110,7 +106,7 @@ def c4_lines(
     pairs,
     classes,
     moves,
-    found,
+    phrase_bits,
     width,
     blocks,
     step,
@@ -120,11 +116,11 @@ def c4_lines(
 ):
     """Writes what stays of each document to `out`; `counts` has a row for each document. No `marks`: a line may end in
     anything. `blocks` and `step` are `phrase_blocks.blocks_of` the phrases before them."""
-    at = np.int64(0)
+    size = np.int64(0)
     out_offsets[0] = 0
     for document in range(len(offsets) - 1):
         i, end = offsets[document], offsets[document + 1]
-        begin = at
+        begin = size
         removed = lorem = curly_lines = sentences = 0
         while i < end:
             line = i
@@ -150,9 +146,9 @@ def c4_lines(
             length = 0
             if first == last and min_words > 0:
                 continue
-            start = at
-            if at > begin:
-                out[at] = _NEWLINE
+            start = size
+            if size > begin:
+                out[size] = _NEWLINE
                 start += 1
             stop = copy_bytes(data, first, last, out, start)
             if bracket and citations:
@@ -162,7 +158,9 @@ def c4_lines(
             if too_long or bad_end or count_words(out, start, stop, min_words, properties) < min_words:
                 removed += 1
                 continue
-            bits = phrases_by_blocks(out, start, stop, blocks, step, lower_case, pairs, classes, moves, found, width)
+            bits = phrases_by_blocks(
+                out, start, stop, blocks, step, lower_case, pairs, classes, moves, phrase_bits, width
+            )
             lorem += bits & LOREM_IPSUM != 0
             if bits & JAVASCRIPT:
                 removed += 1
@@ -172,9 +170,9 @@ def c4_lines(
                 removed += 1
                 continue
             sentences += count_sentences(out, start, stop, properties)
-            at = stop
-        at = skip_space_back(out, begin, at, properties)
-        out_offsets[document + 1] = at
+            size = stop
+        size = skip_space_back(out, begin, size, properties)
+        out_offsets[document + 1] = size
         counts[document, REMOVED], counts[document, LOREM] = removed, lorem
         counts[document, CURLY], counts[document, SENTENCES] = curly_lines, sentences
 

@@ -7,19 +7,14 @@ line is not one word.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from gristmill.kernels.base.bare import code_point, helper, inlined
 from gristmill.kernels.base.unicode import DENSE, LETTER, SPACE, properties
 
-Table = np.ndarray[Any, np.dtype[Any]]
-
 NEWLINE = 0x0A
 _SPACE = 0x20
 # What may begin a line break of Unicode (UAX 14, classes BK, CR, LF, NL): \n \v \f \r, U+0085, U+2028, U+2029.
-LINE_BREAKS = "\n\v\f\r\x85\u2028\u2029"
 
 
 @inlined

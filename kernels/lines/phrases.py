@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import code_point, helper, inlined, kernel
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import DENSE, EMOJI, FORMAT, LETTER, MARK, NUMBER, properties
-
-Table = np.ndarray[Any, np.dtype[Any]]
 
 _CASED = 0x1F000  # no character above has a lower case
 LINE, GAP = 0x0A, 0x20  # how a reading in words ends; what stands around a word
@@ -35,10 +34,10 @@ _OUTSIDE, _WORD, _ALONE, _LEFT_OUT = (
 class Trie(NamedTuple):
     """Node n has for byte b the child moves[n * width + classes[b]], 0 for none; node 0 is the root."""
 
-    pairs: Table  # bool[65536]: may a phrase begin with these two bytes?
-    classes: Table  # uint8[256]; 0 is any byte that no phrase has
-    moves: Table  # int32[nodes * width]
-    found: Table  # uint32[nodes]: bits of the phrases that end there
+    pairs: Array  # bool[65536]: may a phrase begin with these two bytes?
+    classes: Array  # uint8[256]; 0 is any byte that no phrase has
+    moves: Array  # int32[nodes * width]
+    phrase_bits: Array  # uint32[nodes]: bits of the phrases that end there
     width: int
 
 
@@ -51,7 +50,7 @@ def trie(phrases: Mapping[str, int]) -> Trie:
         classes[capital] = classes[capital + 32]
     width = len(used) + 1
     children: list[dict[int, int]] = [{}]
-    found = [0]
+    phrase_bits = [0]
     pairs = np.zeros((256, 256), np.bool_)
     for phrase, bits in phrases.items():
         if not phrase:
@@ -63,18 +62,22 @@ def trie(phrases: Mapping[str, int]) -> Trie:
             if column not in children[node]:
                 children[node][column] = len(children)
                 children.append({})
-                found.append(0)
+                phrase_bits.append(0)
             node = children[node][column]
-        found[node] |= bits
+        phrase_bits[node] |= bits
     moves = np.zeros((len(children), width), np.int32)
     for node, row in enumerate(children):
         moves[node, list(row)] = list(row.values())
     return Trie(
-        _fixed(pairs.reshape(-1)), _fixed(classes), _fixed(moves.reshape(-1)), _fixed(np.array(found, np.uint32)), width
+        _fixed(pairs.reshape(-1)),
+        _fixed(classes),
+        _fixed(moves.reshape(-1)),
+        _fixed(np.array(phrase_bits, np.uint32)),
+        width,
     )
 
 
-def _allow(pairs: Table, phrase: str) -> None:
+def _allow(pairs: Array, phrase: str) -> None:
     """Marks the two bytes with which the phrase, in any case, may begin."""
     for first in _spellings(phrase[0]):
         if len(first) > 1:
@@ -92,7 +95,7 @@ def _spellings(small: str) -> list[bytes]:
 
 
 @cache
-def lower_case() -> Table:
+def lower_case() -> Array:
     """uint32[0x1F000]: the small letter of each code point that has one of a single character, else itself."""
     table = np.arange(_CASED, dtype=np.uint32)
     for point in range(_CASED):
@@ -137,13 +140,13 @@ def may_begin(data, i, end, pairs):
 
 
 @inlined
-def phrases_in(data, start, end, lower_case, pairs, classes, moves, found, width):
+def phrases_in(data, start, end, lower_case, pairs, classes, moves, phrase_bits, width):
     """Bits of the phrases that begin anywhere in data[start:end], letter by letter."""
-    return phrases_from(data, start, end, end, lower_case, pairs, classes, moves, found, width)
+    return phrases_from(data, start, end, end, lower_case, pairs, classes, moves, phrase_bits, width)
 
 
 @inlined
-def phrases_from(data, first, last, end, lower_case, pairs, classes, moves, found, width):
+def phrases_from(data, first, last, end, lower_case, pairs, classes, moves, phrase_bits, width):
     """Bits of the phrases in data[first:end] that begin before byte `last`."""
     bits = np.int64(0)
     for i in range(first, last):
@@ -160,12 +163,12 @@ def phrases_from(data, first, last, end, lower_case, pairs, classes, moves, foun
                     k += length
                 if node == 0:
                     break
-                bits |= found[node]
+                bits |= phrase_bits[node]
     return bits
 
 
 @helper
-def phrases_in_words_at(data, i, end, left_out, properties, lower_case, classes, moves, found, width):
+def phrases_in_words_at(data, i, end, left_out, properties, lower_case, classes, moves, phrase_bits, width):
     """Bits of the phrases that begin with the word at byte i. A word whose first character is of `left_out` counts as
     not there."""
     node = np.int64(0)
@@ -180,7 +183,7 @@ def phrases_in_words_at(data, i, end, left_out, properties, lower_case, classes,
             where == _ALONE and not alone and not facts & FORMAT
         ):  # a word ends here
             node = np.int64(moves[node * width + classes[GAP]])
-            bits |= found[node]
+            bits |= phrase_bits[node]
             if node == 0:
                 return bits
         if alone:
@@ -192,14 +195,14 @@ def phrases_in_words_at(data, i, end, left_out, properties, lower_case, classes,
             where = _OUTSIDE
         if (where == _WORD and lettered) or alone:
             node = follow(node, data, i, length, point, lower_case, classes, moves, width)
-            bits |= found[node]
+            bits |= phrase_bits[node]
             if node == 0:
                 return bits
         i += length
     if where in (_WORD, _ALONE):
         node = np.int64(moves[node * width + classes[GAP]])
-        bits |= found[node]
-    return bits | found[moves[node * width + classes[LINE]]] if node else bits
+        bits |= phrase_bits[node]
+    return bits | phrase_bits[moves[node * width + classes[LINE]]] if node else bits
 
 
 @inlined
@@ -216,7 +219,7 @@ def _first_word_may_match(data, i, end, properties, classes, moves, width):
 
 
 @inlined
-def scan_words(data, start, end, left_out, most, properties, lower_case, pairs, classes, moves, found, width):
+def scan_words(data, start, end, left_out, most, properties, lower_case, pairs, classes, moves, phrase_bits, width):
     """(bits of phrases anywhere, bits of phrases that begin with the first word, places with a phrase, words) of
     data[start:end].
 
@@ -252,7 +255,9 @@ def scan_words(data, start, end, left_out, most, properties, lower_case, pairs, 
             if may_begin(data, i, end, pairs) and _first_word_may_match(
                 data, i, end, properties, classes, moves, width
             ):
-                here = phrases_in_words_at(data, i, end, left_out, properties, lower_case, classes, moves, found, width)
+                here = phrases_in_words_at(
+                    data, i, end, left_out, properties, lower_case, classes, moves, phrase_bits, width
+                )
                 bits |= here
                 places += here != 0
             if first < 0:
@@ -324,15 +329,15 @@ def scan_words_plain(text: str, phrases: Mapping[str, int], left_out: int = 0) -
 
 
 @kernel
-def count_phrases(data, offsets, rows, properties, lower_case, pairs, classes, moves, found, width, out):
+def count_phrases(data, offsets, rows, properties, lower_case, pairs, classes, moves, phrase_bits, width, out):
     """out[i] = in how many places of document i a phrase begins, for each document i of `rows`."""
     for k in range(len(rows)):
         i = rows[k]
         out[i] = scan_words(
-            data, offsets[i], offsets[i + 1], 0, _ALL, properties, lower_case, pairs, classes, moves, found, width
+            data, offsets[i], offsets[i + 1], 0, _ALL, properties, lower_case, pairs, classes, moves, phrase_bits, width
         )[2]
 
 
-def _fixed(table: Table) -> Table:
+def _fixed(table: Array) -> Array:
     table.flags.writeable = False
     return table

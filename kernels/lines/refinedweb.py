@@ -9,7 +9,6 @@ All else stays as it is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -27,8 +26,6 @@ from gristmill.kernels.lines.lines import (
 )
 from gristmill.kernels.lines.phrases import follow, lower, may_begin, phrases_in
 
-Table = np.ndarray[Any, np.dtype[Any]]
-
 COUNTER, ANYWHERE, SUFFIX, PREFIX = 1, 2, 4, 8  # bits of the phrases
 LINES_REMOVED, LINES_CHANGED, WORDS_BEFORE, WORDS_AFTER = 0, 1, 2, 3  # columns of `counts`
 _ALL = 1 << 60
@@ -37,7 +34,7 @@ _COMMA, _STOP, _UNDERSCORE = 0x2C, 0x2E, 0x5F
 
 
 @helper
-def _match_end(data, i, end, wanted, lower_case, pairs, classes, moves, found, width):
+def _match_end(data, i, end, wanted, lower_case, pairs, classes, moves, phrase_bits, width):
     """Where the longest of the `wanted` phrases ends that begins at byte i; -1 if there is none."""
     last = np.int64(-1)
     if i < end and may_begin(data, i, end, pairs):
@@ -48,7 +45,7 @@ def _match_end(data, i, end, wanted, lower_case, pairs, classes, moves, found, w
             if node == 0:
                 break
             i += length
-            if found[node] & wanted:
+            if phrase_bits[node] & wanted:
                 last = i
     return last
 
@@ -65,7 +62,7 @@ def _skip_marks(data, i, end, properties):
 
 
 @helper
-def _is_counter(data, start, end, properties, lower_case, pairs, classes, moves, found, width):
+def _is_counter(data, start, end, properties, lower_case, pairs, classes, moves, phrase_bits, width):
     """A number such as 1,204 or 3.5k, and one of the counted things; around them nothing but marks."""
     i = _skip_marks(data, start, end, properties)
     if i == end or not properties[code_point(data, i, end)[0]] & DIGIT:
@@ -80,17 +77,17 @@ def _is_counter(data, start, end, properties, lower_case, pairs, classes, moves,
     after = skip_space(data, i, end, properties)
     if after == i:
         return False
-    stop = _match_end(data, after, end, COUNTER, lower_case, pairs, classes, moves, found, width)
+    stop = _match_end(data, after, end, COUNTER, lower_case, pairs, classes, moves, phrase_bits, width)
     return stop >= 0 and _skip_marks(data, stop, end, properties) == end
 
 
 @helper
-def _without_phrases(data, start, end, out, at, properties, lower_case, pairs, classes, moves, found, width):
+def _without_phrases(data, start, end, out, at, properties, lower_case, pairs, classes, moves, phrase_bits, width):
     """Writes the short line data[start:end] without the phrases to out[at:]; returns where it ends there."""
     stop = at
     i = start
     while i < end:
-        after = _match_end(data, i, end, ANYWHERE, lower_case, pairs, classes, moves, found, width)
+        after = _match_end(data, i, end, ANYWHERE, lower_case, pairs, classes, moves, phrase_bits, width)
         if after < 0:
             out[stop] = data[i]
             stop += 1
@@ -101,10 +98,10 @@ def _without_phrases(data, start, end, out, at, properties, lower_case, pairs, c
     stop = skip_space_back(out, at, stop, properties)
     first = skip_space(out, at, stop, properties)
     for i in range(first, stop):
-        if _match_end(out, i, stop, SUFFIX, lower_case, pairs, classes, moves, found, width) == stop:
+        if _match_end(out, i, stop, SUFFIX, lower_case, pairs, classes, moves, phrase_bits, width) == stop:
             stop = skip_space_back(out, first, i, properties)
             break
-    after = _match_end(out, first, stop, PREFIX, lower_case, pairs, classes, moves, found, width)
+    after = _match_end(out, first, stop, PREFIX, lower_case, pairs, classes, moves, phrase_bits, width)
     if after >= 0:
         first = skip_space(out, after, stop, properties)
     for i in range(stop - first):
@@ -159,15 +156,15 @@ def _measure_ascii(line):
 
 @kernel
 def refinedweb_lines(
-    data, offsets, max_upper, max_digits, min_words, short_words, properties, lower_case, pairs, classes, moves, found, width, out, out_offsets,
+    data, offsets, max_upper, max_digits, min_words, short_words, properties, lower_case, pairs, classes, moves, phrase_bits, width, out, out_offsets,
     counts,
 ):  # fmt: skip
     """Writes what stays of each document to `out`; `counts` has a row for each document."""
-    at = np.int64(0)
+    size = np.int64(0)
     out_offsets[0] = 0
     for document in range(len(offsets) - 1):
         line, end = offsets[document], offsets[document + 1]
-        begin = at
+        begin = size
         removed = changed = 0
         before = after = np.int64(0)
         copied = line  # what lies before is in `out`, or gone
@@ -191,24 +188,37 @@ def refinedweb_lines(
                     or words < min_words
                     or (
                         (digits and (data[first] < 0x41 or data[first] > 0x7A))  # no letter of ASCII comes first
-                        and _is_counter(data, first, last, properties, lower_case, pairs, classes, moves, found, width)
+                        and _is_counter(
+                            data, first, last, properties, lower_case, pairs, classes, moves, phrase_bits, width
+                        )
                     )
                 ):
                     removed += 1
-                    at = copy_kept(data, copied, line, out, begin, at, properties)
+                    size = copy_kept(data, copied, line, out, begin, size, properties)
                     copied = min(stop + 1, end)
                 else:
                     after += words
                     if words <= short_words and _PHRASES & phrases_in(
-                        data, first, last, lower_case, pairs, classes, moves, found, width
+                        data, first, last, lower_case, pairs, classes, moves, phrase_bits, width
                     ):
-                        kept = copy_kept(data, copied, line, out, begin, at, properties)
+                        kept = copy_kept(data, copied, line, out, begin, size, properties)
                         rest = _without_phrases(
-                            data, first, last, out, kept, properties, lower_case, pairs, classes, moves, found, width
+                            data,
+                            first,
+                            last,
+                            out,
+                            kept,
+                            properties,
+                            lower_case,
+                            pairs,
+                            classes,
+                            moves,
+                            phrase_bits,
+                            width,
                         )
                         if rest - kept < last - first:
                             after += count_words(out, kept, rest, _ALL, properties) - words
-                            at = rest
+                            size = rest
                             if rest > kept:
                                 changed += 1
                                 copied = stop
@@ -217,11 +227,11 @@ def refinedweb_lines(
                                 copied = min(stop + 1, end)
             line = stop + 1
         if removed + changed:
-            at = copy_kept(data, copied, end, out, begin, at, properties)
-            at = skip_space_back(out, begin, at, properties)
+            size = copy_kept(data, copied, end, out, begin, size, properties)
+            size = skip_space_back(out, begin, size, properties)
         else:
-            at = copy_bytes(data, copied, end, out, at)
-        out_offsets[document + 1] = at
+            size = copy_bytes(data, copied, end, out, size)
+        out_offsets[document + 1] = size
         counts[document, LINES_REMOVED], counts[document, LINES_CHANGED] = removed, changed
         counts[document, WORDS_BEFORE], counts[document, WORDS_AFTER] = before, after
 
@@ -274,8 +284,8 @@ def _is_counter_plain(line: str, counted: list[str]) -> bool:
 
 def _without_phrases_plain(line: str, phrases: Mapping[str, int]) -> str:
     def starting_at(text: str, i: int, wanted: int) -> int:
-        found = [len(phrase) for phrase, bit in phrases.items() if bit & wanted and lower(text).startswith(phrase, i)]
-        return i + max(found) if found else -1
+        lengths = [len(phrase) for phrase, bit in phrases.items() if bit & wanted and lower(text).startswith(phrase, i)]
+        return i + max(lengths) if lengths else -1
 
     rest, i = "", 0
     while i < len(line):

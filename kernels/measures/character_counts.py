@@ -52,12 +52,12 @@ def character_counts(data, offsets, properties, histogram, out, entropy):
                 histogram[data[j]] += 1
             points += 1
             replacements += point == 0xFFFD
-            found = properties[point]
-            letters += (found & LETTER) != 0
-            upper += (found & (LETTER | UPPER)) == (LETTER | UPPER)
-            digits += (found & DIGIT) != 0
-            spaces += (found & SPACE) != 0
-            marks += (found & (PUNCTUATION | SYMBOL)) != 0
+            kinds = properties[point]
+            letters += (kinds & LETTER) != 0
+            upper += (kinds & (LETTER | UPPER)) == (LETTER | UPPER)
+            digits += (kinds & DIGIT) != 0
+            spaces += (kinds & SPACE) != 0
+            marks += (kinds & (PUNCTUATION | SYMBOL)) != 0
             i += length
         bits = 0.0
         for byte in range(256):
@@ -66,13 +66,13 @@ def character_counts(data, offsets, properties, histogram, out, entropy):
                 continue
             bits -= count * math.log2(count / size)
             if byte < 0x80:
-                found = properties[byte]
+                kinds = properties[byte]
                 points += count
-                letters += count if found & LETTER else 0
-                upper += count if found & UPPER else 0
-                digits += count if found & DIGIT else 0
-                spaces += count if found & SPACE else 0
-                marks += count if found & (PUNCTUATION | SYMBOL) else 0
+                letters += count if kinds & LETTER else 0
+                upper += count if kinds & UPPER else 0
+                digits += count if kinds & DIGIT else 0
+                spaces += count if kinds & SPACE else 0
+                marks += count if kinds & (PUNCTUATION | SYMBOL) else 0
         entropy[d] = max(bits / size, 0.0) if size else 0.0
         row = out[d]
         row[CHARACTERS], row[NEWLINES], row[LETTERS], row[UPPER_CASE] = points, histogram[0x0A], letters, upper

@@ -12,9 +12,10 @@ import numpy as np
 
 from gristmill.kernels.base.bare import inlined, kernel
 from gristmill.kernels.base.columns import TextColumn
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.words.repetition import bits_for, sweep_table
 from gristmill.kernels.words.token_rules import ALL, TOKEN_CHUNK, token_hash_plain, tokens_plain
-from gristmill.kernels.words.tokens import Array, Tokens, token_column
+from gristmill.kernels.words.tokens import Tokens, token_column
 
 MTLD, DIVERSITY, RARE = range(3)
 DIVERSITY_COLUMNS = 3
@@ -135,25 +136,25 @@ def in_windows(last, count):
 def factors(last, count):
     """How many stretches, from the start on, in which distinct words fall to the threshold; the last one counts for as
     far as it has come."""
-    found, begin, new = 0.0, 0, 0
+    total, begin, new = 0.0, 0, 0
     for i in range(count):
         new += last[i] < begin
         if new / (i + 1 - begin) <= THRESHOLD:
-            found += 1.0
+            total += 1.0
             begin, new = i + 1, 0
-    return found + (1 - new / (count - begin)) / (1 - THRESHOLD) if count > begin else found
+    return total + (1 - new / (count - begin)) / (1 - THRESHOLD) if count > begin else total
 
 
 @inlined
 def factors_back(following, count):
     """The same from the end on."""
-    found, end, new = 0.0, count, 0
+    total, end, new = 0.0, count, 0
     for i in range(count - 1, -1, -1):
         new += following[i] >= end
         if new / (end - i) <= THRESHOLD:
-            found += 1.0
+            total += 1.0
             end, new = i, 0
-    return found + (1 - new / end) / (1 - THRESHOLD) if end > 0 else found
+    return total + (1 - new / end) / (1 - THRESHOLD) if end > 0 else total
 
 
 class Scratch:
@@ -223,10 +224,10 @@ def diversity_plain(words: list[tuple[bytes, ...]], common: set[tuple[bytes, ...
 
 
 def _factors_plain(words: list[tuple[bytes, ...]]) -> float:
-    found, stretch = 0.0, list[tuple[bytes, ...]]()
+    total, stretch = 0.0, list[tuple[bytes, ...]]()
     for word in words:
         stretch.append(word)
         if len(set(stretch)) / len(stretch) <= THRESHOLD:
-            found += 1
+            total += 1
             stretch = []
-    return found + (1 - len(set(stretch)) / len(stretch)) / (1 - THRESHOLD) if stretch else found
+    return total + (1 - len(set(stretch)) / len(stretch)) / (1 - THRESHOLD) if stretch else total

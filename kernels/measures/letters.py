@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from gristmill.kernels.base.columns import Bytes, Offsets
 from gristmill.kernels.base.compiled import kernel
+from gristmill.kernels.base.types import Array, Bytes, Offsets
 from gristmill.kernels.base.unicode import DENSE, LETTER, code_point, properties
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def letters_of(data: Bytes, offsets: Offsets, dense: int) -> Array:
     """int64_N: letters of each text; one of a script written without spaces (Han, kana, Thai, Khmer...) counts for
     `dense`."""
-    found = np.empty(len(offsets) - 1, np.int64)
-    count_letters(data, offsets, properties(), dense, found)
-    return found
+    counts = np.empty(len(offsets) - 1, np.int64)
+    count_letters(data, offsets, properties(), dense, counts)
+    return counts
 
 
 @kernel
-def count_letters(data, offsets, table, dense, found):
+def count_letters(data, offsets, table, dense, counts):
     for document in range(len(offsets) - 1):
         letters = np.int64(0)
         i, end = offsets[document], offsets[document + 1]
@@ -35,7 +31,7 @@ def count_letters(data, offsets, table, dense, found):
             if table[point] & LETTER:
                 letters += dense if table[point] & DENSE else 1
             i += size
-        found[document] = letters
+        counts[document] = letters
 
 
 def lines_of(data: Bytes, offsets: Offsets) -> tuple[Offsets, Offsets]:

@@ -13,9 +13,10 @@ from functools import cache
 import numpy as np
 
 from gristmill.kernels.base.bare import code_point, inlined, kernel
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import DIGIT, TERMINAL, properties
 from gristmill.kernels.lines.lines import find_newline, skip_space, skip_space_back
-from gristmill.kernels.words.words import HASH_FACTOR, HASH_START, Array, eight_bytes, word_hash
+from gristmill.kernels.words.words import HASH_FACTOR, HASH_START, eight_bytes, word_hash
 
 # Columns of the result.
 BULLET_LINES, LIST_LINES, ELLIPSIS_LINES, TERMINAL_LINES, SHORT_LINES, LONGEST_LINE = range(6)

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import unicodedata
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import helper, inlined, kernel, point_at
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from gristmill.kernels.base.types import Array
 
 LONGEST = 48
 _EDGE = 4  # zeros before and after the letters, so that neighbours may be asked for
@@ -73,7 +72,7 @@ def latin_letters() -> Array:
     return table
 
 
-class Memory(NamedTuple):
+class SyllableMemory(NamedTuple):
     """Room for the letters of a word, and what the last words had, found by their hashes: most words of a text were met
     before."""
 
@@ -82,23 +81,25 @@ class Memory(NamedTuple):
     sounds: Array  # uint8: syllables, or UNKNOWN
 
 
-def memory() -> Memory:
-    return Memory(np.zeros(LONGEST + 2 * _EDGE, np.uint8), np.zeros(_MET, np.uint64), np.full(_MET, UNKNOWN, np.uint8))
+def memory() -> SyllableMemory:
+    return SyllableMemory(
+        np.zeros(LONGEST + 2 * _EDGE, np.uint8), np.zeros(_MET, np.uint64), np.full(_MET, UNKNOWN, np.uint8)
+    )
 
 
 @kernel
 def syllables(data, hashes, starts, ends, first, letters, memory, out):
     """out[i]: words of document i that hold a Latin letter, and their syllables. Words are bytes starts[k] to ends[k];
     equal hashes, equal words."""
-    keys, known = memory.keys, memory.sounds
+    keys, sounds = memory.keys, memory.sounds
     for d in range(len(first) - 1):
         words, total = 0, 0
         for k in range(first[d], first[d + 1]):
             slot = hashes[k] & np.uint64(len(keys) - 1)
-            if keys[slot] != hashes[k] or known[slot] == UNKNOWN:
-                keys[slot], known[slot] = hashes[k], of_letters(data, starts[k], ends[k], letters, memory.word)
-            words += known[slot] > 0
-            total += np.int64(known[slot])
+            if keys[slot] != hashes[k] or sounds[slot] == UNKNOWN:
+                keys[slot], sounds[slot] = hashes[k], of_letters(data, starts[k], ends[k], letters, memory.word)
+            words += sounds[slot] > 0
+            total += np.int64(sounds[slot])
         out[d, 0], out[d, 1] = words, total
 
 

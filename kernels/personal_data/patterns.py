@@ -335,8 +335,8 @@ def card(data, i, start, end, free):
         layout, group = shape, 0
         if separator == 0 and j < end and (data[j] == 32 or data[j] == 45):
             separator = np.int64(data[j])
-        known = layout == 4 or layout == 44 or layout == 46 or layout == 444 or layout == 4444
-        if not known or j >= end or separator == 0 or data[j] != separator:
+        printed = layout == 4 or layout == 44 or layout == 46 or layout == 444 or layout == 4444
+        if not printed or j >= end or separator == 0 or data[j] != separator:
             break
         j += 1
     return stop
@@ -353,19 +353,24 @@ def _card_ends(data, j, end):
 def _issuer(prefix, count):
     """Visa 16 and 19, Mastercard, American Express, Discover, Diners, JCB, UnionPay, Maestro; `prefix` is the first six
     digits."""
-    one, two, three, four = prefix // 100_000, prefix // 10_000, prefix // 1000, prefix // 100
+    first_1, first_2, first_3, first_4 = prefix // 100_000, prefix // 10_000, prefix // 1000, prefix // 100
     if count == 14:
-        return 300 <= three <= 305 or two == 36 or two == 38 or two == 39
+        return 300 <= first_3 <= 305 or first_2 == 36 or first_2 == 38 or first_2 == 39
     if count == 15:
-        return two == 34 or two == 37
-    if count == 16 and (51 <= two <= 55 or 2221 <= four <= 2720):
+        return first_2 == 34 or first_2 == 37
+    if count == 16 and (51 <= first_2 <= 55 or 2221 <= first_4 <= 2720):
         return True
     if count < 16:
-        return count == 13 and _maestro(four)
-    if one == 4 and (count == 16 or count == 19):
+        return count == 13 and _maestro(first_4)
+    if first_1 == 4 and (count == 16 or count == 19):
         return True
     return count <= 19 and (
-        four == 6011 or 644 <= three <= 649 or two == 65 or 3528 <= four <= 3589 or two == 62 or _maestro(four)
+        first_4 == 6011
+        or 644 <= first_3 <= 649
+        or first_2 == 65
+        or 3528 <= first_4 <= 3589
+        or first_2 == 62
+        or _maestro(first_4)
     )
 
 

@@ -11,12 +11,12 @@ that overlap the one that begins first stays, of two that begin together the lon
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from gristmill.kernels.base.columns import Bytes, Offsets
 from gristmill.kernels.base.compiled import helper, kernel
+from gristmill.kernels.base.types import Array, Bytes, Offsets
 from gristmill.kernels.personal_data.patterns import alnum, card, digit, email, iban, ip4, ip6
 from gristmill.kernels.personal_data.phones import after_cue, bracketed, in_pairs, international, north_american
 from gristmill.kernels.personal_data.secret_keys import (
@@ -29,7 +29,6 @@ from gristmill.kernels.personal_data.secret_keys import (
 )
 from gristmill.kernels.personal_data.social_security import social_security
 
-Array = np.ndarray[Any, Any]
 KINDS = ("email", "ip", "phone", "card", "iban", "key", "ssn")
 EMAIL, IP, PHONE, CARD, IBAN, KEY, SSN = range(7)
 IP6 = 7  # replacements of their own: one kind, but two forms of address
@@ -98,8 +97,8 @@ def find_spans(data: Bytes, offsets: Offsets, wanted: tuple[str, ...] = KINDS) -
         parts.append(scratch[:, :count].copy())
         if not count and document < last:  # not even one document fits
             scratch = np.zeros((4, scratch.shape[1] * 8), np.int64)
-    found = np.concatenate(parts, axis=1) if parts else scratch[:, :0]
-    return Spans(found[0], found[1], found[2], found[3].astype(np.uint8))
+    columns = np.concatenate(parts, axis=1) if parts else scratch[:, :0]
+    return Spans(columns[0], columns[1], columns[2], columns[3].astype(np.uint8))
 
 
 @kernel

@@ -19,7 +19,8 @@ from functools import cache
 import numpy as np
 
 from gristmill.kernels.base.bare import code_point, helper, kernel
-from gristmill.kernels.base.unicode import POINTS, Table, kept_table, mark_all
+from gristmill.kernels.base.types import Array
+from gristmill.kernels.base.unicode import POINTS, kept_table, mark_all
 from gristmill.kernels.repair.entities import LONGEST
 from gristmill.kernels.repair.mojibake import byte_of
 
@@ -53,10 +54,10 @@ BLOCK = 64
 
 
 @cache
-def kinds() -> Table:
+def kinds() -> Array:
     """uint16[0x110000]: the bits above."""
 
-    def make() -> Table:
+    def make() -> Array:
         table = np.zeros(POINTS, np.uint16)
         for bit, pattern in _KINDS.items():
             mark_all(table, f"(?V1){pattern}", bit, add=True)
@@ -85,7 +86,7 @@ def survey(data, offsets, kinds, needs, lost):
     holds."""
     for row in range(len(offsets) - 1):
         start, end = offsets[row], offsets[row + 1]
-        found, replaced = 0, 0
+        needed, replaced = 0, 0
         blank, indent, newlines, lead = (
             True,
             False,
@@ -125,41 +126,41 @@ def survey(data, offsets, kinds, needs, lost):
                 lead = False
                 if byte == 32 or byte == 9:
                     if blank and not indent:
-                        found |= WHITESPACE
+                        needed |= WHITESPACE
                     blank = True
                     newlines = 0
                 elif byte == 10:
                     if blank or newlines >= 2:
-                        found |= WHITESPACE
+                        needed |= WHITESPACE
                     newlines += 1
                     blank, indent = False, True
                 else:
                     blank, indent, newlines = False, False, 0
                     if byte == 38:
-                        found |= ENTITIES if _is_reference(data, i, end) else 0
+                        needed |= ENTITIES if _is_reference(data, i, end) else 0
                     elif byte < 32 or byte == 127:
-                        found |= CONTROLS
+                        needed |= CONTROLS
                 continue
             point, length = code_point(data, i, end)
             i += length
             kind = kinds[point]
-            found |= FOREIGN
+            needed |= FOREIGN
             if kind:
                 if kind & (CONTROL | BREAK):
-                    found |= CONTROLS | MOJIBAKE
+                    needed |= CONTROLS | MOJIBAKE
                 if kind & (HIDDEN | JOINER | SELECTOR | TAG):
-                    found |= ZERO_WIDTH
+                    needed |= ZERO_WIDTH
                 if kind & SPACE:
-                    found |= WHITESPACE
+                    needed |= WHITESPACE
                 if lead and kind & (TRAIL | LOST):
-                    found |= MOJIBAKE
+                    needed |= MOJIBAKE
                 if kind & LOST:
                     replaced += 1
             lead = kind & LEAD != 0
             blank, indent, newlines = False, False, 0
         if end > start and (blank or newlines > 0):
-            found |= WHITESPACE
-        needs[row] = found
+            needed |= WHITESPACE
+        needs[row] = needed
         lost[row] = replaced
 
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 import html.entities
 import re
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import helper, kernel
+from gristmill.kernels.base.types import Array
 
 LONGEST = (
     max(len(name) for name in html.entities.html5) - 1
@@ -28,35 +29,34 @@ BUCKETS = 1 << 13
 WINDOWS = tuple(
     ord(bytes([b]).decode("cp1252")) if b not in (0x81, 0x8D, 0x8F, 0x90, 0x9D) else b for b in range(0x80, 0xA0)
 )
-Table = np.ndarray[Any, np.dtype[Any]]
 
 
-class Names(NamedTuple):
-    """Entity names as a hash table that kernels read: name i is `names[at[i]:at[i + 1]]`, its text `texts[to[i]:to[i +
-    1]]`."""
+class EntityNames(NamedTuple):
+    """Entity names as a hash table for kernels. Name i is `names[name_offsets[i]:name_offsets[i + 1]]`; its text is
+    found likewise in `texts`."""
 
-    buckets: Table  # int32[BUCKETS]: 1 + the name that is here, 0 for none; the next bucket is tried after it
-    names: Table
-    at: Table
-    texts: Table
-    to: Table
-    windows: Table  # int64[32]
+    buckets: Array  # int32[BUCKETS]: 1 + the name that is here, 0 for none; the next bucket is tried after it
+    names: Array
+    name_offsets: Array
+    texts: Array
+    text_offsets: Array
+    windows: Array  # int64[32]
 
 
 @cache
-def names() -> Names:
-    known = sorted(
+def names() -> EntityNames:
+    entities = sorted(
         (name[:-1].encode(), text.encode()) for name, text in html.entities.html5.items() if name.endswith(";")
     )
     buckets = np.zeros(BUCKETS, np.int32)
-    for i, (name, _) in enumerate(known):
+    for i, (name, _) in enumerate(entities):
         place = _place(name)
         while buckets[place]:
             place = (place + 1) % BUCKETS
         buckets[place] = i + 1
-    spelled, spelled_at = _joined([name for name, _ in known])
-    texts, texts_at = _joined([text for _, text in known])
-    return Names(buckets, spelled, spelled_at, texts, texts_at, np.array(WINDOWS, np.int64))
+    spelled, name_offsets = _joined([name for name, _ in entities])
+    texts, text_offsets = _joined([text for _, text in entities])
+    return EntityNames(buckets, spelled, name_offsets, texts, text_offsets, np.array(WINDOWS, np.int64))
 
 
 def _place(name: bytes) -> int:
@@ -66,7 +66,7 @@ def _place(name: bytes) -> int:
     return place % BUCKETS
 
 
-def _joined(parts: list[bytes]) -> tuple[Table, Table]:
+def _joined(parts: list[bytes]) -> tuple[Array, Array]:
     return np.frombuffer(b"".join(parts), np.uint8).copy(), np.cumsum([0, *map(len, parts)]).astype(np.int64)
 
 
@@ -118,7 +118,7 @@ def _number(out, a, b):
 
 
 @helper
-def _named(out, a, b, buckets, names, at):
+def _named(out, a, b, buckets, names, name_offsets):
     """Which name out[a:b] is, or -1."""
     place = np.uint32(0)
     for i in range(a, b):
@@ -126,10 +126,10 @@ def _named(out, a, b, buckets, names, at):
     where = np.int64(place) % len(buckets)
     while buckets[where]:
         name = np.int64(buckets[where]) - 1
-        if at[name + 1] - at[name] == b - a:
+        if name_offsets[name + 1] - name_offsets[name] == b - a:
             same = True
             for i in range(b - a):
-                if out[a + i] != names[at[name] + i]:
+                if out[a + i] != names[name_offsets[name] + i]:
                     same = False
                     break
             if same:
@@ -139,7 +139,7 @@ def _named(out, a, b, buckets, names, at):
 
 
 @helper
-def _resolve(out, start, o, buckets, names, at, texts, to, windows):
+def _resolve(out, start, o, buckets, names, name_offsets, texts, text_offsets, windows):
     """out[:o] lacks only a semicolon: if it ends in a reference, write what it stands for in its place. Where the text
     ends then, or -1."""
     a = o - 1
@@ -159,17 +159,19 @@ def _resolve(out, start, o, buckets, names, at, texts, to, windows):
         if value == 0 or 0xD800 <= value < 0xE000 or value > 0x10FFFF:
             value = 0xFFFD
         return put(out, a, value)
-    name = _named(out, a + 1, o, buckets, names, at)
+    name = _named(out, a + 1, o, buckets, names, name_offsets)
     if name < 0:
         return -1
-    for i in range(to[name], to[name + 1]):
+    for i in range(text_offsets[name], text_offsets[name + 1]):
         out[a] = texts[i]
         a += 1
     return a
 
 
 @kernel
-def decode_entities(data, offsets, wanted, buckets, names, at, texts, to, windows, out, ends, counts):
+def decode_entities(
+    data, offsets, wanted, buckets, names, name_offsets, texts, text_offsets, windows, out, ends, counts
+):
     """Documents with `wanted` lose their references, the others are copied. `out` needs a quarter more room than the
     text."""
     o = 0
@@ -192,7 +194,7 @@ def decode_entities(data, offsets, wanted, buckets, names, at, texts, to, window
                 out[o] = data[i]
                 o += 1
                 while out[o - 1] == 0x3B:  # `&semi;` is a semicolon in its turn
-                    resolved = _resolve(out, begun, o - 1, buckets, names, at, texts, to, windows)
+                    resolved = _resolve(out, begun, o - 1, buckets, names, name_offsets, texts, text_offsets, windows)
                     if resolved < 0:
                         break
                     counts[row] += 1

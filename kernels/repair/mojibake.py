@@ -25,7 +25,8 @@ from itertools import groupby
 import numpy as np
 
 from gristmill.kernels.base.bare import code_point, helper, kernel
-from gristmill.kernels.base.unicode import LETTER, LOWER, POINTS, UNASSIGNED, UPPER, Table, properties, script
+from gristmill.kernels.base.types import Array
+from gristmill.kernels.base.unicode import LETTER, LOWER, POINTS, UNASSIGNED, UPPER, properties, script
 from gristmill.kernels.repair.entities import WINDOWS, put
 
 NONE, WEAK, STRONG = 0, 1, 2
@@ -44,7 +45,7 @@ FOREIGN = 0x370  # Greek and the scripts after it
 
 
 @cache
-def byte_of() -> Table:
+def byte_of() -> Array:
     """uint8[0x110000]: the byte that Windows-1252 (Latin-1 where that has none) reads as this character; 0 below 0x80
     and for all others.
 
@@ -61,7 +62,7 @@ def byte_of() -> Table:
 
 
 @cache
-def behaviours() -> Table:
+def behaviours() -> Array:
     """uint8[256]: how the character of each byte behaves after a letter."""
     table = np.zeros(256, np.uint8)
     table[0x80:0xC0] = ALIEN
@@ -81,14 +82,14 @@ def _sequence(data, i, end, bytes_of):
         return np.int64(-1), i, np.int64(0), np.int64(0), False
     size = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
     value = lead & (0x1F if size == 2 else 0x0F if size == 3 else 0x07)
-    at, other = i + length, point >= 0x100
+    stop, other = i + length, point >= 0x100
     first, second, control = np.int64(0), np.int64(0), False
     for k in range(1, size):
-        if at >= end:
+        if stop >= end:
             return np.int64(-1), i, first, second, False
-        point, length = code_point(data, at, end)
+        point, length = code_point(data, stop, end)
         if point == 0xFFFD and k == 2 and not other and lead == 0xE2 and first == 0x80:
-            return np.int64(0x201D), at + length, first, second, True
+            return np.int64(0x201D), stop + length, first, second, True
         byte = np.int64(bytes_of[point])
         if byte < 0x80 or byte >= 0xC0 or (other and not 0x80 <= point < 0xA0):
             return np.int64(-1), i, first, second, False
@@ -105,8 +106,8 @@ def _sequence(data, i, end, bytes_of):
             second = byte
         control |= 0x80 <= point < 0xA0
         value = value << 6 | byte & 0x3F
-        at += length
-    return value, at, first, second, control
+        stop += length
+    return value, stop, first, second, control
 
 
 @helper
@@ -292,8 +293,8 @@ def _line_plain(line: str) -> tuple[str, int]:
     i = 0
     while i < len(line):
         run: list[tuple[str, str, int]] = []
-        while found := _sequence_plain(line[i : i + 4]):
-            seen, meant = found
+        while sequence := _sequence_plain(line[i : i + 4]):
+            seen, meant = sequence
             end = i + len(seen)
             weight = _weight_plain(seen, meant, run[-1][1] if run else line[max(i - 1, 0) : i], line[end : end + 1])
             if weight == NONE:

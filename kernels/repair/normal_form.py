@@ -17,7 +17,8 @@ from typing import Literal
 import numpy as np
 
 from gristmill.kernels.base.bare import code_point, kernel
-from gristmill.kernels.base.unicode import POINTS, Table, kept_table, mark_all
+from gristmill.kernels.base.types import Array
+from gristmill.kernels.base.unicode import POINTS, kept_table, mark_all
 
 Form = Literal["NFC", "NFKC"]
 APART: dict[Form, Literal["NFD", "NFKD"]] = {"NFC": "NFD", "NFKC": "NFKD"}
@@ -27,11 +28,11 @@ CHANGES, MAY_COMPOSE, BEGINS = 1 << 8, 1 << 9, 1 << 10
 
 
 @cache
-def normal_form(form: Form) -> Table:
+def normal_form(form: Form) -> Array:
     """uint16[0x110000]: the combining class, and the bits above: changed on its own; may join what is before; may be
     joined."""
 
-    def make() -> Table:
+    def make() -> Array:
         table = np.zeros(POINTS, np.uint16)
         mark_all(table, rf"\p{{{form}_Quick_Check=N}}", CHANGES, add=True)
         mark_all(table, rf"\p{{{form}_Quick_Check=M}}", MAY_COMPOSE, add=True)
@@ -62,11 +63,12 @@ def in_normal_form(text: str, form: Form) -> str:
 
 def _may_have_long_runs(text: str, form: Form) -> bool:
     """A long run has one of every LONG_RUN characters, and half a run on one side of it: few are looked at."""
-    found, half = marks(form), LONG_RUN // 2
+    mark_set, half = marks(form), LONG_RUN // 2
     every = text[LONG_RUN - 1 :: LONG_RUN]
-    return not found.isdisjoint(every) and any(
-        mark in found and (found.issuperset(text[at - half + 1 : at + 1]) or found.issuperset(text[at : at + half]))
-        for at, mark in zip(range(LONG_RUN - 1, len(text), LONG_RUN), every, strict=True)
+    return not mark_set.isdisjoint(every) and any(
+        mark in mark_set
+        and (mark_set.issuperset(text[place - half + 1 : place + 1]) or mark_set.issuperset(text[place : place + half]))
+        for place, mark in zip(range(LONG_RUN - 1, len(text), LONG_RUN), every, strict=True)
     )
 
 
@@ -90,10 +92,10 @@ def long_runs(form: Form) -> re.Pattern[str]:
 
 
 @kernel
-def find_unnormal(data, offsets, wanted, table, found):
-    """Sets `found` for the documents with `wanted` that may not be in the normal form."""
+def find_unnormal(data, offsets, wanted, table, unnormal):
+    """Sets `unnormal` for the documents with `wanted` that may not be in the normal form."""
     for row in range(len(offsets) - 1):
-        found[row] = 0
+        unnormal[row] = 0
         if not wanted[row]:
             continue
         i, end = offsets[row], offsets[row + 1]
@@ -108,7 +110,7 @@ def find_unnormal(data, offsets, wanted, table, found):
             entry = np.int64(table[point])
             order = entry & 0xFF
             if entry & CHANGES or (order and last_class > order) or (entry & MAY_COMPOSE and starter):
-                found[row] = 1
+                unnormal[row] = 1
                 break
             last_class = order
             if not order:

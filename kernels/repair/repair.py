@@ -16,7 +16,8 @@ import numpy as np
 
 from gristmill.kernels.base.bare import kernel
 from gristmill.kernels.base.columns import TextColumn
-from gristmill.kernels.base.unicode import Table, properties, script
+from gristmill.kernels.base.types import Array
+from gristmill.kernels.base.unicode import properties, script
 from gristmill.kernels.repair import characters as c
 from gristmill.kernels.repair.entities import decode_entities, decode_entities_plain, names
 from gristmill.kernels.repair.mojibake import behaviours, byte_of, repair_mojibake, repair_mojibake_plain
@@ -40,18 +41,18 @@ class Counts(NamedTuple):
     """For each document: references and characters read again, characters removed, and U+FFFD that are in the text
     afterwards."""
 
-    entities: Table
-    mojibake: Table
-    controls: Table
-    zero_width: Table
-    replacements: Table
+    entities: Array
+    mojibake: Array
+    controls: Array
+    zero_width: Array
+    replacements: Array
 
 
 class Repaired(NamedTuple):
     text: TextColumn
-    changed: Table  # rows whose text is another now
+    changed: Array  # rows whose text is another now
     counts: Counts
-    normalised: Table  # rows that went through `unicodedata.normalize`
+    normalised: Array  # rows that went through `unicodedata.normalize`
 
 
 def repair(column: TextColumn, steps: Steps) -> Repaired:
@@ -65,15 +66,15 @@ def repair(column: TextColumn, steps: Steps) -> Repaired:
     )  # where each changed row's text lies: which round, which place in it
     rounds: list[TextColumn] = []
     needs, counts.replacements[:] = _survey(column, steps)
-    work, at = column, np.flatnonzero(needs)
-    work = _taken(work, at)
-    while len(at) and len(rounds) < ROUNDS:
-        after = _round(work, needs[at], steps, at, counts, normalised)
-        changed = np.flatnonzero(_differ(work, after, np.ones(len(at), np.uint8)))
-        work, at = _taken(after, changed), at[changed]
-        source[at], here[at] = len(rounds), np.arange(len(at))
+    work, places = column, np.flatnonzero(needs)
+    work = _taken(work, places)
+    while len(places) and len(rounds) < ROUNDS:
+        after = _round(work, needs[places], steps, places, counts, normalised)
+        changed = np.flatnonzero(_differ(work, after, np.ones(len(places), np.uint8)))
+        work, places = _taken(after, changed), places[changed]
+        source[places], here[places] = len(rounds), np.arange(len(places))
         rounds.append(work)
-        needs[at], counts.replacements[at] = _survey(work, steps)
+        needs[places], counts.replacements[places] = _survey(work, steps)
     changed = np.flatnonzero(source >= 0)
     return Repaired(_woven(column, rounds, source, here) if len(changed) else column, changed, counts, normalised)
 
@@ -96,7 +97,7 @@ def repair_plain(text: str, steps: Steps) -> tuple[str, tuple[int, int, int, int
     return text, (*total.tolist(), text.count("\ufffd"))
 
 
-def _survey(column: TextColumn, steps: Steps) -> tuple[Table, Table]:
+def _survey(column: TextColumn, steps: Steps) -> tuple[Array, Array]:
     rows = len(column)
     needs, lost, unnormal = np.zeros(rows, np.uint8), np.zeros(rows, np.int32), np.zeros(rows, np.uint8)
     c.survey(column.data, column.offsets, c.kinds(), needs, lost)
@@ -105,10 +106,12 @@ def _survey(column: TextColumn, steps: Steps) -> tuple[Table, Table]:
     return needs & steps.bits | unnormal * np.uint8(c.FOREIGN), lost
 
 
-def _round(work: TextColumn, needs: Table, steps: Steps, at: Table, counts: Counts, normalised: Table) -> TextColumn:
+def _round(
+    work: TextColumn, needs: Array, steps: Steps, places: Array, counts: Counts, normalised: Array
+) -> TextColumn:
     """Every step once. A document that one step changed goes through all that follow, whatever the survey said of it."""
 
-    def settle(after: TextColumn, wanted: Table) -> TextColumn:
+    def settle(after: TextColumn, wanted: Array) -> TextColumn:
         needs[_differ(work, after, wanted) != 0] = EVERY_STEP
         return after
 
@@ -116,7 +119,7 @@ def _round(work: TextColumn, needs: Table, steps: Steps, at: Table, counts: Coun
     if (wanted := needs & c.ENTITIES & steps.bits).any():
         out, ends, count = _room(work, 4)
         decode_entities(work.data, work.offsets, wanted, *names(), out, ends, count)
-        counts.entities[at] += count
+        counts.entities[places] += count
         work = settle(_column(out, ends), wanted)
     if (wanted := needs & c.MOJIBAKE & steps.bits).any():
         out, ends, count = _room(work, 2)
@@ -124,24 +127,24 @@ def _round(work: TextColumn, needs: Table, steps: Steps, at: Table, counts: Coun
         repair_mojibake(
             work.data, work.offsets, wanted, byte_of(), properties(), behaviours(), script(), windows, out, ends, count
         )
-        counts.mojibake[at] += count
+        counts.mojibake[places] += count
         work = settle(_column(out, ends), wanted)
     if steps.form and (wanted := needs & c.FOREIGN).any():
         unnormal = np.zeros(rows, np.uint8)
         find_unnormal(work.data, work.offsets, wanted, normal_form(steps.form), unnormal)
-        normalised[at] |= unnormal != 0
+        normalised[places] |= unnormal != 0
         work = settle(_normalised(work, unnormal, steps.form), wanted)
     if (wanted := needs & (c.CONTROLS | c.ZERO_WIDTH | c.WHITESPACE) & steps.bits).any():
         out, ends, count = _room(work, 0)
         hidden = np.zeros(rows, np.int32)
         c.clean_characters(work.data, work.offsets, wanted, steps.bits, c.kinds(), out, ends, count, hidden)
-        counts.controls[at] += count
-        counts.zero_width[at] += hidden
+        counts.controls[places] += count
+        counts.zero_width[places] += hidden
         work = _column(out, ends)
     return work
 
 
-def _normalised(column: TextColumn, wanted: Table, form: Form) -> TextColumn:
+def _normalised(column: TextColumn, wanted: Array, form: Form) -> TextColumn:
     if not wanted.any():
         return column
     texts = [column.data[a:b].tobytes() for a, b in pairwise(column.offsets)]
@@ -150,7 +153,7 @@ def _normalised(column: TextColumn, wanted: Table, form: Form) -> TextColumn:
     return _column(np.frombuffer(b"".join(texts), np.uint8), ends)
 
 
-def _room(column: TextColumn, share: int) -> tuple[Table, Table, Table]:
+def _room(column: TextColumn, share: int) -> tuple[Array, Array, Array]:
     """Arrays for a result: text (longer by one part in `share`), offsets, a count a document."""
     size = int(column.offsets[-1] - column.offsets[0])
     return (
@@ -160,13 +163,13 @@ def _room(column: TextColumn, share: int) -> tuple[Table, Table, Table]:
     )
 
 
-def _column(data: Table, offsets: Table) -> TextColumn:
+def _column(data: Array, offsets: Array) -> TextColumn:
     for array in (data, offsets):
         array.flags.writeable = False
     return TextColumn(data, offsets)
 
 
-def _taken(column: TextColumn, rows: Table) -> TextColumn:
+def _taken(column: TextColumn, rows: Array) -> TextColumn:
     """Some rows, laid out one after the other."""
     lengths = column.offsets[rows + 1] - column.offsets[rows]
     ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -175,18 +178,18 @@ def _taken(column: TextColumn, rows: Table) -> TextColumn:
     return _column(out, ends)
 
 
-def _woven(column: TextColumn, rounds: list[TextColumn], source: Table, here: Table) -> TextColumn:
+def _woven(column: TextColumn, rounds: list[TextColumn], source: Array, here: Array) -> TextColumn:
     """Each row out of the round that changed it last, or out of the column as it was given."""
     every = [column, *rounds]
     starts, lengths = column.offsets[:-1].copy(), np.diff(column.offsets)
-    for which, made in enumerate(rounds):
+    for which, repaired in enumerate(rounds):
         rows = np.flatnonzero(source == which)
-        starts[rows], lengths[rows] = made.offsets[here[rows]], np.diff(made.offsets)[here[rows]]
+        starts[rows], lengths[rows] = repaired.offsets[here[rows]], np.diff(repaired.offsets)[here[rows]]
     ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     out = np.empty(int(ends[-1]), np.uint8)
-    for which, made in enumerate(every, -1):
+    for which, repaired in enumerate(every, -1):
         rows = np.flatnonzero(source == which)
-        _copy(made.data, starts[rows], ends, rows, out)
+        _copy(repaired.data, starts[rows], ends, rows, out)
     return _column(out, ends)
 
 
@@ -199,19 +202,19 @@ def _copy(data, starts, ends, rows, out):
             out[i] = data[i + shift]
 
 
-def _differ(a: TextColumn, b: TextColumn, wanted: Table) -> Table:
-    found = np.zeros(len(a), np.uint8)
-    _find_differences(a.data, a.offsets, b.data, b.offsets, wanted, found)
-    return found
+def _differ(a: TextColumn, b: TextColumn, wanted: Array) -> Array:
+    differs = np.zeros(len(a), np.uint8)
+    _find_differences(a.data, a.offsets, b.data, b.offsets, wanted, differs)
+    return differs
 
 
 @kernel
-def _find_differences(data, offsets, other, other_offsets, wanted, found):
+def _find_differences(data, offsets, other, other_offsets, wanted, differs):
     for row in range(len(offsets) - 1):
         length, shift = offsets[row + 1] - offsets[row], other_offsets[row] - offsets[row]
-        found[row] = wanted[row] != 0 and other_offsets[row + 1] - other_offsets[row] != length
-        if wanted[row] and not found[row]:
+        differs[row] = wanted[row] != 0 and other_offsets[row + 1] - other_offsets[row] != length
+        if wanted[row] and not differs[row]:
             for i in range(offsets[row], offsets[row + 1]):
                 if data[i] != other[i + shift]:
-                    found[row] = 1
+                    differs[row] = 1
                     break

@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 
 from gristmill.kernels.base.bare import kernel
-from gristmill.kernels.base.columns import Offsets
+from gristmill.kernels.base.types import Array, Offsets
 from gristmill.kernels.rows.pack import Packed
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def laid_rows(tokens: Array, offsets: Offsets, packed: Packed, row_length: int, padding: int) -> Array:
@@ -84,15 +82,15 @@ def _check(
 @kernel
 def _lay(tokens, offsets, place, document, start, length, padding, out):
     """Every token of `out` is written once, in order: what lies before the next piece is padding."""
-    at = 0
+    column = 0
     for i in range(len(place)):
-        while at < place[i]:
-            out[at] = padding
-            at += 1
+        while column < place[i]:
+            out[column] = padding
+            column += 1
         source = offsets[document[i]] + start[i]
         for k in range(length[i]):
-            out[at + k] = tokens[source + k]
-        at += length[i]
-    while at < len(out):
-        out[at] = padding
-        at += 1
+            out[column + k] = tokens[source + k]
+        column += length[i]
+    while column < len(out):
+        out[column] = padding
+        column += 1

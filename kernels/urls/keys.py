@@ -11,13 +11,13 @@ those of the query that stay. Measured: 0.7 million urls a second from urls to s
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import helper, inlined, kernel
-from gristmill.kernels.base.columns import Offsets
 from gristmill.kernels.base.splitmix import mixed, mixed_plain
+from gristmill.kernels.base.types import Array, Hashes, Offsets
 from gristmill.kernels.urls.urls import Urls
 from gristmill.kernels.words.token_rules import ALL
 
@@ -28,9 +28,6 @@ HIGH_STEP, LOW_STEP = 0x9FB21C651E98DF25, 0xD6E8FEB86659FD93
 _HIGH, _LOW, _PARAMETER = np.uint64(HIGH_STEP), np.uint64(LOW_STEP), np.uint64(PARAMETER)
 _HIGH_SHIFT, _LOW_SHIFT = np.uint64(32), np.uint64(29)
 _QUESTION, _AMPERSAND, _EQUALS, _HASH, _SLASH, _BANG, _SEMICOLON = 63, 38, 61, 35, 47, 33, 59
-
-Array = np.ndarray[Any, np.dtype[Any]]
-Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 class Names(NamedTuple):

@@ -10,17 +10,15 @@ cost one pass.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from gristmill.kernels.base.columns import Bytes, Offsets
 from gristmill.kernels.base.compiled import helper, kernel
 from gristmill.kernels.base.splitmix import mixed
+from gristmill.kernels.base.types import Array, Bytes, Offsets
 from gristmill.kernels.base.unicode import LETTER, MARK, NUMBER, code_point, properties
 from gristmill.kernels.urls.urls import Urls, folded_text
-
-Array = np.ndarray[Any, Any]
 
 ALLOWED, DOMAIN, HOST, URL, PREFIX, WORD, SOFT_WORD = range(7)  # what an entry is; SUBSTRING has no key
 SUBSTRING = 7
@@ -29,14 +27,14 @@ _WORDLIKE = LETTER | MARK | NUMBER
 
 
 class Automaton(NamedTuple):
-    """State s goes to `next_state[s, classes[byte]]`; `found[s]` is the longest pattern that ends there, or -1."""
+    """State s goes to `next_state[s, classes[byte]]`; `pattern_of_state[s]` is the longest pattern that ends there, or -1."""
 
     classes: Bytes
     next_state: Array
-    found: Array
+    pattern_of_state: Array
 
 
-class Found(NamedTuple):
+class ListMatches(NamedTuple):
     """For each url: bits of 1 << kind; where the domain and the words begin (and end) in its text; the pattern."""
 
     bits: Array
@@ -154,9 +152,9 @@ def automaton_of(folded: Bytes, offsets: Offsets, taken_out: int) -> Automaton:
     classes[used[:255]] = np.arange(1, len(used[:255]) + 1)  # UTF-8 never uses all bytes
     states = int(offsets[-1] - offsets[0]) + 1
     next_state = np.zeros((states, len(used) + 1), np.int32)
-    found = np.full(states, -1, np.int32)
-    count = _build(folded, offsets, taken_out, properties(), classes, next_state, found)
-    return Automaton(classes, next_state[:count].copy(), found[:count].copy())
+    patterns = np.full(states, -1, np.int32)
+    count = _build(folded, offsets, taken_out, properties(), classes, next_state, patterns)
+    return Automaton(classes, next_state[:count].copy(), patterns[:count].copy())
 
 
 @helper
@@ -167,7 +165,7 @@ def _stays(text, i, size, wordlike, taken_out):
 
 
 @kernel
-def _build(folded, offsets, taken_out, table, classes, next_state, found):
+def _build(folded, offsets, taken_out, table, classes, next_state, patterns):
     count = 1
     for row in range(len(offsets) - 1):
         state, i = np.int64(0), offsets[row]
@@ -181,8 +179,8 @@ def _build(folded, offsets, taken_out, table, classes, next_state, found):
                         count += 1
                     state = np.int64(next_state[state, letter])
             i += size
-        if state and found[state] < 0:
-            found[state] = row
+        if state and patterns[state] < 0:
+            patterns[state] = row
     fallback, queue = np.zeros(count, np.int32), np.zeros(count, np.int32)
     head, tail = 0, 0
     for letter in range(next_state.shape[1]):
@@ -192,8 +190,8 @@ def _build(folded, offsets, taken_out, table, classes, next_state, found):
     while head < tail:
         state = queue[head]
         head += 1
-        if found[state] < 0:
-            found[state] = found[fallback[state]]
+        if patterns[state] < 0:
+            patterns[state] = patterns[fallback[state]]
         for letter in range(next_state.shape[1]):
             child = next_state[state, letter]
             elsewhere = next_state[fallback[state], letter]
@@ -208,11 +206,11 @@ def _build(folded, offsets, taken_out, table, classes, next_state, found):
 
 def look_up(
     urls: Urls, sites: Array, words: Array, automaton: Automaton, kinds: int, taken_out: int, soft_words: int
-) -> Found:
+) -> ListMatches:
     """What of the lists each url meets; `kinds` are the bits of the lists there are, `soft_words` the number that
     counts as met."""
     n = len(urls)
-    found = Found(
+    matches = ListMatches(
         np.zeros(n, np.uint16), np.full(n, -1, np.int64), np.full(n, -1, np.int64), np.full((n, 2), -1, np.int64),
         np.full((n, 2 * soft_words), -1, np.int64), np.full(n, -1, np.int32),
     )  # fmt: skip
@@ -224,20 +222,22 @@ def look_up(
         urls.keys,
         sites,
         kinds,
-        found.bits,
-        found.domains,
-        found.prefixes,
+        matches.bits,
+        matches.domains,
+        matches.prefixes,
     )
     if not kinds & (1 << WORD | 1 << SOFT_WORD | 1 << SUBSTRING):
-        return found
+        return matches
     folded = folded_text(urls.text, urls.starts, urls.ends)
     if kinds & (1 << WORD | 1 << SOFT_WORD):
-        _match_words(folded, urls.starts, urls.ends, words, properties(), found.bits, found.words, found.soft_words)
+        _match_words(
+            folded, urls.starts, urls.ends, words, properties(), matches.bits, matches.words, matches.soft_words
+        )
     if kinds >> SUBSTRING & 1:
         _match_substrings(
-            folded, urls.starts, urls.ends, *automaton, taken_out, properties(), found.bits, found.patterns
+            folded, urls.starts, urls.ends, *automaton, taken_out, properties(), matches.bits, matches.patterns
         )
-    return found
+    return matches
 
 
 @kernel
@@ -314,7 +314,7 @@ def _match_words(folded, starts, ends, table, points, bits, words, soft_words):
 
 
 @kernel
-def _match_substrings(folded, starts, ends, classes, next_state, found, taken_out, points, bits, patterns):
+def _match_substrings(folded, starts, ends, classes, next_state, pattern_of_state, taken_out, points, bits, patterns):
     for row in range(len(starts)):
         state, i, end = np.int64(0), starts[row], ends[row]
         while i < end:
@@ -329,8 +329,8 @@ def _match_substrings(folded, starts, ends, classes, next_state, found, taken_ou
                     continue
             for j in range(i, i + size):
                 state = np.int64(next_state[state, classes[folded[j]]])
-                if found[state] >= 0:
-                    patterns[row] = found[state]
+                if pattern_of_state[state] >= 0:
+                    patterns[row] = pattern_of_state[state]
                     bits[row] |= 1 << SUBSTRING
                     end = i  # the first is enough
                     break

@@ -16,12 +16,12 @@ import ipaddress
 import re
 import unicodedata
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from gristmill.kernels.base.columns import Bytes, Offsets
 from gristmill.kernels.base.compiled import helper, kernel
+from gristmill.kernels.base.types import Array, Bytes, Offsets
 
 ODD_HOST, HAD_WWW = 1, 2  # bits of `marks`
 FOLDED_POINTS = 0x10000
@@ -66,7 +66,7 @@ def folded_text(data: Bytes, starts: Offsets, ends: Offsets) -> Bytes:
 
 
 @cache
-def case_folding() -> np.ndarray[Any, Any]:
+def case_folding() -> Array:
     """uint16[0x10000]: the lower case of each code point where it takes as many bytes, else the point itself."""
     table = np.arange(FOLDED_POINTS, dtype=np.uint16)
     for point in range(FOLDED_POINTS):
@@ -222,7 +222,7 @@ def _after_scheme(text, start, end):
 
 @kernel
 def _canonical(data, starts, ends, text, places, marks):
-    at = np.int64(0)
+    begin = np.int64(0)
     for row in range(len(starts)):
         a, b = starts[row], ends[row]
         while a < b and data[a] <= 32:
@@ -231,18 +231,18 @@ def _canonical(data, starts, ends, text, places, marks):
             b -= 1
         if _plain_host(data, a, b):
             for i in range(b - a):
-                text[at + i] = data[a + i]
-            places[0, row] = at
-            at += b - a
-            places[1, row], places[2, row], places[3, row], places[4, row] = at, at, at, at
+                text[begin + i] = data[a + i]
+            places[0, row] = begin
+            begin += b - a
+            places[1, row], places[2, row], places[3, row], places[4, row] = begin, begin, begin, begin
             continue
-        end = at
+        end = begin
         for i in range(a, b):  # what browsers do first: no tabs and line ends, backslashes are slashes
             byte = data[i]
             if byte != 9 and byte != 10 and byte != 13:
                 text[end] = 47 if byte == 92 else byte
                 end += 1
-        i = _after_scheme(text, at, end)
+        i = _after_scheme(text, begin, end)
         authority_end = i
         colons, colon = 0, np.int64(-1)
         first = i
@@ -275,8 +275,8 @@ def _canonical(data, starts, ends, text, places, marks):
         to = _decode(text, first, host_end, first)
         to, more = _host(text, first, to)
         for j in range(to - first):
-            text[at + j] = text[first + j]
-        host = at + to - first
+            text[begin + j] = text[first + j]
+        host = begin + to - first
         to = host
         for j in range(host_end, port_end):
             text[to] = text[j]
@@ -291,9 +291,9 @@ def _canonical(data, starts, ends, text, places, marks):
             key += 1
         if key > site and text[key - 1] == 47:
             key -= 1
-        places[0, row], places[1, row], places[2, row], places[3, row], places[4, row] = at, to, host, site, key
+        places[0, row], places[1, row], places[2, row], places[3, row], places[4, row] = begin, to, host, site, key
         marks[row] = mark | more
-        at = to
+        begin = to
 
 
 def punycode(host: str) -> str:
@@ -313,9 +313,9 @@ def punycode(host: str) -> str:
 
 def address(authority: str) -> str | None:
     """`[2001:DB8::1]:80` or a bare IPv6 address as `[2001:db8::1]`, None where there is none."""
-    found = re.fullmatch(r"\[([0-9A-Fa-f:.]+)\](?::\d*)?|([0-9A-Fa-f:.]+)", authority)
+    match = re.fullmatch(r"\[([0-9A-Fa-f:.]+)\](?::\d*)?|([0-9A-Fa-f:.]+)", authority)
     try:
-        return f"[{ipaddress.IPv6Address(found[1] or found[2]).compressed}]" if found else None
+        return f"[{ipaddress.IPv6Address(match[1] or match[2]).compressed}]" if match else None
     except ValueError:
         return None
 

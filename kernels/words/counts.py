@@ -7,8 +7,9 @@ import statistics
 import numpy as np
 
 from gristmill.kernels.base.bare import inlined, kernel
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import LETTER, NUMBER, properties
-from gristmill.kernels.words.words import HOLDS_LETTER, HOLDS_LETTER_OR_NUMBER, Array, word_hash_plain
+from gristmill.kernels.words.words import HOLDS_LETTER, HOLDS_LETTER_OR_NUMBER, word_hash_plain
 
 # Columns of the result.
 UNITS, WORDS, WITH_LETTERS, WORD_CHARACTERS, MEDIAN_TWICE, STOP_WORDS, STOP_WORD_OCCURRENCES = range(7)
@@ -94,13 +95,13 @@ def stop_table(lists: list[list[str]]) -> Array:
 
 def word_counts_plain(units: list[str], stop_words: list[str]) -> list[int]:
     words = [unit for unit in units if any(properties()[ord(c)] & (LETTER | NUMBER) for c in unit)]
-    found = [word for word in words if word in stop_words]
+    stop_words_met = [word for word in words if word in stop_words]
     return [
         len(units),
         len(words),
         sum(any(properties()[ord(c)] & LETTER for c in unit) for unit in units),
         sum(map(len, words)),
         int(2 * statistics.median([min(len(word), LONGEST_COUNTED) for word in words])) if words else 0,
-        len(set(found)),
-        len(found),
+        len(set(stop_words_met)),
+        len(stop_words_met),
     ]

@@ -64,10 +64,10 @@ def next_chunk(data, start, stop, marks):
     while i < stop:
         byte = data[i]
         if byte < 0x80:
-            found = marks[byte]
-            if found & BLANK:
+            mark = marks[byte]
+            if mark & BLANK:
                 return letters_end, i, 1, seen
-            seen |= found
+            seen |= mark
             i += 1
         else:
             point, size = point_at(data, i, stop)

@@ -139,9 +139,9 @@ def closing(data, start, end, marks, known):
         return 0
     last = before(data, start, end)
     point, _ = point_at(data, last, end)
-    found = marks[point]
+    mark = marks[point]
     if last == start:
-        return end - last if found & CLOSES else 0
+        return end - last if mark & CLOSES else 0
     previous_at = before(data, start, last)
     previous, _ = point_at(data, previous_at, last)
     if point == 0x2E:
@@ -168,11 +168,11 @@ def closing(data, start, end, marks, known):
         return 0
     if (point == 0x73 or point == 0x53) and (previous == 0x27 or previous == 0x2019):  # 's
         return end - previous_at
-    if found & CLOSES:
+    if mark & CLOSES:
         return end - previous_at if point == 0x2026 and previous == 0x2026 else end - last
     if point == 0x2B:
         return 1 if marks[previous] & DIGIT else 0
-    if found & CURRENCY:
+    if mark & CURRENCY:
         if marks[previous] & DIGIT:
             return end - last
         if point == 0x24:
@@ -182,7 +182,7 @@ def closing(data, start, end, marks, known):
             if (data[i] == 0x43 or data[i] == 0x41) and i > start and 0x30 <= data[i - 1] <= 0x39:
                 return 2
         return 0
-    if found & END_OF_UNIT:
+    if mark & END_OF_UNIT:
         i = last
         for _ in range(LONGEST_UNIT):
             if i <= start:
@@ -202,15 +202,15 @@ def cut_middle(data, start, end, marks, rows, n):
         first_at, first_size = next_inner(data, start, first_at + first_size, end, marks)
     if first_at >= end or is_address(data, start, end, marks):
         return put_word(data, start, end, marks, rows, n)
-    at, size, left = first_at, first_size, start
-    while at < end:
-        if at > left:
-            n = put_word(data, left, at, marks, rows, n)
-        n = put_word(data, at, at + size, marks, rows, n)
-        left = at + size
-        at, size = next_inner(data, start, left, end, marks)
-    if left < end:
-        n = put_word(data, left, end, marks, rows, n)
+    inner, size, begin = first_at, first_size, start
+    while inner < end:
+        if inner > begin:
+            n = put_word(data, begin, inner, marks, rows, n)
+        n = put_word(data, inner, inner + size, marks, rows, n)
+        begin = inner + size
+        inner, size = next_inner(data, start, begin, end, marks)
+    if begin < end:
+        n = put_word(data, begin, end, marks, rows, n)
     return n
 
 
@@ -233,8 +233,8 @@ def next_inner(data, start, i, end, marks):
             i = letters_end
             continue
         point, size = point_at(data, i, end)
-        found = marks[point]
-        if found & INNER:
+        mark = marks[point]
+        if mark & INNER:
             following = class_at(data, i + size, end, marks)
             if point == 0x2E:
                 j = i + 1
@@ -244,7 +244,7 @@ def next_inner(data, start, i, end, marks):
                     return i, j - i
                 if previous & (LOWER | QUOTE) and following & (UPPER | QUOTE):
                     return i, 1
-            elif found & ICON:
+            elif mark & ICON:
                 return i, size
             else:
                 if previous & DIGIT and (point == 0x2B or point == 0x2D or point == 0x2A or point == 0x5E):
@@ -274,7 +274,7 @@ def next_inner(data, start, i, end, marks):
                             j += size
                             if class_at(data, j, end, marks) & ALPHA:
                                 return i, j - i
-        previous = found
+        previous = mark
         i += size
     return end, 0
 
@@ -314,17 +314,17 @@ def is_host(data, start, end, marks):
     label, labels, edge_first, edge_last, letters = 0, 0, False, False, True  # of the label we are in
     while i < end:
         point, size = point_at(data, i, end)
-        found = marks[point]
+        mark = marks[point]
         if point == 0x2E:
             if not edge_first or not edge_last or label > 64:
                 return False
             labels += 1
             label, edge_first, edge_last, letters = 0, False, False, True
-        elif found & HOST:
+        elif mark & HOST:
             if label == 0:
-                edge_first = (found & HOST_EDGE) != 0
-            edge_last = (found & HOST_EDGE) != 0
-            letters = letters and (found & LOWER) != 0
+                edge_first = (mark & HOST_EDGE) != 0
+            edge_last = (mark & HOST_EDGE) != 0
+            letters = letters and (mark & LOWER) != 0
             label += 1
         else:
             break

@@ -46,24 +46,24 @@ _NO_PERSON_AFTER_THEM = {"these", "those"}
 
 
 def exceptions() -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {word: (word,) for word in (_FACES + _WHOLE).split()}
+    pieces_of: dict[str, tuple[str, ...]] = {word: (word,) for word in (_FACES + _WHOLE).split()}
     for text in _PIECES.split():
-        found[text.replace("|", "")] = tuple(text.split("|"))
+        pieces_of[text.replace("|", "")] = tuple(text.split("|"))
     for pieces in _contractions():
         word = "".join(pieces)
         if word not in _LEFT_WHOLE:
-            found[word] = pieces
+            pieces_of[word] = pieces
     for hour in range(1, 13):
         for half in ("a.m.", "am", "p.m.", "pm"):
-            found[f"{hour}{half}"] = (str(hour), half)
+            pieces_of[f"{hour}{half}"] = (str(hour), half)
     for scale in "cfkCFK":
-        found[f"°{scale}."] = ("°", scale, ".")
+        pieces_of[f"°{scale}."] = ("°", scale, ".")
     curly = {
         word.replace("'", "’"): tuple(piece.replace("'", "’") for piece in pieces)
-        for word, pieces in found.items()
+        for word, pieces in pieces_of.items()
         if "'" in word
     }
-    return curly | found
+    return curly | pieces_of
 
 
 def _contractions() -> list[tuple[str, ...]]:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import regex
 
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import POINTS, kept_table, mark_all
 from gristmill.kernels.words.english_exceptions import exceptions
 from gristmill.kernels.words.words import (
@@ -20,10 +21,9 @@ from gristmill.kernels.words.words import (
     HOLDS_LETTER_OR_NUMBER,
     IS_LETTER,
     IS_NUMBER,
-    Array,
     word_hash_plain,
     word_marks,
-)  # fmt: skip
+)
 
 # Bits of `marks()`.
 BLANK, ALPHA, LOWER, UPPER = 1 << 0, 1 << 1, 1 << 2, 1 << 3  # letters without case are LOWER and UPPER both
@@ -72,33 +72,33 @@ class EnglishTables(NamedTuple):
     # exception's hash
     filters: Array
     # uint64[slots, 8], an open hash table: hash, bits and number of pieces, then hash and length of each piece
-    known: Array
+    words: Array
 
 
 @cache
 def english_tables() -> EnglishTables:
     filters = np.zeros(768, np.uint64)
-    known = np.zeros((8192, 8), np.uint64)
+    table = np.zeros((8192, 8), np.uint64)
     for word, pieces in exceptions().items():
         coded = word.encode()
         filters[coded[0]] |= np.uint64(1 << len(coded))
         filters[256 + (word_hash_plain(coded) >> 32 & 511)] |= np.uint64(1 << (word_hash_plain(coded) >> 41 & 63))
-        row = known[_slot(known, word_hash_plain(coded))]
+        row = table[_slot(table, word_hash_plain(coded))]
         row[1] = EXCEPTION | len(pieces)
         for column, piece in enumerate(pieces):
             letter, number = any(c.isalpha() for c in piece), any(c.isnumeric() for c in piece)
             row[2 + 2 * column] = word_hash_plain(piece.encode())
             row[3 + 2 * column] = len(piece) | HOLDS_LETTER * letter | HOLDS_LETTER_OR_NUMBER * (letter or number)
     for unit in _UNITS:
-        known[_slot(known, word_hash_plain(unit.encode())), 1] |= np.uint64(UNIT)
-    return EnglishTables(marks(), filters, known)
+        table[_slot(table, word_hash_plain(unit.encode())), 1] |= np.uint64(UNIT)
+    return EnglishTables(marks(), filters, table)
 
 
-def _slot(known: Array, h: int) -> int:
-    slot = h % len(known)
-    while known[slot, 1] and int(known[slot, 0]) != h:
-        slot = (slot + 1) % len(known)
-    known[slot, 0] = h
+def _slot(table: Array, h: int) -> int:
+    slot = h % len(table)
+    while table[slot, 1] and int(table[slot, 0]) != h:
+        slot = (slot + 1) % len(table)
+    table[slot, 0] = h
     return slot
 
 
@@ -118,20 +118,20 @@ def marks() -> Array:
 
 def english_words_plain(text: str) -> list[str]:
     """The same in the words of regular expressions."""
-    known, out = exceptions(), []
+    special, out = exceptions(), []
     front_of, back_of, inside, address = _patterns()
     for chunk in regex.split(f"{_CLASSES[BLANK]}+", text):
         end: list[str] = []
-        while chunk and chunk not in known:
+        while chunk and chunk not in special:
             front, back = front_of.match(chunk), None
             taken = front.end() if front else 0
-            if taken and chunk[taken:] in known:
+            if taken and chunk[taken:] in special:
                 out.append(chunk[:taken])
                 chunk = chunk[taken:]
                 break
             back = back_of.search(chunk[taken:])
             kept = len(chunk) - (len(back[0]) if back else 0)
-            if back and chunk[:kept] in known:
+            if back and chunk[:kept] in special:
                 end.append(chunk[kept:])
                 chunk = chunk[:kept]
                 break
@@ -140,17 +140,17 @@ def english_words_plain(text: str) -> list[str]:
             out += [chunk[:taken]] * bool(taken)
             end += [chunk[kept:]] * bool(back)
             chunk = chunk[taken:kept]
-        if chunk in known:
-            out += known[chunk]
+        if chunk in special:
+            out += special[chunk]
         elif chunk and address.fullmatch(chunk):
             out.append(chunk)
         elif chunk:
-            left = 0
+            begin = 0
             for cut in inside.finditer(chunk):
                 if cut.start():
-                    out += [piece for piece in (chunk[left : cut.start()], cut[0]) if piece]
-                    left = cut.end()
-            out.append(chunk[left:])
+                    out += [piece for piece in (chunk[begin : cut.start()], cut[0]) if piece]
+                    begin = cut.end()
+            out.append(chunk[begin:])
         out += reversed(end)
     return [word for word in out if word]
 

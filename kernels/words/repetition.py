@@ -13,7 +13,7 @@ from collections import Counter
 import numpy as np
 
 from gristmill.kernels.base.bare import inlined, kernel
-from gristmill.kernels.words.words import Array
+from gristmill.kernels.base.types import Array
 
 TOP, DUPLICATE = (2, 3, 4), (5, 6, 7, 8, 9, 10)  # the n of columns 0-2 and 3-8 of the result
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
@@ -63,14 +63,14 @@ def repeated_characters(rows, ends, table, state, keys, before, out):
             places[i] = i
             put_gram(table, shift, keys, rows[first + i, 0], classes, counts, i)
         before[count] = characters
-        left = count
+        remaining = count
         for n in range(2, 11):
-            left = repeated_twice(classes, counts, places, left)
-            if left == 0:
+            remaining = repeated_twice(classes, counts, places, remaining)
+            if remaining == 0:
                 break
-            shift = empty_table(table, left)
+            shift = empty_table(table, remaining)
             often, length = np.int64(2), np.int64(0)
-            for j in range(left):  # positions ascend, so that the class at i + 1 is still of the n before
+            for j in range(remaining):  # positions ascend, so that the class at i + 1 is still of the n before
                 i = places[j]
                 again = np.int64(
                     put_gram(
@@ -90,7 +90,7 @@ def repeated_characters(rows, ends, table, state, keys, before, out):
             if n <= 4:
                 out[d, n - 2] = often * length
             else:
-                out[d, n - 2] = duplicates(classes, keys, places, before, left, n)
+                out[d, n - 2] = duplicates(classes, keys, places, before, remaining, n)
 
 
 @kernel
@@ -169,12 +169,12 @@ def put_gram(table, shift, keys, key, classes, counts, i):
 
 
 @inlined
-def repeated_twice(classes, counts, places, left):
+def repeated_twice(classes, counts, places, remaining):
     """Leaves only positions at which, and after which, a gram begins that occurs twice or more; returns how many."""
     kept = 0
     previous = np.int64(-2)
     again = np.int64(0)
-    for j in range(left):
+    for j in range(remaining):
         i = np.int64(places[j])
         now = np.int64(counts[classes[i]] > 1)
         places[kept] = previous
@@ -184,12 +184,12 @@ def repeated_twice(classes, counts, places, left):
 
 
 @inlined
-def duplicates(classes, keys, places, before, left, n):
+def duplicates(classes, keys, places, before, remaining, n):
     """Characters in n-grams that stood in the text before, from left to right; one that counts is stepped over whole.
     Keys are used up."""
     characters = np.int64(0)
     free = np.int64(0)
-    for j in range(left):
+    for j in range(remaining):
         i = places[j]
         if i < free:
             continue

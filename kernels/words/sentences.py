@@ -10,8 +10,6 @@ sentence whatever follows, since many scripts put no space there.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from gristmill.kernels.base.bare import code_point, helper, inlined, kernel
@@ -167,9 +165,3 @@ def _is_abbreviated_plain(text: str, bits: list[int], stop: int) -> bool:
     while first > 0 and bits[first - 1] & LETTER:
         first -= 1
     return stop - first == 1 or text[first:stop] in ABBREVIATIONS
-
-
-def sentences_of(data: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    out = np.zeros(len(offsets) - 1, np.int64)
-    sentences(data, offsets, properties(), out)
-    return out

@@ -18,6 +18,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 from gristmill.kernels.base.bare import code_point, inlined
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import DENSE, LETTER, MARK, NUMBER, POINTS, kept_table, properties
 from gristmill.kernels.words.token_rules import folded
 
@@ -30,7 +31,6 @@ INSIDE, IS_MARK, IS_DENSE = 1, 2, 4
 
 ONE, ALL = np.uint64(1), np.uint64(0xFFFFFFFFFFFFFFFF)
 
-Array = np.ndarray[Any, np.dtype[Any]]
 _BYTES, _BITS = ir.VectorType(ir.IntType(8), BLOCK), ir.IntType(BLOCK)
 
 
@@ -39,11 +39,11 @@ def character_tables() -> tuple[Array, Array]:
     """For a code point: uint32[0x110000 / 64], where its page begins in the second table, uint64."""
 
     def make() -> Array:
-        found = properties()
+        kinds = properties()
         entries = np.zeros(POINTS, np.uint64)
-        entries[(found & (LETTER | MARK | NUMBER)) != 0] |= np.uint64(INSIDE)
-        entries[(found & MARK) != 0] |= np.uint64(IS_MARK)
-        entries[(found & DENSE) != 0] |= np.uint64(IS_DENSE)
+        entries[(kinds & (LETTER | MARK | NUMBER)) != 0] |= np.uint64(INSIDE)
+        entries[(kinds & MARK) != 0] |= np.uint64(IS_MARK)
+        entries[(kinds & DENSE) != 0] |= np.uint64(IS_DENSE)
         entries[0xD800:0xE000] = 0
         for point in [*range(0x80, 0xD800), *range(0xE000, POINTS)]:
             lower = folded(chr(point))

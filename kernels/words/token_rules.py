@@ -28,7 +28,7 @@ def folded(character: str) -> str:
 
 def tokens_plain(text: str) -> Iterator[tuple[int, int, bytes]]:
     """Where each token begins and ends, in bytes of the text, and its bytes in lower case."""
-    table, at, begin, before = properties(), 0, -1, 0
+    table, position, begin, before = properties(), 0, -1, 0
     held = bytearray()
     for character in text:
         point = ord(character)
@@ -36,16 +36,16 @@ def tokens_plain(text: str) -> Iterator[tuple[int, int, bytes]]:
         inside = bool(kind & (LETTER | MARK | NUMBER))
         starts = inside and (begin < 0 or bool(not kind & MARK and (kind | before) & DENSE))
         if begin >= 0 and (starts or not inside):
-            yield begin, at, bytes(held)
+            yield begin, position, bytes(held)
             begin = -1
         if starts:
-            begin, held = at, bytearray()
+            begin, held = position, bytearray()
         if inside:
             held += folded(character).encode()
         before = kind
-        at += len(character.encode())
+        position += len(character.encode())
     if begin >= 0:
-        yield begin, at, bytes(held)
+        yield begin, position, bytes(held)
 
 
 def token_hash_plain(token: bytes) -> int:

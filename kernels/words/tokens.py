@@ -7,13 +7,14 @@ step is a loop of its own that the compiler makes one of vectors: hashes come fo
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import helper, inlined, kernel
-from gristmill.kernels.base.columns import Offsets, TextColumn
+from gristmill.kernels.base.columns import TextColumn
 from gristmill.kernels.base.splitmix import mixed, mixed_plain
+from gristmill.kernels.base.types import Array, Floats, Hashes, Offsets
 from gristmill.kernels.base.wide import eight_bytes
 from gristmill.kernels.words.token_marks import BLOCK, ONE, character_tables, how_many, lowest, mark_block
 from gristmill.kernels.words.token_rules import SHINGLE_STEP, SHORT, TOKEN_CHUNK, TOKEN_LENGTH
@@ -32,9 +33,6 @@ _LENGTH, _CHUNK, _STEP, _SHORT = (
     np.uint64(SHINGLE_STEP),
     np.uint64(SHORT),
 )
-
-Array = np.ndarray[Any, np.dtype[Any]]
-Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 class Tokens(NamedTuple):
@@ -241,12 +239,12 @@ def next_shingles(data, stop, cut, powers, salt, out, n):
     hash_run(cut, count, window, kept)
     end_run(cut, count)
     count += kept
-    made = max(count - width + 1, 0)
-    if made:
+    ready = max(count - width + 1, 0)
+    if ready:
         write_shingles(cut, width, count, powers, salt, out, n)
         progress[KEPT] = width - 1
         for k in range(width - 1):
-            window[k] = window[made + k]
+            window[k] = window[ready + k]
     else:
         progress[KEPT] = count
         if progress[NEXT_BYTE] == stop and count > 0 and progress[MADE] == 0:
@@ -254,9 +252,9 @@ def next_shingles(data, stop, cut, powers, salt, out, n):
             for k in range(count):
                 value = value * _STEP + window[k]
             out[n] = mixed(value + np.uint64(count) * _SHORT + salt)
-            made = 1
-    progress[MADE] += made
-    return n + made
+            ready = 1
+    progress[MADE] += ready
+    return n + ready
 
 
 @inlined
@@ -299,9 +297,7 @@ def _shingle_column(data, offsets, cut, powers, salt, hashes, first):
         first[d + 1] = n
 
 
-def jaccard_of_pairs(
-    hashes: Hashes, first: Offsets, left: Offsets, right: Offsets
-) -> np.ndarray[Any, np.dtype[np.float64]]:
+def jaccard_of_pairs(hashes: Hashes, first: Offsets, left: Offsets, right: Offsets) -> Floats:
     """What sets left[i] and right[i] share, of what they have together; two that are empty share nothing. Sets as
     `shingle_sets` makes them."""
     out = np.zeros(len(left), np.float64)
@@ -348,11 +344,11 @@ def _make_sets(hashes, first, other, counts, sets):
     """Sort each document's hashes in place, each but once, and move all together."""
     n = 0
     for d in range(len(first) - 1):
-        found = hashes[first[d] : first[d + 1]]
-        sort(found, other, counts)
+        values = hashes[first[d] : first[d + 1]]
+        sort(values, other, counts)
         begin = n
-        for k in range(len(found)):
-            value = found[k]
+        for k in range(len(values)):
+            value = values[k]
             if n == begin or value != hashes[n - 1]:
                 hashes[n] = value
                 n += 1

@@ -16,13 +16,13 @@ from functools import cache
 import numpy as np
 
 from gristmill.kernels.base.bare import code_point, helper, inlined, kernel
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import DENSE, EMOJI, SCRIPTS, WORD_BREAKS, properties, script, word_break
 from gristmill.kernels.words.words import (
     HOLDS_LETTER,
     HOLDS_LETTER_OR_NUMBER,
     IS_LETTER,
     IS_NUMBER,
-    Array,
     holds,
     put_word,
     word_hash,
@@ -52,13 +52,13 @@ _NUMERIC, _JOINER = WORD_BREAKS.index("Numeric"), WORD_BREAKS.index("ExtendNumLe
 @cache
 def boundary_marks() -> Array:
     """uint32[0x110000]: the class in the lower bits, and the bits above."""
-    breaks, found = word_break(), properties()
+    breaks, kinds = word_break(), properties()
     table = breaks.astype(np.uint32)
-    thai_like = (breaks == 0) & ((found & DENSE) != 0)
+    thai_like = (breaks == 0) & ((kinds & DENSE) != 0)
     for name in ("Han", "Hiragana"):
         thai_like &= script() != SCRIPTS.index(name)
     table[thai_like] = DENSE_LETTER
-    table[(found & EMOJI) != 0] |= _PICTURE
+    table[(kinds & EMOJI) != 0] |= _PICTURE
     for character in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_":
         table[ord(character)] |= _PLAIN
     table |= word_marks() & np.uint32(IS_LETTER | IS_NUMBER)
@@ -195,7 +195,7 @@ def boundary_words_plain(text: str) -> list[str]:
     out: list[str] = []
     open_word, run = False, 0
     for i, (group, kind) in enumerate(zip(groups, kinds, strict=True)):
-        one, two, after = (
+        previous, second_last, after = (
             kinds[i - 1] if i else -1,
             kinds[i - 2] if i > 1 else -1,
             kinds[i + 1] if i + 1 < len(kinds) else -1,
@@ -203,19 +203,19 @@ def boundary_words_plain(text: str) -> list[str]:
         quote_like, number_like = {_QUOTE, _MID_BOTH, _MID_LETTER}, {_QUOTE, _MID_BOTH, _MID_NUMBER}
         joins = open_word and (
             (groups[i - 1][-1] == "\u200d" and bool(int(marks[ord(group[0])]) & _PICTURE))
-            or (one in letters | {_NUMERIC, _JOINER} and kind in letters | {_NUMERIC, _JOINER})
-            or (one == kind == _KATAKANA and run < _KATAKANA_PIECE)
-            or {one, kind} == {_KATAKANA, _JOINER}
-            or (one == kind == DENSE_LETTER and run < _DENSE_PIECE)
-            or (one in letters and kind in quote_like and after in letters)
-            or (two in letters and one in quote_like and kind in letters)
-            or (one == _NUMERIC and kind in number_like and after == _NUMERIC)
-            or (two == _NUMERIC and one in number_like and kind == _NUMERIC)
-            or (one == _HEBREW and kind == _QUOTE)
-            or (one == _HEBREW and kind == _DOUBLE_QUOTE and after == _HEBREW)
-            or (two == _HEBREW and one == _DOUBLE_QUOTE and kind == _HEBREW)
+            or (previous in letters | {_NUMERIC, _JOINER} and kind in letters | {_NUMERIC, _JOINER})
+            or (previous == kind == _KATAKANA and run < _KATAKANA_PIECE)
+            or {previous, kind} == {_KATAKANA, _JOINER}
+            or (previous == kind == DENSE_LETTER and run < _DENSE_PIECE)
+            or (previous in letters and kind in quote_like and after in letters)
+            or (second_last in letters and previous in quote_like and kind in letters)
+            or (previous == _NUMERIC and kind in number_like and after == _NUMERIC)
+            or (second_last == _NUMERIC and previous in number_like and kind == _NUMERIC)
+            or (previous == _HEBREW and kind == _QUOTE)
+            or (previous == _HEBREW and kind == _DOUBLE_QUOTE and after == _HEBREW)
+            or (second_last == _HEBREW and previous == _DOUBLE_QUOTE and kind == _HEBREW)
         )
-        run = run + 1 if joins and one == kind else 1
+        run = run + 1 if joins and previous == kind else 1
         if joins:
             out[-1] += group
         else:

@@ -8,11 +8,11 @@ MB at a time, so that words stay in cache.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from gristmill.kernels.base.bare import code_point, inlined, kernel
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import LETTER, NUMBER, POINTS, SPACE, properties
 from gristmill.kernels.base.wide import bytes_before, eight_bytes
 
@@ -27,16 +27,6 @@ HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, of bits without pattern (2**
 letters_at = bytes_before(
     16, (0x00, 0x60), (0x7B, 0xFF), with_bits=0x20
 )  # letters of ASCII, and no capitals need be looked for
-
-Array = np.ndarray[Any, np.dtype[Any]]
-
-
-class Words(NamedTuple):
-    """Words `ends[i]` to `ends[i + 1]` of `rows` are those of document i. Views of scratch memory: good until the next
-    slice is cut."""
-
-    rows: Array  # uint64[words, 2]: hash; characters and what they hold
-    ends: Array  # int64, one more than documents
 
 
 def word_scratch(slice_bytes: int) -> Array:
@@ -125,11 +115,11 @@ def holds(bits):
 @cache
 def word_marks() -> Array:
     """uint32[0x110000]: the bits above."""
-    found = properties()
+    kinds = properties()
     table = np.zeros(POINTS, np.uint32)
-    table[(found & LETTER) != 0] |= IS_LETTER
-    table[(found & NUMBER) != 0] |= IS_NUMBER
-    table[(found & SPACE) != 0] |= IS_BLANK
+    table[(kinds & LETTER) != 0] |= IS_LETTER
+    table[(kinds & NUMBER) != 0] |= IS_NUMBER
+    table[(kinds & SPACE) != 0] |= IS_BLANK
     table[0x1C:0x20] |= IS_BLANK  # as Python sees it
     table.flags.writeable = False
     return table

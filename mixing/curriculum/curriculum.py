@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from gristmill.mixing.weights.supply import Floats
+from gristmill.kernels.base.types import Floats
 
 BELOW_ONE = math.nextafter(1.0, 0.0)
 MOST_SEGMENTS = 1 << 16
@@ -229,10 +229,12 @@ class Anneal(Schedule):
 
     def places(self, rank: Floats, chance: Floats) -> Floats:
         begin, others = 1 - self.share, 1 - self.best * self.share
-        drawn = self.share * (1 - self.best) / others if others else 0.0  # the part of the others that comes late too
-        late = begin + self.share * (chance / drawn if drawn else np.zeros_like(chance))
-        early = begin * (chance - drawn) / (1 - drawn) if drawn < 1 else late
-        general = np.where(chance < drawn, late, early)
+        late_share = (
+            self.share * (1 - self.best) / others if others else 0.0
+        )  # the part of the others that comes late too
+        late = begin + self.share * (chance / late_share if late_share else np.zeros_like(chance))
+        early = begin * (chance - late_share) / (1 - late_share) if late_share < 1 else late
+        general = np.where(chance < late_share, late, early)
         return inside(np.where(rank >= self.lowest, begin + self.share * chance, general))
 
     def edges(self, resolution: int) -> Floats:

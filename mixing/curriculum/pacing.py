@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gristmill.kernels.base.types import Floats
 from gristmill.mixing.curriculum.curriculum import Schedule, check_number, check_whole, even_edges, inside
-from gristmill.mixing.weights.supply import Floats
 
 _NODES = (
     1 << 16
@@ -163,9 +163,9 @@ class StepPacing(Schedule):
                 level - begin
             )  # of what waits at its begin, the part that still waits at its end
             waiting = (opens <= step) & (places < 0)
-            drawn = waiting & ((waits > stay) | (step == self.steps - 1))
-            places[drawn] = level - waits[drawn] * (level - begin)
-            waits[waiting & ~drawn] /= stay
+            leaving = waiting & ((waits > stay) | (step == self.steps - 1))
+            places[leaving] = level - waits[leaving] * (level - begin)
+            waits[waiting & ~leaving] /= stay
         return inside(places)
 
     def edges(self, resolution: int) -> Floats:

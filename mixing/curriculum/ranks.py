@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gristmill.mixing.weights.supply import Floats
+from gristmill.kernels.base.types import Floats
 
 STEPS = 2048
 
@@ -31,8 +31,8 @@ class Ranks:
     @classmethod
     def of(cls, values: Floats, weights: Floats) -> Ranks:
         """From a sample in any order. A value that is no finite number counts as unknown and is left out."""
-        known = np.isfinite(values) & (weights > 0)
-        values, weights = values[known].astype(np.float64) + 0.0, weights[known].astype(np.float64)  # -0.0 is 0.0
+        finite = np.isfinite(values) & (weights > 0)
+        values, weights = values[finite].astype(np.float64) + 0.0, weights[finite].astype(np.float64)  # -0.0 is 0.0
         order = np.lexsort((weights, values))
         values, weights = values[order], weights[order]
         if not len(values):
@@ -55,21 +55,21 @@ class Ranks:
     def rank(self, values: Floats, ties: Floats) -> Floats:
         """In [0, 1), rising with (value, tie). `ties` are chances in [0, 1) that have no part in places; unknown values
         go by them alone."""
-        known = np.isfinite(values)
+        finite = np.isfinite(values)
         if not len(self.values):
             return ties.astype(np.float64)
-        wanted = np.where(known, values, 0.0)
-        at = np.searchsorted(self.values, wanted, side="right") - 1
-        here = np.maximum(at, 0)
+        wanted = np.where(finite, values, 0.0)
+        knot = np.searchsorted(self.values, wanted, side="right") - 1
+        here = np.maximum(knot, 0)
         following = np.minimum(here + 1, len(self.values) - 1)
         gap = self.values[following] - self.values[here]
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             way = np.where(gap > 0, (wanted - self.values[here]) / gap, 1.0)
         on = self.below[here] + ties * (self.upto[here] - self.below[here])
         between = self.upto[here] + np.clip(way, 0, 1) * (self.below[following] - self.upto[here])
-        beyond = (at == len(self.values) - 1) & (wanted > self.values[here])
+        beyond = (knot == len(self.values) - 1) & (wanted > self.values[here])
         ranked = np.select(
-            [~known, at < 0, wanted == self.values[here], beyond],
+            [~finite, knot < 0, wanted == self.values[here], beyond],
             [ties, 0.0, on, 1.0],
             np.minimum(between, self.below[following]),
         )

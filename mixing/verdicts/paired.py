@@ -56,14 +56,13 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
+from gristmill.kernels.base.types import Floats, Integers
 from gristmill.mixing.verdicts.student import t_above, t_quantile
-from gristmill.mixing.weights.supply import Floats
 
-Integers = np.ndarray[Any, np.dtype[np.int64]]
 Better = Literal["lower", "higher"]
 
 LEAST_LOG_P = math.log(1e-14)  # below it 1 - p has no digits left
@@ -82,8 +81,8 @@ class Paired:
 
     @property
     def by_seed(self) -> Floats:
-        found: Floats = self.differences_SC.sum(axis=1) / self.sizes_C.sum()
-        return found
+        difference_S: Floats = self.differences_SC.sum(axis=1) / self.sizes_C.sum()
+        return difference_S
 
     @property
     def seeds(self) -> int:
@@ -144,13 +143,13 @@ class Errors:
             return math.exp(low)
         for _ in range(100):
             middle = low + (high - low) * wide / (wide - narrow)
-            found = self.half_width(1 - math.exp(middle)) - distance
-            if abs(found) <= 1e-12 * distance or high - low < 1e-12:
+            excess = self.half_width(1 - math.exp(middle)) - distance
+            if abs(excess) <= 1e-12 * distance or high - low < 1e-12:
                 break
-            if found > 0:
-                low, wide, narrow = middle, found, narrow / 2
+            if excess > 0:
+                low, wide, narrow = middle, excess, narrow / 2
             else:
-                high, narrow, wide = middle, found, wide / 2
+                high, narrow, wide = middle, excess, wide / 2
         return math.exp(middle)
 
 
@@ -184,8 +183,8 @@ def paired(arm_SI: Floats, control_SI: Floats, sizes_I: Floats, clusters_I: Sequ
 def numbered(clusters_I: Sequence[Hashable] | Integers) -> Integers:
     """Clusters by number, in the order in which they first appear."""
     numbers: dict[Hashable, int] = {}
-    found: Integers = np.array([numbers.setdefault(name, len(numbers)) for name in clusters_I], np.int64)
-    return found
+    number_I: Integers = np.array([numbers.setdefault(name, len(numbers)) for name in clusters_I], np.int64)
+    return number_I
 
 
 def errors(paired: Paired) -> Errors:
@@ -218,8 +217,8 @@ def effective(shares_C: Floats) -> float:
 def _corrected(shares_C: Floats) -> Floats:
     """What each squared residual is multiplied by, for a residual takes some of its cluster's own deviation for the
     mean's."""
-    found: Floats = 1 / (1 - 2 * shares_C + shares_C @ shares_C)
-    return found
+    factor_C: Floats = 1 / (1 - 2 * shares_C + shares_C @ shares_C)
+    return factor_C
 
 
 def bootstrap(paired: Paired, draws: int = 10_000, seed: int = 0, confidence: float = 0.95) -> tuple[float, float]:
@@ -249,8 +248,8 @@ def drawn(paired: Paired, draws: int, random: np.random.Generator) -> Floats:
 def times(random: np.random.Generator, draws: int, things: int) -> Floats:
     """How often each of so many things is drawn, in draws of as many (B, things)."""
     picked = random.integers(0, things, (draws, things)) + np.arange(draws)[:, None] * things
-    found: Floats = np.bincount(picked.ravel(), minlength=draws * things).reshape(draws, things).astype(np.float64)
-    return found
+    times_BT: Floats = np.bincount(picked.ravel(), minlength=draws * things).reshape(draws, things).astype(np.float64)
+    return times_BT
 
 
 def thrown_together(paired: Paired, most: int, random: np.random.Generator) -> Paired:

@@ -14,9 +14,9 @@ from functools import cache
 
 import numpy as np
 
+from gristmill.kernels.base.types import Floats
 from gristmill.mixing.verdicts.paired import Errors
 from gristmill.mixing.verdicts.student import normal_below, t_quantile
-from gristmill.mixing.weights.supply import Floats
 
 POWER = 0.8
 MOST_SEEDS = 1000
@@ -75,8 +75,8 @@ def detectable(errors: Errors, confidence: float = 0.95) -> float:
         return 0.0
     for _ in range(40):
         middle = (low + high) / 2
-        found = power(middle, sd, errors.items_error, errors.seeds, errors.clusters, confidence)
-        low, high = (low, middle) if found >= POWER else (middle, high)
+        reached = power(middle, sd, errors.items_error, errors.seeds, errors.clusters, confidence)
+        low, high = (low, middle) if reached >= POWER else (middle, high)
     return high
 
 

@@ -18,10 +18,6 @@ def normal_below(z: float) -> float:
     return 0.5 * math.erfc(-z / math.sqrt(2))
 
 
-def normal_quantile(share: float) -> float:
-    return t_quantile(share, math.inf)
-
-
 def t_above(t: float, degrees: float) -> float:
     """P(T > t). Infinite degrees are the normal distribution."""
     if math.isinf(t):
@@ -79,7 +75,7 @@ def incomplete_beta(a: float, b: float, x: float) -> float:
 
 def _fraction(a: float, b: float, x: float) -> float:
     c, d = 1.0, 1 / _away(1 - (a + b) * x / (a + 1))
-    found = d
+    value = d
     for m in range(1, TERMS):
         for term in (
             m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
@@ -88,10 +84,10 @@ def _fraction(a: float, b: float, x: float) -> float:
             d = 1 / _away(1 + term * d)
             c = _away(1 + term / c)
             step = c * d
-            found *= step
+            value *= step
         if abs(step - 1) < PRECISION:
             break
-    return found
+    return value
 
 
 def _away(value: float) -> float:

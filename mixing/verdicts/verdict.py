@@ -138,10 +138,10 @@ def _seeds(errors: Errors, difference: float, confidence: float) -> int | None:
 
 
 def _inconclusive(reasons: list[str], needed: list[int | None], seeds: int) -> Verdict:
-    known = [count for count in needed if count is not None]
-    if len(known) < len(needed):
+    counts = [count for count in needed if count is not None]
+    if len(counts) < len(needed):
         return Verdict(
             "inconclusive",
             "; ".join(reasons) + "; more seeds alone would not settle it: take more items, or let it be",
         )
-    return Verdict("inconclusive", "; ".join(reasons), max([seeds + 1, *known]))
+    return Verdict("inconclusive", "; ".join(reasons), max([seeds + 1, *counts]))

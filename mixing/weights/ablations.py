@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from gristmill.kernels.base.types import Floats, Integers
 from gristmill.mixing.weights.spearman import spearman
-from gristmill.mixing.weights.supply import Floats
 
 SUM_TOLERANCE = 1e-3  # weights in tables are rounded
 LEAST_CORRELATION = 0.8
@@ -27,7 +27,6 @@ SAME_DIGITS = 9  # decimals of weights by which runs are of one mix: float64 los
 LEAVE_ONE_OUT = 32  # up to so many mixes each is left out alone, above it they are left out by tenths
 FOLDS = 10
 
-Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 Predict = Callable[[Floats], Floats]  # mixes (K, N) -> losses (K, T)
 Fit = Callable[[Floats, Floats], Predict]  # weights (R, N), losses (R, T) -> the law

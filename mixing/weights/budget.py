@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from gristmill.kernels.base.types import Floats
 from gristmill.mixing.weights.simplex import nearest_mix
-from gristmill.mixing.weights.supply import Floats, Supply
+from gristmill.mixing.weights.supply import Supply
 
 
 def most_utility(supply: Supply, utility_N: Floats) -> Floats:
@@ -26,15 +27,15 @@ def most_utility(supply: Supply, utility_N: Floats) -> Floats:
 
 
 def fill_best_first(utility_N: Floats, caps_N: Floats) -> Floats:
-    weights_N, left = np.zeros(len(caps_N)), 1.0
+    weights_N, remaining = np.zeros(len(caps_N)), 1.0
     for value in -np.unique(-utility_N):
         equals = utility_N == value
         room = float(caps_N[equals].sum())
-        if room < left:
+        if room < remaining:
             weights_N[equals] = caps_N[equals]
-            left -= room
+            remaining -= room
             continue
-        if left > 0:
-            weights_N[equals] = left * nearest_mix(np.zeros(int(equals.sum())), caps_N[equals] / left)
+        if remaining > 0:
+            weights_N[equals] = remaining * nearest_mix(np.zeros(int(equals.sum())), caps_N[equals] / remaining)
         break
     return weights_N

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gristmill.mixing.weights.supply import Floats
+from gristmill.kernels.base.types import Floats
 
 FLOORS = (0.0, 0.5, 0.8, 0.95)  # of the least loss, where fits start
 HUBER = 0.3  # of the spread of a task's losses: beyond it a residual counts linearly
@@ -211,9 +211,9 @@ def capped_softmax(logs_N: Floats, caps_N: Floats) -> Floats:
     order = np.argsort(-(logs_N - np.log(caps_N)), kind="stable")
     logs, caps = logs_N[order], caps_N[order]
     below = np.logaddexp.accumulate(logs[::-1])[::-1]  # of those from here on
-    left = 1 - np.concatenate([[0.0], np.cumsum(caps[:-1])])
+    remaining = 1 - np.concatenate([[0.0], np.cumsum(caps[:-1])])
     with np.errstate(divide="ignore"):
-        levels = below - np.log(np.maximum(left, 0.0))
+        levels = below - np.log(np.maximum(remaining, 0.0))
     fits = logs - levels <= np.log(caps)  # the first that stays under its cap, and with it all after it
     full = int(np.argmax(fits)) if fits.any() else len(caps)
     weights = caps.copy()

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from gristmill.kernels.base.types import Floats
 from gristmill.mixing.weights.ablations import Fit, Predict
 from gristmill.mixing.weights.simplex import nearest_mixes
-from gristmill.mixing.weights.supply import ROUNDING, Floats, Supply
+from gristmill.mixing.weights.supply import ROUNDING, Supply
 
 LOOSEST, TIGHTEST = 0.1, 5.0  # u
 RIDGE = 1e-4  # for each run, in squared weight

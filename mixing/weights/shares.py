@@ -11,7 +11,8 @@ import math
 
 import numpy as np
 
-from gristmill.mixing.weights.supply import Floats, Supply, check_same_names
+from gristmill.kernels.base.types import Floats
+from gristmill.mixing.weights.supply import Supply, check_same_names
 
 
 def given(supply: Supply, numbers: dict[str, float]) -> Floats:

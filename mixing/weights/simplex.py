@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gristmill.mixing.weights.supply import Floats
+from gristmill.kernels.base.types import Floats
 
 
 def nearest_mix(point_N: Floats, caps_N: Floats) -> Floats:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-Floats = np.ndarray[Any, np.dtype[np.float64]]
+from gristmill.kernels.base.types import Floats
 
 ROUNDING = 1e-9  # relative: what float64 may lose on the way, far below the 0.1 % to which a mix is drawn
 

@@ -47,7 +47,7 @@ class Line:
         return self.cells[column]
 
     def number(self, column: str, least: float = -math.inf, most: float = math.inf) -> float:
-        said = self.cells[column]
+        cell = self.cells[column]
         limits = (
             f" from {least:g} to {most:g}"
             if math.isfinite(most)
@@ -56,11 +56,11 @@ class Line:
             else ""
         )
         try:
-            value = float(said)
+            value = float(cell)
         except ValueError:
             value = math.nan
         if not (math.isfinite(value) and least <= value <= most):
-            raise ValueError(f"{self.where}: {column}: {said!r}; expected a number{limits}")
+            raise ValueError(f"{self.where}: {column}: {cell!r}; expected a number{limits}")
         return value
 
 
@@ -120,21 +120,21 @@ def _wide(columns: list[str], lines: list[Line], name: str) -> Utilities:
 
 
 def _long(columns: list[str], lines: list[Line], name: str) -> Utilities:
-    found: dict[tuple[str, str], tuple[float, float, str]] = {}
+    entries: dict[tuple[str, str], tuple[float, float, str]] = {}
     for line in lines:
         key = (line.text("source"), line.text("task"))
-        if key in found:
-            raise ValueError(f"{line.where}: source {key[0]!r}, task {key[1]!r} stands at {found[key][2]} already")
-        found[key] = (line.number("value"), line.number("error", 0.0) if "error" in columns else 0.0, line.where)
+        if key in entries:
+            raise ValueError(f"{line.where}: source {key[0]!r}, task {key[1]!r} stands at {entries[key][2]} already")
+        entries[key] = (line.number("value"), line.number("error", 0.0) if "error" in columns else 0.0, line.where)
     sources, tasks = (
-        tuple(dict.fromkeys(source for source, _ in found)),
-        tuple(dict.fromkeys(task for _, task in found)),
+        tuple(dict.fromkeys(source for source, _ in entries)),
+        tuple(dict.fromkeys(task for _, task in entries)),
     )
-    lacking = [(source, task) for source in sources for task in tasks if (source, task) not in found]
+    lacking = [(source, task) for source in sources for task in tasks if (source, task) not in entries]
     if lacking:
         more = f" and {len(lacking) - 1:,} more" if len(lacking) > 1 else ""
         raise ValueError(f"{name}: no line for source {lacking[0][0]!r}, task {lacking[0][1]!r}{more}")
-    table = np.array([[found[source, task][:2] for task in tasks] for source in sources])
+    table = np.array([[entries[source, task][:2] for task in tasks] for source in sources])
     return Utilities(sources, tasks, table[..., 0], table[..., 1])
 
 

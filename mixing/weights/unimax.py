@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from gristmill.mixing.weights.supply import Floats, Supply
+from gristmill.kernels.base.types import Floats
+from gristmill.mixing.weights.supply import Supply
 
 
 def unimax(supply: Supply) -> Floats:
     supply.check_budget()
-    weights_N, left = np.zeros(len(supply.names)), 1.0
+    weights_N, remaining = np.zeros(len(supply.names)), 1.0
     caps_N = supply.caps_N
     for done, i in enumerate(np.argsort(caps_N, kind="stable")):
-        weights_N[i] = min(left / (len(caps_N) - done), caps_N[i])
-        left -= weights_N[i]
+        weights_N[i] = min(remaining / (len(caps_N) - done), caps_N[i])
+        remaining -= weights_N[i]
     weights_N /= weights_N.sum()
     return weights_N

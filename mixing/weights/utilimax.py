@@ -30,9 +30,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gristmill.kernels.base.types import Floats
 from gristmill.mixing.weights.budget import fill_best_first
 from gristmill.mixing.weights.simplex import nearest_mix
-from gristmill.mixing.weights.supply import Floats, Supply
+from gristmill.mixing.weights.supply import Supply
 from gristmill.mixing.weights.unimax import unimax
 
 EASY_PENALTY = 0.1  # aversion * N at which Newton's method is quick; below it, proximal steps

@@ -14,13 +14,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from gristmill.mixing.weights.supply import Floats
-
-Integers = np.ndarray[Any, np.dtype[np.int64]]
+from gristmill.kernels.base.types import Floats, Integers
 
 
 @dataclass(frozen=True)
@@ -61,10 +58,6 @@ class Utilities:
         picked = [self.sources.index(source) for source in sources]
         return replace(self, sources=sources, values_NT=self.values_NT[picked], errors_NT=self.errors_NT[picked])
 
-    def negated(self) -> Utilities:
-        """Losses (bits per byte, perplexity) as something of which more is better."""
-        return replace(self, values_NT=-self.values_NT)
-
 
 @dataclass(frozen=True)
 class NoisyTask:
@@ -81,7 +74,7 @@ class NoisyTask:
 def noisy_tasks(utilities: Utilities, least_range: float = 2.0, largest_chance: float = 0.05) -> list[NoisyTask]:
     """Tasks whose range is 0, under `least_range` standard errors, or what chance makes in more than `largest_chance`
     of cases."""
-    found = []
+    noisy = []
     for t, task in enumerate(utilities.tasks):
         values_N, errors_N = utilities.values_NT[:, t], utilities.errors_NT[:, t]
         spread = float(values_N.max() - values_N.min())
@@ -95,17 +88,8 @@ def noisy_tasks(utilities: Utilities, least_range: float = 2.0, largest_chance: 
             reason = f"equal sources would differ as much in {chance:.1%} of cases"
         else:
             continue
-        found.append(NoisyTask(task, reason, spread, error, chance))
-    return found
-
-
-def without_noise(
-    utilities: Utilities, least_range: float = 2.0, largest_chance: float = 0.05
-) -> tuple[Utilities, list[NoisyTask]]:
-    """The tasks that tell sources apart, and those that were dropped, with why."""
-    dropped = noisy_tasks(utilities, least_range, largest_chance)
-    names = {noisy.task for noisy in dropped}
-    return utilities.of_tasks(tuple(task for task in utilities.tasks if task not in names)), dropped
+        noisy.append(NoisyTask(task, reason, spread, error, chance))
+    return noisy
 
 
 def chance_of_spread(values_N: Floats, errors_N: Floats) -> float:
@@ -115,10 +99,10 @@ def chance_of_spread(values_N: Floats, errors_N: Floats) -> float:
         return 1.0
     exact = errors_N == 0
     if exact.any():
-        known = values_N[exact]
-        if known.max() != known.min():
+        exact_N = values_N[exact]
+        if exact_N.max() != exact_N.min():
             return 0.0
-        center, degrees = float(known[0]), int((~exact).sum())
+        center, degrees = float(exact_N[0]), int((~exact).sum())
     else:
         trust_N = (errors_N / errors_N.min()) ** -2
         center, degrees = float(trust_N @ values_N / trust_N.sum()), len(values_N) - 1
@@ -170,12 +154,12 @@ def judged(
     values_NT = np.zeros((len(sources), len(tasks)))
     errors_NT = np.zeros_like(values_NT)
     for i, source in enumerate(sources):
-        mine = source_D == i
-        documents = int(mine.sum())
+        in_source = source_D == i
+        documents = int(in_source.sum())
         if documents < 2:
             raise ValueError(f"{documents} marked documents of {source!r}; at least 2 are needed for a standard error")
-        share_D = tokens_D[mine] / tokens_D[mine].sum()
-        values_NT[i] = share_D @ marks_DT[mine]
-        squares_T = share_D**2 @ (marks_DT[mine] - values_NT[i]) ** 2
+        share_D = tokens_D[in_source] / tokens_D[in_source].sum()
+        values_NT[i] = share_D @ marks_DT[in_source]
+        squares_T = share_D**2 @ (marks_DT[in_source] - values_NT[i]) ** 2
         errors_NT[i] = np.sqrt(squares_T * documents / (documents - 1))
     return Utilities(sources, tasks, values_NT, errors_NT)

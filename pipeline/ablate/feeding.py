@@ -17,15 +17,13 @@ from typing import Any, cast
 import numpy as np
 import xxhash
 
-from gristmill.kernels.base.columns import Offsets
 from gristmill.kernels.base.splitmix import mixed_all, mixed_plain
+from gristmill.kernels.base.types import Array, Offsets
 from gristmill.shards.format import ShardMeta
-from gristmill.shards.orders import Order, Shuffled
+from gristmill.shards.orders import RowOrder, Shuffled
 from gristmill.shards.reader import ShardSet, open_shards
 from gristmill.shards.rows import Rows
 from gristmill.shards.weighted import PERIOD, Together, Weighted
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class Thinned:
 class SeededBy:
     """An order with a seed of its own, so that a set stands in it alike in all mixes."""
 
-    order: Order
+    order: RowOrder
     seed: int
 
     def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
@@ -80,7 +78,7 @@ class SeededBy:
 class GoneOn:
     """An order of which the first rows were read already."""
 
-    order: Order
+    order: RowOrder
     read: int
 
     def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
@@ -99,8 +97,8 @@ class GoneOn:
 class OneThenOther:
     """The first `rows_before` rows of a run by one order, all after them by another, which counts from there."""
 
-    before: Order
-    after: Order
+    before: RowOrder
+    after: RowOrder
     rows_before: int
 
     def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
@@ -171,19 +169,19 @@ def epochs_of(stages: Iterable[tuple[Mapping[str, float], int]], sizes: Mapping[
     return found
 
 
-def rows_and_order(stages: list[dict[str, Any]], share: float, seed: int) -> tuple[Together, Order]:
+def rows_and_order(stages: list[dict[str, Any]], share: float, seed: int) -> tuple[Together, RowOrder]:
     """What a loader reads. A stage has `weights` {folder: share of tokens}, and `rows` if another one follows it."""
     folders = list(dict.fromkeys(folder for stage in stages for folder in stage["weights"]))
     whole = [open_shards(folder) for folder in folders]
     sets = [cast(ShardSet, Thinned(each, share)) if share < 1 else each for each in whole]
     together = Together(sets)
     sizes = {folder: size_of(each, share) for folder, each in zip(folders, whole, strict=True)}
-    orders: list[Order] = []
+    orders: list[RowOrder] = []
     read = dict.fromkeys(folders, 0)
     for stage in stages:
         rows = shares_of_rows(stage["weights"], sizes)
         mine = [folder for folder in folders if folder in rows]
-        own: list[Order] = [
+        own: list[RowOrder] = [
             GoneOn(SeededBy(Shuffled(), seed_of(seed, sets[folders.index(folder)].fingerprint)), read[folder])
             for folder in mine
         ]

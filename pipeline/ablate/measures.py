@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gristmill.kernels.base.types import Floats
 from gristmill.mixing.verdicts.paired import Better, Errors, Paired, bootstrap, errors, paired
 from gristmill.mixing.verdicts.power import detectable
-from gristmill.mixing.weights.supply import Floats
 from gristmill.pipeline.ablate.plan import CONTROL, Evaluate
 from gristmill.pipeline.errors import RunFailed
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
+from gristmill.kernels.base.types import Array
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.leg.rules import BROKE, Deciding, outcome_of
@@ -29,7 +30,6 @@ from gristmill.pipeline.look.run_folder import Folder
 from gristmill.pipeline.survey.cuts import is_number
 from gristmill.stages.stage import Rule, Verdict, with_columns
 
-Array = np.ndarray[Any, Any]
 Opened = Callable[[str], AbstractContextManager[IO[bytes]]]
 Cuts = Sequence[Mapping[str, Any]]  # of legs/*/survey.json: stage, field, signal, side, at_goes, value
 CANNOT_ASK = (OSError, LookupError, ValueError, TypeError, ValidationError, RunFailed, pa.ArrowException)

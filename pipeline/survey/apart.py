@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from gristmill.kernels.base.types import Array
 from gristmill.pipeline.leg.rules import Deciding
 from gristmill.pipeline.survey.cuts import (
-    Array,
     Cut,
     all_strict,
     goes,

@@ -16,11 +16,11 @@ from typing import Any, Literal, cast
 import numpy as np
 import pyarrow as pa
 
+from gristmill.kernels.base.types import Array
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.leg.rules import KEPT, outcome_of
 from gristmill.stages.stage import Rule, Settings, with_columns
 
-Array = np.ndarray[Any, Any]
 Side = Literal["low", "high"]
 PROBE = 13 / 7  # added to a field's value: a number at which nothing else changes
 IN_FLOAT32 = 0.1  # is 1.5e-9 less than its nearest float32

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from gristmill.kernels.base.types import Array
+
 STEPS = 200  # of the even grid; with what is added never more than 254
 WHOLE_STEPS = 250  # where the signal is a count: up to here each is a step of its own
 TAIL = 24  # steps between what is drawn to scale and the highest, at most

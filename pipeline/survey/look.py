@@ -25,13 +25,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from gristmill.kernels.base.types import Array
 from gristmill.pipeline.leg.rules import Deciding
 from gristmill.pipeline.processes.cores import cores_here
 from gristmill.pipeline.store.checksums import open_checked
 from gristmill.pipeline.store.parts import Part, columns_of, read_part
 from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.survey.apart import NOT_SIGNALS, Apart, Asked, asked_of, finite, odd_elsewhere
-from gristmill.pipeline.survey.cuts import Array, find_cuts, is_number
+from gristmill.pipeline.survey.cuts import find_cuts, is_number
 from gristmill.pipeline.survey.edges import places_of
 from gristmill.pipeline.survey.sample import Drawn, draw, kept_samples
 

@@ -15,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from gristmill.kernels.base.splitmix import mixed_all
+from gristmill.kernels.base.types import Array
 from gristmill.pipeline.leg.rules import Deciding
 from gristmill.pipeline.store.parts import ROW, Part, read_part
 from gristmill.pipeline.store.store import Store
-from gristmill.pipeline.survey.cuts import Array, goes
+from gristmill.pipeline.survey.cuts import goes
 
 SAMPLE = 2000  # documents whose signals the page carries
 KEPT, CHARACTERS = 5, 600  # samples of what stays

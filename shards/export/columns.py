@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gristmill.kernels.base.types import Array
 from gristmill.shards.batch import labels, sequence_lengths
 from gristmill.shards.export.rows import ExportError, blocks
-from gristmill.shards.pieces import Array, filled, piece_starts
+from gristmill.shards.pieces import filled, piece_starts
 from gristmill.shards.rows import Rows
 
 FORMATS = ("parquet", "arrow")

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from gristmill.kernels.base.types import Array
 from gristmill.shards.export.rows import ExportError, Sequences, blocks, padding_of
-from gristmill.shards.pieces import Array
 from gristmill.shards.rows import Rows
 
 MAGIC = b"MMIDIDX\x00\x00"

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gristmill.kernels.base.types import Array
 from gristmill.shards.documents import documents_of
 from gristmill.shards.format import BadShards
-from gristmill.shards.pieces import Array, filled
+from gristmill.shards.pieces import filled
 from gristmill.shards.rows import Rows
 
 BLOCK_TOKENS = 1 << 20  # tokens that are worked on together: few enough to stay in cache

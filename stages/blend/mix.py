@@ -20,8 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, field_validator, model_validator
 
+from gristmill.kernels.base.types import Array
 from gristmill.mixing import draw
-from gristmill.mixing.methods import LOOKED_AT, Choice, Method, Mix as ChosenMix, choose
+from gristmill.mixing.methods import LOOKED_AT, Choice, ChosenMix, Method, choose
 from gristmill.mixing.weights import tables
 from gristmill.mixing.weights.supply import ShortSupply, Supply, simulated_epoching
 from gristmill.stages.blend.copies import COPIES
@@ -34,7 +35,6 @@ from gristmill.stages.paths import RecipePath
 from gristmill.stages.sample import chances
 from gristmill.stages.stage import CannotRun, Global
 
-Array = np.ndarray[Any, Any]
 Table = TypeVar("Table")
 Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 BITS = 12  # of the hash, by which tokens are summed: the documents at the cut are one in 4,096
@@ -398,7 +398,7 @@ class Mix(Global):
             }
         )
 
-    def account(self, planned: draw.Plan, cuts: draw.Cuts, there_N: Array) -> dict[str, Any]:
+    def account(self, planned: draw.DrawPlan, cuts: draw.Cuts, there_N: Array) -> dict[str, Any]:
         """What was drawn, beside what was wanted."""
         columns = zip(
             planned.wanted_G.tolist(), cuts.drawn_G.tolist(), planned.total_G.tolist(), there_N.tolist(), strict=True

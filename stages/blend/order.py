@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from gristmill.kernels.base.splitmix import mixed_all
+from gristmill.kernels.base.types import Array
 from gristmill.mixing.curriculum.curriculum import (
     MOST_SEGMENTS,
     Anneal,
@@ -43,7 +44,6 @@ from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.stage import CannotRun, Global, Settings
 from gristmill.stages.text.directions import EASY_WHEN_HIGH
 
-Array = np.ndarray[Any, Any]
 SAMPLE = 1 << 16  # documents of a group by which ranks are told
 WHOLE_SAMPLE = 1 << 20  # of all groups together
 DOCUMENTS_OF_A_SEGMENT = 500

@@ -7,7 +7,7 @@ import io
 import json
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +15,12 @@ import xxhash
 
 from gristmill.kernels.base.columns import TextColumn, text_column
 from gristmill.kernels.base.compiled import cache_folder, hash_of_code
-from gristmill.kernels.duplicates.ngrams import Index, index_of
+from gristmill.kernels.base.types import Array
+from gristmill.kernels.duplicates.ngrams import NgramIndex, index_of
 from gristmill.kernels.words.tokens import Tokens, token_column
 from gristmill.stages.dedup import benchmarks as reading
 from gristmill.stages.dedup.benchmarks import Benchmark, BenchmarkError, files_of, opened, texts_of
 from gristmill.stages.mapped import mapped, publish
-
-Array = np.ndarray[Any, Any]
 
 
 class Wanted(NamedTuple):
@@ -48,7 +47,7 @@ class Account(NamedTuple):
 
 
 class BenchmarkIndex(NamedTuple):
-    runs: Index
+    runs: NgramIndex
     labels: TextColumn
     accounts: tuple[Account, ...]
 
@@ -157,7 +156,7 @@ def _publish(made: BenchmarkIndex, folder: Path) -> None:
 def _mapped(folder: Path) -> BenchmarkIndex:
     accounts = json.loads((folder / "accounts.json").read_text(encoding="utf-8"))
     index, labels = (
-        Index(*(mapped(folder, n) for n in Index._fields)),
+        NgramIndex(*(mapped(folder, n) for n in NgramIndex._fields)),
         TextColumn(*(mapped(folder, n) for n in TextColumn._fields)),
     )
     return BenchmarkIndex(index, labels, tuple(Account(**account) for account in accounts))

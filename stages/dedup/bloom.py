@@ -10,7 +10,7 @@ new when it comes again, so that a copy always stays. Figures: benchmarks/dedup/
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -18,13 +18,13 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from gristmill.kernels.base.columns import TextColumn, text_array, text_column
-from gristmill.kernels.duplicates.bloom import MOST_BLOCKS, Shape, empty_filter, shape_for, walk
+from gristmill.kernels.base.types import Array
+from gristmill.kernels.duplicates.bloom import MOST_BLOCKS, FilterShape, empty_filter, shape_for, walk
 from gristmill.kernels.duplicates.paragraphs import Units, grams_of_units, lines, whole_texts, without_units
 from gristmill.stages.dedup.slices import slices
 from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.stage import PLACEMENT, CannotRun, Global
 
-Array = np.ndarray[Any, Any]
 BYTES_A_ROW = 64  # of text for which a row is counted, so that a bucket is no more than about 32 MB of text
 
 NEVER = 2.0  # a share that nothing exceeds
@@ -180,7 +180,7 @@ class BloomDedup(Global):
             raise CannotRun(self.too_large(keys, shape))
         return Walked(empty_filter(shape), shape.probes)
 
-    def too_large(self, keys: int, shape: Shape) -> str:
+    def too_large(self, keys: int, shape: FilterShape) -> str:
         of = " of a shard" if self.shards > 1 else ""
         shards = self.shards
         while shape.bytes * self.shards > self.memory * shards:

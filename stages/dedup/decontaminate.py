@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 from pydantic import Field, model_validator
 
 from gristmill.kernels.base.columns import TextColumn, text_array, text_column
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.duplicates.cuts import Spans, cut, widened
 from gristmill.kernels.duplicates.ngrams import (
+    NgramScratch,
     Overlaps,
-    Scratch,
     hits_of,
     index_of,
     overlaps_of,
@@ -34,7 +35,6 @@ from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import Annotate, Applied, Map, Rewrite, Rule, Signals, Verdict, with_columns
 from gristmill.stages.text.measure import slices
 
-Array = np.ndarray[Any, Any]
 Share = Annotated[float, Field(gt=0, le=1)] | Literal["any"]
 
 
@@ -128,7 +128,7 @@ class BenchmarkOverlap(WithBenchmarks, Annotate):
         values = (
             pa.array(found.share),
             sought.label_of(found.text),
-            pa.array(found.found),
+            pa.array(found.runs),
             pa.array(found.start),
             pa.array(found.end),
         )
@@ -218,7 +218,7 @@ def overlaps(column: TextColumn, sought: BenchmarkIndex) -> Overlaps:
     found = Overlaps(
         np.full(n, -1, np.int32), np.zeros(n, np.int64), np.zeros(n), np.zeros(n, np.int64), np.zeros(n, np.int64)
     )
-    scratch = Scratch(*(np.empty(0, np.int64),) * 3)
+    scratch = NgramScratch(*(np.empty(0, np.int64),) * 3)
     for start, stop, piece, tokens in pieces_of(column):
         hits = hits_of(tokens, index)
         if len(hits.runs):
@@ -232,7 +232,7 @@ def contaminated_spans(column: TextColumn, sought: BenchmarkIndex, at_least: flo
     """Stretches to cut, in bytes of the column's data; and the text that each document holds most of."""
     index, texts = sought.runs, np.full(len(column), -1, np.int32)
     spans: list[Spans] = [(np.zeros(0, np.int64),) * 3]
-    scratch = Scratch(*(np.empty(0, np.int64),) * 3)
+    scratch = NgramScratch(*(np.empty(0, np.int64),) * 3)
     for start, stop, piece, tokens in pieces_of(column):
         hits = hits_of(tokens, index)
         if len(hits.runs):

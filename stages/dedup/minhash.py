@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from gristmill.kernels.base.columns import TextColumn, text_column
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.duplicates.minhash import band_hashes, bands_for, chance_of_meeting, signatures
 from gristmill.kernels.duplicates.nominate import pairs_in_buckets, pairs_with_saved, siblings
 from gristmill.kernels.words.tokens import jaccard_of_pairs, shingle_sets
@@ -27,7 +28,6 @@ from gristmill.stages.dedup.near import NO_CLUSTER, SAVED, NearDuplicates, Sketc
 from gristmill.stages.flow import Dataset, Flow, Rows
 from gristmill.stages.stage import PLACEMENT, CannotRun
 
-Array = np.ndarray[Any, np.dtype[Any]]
 BandHashes = Callable[..., tuple[Array, Array]]
 
 SKETCH = 256  # places of the signature that an index keeps of a document

@@ -25,13 +25,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gristmill.kernels.base.splitmix import mixed_all
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.duplicates.forest import keepers, neighbours, proposals, spanning_forest
 from gristmill.stages.dedup.policy import WithPolicy
 from gristmill.stages.dedup.sorted_rows import begins_run
 from gristmill.stages.dedup.survivors import hexadecimal
 from gristmill.stages.flow import Dataset, Flow, Rows
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Sketches = tuple[Array, Array]  # values of all, and where those of each begin and end
 
 ROUNDS = 8  # of pairs over a third; each compares what was never compared, and few clusters need a second

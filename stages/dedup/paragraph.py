@@ -8,7 +8,7 @@ that stands a million times each part sends no more than `copies`. Figures: benc
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from gristmill.kernels.base.columns import TextColumn, text_array, text_column
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.duplicates.paragraphs import (
     UnitHashes,
     Units,
@@ -30,7 +31,6 @@ from gristmill.stages.dedup.sorted_rows import begins_run
 from gristmill.stages.dedup.survivors import groups
 from gristmill.stages.flow import Dataset, Flow
 
-Array = np.ndarray[Any, Any]
 BYTES_A_UNIT = 200  # of text, about; says how finely rows are cut
 
 

@@ -9,7 +9,7 @@ One number a document instead of a signature: 8 or 16 bytes. It finds copies wit
 from __future__ import annotations
 
 from math import comb
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +17,11 @@ from pydantic import Field, model_validator
 
 from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.base.splitmix import mixed_all, mixed_plain
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.duplicates.simhash import distances, fingerprints, pairs_within, tables_of
 from gristmill.stages.dedup.near import NO_CLUSTER, NearDuplicates, Sketches
 from gristmill.stages.flow import Dataset, Flow, Rows
 
-Array = np.ndarray[Any, np.dtype[Any]]
 MOST_TABLES = 128
 
 

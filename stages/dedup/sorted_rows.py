@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from gristmill.kernels.base.types import Array
 
 
 def begins_run(*columns: Array) -> Array:

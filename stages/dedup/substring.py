@@ -11,7 +11,7 @@ in docs/repeats.md; figures in benchmarks/dedup/substring.py.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from gristmill.kernels.base.columns import text_array, text_column
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.duplicates.anchors import anchors, stretches, twice_at_most
 from gristmill.kernels.duplicates.seams import mended
 from gristmill.kernels.duplicates.suffix import merged, met_twice, repeats
@@ -28,7 +29,6 @@ from gristmill.stages.dedup.sorted_rows import begins_run
 from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.stage import Global
 
-Array = np.ndarray[Any, Any]
 # of text to a row of the largest round, where a fifth of all tokens may be repeats; says how finely rows are cut
 BYTES_A_ROW = 25
 

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gristmill.kernels.base.types import Array
 from gristmill.stages.dedup.sorted_rows import begins_run
 
-Array = np.ndarray[Any, Any]
 HEX = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 
 

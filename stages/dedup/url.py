@@ -3,7 +3,7 @@ policy."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pydantic import Field, field_validator
 
 from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.urls.keys import names_of, url_keys
 from gristmill.kernels.urls.urls import Urls
 from gristmill.stages.dedup.policy import WithPolicy
@@ -18,7 +19,6 @@ from gristmill.stages.dedup.survivors import members
 from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.text.url_lists import mended_urls
 
-Array = np.ndarray[Any, Any]
 Patterns = tuple[Annotated[str, Field(min_length=1, pattern=r"^[^=&#*]+\*?$|^\*$")], ...]
 
 # Set by advertising, mailing and analytics tools on links to a page; none chooses what the page shows.

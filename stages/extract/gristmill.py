@@ -9,19 +9,18 @@ docs/extraction.md.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gristmill.classifiers.blocks.model import BlockModel, Measured, load, measure_page
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.blocks.text import CHARACTERS, FROM_JSON, FROM_META, FROM_TITLE, IN_TITLE, WORDS
 from gristmill.kernels.html.names import HEAD_JSON, HEAD_TITLE, TAGS
 from gristmill.kernels.html.segment import Page, segment
 from gristmill.stages.extract.metadata import Head, long_text, main_thing, read_head
 from gristmill.stages.extract.render import Form, numbered, render
 from gristmill.stages.read.charset import decode_page, is_utf8 as is_utf8
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 LITTLE = 200  # characters of main text in the markup; with fewer, the head's own text is used where it is longer
 MOST_BLOCKS = 200_000  # the largest of 1,497 real pages has 2,641; features take 1 kB a block

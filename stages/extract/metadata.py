@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from gristmill.kernels.blocks.features import KNOWN
+from gristmill.kernels.blocks.columns import KNOWN
 from gristmill.kernels.html.names import (
     HEAD_BASE,
     HEAD_HTML,

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, FiniteFloat, model_validator
 
+from gristmill.kernels.base.types import Array
 from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.judge.quantiles import LOWEST_SCORE, Cut, Quantiles, score_of
 
-Array = np.ndarray[Any, Any]
 TIERS = {
     "low": 8,
     "medium_low": 12,

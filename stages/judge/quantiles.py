@@ -9,7 +9,7 @@ look at one by one. Four passes over numbers at most, and nothing larger than 65
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from gristmill.kernels.base.splitmix import mixed_all
+from gristmill.kernels.base.types import Array
 from gristmill.stages.blend.copies import copies_of
 from gristmill.stages.blend.groups import group_names, numbers_of
 from gristmill.stages.figures import Report, StageFigures
@@ -24,7 +25,6 @@ from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.judge.figures import score_figures
 from gristmill.stages.stage import Global
 
-Array = np.ndarray[Any, Any]
 DIGIT = 16
 LOWEST_SCORE = np.uint64(1 << 32)  # keys of documents without one lie below
 FEW = 200_000  # documents that are looked at one by one

@@ -9,11 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
+from gristmill.kernels.base.types import Array
 from gristmill.stages.blend.groups import numbers_of
 from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.judge.quantiles import Cut, Quantiles, score_of, sorted_keys
-
-Array = np.ndarray[Any, Any]
 
 
 class Threshold(Quantiles):

@@ -13,12 +13,12 @@ import re
 import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from resiliparse.parse.encoding import detect_encoding
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from gristmill.kernels.base.types import Array
 
 # Of a thousand letters of a language, how many are beyond ASCII, and which those are, the most frequent first.
 LETTERS = {

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
 from gristmill.kernels.base.columns import TextColumn, text_array
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.lines.phrases import Trie, lower, trie
 from gristmill.stages.stage import Applied, Signals, Verdict, with_columns
 
-Array = np.ndarray[Any, Any]
 Phrase = Annotated[str, Field(min_length=1)]
 Phrases = tuple[Phrase, ...]
 

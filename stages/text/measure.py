@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from gristmill.kernels.base.columns import TextColumn
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import SCRIPTS, properties, script
 from gristmill.kernels.measures.character_counts import (
     CHARACTER_COLUMNS,
@@ -28,7 +29,6 @@ from gristmill.kernels.words.sentences import sentences
 from gristmill.kernels.words.uax29 import boundary_marks, boundary_words
 from gristmill.kernels.words.words import whitespace_words, word_marks, word_scratch
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Units = Literal["whitespace", "uax29", "datatrove"]
 SLICE_BYTES = 1 << 20
 

@@ -15,12 +15,13 @@ import yaml
 from pydantic import Field, field_validator, model_validator
 
 from gristmill.kernels.base.columns import text_column
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import SCRIPTS
 from gristmill.kernels.measures import character_counts as c, line_shape as l
 from gristmill.kernels.words import counts as w
 from gristmill.stages.paths import RecipePath
 from gristmill.stages.stage import Annotate, Signals
-from gristmill.stages.text.measure import Array, Measured, Units, measure
+from gristmill.stages.text.measure import Measured, Units, measure
 from gristmill.stages.text.stop_words import STOP_WORDS, plain_name
 
 

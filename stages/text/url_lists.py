@@ -15,7 +15,7 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 import xxhash
@@ -23,6 +23,7 @@ import zstandard
 from isal import igzip
 
 from gristmill.kernels.base.compiled import cache_folder, hash_of_code
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.urls.lists import (
     ALLOWED,
     DOMAIN,
@@ -41,7 +42,6 @@ from gristmill.kernels.urls.lists import (
 from gristmill.kernels.urls.urls import HAD_WWW, ODD_HOST, Urls, canonical_urls, folded_text, odd_host_mended
 from gristmill.stages.mapped import mapped, publish
 
-Array = np.ndarray[Any, Any]
 CHUNK = 8 << 20
 UT1_KINDS = {
     "domains": DOMAIN,

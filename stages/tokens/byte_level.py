@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from gristmill.kernels.base.columns import TextColumn, text_column
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.base.unicode import POINTS, kept_table
 from gristmill.kernels.bpe.byte_pairs import desk_for, merges_of
 from gristmill.kernels.bpe.piece_memo import LONGEST, Memo, Vocabulary, empty_memo, encode, remember_tokens
@@ -39,8 +40,6 @@ from gristmill.kernels.bpe.pieces import (
 )
 from gristmill.kernels.repair.normal_form import CHANGES, find_unnormal, normal_form
 from gristmill.stages.tokens.training import rules_of
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 FAMILIES = {pattern_of(rules): rules for rules in (GPT2, GPT4, QWEN2, QWEN3_5, *map(rules_of, (1, 2, 3)))}
 LARGEST_ID = (1 << 32) - 2

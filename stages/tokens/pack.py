@@ -17,6 +17,7 @@ import xxhash
 from pydantic import Field, field_validator, model_validator
 
 from gristmill.kernels.base.splitmix import mixed_all
+from gristmill.kernels.base.types import Array
 from gristmill.kernels.rows.pack import LONGEST_ROW, Packed, best_fit, concatenate, fewest_rows, one_each
 from gristmill.mixing.draw import copy_keys
 from gristmill.shards.format import UNKNOWN_BUCKET, Documents, ShardMeta, dtype_of, shard_table
@@ -29,7 +30,6 @@ from gristmill.stages.stage import PLACEMENT, CannotRun, Global
 from gristmill.stages.tokens.figures import card_of_shards, packing_figures
 from gristmill.stages.tokens.folders import folder_of_set
 
-Array = np.ndarray[Any, Any]
 MOST_WINDOWS = 1 << 14
 SHUFFLE = np.uint64(0x9E3779B97F4A7C15)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-Array = np.ndarray[Any, Any]
+from gristmill.kernels.base.types import Array
 
 COUNTS = ("documents", "bytes", "tokens", "checked", "restored")
 KEYS = [

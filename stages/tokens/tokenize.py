@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
+from gristmill.kernels.base.types import Array
 from gristmill.stages.checks import Complaint, RecipeContext
 from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow, Rows
@@ -37,8 +38,6 @@ from gristmill.stages.tokens.vocabulary import (
     seems_a_path,
     tokenizer_from,
 )
-
-Array = np.ndarray[Any, Any]
 
 TRAIN = "train"
 MOST_OF_ONE = 100_000  # bytes that a document gives to the sample, so that a book does not outweigh pages

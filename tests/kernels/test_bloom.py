@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gristmill.kernels.base.splitmix import mixed_plain as mixed
-from gristmill.kernels.duplicates.bloom import Shape, empty_filter, false_positive_rate, shape_for, walk, walk_plain
+from gristmill.kernels.duplicates.bloom import (
+    FilterShape,
+    empty_filter,
+    shape_for,
+    walk,
+    walk_plain,
+)
 
 KEY = st.one_of(st.integers(1, 12), st.integers(1, 2**64 - 1)).map(mixed)  # as hashes are
 DOCUMENTS = st.lists(st.lists(st.lists(KEY, max_size=8), max_size=5), max_size=12)
@@ -32,7 +38,7 @@ def walked(documents, most_of_unit, most_of_document, shape, calls=1):
 
 @given(DOCUMENTS, SHARE, SHARE, st.integers(1, 40), st.integers(1, 32), st.integers(1, 3))
 def test_the_walk_is_that_of_the_plain_twin(documents, most_of_unit, most_of_document, blocks, probes, calls):
-    shape = Shape(blocks, probes)
+    shape = FilterShape(blocks, probes)
     assert walked(documents, most_of_unit, most_of_document, shape, calls)[0] == walk_plain(
         documents, most_of_unit, [most_of_document] * len(documents), shape
     )
@@ -40,14 +46,14 @@ def test_the_walk_is_that_of_the_plain_twin(documents, most_of_unit, most_of_doc
 
 @given(DOCUMENTS, SHARE, SHARE)
 def test_a_large_filter_does_not_err(documents, most_of_unit, most_of_document):
-    assert walked(documents, most_of_unit, most_of_document, Shape(1 << 14, 20))[0] == walk_plain(
+    assert walked(documents, most_of_unit, most_of_document, FilterShape(1 << 14, 20))[0] == walk_plain(
         documents, most_of_unit, [most_of_document] * len(documents)
     )
 
 
 @given(DOCUMENTS, st.lists(KEY, min_size=1, max_size=20))
 def test_a_document_that_goes_leaves_nothing(documents, again):
-    shape = Shape(64, 7)
+    shape = FilterShape(64, 7)
     _, words = walked([*documents, [again]], 2.0, 2.0, shape)
     after, same = walked([*documents, [again], [again, [5], again]], 2.0, 0.6, shape)
     if not any(goes for _, goes, _ in after[:-1]):
@@ -67,16 +73,15 @@ def test_no_key_is_forgotten_and_errors_are_as_many_as_promised(false_positives)
     found = walk(words, shape.probes, others, all_of, one, 2.0, np.full(1, 2.0)).met[0] / count
     noise = 4 * (false_positives / count) ** 0.5
     assert 0.9 * false_positives - noise < found < 1.05 * false_positives + noise
-    assert abs(false_positive_rate(count, shape) - false_positives) < 0.02 * false_positives
 
 
 def test_sizes():
-    assert shape_for(0, 0.01) == Shape(1, 6)
+    assert shape_for(0, 0.01) == FilterShape(1, 6)
     assert shape_for(10**9, 0.01).bytes / 10**9 * 8 == pytest.approx(9.90, abs=0.01)
-    assert empty_filter(Shape(5, 1)).ctypes.data % 64 == 0 and len(empty_filter(Shape(5, 1))) == 40
+    assert empty_filter(FilterShape(5, 1)).ctypes.data % 64 == 0 and len(empty_filter(FilterShape(5, 1))) == 40
     with pytest.raises(ValueError, match="between 0 and 1"):
         shape_for(10, 1.0)
     with pytest.raises(ValueError, match="lower than a block"):
         shape_for(10, 1e-30)
     with pytest.raises(ValueError, match="it can have"):
-        empty_filter(Shape((1 << 32) + 1, 1))
+        empty_filter(FilterShape((1 << 32) + 1, 1))

@@ -6,11 +6,11 @@ torch = pytest.importorskip("torch", reason="gristmill.kernels.gpu needs torch, 
 pytest.importorskip("triton", reason="gristmill.kernels.gpu needs triton, of the extra `gpu`")
 
 from gristmill.kernels.gpu import adamw, plain  # noqa: E402
-from gristmill.kernels.gpu.adamw import Tile  # noqa: E402
-from gristmill.kernels.gpu.plain import Rule, step_scalars  # noqa: E402
+from gristmill.kernels.gpu.adamw import AdamWTile  # noqa: E402
+from gristmill.kernels.gpu.plain import AdamWRule, step_scalars  # noqa: E402
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-RULE = Rule((0.9, 0.95), 1e-8, 0.1)
+RULE = AdamWRule((0.9, 0.95), 1e-8, 0.1)
 
 
 def scalar(x):
@@ -34,7 +34,7 @@ def test_ten_steps_are_torchs_in_float64(shape):
     for step in range(10):
         rate, clip, gradient = 1e-2 / (step + 1), 0.5 + 0.05 * step, drawn(step + 1, *shape)
         scalars = step_scalars(scalar(rate), scalar(step + 1), scalar(clip), scalar(0), RULE.betas)
-        adamw.adamw_step(weight, gradient, master, mean, square, scalars, RULE, Tile(128, 4))
+        adamw.adamw_step(weight, gradient, master, mean, square, scalars, RULE, AdamWTile(128, 4))
         exact.grad, torchs.param_groups[0]["lr"] = gradient.double() * clip, rate
         torchs.step()
     torch.testing.assert_close(master.double(), exact.detach(), rtol=1e-6, atol=1e-6)

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch", reason="gristmill.kernels.gpu needs torch, 
 pytest.importorskip("triton", reason="gristmill.kernels.gpu needs triton, of the extra `gpu`")
 
 from gristmill.kernels.gpu import cross_entropy, plain  # noqa: E402
-from gristmill.kernels.gpu.cross_entropy import Tile  # noqa: E402
+from gristmill.kernels.gpu.cross_entropy import LogitTile  # noqa: E402
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -31,13 +31,13 @@ def test_losses_and_gradients_are_those_in_float64(rows, vocabulary, z, seed):
     wanted = plain.row_losses(wide, targets, z)
     (slope,) = torch.autograd.grad(wanted.sum(), wide)
     torch.testing.assert_close(
-        cross_entropy.row_losses(logits, targets, z, Tile(128, 4)).double(), wanted.detach(), **CLOSE
+        cross_entropy.row_losses(logits, targets, z, LogitTile(128, 4)).double(), wanted.detach(), **CLOSE
     )
     in_plain = logits.double()
     torch.testing.assert_close(plain.row_losses_and_slopes(in_plain, targets, z), wanted.detach())
     torch.testing.assert_close(in_plain, slope)
     torch.testing.assert_close(
-        cross_entropy.row_losses_and_slopes(logits, targets, z, Tile(128, 4)).double(), wanted.detach(), **CLOSE
+        cross_entropy.row_losses_and_slopes(logits, targets, z, LogitTile(128, 4)).double(), wanted.detach(), **CLOSE
     )
     torch.testing.assert_close(logits.double(), slope, **CLOSE)
     assert not logits[targets == plain.NONE].any()
@@ -57,7 +57,7 @@ def test_rows_apart_in_memory_masked_and_huge_logits():
     logits[1] *= 1e4
     room = torch.full((6, 64), 7.0, device=DEVICE)
     room[:, :40] = logits
-    losses = cross_entropy.row_losses_and_slopes(room[:, :40], targets, tile=Tile(16, 1))
+    losses = cross_entropy.row_losses_and_slopes(room[:, :40], targets, tile=LogitTile(16, 1))
     assert (room[:, 40:] == 7).all() and room.isfinite().all()
     torch.testing.assert_close(losses.double(), plain.row_losses(logits.double(), targets), rtol=1e-5, atol=1e-5)
 
@@ -76,4 +76,7 @@ def test_a_number_that_is_none_shows_in_the_loss():
     logits, targets = made(2, 300, 1)
     targets[:] = 1
     logits[0, 250] = float("nan")
-    assert cross_entropy.row_losses_and_slopes(logits, targets, tile=Tile(128, 1)).isnan().tolist() == [True, False]
+    assert cross_entropy.row_losses_and_slopes(logits, targets, tile=LogitTile(128, 1)).isnan().tolist() == [
+        True,
+        False,
+    ]

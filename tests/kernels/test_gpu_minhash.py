@@ -16,7 +16,7 @@ pytest.importorskip("triton", reason="gristmill.kernels.gpu needs triton, of the
 
 from gristmill.kernels.base.columns import TextColumn, text_column  # noqa: E402
 from gristmill.kernels.duplicates import minhash  # noqa: E402
-from gristmill.kernels.duplicates.minhash_plain import bands_plain, signature_plain  # noqa: E402
+from gristmill.kernels.duplicates.minhash_rules import bands_plain, signature_plain  # noqa: E402
 from gristmill.kernels.gpu.minhash import band_hashes, banded, sign, signatures  # noqa: E402
 from gristmill.kernels.gpu.tokens import LARGEST_PIECE, Tiles, device_tokens  # noqa: E402
 from gristmill.kernels.gpu.transfer import column_tensor, cut, default_device  # noqa: E402

@@ -8,11 +8,11 @@ torch = pytest.importorskip("torch", reason="gristmill.kernels.gpu needs torch, 
 pytest.importorskip("triton", reason="gristmill.kernels.gpu needs triton, of the extra `gpu`")
 
 from gristmill.kernels.gpu import plain  # noqa: E402
-from gristmill.kernels.gpu.packed_attention import Tile, packed_attention  # noqa: E402
+from gristmill.kernels.gpu.packed_attention import AttentionTile, packed_attention  # noqa: E402
 
 GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if GPU else "cpu")
-SMALL = Tile(32, 16, 4, 1)
+SMALL = AttentionTile(32, 16, 4, 1)
 CLOSE = {"rtol": 2e-5, "atol": 2e-5}
 
 
@@ -62,7 +62,9 @@ def test_tokens_that_are_in_no_text_and_many_small_texts_do_no_harm():
     assert packed_attention(q[:0], k[:0], v[:0], cuts[:1]).shape == (0, 2, 16)
     q, k, v, cuts = drawn([2] * 1030 + [50, 0, 1], 1, 16)  # past the first piece of bounds that a program looks at
     torch.testing.assert_close(
-        packed_attention(q, k, v, cuts, tile=Tile(64, 64, 4, 1)), plain.packed_attention(q, k, v, cuts), **CLOSE
+        packed_attention(q, k, v, cuts, tile=AttentionTile(64, 64, 4, 1)),
+        plain.packed_attention(q, k, v, cuts),
+        **CLOSE,
     )
 
 

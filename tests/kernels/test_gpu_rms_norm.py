@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch", reason="gristmill.kernels.gpu needs torch, 
 pytest.importorskip("triton", reason="gristmill.kernels.gpu needs triton, of the extra `gpu`")
 
 from gristmill.kernels.gpu import plain, rms_norm  # noqa: E402
-from gristmill.kernels.gpu.rms_norm import Tile  # noqa: E402
+from gristmill.kernels.gpu.rms_norm import NormTile  # noqa: E402
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CLOSE = {"rtol": 2e-5, "atol": 2e-5}
@@ -34,8 +34,8 @@ def same(found, wanted):
 @example(7, 129, 2)
 def test_norm_and_gradients_are_those_in_float64(rows, width, seed):
     x, weight, d_normed = 3 * drawn(seed, rows, width), drawn(seed + 1, width), drawn(seed + 2, rows, width)
-    normed, scales = rms_norm.rms_norm(x, weight, EPS, Tile(256, 4))
-    d_x, d_weight = rms_norm.rms_norm_backward(d_normed, x, weight, scales, tile=Tile(256, 4))
+    normed, scales = rms_norm.rms_norm(x, weight, EPS, NormTile(256, 4))
+    d_x, d_weight = rms_norm.rms_norm_backward(d_normed, x, weight, scales, tile=NormTile(256, 4))
     wide = exact(x, weight)
     wanted = plain.rms_norm(*wide, EPS)
     same(normed, wanted)
@@ -48,8 +48,8 @@ def test_norm_and_gradients_are_those_in_float64(rows, width, seed):
 def test_a_sum_its_norm_and_gradients_are_those_in_float64(rows, width, seed):
     x, residual, d_total, d_normed = (drawn(seed + i, rows, width) for i in range(4))
     weight = drawn(seed + 4, width)
-    total, normed, scales = rms_norm.add_rms_norm(x, residual, weight, EPS, Tile(256, 4))
-    d_x, d_weight = rms_norm.rms_norm_backward(d_normed, total, weight, scales, d_total, Tile(256, 4))
+    total, normed, scales = rms_norm.add_rms_norm(x, residual, weight, EPS, NormTile(256, 4))
+    d_x, d_weight = rms_norm.rms_norm_backward(d_normed, total, weight, scales, d_total, NormTile(256, 4))
     wide = exact(x, residual, weight)
     wanted = plain.add_rms_norm(*wide, EPS)
     same(total, wanted[0])

@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch", reason="gristmill.kernels.gpu needs torch, 
 pytest.importorskip("triton", reason="gristmill.kernels.gpu needs triton, of the extra `gpu`")
 
 from gristmill.kernels.gpu import plain, rotary  # noqa: E402
-from gristmill.kernels.gpu.rotary import Tile  # noqa: E402
+from gristmill.kernels.gpu.rotary import RotaryTile  # noqa: E402
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -37,11 +37,11 @@ def test_queries_keys_values_and_the_gradient_are_those_in_float64(tokens, times
         if by_position
         else None
     )
-    found = rotary.rotary_qkv(qkv, cos, sin, positions, heads, kv_heads, size, Tile(256, 4))
+    found = rotary.rotary_qkv(qkv, cos, sin, positions, heads, kv_heads, size, RotaryTile(256, 4))
     wide = qkv.double().requires_grad_()
     wanted = plain.rotary_qkv(wide, cos, sin, positions, heads, kv_heads, size)
     slopes = [drawn(seed + 1 + i, *part.shape) for i, part in enumerate(found)]
-    d_qkv = rotary.rotary_qkv_backward(*slopes, cos, sin, positions, Tile(256, 4))
+    d_qkv = rotary.rotary_qkv_backward(*slopes, cos, sin, positions, RotaryTile(256, 4))
     (slope,) = torch.autograd.grad(wanted, wide, [s.double() for s in slopes])
     for got, want in zip((*found, d_qkv), (*wanted, slope), strict=True):
         assert got.is_contiguous()

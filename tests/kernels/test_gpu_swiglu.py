@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch", reason="gristmill.kernels.gpu needs torch, 
 pytest.importorskip("triton", reason="gristmill.kernels.gpu needs triton, of the extra `gpu`")
 
 from gristmill.kernels.gpu import plain, swiglu  # noqa: E402
-from gristmill.kernels.gpu.swiglu import Tile  # noqa: E402
+from gristmill.kernels.gpu.swiglu import SwigluTile  # noqa: E402
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -26,8 +26,10 @@ def test_outputs_and_gradients_are_those_in_float64_also_in_place(tokens, inner,
     wide = gate_up.double().requires_grad_()
     wanted = plain.swiglu(wide)
     (slope,) = torch.autograd.grad(wanted, wide, d_out.double())
-    torch.testing.assert_close(swiglu.swiglu(gate_up, Tile(256, 64)).double(), wanted.detach(), **CLOSE)
-    torch.testing.assert_close(swiglu.swiglu_backward(d_out, gate_up, tile=Tile(256, 64)).double(), slope, **CLOSE)
+    torch.testing.assert_close(swiglu.swiglu(gate_up, SwigluTile(256, 64)).double(), wanted.detach(), **CLOSE)
+    torch.testing.assert_close(
+        swiglu.swiglu_backward(d_out, gate_up, tile=SwigluTile(256, 64)).double(), slope, **CLOSE
+    )
     before = gate_up.clone()
     assert swiglu.swiglu_backward(d_out, gate_up, out=gate_up) is gate_up
     assert torch.equal(gate_up, swiglu.swiglu_backward(d_out, before))

@@ -13,8 +13,8 @@ from hypothesis import given, settings, strategies as st
 
 from gristmill.kernels.html import names
 from gristmill.kernels.html.names import TAGS
+from gristmill.kernels.html.open_elements import DEEPEST
 from gristmill.kernels.html.segment import segment
-from gristmill.kernels.html.tree import DEEPEST
 from tests.reference.html_plain import segment_plain
 
 PAGES = Path(__file__).parents[2] / ".." / "shared" / "data" / "pages.parquet"

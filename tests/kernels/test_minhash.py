@@ -16,11 +16,10 @@ from gristmill.kernels.duplicates.minhash import (
     band_hashes,
     bands_for,
     chance_of_meeting,
-    curve,
     signatures,
     signatures_of_shingles,
 )
-from gristmill.kernels.duplicates.minhash_plain import bands_plain, signature_plain
+from gristmill.kernels.duplicates.minhash_rules import bands_plain, signature_plain
 from gristmill.kernels.words.token_rules import shingles_plain
 from gristmill.kernels.words.tokens import shingle_column
 
@@ -129,15 +128,10 @@ def test_bands_are_chosen_for_the_wanted_threshold(threshold, shape):
     )
 
 
-def test_the_curve_rises_from_nothing_to_certainty():
-    found = curve(18, 7)
-    assert (
-        len(found) == 21
-        and found[0] == (0, 0)
-        and found[-1] == (1, 1)
-        and found[16] == (0.8, pytest.approx(0.9856, abs=1e-4))
-    )
-    assert all(a < b for (_, a), (_, b) in pairwise(found))
+def test_the_chance_of_meeting_rises_from_nothing_to_certainty():
+    chances = [chance_of_meeting(step / 20, 18, 7) for step in range(21)]
+    assert chances[0] == 0 and chances[20] == 1 and chances[16] == pytest.approx(0.9856, abs=1e-4)
+    assert all(a < b for a, b in pairwise(chances))
 
 
 def test_what_cannot_be_is_refused():

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.duplicates.cuts import cut, widened
-from gristmill.kernels.duplicates.ngrams import Index, hits_of, index_of, overlaps_of, scratch_for, spans_of
+from gristmill.kernels.duplicates.ngrams import NgramIndex, hits_of, index_of, overlaps_of, scratch_for, spans_of
 from gristmill.kernels.words.token_rules import tokens_plain
 from gristmill.kernels.words.tokens import token_column
 from tests.reference.ngrams_plain import Overlap, cut_plain, overlap_plain, sought_plain, spans_plain, widened_plain
@@ -26,14 +26,14 @@ ANY = st.one_of(TEXTS, st.text(max_size=20))
 
 def made_index(
     texts: list[str], width: int, shortest: int, most_texts: int, ignored: list[str] | tuple[()] = ()
-) -> Index:
+) -> NgramIndex:
     words = [tuple(token for *_, token in tokens_plain(text)) for text in texts]
     repeated = np.array([words[i] in words[:i] for i in range(len(words))], np.bool_)
     tokens = [token_column(text_column(pa.array(some, pa.string()))) for some in (texts, list(ignored))]
     return index_of(tokens[0], repeated, width, shortest, most_texts, tokens[1])
 
 
-def overlaps(documents: pa.Array, index: Index) -> list[Overlap]:
+def overlaps(documents: pa.Array, index: NgramIndex) -> list[Overlap]:
     column = text_column(documents)
     tokens = token_column(column)
     found = overlaps_of(tokens, column.offsets, hits_of(tokens, index), index, scratch_for(index), 0)
@@ -41,7 +41,7 @@ def overlaps(documents: pa.Array, index: Index) -> list[Overlap]:
 
 
 def cut_texts(
-    documents: pa.Array, index: Index, at_least: float, margin: int, shortest_piece: int
+    documents: pa.Array, index: NgramIndex, at_least: float, margin: int, shortest_piece: int
 ) -> list[tuple[str, int]]:
     column = text_column(documents)
     tokens = token_column(column)
@@ -95,10 +95,10 @@ def test_cuts(texts, documents, width, shortest, most_texts, ignored, at_least, 
 def test_a_key_that_meets_by_chance_is_no_match():
     index = made_index(["one two three four five"], 3, 3, 50)
     document = pa.array(["say one two three four five six"])
-    assert overlaps(document, index)[0].found == 3
+    assert overlaps(document, index)[0].runs == 3
     other = index.tokens.copy()
     other[1] ^= np.uint64(1)  # as if the runs with `two` in them were of another word with the same key
-    assert overlaps(document, index._replace(tokens=other))[0].found == 1
+    assert overlaps(document, index._replace(tokens=other))[0].runs == 1
 
 
 def test_nothing_is_sought_or_read():
@@ -121,4 +121,4 @@ def test_one_word_repeated_is_done_in_time_and_found_once(word):
     found = overlaps_of(tokens, column.offsets, hits, index, scratch_for(index), 0)
     assert time.process_time() - start < 2
     assert len(hits.runs) == sum(len(tokens.starts) - length + 1 for length in range(8, 14))
-    assert (found.text[0], found.found[0], found.start[0], found.end[0]) == (0, 1, 0, len(document.rstrip().encode()))
+    assert (found.text[0], found.runs[0], found.start[0], found.end[0]) == (0, 1, 0, len(document.rstrip().encode()))

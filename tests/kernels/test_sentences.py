@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gristmill.kernels.base.columns import text_column
-from gristmill.kernels.words.sentences import count_sentences_plain, sentences_of
+from gristmill.kernels.base.unicode import properties
+from gristmill.kernels.words.sentences import count_sentences_plain, sentences
 
 BY_HAND = {
     "": 0,
@@ -69,6 +70,12 @@ pieces = st.one_of(
 
 def counted(texts: list[str]) -> list[int]:
     return sentences_of(*text_column(pa.array(texts, pa.string()))).tolist()
+
+
+def sentences_of(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    out = np.zeros(len(offsets) - 1, np.int64)
+    sentences(data, offsets, properties(), out)
+    return out
 
 
 @pytest.mark.parametrize(("text", "count"), BY_HAND.items())

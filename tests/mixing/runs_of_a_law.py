@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from gristmill.kernels.base.types import Floats
 from gristmill.mixing.weights.ablations import Ablations
-from gristmill.mixing.weights.supply import Floats
 
 
 class Truth:

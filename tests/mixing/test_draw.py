@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from gristmill.kernels.base.types import Integers, Words
 from gristmill.mixing import draw
-from gristmill.mixing.draw import Integers, Words
 
 # few distinct hashes and tokens, so that ties, empty documents and full bins are common
 documents = st.lists(

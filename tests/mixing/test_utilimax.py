@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from gristmill.kernels.base.types import Floats
 from gristmill.mixing.weights.budget import most_utility
-from gristmill.mixing.weights.supply import Floats, ShortSupply, Supply
+from gristmill.mixing.weights.supply import ShortSupply, Supply
 from gristmill.mixing.weights.unimax import unimax
 from gristmill.mixing.weights.utilimax import Tilt, frontier, utilimax
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from gristmill.mixing.weights.utility import Utilities, chance_of_spread, judged, noisy_tasks, scaled, without_noise
+from gristmill.mixing.weights.utility import Utilities, chance_of_spread, judged, noisy_tasks, scaled
 
 
 def table(values: list[list[float]], error: float = 0.0) -> Utilities:
@@ -14,8 +14,8 @@ def table(values: list[list[float]], error: float = 0.0) -> Utilities:
     return Utilities(sources, tuple(f"t{i}" for i in range(array.shape[1])), array, np.full(array.shape, error))
 
 
-def test_losses_become_utilities_of_which_the_best_is_1() -> None:
-    utilities = scaled(table([[1.0, 3.0], [2.0, 2.5], [3.0, 2.0]], error=0.5).negated())
+def test_per_task_the_best_utility_is_1_and_the_worst_0() -> None:
+    utilities = scaled(table([[-1.0, -3.0], [-2.0, -2.5], [-3.0, -2.0]], error=0.5))
     assert utilities.values_NT.tolist() == [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]
     assert utilities.errors_NT.tolist() == [[0.25, 0.5]] * 3
 
@@ -25,11 +25,8 @@ def test_a_task_without_range_has_no_scale() -> None:
         scaled(table([[1.0, 3.0], [2.0, 3.0]]))
 
 
-def test_tasks_of_noise_are_dropped_and_say_why() -> None:
-    kept, dropped = without_noise(
-        table([[0.0, 0.50, 5.0, 0.5], [9.0, 0.51, 7.5, 0.5], [5.0, 0.52, 6.0, 0.5]], error=1.0)
-    )
-    assert kept.tasks == ("t0",) and kept.values_NT.shape == (3, 1)
+def test_tasks_of_noise_are_named_with_the_reason() -> None:
+    dropped = noisy_tasks(table([[0.0, 0.50, 5.0, 0.5], [9.0, 0.51, 7.5, 0.5], [5.0, 0.52, 6.0, 0.5]], error=1.0))
     assert [noisy.task for noisy in dropped] == ["t1", "t2", "t3"]
     assert "under 2 standard errors" in dropped[0].reason
     assert "equal sources would differ as much" in dropped[1].reason and dropped[1].range == 2.5

@@ -11,9 +11,9 @@ import numpy as np
 
 from gristmill.kernels.html import names
 from gristmill.kernels.html.names import TAGS
+from gristmill.kernels.html.open_elements import DEEPEST
 from gristmill.kernels.html.segment import Page
 from gristmill.kernels.html.tables import name_hash
-from gristmill.kernels.html.tree import DEEPEST
 from tests.reference.html_plain_text import (
     ATTRIBUTE_NAME,
     BETWEEN,

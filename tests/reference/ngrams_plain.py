@@ -23,7 +23,7 @@ class Overlap(NamedTuple):
     first. `start` to `end` are the bytes of the longest stretch that its runs cover, the first of equal ones."""
 
     text: int = -1
-    found: int = 0
+    runs: int = 0
     share: float = 0.0
     start: int = 0
     end: int = 0

@@ -22,19 +22,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer
 
+from gristmill.kernels.base.types import Array
 from gristmill.shards.pieces import piece_starts
 from gristmill.shards.rows import Rows
 from gristmill.trainer.evaluation.scoring import STEP_TOKENS, Piece, plain_tokenizer, scored, tokenised
 from gristmill.trainer.model.model import Decoder
 from gristmill.trainer.step.parallel import ALONE, Ranks
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)

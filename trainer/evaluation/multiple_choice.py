@@ -29,11 +29,11 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
+from gristmill.kernels.base.types import Array
 from gristmill.trainer.evaluation.scoring import STEP_TOKENS, Piece, plain_tokenizer, scored, tokenised
 from gristmill.trainer.model.model import Decoder
 from gristmill.trainer.step.parallel import ALONE, Ranks
 
-Array = np.ndarray[Any, np.dtype[Any]]
 By = Literal["raw", "byte", "token"]
 
 

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from gristmill.kernels.base.types import Array
 from gristmill.shards.batch import NO_LABEL
 from gristmill.trainer.model.flops import flops_of
 from gristmill.trainer.model.model import Decoder
@@ -30,8 +31,6 @@ from gristmill.trainer.step.parallel import ALONE, Ranks, device_of_messages
 STEP_TOKENS = 16_384  # of a forward pass
 LOGITS = 1 << 27  # that exist at once: 512 MB
 CHARACTERS = 1 << 20  # handed to the tokenizer at once: it takes about 100 bytes for each
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Piece(NamedTuple):

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 import torch._dynamo
 
+from gristmill.kernels.base.types import Array
 from gristmill.shards.batch import Batch
 from gristmill.shards.format import BadShards
 from gristmill.shards.loader import Loader
@@ -28,8 +29,6 @@ from gristmill.trainer.model.packed import Packed, packed
 
 DEPTH = 2  # steps that are ready ahead of the one at work
 PATIENCE = 0.1  # seconds between looks at whether to stop
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)

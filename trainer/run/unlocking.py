@@ -17,16 +17,14 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from gristmill.kernels.base.columns import Offsets
 from gristmill.kernels.base.feistel import permuted
 from gristmill.kernels.base.splitmix import mixed_plain
+from gristmill.kernels.base.types import Array, Offsets
 from gristmill.shards.format import BadShards
 from gristmill.shards.orders import key_of
 from gristmill.shards.reader import ShardSet
 
 PERIOD = 1000
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from gristmill.kernels.gpu.plain import Rule, adamw_step, step_scalars
+from gristmill.kernels.gpu.plain import AdamWRule, adamw_step, step_scalars
 
 
 class OnePassAdamW(torch.optim.AdamW):
@@ -40,7 +40,7 @@ class OnePassAdamW(torch.optim.AdamW):
             )  # a list: a single tensor would be waited for
             rate = torch.full((), group["lr"], dtype=torch.float64, device=norm.device)
             scalars = step_scalars(rate, states[0]["step"], clip, found_inf, group["betas"])
-            rule = Rule(group["betas"], group["eps"], group["weight_decay"])
+            rule = AdamWRule(group["betas"], group["eps"], group["weight_decay"])
             for parameter, state in zip(group["params"], states, strict=True):
                 here = place[id(parameter)]
                 step(weights[here], gradients[here], parameter, state["exp_avg"], state["exp_avg_sq"], scalars, rule)
@@ -54,7 +54,7 @@ class OnePassAdamW(torch.optim.AdamW):
 
 
 def _on_cuda(
-    weight: Tensor, gradient: Tensor, master: Tensor, mean: Tensor, square: Tensor, scalars: Tensor, rule: Rule
+    weight: Tensor, gradient: Tensor, master: Tensor, mean: Tensor, square: Tensor, scalars: Tensor, rule: AdamWRule
 ) -> None:
     from gristmill.kernels.gpu import adamw
 

@@ -40,11 +40,11 @@ def signature_plain(shingles: list[int], places: int) -> list[int]:
 
 def bands_plain(signature: list[int], bands: int, rows: int) -> list[int]:
     """A hash of 64 bits for each run of `rows` places; the number of the band is part of it."""
-    found = []
+    hashes = []
     for band in range(bands):
         h = mixed_plain(band + 1)
         for value in signature[band * rows : (band + 1) * rows]:
             h = (h ^ value) * TOKEN_CHUNK & ALL
             h ^= h >> 32
-        found.append(mixed_plain(h))
-    return found
+        hashes.append(mixed_plain(h))
+    return hashes
