@@ -14,6 +14,7 @@ from here import work_here
 from runs import go, lines, save, sentences, written
 from typer.testing import CliRunner
 
+import gristmill
 from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.recipe import recipe as recipes, registry
@@ -70,7 +71,7 @@ def run_of_two_lengths(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_loop_that_trains_on_shards_runs(run_of_two_lengths: Path) -> None:
-    code = block("python", "from gristmill.shards.loader")
+    code = block("python", "import gristmill\n\nshards = ")
     listed = re.findall(r"\w+", re.sub(r"\(.*?\)", "", code.split("# batch.rows: ")[1].split("\n")[0]))
     assert len(listed) > 3
     seen: list[Batch] = []
@@ -87,6 +88,26 @@ def test_the_loop_that_trains_on_shards_runs(run_of_two_lengths: Path) -> None:
     with pytest.raises(StopIteration):
         exec(small, {"rank": 0, "world": 1, "step": step})
     assert [batch.rows.input_ids.shape for batch in seen] == [(4, 16)] * 3
+
+
+def test_the_lines_for_python_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["A quiet sentence about nothing.", "A quiet sentence about nothing.", "Another sentence."]
+    lines(tmp_path / "in" / "a.jsonl", texts)
+    save(tmp_path / "recipe.yaml", "name: r\nsources: {a: {jsonl: {path: in}}}\nstages: [exact_dedup, write]\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Engine, "_work", work_here)
+    html = "<title>Mills</title><article><h1>Mills</h1>" + "<p>A mill grinds grain into flour, slowly.</p>" * 9
+    names: dict[str, Any] = {"html": html, "url": "https://a.example/", "table": pa.table({"text": texts})}
+    exec(block("python", "import gristmill\n\nsummary = "), names)
+    assert [stage["kept"] for stage in names["summary"].record["stages"] if stage["name"] == "exact_dedup"] == [2]
+    assert names["page"].title == "Mills" and "grinds grain" in names["page"].text
+    assert len(names["signals"]["mean_word_length"]) == 3 and names["unique"].num_rows == 2
+
+
+def test_the_public_names_are_those_that_the_readme_lists() -> None:
+    [sentence] = re.findall(r"^(`run`.*?) are the public interface", README, re.MULTILINE | re.DOTALL)
+    assert sorted(re.findall(r"`(\w+)`", sentence)) == sorted(gristmill.__all__) == dir(gristmill)
+    assert all(getattr(gristmill, name) is not None for name in gristmill.__all__)
 
 
 def test_the_export_of_a_run_with_two_row_lengths(run_of_two_lengths: Path, tmp_path: Path) -> None:
@@ -106,10 +127,9 @@ def test_the_export_of_a_run_with_two_row_lengths(run_of_two_lengths: Path, tmp_
 def test_the_stage_of_your_own_runs_in_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path / "my_rules.py", block("python", "# my_rules.py"))
     monkeypatch.syspath_prepend(tmp_path)
-    [line] = re.findall(r"Alone, in a notebook: (.*?)\. Global stages", README)
-    *imports, expression = re.findall(r"`(.*?)`", line)
+    [expression] = re.findall(r"in a notebook:\s`(.*?)`", README)
     names: dict[str, Any] = {"table": pa.table({"text": ["A quiet sentence.", "A LOUD SENTENCE."]})}
-    exec("\n".join(imports), names)
+    exec("import gristmill\nfrom my_rules import NotShouting", names)
     assert eval(expression, names)["text"].to_pylist() == ["A quiet sentence."]
 
 

@@ -1,0 +1,124 @@
+"""Installed as a wheel or as an editable install, gristmill has one name, and works beside packages of others that are
+named as its folders are."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from test_house import FLOORS, ROOT
+
+ROOMS = [floor for floor in FLOORS if floor != "gristmill"]
+TEXTS = ["The first text stays as it is.", "The second text stays as well.", "The first text stays as it is."]
+RECIPE = """\
+name: small
+sources:
+  texts:
+    jsonl: {path: in}
+stages:
+  - exact_dedup
+  - write
+"""
+PYTHON = """
+import gristmill, pyarrow as pa
+summary = gristmill.run("recipe.yaml", "out")
+[dedup] = [stage for stage in summary.record["stages"] if stage["name"] == "exact_dedup"]
+print(dedup["kept"], gristmill.stages.ExactDedup()(pa.table({"text": ["a", "a", "b"]})).num_rows, gristmill.__file__)
+"""
+
+
+def call(*words: str | Path, cwd: Path) -> str:
+    done = subprocess.run([str(word) for word in words], cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the checkout: a build writes into the folder that it builds."""
+    folder = tmp_path_factory.mktemp("source")
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder / name)
+    for name in FLOORS:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    call(
+        *(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-index", "--no-build-isolation"),
+        *("-w", folder, source),
+        cwd=folder,
+    )
+    [path] = folder.glob("*.whl")
+    return path
+
+
+def test_the_wheel_has_one_name_and_all_files(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+        listed = [archive.read(name) for name in archive.namelist() if name.endswith("/top_level.txt")]
+    assert {name.split("/")[0] for name in packed} == {"gristmill"} and listed == [b"gristmill\n"]
+    kept = {
+        ("" if floor == "gristmill" else "gristmill/") + path.relative_to(ROOT).as_posix()
+        for floor in FLOORS
+        for path in (ROOT / floor).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert packed == kept
+    assert {Path(name).suffix for name in packed} >= {".py", ".html", ".css", ".js", ".npz", ".typed"}
+
+
+def environment(folder: Path) -> Path:
+    """A virtual environment that sees the packages of this one, without the gristmill that is installed here: site does
+    not read the `.pth` files of folders that a `.pth` file names."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    [packages] = folder.glob("lib/python*/site-packages")
+    others = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    assert others
+    (packages / "others.pth").write_text("".join(f"{path}\n" for path in others))
+    (packages / "kernels").mkdir()  # a package of this name is on PyPI
+    (packages / "kernels" / "__init__.py").write_text('__version__ = "0.9.0"\n')
+    return folder / "bin"
+
+
+def folder_of_another_project(folder: Path) -> Path:
+    """It has packages of the names of our folders, and they must not be imported."""
+    for room in ROOMS:
+        (folder / room).mkdir(parents=True)
+        (folder / room / "__init__.py").write_text(f"raise ImportError('the other {room} was imported')\n")
+    (folder / "in").mkdir()
+    (folder / "in" / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    (folder / "recipe.yaml").write_text(RECIPE)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["wheel", "editable"])
+def test_it_runs_beside_packages_named_like_its_folders(kind: str, source: Path, wheel: Path, tmp_path: Path) -> None:
+    programs = environment(tmp_path / "venv")
+    call(
+        *(sys.executable, "-m", "pip", "--python", programs / "python", "install", "-q"),
+        *("--no-deps", "--no-index", "--no-build-isolation", "--ignore-installed"),
+        *([wheel] if kind == "wheel" else ["-e", source]),
+        cwd=tmp_path,
+    )
+    here = folder_of_another_project(tmp_path / "project")
+    assert call(programs / "gristmill", "--version", cwd=here) == f"gristmill {version('gristmill')}\n"
+    call(programs / "gristmill", "run", "recipe.yaml", "--out", "out", "--workers", "1", cwd=here)
+    tables = [pq.read_table(path) for path in (here / "out" / "write").glob("*.parquet")]
+    assert sorted(text for table in tables for text in table["text"].to_pylist()) == sorted(set(TEXTS))
+    kept, alone, place = call(programs / "python", "-c", PYTHON, cwd=here).split()[-3:]
+    assert (kept, alone) == ("2", "2")
+    assert Path(place).is_relative_to(tmp_path / "venv" if kind == "wheel" else source)
+    assert call(programs / "python", "-c", "import kernels; print(kernels.__version__)", cwd=tmp_path) == "0.9.0\n"
