@@ -32,6 +32,8 @@ def names_in(module: str) -> set[str]:
             names.add(node.id)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Dict):  # names that are imported when they are first used
+            names |= {key.value for key in node.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
     return names
 
 
