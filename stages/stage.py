@@ -10,75 +10,26 @@ in a notebook, on a plain Arrow table:
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, BinaryIO, ClassVar, Self, cast
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from gristmill.kernels.base.types import Mask
 from gristmill.stages.checks import Complaint, RecipeContext
-from gristmill.stages.contract import (
-    MOST_REASONS,
-    CannotRun,
-    ContractBroken,
-    check_batch,
-    check_details,
-    kind_of,
-    mask_of,
-    signals_of,
-)
+from gristmill.stages.contract import CannotRun, ContractBroken, check_batch, kind_of, signals_of
 from gristmill.stages.documents import BASE, PAGE, Reading
 from gristmill.stages.figures import Report, StageFigures, TokenCounts
 from gristmill.stages.flow import Dataset, Flow
 from gristmill.stages.local_flow import LocalDocuments, LocalFlow, NeedsRun, as_documents
-from gristmill.stages.paths import FOLDER
+from gristmill.stages.settings import PLACEMENT, Range, Settings, of_a_recipe, snake_case
+from gristmill.stages.verdict import NoSuchSignal, Signals, Verdict, numbers_in
 
-# A field marked so says where work is done, never what comes out; it is left out of fingerprints. All others count.
-PLACEMENT: dict[str, Any] = {"placement": True}
 MOST = 2**31 - 1  # counts of a document are int32
-
-
-class Settings(BaseModel):
-    """Configuration that is checked, frozen and refuses fields it does not know."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=False)
-
-
-def of_a_recipe(info: ValidationInfo) -> bool:
-    """Are settings those of a recipe, as a person wrote them?"""
-    return info.context is not None and FOLDER in info.context
-
-
-class Range(Settings):
-    """A closed interval; an end that is absent is open."""
-
-    low: float | None = None
-    high: float | None = None
-
-    @model_validator(mode="after")
-    def _ends_are_in_order(self, info: ValidationInfo) -> Self:
-        if of_a_recipe(info) and self.low is not None and self.high is not None and self.low > self.high:
-            raise ValueError(f"low {self.low:,g} is above high {self.high:,g}: no value lies between them")
-        return self
-
-    def holds(self, values: np.ndarray[Any, Any]) -> Mask:
-        inside = np.ones(len(values), dtype=bool)
-        if self.low is not None:
-            inside &= values >= self.low
-        if self.high is not None:
-            inside &= values <= self.high
-        return inside
-
-
-def snake_case(name: str) -> str:
-    """`GopherQuality` is `gopher_quality`; MinHash and SimHash are one word each."""
-    name = re.sub("(Min|Sim)Hash", r"\1hash", name)
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 class Stage(Settings, ABC):
@@ -158,92 +109,6 @@ class Stage(Settings, ABC):
     def model_card(self) -> dict[str, Any] | None:
         """What is known of the model behind `scored_signals`, for the report."""
         return None
-
-
-class Verdict:
-    """Keep, or drop with one named first reason; every reason that held is remembered, and a detail where one was
-    given.
-
-    Built by chaining: `Verdict.keep(n).drop(mask, "too_short").drop(other, "too_long")`.
-    """
-
-    def __init__(self, rows: int) -> None:
-        self.first = np.full(rows, -1, dtype=np.int16)  # index into reasons, -1 keeps
-        self.all = np.zeros(rows, dtype=np.uint64)  # one bit a reason
-        self.reasons: list[str] = []
-        self.details: dict[int, str] = {}
-
-    @classmethod
-    def keep(cls, rows: int) -> Verdict:
-        return cls(rows)
-
-    def drop(self, where: Any, reason: str, details: Sequence[str] | list[str] | None = None) -> Verdict:
-        """Drop the rows of a boolean mask (numpy or Arrow; null is false); `details` are aligned with the rows."""
-        mask = mask_of(where, reason, len(self.first))
-        if details is not None:
-            check_details(details, reason, len(self.first))
-        if reason not in self.reasons:
-            if len(self.reasons) == MOST_REASONS:
-                raise ContractBroken(f"a stage can name {MOST_REASONS} reasons at most")
-            self.reasons.append(reason)
-        index = self.reasons.index(reason)
-        newly = mask & (self.first < 0)
-        self.first[newly] = index
-        self.all[mask] |= np.uint64(1 << index)
-        if details is not None:
-            self.details.update({row: details[row] for row in np.flatnonzero(newly).tolist()})
-        return self
-
-    def __len__(self) -> int:
-        return len(self.first)
-
-    @property
-    def kept(self) -> Mask:
-        return self.first < 0
-
-    def reason(self, row: int) -> str | None:
-        return self.reasons[self.first[row]] if self.first[row] >= 0 else None
-
-    def every_reason(self, row: int) -> list[str]:
-        return [name for bit, name in enumerate(self.reasons) if int(self.all[row]) >> bit & 1]
-
-
-class NoSuchSignal(AttributeError):
-    """A stage asked for a column that nobody put there: the recipe's fault, never a document's."""
-
-
-class Signals:
-    """Columns of a batch as numpy arrays, by name: `signals.words`, `signals.uid`."""
-
-    def __init__(self, batch: pa.RecordBatch | pa.Table) -> None:
-        self._batch = batch
-
-    def __len__(self) -> int:
-        return int(self._batch.num_rows)
-
-    def __getattr__(self, name: str) -> np.ndarray[Any, Any]:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        values: np.ndarray[Any, Any] = self.column(name).to_numpy(zero_copy_only=False)
-        return values
-
-    def column(self, name: str) -> pa.Array:
-        """The Arrow column itself, for text and where nulls matter."""
-        index = self._batch.schema.get_field_index(name)
-        if index < 0:
-            raise NoSuchSignal(f"no signal {name!r} here; there are {', '.join(self._batch.schema.names)}")
-        column = self._batch.column(index)
-        return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-def numbers_in(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array | pa.ChunkedArray:
-    """A signal as float64, null where there is none; texts and lists are no numbers."""
-    kind = column.type
-    if pa.types.is_boolean(kind):
-        return column.cast(pa.int8()).cast(pa.float64())
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        raise CannotRun(f"{name!r} is of type {kind}, and a number is needed")
-    return column.cast(pa.float64(), safe=False)
 
 
 class Map(Stage):
@@ -494,6 +359,7 @@ def with_columns(batch: pa.RecordBatch, columns: dict[str, pa.Array]) -> pa.Reco
 
 
 __all__ = [
-    "PLACEMENT", "Annotate", "Applied", "CannotRun", "ContractBroken", "Dataset", "Flow", "Global", "Map", "Mask", "NoSuchSignal", "Origin", "Range", "Reader", "Rewrite",
-    "Rule", "Settings", "Signals", "Sink", "Stage", "Verdict", "snake_case", "with_columns",
+    "PLACEMENT", "Annotate", "Applied", "CannotRun", "ContractBroken", "Dataset", "Flow", "Global", "Map", "Mask",
+    "NoSuchSignal", "Origin", "Range", "Reader", "Rewrite", "Rule", "Settings", "Signals", "Sink", "Stage", "Verdict",
+    "numbers_in", "of_a_recipe", "snake_case", "with_columns",
 ]  # fmt: skip

@@ -28,7 +28,11 @@ from gristmill.kernels.base.types import Array
 from gristmill.kernels.language.hashed_terms import WIDEST, Terms, term_column, weighed
 
 WEIGHTS_FILE = "weights.safetensors"
-TERMS = "gristmill.kernels.words.token_rules: runs of letters, marks and numbers in lower case; letters of scripts without spaces one by one; hashed, 64 bits"
+# Saved judges hold this text, with the name that the module of these rules had at first; it never changes.
+TERMS = (
+    "kernels.tokens_plain: runs of letters, marks and numbers in lower case; "
+    "letters of scripts without spaces one by one; hashed, 64 bits"
+)
 FEWEST_BITS, MOST_BITS = 8, 26
 SLICE_BYTES = 4 << 20  # of text, whose terms are held at a time
 

@@ -34,7 +34,7 @@ ALONE = (
 @cache
 def names() -> Mapping[str, str]:
     """Recipe name to class name of every stage that comes with the mill; imports none of them."""
-    return {snake_case(name): name for name in stages.__all__ if name in stages.HOMES}
+    return {snake_case(name): name for name in stages.HOMES}
 
 
 @cache

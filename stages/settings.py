@@ -1,0 +1,53 @@
+"""Settings of stages and recipes: checked, frozen, and refusing what they do not know."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationInfo, model_validator
+
+from gristmill.stages.paths import FOLDER
+from gristmill.stages.verdict import Mask
+
+# A field marked so says where work is done, never what comes out; it is left out of fingerprints. All others count.
+PLACEMENT: dict[str, Any] = {"placement": True}
+
+
+class Settings(BaseModel):
+    """Configuration that is checked, frozen and refuses fields it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=False)
+
+
+def of_a_recipe(info: ValidationInfo) -> bool:
+    """Are settings those of a recipe, as a person wrote them?"""
+    return info.context is not None and FOLDER in info.context
+
+
+class Range(Settings):
+    """A closed interval; an end that is absent is open."""
+
+    low: float | None = None
+    high: float | None = None
+
+    @model_validator(mode="after")
+    def _ends_are_in_order(self, info: ValidationInfo) -> Self:
+        if of_a_recipe(info) and self.low is not None and self.high is not None and self.low > self.high:
+            raise ValueError(f"low {self.low:,g} is above high {self.high:,g}: no value lies between them")
+        return self
+
+    def holds(self, values: np.ndarray[Any, Any]) -> Mask:
+        inside = np.ones(len(values), dtype=bool)
+        if self.low is not None:
+            inside &= values >= self.low
+        if self.high is not None:
+            inside &= values <= self.high
+        return inside
+
+
+def snake_case(name: str) -> str:
+    """`GopherQuality` is `gopher_quality`; MinHash and SimHash are one word each."""
+    name = re.sub("(Min|Sim)Hash", r"\1hash", name)
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()

@@ -1,0 +1,99 @@
+"""Verdicts of stages on documents, and the signals that they decide by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gristmill.stages.contract import MOST_REASONS, CannotRun, ContractBroken, check_details, mask_of
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+class Verdict:
+    """Keep, or drop with one named first reason; every reason that held is remembered, and a detail where one was
+    given.
+
+    Built by chaining: `Verdict.keep(n).drop(mask, "too_short").drop(other, "too_long")`.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.first = np.full(rows, -1, dtype=np.int16)  # index into reasons, -1 keeps
+        self.all = np.zeros(rows, dtype=np.uint64)  # one bit a reason
+        self.reasons: list[str] = []
+        self.details: dict[int, str] = {}
+
+    @classmethod
+    def keep(cls, rows: int) -> Verdict:
+        return cls(rows)
+
+    def drop(self, where: Any, reason: str, details: Sequence[str] | list[str] | None = None) -> Verdict:
+        """Drop the rows of a boolean mask (numpy or Arrow; null is false); `details` are aligned with the rows."""
+        mask = mask_of(where, reason, len(self.first))
+        if details is not None:
+            check_details(details, reason, len(self.first))
+        if reason not in self.reasons:
+            if len(self.reasons) == MOST_REASONS:
+                raise ContractBroken(f"a stage can name {MOST_REASONS} reasons at most")
+            self.reasons.append(reason)
+        index = self.reasons.index(reason)
+        newly = mask & (self.first < 0)
+        self.first[newly] = index
+        self.all[mask] |= np.uint64(1 << index)
+        if details is not None:
+            self.details.update({row: details[row] for row in np.flatnonzero(newly).tolist()})
+        return self
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    @property
+    def kept(self) -> Mask:
+        return self.first < 0
+
+    def reason(self, row: int) -> str | None:
+        return self.reasons[self.first[row]] if self.first[row] >= 0 else None
+
+    def every_reason(self, row: int) -> list[str]:
+        return [name for bit, name in enumerate(self.reasons) if int(self.all[row]) >> bit & 1]
+
+
+class NoSuchSignal(AttributeError):
+    """A stage asked for a column that nobody put there: the recipe's fault, never a document's."""
+
+
+class Signals:
+    """Columns of a batch as numpy arrays, by name: `signals.words`, `signals.uid`."""
+
+    def __init__(self, batch: pa.RecordBatch | pa.Table) -> None:
+        self._batch = batch
+
+    def __len__(self) -> int:
+        return int(self._batch.num_rows)
+
+    def __getattr__(self, name: str) -> np.ndarray[Any, Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        values: np.ndarray[Any, Any] = self.column(name).to_numpy(zero_copy_only=False)
+        return values
+
+    def column(self, name: str) -> pa.Array:
+        """The Arrow column itself, for text and where nulls matter."""
+        index = self._batch.schema.get_field_index(name)
+        if index < 0:
+            raise NoSuchSignal(f"no signal {name!r} here; there are {', '.join(self._batch.schema.names)}")
+        column = self._batch.column(index)
+        return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def numbers_in(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array | pa.ChunkedArray:
+    """A signal as float64, null where there is none; texts and lists are no numbers."""
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        return column.cast(pa.int8()).cast(pa.float64())
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise CannotRun(f"{name!r} is of type {kind}, and a number is needed")
+    return column.cast(pa.float64(), safe=False)
