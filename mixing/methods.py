@@ -239,7 +239,8 @@ def _usable(supply: Supply, choice: Choice) -> tuple[Utilities, Facts]:
     if not np.any(table.errors_NT):
         warnings.append("utilities without standard errors: no task could be tested for noise")
     facts = {
-        "tasks": list(kept), "dropped_tasks": [asdict(task) for task in dropped], "flagged_tasks": [asdict(task) for task in flagged],
+        "tasks": list(kept), "dropped_tasks": [asdict(task) for task in dropped],
+        "flagged_tasks": [asdict(task) for task in flagged],
         "warnings": warnings,
     }  # fmt: skip
     return scaled(used) if choice.scale == "worst_to_best" else used, facts

@@ -28,11 +28,15 @@ SIZES = (  # of the hub: rows below this
     (10**11, "10B<n<100B"),
     (10**12, "100B<n<1T"),
 )
-LICENSES = """afl-3.0 agpl-3.0 apache-2.0 artistic-2.0 bsd bsd-2-clause bsd-3-clause bsl-1.0 c-uda cc cc0-1.0 cc-by-2.0 cc-by-2.5 cc-by-3.0
-    cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nc-nd-3.0 cc-by-nc-nd-4.0 cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0
-    cc-by-nd-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cdla-permissive-1.0 cdla-permissive-2.0 cdla-sharing-1.0 ecl-2.0 epl-1.0 epl-2.0 etalab-2.0
-    eupl-1.1 eupl-1.2 gfdl gpl gpl-2.0 gpl-3.0 isc lgpl lgpl-2.1 lgpl-3.0 lppl-1.3c mit mpl-2.0 ms-pl mulanpsl-2.0 ncsa odbl odc-by ofl-1.1
-    open-mdw openrail osl-3.0 pddl postgresql unknown unlicense wtfpl zlib"""  # what the hub knows by name; any other is `other` with a name of its own
+# What the hub knows by name; any other licence is `other`, with a name of its own.
+LICENSES = """
+    afl-3.0 agpl-3.0 apache-2.0 artistic-2.0 bsd bsd-2-clause bsd-3-clause bsl-1.0 c-uda cc cc0-1.0 cc-by-2.0
+    cc-by-2.5 cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nc-nd-3.0 cc-by-nc-nd-4.0
+    cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cc-by-nd-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cdla-permissive-1.0
+    cdla-permissive-2.0 cdla-sharing-1.0 ecl-2.0 epl-1.0 epl-2.0 etalab-2.0 eupl-1.1 eupl-1.2 gfdl gpl gpl-2.0 gpl-3.0
+    isc lgpl lgpl-2.1 lgpl-3.0 lppl-1.3c mit mpl-2.0 ms-pl mulanpsl-2.0 ncsa odbl odc-by ofl-1.1 open-mdw openrail
+    osl-3.0 pddl postgresql unknown unlicense wtfpl zlib
+"""
 
 
 class SourceFacts(TypedDict, total=False):
@@ -270,7 +274,8 @@ def _packing(packing: Sequence[Packing]) -> str:
             ]
         )
     intro = (
-        "A row is one training sequence. `seq_lens` holds the lengths of the documents in it, in order; what they leave is padding. "
+        "A row is one training sequence. `seq_lens` holds the lengths of the documents in it, in order; what they "
+        "leave is padding. "
         "Boundaries are stored: do not infer them from a token."
     )
     header = ["row length:", "packer", "rows:", "fill:", "padding tokens:", "documents:", "cuts:", "shards:", "bytes:"]
@@ -285,7 +290,8 @@ def _loading(facts: Facts) -> str:
     folder = path.rpartition("/")[0] or "."
     ours = (
         "from gristmill.shards.loader import Loader\nfrom gristmill.shards.reader import open_shards\n\n"
-        f"for batch in Loader(open_shards({json.dumps(folder)}), batch_rows=64, epochs=1):\n    print(batch.input_ids.shape)"
+        f"for batch in Loader(open_shards({json.dumps(folder)}), batch_rows=64, epochs=1):\n    "
+        "print(batch.input_ids.shape)"
     )
     theirs = (
         "from datasets import load_dataset\n\n"
@@ -294,7 +300,8 @@ def _loading(facts: Facts) -> str:
     )
     trl = (
         "from datasets import load_dataset\nfrom trl import SFTConfig\n\n"
-        'rows = load_dataset("parquet", data_files="trl/*.parquet", split="train")  # what `gristmill export` writes for trl\n'
+        'rows = load_dataset("parquet", data_files="trl/*.parquet", split="train")  # what `gristmill export` writes '
+        "for trl\n"
         'config = SFTConfig(packing=False, padding_free=True, dataset_kwargs={"skip_prepare_dataset": True})'
     )
     blocks = (("Gristmill", ours), ("datasets", theirs), ("TRL", trl))

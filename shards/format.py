@@ -156,7 +156,8 @@ def shard_table(meta: ShardMeta, sources: Sequence[str], documents: Documents, p
         )
     if len(tokens) and int(tokens.max()) >= meta.vocab_size:
         raise ValueError(
-            f"token {int(tokens.max()):,} is not in the vocabulary of {meta.vocab_size:,}: is the tokenizer the one that was named?"
+            f"token {int(tokens.max()):,} is not in the vocabulary of {meta.vocab_size:,}: is the tokenizer the one "
+            "that was named?"
         )
     if len(documents.source) and not 0 <= int(np.min(documents.source)) <= int(np.max(documents.source)) < len(sources):
         raise ValueError(f"a document of source {int(np.max(documents.source))}: there are {len(sources)}")

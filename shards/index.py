@@ -125,7 +125,8 @@ def _entry(facts: Any, row_length: int, where: str) -> ShardEntry:
     entry = ShardEntry(path=path, checksum=facts["checksum"], **counts)
     if entry.tokens + entry.padding != entry.rows * row_length:
         raise BadShards(
-            f"{where}: {entry.tokens:,} tokens and {entry.padding:,} of padding are not {entry.rows:,} rows of {row_length:,}"
+            f"{where}: {entry.tokens:,} tokens and {entry.padding:,} of padding are not {entry.rows:,} rows of "
+            f"{row_length:,}"
         )
     return entry
 

@@ -153,13 +153,15 @@ class Loader:
             if state.get(name) != ours:
                 saved = state.get(name)
                 raise BadShards(
-                    f"this state has {name} {saved!r}, here it is {ours!r}: what came next would not be what comes next here"
+                    f"this state has {name} {saved!r}, here it is {ours!r}: what came next would not be what comes "
+                    "next here"
                 )
         epoch, row = state.get("epoch"), state.get("row")
         if type(epoch) is not int or type(row) is not int or epoch < 0 or not 0 <= row < self.epoch_rows:
             raise BadShards(f"a loader's state at row {row!r} of epoch {epoch!r}: there is no such place")
         if (place := epoch * self.epoch_rows + row) > LAST_PLACE:
             raise BadShards(
-                f"a loader's state in epoch {epoch:,}: rows are counted up to 2**62, which no run can reach; was it damaged?"
+                f"a loader's state in epoch {epoch:,}: rows are counted up to 2**62, which no run can reach; was it "
+                "damaged?"
             )
         self.place = place

@@ -80,7 +80,8 @@ class ShuffledInStretches:
     def __post_init__(self) -> None:
         if not self.first_rows:
             raise ValueError(
-                "no stretches: the shards were written without segments; use ShuffledInWindows, or bucket_stretches(shards)"
+                "no stretches: the shards were written without segments; use ShuffledInWindows, or "
+                "bucket_stretches(shards)"
             )
         check_segments(self.first_rows, self.first_rows[-1] + 1, "stretches")
 

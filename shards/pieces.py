@@ -55,7 +55,8 @@ def joined_pieces(uids_P: Array, chunks_P: Array, lengths_P: Array) -> tuple[Arr
     alike &= lengths_P[order[before]] == lengths_P[order[later]]
     if not alike.all():
         raise BadShards(
-            f"document {uids[later[np.argmin(alike)]]}: its copies are cut at different places, so they cannot be put together"
+            f"document {uids[later[np.argmin(alike)]]}: its copies are cut at different places, so they cannot be put "
+            "together"
         )
     ranks = np.argsort(order[starts])
     sizes = sizes[ranks]

@@ -40,7 +40,8 @@ class Together:
                 ours, theirs = getattr(sets[0].meta, name), getattr(other.meta, name)
                 if ours != theirs:
                     raise BadShards(
-                        f"{other.folder}: {name} {theirs!r}, but {sets[0].folder} has {ours!r}; they cannot be read together"
+                        f"{other.folder}: {name} {theirs!r}, but {sets[0].folder} has {ours!r}; they cannot be read "
+                        "together"
                     )
         self.sets = tuple(sets)
         self.meta = sets[0].meta

@@ -145,7 +145,8 @@ def _multiply(
     (T, K), N = x8.shape, len(weight8)
     if not (x8.is_contiguous() and weight8.is_contiguous() and weight8.shape[1] == K and bias.shape == (N,)):
         raise ValueError(
-            f"{tuple(x8.shape)} by {tuple(weight8.shape)} with a bias of {tuple(bias.shape)}: rows end to end, that fit, are wanted"
+            f"{tuple(x8.shape)} by {tuple(weight8.shape)} with a bias of {tuple(bias.shape)}: rows end to end, that "
+            "fit, are wanted"
         )
     for tensor, kind in (
         (x8, FP8),
@@ -173,9 +174,12 @@ def _multiply(
             _point(plan.description, pointers)
             _checked(
                 _library().cublasLtMatmul(
-                    _handle(x8.device.index), plan.description, ctypes.byref(_ONE), ctypes.c_void_p(weight8.data_ptr()), plan.layouts[0],
-                    ctypes.c_void_p(x8.data_ptr()), plan.layouts[1], ctypes.byref(_ZERO if to is None else _ONE), added, plan.layouts[2],
-                    ctypes.c_void_p(answer.data_ptr()), plan.layouts[3], ctypes.byref(plan.algorithm), ctypes.c_void_p(workspace.data_ptr()),
+                    _handle(x8.device.index), plan.description, ctypes.byref(_ONE), ctypes.c_void_p(weight8.data_ptr()),
+                    plan.layouts[0],
+                    ctypes.c_void_p(x8.data_ptr()), plan.layouts[1], ctypes.byref(_ZERO if to is None else _ONE), added,
+                    plan.layouts[2],
+                    ctypes.c_void_p(answer.data_ptr()), plan.layouts[3], ctypes.byref(plan.algorithm),
+                    ctypes.c_void_p(workspace.data_ptr()),
                     ctypes.c_size_t(plan.workspace), stream,
                 )
             )  # fmt: skip

@@ -58,7 +58,8 @@ def packed_attention(
     if tokens and texts > 0:
         with torch.cuda.device_of(q_THD):
             _attended[(tokens // tile.queries + texts, heads)](
-                q_THD, k_THD, v_THD, cuts, answer, first_NHD, shrink, texts, rows.pop(), heads * size, _LOG2_E / size**0.5,
+                q_THD, k_THD, v_THD, cuts, answer, first_NHD, shrink, texts, rows.pop(), heads * size,
+                _LOG2_E / size**0.5,
                 SIZE=size, QUERIES=tile.queries, KEYS=tile.keys, num_warps=tile.warps, num_stages=tile.stages,
             )  # fmt: skip
     return answer
@@ -66,7 +67,8 @@ def packed_attention(
 
 @triton.jit(do_not_specialize=["texts"])
 def _attended(
-    q, k, v, cuts, answer, firsts, shrink, texts, stride, width, scale, SIZE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr
+    q, k, v, cuts, answer, firsts, shrink, texts, stride, width, scale, SIZE: tl.constexpr, QUERIES: tl.constexpr,
+    KEYS: tl.constexpr
 ):  # fmt: skip
     """A program has the queries of one block of one text, of one head. `scale` makes exponents of two."""
     block, column, place = tl.program_id(0), tl.program_id(1) * SIZE + tl.arange(0, SIZE), tl.arange(0, KEYS)

@@ -71,7 +71,8 @@ def rotary_qkv_backward(
     if tokens:
         shape, programs = _shape(tokens, heads, kv_heads, head_size, tile)
         _turn_back[programs](
-            d_qkv, cos.contiguous(), sin.contiguous(), positions_T, d_q.contiguous(), d_k.contiguous(), d_v.contiguous(), tokens, len(cos),
+            d_qkv, cos.contiguous(), sin.contiguous(), positions_T, d_q.contiguous(), d_k.contiguous(),
+            d_v.contiguous(), tokens, len(cos),
             **shape, num_warps=tile.warps,
         )  # fmt: skip
     return d_qkv
@@ -93,7 +94,8 @@ def checked(
         )
     if cos.shape != sin.shape or cos.shape[1:] != (head_size // 2,) or not cos.dtype == sin.dtype == torch.float32:
         raise ValueError(
-            f"cosines {tuple(cos.shape)} and sines {tuple(sin.shape)}: both must be float32, with {head_size // 2} columns"
+            f"cosines {tuple(cos.shape)} and sines {tuple(sin.shape)}: both must be float32, with {head_size // 2} "
+            "columns"
         )
     if (len(cos) if positions_T is None else len(positions_T)) != tokens:
         raise ValueError(f"{tokens} tokens need as many positions, or as many rows of cosines and sines")
@@ -113,7 +115,8 @@ def _shape(
 
 @triton.jit
 def _where(
-    tokens, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, TOKENS: tl.constexpr, BLOCK_HEADS: tl.constexpr,
+    tokens, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, TOKENS: tl.constexpr,
+    BLOCK_HEADS: tl.constexpr,
     BLOCK_HALF: tl.constexpr,
 ):  # fmt: skip
     """Which group of heads a program has (queries', then keys', then values'), and where numbers lie in a row that
@@ -141,7 +144,8 @@ def _angles(cos, sin, positions, token, pair, tokens, table, SIZE: tl.constexpr)
 
 @triton.jit
 def _turn(
-    qkv, cos, sin, positions, q, k, v, tokens, table, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, TOKENS: tl.constexpr,
+    qkv, cos, sin, positions, q, k, v, tokens, table, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
+    TOKENS: tl.constexpr,
     BLOCK_HEADS: tl.constexpr, BLOCK_HALF: tl.constexpr,
 ):  # fmt: skip
     HALF: tl.constexpr = SIZE // 2
@@ -168,7 +172,8 @@ def _turn(
 
 @triton.jit
 def _turn_back(
-    d_qkv, cos, sin, positions, d_q, d_k, d_v, tokens, table, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
+    d_qkv, cos, sin, positions, d_q, d_k, d_v, tokens, table, HEADS: tl.constexpr, KV_HEADS: tl.constexpr,
+    SIZE: tl.constexpr,
     TOKENS: tl.constexpr, BLOCK_HEADS: tl.constexpr, BLOCK_HALF: tl.constexpr,
 ):  # fmt: skip
     HALF: tl.constexpr = SIZE // 2

@@ -26,7 +26,8 @@ SCOPE, BUTTON_SCOPE, LIST_SCOPE, TABLE_SCOPE = (np.int64(1 << i) for i in range(
 
 # Attributes that are looked at. Those up to ITEMTYPE and TESTID say what an element is, by words.
 ATTRIBUTES = (
-    "", "class", "id", "role", "itemprop", "itemtype", "data-testid", "data-component", "style", "hidden", "aria-hidden", "href", "type",
+    "", "class", "id", "role", "itemprop", "itemtype", "data-testid", "data-component", "style", "hidden",
+    "aria-hidden", "href", "type",
     "encoding", "alttext", "display", "shadowrootmode", "open",
 )  # fmt: skip
 CLASS, STYLE, HIDDEN, ARIA_HIDDEN, HREF, TYPE, ENCODING, ALTTEXT, DISPLAY, SHADOWROOTMODE, OPEN = (
@@ -120,8 +121,10 @@ def _kinds() -> Array:
     for bit, which in (
         (BLOCK, names.BLOCK), (LEAF, names.VOID), (LEAF, names.RAW), (LEAF, names.RCDATA), (LEAF, "svg plaintext"),
         (SPECIAL, names.SPECIAL), (SCOPE, names.SCOPE), (ENDS_P, names.ENDS_P),
-        (FORMATTING, names.FORMATTING), (RAW, names.RAW), (RCDATA, names.RCDATA), (UNSEEN, names.UNSEEN), (BREAKS_OUT, names.BREAKS_OUT),
-        (INLINE, names.INLINE), (HEADING, names.HEADINGS), (BUTTON_SCOPE, names.SCOPE + " button"), (LIST_SCOPE, names.SCOPE + " ol ul"),
+        (FORMATTING, names.FORMATTING), (RAW, names.RAW), (RCDATA, names.RCDATA), (UNSEEN, names.UNSEEN),
+        (BREAKS_OUT, names.BREAKS_OUT),
+        (INLINE, names.INLINE), (HEADING, names.HEADINGS), (BUTTON_SCOPE, names.SCOPE + " button"),
+        (LIST_SCOPE, names.SCOPE + " ol ul"),
         (TABLE_SCOPE, "html table template"),
     ):  # fmt: skip
         for name in which.split():

@@ -215,7 +215,8 @@ def after_comment(data, i, n):
 def is_cdata(data, i, n):
     """Whether `<![CDATA[` is at i."""
     return (
-        i + 8 < n and data[i + 1] == 33 and data[i + 2] == 91 and data[i + 3] == 67 and data[i + 4] == 68 and data[i + 5] == 65
+        i + 8 < n and data[i + 1] == 33 and data[i + 2] == 91 and data[i + 3] == 67 and data[i + 4] == 68
+        and data[i + 5] == 65
         and data[i + 6] == 84 and data[i + 7] == 65 and data[i + 8] == 91
     )  # fmt: skip
 

@@ -117,7 +117,8 @@ def is_space(point):
 def is_dropped(point):
     """`DROPPED` of the tables; asked after `is_space`."""
     return (
-        point < 32 or point == 0x7F or point == 0xAD or point == 0x200B or 0x200E <= point <= 0x200F or 0x202A <= point <= 0x202E
+        point < 32 or point == 0x7F or point == 0xAD or point == 0x200B or 0x200E <= point <= 0x200F
+        or 0x202A <= point <= 0x202E
         or 0x2060 <= point <= 0x2064 or 0x2066 <= point <= 0x2069 or point == 0xFEFF
     )  # fmt: skip
 

@@ -156,7 +156,8 @@ def _measure_ascii(line):
 
 @kernel
 def refinedweb_lines(
-    data, offsets, max_upper, max_digits, min_words, short_words, properties, lower_case, pairs, classes, moves, phrase_bits, width, out, out_offsets,
+    data, offsets, max_upper, max_digits, min_words, short_words, properties, lower_case, pairs, classes, moves,
+    phrase_bits, width, out, out_offsets,
     counts,
 ):  # fmt: skip
     """Writes what stays of each document to `out`; `counts` has a row for each document."""

@@ -152,8 +152,10 @@ def _file_suffix(data, a, b):
     for i in range(a, min(b, a + 5)):
         packed = packed << np.uint64(8) | np.uint64(data[i] | 32)
     return (
-        packed == np.uint64(0x706E67) or packed == np.uint64(0x6A7067) or packed == np.uint64(0x6A706567) or packed == np.uint64(0x676966)
-        or packed == np.uint64(0x737667) or packed == np.uint64(0x77656270) or packed == np.uint64(0x637373) or packed == np.uint64(0x6A73)
+        packed == np.uint64(0x706E67) or packed == np.uint64(0x6A7067) or packed == np.uint64(0x6A706567)
+        or packed == np.uint64(0x676966)
+        or packed == np.uint64(0x737667) or packed == np.uint64(0x77656270) or packed == np.uint64(0x637373)
+        or packed == np.uint64(0x6A73)
         or packed == np.uint64(0x68746D6C) or packed == np.uint64(0x706870)
     )  # fmt: skip
 
@@ -191,8 +193,10 @@ def ip4(data, i, start, end):
 def _public4(value):
     a, b, c = value >> 24, value >> 16 & 255, value >> 8 & 255
     return not (
-        a == 0 or a == 10 or a == 127 or a >= 224 or (a == 100 and 64 <= b < 128) or (a == 169 and b == 254) or (a == 172 and 16 <= b < 32)
-        or (a == 192 and (b == 168 or (b == 0 and (c == 0 or c == 2)))) or (a == 198 and (18 <= b <= 19 or (b == 51 and c == 100)))
+        a == 0 or a == 10 or a == 127 or a >= 224 or (a == 100 and 64 <= b < 128) or (a == 169 and b == 254)
+        or (a == 172 and 16 <= b < 32)
+        or (a == 192 and (b == 168 or (b == 0 and (c == 0 or c == 2))))
+        or (a == 198 and (18 <= b <= 19 or (b == 51 and c == 100)))
         or (a == 203 and b == 0 and c == 113)
     )  # fmt: skip
 
@@ -208,9 +212,11 @@ def _version_word(data, i, start):
         j -= 1
     word, _ = word_before(data, j, start)
     return (
-        word & np.uint64(0xFFFFFFFFFFFFFF) == np.uint64(0x76657273696F6E) or word == np.uint64(0x766572) or word == np.uint64(0x76) or word == np.uint64(0x72656C65617365)
+        word & np.uint64(0xFFFFFFFFFFFFFF) == np.uint64(0x76657273696F6E) or word == np.uint64(0x766572)
+        or word == np.uint64(0x76) or word == np.uint64(0x72656C65617365)
         or word == np.uint64(0x6275696C64) or word == np.uint64(0x6669726D77617265) or word == np.uint64(0x647269766572)
-        or word == np.uint64(0x73656374696F6E) or word == np.uint64(0x63686170746572) or word == np.uint64(0x76657273696F6E73)
+        or word == np.uint64(0x73656374696F6E) or word == np.uint64(0x63686170746572)
+        or word == np.uint64(0x76657273696F6E73)
     )  # fmt: skip
 
 

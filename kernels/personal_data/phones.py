@@ -269,8 +269,10 @@ def _cue_of_another_script(data, i, start):
     if short or packed == np.uint64(0xD0BCD0BED0B1):
         return i - 6 == start or data[i - 7] < 0x80
     return (
-        packed == np.uint64(0xE99BBBE8A9B1) or packed == np.uint64(0xE794B5E8AF9D) or packed == np.uint64(0xE6898BE69CBA)
-        or packed == np.uint64(0xE6898BE6A99F) or packed == np.uint64(0xE690BAE5B8AF) or packed == np.uint64(0xE4BCA0E79C9F)
+        packed == np.uint64(0xE99BBBE8A9B1) or packed == np.uint64(0xE794B5E8AF9D)
+        or packed == np.uint64(0xE6898BE69CBA)
+        or packed == np.uint64(0xE6898BE6A99F) or packed == np.uint64(0xE690BAE5B8AF)
+        or packed == np.uint64(0xE4BCA0E79C9F)
         or packed == np.uint64(0xE582B3E79C9F) or packed == np.uint64(0xECA084ED9994)
     )  # fmt: skip
 
@@ -279,8 +281,10 @@ def _cue_of_another_script(data, i, start):
 def _cue(word):
     """tel phone (tele)phone fax mobile mob cell call whatsapp ph telefon telefono (tel)éfono handy gsm tlf."""
     return (
-        word == np.uint64(0x74656C) or word == np.uint64(0x70686F6E65) or word == np.uint64(0x656C6570686F6E65) or word == np.uint64(0x666178)
-        or word == np.uint64(0x6D6F62696C65) or word == np.uint64(0x6D6F62) or word == np.uint64(0x63656C6C) or word == np.uint64(0x63616C6C)
+        word == np.uint64(0x74656C) or word == np.uint64(0x70686F6E65) or word == np.uint64(0x656C6570686F6E65)
+        or word == np.uint64(0x666178)
+        or word == np.uint64(0x6D6F62696C65) or word == np.uint64(0x6D6F62) or word == np.uint64(0x63656C6C)
+        or word == np.uint64(0x63616C6C)
         or word == np.uint64(0x7768617473617070) or word == np.uint64(0x7068) or word == np.uint64(0x74656C65666F6E)
         or word == np.uint64(0x74656C65666F6E6F) or word == np.uint64(0x666F6E6F) or word == np.uint64(0x68616E6479)
         or word == np.uint64(0x67736D) or word == np.uint64(0x746C66)

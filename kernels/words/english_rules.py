@@ -36,9 +36,11 @@ SPECIAL = 1 << 16  # all but letters and digits of ASCII
 _QUOTES = r"""'"”“`‘´’‚,„»«「」『』（）〔〕【】《》〈〉⟦⟧"""
 _PUNCTUATION = r"…,:;!?¿؟¡()\[\]{}<>_#*&。？！，、；：～·।،۔؛٪"
 _MONEY = r"$£€¥฿₽﷼₴₠-₿"
-_UNIT_LIST = """km km² km³ m m² m³ dm dm² dm³ cm cm² cm³ mm mm² mm³ ha µm nm yd in ft kg g mg µg t lb oz m/s km/h kmh mph hPa Pa mbar mb MB kb KB gb GB tb TB T G M K %
-км км² км³ м м² м³ дм дм² дм³ см см² см³ мм мм² мм³ нм кг г мг м/с км/ч кПа Па мбар Кб КБ кб Мб МБ мб Гб ГБ гб Тб ТБ
-كم كم² كم³ م م² م³ سم سم² سم³ مم مم² مم³ غرام جرام جم كغ ملغ كوب اكواب"""
+_UNIT_LIST = """
+km km² km³ m m² m³ dm dm² dm³ cm cm² cm³ mm mm² mm³ ha µm nm yd in ft kg g mg µg t lb oz m/s km/h kmh mph hPa Pa mbar
+mb MB kb KB gb GB tb TB T G M K % км км² км³ м м² м³ дм дм² дм³ см см² см³ мм мм² мм³ нм кг г мг м/с км/ч кПа Па мбар
+Кб КБ кб Мб МБ мб Гб ГБ гб Тб ТБ كم كم² كم³ م م² م³ سم سم² سم³ مم مم² مم³ غرام جرام جم كغ ملغ كوب اكواب
+"""
 _UNITS = tuple(_UNIT_LIST.split())
 
 _CLASSES = {

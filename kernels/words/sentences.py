@@ -26,7 +26,8 @@ from gristmill.kernels.base.unicode import (
 )
 
 ABBREVIATIONS = (
-    "Mr", "Mrs", "Ms", "Dr", "Prof", "St", "Mt", "Jr", "Sr", "Rev", "Gen", "Gov", "Sen", "Rep", "Capt", "Lt", "Col", "vs", "Inc", "Ltd", "Co",
+    "Mr", "Mrs", "Ms", "Dr", "Prof", "St", "Mt", "Jr", "Sr", "Rev", "Gen", "Gov", "Sen", "Rep", "Capt", "Lt", "Col",
+    "vs", "Inc", "Ltd", "Co",
     "Corp", "Jan", "Feb", "Mar", "Apr", "Jun", "Jul", "Aug", "Sep", "Sept", "Oct", "Nov", "Dec",
 )  # fmt: skip
 _LONGEST = max(map(len, ABBREVIATIONS))

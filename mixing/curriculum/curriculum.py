@@ -166,15 +166,18 @@ class WarmUp(Schedule):
     @property
     def promise(self) -> str:
         return (
-            f"the first {self.share:.4g} of training is a fair sample in ascending order (place = {self.share:.4g} * rank); "
+            f"the first {self.share:.4g} of training is a fair sample in ascending order (place = {self.share:.4g} * "
+            "rank); "
             "the rest is a fair sample in random order"
         )
 
     @property
     def advice(self) -> str:
         return (
-            "Keep your usual learning rate and its own warm-up (much shorter than this one); the rest of training sees the data in random "
-            "order, so any decay does. Of the orders that were tried, the one whose gain lasts: up to +3.5 % at the end of training (Zhang et al.)."
+            "Keep your usual learning rate and its own warm-up (much shorter than this one); the rest of training sees "
+            "the data in random "
+            "order, so any decay does. Of the orders that were tried, the one whose gain lasts: up to +3.5 % at the "
+            "end of training (Zhang et al.)."
         )
 
 
@@ -256,8 +259,10 @@ class Anneal(Schedule):
     def advice(self) -> str:
         short = " This stretch is shorter than what is known to suffice." if self.share < 0.1 else ""
         return (
-            f"Hold the learning rate constant up to place {1 - self.share:.4g}, decay it to zero over the last {self.share:.4g}, and average the last "
-            "checkpoints. 10 % of the tokens in the decay is enough, 2.5 % is not (Hu et al.); 10 to 20 % is the best span for upsampled "
+            f"Hold the learning rate constant up to place {1 - self.share:.4g}, decay it to zero over the last "
+            f"{self.share:.4g}, and average the last "
+            "checkpoints. 10 % of the tokens in the decay is enough, 2.5 % is not (Hu et al.); 10 to 20 % is the best "
+            "span for upsampled "
             f"sets (Blakeney et al.).{short} Any checkpoint of the constant part can be annealed anew on other data."
         )
 

@@ -29,8 +29,10 @@ _NODES = (
 _FAR = 40.0  # ln(q / (1 - q)) at the ends of the table: beyond what float64 can tell from 0 and 1
 
 _ADVICE = (
-    "From the place where all data are open ({until:.4g} of training) on, the order is random: any decay of the learning rate that begins after "
-    "it does. Keep the rate high before it: what an ascending order gains vanishes under full decay (Luo et al. 2511.18903)."
+    "From the place where all data are open ({until:.4g} of training) on, the order is random: any decay of the "
+    "learning rate that begins after "
+    "it does. Keep the rate high before it: what an ascending order gains vanishes under full decay (Luo et al. "
+    "2511.18903)."
 )
 
 
@@ -54,7 +56,8 @@ class Pacing(Schedule):
             ) / self._slope
             if 0 < lowest < self.until and not self.competence(np.array([lowest]))[0] > lowest:
                 raise ValueError(
-                    f"by {lowest:.4g} of training only the easiest {self.competence(np.array([lowest]))[0]:.4g} of the data may be used: they run out, "
+                    f"by {lowest:.4g} of training only the easiest {self.competence(np.array([lowest]))[0]:.4g} of the "
+                    "data may be used: they run out, "
                     "since nothing is drawn twice. Raise start or power, or lower until"
                 )
 
@@ -111,7 +114,8 @@ class Pacing(Schedule):
     @property
     def promise(self) -> str:
         return (
-            f"what stands at place p is of rank c(p) or less, drawn evenly from what is left of that; c(p) grows from {self.start:.4g} to 1 at "
+            "what stands at place p is of rank c(p) or less, drawn evenly from what is left of that; c(p) grows from "
+            f"{self.start:.4g} to 1 at "
             f"{self.until:.4g}, after which order is chance. In segments, c is taken at the segment's end"
         )
 
@@ -138,7 +142,8 @@ class StepPacing(Schedule):
         short = np.flatnonzero(levels[:-1] < begins[1:] - 1e-12)
         if len(short):
             raise ValueError(
-                f"step {short[0] + 1} may use the easiest {levels[short[0]]:.4g} of the data up to {begins[short[0] + 1]:.4g} of training: they run "
+                f"step {short[0] + 1} may use the easiest {levels[short[0]]:.4g} of the data up to "
+                f"{begins[short[0] + 1]:.4g} of training: they run "
                 "out, since nothing is drawn twice. Raise start, or lower until"
             )
 

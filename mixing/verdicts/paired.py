@@ -163,7 +163,8 @@ def paired(arm_SI: Floats, control_SI: Floats, sizes_I: Floats, clusters_I: Sequ
         or len(clusters_I) != len(sizes_I)
     ):
         raise ValueError(
-            f"an arm of shape {arm_SI.shape}, a control of {control_SI.shape}, {len(sizes_I)} sizes and {len(clusters_I)} clusters: "
+            f"an arm of shape {arm_SI.shape}, a control of {control_SI.shape}, {len(sizes_I)} sizes and "
+            f"{len(clusters_I)} clusters: "
             "expected seeds x items of both, and a size and a cluster for each item"
         )
     if not arm_SI.size:

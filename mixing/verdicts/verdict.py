@@ -101,7 +101,8 @@ def verdict(
     needed: list[int | None] = []
     if settled >= alpha and target.error == 0 and target.mean:
         reasons.append(
-            f"all of the {target.clusters:.0f} items or clusters differ alike, as chance makes them in {settled:.0%} of cases"
+            f"all of the {target.clusters:.0f} items or clusters differ alike, as chance makes them in {settled:.0%} "
+            "of cases"
         )
         needed.append(None)
     elif settled >= alpha:
@@ -110,7 +111,8 @@ def verdict(
     if guard is not None and excess is not None and not guarded:
         level = _level(guard_own, guard_settled, confidence)
         reasons.append(
-            f"{_corrected(guard_own, alpha)}the guard may rise by {_rise(guard, level)}, over the budget of {budget:.2%}"
+            f"{_corrected(guard_own, alpha)}the guard may rise by {_rise(guard, level)}, over the budget of "
+            f"{budget:.2%}"
         )
         needed.append(_seeds(guard, excess.mean, level))
     return _inconclusive(reasons, needed, target.seeds)

@@ -53,7 +53,8 @@ class Ablations:
             or not tasks
         ):
             raise ValueError(
-                f"weights of shape {weights_RN.shape} and losses of shape {losses_RT.shape} for {len(sources)} sources and {len(tasks)} tasks"
+                f"weights of shape {weights_RN.shape} and losses of shape {losses_RT.shape} for {len(sources)} sources "
+                f"and {len(tasks)} tasks"
             )
         for what, names in (("source", sources), ("task", tasks)):
             if len(set(names)) < len(names):
@@ -70,7 +71,8 @@ class Ablations:
                 raise ValueError(f"run {r + 1}: weights must be 0 or more and sum to 1; these sum to {sums_R[r]:g}")
             if not np.all(np.isfinite(losses_RT[r])):
                 raise ValueError(
-                    f"run {r + 1}: the loss at {tasks[int(np.argmin(np.isfinite(losses_RT[r])))]!r} is not a finite number"
+                    f"run {r + 1}: the loss at {tasks[int(np.argmin(np.isfinite(losses_RT[r])))]!r} is not a finite "
+                    "number"
                 )
         columns, rows = (
             sorted(range(len(sources)), key=lambda i: sources[i]),
@@ -96,7 +98,8 @@ class Ablations:
         unknown = sorted(set(given) - set(self.tasks))
         if unknown:
             raise ValueError(
-                f"no task {', '.join(map(repr, unknown))} among the ablations; there are {', '.join(map(repr, self.tasks))}"
+                f"no task {', '.join(map(repr, unknown))} among the ablations; there are "
+                f"{', '.join(map(repr, self.tasks))}"
             )
         weights_T = np.array([given.get(task, 0.0) for task in self.tasks], np.float64)
         if not np.all(np.isfinite(weights_T)) or np.any(weights_T < 0) or not weights_T.any():

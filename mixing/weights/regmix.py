@@ -39,7 +39,8 @@ def trees(seed: int) -> Fit:
     def fit(weights_RN: Floats, losses_RT: Floats) -> Predict:
         models = [
             HistGradientBoostingRegressor(
-                max_iter=100, learning_rate=0.1, max_leaf_nodes=8, min_samples_leaf=max(2, min(20, len(weights_RN) // 20)),
+                max_iter=100, learning_rate=0.1, max_leaf_nodes=8,
+                min_samples_leaf=max(2, min(20, len(weights_RN) // 20)),
                 l2_regularization=1e-3, early_stopping=False, random_state=seed % 2**32,
             )
             for _ in range(losses_RT.shape[1])

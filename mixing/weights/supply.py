@@ -80,7 +80,8 @@ class Supply:
                 ", ..." if len(by_size) > 5 else ""
             )
             raise ShortSupply(
-                f"the budget of {self.budget:,.0f} tokens cannot be filled: the sources at their epoch caps give {most:,.0f} ({gives}), "
+                f"the budget of {self.budget:,.0f} tokens cannot be filled: the sources at their epoch caps give "
+                f"{most:,.0f} ({gives}), "
                 f"{self.budget - most:,.0f} too few. {factor} the budget, or add text",
                 self.budget - most,
                 {},
@@ -103,7 +104,8 @@ class Supply:
             by_source[name] = float(lacks)
             epochs = f"{wanted_N[i] / self.tokens_N[i]:.4g} epochs" if self.tokens_N[i] else "it has no tokens"
             lines.append(
-                f"{name!r} runs short by {lacks:,.0f} tokens: a weight of {weights_N[i]:.4g} asks for {wanted_N[i]:,.0f} ({epochs}), "
+                f"{name!r} runs short by {lacks:,.0f} tokens: a weight of {weights_N[i]:.4g} asks for "
+                f"{wanted_N[i]:,.0f} ({epochs}), "
                 f"{self.tokens_N[i]:,.0f} at {self.max_epochs_N[i]:g} epochs give {self.most_tokens_N[i]:,.0f}"
             )
         raise ShortSupply(
@@ -122,7 +124,8 @@ def simulated_epoching(proxy_budget: float, budget: float) -> float:
     """
     if not 0 < proxy_budget <= budget:
         raise ValueError(
-            f"a proxy of {proxy_budget:,.0f} tokens for a run of {budget:,.0f}: expected a number above 0 and not above the run's"
+            f"a proxy of {proxy_budget:,.0f} tokens for a run of {budget:,.0f}: expected a number above 0 and not "
+            "above the run's"
         )
     return proxy_budget / budget
 

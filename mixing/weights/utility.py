@@ -40,7 +40,8 @@ class Utilities:
             if not np.all(np.isfinite(table)):
                 i, t = np.argwhere(~np.isfinite(table))[0]
                 raise ValueError(
-                    f"{what}: source {self.sources[i]!r}, task {self.tasks[t]!r} is {table[i, t]}; expected a finite number"
+                    f"{what}: source {self.sources[i]!r}, task {self.tasks[t]!r} is {table[i, t]}; expected a finite "
+                    "number"
                 )
         if np.any(self.errors_NT < 0):
             raise ValueError("standard errors must be 0 or more")

@@ -78,6 +78,7 @@ def _as(tokens: Array, dtype: np.dtype[np.uint16] | np.dtype[np.int32], vocab_si
     """Tokens in Megatron's type; one that would change in it is an error."""
     if tokens.dtype != dtype and tokens.size and tokens.max() > np.iinfo(dtype).max:
         raise ExportError(
-            f"token {tokens.max():,} is beyond the vocabulary of {vocab_size:,} and does not fit Megatron's {dtype.name}"
+            f"token {tokens.max():,} is beyond the vocabulary of {vocab_size:,} and does not fit Megatron's "
+            f"{dtype.name}"
         )
     return np.ascontiguousarray(tokens, dtype)
