@@ -3,8 +3,7 @@
 The anchor of a window of tokens is its n-gram of smallest hash, the leftmost of several (winnowing: Schleimer,
 Wilkerson and Aiken 2003; minimizers: Roberts et al. 2004). The choice depends on the window's own tokens alone, so a
 window that occurs twice has the same anchor both times: windows with an anchor that occurs once need no closer look,
-and nothing is missed. About two of a
-window's number of n-grams are anchors. Twin: `anchors_plain` in
+and nothing is missed. Where a window has n n-grams, about one token in n / 2 is an anchor. Twin: `anchors_plain` in
 `tests/reference/suffix_plain.py`.
 """
 

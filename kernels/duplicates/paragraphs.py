@@ -223,7 +223,7 @@ def _hash_grams(
 def _without(data, offsets, starts, ends, first, goes, properties, out, out_offsets):
     size = np.int64(0)
     for d in range(len(offsets) - 1):
-        copied, end = offsets[d], offsets[d + 1]  # what lies before is in `out`, or gone
+        copied, end = offsets[d], offsets[d + 1]  # all before it is in `out`, or dropped
         begin, lost = size, False
         for u in range(first[d], first[d + 1]):
             if goes[u]:

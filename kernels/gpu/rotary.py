@@ -1,10 +1,10 @@
-"""Rotary positions (Su et al. 2021): queries and keys turned straight out of the matrix product that makes queries,
-keys and values.
+"""Rotary positions (Su et al. 2021): queries and keys rotated straight out of the matmul that makes queries, keys and
+values.
 
-A head's first half is paired with its second, as in Hugging Face's Llama. Values are copied: what attention keeps for
-the way back is then all that is kept, and the product's output is free again (a sixth more to move at four queries a
-key, against as much memory as queries and keys take). Backward turns the other way and writes the gradient of the
-product as one matrix.
+A head's first half is paired with its second, as in Hugging Face's Llama. Values are copied, so that what attention
+saves for the backward pass is all that is kept and the matmul's output can be freed (a sixth more to move at four
+queries a key, against as much memory as queries and keys take). The backward pass rotates the other way and writes the
+gradient of the matmul as one matrix.
 
 T tokens, H query heads, K key-value heads, D head size, P rows of the tables.
 """
@@ -20,7 +20,7 @@ from torch import Tensor
 
 
 class RotaryTile(NamedTuple):
-    """How many pairs of numbers one program turns, and how many warps share it; results do not depend on it."""
+    """The pairs of numbers that one program rotates, and the warps that share them; results do not depend on either."""
 
     pairs: int = 2048
     warps: int = 4
@@ -40,7 +40,7 @@ def rotary_qkv(
     tile: RotaryTile = TILE,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Queries T x H x D, keys and values T x K x D, of `qkv` T x (H + 2K)D. `cos` and `sin` are P x D/2, float32; token
-    t takes their row `positions_T[t]`, or row t without positions. A position outside the tables gives NaN."""
+    t takes row `positions_T[t]`, or row t without positions. A position outside the tables gives NaN."""
     tokens = len(qkv)
     checked(qkv.shape[1], cos, sin, positions_T, tokens, heads, kv_heads, head_size)
     q, k, v = (qkv.new_empty(tokens, count, head_size) for count in (heads, kv_heads, kv_heads))
@@ -104,7 +104,7 @@ def checked(
 def _shape(
     tokens: int, heads: int, kv_heads: int, head_size: int, tile: RotaryTile
 ) -> tuple[dict[str, int], tuple[int]]:
-    """Each program takes as many heads as there are keys', so that all its heads are queries, keys or values."""
+    """Each program takes as many heads as there are key heads, so that all its heads are queries, keys or values."""
     block_heads, block_half = triton.next_power_of_2(kv_heads), triton.next_power_of_2(head_size // 2)
     tokens_each = triton.next_power_of_2(max(tile.pairs // (block_heads * block_half), 1))
     shape = {"HEADS": heads, "KV_HEADS": kv_heads, "SIZE": head_size, "TOKENS": tokens_each}
@@ -119,8 +119,7 @@ def _where(
     BLOCK_HEADS: tl.constexpr,
     BLOCK_HALF: tl.constexpr,
 ):  # fmt: skip
-    """Which group of heads a program has (queries', then keys', then values'), and where numbers lie in a row that
-    begins with them."""
+    """Which group of heads a program has (queries, then keys, then values), and where its numbers are in a row."""
     GROUPS: tl.constexpr = HEADS // KV_HEADS + 2
     group = tl.program_id(0) % GROUPS
     token = (tl.program_id(0) // GROUPS).to(tl.int64) * TOKENS + tl.arange(0, TOKENS)

@@ -1,8 +1,8 @@
-"""Names in HTML: tags, what kinds of element there are, and what class, id and role say of an element, as bits.
+"""Names in HTML: tags, kinds of element, and the meaning of class, id and role of an element, as bits.
 
 Kinds of element are those of the HTML standard (whatwg.org, "Rendering" and "Tree construction"). Words of classes are
-those that content systems and site builders use; they are English on most sites of any language, with a few of other
-languages beside them.
+those of content systems and site builders. They are English on most sites of any language; a few of other languages are
+included.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Spans of personal data in one pass over Arrow text, and the text with something else in their place, straight into
-new buffers.
+"""Spans of personal data in one pass over Arrow text, and the text with replacements, straight into new buffers.
 
-The scan goes from left to right and looks closer only where a byte may anchor a shape (`@ : + ( _ - A G J`, a digit).
-At one place the order is IBAN, card, social security number, IPv4, telephone. What was found is passed over; of two
-that overlap the one that begins first stays, of two that begin together the longer. Twin:
-`tests/reference/spans_plain.py`.
+The scan goes from left to right and only looks closer where a byte may anchor a pattern (`@ : + ( _ - A G J`, a digit).
+At one place the order is IBAN, card, social security number, IPv4, telephone. A match is skipped; of two that overlap
+the one that begins first stays, of two that begin together the longer. Twin: `tests/reference/spans_plain.py`.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -46,7 +44,7 @@ IBAN_LENGTHS = (
 
 
 class Spans(NamedTuple):
-    """Span s is `data[starts[s]:ends[s]]`, in document `documents[s]`; sorted, and none overlaps another."""
+    """Span s is `data[starts[s]:ends[s]]`, in document `documents[s]`; sorted and without overlaps."""
 
     documents: Offsets
     starts: Offsets
@@ -58,8 +56,7 @@ class Spans(NamedTuple):
 
 
 class Replacements(NamedTuple):
-    """Those for kind k (or IP6) are numbers firsts[k] to firsts[k + 1]; which of them is chosen by a hash of what is
-    replaced."""
+    """The replacements of kind k (or IP6) are numbers firsts[k] to firsts[k + 1]; a hash of the match selects one."""
 
     data: Bytes
     offsets: Offsets
@@ -67,7 +64,7 @@ class Replacements(NamedTuple):
 
 
 def replacements(choices: list[list[str]]) -> Replacements:
-    """`choices[kind]` in the order of KINDS, then those for IPv6; one at least each."""
+    """`choices[kind]` in the order of KINDS, then those for IPv6; at least one each."""
     texts = [text.encode() for of_kind in choices for text in of_kind]
     offsets = np.cumsum([0, *map(len, texts)]).astype(np.int64)
     return Replacements(
@@ -106,8 +103,8 @@ def find_spans(data: Bytes, offsets: Offsets, wanted: tuple[str, ...] = KINDS) -
 
 @kernel
 def _find(data, offsets, document, wanted, lengths, anchors, out):
-    """Spans of documents from this one on, as many whole documents as fit; the first that did not, and how many spans
-    there are."""
+    """Spans of documents from this one on, as many whole documents as fit; returns the first that did not, and the
+    number of spans."""
     room, whole = out.shape[1], 0
     for row in range(document, len(offsets) - 1):
         start, end = offsets[row], offsets[row + 1]
@@ -146,7 +143,7 @@ def _find(data, offsets, document, wanted, lengths, anchors, out):
 
 @helper
 def _at(data, i, start, end, free, wanted, lengths):
-    """The span anchored at byte i: where it begins and ends, and its kind; ends at -1 where there is none."""
+    """The span anchored at byte i: begin, end and kind; ends at -1 where there is none."""
     byte = data[i]
     none = (np.int64(-1), np.int64(-1), 0)
     if digit(byte):
@@ -243,7 +240,7 @@ def replaced(data: Bytes, offsets: Offsets, spans: Spans, by: Replacements, seed
 
 @kernel
 def _choose(data, starts, ends, kinds, firsts, seed, chosen):
-    """By splitmix64 over letters and digits, in lower case: +1 212 555 0123 and +1-212-555-0123 are one. Addresses
+    """By splitmix64 over letters and digits, in lower case: +1 212 555 0123 and +1-212-555-0123 are equal. Addresses
     count whole."""
     for span in range(len(starts)):
         hashed = seed * np.uint64(0xD1B54A32D192ED03) + np.uint64(0x9E3779B97F4A7C15)

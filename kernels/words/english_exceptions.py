@@ -1,7 +1,7 @@
-"""Strings that an English tokenizer in the manner of spaCy cuts by list and not by rule: contractions, times,
-abbreviations, faces.
+"""Strings that an English tokenizer like spaCy cuts by list and not by rule: contractions, times, abbreviations,
+emoticons.
 
-The list is that of spaCy 3.8's blank English pipeline, made here from its patterns: word -> the pieces it falls into.
+The list is that of spaCy 3.8's blank English pipeline, generated from its patterns: word -> its pieces.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ Minn. Miss. N.C. N.D. N.H. N.J. N.M. N.Y. Neb. Nebr. Nev. Nov. Oct. Okla. Ore. P
 Mr. Mrs. Ms. p.m. Ph.D. Prof. Rep. Rev. Sen. St. vs. v.s.
 """
 _PIECES = """
-y'|all y|all how|'d|'y How|'d|'y not|'ve not|ve Not|'ve Not|ve can|not Can|not gon|na Gon|na got|ta Got|ta let|'s Let|'s c'm|on C'm|on
+y'|all y|all how|'d|'y How|'d|'y not|'ve not|ve Not|'ve Not|ve can|not Can|not gon|na Gon|na got|ta Got|ta let|'s
+Let|'s c'm|on C'm|on
 """
 _LEFT_WHOLE = {
     "Ill", "ill", "Its", "its", "Hell", "hell", "Shell", "shell", "Shed", "shed", "were", "Were", "Well", "well",
@@ -58,8 +59,8 @@ def _contractions() -> list[tuple[str, ...]]:
     out: list[tuple[str, ...]] = []
 
     def add(stems: list[str], *endings: str) -> None:
-        """Each stem, also with a capital, and each ending, also without its apostrophes; parts of an ending are parted
-        by `|`."""
+        """Each stem, also capitalised, with each ending, also without its apostrophes; `|` separates the parts of an
+        ending."""
         for stem in stems:
             for first in (stem, stem.title()):
                 for ending in endings:

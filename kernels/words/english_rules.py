@@ -1,7 +1,7 @@
-"""What spaCy's blank English tokenizer knows: classes of characters, units of measure, exceptions; as tables for a
+"""The rules of spaCy's blank English tokenizer: classes of characters, units of measure, exceptions; as tables for a
 kernel, and as regular expressions.
 
-Letters are told by Unicode properties, where spaCy lists ranges. `gristmill.kernels.words.english` cuts by the tables;
+Letters are those of Unicode properties, where spaCy lists ranges. `gristmill.kernels.words.english` cuts by the tables;
 `english_words_plain` here is its plain twin.
 """
 
@@ -119,7 +119,7 @@ def marks() -> Array:
 
 
 def english_words_plain(text: str) -> list[str]:
-    """The same in the words of regular expressions."""
+    """The same by regular expressions."""
     special, out = exceptions(), []
     front_of, back_of, inside, address = _patterns()
     for chunk in regex.split(f"{_CLASSES[BLANK]}+", text):
