@@ -1,7 +1,7 @@
-"""The dataset card of a set of token shards: README.md as a hub shows it, out of what a run knows about itself.
+"""The dataset card of a set of token shards: README.md as a hub shows it, from the facts of a run.
 
-`dataset_card` takes a plain dict (`Facts`); what is not in it is left out of the card, and nothing is made up for it.
-Text in it may come from anywhere (shards/card_text.py).
+`dataset_card` takes a plain dict (`Facts`); missing facts are left out of the card, and nothing is made up. Texts in it
+may come from anywhere (shards/card_text.py).
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ LICENSES = """
 
 
 class SourceFacts(TypedDict, total=False):
-    """One source of documents. `documents` and `tokens` are those in the shards, copies counted as often as they stand
-    there."""
+    """One source of documents. `documents` and `tokens` are those in the shards, with copies."""
 
     name: str
     url: str
@@ -53,7 +52,7 @@ class SourceFacts(TypedDict, total=False):
 
 
 class StageFacts(TypedDict, total=False):
-    """One stage of the run, as run.json has it."""
+    """One stage of the run, as in run.json."""
 
     name: str
     docs_in: int
@@ -73,7 +72,7 @@ class Tokenizer(TypedDict, total=False):
 
 
 class Packing(TypedDict, total=False):
-    """Rows of one length. `path` is the pattern of its shards, from the card's folder."""
+    """Rows of one length. `path` is the pattern of its shards, relative to the card's folder."""
 
     row_length: int
     path: str
@@ -90,7 +89,7 @@ class Packing(TypedDict, total=False):
 
 
 class Facts(TypedDict, total=False):
-    """What a card can tell. Languages are BCP 47 codes, as the hub wants them."""
+    """The facts of a card. Languages are BCP 47 codes, as the hub expects."""
 
     title: str
     summary: str
@@ -139,7 +138,7 @@ def configs(packing: Sequence[Packing]) -> list[dict[str, Any]]:
 
 
 def with_configs(card: str, entries: list[dict[str, Any]]) -> str:
-    """The same card for files that lie elsewhere. A card without front matter gets one."""
+    """The same card for files elsewhere. A card without front matter gets one."""
     match = FRONT_MATTER.match(card)
     front = yaml.safe_load(match[1]) if match else {}
     if not isinstance(front, dict):
@@ -152,8 +151,8 @@ def size_category(rows: int) -> str:
 
 
 def _front(facts: Facts) -> dict[str, Any]:
-    """In the hub's own words. Rows of one length are one form of the same tokens: the form of the most rows says how
-    large the data is."""
+    """In the hub's own terms. Rows of one length are one form of the same tokens; the form with the most rows gives the
+    size."""
     license_name = one_line(facts.get("license", "unknown")) or "unknown"
     listed = license_name.lower() in LICENSES.split()
     front: dict[str, Any] = {
@@ -187,7 +186,8 @@ def _size(facts: Facts) -> str:
 def _license(facts: Facts) -> str:
     if not one_line(facts.get("license", "")):
         return "## Licence\n\nNot stated. Do not assume one: the sources below keep theirs."
-    return f"## Licence\n\nLicence: {link(facts['license'], facts.get('license_url', ''))}. The texts keep the licences of their sources."
+    licence = link(facts["license"], facts.get("license_url", ""))
+    return f"## Licence\n\nLicence: {licence}. The texts keep the licences of their sources."
 
 
 def _sources(sources: Sequence[SourceFacts]) -> str:
@@ -230,7 +230,10 @@ def _funnel(stages: Sequence[StageFacts]) -> str:
                 number(stage.get("quarantined", 0)),
             ]
         )
-    intro = "Documents through each stage, in order. A document that is dropped counts once, under the first reason that held."
+    intro = (
+        "Documents through each stage, in order. A document that is dropped counts once, under the first reason that "
+        "held."
+    )
     return f"## Filters and deduplication\n\n{intro}\n\n" + table(
         ["stage", "documents in:", "kept:", "kept share:", "dropped, by reason", "quarantined:"], rows
     )

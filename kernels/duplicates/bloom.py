@@ -44,7 +44,7 @@ class FilterShape(NamedTuple):
         return self.blocks * BLOCK_BYTES
 
 
-class Seen(NamedTuple):
+class WalkOutcome(NamedTuple):
     """The outcome of a pass: which units go (of all units), which documents go, and for each document its keys and how
     many had been met before."""
 
@@ -107,7 +107,7 @@ def walk(
     first: Offsets,
     most_of_unit: float,
     most_of_document: Array,
-) -> Seen:
+) -> WalkOutcome:
     """Documents one after another, each unit by unit. A unit goes if more than a share `most_of_unit` of its keys was
     met before; the keys of a unit that stays are added, after all of them were looked up. Document d goes if more than
     a share `most_of_document[d]` was met, and leaves nothing in the filter. Unit u has keys unit_first[u] to
@@ -115,7 +115,7 @@ def walk(
     documents = len(first) - 1
     document_keys = unit_first[first]
     lacking = np.zeros(int(np.diff(document_keys).max(initial=0)), np.uint32)
-    seen = Seen(
+    seen = WalkOutcome(
         np.zeros(len(unit_first) - 1, np.uint8),
         np.zeros(documents, np.uint8),
         np.diff(document_keys).astype(np.int64),
