@@ -1,1 +1,1 @@
-"""Hot loops over arrays: each beside the plain reference that it must equal."""
+"""Hot loops over arrays, each beside the plain reference that it must equal."""

@@ -1,2 +1,1 @@
-"""From what sources are worth, and how much of them there is, to weights in tokens. Mathematics on arrays: no
-documents, no files."""
+"""From the value and the supply of each source to weights in tokens. Mathematics on arrays: no documents, no files."""

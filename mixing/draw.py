@@ -1,18 +1,18 @@
-"""Weights become documents: which documents are seen, and how often, by hash of uid and seed. Nothing is random twice.
+"""From weights to documents: which documents are used, and how often, by hash of uid and seed. Every draw is
+deterministic.
 
-A source of T tokens of which t are wanted gives t // T whole epochs, and of what is left a part: its documents stand in
-the order of their hash, and those up to a cut are seen once more. The cut lies where what is drawn comes nearest to
-what is wanted, so that a source is never off by more than half of one document. A larger budget only adds copies;
-nothing that was drawn goes.
+From a source of T tokens of which t are wanted every document is used t // T times, and some once more: in the order of
+their hash, those up to a cut. The cut is where the drawn tokens come nearest to what is wanted, so a source is never
+off by more than half a document. A larger budget only adds copies; it removes nothing.
 
 No list of all documents is ever sorted. Pass one adds up tokens by source and by the top bits of the hash (`bins_of`,
-`histogram`: tables of parts add up). That says in which bin the cut lies (`plan`). Pass two reads the documents of that
-bin alone (`in_cut_bin`, `exact_cuts`); after it each document knows its own copies (`copies`). `copies_plain` sorts
-everything and must agree.
+`histogram`: tables of parts add up), which shows the bin of the cut (`plan`). Pass two reads the documents of that bin
+alone (`in_cut_bin`, `exact_cuts`); after it each document's copies follow from its own hash (`copies`). `copies_plain`
+sorts everything and must agree.
 
 Hashes are chains of splitmix64 (kernels/base/splitmix.py): state = mixed((state ^ value) + 0x9E3779B97F4A7C15) over a
-number for the purpose, the seed, and what is hashed. The draw and the keys of copies have purposes of their own, so
-neither says anything about the other, nor about the stage `sample`. With one seed, distinct uids have distinct hashes.
+number for the purpose, the seed, and what is hashed. The draw and the keys of copies have their own purposes, so they
+are independent of each other and of the stage `sample`. With one seed, distinct uids have distinct hashes.
 
 Shapes: G groups (sources), B bins, D documents.
 """
@@ -37,8 +37,8 @@ DRAW, COPY = 1, 2  # purposes
 
 @dataclass(frozen=True)
 class DrawPlan:
-    """Of each group: whole epochs, the tokens wanted beyond them, the bin where the cut lies, and the tokens of all
-    bins below it."""
+    """For each group: whole epochs, the tokens wanted beyond them, the bin of the cut, and the tokens of all bins below
+    it."""
 
     bits: int
     total_G: Integers
@@ -51,8 +51,8 @@ class DrawPlan:
 
 @dataclass(frozen=True)
 class Cuts:
-    """Of each group: epochs that every document gets, and the first (hash, uid) that gets no copy more. `drawn_G`:
-    tokens, exactly."""
+    """For each group: epochs that every document gets, and the first (hash, uid) without a further copy. `drawn_G`:
+    exact tokens."""
 
     whole_G: Integers
     hash_G: Words
@@ -66,7 +66,7 @@ def draw_hashes(uids: Words, seed: int) -> Words:
 
 
 def copy_keys(uids: Words, copy: Integers, seed: int) -> Words:
-    """A key of its own for each copy of a document, 0 for the first: where it goes in training, say."""
+    """A key for each copy of a document, 0 for the first: it decides, for example, where the copy goes in training."""
     return _chained(_chained(_chained_plain(COPY, seed), uids), copy.astype(np.uint64))
 
 
@@ -80,14 +80,14 @@ def bits_for(groups: int) -> int:
 
 
 def bins_of(hashes: Words, bits: int) -> Integers:
-    """The top bits of each."""
+    """The top bits of each hash."""
     if bits == 0:
         return np.zeros(len(hashes), np.int64)
     return (hashes >> np.uint64(64 - bits)).astype(np.int64)
 
 
 def histogram(bins: Integers, tokens: Integers, groups: Integers, number_of_groups: int, bits: int) -> Integers:
-    """Tokens by group and bin. Tables of any split of the documents add up to that of all."""
+    """Tokens by group and bin. The tables of any partition of the documents add up to that of all."""
     width = 1 << bits
     cells = (groups.astype(np.int64) << bits) + bins
     table = np.bincount(
@@ -107,22 +107,21 @@ def plan(table_GB: Integers, wanted_G: Integers) -> DrawPlan:
         )
     rest_G = wanted_G - whole_G * total_G
     upto_GB = np.cumsum(table_GB, axis=1)
-    bin_G = (upto_GB < rest_G[:, None]).sum(
-        axis=1
-    )  # the bin in which what is wanted is reached; less than all is wanted, so there is one
+    # The bin in which what is wanted is reached. Less than all is wanted, so there is one.
+    bin_G = (upto_GB < rest_G[:, None]).sum(axis=1)
     before_G = np.where(bin_G > 0, upto_GB[np.arange(len(bin_G)), np.maximum(bin_G - 1, 0)], 0)
     bits = table_GB.shape[1].bit_length() - 1
     return DrawPlan(bits, total_G, wanted_G.astype(np.int64), whole_G, rest_G, bin_G, before_G)
 
 
 def in_cut_bin(bits: int, bin_G: Integers, hashes: Words, groups: Integers) -> Mask:
-    """The documents that `exact_cuts` has to see."""
+    """The documents that `exact_cuts` needs."""
     here: Mask = bins_of(hashes, bits) == bin_G[groups]
     return here
 
 
 def exact_cuts(planned: DrawPlan, uids: Words, hashes: Words, tokens: Integers, groups: Integers) -> Cuts:
-    """From all documents of the cut bins, in any order (others must not be among them). Equal hashes go by uid."""
+    """From all documents of the cut bins, and no others, in any order. Equal hashes go by uid."""
     whole_G, drawn_G = planned.whole_G.copy(), planned.whole_G * planned.total_G + planned.before_G
     hash_G, uid_G = np.zeros(len(whole_G), np.uint64), np.zeros(len(whole_G), np.uint64)
     order = np.lexsort((uids, hashes, groups))
@@ -143,7 +142,7 @@ def exact_cuts(planned: DrawPlan, uids: Words, hashes: Words, tokens: Integers, 
 
 
 def copies(cuts: Cuts, uids: Words, hashes: Words, groups: Integers) -> Counts:
-    """How often each document is seen."""
+    """How often each document is used."""
     cut_D = cuts.hash_G[groups]
     once_more = (hashes < cut_D) | ((hashes == cut_D) & (uids < cuts.uid_G[groups]))
     counts: Counts = (cuts.whole_G[groups] + once_more).astype(np.uint16)
@@ -153,7 +152,7 @@ def copies(cuts: Cuts, uids: Words, hashes: Words, groups: Integers) -> Counts:
 def copies_plain(
     uids: list[int], hashes: list[int], tokens: list[int], groups: list[int], wanted: list[int]
 ) -> list[int]:
-    """Sort everything, and walk until one document more would lead no nearer to what is wanted."""
+    """Sorts everything, and walks until one more document would not come nearer to what is wanted."""
     counts = [0] * len(uids)
     for group, asked in enumerate(wanted):
         members = sorted((d for d in range(len(uids)) if groups[d] == group), key=lambda d: (hashes[d], uids[d]))
@@ -180,7 +179,7 @@ def copy_key_plain(uid: int, copy: int, seed: int) -> int:
 
 
 def _nearest(sums: Integers, wanted: int) -> int:
-    """How many documents to take so that their sum is nearest to what is wanted; where two are as near, the fewer
+    """The number of documents whose sum is nearest to what is wanted; of two equally near, the one with fewer
     tokens."""
     taken = int(np.searchsorted(sums, wanted, side="left"))
     if taken == len(sums):

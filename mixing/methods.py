@@ -1,8 +1,8 @@
-"""Every way to choose a mix behind one door: a choice of method and its numbers, and what there is to mix, give
-weights, epochs and facts.
+"""Every method to choose a mix behind one function: from a choice of method and its settings, and what there is to mix,
+to weights, epochs and facts.
 
-The facts are plain data for a report: what each source gives and how often it is seen, what a method has dropped and
-why, how sure its answer is, and how the mixes that nobody chose (proportional, UniMax) would do by the same measure.
+Facts are plain data for a report: what each source gives and how often it is repeated, what a method dropped and why,
+how sure the answer is, and how the mixes without a choice (proportional, UniMax) would do by the same measure.
 
 Shapes: N sources, T tasks.
 """
@@ -29,9 +29,7 @@ Facts = dict[str, Any]
 Value = TypeVar("Value")
 
 FRONTIER = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-LOOKED_AT: dict[
-    str, tuple[tuple[str, ...], tuple[str, ...]]
-] = {  # by method: what it must be given, and what it may be
+LOOKED_AT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # by method: required and optional settings
     "given": (("weights",), ()),
     "proportional": ((), ()),
     "temperature": (("temperature",), ()),
@@ -45,7 +43,7 @@ LOOKED_AT: dict[
 
 @dataclass(frozen=True)
 class Choice:
-    """A method and its numbers. What a method needs must be there; what it would not look at must not."""
+    """A method and its settings. Settings that a method needs must be there; settings that it ignores must not."""
 
     method: Method
     weights: dict[str, float] | None = None  # given: numbers of any scale
@@ -217,8 +215,8 @@ METHODS: dict[str, Callable[[Supply, Choice], tuple[Floats, Facts]]] = {
 
 
 def _usable(supply: Supply, choice: Choice) -> tuple[Utilities, Facts]:
-    """The utilities that a mix hangs on, in the order of the supply. What has no range at all has no scale and goes
-    even where noise stays."""
+    """The utilities that a mix depends on, in the order of the supply. A task without any range has no scale and is
+    dropped even where noise is kept."""
     utilities = _needed(choice, choice.utilities, "utilities")
     check_same_names(supply.names, dict.fromkeys(utilities.sources), "utilities")
     table = utilities.of_sources(supply.names)
@@ -239,7 +237,8 @@ def _usable(supply: Supply, choice: Choice) -> tuple[Utilities, Facts]:
     if not np.any(table.errors_NT):
         warnings.append("utilities without standard errors: no task could be tested for noise")
     facts = {
-        "tasks": list(kept), "dropped_tasks": [asdict(task) for task in dropped], "flagged_tasks": [asdict(task) for task in flagged],
+        "tasks": list(kept), "dropped_tasks": [asdict(task) for task in dropped],
+        "flagged_tasks": [asdict(task) for task in flagged],
         "warnings": warnings,
     }  # fmt: skip
     return scaled(used) if choice.scale == "worst_to_best" else used, facts
@@ -256,14 +255,14 @@ def _runs(supply: Supply, choice: Choice) -> tuple[Ablations, Floats]:
 
 
 def _in_order_of(supply: Supply, names: tuple[str, ...]) -> tuple[Supply, list[int]]:
-    """The supply in the fixed order of the ablations, and where each source of the supply stands there."""
+    """The supply in the fixed order of the ablations, and the place of each source of the supply there."""
     order = [supply.names.index(name) for name in names]
     inner = Supply(names, supply.tokens_N[order], supply.budget, supply.max_epochs_N[order])
     return inner, [names.index(name) for name in supply.names]
 
 
 def _unseen(table: Ablations, mix_N: Floats) -> list[str]:
-    """Sources that get something though no run tells of them."""
+    """Sources with a weight that no run includes."""
     names = [
         name
         for name, most, weight in zip(table.sources, table.weights_RN.max(axis=0), mix_N, strict=True)
@@ -282,5 +281,5 @@ def _predictions(supply: Supply, mix_N: Floats, loss: Callable[[Floats], Floats]
 
 
 def _controls(supply: Supply) -> dict[str, Floats]:
-    """The mixes to beat. The proportional one may stand outside the caps; it is there to compare with."""
+    """The mixes to beat. The proportional one may exceed the caps; it is only for comparison."""
     return {"proportional": supply.tokens_N / supply.tokens_N.sum(), "unimax": unimax(supply)}

@@ -1,4 +1,4 @@
-"""A batch of training rows, and what trainers derive from where its documents begin and end.
+"""A batch of training rows, and what trainers derive from the bounds of its documents.
 
 Shapes: N rows, L tokens a row, S sequences: the documents' pieces in order, each row's padding after them as a sequence
 of its own.
@@ -43,13 +43,13 @@ def sequence_lengths(rows: Rows) -> tuple[Array, Array]:
 
 
 def cumulative_lengths(rows: Rows) -> Array:
-    """`cu_seqlens` of attention over N x L tokens in one line: int32, S + 1, from 0; padding looks only at itself."""
+    """`cu_seqlens` of attention over N x L tokens end to end: int32, S + 1, from 0; padding only attends to itself."""
     lengths, _ = sequence_lengths(rows)
     return np.concatenate([np.zeros(1, np.int32), np.cumsum(lengths, dtype=np.int32)])
 
 
 def positions(rows: Rows) -> Array:
-    """Place of each token in its piece (N, L), int32; padding counts from 0 too."""
+    """Position of each token in its piece (N, L), int32; padding counts from 0 too."""
     lengths, _ = sequence_lengths(rows)
     starts = np.cumsum(lengths, dtype=np.int32) - lengths
     return (np.arange(rows.input_ids.size, dtype=np.int32) - np.repeat(starts, lengths)).reshape(rows.input_ids.shape)
@@ -67,7 +67,7 @@ def document_numbers(rows: Rows) -> Array:
 
 def labels(rows: Rows) -> Array:
     """`input_ids` as int64 with -100 on padding and on the first token of each piece, for models that shift by
-    themselves: no token is learned from another document's, nor from a piece that is not in the row."""
+    themselves: no token is predicted from another document, nor from a piece that is not in the row."""
     lengths, padding = sequence_lengths(rows)
     labels_NL = rows.input_ids.astype(np.int64).reshape(-1)
     labels_NL[np.repeat(padding, lengths)] = NO_LABEL

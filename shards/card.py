@@ -1,7 +1,7 @@
-"""The dataset card of a set of token shards: README.md as a hub shows it, out of what a run knows about itself.
+"""The dataset card of a set of token shards: README.md as a hub shows it, from the facts of a run.
 
-`dataset_card` takes a plain dict (`Facts`); what is not in it is left out of the card, and nothing is made up for it.
-Text in it may come from anywhere (shards/card_text.py).
+`dataset_card` takes a plain dict (`Facts`); missing facts are left out of the card, and nothing is made up. Texts in it
+may come from anywhere (shards/card_text.py).
 """
 
 from __future__ import annotations
@@ -28,16 +28,19 @@ SIZES = (  # of the hub: rows below this
     (10**11, "10B<n<100B"),
     (10**12, "100B<n<1T"),
 )
-LICENSES = """afl-3.0 agpl-3.0 apache-2.0 artistic-2.0 bsd bsd-2-clause bsd-3-clause bsl-1.0 c-uda cc cc0-1.0 cc-by-2.0 cc-by-2.5 cc-by-3.0
-    cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nc-nd-3.0 cc-by-nc-nd-4.0 cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0
-    cc-by-nd-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cdla-permissive-1.0 cdla-permissive-2.0 cdla-sharing-1.0 ecl-2.0 epl-1.0 epl-2.0 etalab-2.0
-    eupl-1.1 eupl-1.2 gfdl gpl gpl-2.0 gpl-3.0 isc lgpl lgpl-2.1 lgpl-3.0 lppl-1.3c mit mpl-2.0 ms-pl mulanpsl-2.0 ncsa odbl odc-by ofl-1.1
-    open-mdw openrail osl-3.0 pddl postgresql unknown unlicense wtfpl zlib"""  # what the hub knows by name; any other is `other` with a name of its own
+# What the hub knows by name; any other licence is `other`, with a name of its own.
+LICENSES = """
+    afl-3.0 agpl-3.0 apache-2.0 artistic-2.0 bsd bsd-2-clause bsd-3-clause bsl-1.0 c-uda cc cc0-1.0 cc-by-2.0
+    cc-by-2.5 cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nc-nd-3.0 cc-by-nc-nd-4.0
+    cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cc-by-nd-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cdla-permissive-1.0
+    cdla-permissive-2.0 cdla-sharing-1.0 ecl-2.0 epl-1.0 epl-2.0 etalab-2.0 eupl-1.1 eupl-1.2 gfdl gpl gpl-2.0 gpl-3.0
+    isc lgpl lgpl-2.1 lgpl-3.0 lppl-1.3c mit mpl-2.0 ms-pl mulanpsl-2.0 ncsa odbl odc-by ofl-1.1 open-mdw openrail
+    osl-3.0 pddl postgresql unknown unlicense wtfpl zlib
+"""
 
 
 class SourceFacts(TypedDict, total=False):
-    """One source of documents. `documents` and `tokens` are those in the shards, copies counted as often as they stand
-    there."""
+    """One source of documents. `documents` and `tokens` are those in the shards, with copies."""
 
     name: str
     url: str
@@ -49,7 +52,7 @@ class SourceFacts(TypedDict, total=False):
 
 
 class StageFacts(TypedDict, total=False):
-    """One stage of the run, as run.json has it."""
+    """One stage of the run, as in run.json."""
 
     name: str
     docs_in: int
@@ -69,7 +72,7 @@ class Tokenizer(TypedDict, total=False):
 
 
 class Packing(TypedDict, total=False):
-    """Rows of one length. `path` is the pattern of its shards, from the card's folder."""
+    """Rows of one length. `path` is the pattern of its shards, relative to the card's folder."""
 
     row_length: int
     path: str
@@ -86,7 +89,7 @@ class Packing(TypedDict, total=False):
 
 
 class Facts(TypedDict, total=False):
-    """What a card can tell. Languages are BCP 47 codes, as the hub wants them."""
+    """The facts of a card. Languages are BCP 47 codes, as the hub expects."""
 
     title: str
     summary: str
@@ -135,7 +138,7 @@ def configs(packing: Sequence[Packing]) -> list[dict[str, Any]]:
 
 
 def with_configs(card: str, entries: list[dict[str, Any]]) -> str:
-    """The same card for files that lie elsewhere. A card without front matter gets one."""
+    """The same card for files elsewhere. A card without front matter gets one."""
     match = FRONT_MATTER.match(card)
     front = yaml.safe_load(match[1]) if match else {}
     if not isinstance(front, dict):
@@ -148,8 +151,8 @@ def size_category(rows: int) -> str:
 
 
 def _front(facts: Facts) -> dict[str, Any]:
-    """In the hub's own words. Rows of one length are one form of the same tokens: the form of the most rows says how
-    large the data is."""
+    """In the hub's own terms. Rows of one length are one form of the same tokens; the form with the most rows gives the
+    size."""
     license_name = one_line(facts.get("license", "unknown")) or "unknown"
     listed = license_name.lower() in LICENSES.split()
     front: dict[str, Any] = {
@@ -183,7 +186,8 @@ def _size(facts: Facts) -> str:
 def _license(facts: Facts) -> str:
     if not one_line(facts.get("license", "")):
         return "## Licence\n\nNot stated. Do not assume one: the sources below keep theirs."
-    return f"## Licence\n\nLicence: {link(facts['license'], facts.get('license_url', ''))}. The texts keep the licences of their sources."
+    licence = link(facts["license"], facts.get("license_url", ""))
+    return f"## Licence\n\nLicence: {licence}. The texts keep the licences of their sources."
 
 
 def _sources(sources: Sequence[SourceFacts]) -> str:
@@ -226,7 +230,10 @@ def _funnel(stages: Sequence[StageFacts]) -> str:
                 number(stage.get("quarantined", 0)),
             ]
         )
-    intro = "Documents through each stage, in order. A document that is dropped counts once, under the first reason that held."
+    intro = (
+        "Documents through each stage, in order. A document that is dropped counts once, under the first reason that "
+        "held."
+    )
     return f"## Filters and deduplication\n\n{intro}\n\n" + table(
         ["stage", "documents in:", "kept:", "kept share:", "dropped, by reason", "quarantined:"], rows
     )
@@ -270,7 +277,8 @@ def _packing(packing: Sequence[Packing]) -> str:
             ]
         )
     intro = (
-        "A row is one training sequence. `seq_lens` holds the lengths of the documents in it, in order; what they leave is padding. "
+        "A row is one training sequence. `seq_lens` holds the lengths of the documents in it, in order; what they "
+        "leave is padding. "
         "Boundaries are stored: do not infer them from a token."
     )
     header = ["row length:", "packer", "rows:", "fill:", "padding tokens:", "documents:", "cuts:", "shards:", "bytes:"]
@@ -285,7 +293,8 @@ def _loading(facts: Facts) -> str:
     folder = path.rpartition("/")[0] or "."
     ours = (
         "from gristmill.shards.loader import Loader\nfrom gristmill.shards.reader import open_shards\n\n"
-        f"for batch in Loader(open_shards({json.dumps(folder)}), batch_rows=64, epochs=1):\n    print(batch.input_ids.shape)"
+        f"for batch in Loader(open_shards({json.dumps(folder)}), batch_rows=64, epochs=1):\n    "
+        "print(batch.input_ids.shape)"
     )
     theirs = (
         "from datasets import load_dataset\n\n"
@@ -294,7 +303,8 @@ def _loading(facts: Facts) -> str:
     )
     trl = (
         "from datasets import load_dataset\nfrom trl import SFTConfig\n\n"
-        'rows = load_dataset("parquet", data_files="trl/*.parquet", split="train")  # what `gristmill export` writes for trl\n'
+        'rows = load_dataset("parquet", data_files="trl/*.parquet", split="train")  # what `gristmill export` writes '
+        "for trl\n"
         'config = SFTConfig(packing=False, padding_free=True, dataset_kwargs={"skip_prepare_dataset": True})'
     )
     blocks = (("Gristmill", ours), ("datasets", theirs), ("TRL", trl))

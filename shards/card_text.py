@@ -1,9 +1,8 @@
-"""Text from outside, made harmless for the places where a dataset card puts it: Markdown, its tables and links, fenced
-blocks, YAML.
+"""Text from outside, escaped for its place in a dataset card: Markdown, its tables and links, fenced blocks, YAML.
 
-Names of sources, addresses, licences and recipes are written by others. Whatever they hold, a reader sees the
-characters and no markup: no HTML, link, mention, table cell or front matter comes of them. What shows nothing or turns
-the line around (control and format characters, lone surrogates) is shown as U+FFFD.
+Names of sources, addresses, licences and recipes are written by others. Whatever they contain, a reader sees the
+characters and no markup: no HTML, link, mention, table cell or front matter. Invisible characters and those that change
+the direction of a line (control and format characters, lone surrogates) are shown as U+FFFD.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ ADDRESS = "-._~:/?#=%+,;@"  # beside letters and digits, what an address may hol
 
 
 def one_line(value: object) -> str:
-    """All white space as single spaces, nothing that does not show."""
+    """All white space as single spaces, without invisible characters."""
     return " ".join(visible(str(value)).split())
 
 
@@ -41,14 +40,14 @@ def visible(value: str) -> str:
 
 
 def plain(value: object) -> str:
-    """Text in a line, at its start too, or in a table cell."""
+    """Text inside a line, at its start too, or in a table cell."""
     text = one_line(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"(?i)\bwww\.", lambda match: match[0][:-1] + "\\.", MARKED.sub(r"\\\1", text))
     return BEGINS_A_LIST.sub(lambda match: f"\\{match[0]}" if match[0] in "-+" else f"{match[0]}\\", text)
 
 
 def link(name: object, address: object) -> str:
-    """A link if the address is one of the web, else both as text."""
+    """A link if it is a web address, else both as text."""
     place = one_line(address)
     if not place:
         return plain(name)
@@ -63,7 +62,7 @@ def link(name: object, address: object) -> str:
 
 
 def number(value: object) -> str:
-    """Counts with commas, shares with what matters of them; anything else as text."""
+    """Counts with commas, shares with their significant digits; anything else as text."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return plain(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

@@ -1,4 +1,4 @@
-"""Documents put together again from their pieces in the rows of a shard (`gristmill.shards.pieces` says how)."""
+"""Documents reassembled from their pieces in the rows of a shard (see `gristmill.shards.pieces`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gristmill.shards.rows import Rows
 
 
 class Document(NamedTuple):
-    """A whole document. It comes as often as it is in the shards."""
+    """A whole document. It appears as often as in the shards."""
 
     uid: int
     source: int
@@ -22,7 +22,8 @@ class Document(NamedTuple):
 
 
 def documents_of(batches: Sequence[Rows]) -> Iterator[Document]:
-    """Of one shard, in the order of their first pieces. Tokens of a document that was not cut are a view."""
+    """The documents of one shard, in the order of their first pieces. Tokens of a document that was not cut are a
+    view."""
     if not batches:
         return
     columns = ("doc_uids", "chunk", "seq_lens", "source")

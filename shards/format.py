@@ -1,7 +1,7 @@
-"""What a token shard is: an Arrow IPC file of training rows, with what was used to make them in its schema.
+"""The format of a token shard: an Arrow IPC file of training rows, with the settings that made them in its schema.
 
-Column by column in docs/shards.md. Where documents begin and end is stored, never inferred from a token: some rows hold
-the end-of-text token inside a document, others lack it.
+Column by column in docs/shards.md. Document bounds are stored, never inferred from a token: some rows have the
+end-of-text token inside a document, others lack it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ UNKNOWN_BUCKET = -1
 
 
 class BadShards(ValueError):
-    """These are not token shards, or no longer what was written, or of a version that this program does not know."""
+    """These are no token shards, are not what was written, or are of an unknown version."""
 
 
 @dataclass(frozen=True)
 class ShardMeta:
-    """What all rows have in common."""
+    """What all rows of a set have in common."""
 
     tokenizer: str
     tokenizer_hash: str
@@ -67,7 +67,7 @@ class ShardMeta:
         return dtype_of(self.vocab_size)
 
     def facts(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """As JSON."""
         return {"version": VERSION, **dataclasses.asdict(self)}
 
     @classmethod
@@ -112,7 +112,7 @@ def dtype_of(vocab_size: int) -> np.dtype[Any]:
 
 
 def batch_rows(row_length: int) -> int:
-    """Of every record batch but the last of a shard."""
+    """The rows of every record batch but the last of a shard."""
     return max(1, BATCH_TOKENS // row_length)
 
 
@@ -148,7 +148,7 @@ class Documents(NamedTuple):
 
 
 def shard_table(meta: ShardMeta, sources: Sequence[str], documents: Documents, packed: Packed) -> pa.Table:
-    """The rows of one shard: documents packed as `gristmill.kernels.rows.pack` says (in rows of `meta.row_length`)."""
+    """The rows of one shard: documents packed by `gristmill.kernels.rows.pack` (in rows of `meta.row_length`)."""
     tokens = np.asarray(documents.tokens)
     if tokens.dtype != meta.dtype:
         raise ValueError(
@@ -156,7 +156,8 @@ def shard_table(meta: ShardMeta, sources: Sequence[str], documents: Documents, p
         )
     if len(tokens) and int(tokens.max()) >= meta.vocab_size:
         raise ValueError(
-            f"token {int(tokens.max()):,} is not in the vocabulary of {meta.vocab_size:,}: is the tokenizer the one that was named?"
+            f"token {int(tokens.max()):,} is not in the vocabulary of {meta.vocab_size:,}: is the tokenizer the one "
+            "that was named?"
         )
     if len(documents.source) and not 0 <= int(np.min(documents.source)) <= int(np.max(documents.source)) < len(sources):
         raise ValueError(f"a document of source {int(np.max(documents.source))}: there are {len(sources)}")
@@ -194,7 +195,7 @@ def _hardest(packed: Packed, first_piece: Array, bucket: Array) -> Array:
 
 
 def _mean_difficulty(packed: Packed, difficulty: Array) -> pa.Array:
-    """By tokens, over the documents whose difficulty is known; null where none is."""
+    """Weighted by tokens, over the documents with a difficulty; null where there are none."""
     of_piece = np.asarray(difficulty, np.float64)[packed.document]
     has_difficulty = ~np.isnan(of_piece)
     tokens = np.bincount(packed.row, packed.length * has_difficulty, packed.rows)
@@ -203,7 +204,7 @@ def _mean_difficulty(packed: Packed, difficulty: Array) -> pa.Array:
 
 
 def _chunks(packed: Packed, offsets: Offsets) -> Array:
-    """Which piece of its document each is, from 0."""
+    """The number of each piece in its document, from 0."""
     chunk = np.zeros(len(packed.row), np.int32)
     cut = np.flatnonzero(packed.length < np.diff(offsets)[packed.document])
     cut = cut[np.lexsort((packed.start[cut], packed.document[cut]))]

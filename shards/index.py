@@ -1,4 +1,4 @@
-"""index.json, the list of the shards of a set: what each holds, and what they hold together."""
+"""index.json, the list of the shards of a set: what each contains, and the totals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ TOTALS = ("rows", "tokens", "padding", "documents", "pieces", "bytes")
 
 @dataclass(frozen=True)
 class ShardEntry:
-    """`documents` counts every copy once, where its first piece is; `checksum` is xxh3-128 of the file, in hexadecimal."""
+    """`documents` counts every copy once, where its first piece is; `checksum` is xxh3-128 of the file, in
+    hexadecimal."""
 
     path: str
     rows: int
@@ -35,8 +36,8 @@ class ShardEntry:
 
 @dataclass(frozen=True)
 class Index:
-    """`segments` are the rows at which stretches of the schedule begin (their order means something, the order inside
-    one does not)."""
+    """`segments` are the rows where segments of the schedule begin (their order matters, the order inside one does
+    not)."""
 
     meta: ShardMeta
     shards: tuple[ShardEntry, ...]
@@ -44,7 +45,7 @@ class Index:
     segments: tuple[int, ...]
 
     def facts(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """As JSON."""
         return {
             "format": FORMAT,
             "version": self.meta.facts()["version"],
@@ -60,13 +61,13 @@ class Index:
 
     @property
     def fingerprint(self) -> str:
-        """Of the contents: the same for a set that lies elsewhere under other names."""
+        """Of the contents: equal for a set elsewhere under other names."""
         content = [self.meta.facts(), [[shard.rows, shard.checksum] for shard in self.shards]]
         return str(xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True).encode()))
 
 
 def read_index(text: bytes, where: str) -> Index:
-    """An index that somebody else may have written: nothing in it is believed before it is looked at."""
+    """An index that others may have written: everything in it is checked before use."""
     try:
         facts = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -125,7 +126,8 @@ def _entry(facts: Any, row_length: int, where: str) -> ShardEntry:
     entry = ShardEntry(path=path, checksum=facts["checksum"], **counts)
     if entry.tokens + entry.padding != entry.rows * row_length:
         raise BadShards(
-            f"{where}: {entry.tokens:,} tokens and {entry.padding:,} of padding are not {entry.rows:,} rows of {row_length:,}"
+            f"{where}: {entry.tokens:,} tokens and {entry.padding:,} of padding are not {entry.rows:,} rows of "
+            f"{row_length:,}"
         )
     return entry
 

@@ -1,10 +1,10 @@
 """Training batches as a pure function of (seed, epoch, place): any number of ranks and workers, stop and resume, the
 same batches.
 
-The places of an epoch are 0 to the number of rows; an order (`gristmill.shards.orders`) says which row stands at each.
-Batch after batch takes the next `batch_rows` places, over the end of an epoch into the next, so that no row is left
-out. A rank takes an equal, contiguous share of every batch: the shares of ranks 0, 1, … one after another are the
-batch, whatever their number. What is saved is the place alone.
+The places of an epoch are 0 to the number of rows; an order (`gristmill.shards.orders`) maps each to a row. Each batch
+takes the next `batch_rows` places, across the end of an epoch into the next, so that no row is left out. A rank takes
+an equal, contiguous share of every batch: the shares of ranks 0, 1, … end to end are the batch, whatever their number.
+Only the place is saved.
 """
 
 from __future__ import annotations
@@ -41,13 +41,10 @@ class RowSet(Protocol):
 
 
 class Loader:
-    """`batch_rows` is that of the whole step, all ranks together. Iterating goes on from where it stands, and for ever
-    if `epochs` is None.
-
-    At the end of the last epoch fewer than `batch_rows` rows may be left; they make no batch. With `whole_epochs_only`
-    such a rest is left out at the end of every epoch (another in each, if the order shuffles), so that every epoch
-    begins with a batch.
-    """
+    """`batch_rows` is that of the whole step, all ranks together. Iteration continues from the current place, without
+    end if `epochs` is None. At the end of the last epoch fewer than `batch_rows` rows may be left; they make no batch.
+    With `whole_epochs_only` such a rest is dropped at the end of every epoch (a different one each time, if the order
+    shuffles), so that every epoch begins with a batch."""
 
     def __init__(
         self,
@@ -85,7 +82,7 @@ class Loader:
             raise BadShards(
                 f"{shards.folder}: {epochs} epochs of {len(shards):,} rows are too few for one batch of {batch_rows:,}"
             )
-        self.place = 0  # rows that all ranks together have read
+        self.place = 0  # rows that all ranks have read together
         self._same = {
             "shards": shards.fingerprint,
             "order": self.order.facts(),
@@ -94,7 +91,7 @@ class Loader:
         }
 
     def __len__(self) -> int:
-        """Batches that are still to come."""
+        """Batches still to come."""
         if self.epochs is None:
             raise TypeError("a loader without a number of epochs has no end")
         return max(0, (self.epochs * self.epoch_rows - self.place) // self.batch_rows)
@@ -107,8 +104,8 @@ class Loader:
             yield batch
 
     def next_batch(self, out: Array | None = None) -> Batch | None:
-        """This rank's share of the next batch; None at the end. Its tokens are copied into `out` (pinned memory, say)
-        if that is given."""
+        """This rank's share of the next batch; None at the end. Tokens are copied into `out` (e.g. pinned memory) if it
+        is given."""
         if self.epochs is not None and len(self) == 0:
             return None
         numbers = self.rows_of(self.place, self.rank, self.world)
@@ -116,11 +113,11 @@ class Loader:
         return Batch(self.shards.take(numbers, out), numbers, self.state_dict())
 
     def standing_here(self) -> Loader:
-        """Another that goes on from the same place, and leaves this one where it is."""
+        """Another loader that continues from the same place; this one does not move."""
         return copy(self)
 
     def skip(self, batches: int) -> None:
-        """Goes on without reading so many batches."""
+        """Skips batches without reading them."""
         self.place += batches * self.batch_rows
 
     def rows_of(self, place: int, rank: int, world: int) -> Offsets:
@@ -129,8 +126,8 @@ class Loader:
         return self.rows_at(np.arange(place + rank * share, place + (rank + 1) * share))
 
     def rows_at(self, places: Offsets) -> Offsets:
-        """Which rows are read at these places, counted from the beginning of the first epoch."""
-        if getattr(self.order, "endless", False):  # epochs, and what is left out at their ends, are none of its own
+        """The rows at these places, counted from the beginning of the first epoch."""
+        if getattr(self.order, "endless", False):  # it has no epochs of its own, and drops no rests
             return self.order.rows_at(np.asarray(places, np.int64), len(self.shards), self.seed, 0)
         epochs, within = np.divmod(np.asarray(places, np.int64), self.epoch_rows)
         rows = np.empty(len(within), np.int64)
@@ -140,26 +137,28 @@ class Loader:
         return rows
 
     def state_dict(self) -> dict[str, Any]:
-        """Where all ranks stand between two batches, as JSON has it; the same on each."""
+        """The place of all ranks between two batches, as JSON; the same on each."""
         epoch, row = divmod(self.place, self.epoch_rows)
         return {"version": STATE_VERSION, **self._same, "epoch": epoch, "row": row}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where a loader stood; ranks and, unless rows are left out of epochs, rows a batch may be others than
-        then."""
+        """Continues where a loader stopped. The number of ranks may differ, and, unless rests of epochs are dropped,
+        the rows a batch."""
         if state.get("version") != STATE_VERSION:
             raise BadShards(f"a loader's state of version {state.get('version')!r}; this program knows {STATE_VERSION}")
         for name, ours in self._same.items():
             if state.get(name) != ours:
                 saved = state.get(name)
                 raise BadShards(
-                    f"this state has {name} {saved!r}, here it is {ours!r}: what came next would not be what comes next here"
+                    f"this state has {name} {saved!r}, here it is {ours!r}: what came next would not be what comes "
+                    "next here"
                 )
         epoch, row = state.get("epoch"), state.get("row")
         if type(epoch) is not int or type(row) is not int or epoch < 0 or not 0 <= row < self.epoch_rows:
             raise BadShards(f"a loader's state at row {row!r} of epoch {epoch!r}: there is no such place")
         if (place := epoch * self.epoch_rows + row) > LAST_PLACE:
             raise BadShards(
-                f"a loader's state in epoch {epoch:,}: rows are counted up to 2**62, which no run can reach; was it damaged?"
+                f"a loader's state in epoch {epoch:,}: rows are counted up to 2**62, which no run can reach; was it "
+                "damaged?"
             )
         self.place = place

@@ -1,7 +1,7 @@
-"""Which row is read at which place of an epoch: pure functions of the seed, the epoch and the place, and no array of
-all rows.
+"""Which row is read at which place of an epoch: pure functions of the seed, the epoch and the place, without an array
+of all rows.
 
-Every order reads every row of the set once in an epoch. What is shuffled is shuffled anew in each
+Every order reads every row of the set once in an epoch. Shuffles differ from epoch to epoch
 (`gristmill.kernels.base.feistel`).
 """
 
@@ -23,10 +23,10 @@ _STEP = 0x9E3779B97F4A7C15
 
 
 class RowOrder(Protocol):
-    """`facts` names it in a saved state: an order of other facts is another order."""
+    """`facts` identifies it in a saved state: an order with other facts is another order."""
 
     def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
-        """The rows, of so many, that stand at these places (from 0) of an epoch."""
+        """The rows, of this many, at these places (from 0) of an epoch."""
 
     def facts(self) -> dict[str, Any]: ...
 
@@ -55,7 +55,7 @@ class Shuffled:
 
 @dataclass(frozen=True)
 class ShuffledInWindows:
-    """Rows move only inside their window of so many: a curriculum stays, and so does reading that is kind to disks."""
+    """Rows only move inside their window of this size: a curriculum survives, and so does sequential reading."""
 
     window: int
 
@@ -73,14 +73,15 @@ class ShuffledInWindows:
 
 @dataclass(frozen=True)
 class ShuffledInStretches:
-    """Stretches keep their order, what is inside each is shuffled. They begin at these rows; the first at 0."""
+    """Stretches keep their order, and each is shuffled inside. They begin at these rows; the first at 0."""
 
     first_rows: tuple[int, ...]
 
     def __post_init__(self) -> None:
         if not self.first_rows:
             raise ValueError(
-                "no stretches: the shards were written without segments; use ShuffledInWindows, or bucket_stretches(shards)"
+                "no stretches: the shards were written without segments; use ShuffledInWindows, or "
+                "bucket_stretches(shards)"
             )
         check_segments(self.first_rows, self.first_rows[-1] + 1, "stretches")
 
@@ -104,7 +105,7 @@ def segment_stretches(shards: ShardSet) -> ShuffledInStretches:
 
 
 def bucket_stretches(shards: ShardSet) -> ShuffledInStretches:
-    """Wherever rows of another difficulty bucket begin. Looks at every row's bucket once."""
+    """Stretches of equal difficulty bucket. Reads every row's bucket once."""
     first_rows: list[int] = []
     first_row, last = 0, None
     for block in shards.blocks():
@@ -122,6 +123,6 @@ def key_of(seed: int, epoch: int) -> int:
 
 
 def _within(places: Offsets, first: Offsets, sizes: Offsets, seed: int, epoch: int) -> Offsets:
-    """Shuffled inside stretches that begin at `first` and have `sizes` rows."""
+    """Shuffles inside stretches that begin at `first` and have `sizes` rows."""
     keys = mixed_all((np.uint64(key_of(seed, epoch)) ^ first.astype(np.uint64)) + np.uint64(_STEP))
     return first + permuted(places - first, sizes, keys)

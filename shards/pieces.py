@@ -1,8 +1,7 @@
-"""Where the pieces of documents stand in rows, and how the pieces of cut documents go together again. Arrays in, arrays
-out.
+"""Where the pieces of documents are in rows, and how the pieces of cut documents are joined. Arrays in, arrays out.
 
-A piece is what a row holds of one document: the whole of it, or one cut of a long one. P pieces, N rows; those of row i
-are first_piece_N1[i] up to first_piece_N1[i + 1], which begins at 0.
+A piece is the part of one document in a row: the whole document, or one cut of a long one. P pieces, N rows; those of
+row i are first_piece_N1[i] up to first_piece_N1[i + 1], which begins at 0.
 """
 
 from __future__ import annotations
@@ -20,19 +19,16 @@ def filled(lengths_P: Array, first_piece_N1: Array) -> Array:
 
 
 def piece_starts(lengths_P: Array, first_piece_N1: Array, row_length: int) -> Array:
-    """Where each piece begins in the tokens of all rows, one row after another."""
+    """Where each piece begins in the tokens of all rows end to end."""
     row_P = np.repeat(np.arange(len(first_piece_N1) - 1, dtype=np.int64), np.diff(first_piece_N1))
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths_P, dtype=np.int64)])
     return np.asarray(row_P * row_length + ends[:-1] - ends[first_piece_N1[:-1]][row_P])
 
 
 def joined_pieces(uids_P: Array, chunks_P: Array, lengths_P: Array) -> tuple[Array, Array]:
-    """Pieces in the order of whole documents, and where each document begins among them.
-
-    Documents stand in the order of their first pieces. Copies of a document that were cut alike have equal pieces, so
-    it makes no difference which of two goes to which copy; copies that were cut at different places cannot be put
-    together and are an error.
-    """
+    """Pieces in the order of whole documents, and where each document begins among them. Documents are in the order of
+    their first pieces. Copies of a document with the same cuts have equal pieces, so it does not matter which piece
+    goes to which copy; copies with different cuts cannot be joined and are an error."""
     places = np.arange(len(uids_P))
     if not chunks_P.any():
         return places, places
@@ -55,7 +51,8 @@ def joined_pieces(uids_P: Array, chunks_P: Array, lengths_P: Array) -> tuple[Arr
     alike &= lengths_P[order[before]] == lengths_P[order[later]]
     if not alike.all():
         raise BadShards(
-            f"document {uids[later[np.argmin(alike)]]}: its copies are cut at different places, so they cannot be put together"
+            f"document {uids[later[np.argmin(alike)]]}: its copies are cut at different places, so they cannot be put "
+            "together"
         )
     ranks = np.argsort(order[starts])
     sizes = sizes[ranks]

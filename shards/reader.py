@@ -1,8 +1,6 @@
-"""Reads token shards where they lie: files are mapped, rows are views of the map, and nothing is copied that is not
-asked for.
+"""Reads token shards in place: files are mapped, rows are views of the map, and nothing is copied unless asked for.
 
-A file is closed once it is mapped, so that the number of shards is not bounded by the number of files that a process
-may open.
+A file is closed once it is mapped, so the number of shards is not bounded by the number of open files.
 """
 
 from __future__ import annotations
@@ -58,8 +56,8 @@ class Shard:
 
 
 class ShardSet:
-    """All rows of a set, in the order in which they were written. It can be sent to another process, which maps the
-    files anew."""
+    """All rows of a set, in the order in which they were written. It can be pickled; the other process maps the files
+    anew."""
 
     def __init__(self, folder: Path, index: Index) -> None:
         self.folder = folder
@@ -83,7 +81,7 @@ class ShardSet:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Names of the sources that the rows count."""
+        """Names of the sources by number, as in the rows."""
         return tuple(self.index.sources)
 
     def shard(self, number: int) -> Shard:
@@ -98,7 +96,7 @@ class ShardSet:
         return batch.row(place)
 
     def rows(self, start: int, stop: int) -> Array:
-        """Tokens of rows start to stop as (rows, row length): a view where they stand in one record batch, else a copy."""
+        """Tokens of rows start to stop as (rows, row length): a view inside one record batch, else a copy."""
         return self.take(np.arange(start, stop)).input_ids
 
     def take(self, rows: Sequence[int] | Array, out: Array | None = None) -> Rows:
@@ -152,7 +150,7 @@ class ShardSet:
         return shard.batches[batch], i - shard.first_rows[batch]
 
     def _runs(self, rows: Array) -> Iterator[Rows]:
-        """Views of as many rows at a time as stand together."""
+        """Views of as many adjacent rows at a time as possible."""
         ends = np.append(np.flatnonzero(np.diff(rows) != 1) + 1, len(rows)) if len(rows) else np.zeros(0, np.int64)
         i = 0
         for end in ends.tolist():
@@ -164,8 +162,8 @@ class ShardSet:
 
 
 def open_shards(folder: str | PathLike[str]) -> ShardSet:
-    """A set of shards in a local folder, by its index.json. Files are looked at when they are first needed
-    (`gristmill.shards.verify` looks at all)."""
+    """A set of shards in a local folder, by its index.json. Files are opened when first needed
+    (`gristmill.shards.verify` checks all)."""
     if "://" in str(folder):
         raise BadShards(f"{folder}: shards are mapped, so they must lie in a local folder; copy them there first")
     path = Path(folder)
@@ -182,7 +180,7 @@ def _difference(actual: ShardMeta, expected: ShardMeta) -> str:
 
 
 def _sources(schema: pa.Schema, batches: list[pa.RecordBatch], meta: ShardMeta, where: str) -> tuple[str, ...]:
-    """Their names, in the order in which rows count them."""
+    """Their names, in the order of their numbers in rows."""
     if not any(schema == schema_of(meta, [""] * size) for size in (1, 1 + (1 << 15))):  # int16 or int32
         raise BadShards(f"{where}: its columns are not those of a token shard of this vocabulary and row length")
     if not batches:

@@ -1,4 +1,4 @@
-"""Training rows as the reader hands them out: arrays that are views of the mapped files where that can be."""
+"""Training rows as the reader returns them: arrays that are views of the mapped files where possible."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gristmill.kernels.base.types import Array
 
 
 class Row(NamedTuple):
-    """One training row. Its documents stand one after another from its beginning; the rest is padding."""
+    """One training row. Its documents are end to end from its beginning; the rest is padding."""
 
     input_ids: Array
     seq_lens: Array  # int32, tokens of each document in the row
@@ -61,7 +61,7 @@ class Rows(NamedTuple):
 
 
 def joined(parts: Sequence[Rows], out: Array) -> Rows:
-    """Rows one after another, their tokens copied into `out`."""
+    """Rows end to end, with their tokens copied into `out`."""
     filled = 0
     for part in parts:
         out[filled : filled + len(part.bucket)] = part.input_ids

@@ -1,8 +1,8 @@
 """The loader as a torch IterableDataset: any number of workers, the same batches in the same order.
 
-Worker w of W makes every W-th batch and DataLoader takes from its workers in turn, so batches come as they would from
-one process. Workers run ahead of training: what to save is the `state` that comes with the last batch that was trained
-on, not one that is asked for.
+Worker w of W makes every W-th batch and DataLoader takes from its workers in turn, so batches come as from one process.
+Workers run ahead of training: save the `state` that comes with the last batch that was trained on, not one that is
+queried.
 """
 
 from __future__ import annotations
@@ -30,13 +30,10 @@ DERIVED = {
 
 class TokenBatches(IterableDataset[dict[str, Any]]):
     """For `DataLoader(dataset, batch_size=None, num_workers=any)`: this rank's share of each batch, as tensors. Every
-    pass begins where `loader` stands.
-
-    A batch has `input_ids` (N, L), `bucket` and `difficulty` of its rows, `state`, and what `also` names of
-    shards/batch.py. With `dtype` None `input_ids` is in the type of the shards (uint16 or uint32), and, where rows
-    stand together and no worker is between, the mapped file itself: send it to the device and convert it there. Writing
-    to it ends the process. Another type makes a copy, to do with as you like.
-    """
+    pass begins at the place of `loader`. A batch has `input_ids` (N, L), `bucket` and `difficulty` of its rows,
+    `state`, and the names in `also` of shards/batch.py. With `dtype` None `input_ids` is in the type of the shards
+    (uint16 or uint32), and, where rows are adjacent and without workers, it is the mapped file itself: send it to the
+    device and convert it there. Writing to it kills the process. Another type makes a copy, which is yours."""
 
     def __init__(self, loader: Loader, dtype: torch.dtype | None = None, also: Sequence[str] = ("cu_seqlens",)) -> None:
         unknown = sorted(set(also) - set(DERIVED))
@@ -59,7 +56,7 @@ class TokenBatches(IterableDataset[dict[str, Any]]):
         return self.loader.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Before the DataLoader is iterated."""
+        """Call it before the DataLoader is iterated."""
         self.loader.load_state_dict(state)
 
     def tensors(self, batch: Batch) -> dict[str, Any]:
@@ -74,7 +71,6 @@ class TokenBatches(IterableDataset[dict[str, Any]]):
 
 
 def as_tensor(array: Array) -> torch.Tensor:
-    """Without a copy. Arrow says nothing of what may be written to, where torch would warn of it and numpy before 2.1
-    refuse."""
+    """Without a copy. Arrow does not say what is writable, where torch would warn and numpy before 2.1 refuse."""
     flat = np.ascontiguousarray(array).reshape(-1)
     return from_dlpack(pa.array(flat)).view(array.shape)

@@ -1,7 +1,7 @@
-"""Are these shards what was written? Every byte, every count, every length; faults in words, with the shard and the
+"""Whether shards are what was written: every byte, every count, every length; faults in words, with the shard and the
 row.
 
-A checksum that holds says that a file is as it was written; the rest says that what was written is right.
+A checksum shows that a file is as it was written; the rest shows that what was written is right.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOKENIZER = "tokenizer/tokenizer.json"  # of a set that carries its own
 
 
 class Fault(NamedTuple):
-    """`row` counts in its shard; None where the fault is not of a row."""
+    """`row` counts in its shard; None where the fault is not of one row."""
 
     shard: str
     row: int | None
@@ -38,7 +38,7 @@ class Fault(NamedTuple):
 
 
 def verify(folder: str | PathLike[str], passed: Callable[[int], None] = lambda number: None) -> list[Fault]:
-    """All faults; none if all is well. `passed` is told the number of each shard that was looked at."""
+    """All faults; none if all is well. `passed` is called with the number of each shard after its check."""
     try:
         shards = open_shards(folder)
     except BadShards as error:
@@ -84,7 +84,7 @@ def verify_shard(shards: ShardSet, number: int) -> tuple[list[Fault], Array]:
 
 
 def set_faults(shards: ShardSet, tokens: Array) -> list[Fault]:
-    """What only all shards together can show, given the tokens of each source."""
+    """Faults of the whole set, from the tokens of each source."""
     faults = [
         Fault(NAME, None, f"source {name!r} has {expected:,} tokens, its shards hold {counted:,}")
         for (name, expected), counted in zip(shards.index.sources.items(), tokens.tolist(), strict=True)
@@ -102,7 +102,7 @@ def set_faults(shards: ShardSet, tokens: Array) -> list[Fault]:
 
 
 def changed_tokenizer(file: Path, expected: str) -> str | None:
-    """What is wrong with the tokenizer that lies beside shards, if one does."""
+    """What is wrong with the tokenizer beside the shards, if anything."""
     if not file.is_file():
         return None
     checksum = hashlib.sha256(file.read_bytes()).hexdigest()
@@ -155,8 +155,8 @@ def _first(wrong: Array, what: str) -> Iterator[tuple[int, str]]:
 
 
 def _of_pieces(batches: list[Rows]) -> Iterator[tuple[int, str]]:
-    """Of each document, there are as many of a piece as of the one before it, or fewer where copies were cut in other
-    places; one source."""
+    """For each document there are as many of a piece as of the one before it, or fewer where copies have other cuts;
+    one source."""
     uids, chunks, sources = (
         np.concatenate([getattr(batch, name) for batch in batches]) for name in ("doc_uids", "chunk", "source")
     )

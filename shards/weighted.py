@@ -1,8 +1,8 @@
-"""Several sets of shards read as one by weights (an anneal on 30 % new and 70 % old data): a pure function of the place
-too.
+"""Several sets of shards read as one by weights (an anneal on 30 % new and 70 % old data): also a pure function of the
+place.
 
-Every 1,000 rows hold of each set exactly its share, in an order that is shuffled anew for each thousand. Each set is
-read in its own order, and anew when it is through. Weights are of rows; sets of one row length hold about equally many
+Every 1,000 rows have exactly the share of each set, in an order that is shuffled anew for each thousand. Each set is
+read in its own order, and starts over at its end. Weights are of rows; sets of one row length have about equally many
 tokens in each.
 
     sets = Together([open_shards(old), open_shards(new)])
@@ -30,7 +30,7 @@ PERIOD = 1000
 
 
 class Together:
-    """Sets one after another, as one. Rows count the sources of all."""
+    """Sets end to end, as one. Rows count the sources of all."""
 
     def __init__(self, sets: Sequence[ShardSet]) -> None:
         if not sets:
@@ -40,7 +40,8 @@ class Together:
                 ours, theirs = getattr(sets[0].meta, name), getattr(other.meta, name)
                 if ours != theirs:
                     raise BadShards(
-                        f"{other.folder}: {name} {theirs!r}, but {sets[0].folder} has {ours!r}; they cannot be read together"
+                        f"{other.folder}: {name} {theirs!r}, but {sets[0].folder} has {ours!r}; they cannot be read "
+                        "together"
                     )
         self.sets = tuple(sets)
         self.meta = sets[0].meta
@@ -71,12 +72,12 @@ class Together:
 
 @dataclass(frozen=True)
 class Weighted:
-    """Which rows of sets read together. `counts` are rows of each set in 1,000."""
+    """Which rows of combined sets are read. `counts` are rows of each set in 1,000."""
 
     counts: tuple[int, ...]
     sizes: tuple[int, ...]
     orders: tuple[RowOrder, ...]
-    endless: ClassVar[bool] = True  # each set has epochs of its own
+    endless: ClassVar[bool] = True  # each set has its own epochs
 
     @classmethod
     def of(cls, sets: Together, weights: Sequence[float], orders: Sequence[RowOrder]) -> Weighted:
@@ -114,7 +115,7 @@ class Weighted:
         return {"name": "weighted", "counts": list(self.counts), "orders": [order.facts() for order in self.orders]}
 
     def _pattern(self, seed: int, period: int) -> tuple[Array, Array]:
-        """Whose row each of a period's slots holds, and the how-manieth of that set in the period it is."""
+        """The set of each slot of a period, and its row's rank within the period."""
         key = np.full(PERIOD, key_of(seed, period), np.uint64)
         shuffled = permuted(np.arange(PERIOD), np.full(PERIOD, PERIOD), key)
         owners = np.repeat(np.arange(len(self.counts)), self.counts)[shuffled]

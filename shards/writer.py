@@ -1,8 +1,8 @@
-"""Writes a shard: an Arrow IPC file, uncompressed, in record batches of a fixed number of rows; equal rows are equal
+"""Writes a shard: an Arrow IPC file, uncompressed, in record batches of a fixed number of rows; equal rows give equal
 bytes.
 
-The tokens of every record batch begin at a multiple of 64 bytes, so that those of a mapped file lie where vector loads
-want them. Arrow's writer promises 8: what is missing is filled with metadata of the batch that nobody reads.
+The tokens of every record batch begin at a multiple of 64 bytes, so that those of a mapped file are aligned for vector
+loads. Arrow's writer only guarantees 8: the gap is filled with metadata of the batch that nobody reads.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ FILLER = "align"
 
 
 def write_shard(file: IO[bytes], table: pa.Table) -> None:
-    """To a binary file that is at its beginning. `table` is what `gristmill.shards.format.shard_table` makes. Also one
-    without rows has a batch."""
+    """To a binary file at its beginning. `table` is from `gristmill.shards.format.shard_table`. A shard without rows
+    has a batch too."""
     whole = pa.RecordBatch.from_arrays([_one_chunk(column) for column in table.columns], schema=table.schema)
     each = batch_rows(table.schema.field("input_ids").type.list_size)
     before, headers = _sizes(whole.slice(0, 1))
@@ -60,8 +60,8 @@ def shard_facts(table: pa.Table) -> dict[str, Any]:
 
 
 def index_of(meta: ShardMeta, shards: Sequence[Mapping[str, Any]], segments: Sequence[int] = ()) -> dict[str, Any]:
-    """What index.json holds. Of each shard, in order of its rows: `shard_facts`, and path, bytes and checksum of the
-    file."""
+    """The contents of index.json. For each shard, in order of its rows: `shard_facts`, and path, bytes and checksum of
+    the file."""
     names = list(shards[0]["sources"]) if shards else []
     if any(list(shard["sources"]) != names for shard in shards):
         raise ValueError("the shards of a set must know the same sources, in the same order")
@@ -81,9 +81,9 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _sizes(batch: pa.RecordBatch) -> tuple[int, dict[int, int]]:
-    """Bytes of the schema and the dictionaries, which are written along with the first batch; and length of the filler
-    -> bytes of what a batch has before its tokens. `batch` is not empty where those that are to be written are not:
-    Arrow leaves zeros out."""
+    """Bytes of the schema and the dictionaries, which are written with the first batch; and length of the filler ->
+    bytes of a batch before its tokens. `batch` must be empty only if those to be written are: Arrow leaves zeros
+    out."""
     sink = io.BytesIO()
     ends = []
     lengths = range(8, 8 + ALIGNMENT, 8)

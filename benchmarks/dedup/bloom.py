@@ -261,7 +261,8 @@ def filter_speed(keys: int, layout: str) -> dict:
     ended = time.process_time()
     return {
         "bytes": words.nbytes, "bits_a_key": words.nbytes * 8 / keys, "put_ns": (middle - started) / keys * 1e9,
-        "seek_ns": (ended - sought) / len(others) * 1e9, "false_positives": met / len(others), "promised": FALSE_POSITIVES,
+        "seek_ns": (ended - sought) / len(others) * 1e9, "false_positives": met / len(others),
+        "promised": FALSE_POSITIVES,
     }  # fmt: skip
 
 
@@ -284,11 +285,13 @@ def rivals(
             "documents": [str(folder / "documents" / "*.jsonl.gz")],
             "work_dir": {"input": str(folder / "work"), "output": str(folder / "work2")},
             "dedupe": {
-                "name": "bff", "skip_empty": True, "min_length": 0, "min_words": 0, "num_partitions": 1, "partition_index": 0,
+                "name": "bff", "skip_empty": True, "min_length": 0, "min_words": 0, "num_partitions": 1,
+                "partition_index": 0,
                 "file_partition": False, "document_dir": "documents",
                 "paragraphs": {
                     "attribute_name": "bff", "paragraph_separator": "\n",
-                    "by_ngram": {"ngram_length": 13, "stride": 0, "overlap_threshold": 0.8, "skip_short_paragraphs": True},
+                    "by_ngram": {"ngram_length": 13, "stride": 0, "overlap_threshold": 0.8,
+                    "skip_short_paragraphs": True},
                 },
             },
             "bloom_filter": {

@@ -156,9 +156,12 @@ def speed(what: str, texts: list[str], times: int, parts: int, tokens_planted: i
         "choose": lambda: [stage.choose(part) for part in cut],
     }.items()}  # fmt: skip
     report(
-        what=f"substring dedup, {what}, MB/s of one core", sizes={"MB": round(size / 1e6, 1), "documents": len(texts), "tokens": count, "parts": parts},
-        median=round(size / 1e6 / statistics.median(seconds), 1), spread=[round(size / 1e6 / s, 1) for s in (max(seconds), min(seconds))],
-        share_cut=round(removed / count, 4), rounds_MB_per_s=each, memory_per_byte=round(peak_of(lambda: rounds(stage, cut)) / size, 2),
+        what=f"substring dedup, {what}, MB/s of one core",
+        sizes={"MB": round(size / 1e6, 1), "documents": len(texts), "tokens": count, "parts": parts},
+        median=round(size / 1e6 / statistics.median(seconds), 1),
+        spread=[round(size / 1e6 / s, 1) for s in (max(seconds), min(seconds))],
+        share_cut=round(removed / count, 4), rounds_MB_per_s=each,
+        memory_per_byte=round(peak_of(lambda: rounds(stage, cut)) / size, 2),
         sent_per_byte={name: round(n / size, 2) for name, n in sent.items()},
     )  # fmt: skip
 
@@ -170,7 +173,8 @@ def sorting(what: str, texts: list[str], times: int) -> None:
     tokens = token_column(text_column(pa.array(texts, pa.string())))
     mine = [len(data) / 1e6 / s for s in timed(lambda: suffix_array(tokens.hashes, 50), times)]
     common: dict[str, Any] = {
-        "what": f"suffix array of all tokens to depth 50, {what}, MB/s of one core", "sizes": {"MB": round(len(data) / 1e6, 1), "tokens": len(tokens.hashes)},
+        "what": f"suffix array of all tokens to depth 50, {what}, MB/s of one core",
+        "sizes": {"MB": round(len(data) / 1e6, 1), "tokens": len(tokens.hashes)},
         "median": round(statistics.median(mine), 1), "spread": [round(min(mine), 1), round(max(mine), 1)],
     }  # fmt: skip
     try:
@@ -202,8 +206,10 @@ def hostile() -> None:
             len(token_column(text_column(part.filter(part["reason"].is_null())["text"])).hashes) for part in made
         )
         report(
-            what=f"substring dedup, {what}, seconds", sizes={"MB": round(size / 1e6, 1), "tokens_left": left}, median=round(seconds, 2),
-            MB_per_s=round(size / 1e6 / seconds, 1), memory_per_byte=round(peak_of(partial(rounds, stage, [table])) / size, 2),
+            what=f"substring dedup, {what}, seconds", sizes={"MB": round(size / 1e6, 1), "tokens_left": left},
+            median=round(seconds, 2),
+            MB_per_s=round(size / 1e6 / seconds, 1),
+            memory_per_byte=round(peak_of(partial(rounds, stage, [table])) / size, 2),
             sent_per_byte={name: round(n / size, 2) for name, n in sent.items()},
         )  # fmt: skip
 

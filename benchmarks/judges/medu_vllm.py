@@ -59,7 +59,8 @@ TOLERANCE = 1e-2
 LOGIT_SCALE = 0.4  # of embeddings: logits stay below 1, where bf16 steps by less than the tolerance
 PARTS = ("prepare", "caching_on", "serve", "caching_off")
 ENVIRONMENT = {
-    "VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_LOGGING_LEVEL": "WARNING", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1",
+    "VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_LOGGING_LEVEL": "WARNING", "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "true",
 }  # fmt: skip
 
@@ -115,7 +116,8 @@ def prepare(options: argparse.Namespace) -> None:
     made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|endoftext|>", pad_token="<|endoftext|>")
     made.save_pretrained(options.work)
     config = LlamaConfig(
-        **SHAPE, vocab_size=len(made), max_position_embeddings=8192, rms_norm_eps=1e-5, tie_word_embeddings=True, bos_token_id=None,
+        **SHAPE, vocab_size=len(made), max_position_embeddings=8192, rms_norm_eps=1e-5, tie_word_embeddings=True,
+        bos_token_id=None,
         eos_token_id=0, architectures=["LlamaForCausalLM"], dtype="bfloat16",
     )  # fmt: skip
     config.save_pretrained(options.work)
@@ -173,7 +175,8 @@ def vllm_module(options: argparse.Namespace) -> ModuleType | None:
 def started(options: argparse.Namespace, caching: bool) -> VllmModel:
     start = time.perf_counter()
     settings = VllmSettings(
-        chat=False, load_format="dummy" if options.dummy else "auto", prefix_caching=caching, longest_prompt=2048, engine_tokenizer=False,
+        chat=False, load_format="dummy" if options.dummy else "auto", prefix_caching=caching, longest_prompt=2048,
+        engine_tokenizer=False,
         dtype="bfloat16", engine_options=options.engine_options,
     )  # fmt: skip
     model = VllmModel(str(options.work), settings, vllm=vllm_module(options))
@@ -200,7 +203,8 @@ def speed(options: argparse.Namespace, what: str, runs: list[tuple[list[Answer],
     tell(
         f"documents a second: {what}", machine=machine(), versions=versions(), **facts,
         sizes={"documents": len(last), "prompt_tokens": means[0], "cached_tokens": means[1], "answer_tokens": means[2]},
-        median=round(statistics.median(speeds), 1), spread=[round(min(speeds), 1), round(max(speeds), 1)], new_prompt_tokens_a_second=round(new),
+        median=round(statistics.median(speeds), 1), spread=[round(min(speeds), 1), round(max(speeds), 1)],
+        new_prompt_tokens_a_second=round(new),
     )  # fmt: skip
 
 
@@ -223,7 +227,8 @@ def in_process(options: argparse.Namespace, caching: bool) -> None:
         ]
         (options.work / "in_process.json").write_text(json.dumps(keep[: options.served]))
     generated = [
-        Request(shared=request.shared, own=request.own, opening=request.opening, max_tokens=ANSWER_TOKENS) for request in requests[at:]
+        Request(shared=request.shared, own=request.own, opening=request.opening,
+        max_tokens=ANSWER_TOKENS) for request in requests[at:]
     ]  # fmt: skip
     speed(options, f"{ANSWER_TOKENS} tokens of reasoning", [answers_of(model, generated)], prefix_caching=caching)
     if caching:
@@ -245,8 +250,10 @@ def whole_path(options: argparse.Namespace, model: VllmModel, requests: list[Req
             )
             seconds = time.perf_counter() - start
         tell(
-            f"documents a second: {what}", machine=machine(), sizes={"documents": len(documents)}, median=round(len(documents) / seconds, 1),
-            account=labels.account.as_dict(), readable=int(labels.readable.sum()), mean_label_mass=float(np.mean(labels.mass)),
+            f"documents a second: {what}", machine=machine(), sizes={"documents": len(documents)},
+            median=round(len(documents) / seconds, 1),
+            account=labels.account.as_dict(), readable=int(labels.readable.sum()),
+            mean_label_mass=float(np.mean(labels.mass)),
         )  # fmt: skip
 
 
@@ -275,7 +282,8 @@ def serve(options: argparse.Namespace) -> None:
         tell(
             "server against in process", documents=len(kept), lost=0, largest_difference=float(np.abs(apart).max()),
             median_difference=float(np.median(np.abs(apart))), same_label=float(same.mean()),
-            spread_of_labels=float(np.ptp([one["logprobs"] for one in kept], axis=1).mean()), within=bool(np.abs(apart).max() <= TOLERANCE),
+            spread_of_labels=float(np.ptp([one["logprobs"] for one in kept], axis=1).mean()),
+            within=bool(np.abs(apart).max() <= TOLERANCE),
         )  # fmt: skip
         some = [Request(shared=r.shared, own=r.own, opening=r.opening, max_tokens=32) for r in requests[:64]]
         speed(options, "32 generated tokens over HTTP", [answers_of(model, some)])
@@ -294,8 +302,10 @@ class VllmServer:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         command = [
-            sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(options.work), "--served-model-name", self.name,
-            "--host", "127.0.0.1", "--port", str(port), "--dtype", "bfloat16", "--max-model-len", "2048", "--enable-prefix-caching",
+            sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(options.work),
+            "--served-model-name", self.name,
+            "--host", "127.0.0.1", "--port", str(port), "--dtype", "bfloat16", "--max-model-len", "2048",
+            "--enable-prefix-caching",
             "--load-format", "dummy" if options.dummy else "auto", "--gpu-memory-utilization", "0.9",
         ]  # fmt: skip
         self.url = f"http://127.0.0.1:{port}/v1"

@@ -63,8 +63,10 @@ class Bench:
         random = np.random.default_rng(0)
         self.lengths = random.choice(lengths, 40 if args.tiny else 12_000)
         say(
-            "machine", device=torch.cuda.get_device_name() if self.device.type == "cuda" else platform.processor(), torch=torch.__version__,
-            python=platform.python_version(), mean_length=float(self.lengths.mean()), full_share=float((self.lengths == CUT).mean()),
+            "machine", device=torch.cuda.get_device_name() if self.device.type == "cuda" else platform.processor(),
+            torch=torch.__version__,
+            python=platform.python_version(), mean_length=float(self.lengths.mean()),
+            full_share=float((self.lengths == CUT).mean()),
         )  # fmt: skip
 
     # -- makings
@@ -88,7 +90,8 @@ class Bench:
 
         shape = self.base
         config = BertConfig(
-            vocab_size=shape.vocabulary, hidden_size=shape.width, num_hidden_layers=shape.layers, num_attention_heads=shape.heads,
+            vocab_size=shape.vocabulary, hidden_size=shape.width, num_hidden_layers=shape.layers,
+            num_attention_heads=shape.heads,
             intermediate_size=shape.inner, max_position_embeddings=CUT, num_labels=1, attn_implementation="sdpa",
         )  # fmt: skip
         return BertForSequenceClassification(config).eval().to(self.device, self.torch.bfloat16)
@@ -199,7 +202,8 @@ class Bench:
                     ours = encoder(packed).float()
                     say(
                         "equal: pooled vectors against transformers in float32, relative norm", precision=precision,
-                        ours=float((ours - expected).norm() / expected.norm()), peer_bf16=float((theirs - expected).norm() / expected.norm()),
+                        ours=float((ours - expected).norm() / expected.norm()),
+                        peer_bf16=float((theirs - expected).norm() / expected.norm()),
                     )  # fmt: skip
 
     def peer_on_full_rows(self) -> float:
@@ -287,7 +291,8 @@ class Bench:
                     assert texts == len(lengths)
                 middle = statistics.median(found)
                 say(
-                    "real lengths: ours", lengths=name, engine=engine, step=step, tokens_a_second=round(middle), ratio=middle / rates[name],
+                    "real lengths: ours", lengths=name, engine=engine, step=step, tokens_a_second=round(middle),
+                    ratio=middle / rates[name],
                     spread=(max(found) - min(found)) / middle,
                 )  # fmt: skip
 

@@ -111,7 +111,8 @@ def whole(bench: Any) -> None:
         cut=float((lengths == LONGEST).mean()),
     )
     config = BertConfig(
-        vocab_size=shape.vocabulary, hidden_size=shape.width, num_hidden_layers=shape.layers, num_attention_heads=shape.heads, intermediate_size=shape.inner,
+        vocab_size=shape.vocabulary, hidden_size=shape.width, num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads, intermediate_size=shape.inner,
         max_position_embeddings=LONGEST, num_labels=1, attn_implementation="sdpa",
     )  # fmt: skip
     with bench.device:

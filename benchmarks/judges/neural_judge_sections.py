@@ -105,7 +105,8 @@ def train(bench: Any) -> None:
     took = time.perf_counter() - begin
     metrics, facts = judge.card.metrics, judge.card.training
     say(
-        "train: held-out hosts", seconds=took, updates=facts["updates"], texts=facts["texts"], held_out=facts["held_out"],
+        "train: held-out hosts", seconds=took, updates=facts["updates"], texts=facts["texts"],
+        held_out=facts["held_out"],
         auc=metrics["quality"].get("auc"), spearman_of_common_words=metrics["common_words"]["spearman"],
     )  # fmt: skip
     texts = table["text"].filter(pa.array(outside))
@@ -121,7 +122,8 @@ def train(bench: Any) -> None:
         for precision, fine in (("bf16", True), ("fp8", True), ("bf16", False), ("fp8", False)):
             now = found[precision, fine][head.name].astype(np.float64)
             say(
-                "train: scores against float32", head=head.name, precision=precision, first_tokens_finer=fine, texts=len(exact),
+                "train: scores against float32", head=head.name, precision=precision, first_tokens_finer=fine,
+                texts=len(exact),
                 **differences(exact, now), spearman_to_bf16=spearman(found["bf16", fine][head.name], now),
             )  # fmt: skip
         for precision, scores in theirs.items():
@@ -158,8 +160,10 @@ def peer_scores(judge: Any, texts: Any, device: Any, precision: str, batch: int)
 
     encoder, shape = judge.network.encoder, judge.network.encoder.shape
     config = BertConfig(
-        vocab_size=shape.vocabulary, hidden_size=shape.width, num_hidden_layers=shape.layers, num_attention_heads=shape.heads,
-        intermediate_size=shape.inner, max_position_embeddings=shape.positions, layer_norm_eps=shape.norm_eps, attn_implementation="sdpa",
+        vocab_size=shape.vocabulary, hidden_size=shape.width, num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        intermediate_size=shape.inner, max_position_embeddings=shape.positions, layer_norm_eps=shape.norm_eps,
+        attn_implementation="sdpa",
     )  # fmt: skip
     model = BertModel(config, add_pooling_layer=False).eval()
     weights = {"embeddings.token_type_embeddings.weight": torch.zeros(config.type_vocab_size, shape.width)}

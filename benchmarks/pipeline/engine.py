@@ -87,7 +87,8 @@ def recipe(folder: Path, inputs: list[Path], **parts: int) -> Path:
     path = folder / f"recipe-{len(list(folder.glob('recipe-*')))}.yaml"
     files = json.dumps([str(p) for p in inputs])
     path.write_text(
-        f"name: bench\nparts: {json.dumps({'small_file': 0} | parts)}\nsources:\n  crawl: {{warc: {{path: {files}}}}}\nstages: [extract, exact_dedup, write]\n"
+        f"name: bench\nparts: {json.dumps({'small_file': 0} | parts)}\nsources:\n  crawl: "
+        f"{{warc: {{path: {files}}}}}\nstages: [extract, exact_dedup, write]\n"
     )
     return path
 
@@ -170,7 +171,8 @@ def empty_parts(folder: Path, count: int = 100_000) -> None:
         (inputs / f"{i:06d}.jsonl").touch()
     path = folder / "empty.yaml"
     path.write_text(
-        f"name: empty\nparts: {{files: 1}}\nsources:\n  docs: {{jsonl: {{path: {inputs}}}}}\nstages: [exact_dedup, write]\n"
+        f"name: empty\nparts: {{files: 1}}\nsources:\n  docs: {{jsonl: {{path: {inputs}}}}}\nstages: [exact_dedup, "
+        "write]\n"
     )
     seconds, record = run_mill(path, folder / "empty-out", 2)
     parts = len(json.loads((folder / "empty-out/legs/docs/manifest.json").read_text())["parts"])
@@ -193,7 +195,8 @@ def large_file(folder: Path, crawl: list[Path], size: int = 5 << 30) -> None:
                     shutil.copyfileobj(file, out, 1 << 24)
     path = folder / "big.yaml"
     path.write_text(
-        f"name: big\nmemory: 1.5GB\nrejects: {{keep: 0}}\nsources:\n  crawl: {{warc: {{path: {big}}}}}\nstages: [{{sample: {{rate: 0.01}}}}, write]\n"
+        f"name: big\nmemory: 1.5GB\nrejects: {{keep: 0}}\nsources:\n  crawl: {{warc: {{path: {big}}}}}\nstages: "
+        f"[{{sample: {{rate: 0.01}}}}, write]\n"
     )
     seconds, record = run_mill(path, folder / "big-out", 2)
     read = record["stages"][0]

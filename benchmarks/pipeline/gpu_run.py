@@ -173,7 +173,8 @@ def measure(folder: Path, device: str, made: Path, copies: int, workers: int) ->
     summary = run(recipes.load(path), str(out), Where(workers), clock)
     seconds = time.perf_counter() - begun
     rows = pa.concat_tables([pq.read_table(file) for file in sorted((out / "write").rglob("*.parquet"))]).sort_by("uid")
-    seen = {row["process"]: row for row in rows.select(["process", "batches_on_gpu", "gpu_memory"]).group_by("process").aggregate(
+    seen = {row["process"]: row for row in rows.select(["process", "batches_on_gpu",
+    "gpu_memory"]).group_by("process").aggregate(
         [("batches_on_gpu", "max"), ("gpu_memory", "max")]
     ).to_pylist()}  # fmt: skip
     stage = next(entry for entry in summary.record["stages"] if entry["name"] == "minhash_dedup")

@@ -216,7 +216,9 @@ def main() -> None:
         print(json.dumps({"what": "report.html", **base, "sizes": sizes, "median": len(text), "unit": "bytes"}))
         if Path(asked.chromium).exists():
             seconds = opened(Path(str(asked.out or temporary)) / "report.html", asked.chromium)
-            print(json.dumps({"what": "opened in Chromium", **base, "sizes": sizes, "median": round(float(np.median(seconds)), 3), "spread": [round(min(seconds), 3), round(max(seconds), 3)], "unit": "s"}))  # fmt: skip
+            print(json.dumps({"what": "opened in Chromium", **base, "sizes": sizes,
+            "median": round(float(np.median(seconds)), 3), "spread": [round(min(seconds), 3), round(max(seconds), 3)],
+            "unit": "s"}))  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -26,10 +26,14 @@ import pyarrow.parquet as pq
 from gristmill.stages.extract import extract
 
 PIECES = (
-    b"<!--", b"-->", b"<script>", b"</script>", b"<svg>", b"<math>", b"</math>", b'<annotation encoding="application/x-tex">', b"<pre>", b"</pre>",
-    b"<table>", b"<td>", b"</table>", b"<a href=x>", b"</a>", b"<br>", b"&#x", b"&nGt;", b"&", b"<", b'"', b"'", b"\0", b"\xe2\x80", b"\xc2", b"\xff",
-    b"<p hidden>", b"<template>", b"<title>", b"<xmp>", b"<plaintext>", b"<![CDATA[", b"</p>", b"<ul><li>", b"<select>", b"<button>", b"<iframe>",
-    b"<noscript>", b"<frameset>", b'<meta charset="utf-16">', b'<script type="application/ld+json">{"@type":"Product","name":', b"<textarea>", b"<div itemscope>",
+    b"<!--", b"-->", b"<script>", b"</script>", b"<svg>", b"<math>", b"</math>",
+    b'<annotation encoding="application/x-tex">', b"<pre>", b"</pre>",
+    b"<table>", b"<td>", b"</table>", b"<a href=x>", b"</a>", b"<br>", b"&#x", b"&nGt;", b"&", b"<", b'"', b"'", b"\0",
+    b"\xe2\x80", b"\xc2", b"\xff",
+    b"<p hidden>", b"<template>", b"<title>", b"<xmp>", b"<plaintext>", b"<![CDATA[", b"</p>", b"<ul><li>", b"<select>",
+    b"<button>", b"<iframe>",
+    b"<noscript>", b"<frameset>", b'<meta charset="utf-16">',
+    b'<script type="application/ld+json">{"@type":"Product","name":', b"<textarea>", b"<div itemscope>",
 )  # fmt: skip
 SECONDS = 2.0  # of a page of any kind
 SECONDS_A_MEGABYTE = 5.0  # and of each megabyte of it

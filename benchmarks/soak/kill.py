@@ -43,7 +43,8 @@ def main() -> None:
         )
         identical = sum(not o.differences for o in outcomes)
         result = {
-            "what": "runs killed at random moments (kill -9 of the driver; of a worker) that end as an undisturbed run, byte for byte",
+            "what": "runs killed at random moments (kill -9 of the driver; of a worker) that end as an undisturbed "
+            "run, byte for byte",
             "times": len(outcomes),
             "hit": {what: sum(o.hit for o in outcomes if o.what == what) for what in KILLS},
             "identical": identical,

@@ -82,7 +82,8 @@ class Case:
 def ended(driver: subprocess.Popen[bytes], out: Path) -> None:
     if driver.wait(timeout=600) != 0:
         raise RuntimeError(
-            f"the run in {out} ended with code {driver.returncode}:\n{out.with_name(f'{out.name}.log').read_text()[-2000:]}"
+            f"the run in {out} ended with code "
+            f"{driver.returncode}:\n{out.with_name(f'{out.name}.log').read_text()[-2000:]}"
         )
 
 
@@ -254,7 +255,8 @@ def disturb(
             share = rng.uniform(0.05, 0.8)
             outcome = kill(case, out, Moment(share * seconds, round(share * files)), undisturbed, rng)
             tell(
-                f"{what} {number}: at {outcome.moment} s of {seconds:.1f}, {'hit' if outcome.hit else 'too late'}, {outcome.differences or 'identical'}"
+                f"{what} {number}: at {outcome.moment} s of {seconds:.1f}, {'hit' if outcome.hit else 'too late'}, "
+                f"{outcome.differences or 'identical'}"
             )
             outcomes.append(outcome)
             if not outcome.differences:

@@ -127,7 +127,8 @@ def main() -> None:
                 "ngrams": len(sought.runs.places),
                 "seed": SEED,
             }
-            line(f"{kind.recipe_name()}: MB of text a second", sizes, [megabytes / s for s in seconds], index_seconds=round(built, 2),
+            line(f"{kind.recipe_name()}: MB of text a second", sizes, [megabytes / s for s in seconds],
+            index_seconds=round(built, 2),
                  planted=len(rows), found=len(found & rows), others=len(found - rows))  # fmt: skip
     if arguments.datatrove:
         beside(given, arguments)
@@ -162,7 +163,8 @@ def beside(given: list[str], arguments: argparse.Namespace) -> None:
     }
     line("benchmark_overlap at n = 12: MB of text a second", sizes, [megabytes / s for s in seconds],
          peer="datatrove NGramsDecontFilter", peer_median=round(megabytes / peer["seconds"], 3),
-         ratio=round(peer["seconds"] / statistics.median(seconds), 1), planted=len(rows), found=len(found & rows), others=len(found - rows),
+         ratio=round(peer["seconds"] / statistics.median(seconds), 1), planted=len(rows), found=len(found & rows),
+         others=len(found - rows),
          peer_found=len(theirs & rows), peer_others=len(theirs - rows))  # fmt: skip
 
 

@@ -50,7 +50,8 @@ def tell(what: str, took: list[float], amount: float, unit: str, **more: Any) ->
         json.dumps(
             {
                 "what": what, "machine": f"{platform.machine()}, {os.cpu_count()} cores, 1 used",
-                "versions": {name: version(name) for name in ("numpy", "numba", "pyarrow")} | {"python": platform.python_version()},
+                "versions": {name: version(name) for name in ("numpy", "numba",
+                "pyarrow")} | {"python": platform.python_version()},
                 "unit": unit, "median": round(median, 2), "spread": [round(speeds[0], 2), round(speeds[-1], 2)], **more,
             }
         ), flush=True,

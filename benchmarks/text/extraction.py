@@ -121,7 +121,8 @@ def main() -> None:
         speeds[name] = len(pages) / seconds
         print(json.dumps({
             "what": name, **quality(pages, texts), "pages_per_second": round(speeds[name], 1),
-            "megabytes_per_second": round(size / seconds / 1e6, 2), "peer": name, "ratio": round(speeds["gristmill"] / speeds[name], 2),
+            "megabytes_per_second": round(size / seconds / 1e6, 2), "peer": name,
+            "ratio": round(speeds["gristmill"] / speeds[name], 2),
         }), flush=True)  # fmt: skip
 
 

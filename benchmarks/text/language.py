@@ -156,7 +156,8 @@ def accuracy(table: pa.Table) -> None:
         found[truth].append((said, score))
     known = set(load(MODEL).labels)
     print(
-        "| language | sentences | right | of those at 0.65 and more | share of those | unknown | most often taken for |\n| - | -: | -: | -: | -: | -: | - |"
+        "| language | sentences | right | of those at 0.65 and more | share of those | unknown | most often taken for "
+        "|\n| - | -: | -: | -: | -: | -: | - |"
     )
     for truth, _answers in [*sorted(found.items()), ("all", [])]:
         rows = [(t, *a) for t in (found if truth == "all" else [truth]) for a in found[t]]
@@ -170,7 +171,8 @@ def accuracy(table: pa.Table) -> None:
         )
         unknown = sum(s == "unknown" for _, s, _ in rows)
         print(
-            f"| {truth} | {len(rows):,} | {right / len(rows):.1%} | {sure_right / max(len(sure), 1):.1%} | {len(sure) / len(rows):.0%} | {unknown} | {note} |"
+            f"| {truth} | {len(rows):,} | {right / len(rows):.1%} | {sure_right / max(len(sure), 1):.1%} | "
+            f"{len(sure) / len(rows):.0%} | {unknown} | {note} |"
         )
 
 

@@ -90,22 +90,34 @@ def made(rng: random.Random) -> dict[str, list[tuple[str, str]]]:
     spans = {
         "email": lambda: f"{name()}@{rng.choice(['mail.example', 'uni.ac.uk', 'bücher.de', 'sub.host.org', 'firma.com'])}",
         "ip": lambda: public() if rng.random() < 0.7 else f"2a01:{rng.getrandbits(16):x}:{rng.getrandbits(12):x}::{rng.getrandbits(16):x}",
-        "phone": lambda: rng.choice(["+44 20 {} {}", "+49-30-{}-{}", "+33 1 {} {}"]).format(digits(4), digits(4)) if rng.random() < 0.5
-        else rng.choice(["({}) {}-{}", "{}-{}-{}", "1-{}-{}-{}"]).format(digits(3, "23456789"), digits(3, "23456789"), digits(4)),
+        "phone": lambda: rng.choice(["+44 20 {} {}", "+49-30-{}-{}", "+33 1 {} {}"]).format(digits(4),
+        digits(4)) if rng.random() < 0.5
+        else rng.choice(["({}) {}-{}", "{}-{}-{}", "1-{}-{}-{}"]).format(digits(3, "23456789"), digits(3, "23456789"),
+        digits(4)),
         "card": card, "iban": iban,
-        "key": lambda: rng.choice(["ghp_" + token(36), "AKIA" + token(16).upper(), "sk_live_" + token(24), "sk-proj-" + token(40),
+        "key": lambda: rng.choice(["ghp_" + token(36), "AKIA" + token(16).upper(), "sk_live_" + token(24),
+        "sk-proj-" + token(40),
                                    "xoxb-" + digits(11) + "-" + token(24), "AIza" + token(35)]),
     }  # fmt: skip
     near = [
-        lambda: f"icon{rng.randrange(99)}@2x.png", lambda: f"pkg@{rng.randrange(9)}.{rng.randrange(99)}.{rng.randrange(9)}", lambda: "@" + name(),
-        lambda: f"10.{rng.randrange(256)}.{rng.randrange(256)}.{rng.randrange(256)}", lambda: f"192.168.{rng.randrange(256)}.{rng.randrange(256)}",
-        lambda: f"{rng.randrange(1, 9)}.{rng.randrange(9)}.{rng.randrange(9)}.{rng.randrange(9)}", lambda: f"version {public()}",
-        lambda: f"{rng.randrange(24)}:{rng.randrange(60):02d}:{rng.randrange(60):02d}", lambda: f"2001:db8::{rng.getrandbits(16):x}",
-        lambda: f"{rng.randrange(1900, 2030)}-{rng.randrange(1, 13):02d}-{rng.randrange(1, 29):02d}", lambda: f"978-0-{digits(3)}-{digits(5)}-{digits(1)}",
-        lambda: f"${rng.randrange(1, 99)},{digits(3)},{digits(3)}.{digits(2)}", lambda: digits(10, "1"), lambda: str(int(luhn("4" + digits(14))) + 1),
-        lambda: digits(13, "1"), lambda: f"{digits(4)} {digits(4)} {digits(4)}", lambda: f"0.{digits(12)}", lambda: f"{digits(3, '1')}-{digits(3)}-{digits(4)}",
-        lambda: f"DE{digits(2)} {digits(4)} {digits(4)}", lambda: "sk-" + "-".join(rng.choices(["wide", "box", "item", "view", "main"], k=9)),
-        lambda: token(40), lambda: f"{rng.randrange(1900, 2000)}-{rng.randrange(2000, 2030)}", lambda: f"ISSN {digits(4)}-{digits(4)}",
+        lambda: f"icon{rng.randrange(99)}@2x.png",
+        lambda: f"pkg@{rng.randrange(9)}.{rng.randrange(99)}.{rng.randrange(9)}", lambda: "@" + name(),
+        lambda: f"10.{rng.randrange(256)}.{rng.randrange(256)}.{rng.randrange(256)}",
+        lambda: f"192.168.{rng.randrange(256)}.{rng.randrange(256)}",
+        lambda: f"{rng.randrange(1, 9)}.{rng.randrange(9)}.{rng.randrange(9)}.{rng.randrange(9)}",
+        lambda: f"version {public()}",
+        lambda: f"{rng.randrange(24)}:{rng.randrange(60):02d}:{rng.randrange(60):02d}",
+        lambda: f"2001:db8::{rng.getrandbits(16):x}",
+        lambda: f"{rng.randrange(1900, 2030)}-{rng.randrange(1, 13):02d}-{rng.randrange(1, 29):02d}",
+        lambda: f"978-0-{digits(3)}-{digits(5)}-{digits(1)}",
+        lambda: f"${rng.randrange(1, 99)},{digits(3)},{digits(3)}.{digits(2)}", lambda: digits(10, "1"),
+        lambda: str(int(luhn("4" + digits(14))) + 1),
+        lambda: digits(13, "1"), lambda: f"{digits(4)} {digits(4)} {digits(4)}", lambda: f"0.{digits(12)}",
+        lambda: f"{digits(3, '1')}-{digits(3)}-{digits(4)}",
+        lambda: f"DE{digits(2)} {digits(4)} {digits(4)}",
+        lambda: "sk-" + "-".join(rng.choices(["wide", "box", "item", "view", "main"], k=9)),
+        lambda: token(40), lambda: f"{rng.randrange(1900, 2000)}-{rng.randrange(2000, 2030)}",
+        lambda: f"ISSN {digits(4)}-{digits(4)}",
     ]  # fmt: skip
     planted = {kind: [(make(), kind) for _ in range(500)] for kind, make in spans.items()}
     return planted | {"": [(make(), "") for make in near for _ in range(100)]}
@@ -135,7 +147,8 @@ def scored(masked: list[str], texts: list[str], things: list[tuple[str, str]]) -
                 wrong[tag] += 1
     many = Counter(kind for _, kind in things)
     return {
-        kind: {"recall": round(found[kind] / many[kind], 3), "precision": round(found[kind] / max(found[kind] + wrong[kind], 1), 3)}
+        kind: {"recall": round(found[kind] / many[kind], 3),
+        "precision": round(found[kind] / max(found[kind] + wrong[kind], 1), 3)}
         for kind in many if kind
     } | {"near_misses": {"masked": sum(wrong.values()), "of": near}}  # fmt: skip
 
@@ -193,7 +206,8 @@ def main() -> None:
     pair = timed(lambda: fewer.apply(batch), arguments.times)
     if arguments.datatrove:
         seconds, _ = datatrove(arguments.datatrove, listed)
-        line("DataTrove's PIIFormatter, e-mail and IPv4, MB/s", megabytes, [seconds], ratio=round(seconds / statistics.median(ours), 1),
+        line("DataTrove's PIIFormatter, e-mail and IPv4, MB/s", megabytes, [seconds],
+        ratio=round(seconds / statistics.median(ours), 1),
              ratio_for_the_same_kinds=round(seconds / statistics.median(pair), 1))  # fmt: skip
     prose = pq.read_table(arguments.data / "prose.parquet", columns=["text"])["text"].to_pylist()
     texts, things = planted_texts(prose, random.Random(SEED))

@@ -133,7 +133,8 @@ def mojibake(texts: list[str], show: bool) -> None:
     mine, peer = ours(texts), [ftfy.fix_encoding(text) for text in texts]
     rows = list(zip(texts, mine, peer, strict=True))
     report(
-        what="sentences changed as they are (all that ours changes came misread)", sizes={"sentences": len(texts)}, median=sum(t != m for t, m, _ in rows),
+        what="sentences changed as they are (all that ours changes came misread)", sizes={"sentences": len(texts)},
+        median=sum(t != m for t, m, _ in rows),
         peer=f"ftfy {sum(t != p for t, _, p in rows)}", differ=sum(m != p for _, m, p in rows),
     )  # fmt: skip
     for text, m, p in rows:
@@ -146,7 +147,8 @@ def mojibake(texts: list[str], show: bool) -> None:
         back = sum(a == b for a, b in zip(sample, ours(broken), strict=True)) / len(sample)
         peer_back = sum(a == ftfy.fix_encoding(b) for a, b in zip(sample, broken, strict=True)) / len(sample)
         report(
-            what=f"share of sentences restored exactly, UTF-8 read as {name}", sizes={"sentences": len(sample)}, median=round(back, 4),
+            what=f"share of sentences restored exactly, UTF-8 read as {name}", sizes={"sentences": len(sample)},
+            median=round(back, 4),
             peer=f"ftfy {peer_back:.4f}", ratio=round(back / peer_back, 4),
         )  # fmt: skip
 
@@ -159,9 +161,8 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="print the sentences on which ours and ftfy differ")
     arguments = parser.parse_args()
     clean = [
-        "plain ASCII text with nothing to repair, and words enough for a line\nanother line here.\n\nA paragraph; it goes on.\n"
-        * 200
-        + "end"
+        "plain ASCII text with nothing to repair, and words enough for a line\nanother line here.\n\nA paragraph; it "
+        "goes on.\n" * 200 + "end"
     ] * 500
     speed("clean ASCII", clean, arguments.times, None)
     for name, file in (("web pages", "rule_verdicts.parquet"), ("sentences of 75 languages", "languages.parquet")):

@@ -133,7 +133,8 @@ def main() -> None:
     runs = [chain.run(batch) for _ in range(arguments.times)]
     totals = [sum(seconds.values()) for _, seconds in runs]
     result = {
-        "what": "four filters (Gopher repetition, Gopher quality, C4, FineWeb), MB of text a second of processor time, one thread",
+        "what": "four filters (Gopher repetition, Gopher quality, C4, FineWeb), MB of text a second of processor "
+        "time, one thread",
         "machine": f"{platform.machine()} {platform.system()}, {os.cpu_count()} cores",
         "versions": {name: version(name) for name in ("numba", "numpy", "pyarrow")},
         "sizes": {"documents": len(texts), "bytes": size, "kept": runs[0][0]},

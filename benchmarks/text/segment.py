@@ -99,7 +99,8 @@ def beside_parsers(path: Path, rounds: int) -> None:
             "what": f"pages to a tree or blocks, {name}", "machine": platform.processor() or platform.machine(),
             "sizes": {"pages": len(sources), "bytes": size},
             "versions": {package: version(package) for package in ("gristmill", "numba", "resiliparse", "selectolax")},
-            "median": round(median, 3), "spread": round(max(taken) - min(taken), 3), "megabytes_a_second": round(size / median / 1e6, 1),
+            "median": round(median, 3), "spread": round(max(taken) - min(taken), 3),
+            "megabytes_a_second": round(size / median / 1e6, 1),
             "pages_a_second": round(len(sources) / median, 1),
         }  # fmt: skip
         if name != "gristmill":

@@ -133,7 +133,8 @@ def loading(folder: Path, count: int, times: int) -> dict:
     line("load domains from text, CPU s", sizes, [b["cpu"] for b in built], wall=[round(b["wall"], 2) for b in built],
          peak_mb=round(max(b["peak"] for b in built) / 1e6))  # fmt: skip
     again = [child("load", settings=settings) for _ in range(times)]
-    line("load them again in another process, CPU s", sizes, [b["cpu"] for b in again], wall=[round(b["wall"], 2) for b in again],
+    line("load them again in another process, CPU s", sizes, [b["cpu"] for b in again],
+    wall=[round(b["wall"], 2) for b in again],
          private_mb=round(max(b["private"] for b in again) / 1e6, 1), shared_mb=round(again[0]["shared"] / 1e6, 1))  # fmt: skip
     return settings | {"domains": domains}
 
@@ -185,8 +186,10 @@ def beside_datatrove(python: str, folder: Path, urls: Path, count: int) -> None:
     listed = (folder / "domains").read_text().split()
     urls.write_text("\n".join(made_urls(count, listed)))
     settings = {
-        "blocked_domains_file": str(folder / "domains"), "blocked_urls_file": str(folder / "urls_of_list"), "substrings_skip": "punctuation",
-        "blocked_words_file": str(assets / "banned_words.txt"), "soft_words_file": str(assets / "soft_banned_words.txt"),
+        "blocked_domains_file": str(folder / "domains"), "blocked_urls_file": str(folder / "urls_of_list"),
+        "substrings_skip": "punctuation",
+        "blocked_words_file": str(assets / "banned_words.txt"),
+        "soft_words_file": str(assets / "soft_banned_words.txt"),
         "blocked_substrings_file": str(assets / "banned_subwords.txt"),
     }  # fmt: skip
     ours = child("judge", settings=settings, urls=str(urls))
@@ -195,9 +198,12 @@ def beside_datatrove(python: str, folder: Path, urls: Path, count: int) -> None:
             -1
         ]
     )
-    line("urls past DataTrove's lists, million a CPU s", {"urls": count, "domains": len(listed), "dropped": ours["dropped"]},
-         [count / s / 1e6 for s in ours["seconds"]], load=round(ours["cpu"], 2), private_mb=round(ours["private"] / 1e6, 1),
-         peer={"name": f"datatrove {peer_version}", "median": round(count / peer["seconds"] / 1e6, 4), "load": round(peer["load"], 2),
+    line("urls past DataTrove's lists, million a CPU s",
+    {"urls": count, "domains": len(listed), "dropped": ours["dropped"]},
+         [count / s / 1e6 for s in ours["seconds"]], load=round(ours["cpu"], 2),
+         private_mb=round(ours["private"] / 1e6, 1),
+         peer={"name": f"datatrove {peer_version}", "median": round(count / peer["seconds"] / 1e6, 4),
+         "load": round(peer["load"], 2),
                "rss_mb": round(peer["rss"] / 1e6), "dropped": peer["dropped"]},
          ratio=round(peer["seconds"] / statistics.median(ours["seconds"]), 1))  # fmt: skip
 

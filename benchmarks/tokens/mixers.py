@@ -160,7 +160,8 @@ def drawn(documents: int, sources: int, times: int) -> None:
     (copies, near), seconds = timed(both_passes, times)
     got_G = np.bincount(groups, weights=copies * tokens.astype(np.float64), minlength=sources)
     report(
-        "the draw, both passes, documents a second", {"documents": documents, "sources": sources}, [documents / s for s in seconds],
+        "the draw, both passes, documents a second", {"documents": documents, "sources": sources},
+        [documents / s for s in seconds],
         off_by_share_of_budget=digits(abs(float(got_G.sum() - wanted_G.sum())) / float(wanted_G.sum())),
         worst_source_off_by_tokens=int(np.abs(got_G - wanted_G).max()), read_in_pass_two=int(near.sum()),
     )  # fmt: skip

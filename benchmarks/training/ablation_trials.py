@@ -64,8 +64,10 @@ def simulated(trials: int, seeds: int) -> None:
         sizes = {"trials": trials, "seeds": seeds, "hosts": world.hosts, "documents": world.hosts * world.documents}
         winners = trials - found["inconclusive"]
         report(
-            "simulated, nothing planted" if difference == 0 else f"simulated, {difference:g} deviations of a seed's difference planted",
-            sizes=sizes, **found, declared=winners, share=winners / trials, seconds=round(time.perf_counter() - start, 2),
+            "simulated, nothing planted" if difference == 0 else f"simulated, {difference:g} deviations of a seed's "
+            "difference planted",
+            sizes=sizes, **found, declared=winners, share=winners / trials,
+            seconds=round(time.perf_counter() - start, 2),
         )  # fmt: skip
 
 
@@ -91,8 +93,10 @@ def real(trials: int, seeds: int, planted: float, folder: Path) -> None:
         shutil.rmtree(folder / f"{number}")
     report(
         f"real, {planted:.0%} of the arm's texts in capitals" if planted else "real, nothing planted",
-        sizes={"trials": trials, "seeds": seeds}, **{word: counts[word] for word in ("adopt", "reject", "inconclusive")},
-        declared=trials - counts["inconclusive"], mean_difference=statistics.mean(differences), deviation_of_a_seed=statistics.median(deviations),
+        sizes={"trials": trials, "seeds": seeds},
+        **{word: counts[word] for word in ("adopt", "reject", "inconclusive")},
+        declared=trials - counts["inconclusive"], mean_difference=statistics.mean(differences),
+        deviation_of_a_seed=statistics.median(deviations),
         median=round(statistics.median(seconds), 2), spread=[round(min(seconds), 2), round(max(seconds), 2)],
     )  # fmt: skip
 

@@ -93,7 +93,8 @@ def make(args: argparse.Namespace) -> None:
                 size += len(row["text"].encode())
         sample += share
         print(
-            f"{name}: {len(known):,} texts, {sum(len(r['text'].encode()) for r in known):,} bytes; held out {len(unseen):,}",
+            f"{name}: {len(known):,} texts, {sum(len(r['text'].encode()) for r in known):,} bytes; held out "
+            f"{len(unseen):,}",
             flush=True,
         )
     train_tokenizer(sample, folder / "tokenizer.json")

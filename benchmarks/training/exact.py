@@ -154,8 +154,10 @@ class Bench:
         deviation = statistics.stdev(losses)
         away = abs(resumed - statistics.mean(losses)) / (deviation * (1 + 1 / REPEATS) ** 0.5) if deviation else None
         say(
-            "not deterministic, shot and gone on", losses=losses, different_weights=len(digests), resumed=resumed, between=min(losses) <= resumed <= max(losses),
-            deviations_away=away and round(away, 2), expected_below=T_95, within=resumed == losses[0] if away is None else away <= T_95,
+            "not deterministic, shot and gone on", losses=losses, different_weights=len(digests), resumed=resumed,
+            between=min(losses) <= resumed <= max(losses),
+            deviations_away=away and round(away, 2), expected_below=T_95,
+            within=resumed == losses[0] if away is None else away <= T_95,
         )  # fmt: skip
 
     def _process(self, what: str, folder: Path, *more: str) -> subprocess.Popen[str]:
@@ -284,8 +286,10 @@ class Bench:
         watts = [(at, power) for at, power in readings if began <= at <= ended]
         by_power = statistics.mean(power for _, power in watts) * (ended - began) if len(watts) > 4 else None
         say(
-            "energy", seconds=round(ended - began, 2), updates=many, nvml_joules=used.device, processors_joules=used.processors, readings=len(watts),
-            power_times_seconds=by_power and round(by_power, 1), ratio=used.device and by_power and round(used.device / by_power, 4),
+            "energy", seconds=round(ended - began, 2), updates=many, nvml_joules=used.device,
+            processors_joules=used.processors, readings=len(watts),
+            power_times_seconds=by_power and round(by_power, 1),
+            ratio=used.device and by_power and round(used.device / by_power, 4),
             tokens_per_joule=used.device and round(many * self.rows * self.length / used.device, 1),
         )  # fmt: skip
 
@@ -442,7 +446,8 @@ def main() -> None:
         numpy=np.__version__,
     )
     sections = {
-        "repeat": (150, bench.repeat), "waits": (30, bench.waits), "muon": (25, bench.muon), "energy": (20, bench.energy), "fp16": (15, bench.fp16),
+        "repeat": (150, bench.repeat), "waits": (30, bench.waits), "muon": (25, bench.muon),
+        "energy": (20, bench.energy), "fp16": (15, bench.fp16),
         "memory": (25, bench.memory),
     }  # fmt: skip
     go_through(sections, args.only, device)

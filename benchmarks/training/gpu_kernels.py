@@ -128,7 +128,8 @@ def norms(sizes: Sizes) -> None:
         lambda x, w: plain.rms_norm(x, w, EPS), {"F.rms_norm": torchs, "F.rms_norm compiled": compiled(torchs)},
     )  # fmt: skip
     measured(
-        "add_rms_norm", made_two, sizes, (4 * C * size, 4 * C * size), lambda x, r, w: OPS.add_rms_norm(x, r, w, EPS)[:2],
+        "add_rms_norm", made_two, sizes, (4 * C * size, 4 * C * size), lambda x, r,
+        w: OPS.add_rms_norm(x, r, w, EPS)[:2],
         lambda x, r, w: plain.add_rms_norm(x, r, w, EPS), {},
     )  # fmt: skip
 
@@ -373,16 +374,22 @@ def settings(sizes: Sizes) -> None:
     ]
     tried: list[tuple[str, float, list[Any], Step]] = [
         ("rms_norm", 2 * x.nbytes, [rms_norm.NormTile(*s) for s in shapes], lambda t: rms_norm.rms_norm(x, by, EPS, t)),
-        ("add_rms_norm", 4 * x.nbytes, [rms_norm.NormTile(*s) for s in shapes], lambda t: rms_norm.add_rms_norm(x, other, by, EPS, t)),
-        ("rms_norm_backward, of a sum", 4 * x.nbytes, back, lambda t: rms_norm.rms_norm_backward(other, x, by, scales, x, t)),
-        ("rotary_qkv", 2 * qkv.nbytes, [rotary.RotaryTile(p, w) for p, w in ((1024, 2), (1024, 4), (2048, 4), (4096, 4), (4096, 8))],
+        ("add_rms_norm", 4 * x.nbytes, [rms_norm.NormTile(*s) for s in shapes],
+        lambda t: rms_norm.add_rms_norm(x, other, by, EPS, t)),
+        ("rms_norm_backward, of a sum", 4 * x.nbytes, back,
+        lambda t: rms_norm.rms_norm_backward(other, x, by, scales, x, t)),
+        ("rotary_qkv", 2 * qkv.nbytes,
+        [rotary.RotaryTile(p, w) for p, w in ((1024, 2), (1024, 4), (2048, 4), (4096, 4), (4096, 8))],
          lambda t: rotary.rotary_qkv(qkv, angles, angles, None, H, K, D, t)),
-        ("swiglu", 3 * d_out.nbytes, [swiglu.SwigluTile(e, 1024, w) for e, w in shapes[:4]], lambda t: swiglu.swiglu(gate_up, t)),
+        ("swiglu", 3 * d_out.nbytes, [swiglu.SwigluTile(e, 1024, w) for e, w in shapes[:4]],
+        lambda t: swiglu.swiglu(gate_up, t)),
         ("swiglu_backward", 5 * d_out.nbytes, [swiglu.SwigluTile(e, 1024, w) for e, w in ((1024, 4), *shapes[:4])],
          lambda t: swiglu.swiglu_backward(d_out, gate_up, None, t)),
-        ("cross_entropy", 2 * logits.nbytes, [cross_entropy.LogitTile(*s) for s in (*shapes[1:], (16_384, 32), (32_768, 32))],
+        ("cross_entropy", 2 * logits.nbytes,
+        [cross_entropy.LogitTile(*s) for s in (*shapes[1:], (16_384, 32), (32_768, 32))],
          lambda t: cross_entropy.row_losses_and_slopes(logits, targets, 0.0, t)),
-        ("adamw", (2 * DTYPE.itemsize + 24) * N, [adamw.AdamWTile(e, w) for e, w in ((1024, 4), (1024, 8), (2048, 8), (4096, 8), (4096, 16))],
+        ("adamw", (2 * DTYPE.itemsize + 24) * N,
+        [adamw.AdamWTile(e, w) for e, w in ((1024, 4), (1024, 8), (2048, 8), (4096, 8), (4096, 16))],
          lambda t: adamw.adamw_step(*state, scalars, rule, t)),
     ]  # fmt: skip
     for what, moved, tiles, run in tried:
@@ -394,7 +401,8 @@ def settings(sizes: Sizes) -> None:
 
 
 SECTIONS: dict[str, Callable[[Sizes], None]] = {
-    "ceilings": ceilings, "rms_norm": norms, "rotary": rotations, "swiglu": gates, "gated_mlp": gated_layer, "products": products, "cross_entropy": row_losses,
+    "ceilings": ceilings, "rms_norm": norms, "rotary": rotations, "swiglu": gates, "gated_mlp": gated_layer,
+    "products": products, "cross_entropy": row_losses,
     "linear_cross_entropy": heads, "adamw": optimiser, "attention": attention_wide, "attention_64": attention_narrow,
 }  # fmt: skip
 

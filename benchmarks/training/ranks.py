@@ -78,7 +78,8 @@ class Bench:
     def stepper(self, shape: Shape, way: Way, ranks: Ranks, seed: int = 0) -> Stepper:
         model = decoder_on(self.device, shape, fastest(self.device), seed)
         return stepper_of(
-            model, ADAMW, way.precision, way.zero, ranks, tensor=way.tensor, offload=way.offload, recompute=way.recompute, compile=way.compile,
+            model, ADAMW, way.precision, way.zero, ranks, tensor=way.tensor, offload=way.offload,
+            recompute=way.recompute, compile=way.compile,
             device=self.device,
         )  # fmt: skip
 
@@ -210,7 +211,8 @@ class Bench:
         speed = ranks.count * self.tokens / median
         memory = round(torch.cuda.max_memory_allocated() / GIB, 1) if self.device.type == "cuda" else None
         self.say(
-            "scaling", gpus=ranks.count, zero=way.zero, tokens_a_rank=self.tokens, tokens_per_second=round(speed), milliseconds=round(1e3 * median, 1),
+            "scaling", gpus=ranks.count, zero=way.zero, tokens_a_rank=self.tokens, tokens_per_second=round(speed),
+            milliseconds=round(1e3 * median, 1),
             spread=round(spread, 3), gib=memory, ratio=one and round(speed / one, 3),
         )  # fmt: skip
         return speed
@@ -264,13 +266,16 @@ class Bench:
         next(updates)
         next(updates)
         predicted = memory_of(
-            stepper.model.shape, self.tokens, zero=way.zero, recompute=way.recompute, ranks=self.ranks.count, in_one=in_one(self.device)
+            stepper.model.shape, self.tokens, zero=way.zero, recompute=way.recompute, ranks=self.ranks.count,
+            in_one=in_one(self.device)
         )  # fmt: skip
         measured = torch.cuda.max_memory_allocated() if self.device.type == "cuda" else 0
         most = self.largest(measured)
         self.say(
-            "memory", zero=way.zero, recompute=way.recompute, tokens=self.tokens, measured_gib=round(most / GIB, 2), predicted_gib=round(predicted.peak / GIB, 2),
-            ratio=round(most / predicted.peak, 3), parts={name: round(number / GIB, 2) for name, number in predicted.facts().items()},
+            "memory", zero=way.zero, recompute=way.recompute, tokens=self.tokens, measured_gib=round(most / GIB, 2),
+            predicted_gib=round(predicted.peak / GIB, 2),
+            ratio=round(most / predicted.peak, 3),
+            parts={name: round(number / GIB, 2) for name, number in predicted.facts().items()},
             left_over_gib=round(left_over / GIB, 2), seconds=round(time.perf_counter() - began, 1),
         )  # fmt: skip
 

@@ -164,7 +164,8 @@ def ours(
     matmul = 6 * (shape.parameters - (0 if shape.tied else shape.vocabulary * shape.hidden)) * tokens
     attended = 6 * 2 * shape.layers * shape.heads * shape.head_size * (lengths * (lengths + 1) / 2).sum() / 4
     say(
-        "ours", shape=name, row=row, mean_length=float(lengths.mean()), engine=engine, tokens=tokens, passes=args.passes, tokens_per_second=round(tokens / median), spread=round(spread, 3),
+        "ours", shape=name, row=row, mean_length=float(lengths.mean()), engine=engine, tokens=tokens,
+        passes=args.passes, tokens_per_second=round(tokens / median), spread=round(spread, 3),
         tflops=round((matmul + attended) / median / TFLOPS, 1), gib=memory and round(memory, 1),
     )  # fmt: skip
     if args.profile:
@@ -177,8 +178,10 @@ def transformers(args: argparse.Namespace, device: torch.device, name: str, row:
     torch._dynamo.reset()
     shape = shape_named(name if not args.tiny else "1m", VOCABULARY, context=row)
     config = LlamaConfig(
-        vocab_size=shape.vocabulary, hidden_size=shape.hidden, num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
-        intermediate_size=shape.mlp, max_position_embeddings=row, tie_word_embeddings=shape.tied, attn_implementation="sdpa", use_cache=False,
+        vocab_size=shape.vocabulary, hidden_size=shape.hidden, num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
+        intermediate_size=shape.mlp, max_position_embeddings=row, tie_word_embeddings=shape.tied,
+        attn_implementation="sdpa", use_cache=False,
     )  # fmt: skip
     with device:
         model: Any = LlamaForCausalLM(config).to(torch.bfloat16)
@@ -244,7 +247,8 @@ def profile(step: Callable[[], None], name: str) -> None:
     print(f"--- {name}: {total / 1e3:.1f} ms on the device", flush=True)
     for e in events[:40]:
         print(
-            f"{e.self_device_time_total / 1e3:9.2f} ms {100 * e.self_device_time_total / total:5.1f} % {e.count:5d} x  {e.key[:110]}"
+            f"{e.self_device_time_total / 1e3:9.2f} ms {100 * e.self_device_time_total / total:5.1f} % {e.count:5d} x  "
+            f"{e.key[:110]}"
         )
 
 

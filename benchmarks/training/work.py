@@ -54,7 +54,8 @@ class DrawnRows:
         pieces = np.concatenate(lengths)
         unknown = np.zeros(len(pieces), np.int32)
         return Rows(
-            ids, first_piece, pieces, unknown.astype(np.uint64), unknown, unknown.astype(np.int16), np.full(len(rows), -1, np.int16),
+            ids, first_piece, pieces, unknown.astype(np.uint64), unknown, unknown.astype(np.int16),
+            np.full(len(rows), -1, np.int16),
             np.full(len(rows), np.nan, np.float32),
         )  # fmt: skip
 

@@ -1,5 +1,5 @@
-"""What all kernels share: how they are compiled, Arrow columns as buffers, Unicode tables, hashing and shuffling of
-integers.
+"""What all kernels share: compilation, array types, Arrow columns as buffers, Unicode tables, integer hashing and
+shuffling.
 
-The lowest room: it imports no other. From outside, `compiled.kernel`, `columns` and `splitmix` are called.
+The lowest room: it imports no other. From outside, `compiled.kernel`, `columns`, `types` and `splitmix` are used.
 """

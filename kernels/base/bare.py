@@ -1,9 +1,9 @@
-"""Kernels and helpers without reference counting, for loops that call helpers many times for each document and allocate
+"""Kernels and helpers without reference counting, for loops that call many helpers for each document and allocate
 nothing.
 
-numba counts references to each array at each call of a function that is not inlined: two atomic operations for each
-array. Where helpers are called for each line or word that is most of the time (line rules: 2 to 3 times as long). What
-is built here cannot allocate; slices are free.
+numba counts references to each array at each call that is not inlined: two atomic operations an array. Where helpers
+are called for each line or word, that is most of the time (line rules: 2 to 3 times as long). Kernels built here cannot
+allocate; slices are free.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ code_point = helper(unicode.code_point.py_func)
 
 @inlined
 def point_at(data, i, end):
-    """As `code_point`, without a call for a character of ASCII."""
+    """As `code_point`, without a call where the character is ASCII."""
     if data[i] < 0x80:
         return np.int64(data[i]), 1
     return code_point(data, i, end)

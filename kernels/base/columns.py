@@ -46,9 +46,8 @@ def text_column(array: pa.Array | pa.ChunkedArray) -> TextColumn:
 
 
 def text_array(data: Bytes, offsets: Offsets, like: pa.Array) -> pa.Array:
-    """The other way: an Arrow column out of what a kernel wrote, with the nulls and the type of the column that it was
-    made from. The bytes up to the last offset are taken without a copy; a type that is too small for them becomes
-    large."""
+    """The inverse of `text_column`: an Arrow column from what a kernel wrote, with the nulls and the type of the source
+    column. Bytes up to the last offset are not copied. A type that is too small for them becomes large."""
     nulls = (
         pa.py_buffer(np.packbits(like.is_valid().to_numpy(zero_copy_only=False), bitorder="little"))
         if like.null_count
@@ -63,8 +62,8 @@ def text_array(data: Bytes, offsets: Offsets, like: pa.Array) -> pa.Array:
 
 
 def widened(table: pa.Table) -> pa.Table:
-    """The table with 64-bit offsets in columns that hold more than 32-bit ones can count: Arrow cannot make one array
-    of those, and leaves `combine_chunks` in several."""
+    """The table with 64-bit offsets in columns that are too large for 32-bit ones. Arrow cannot put such a column into
+    one array: `combine_chunks` leaves several."""
     for place, field in enumerate(table.schema):
         wide = _wide(field.type)
         if wide is not None and table.column(place).nbytes > LARGEST_STRING:
@@ -73,7 +72,7 @@ def widened(table: pa.Table) -> pa.Table:
 
 
 def _wide(kind: pa.DataType) -> pa.DataType | None:
-    """The same type with offsets of 64 bits, of a type with offsets of 32."""
+    """The type with 64-bit offsets of a type with 32-bit ones."""
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return pa.large_string() if pa.types.is_string(kind) else pa.large_binary()
     return pa.large_list(kind.value_field) if pa.types.is_list(kind) else None
@@ -89,7 +88,7 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """With one buffer of bytes: views, dictionaries and the null type are laid out anew."""
+    """The array with one buffer of bytes: views, dictionaries and the null type are converted."""
     kind = array.type
     if (
         pa.types.is_string(kind)

@@ -1,9 +1,10 @@
-"""How kernels are compiled: numba, without the GIL, into a cache that cannot be stale and works on a read-only install.
+"""How kernels are compiled: by numba, without the GIL, into a cache that is never stale and works on a read-only
+install.
 
-numba's own cache asks only whether the file of a function changed, so a change in a helper of another file goes
-unnoticed. Here the folder is named by a hash of the kernel's file, of every kernel file that it imports, and of the
-versions that compile them. It lies in the user's cache, or, where there is none to write to, in a temporary folder of
-this user's own (a cache is code: nobody else may write there).
+numba's own cache only checks the file of a function, so it misses a change in a helper of another file. Here the cache
+folder is named by a hash of the kernel's file, of every kernel file that it imports, and of the versions of the
+compiler. It is in the user's cache, or, where that is not writable, in a temporary folder that only this user can write
+to (a cache is code).
 """
 
 from __future__ import annotations
@@ -30,9 +31,8 @@ KERNELS = "gristmill.kernels."
 
 
 def kernel(function: F) -> F:
-    """A loop in machine code that leaves the GIL to others, kept in the cache. Division by zero gives inf or NaN, never
-    an exception."""
-    before = config.CACHE_DIR  # numba's setting is of the whole process; other packages keep theirs
+    """Compiles a loop that releases the GIL, and caches it. Division by zero gives inf or NaN, never an exception."""
+    before = config.CACHE_DIR  # numba's setting is global; other packages keep theirs
     config.CACHE_DIR = str(code_folder(function.__module__))
     try:
         return numba.njit(nogil=True, error_model="numpy", cache=True)(function)
@@ -41,13 +41,13 @@ def kernel(function: F) -> F:
 
 
 def helper(function: F) -> F:
-    """A small function that kernels call; it is compiled into them."""
+    """Compiles a small function that kernels call and that is compiled into them."""
     return numba.njit(nogil=True, error_model="numpy")(function)
 
 
 @cache
 def cache_folder() -> Path:
-    """Where this user keeps what is costly to make and cheap to keep: compiled code, tables."""
+    """The user's folder for what is costly to make and cheap to keep: compiled code and tables."""
     for folder in _candidates():
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -86,7 +86,7 @@ def _candidates() -> list[Path]:
 
 @cache
 def hash_of_code(module: str) -> str:
-    """Of a kernel's file and all kernel files below it, and of what compiles them for which processor."""
+    """A hash of a kernel's file, of all kernel files that it imports, of the compiler and of the processor."""
     digest = hashlib.sha256(
         f"{version('numba')} {version('llvmlite')} {platform.python_version()} {platform.machine()}".encode()
     )
@@ -104,7 +104,7 @@ def hash_of_code(module: str) -> str:
 
 @cache
 def _source_of(module: str) -> tuple[bytes, list[str]]:
-    """The source of a module and the kernel modules that it imports; nothing for a name that is none."""
+    """The source of a module and the kernel modules that it imports; empty for a name that is no module."""
     if module.startswith(KERNELS):
         path = Path(__file__).parents[1].joinpath(*module.removeprefix(KERNELS).split(".")).with_suffix(".py")
     else:

@@ -1,10 +1,10 @@
 """A shuffle that is computed place by place, without an array of all places: a generalised Feistel network (Black and
 Rogaway 2002).
 
-Of `size` places, place p is the pair (p % width, p // width) with width a power of two about the root of size; each
-round adds to one half a hash of the other. That is a bijection of width * ceil(size / width) places, fewer than width
-of them too many: one that lands beyond `size` walks on until it does not. Eight rounds, the hash splitmix64's. Measured
-on one core: 21 million places a second (benchmarks/tokens/loader.py).
+Of `size` places, place p is the pair (p % width, p // width), where width is a power of two about the root of size.
+Each round adds a hash of one half to the other. That is a bijection of width * ceil(size / width) places, fewer than
+width too many: a place that lands beyond `size` is permuted again until it does not. Eight rounds; the hash is
+splitmix64's. Measured on one core: 21 million places a second (benchmarks/tokens/loader.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gristmill.kernels.base.splitmix import ALL, mixed, mixed_plain
 from gristmill.kernels.base.types import Array, Offsets
 
 ROUNDS = 8
-LARGEST = 1 << 62  # places: what can be added to a half without running over
+LARGEST = 1 << 62  # places: sums of halves must not overflow
 
 _STEP = 0x9E3779B97F4A7C15
 _STEP_64 = np.uint64(_STEP)
@@ -59,7 +59,7 @@ def _fixed(array: Array, dtype: Any) -> Array:
 
 
 def _width_plain(size: int) -> int:
-    """The least power of two of which the square is no less."""
+    """The least power of two whose square is at least `size`."""
     return 1 << (max(size - 1, 0).bit_length() + 1) // 2
 
 

@@ -1,5 +1,4 @@
-"""The finaliser of splitmix64 (Steele, Lea and Flood 2014): every bit of the outcome hangs on every bit of what goes
-in."""
+"""The finaliser of splitmix64 (Steele, Lea and Flood 2014): every output bit depends on every input bit."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ def mixed_plain(x: int) -> int:
 
 
 def mixed_all(values: Words) -> Words:
-    """Of each of an array."""
+    """`mixed_plain` of each element."""
     values = (values ^ values >> np.uint64(30)) * _FIRST_MIX
     values = (values ^ values >> np.uint64(27)) * _SECOND_MIX
     return values ^ values >> np.uint64(31)
@@ -29,7 +28,7 @@ def mixed_all(values: Words) -> Words:
 
 @inlined
 def mixed(x):
-    """In kernels."""
+    """`mixed_plain` for kernels."""
     x = (x ^ x >> np.uint64(30)) * _FIRST_MIX
     x = (x ^ x >> np.uint64(27)) * _SECOND_MIX
     return x ^ x >> np.uint64(31)

@@ -1,7 +1,8 @@
-"""What Unicode says of each code point, as tables that kernels index: general category, word break (UAX 29), script.
+"""Unicode properties of each code point as tables for kernels: general category, word break (UAX 29), script.
 
-The tables are read out of the `regex` package, which carries a Unicode version of its own, so that results do not move
-with Python's. That takes half a second once; then they lie in the kernel cache, and every process maps the same file.
+The tables are read from the `regex` package, which carries its own version of Unicode, so that results do not change
+with Python's. Making them takes half a second once; then they are in the kernel cache, and every process maps the same
+file.
 """
 
 from __future__ import annotations
@@ -40,14 +41,17 @@ _PROPERTIES = {
 
 # Values of `word_break()`; 0 is Other.
 WORD_BREAKS = (
-    "Other", "CR", "LF", "Newline", "Extend", "ZWJ", "Format", "Katakana", "Hebrew_Letter", "ALetter", "MidLetter", "MidNum",
+    "Other", "CR", "LF", "Newline", "Extend", "ZWJ", "Format", "Katakana", "Hebrew_Letter", "ALetter", "MidLetter",
+    "MidNum",
     "MidNumLet", "Single_Quote", "Double_Quote", "Numeric", "ExtendNumLet", "Regional_Indicator", "WSegSpace",
 )  # fmt: skip
 
 # Values of `script()`; 0 is any other script, 1 what many scripts share.
 SCRIPTS = (
-    "Other", "Common", "Latin", "Cyrillic", "Greek", "Arabic", "Hebrew", "Devanagari", "Bengali", "Tamil", "Telugu", "Thai", "Lao",
-    "Khmer", "Myanmar", "Han", "Hiragana", "Katakana", "Hangul", "Georgian", "Armenian", "Ethiopic", "Gujarati", "Gurmukhi", "Kannada",
+    "Other", "Common", "Latin", "Cyrillic", "Greek", "Arabic", "Hebrew", "Devanagari", "Bengali", "Tamil", "Telugu",
+    "Thai", "Lao",
+    "Khmer", "Myanmar", "Han", "Hiragana", "Katakana", "Hangul", "Georgian", "Armenian", "Ethiopic", "Gujarati",
+    "Gurmukhi", "Kannada",
     "Malayalam", "Sinhala", "Tibetan", "Mongolian", "Oriya", "Inherited",
 )  # fmt: skip
 
@@ -106,7 +110,7 @@ def mark_all(table: Array, pattern: str, value: int, add: bool) -> None:
 
 
 def kept_table(name: str, make: Callable[[], Array]) -> Array:
-    """A table made once on a machine; every process maps the same file."""
+    """A table that is made once on a machine; every process maps the same file."""
     import regex
 
     # named by the code that makes it too: another definition must not find the old table
@@ -123,7 +127,7 @@ def kept_table(name: str, make: Callable[[], Array]) -> Array:
 
 @helper
 def code_point(data, i, end):
-    """The code point at byte i and how many bytes it takes; a byte that begins none is U+FFFD, of one byte."""
+    """The code point at byte i and its length in bytes. A byte that begins no character is U+FFFD, of one byte."""
     first = np.int64(data[i])
     if first < 0x80:
         return first, 1

@@ -1,8 +1,8 @@
-"""Many bytes at a time, in the vectors of the processor: finding the line ends of web pages so takes a fifth off all of
+"""Many bytes at a time, in the processor's vectors. Finding the line ends of web pages in this way takes a fifth off
 `gristmill.kernels.lines.c4`.
 
-A loop that may end at any byte is never made so by the compiler. What is made here looks at the bytes it is named for,
-and does not ask whether they are there.
+The compiler never vectorises a loop that may end at any byte. These functions read the bytes they are named for and do
+not check that they exist.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numba.np.arrayobj import make_array
 
 
 def _loaded(context, builder, signature, arguments, kind):
-    """What lies in array `arguments[0]` from byte `arguments[1]` on."""
+    """The vector in array `arguments[0]` from byte `arguments[1]` on."""
     array = make_array(signature.args[0])(context, builder, arguments[0])
     address = builder.bitcast(builder.gep(array.data, [arguments[1]]), kind.as_pointer())
     return builder.load(address, align=1)
@@ -25,7 +25,7 @@ def _loaded(context, builder, signature, arguments, kind):
 
 @intrinsic
 def eight_bytes(typing_context, data, i):
-    """Bytes i to i + 8, the first lowest, in one load."""
+    """Bytes i to i + 8 as one integer, the first byte lowest."""
 
     def load(context, builder, signature, arguments):
         return _loaded(context, builder, signature, arguments, ir.IntType(64))
@@ -34,8 +34,8 @@ def eight_bytes(typing_context, data, i):
 
 
 def bytes_before(width: int, *ranges: tuple[int, int], with_bits: int = 0) -> Callable[..., Any]:
-    """Makes the intrinsic (data, i): how many of bytes i to i + width come before the first that lies, `with_bits` set,
-    in one of the ranges (first, last)."""
+    """Makes the intrinsic (data, i): the number of bytes of i to i + width before the first that is, with `with_bits`
+    set, in one of the ranges (first, last)."""
 
     @intrinsic
     def count(typing_context, data, i):

@@ -1,7 +1,6 @@
-"""The columns of the features of a block, by name: what `gristmill.kernels.blocks.features` fills and a model is trained
-on.
+"""The columns of a block's features: their names, which are saved with a model, and their numbers, which kernels use.
 
-The names are saved with a model. Their order is the order of the columns, so a new feature needs new models.
+The order of the names is the order of the columns, so a new feature needs new models.
 """
 
 from __future__ import annotations

@@ -16,8 +16,10 @@ from gristmill.kernels.blocks.features import LOOK_UP
 from gristmill.kernels.blocks.tree import S_BLOCKS, share
 
 CONTEXT = (
-    "said", "said_-2", "said_-1", "said_+1", "said_+2", "said_within_4", "said_within_12", *(f"said_{level}_up" for level in LEVELS),
-    "said_alike", "said_siblings", "said_page", "said_section", "said_last_section", "rank", "after_first", "before_last",
+    "said", "said_-2", "said_-1", "said_+1", "said_+2", "said_within_4", "said_within_12",
+    *(f"said_{level}_up" for level in LEVELS),
+    "said_alike", "said_siblings", "said_page", "said_section", "said_last_section", "rank", "after_first",
+    "before_last",
 )  # fmt: skip
 COLUMNS = len(FEATURES) + len(CONTEXT)
 AT_CONTEXT = len(FEATURES)

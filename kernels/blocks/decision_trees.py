@@ -1,10 +1,9 @@
-"""What gradient-boosted trees say of each row of a matrix.
+"""Predictions of gradient-boosted trees for the rows of a matrix.
 
-A forest is flat arrays over all nodes of all trees: at node n a row goes on to child[n] where its feature[n] is at most
-threshold[n], and to child[n] + 1 where it is more. A leaf is its own child, with a threshold that nothing passes: so
-every row takes the same number of steps down a tree, no step is a jump that the processor has to guess, and four rows
-go down at once. Measured: 10 ns for each tree and row (depth 8, 24 leaves, 241 columns), half of what views of rows and
-signed places took.
+A forest is flat arrays over all nodes of all trees. At node n a row goes to child[n] if its feature[n] is at most
+threshold[n], else to child[n] + 1. A leaf is its own child, with a threshold that nothing exceeds. So every row takes
+the same number of steps down a tree, no step is a branch to predict, and four rows go down at once. Measured: 10 ns for
+each tree and row (depth 8, 24 leaves, 241 columns), half of what row views and signed indices took.
 """
 
 from __future__ import annotations
@@ -36,10 +35,8 @@ def step(cells, row, node, feature, threshold, child):
 
 @kernel
 def sum_of_trees(root, depth, feature, threshold, child, value, base, cells, width, out):
-    """out[row] = base + the leaf of each tree that the row falls into; rows lie one after the other in `cells`, out is
-    float64.
-
-    Places are unsigned: numba asks of a signed one, each time, whether it counts from the end."""
+    """out[row] = base + the row's leaf in each tree. `cells` holds the rows end to end; out is float64. Indices are
+    unsigned: numba checks each signed one for counting from the end."""
     n, width = len(out), np.uint64(width)
     out[:] = base
     for first in range(0, n, TILE):
@@ -71,7 +68,7 @@ def sum_of_trees(root, depth, feature, threshold, child, value, base, cells, wid
 
 @kernel
 def probabilities(sums, out):
-    """The logistic function of what the trees add up to, as float32."""
+    """The logistic function of the sums of trees, as float32."""
     for r in range(len(sums)):
         out[r] = 1 / (1 + np.exp(-sums[r]))
 
@@ -98,11 +95,11 @@ def predict_plain(forest: Forest, rows: Array) -> list[float]:
 
 
 class BrokenForest(ValueError):
-    """Arrays that are no forest: a kernel would read out of bounds on them."""
+    """Arrays that do not form a forest; a kernel would read out of bounds on them."""
 
 
 def check(forest: Forest, features: int) -> Forest:
-    """The forest, if every walk down it stays inside its arrays and ends at a leaf in as many steps as it says."""
+    """The forest, if every path stays inside its arrays and reaches a leaf within the stated depth."""
     nodes = len(forest.feature)
     if not (
         len(forest.threshold) == len(forest.child) == len(forest.value) == nodes

@@ -403,8 +403,8 @@ class Tree(NamedTuple):
 
 
 def block_features(page: Any, counts: Array, hashes: Array, page_kinds: int, room: int = 0) -> tuple[Array, Tree]:
-    """float32[blocks, FEATURES] of a page (kernels/html/segment.py), with `room` for more columns. `counts` and `hashes`
-    are filled by `text.measure`; `page_kinds` are bits of KNOWN."""
+    """float32[blocks, FEATURES] of a page (kernels/html/segment.py), with `room` for more columns. `text.measure` fills
+    `counts` and `hashes`; `page_kinds` are bits of KNOWN."""
     blocks, elements = len(page.element), len(page.tag)
     out = np.zeros((blocks, len(FEATURES) + room), np.float32)
     sums, group_sums = np.zeros((elements, 6), np.int64), np.empty((elements, 6), np.int64)

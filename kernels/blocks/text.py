@@ -1,9 +1,8 @@
-"""What the text of each block of a page is made of: counts by Unicode property, and how much of it the page's own head
-says too.
+"""Counts over the text of each block of a page: characters by Unicode property, and words that the page's head repeats.
 
-Nothing here knows a language: letters, digits, punctuation and sentence ends are Unicode's (kernels/base/unicode.py).
-Words are runs of letters, marks, digits and `_`. A page's title, description and JSON-LD often repeat its main text:
-the blocks that share three words in a row with them (hashed, ASCII letters without case) are counted.
+No language is assumed: letters, digits, punctuation and sentence ends are Unicode's (kernels/base/unicode.py). Words
+are runs of letters, marks, digits and `_`. A page's title, description and JSON-LD often repeat its main text, so three
+consecutive words that a block shares with them are counted (hashed, ASCII letters in lower case).
 """
 
 from __future__ import annotations
@@ -28,7 +27,8 @@ from gristmill.kernels.base.unicode import (
 
 # Columns of `counts`.
 COUNTS = (
-    "characters", "words", "letters", "upper", "digits", "punctuation", "terminals", "commas", "symbols", "lines", "last", "first",
+    "characters", "words", "letters", "upper", "digits", "punctuation", "terminals", "commas", "symbols", "lines",
+    "last", "first",
     "triples", "in_json", "in_meta", "in_title",
 )  # fmt: skip
 (
@@ -52,7 +52,7 @@ COUNTS = (
 # Values of `last` and `first`.
 OTHER, ENDS_SENTENCE, COLON, PUNCTUATED, DIGITAL, SMALL, CAPITAL, CASELESS = range(8)
 
-# What a hint's words come from: bits of the values in the table of hints.
+# Sources of a hint's words: bits of the values in the table of hints.
 FROM_TITLE, FROM_META, FROM_JSON = 1, 2, 4
 HINT_BYTES = 1 << 18  # of a page's title, meta tags and JSON-LD together; more than that is not read
 SEED, TITLE_SEED, PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x9AE16A3B2F90404F), np.uint64(0x9E3779B97F4A7C15)
@@ -97,7 +97,7 @@ def recall(keys, values, key):
 
 @helper
 def escaped(data, i, end):
-    """The character of a JSON escape whose backslash is at i, and its length; what is broken is a space."""
+    """The character of the JSON escape whose backslash is at i, and its length; a broken escape is a space."""
     if i + 1 >= end:
         return np.int64(32), 1
     if data[i + 1] != 117 or i + 5 >= end:  # \n, \t, \", \/ ...: none belongs to a word
@@ -116,7 +116,7 @@ def escaped(data, i, end):
 
 @kernel
 def hints(data, kinds, starts, ends, properties) -> tuple[Any, Any]:
-    """A hash table of the words of a page's title, and of all three words in a row in its meta tags and JSON-LD.
+    """A hash table of the words of a page's title, and of the word triples of its meta tags and JSON-LD.
 
     `kinds` are FROM_TITLE, FROM_META, FROM_JSON for spans of the page's bytes.
     """

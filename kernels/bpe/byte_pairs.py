@@ -1,7 +1,7 @@
-"""Byte-pair merging (Sennrich et al. 2016): the ids of a piece of text, of any length in n log n.
+"""Byte-pair merging (Sennrich et al. 2016): the ids of a piece of text, in n log n for any length.
 
-Of all neighbours the pair that was learnt first is merged, of equal ones the leftmost, until no pair is known. A heap
-holds (rank, place); what is out of date in it is passed over. A piece of one word takes a third of a microsecond.
+The neighbours that were learnt first are merged first, the leftmost of equal ones, until no known pair is left. A heap
+holds (rank, place); outdated entries are skipped. A piece of one word takes a third of a microsecond.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _LOW, _HALF = np.uint64(NO_RANK), np.uint64(32)
 
 
 class Merges(NamedTuple):
-    """What a vocabulary has learnt. Slots are a power of two, at least twice the merges."""
+    """The merges of a vocabulary. Slots are a power of two, at least twice the merges."""
 
-    pairs: Array  # uint64 slots_2: left id << 32 | right id, or NONE; rank << 32 | the id that comes of it
+    pairs: Array  # uint64 slots_2: left id << 32 | right id, or NONE; rank << 32 | the merged id
     bytes: Array  # uint32[256]: the id of each byte
 
 
 class Desk(NamedTuple):
-    """Room to merge a piece: as long as its bytes, the heap three times that. What a piece does not touch costs
-    nothing."""
+    """Scratch memory to merge a piece: as long as its bytes, the heap three times that. A piece only touches what it
+    needs."""
 
     ids: Array  # uint32
-    merged: Array  # uint32: what a symbol and the next would become
-    ranks: Array  # uint32: when that was learnt; NO_RANK if never, or if the symbol is part of another by now
+    merged: Array  # uint32: the id of a symbol and the next, merged
+    ranks: Array  # uint32: rank of that merge; NO_RANK if there is none, or if the symbol was merged away
     before: Array  # int64
     behind: Array  # int64
     heap: Array  # uint64: rank << 32 | place
@@ -46,7 +46,7 @@ def desk_for(longest: int) -> Desk:
 
 
 def merges_of(pairs: Array, results: Array, of_bytes: Array) -> Merges:
-    """The table of merges uint32_M2 in the order in which they were learnt, and what comes of each."""
+    """The hash table of merges uint32_M2, in the order in which they were learnt, and the id of each merged pair."""
     slots = 1 << max(4, (2 * len(pairs)).bit_length())
     merges = Merges(np.full((slots, 2), NONE, np.uint64), np.ascontiguousarray(of_bytes, np.uint32))
     _fill(np.ascontiguousarray(pairs, np.uint32), np.ascontiguousarray(results, np.uint32), merges.pairs)
@@ -64,12 +64,12 @@ def _fill(pairs, results, table):
         table[slot, 0] = key
         table[slot, 1] = np.uint64(rank) << _HALF | np.uint64(
             results[rank]
-        )  # of two that are equal the later counts, as in the package
+        )  # the later of two equal merges counts, as in the package
 
 
 @inlined
 def _learnt(merges, left, right):
-    """rank << 32 | id, or NONE."""
+    """rank << 32 | id of a pair, or NONE."""
     key = np.uint64(left) << _HALF | np.uint64(right)
     mask = np.int64(len(merges.pairs) - 1)
     slot = np.int64(mixed(key)) & mask
@@ -82,7 +82,7 @@ def _learnt(merges, left, right):
 
 @inlined
 def _look(merges, desk, place, size):
-    """Note what symbol `place` and the next would become; the heap's new size."""
+    """Notes what symbol `place` would become with the next one; returns the heap's new size."""
     behind = desk.behind[place]
     merge = _NONE
     if behind >= 0:
@@ -109,7 +109,7 @@ def _pushed(heap, size, entry):
 
 @inlined
 def _pop(heap, size):
-    """Take out the least, heap[0]; `size` is what is left."""
+    """Removes the least entry, heap[0]; `size` is the number left."""
     entry, parent = heap[size], 0
     while 2 * parent + 1 < size:
         child = 2 * parent + 1
@@ -124,7 +124,7 @@ def _pop(heap, size):
 
 @helper
 def merge_bytes(data, start, end, merges, desk):
-    """Leaves the ids of bytes start to end in `desk.ids`; how many."""
+    """Leaves the ids of bytes start to end in `desk.ids`; returns how many there are."""
     length = end - start
     for place in range(length):
         desk.ids[place] = merges.bytes[data[start + place]]
@@ -159,7 +159,7 @@ def merge_bytes(data, start, end, merges, desk):
 
 
 def merged_plain(piece: bytes, ranks: dict[tuple[int, int], tuple[int, int]], of_bytes: list[int]) -> list[int]:
-    """`ranks` says of two ids when they were merged and into which."""
+    """`ranks` maps two ids to their rank and the id that they merge to."""
     ids = [of_bytes[byte] for byte in piece]
     while mergeable := [(ranks[pair][0], place) for place, pair in enumerate(pairwise(ids)) if pair in ranks]:
         _, place = min(mergeable)

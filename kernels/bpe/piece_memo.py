@@ -1,10 +1,9 @@
-"""Texts to the ids of a byte-level tokenizer, by remembering what came of each piece: of a hundred pieces three are
-new.
+"""Texts to the ids of a byte-level tokenizer, with a memo of the ids of each piece: three of a hundred pieces are new.
 
-A memo is a table with the piece itself in it, never its hash alone: a row of 32 bytes holds a piece of up to 15 bytes
-and up to three ids; what is longer lies in an arena and is compared byte by byte. When a memo is full it starts anew;
-what is in it changes no id. Pieces chosen to collide are looked for in few places and then merged as if they were new,
-so that no text is slow. 50 times as fast as the package `tokenizers` (benchmarks/tokens/tokenization.py).
+A memo is a hash table that holds the piece itself, not only its hash: a row of 32 bytes holds a piece of up to 15 bytes
+and up to three ids; longer pieces are in an arena and are compared byte by byte. A full memo is emptied; its contents
+never change an id. Pieces chosen to collide are looked up in few places and then merged as new ones, so no text is
+slow. 50 times as fast as the package `tokenizers` (benchmarks/tokens/tokenization.py).
 """
 
 from __future__ import annotations
@@ -32,12 +31,9 @@ _LOW, _HALF = np.uint64((1 << 32) - 1), np.uint64(32)
 
 
 class Memo(NamedTuple):
-    """Rows of four words: two of the piece, two of its ids.
-
-    Piece: its bytes, and its length in the highest byte; or a hash, and the highest bit with the length. Ids: three,
-    and their number in the upper half of the last word; or, for a long piece or more ids, where they begin in the
-    arenas.
-    """
+    """Rows of four words: two of the piece, two of its ids. Piece: its bytes, with its length in the highest byte; or a
+    hash, with the highest bit and the length. Ids: three of them, with their number in the upper half of the last word;
+    or, for a long piece or more ids, where they begin in the arenas."""
 
     rows: Array  # uint64 slots_4; an empty one has no length
     bytes: Array  # uint8
@@ -46,7 +42,7 @@ class Memo(NamedTuple):
 
 
 class Vocabulary(NamedTuple):
-    """How a tokenizer makes ids."""
+    """The tables from which a tokenizer makes ids."""
 
     classes: Array  # uint8[0x110000], as in kernels/bpe/pieces.py
     rules: Rules
@@ -55,7 +51,7 @@ class Vocabulary(NamedTuple):
 
 
 def empty_memo(slots: int = SLOTS) -> Memo:
-    """Room for half as many pieces as slots, a power of two. What is not used takes no memory."""
+    """Room for half as many pieces as slots, a power of two. Unused slots take no memory."""
     return Memo(
         np.zeros((slots, 4), np.uint64),
         np.empty(16 * slots + LONGEST, np.uint8),
@@ -65,7 +61,7 @@ def empty_memo(slots: int = SLOTS) -> Memo:
 
 
 def encode(vocabulary: Vocabulary, memo: Memo, data: Bytes, offsets: Offsets, wanted: Array) -> tuple[Array, Array]:
-    """ids uint32 of the texts that are `wanted`, one after another, and the offsets of each text's."""
+    """ids uint32 of the texts that are `wanted`, end to end, and the offsets of each text's."""
     size = int((np.diff(offsets) * wanted).sum())
     ids, ends = np.empty(size + IDS_IN_ROW, np.uint32), np.zeros(len(offsets), np.int64)
     state, longest = np.array([0, offsets[0], 0], np.int64), 4 * LONGEST
@@ -76,8 +72,8 @@ def encode(vocabulary: Vocabulary, memo: Memo, data: Bytes, offsets: Offsets, wa
 
 @kernel
 def encode_texts(data, offsets, wanted, vocabulary, memo, desk, ids, ends, state):
-    """Goes on at `state` (text, byte, ids so far). 0 when all is done; or how long the desk must be for a piece that is
-    longer than it."""
+    """Continues at `state` (text, byte, ids so far). Returns 0 at the end, or the desk size that the next piece
+    needs."""
     n = state[2]
     i = state[1]
     for d in range(state[0], len(offsets) - 1):
@@ -149,7 +145,7 @@ def _find(memo, data, start, end, low, high):
 
 @helper
 def _same(memo, slot, data, start, end):
-    """Of a long piece the bytes themselves."""
+    """Compares a long piece byte by byte."""
     first, same = np.int64(memo.rows[slot, 2] >> _HALF), True
     for i in range(end - start):
         same &= memo.bytes[first + i] == data[start + i]
@@ -158,7 +154,7 @@ def _same(memo, slot, data, start, end):
 
 @helper
 def _recalled(memo, slot, ids, n):
-    """The ids that lie in the arena, or in the row."""
+    """Copies the ids of a known piece from the row or the arena."""
     first, second = memo.rows[slot, 2], memo.rows[slot, 3]
     count = np.int64(second >> _HALF)
     if count <= IDS_IN_ROW and not memo.rows[slot, 1] & _LONG:
@@ -172,7 +168,7 @@ def _recalled(memo, slot, ids, n):
 
 @helper
 def _new(data, start, end, low, high, vocabulary, memo, desk, ids, n):
-    """The ids of a piece that the memo has not, remembered from now on."""
+    """Merges a piece that is not in the memo, and adds it."""
     given = _find(vocabulary.given, data, start, end, low, high)
     if given >= 0:
         return _recalled(vocabulary.given, given, ids, n)
@@ -195,7 +191,7 @@ def _full(memo):
 
 @inlined
 def _remember(memo, data, start, end, low, high, ids, count):
-    """Enter a piece that is not there; 0 where all its places are taken."""
+    """Adds a piece that is not in the memo; returns 0 where all its places are taken."""
     slot, probes = _home(memo, low, high), 0
     while memo.rows[slot, 1] != 0:
         slot = (slot + 1) & (len(memo.rows) - 1)
@@ -228,8 +224,8 @@ def _remember(memo, data, start, end, low, high, ids, count):
 
 @kernel
 def remember_tokens(data, offsets, tokens, vocabulary, desk):
-    """Enter into `given` the tokens that merging their bytes does not give; how many could not be. Texts are bytes of
-    one token each."""
+    """Adds to `given` the tokens that merging their bytes does not yield; returns how many did not fit. Texts are the
+    bytes of one token each."""
     left_out = 0
     for t in range(len(tokens)):
         start, end = offsets[t], offsets[t + 1]

@@ -1,9 +1,9 @@
-"""Text cut into the pieces in which byte-level tokenizers merge: the patterns of GPT-2, GPT-4, Llama 3, Qwen and of
+"""Text cut into the pieces inside which byte-level tokenizers merge: the patterns of GPT-2, GPT-4, Llama 3, Qwen and
 ours, as one loop.
 
-All are of one family: `Rules` says which, `pattern_of` writes it as the regular expression that stands in a
-tokenizer.json. What is a letter, a mark, a number or a space is for the caller to say, for each regex engine has the
-Unicode of its own year. The regular expression is most of what tokenizing costs elsewhere.
+All patterns are of one family: `Rules` selects one, and `pattern_of` writes it as the regular expression of a
+tokenizer.json. The caller says which characters are letters, marks, numbers and spaces, since each regex engine has its
+own version of Unicode. In other tokenizers the regular expression takes most of the time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LONG_S = (0xC5, 0xBF)  # ſ, the one letter beyond ASCII that is an s, t, m, d, 
 
 
 class Rules(NamedTuple):
-    """Which pattern of the family. Numbers, as kernels take them."""
+    """Which pattern of the family, as numbers for kernels."""
 
     word: int  # bits of what makes a word
     any_sign: int  # 1: one sign or space of any kind may go before a word; 0: a blank alone
@@ -48,7 +48,7 @@ QWEN3_5 = QWEN2._replace(word=LETTER | MARK)
 
 
 def pattern_of(rules: Rules) -> str:
-    """The regular expression, letter by letter as tokenizers have it."""
+    """The regular expression, exactly as tokenizers write it."""
     often = "+" if rules.longest == ENDLESS else f"{{1,{rules.longest}}}"
     if_any = "*" if rules.longest == ENDLESS else f"{{0,{rules.longest}}}"
     endings = "'s|'t|'re|'ve|'m|'ll|'d"
@@ -77,7 +77,7 @@ def pattern_of(rules: Rules) -> str:
 
 @inlined
 def piece_end(data, i, stop, classes, rules):
-    """Where the piece ends that begins at byte i < stop."""
+    """The end of the piece that begins at byte i < stop."""
     byte = data[i]
     if rules.contractions and byte == APOSTROPHE:
         length = contraction(data, i, stop, rules.contractions)
@@ -125,7 +125,7 @@ def word_end(data, i, stop, classes, rules):
 
 @helper
 def run_end(data, i, stop, classes, wanted, most):
-    """Behind the characters of a class, `most` at most."""
+    """The end of a run of characters of a class, of `most` characters at most."""
     while i < stop and most > 0:
         point, size = point_at(data, i, stop)
         if not classes[point] & wanted:
@@ -149,7 +149,7 @@ def signs_end(data, i, stop, classes, rules):
 
 @helper
 def spaces_end(data, i, stop, classes, rules):
-    """Up to the last line end; else all but the last, which goes with what follows; else all."""
+    """Up to the last line end; else all but the last space, which belongs to the next piece; else all."""
     last, behind_break, count = i, np.int64(-1), np.int64(0)
     while i < stop and count < rules.longest:
         point, size = point_at(data, i, stop)
@@ -174,7 +174,7 @@ def spaces_end(data, i, stop, classes, rules):
 
 @helper
 def contraction(data, i, stop, case):
-    """How long 's 't 're 've 'm 'll 'd is at the apostrophe; 0 if there is none."""
+    """The length of 's 't 're 've 'm 'll 'd at the apostrophe; 0 if there is none."""
     if i + 1 >= stop:
         return 0
     fold = np.uint8(0x20 if case == ANY_CASE and data[i + 1] >= 0x40 else 0)
@@ -193,7 +193,7 @@ def contraction(data, i, stop, case):
 
 @kernel
 def cut_pieces(data, offsets, classes, rules, ends, counts):
-    """Where each piece ends, one text after another, and how many each has. `ends` is as long as the bytes of the
+    """The ends of the pieces, text after text, and how many each text has. `ends` is as long as the bytes of the
     texts."""
     n = 0
     for d in range(len(offsets) - 1):

@@ -1,11 +1,10 @@
-"""Which runs of tokens may stand in two places: a few n-grams of each document, chosen so that equal runs choose equal
-n-grams.
+"""Which runs of tokens may occur twice: a few n-grams of each document, chosen so that equal runs choose equal n-grams.
 
-Of the n-grams in each window of tokens the one of smallest hash is the window's anchor, the leftmost of several
-(winnowing: Schleimer, Wilkerson and Aiken 2003; minimizers: Roberts et al. 2004). The choice hangs on the window's own
-tokens alone, so that a window that stands in two places has the same anchor in both: windows whose anchor is met once
-need no closer look, and nothing is missed. About one token in half as many as a window has n-grams is an anchor. Twin:
-`anchors_plain` in `tests/reference/suffix_plain.py`.
+The anchor of a window of tokens is its n-gram of smallest hash, the leftmost of several (winnowing: Schleimer,
+Wilkerson and Aiken 2003; minimizers: Roberts et al. 2004). The choice depends on the window's own tokens alone, so a
+window that occurs twice has the same anchor both times: windows with an anchor that occurs once need no closer look,
+and nothing is missed. Where a window has n n-grams, about one token in n / 2 is an anchor. Twin: `anchors_plain` in
+`tests/reference/suffix_plain.py`.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -26,8 +25,8 @@ _STEP = np.uint64(SHINGLE_STEP)
 
 
 class Anchors(NamedTuple):
-    """Windows that begin at tokens `low` to `high` of the column have the n-gram of hash `keys` for an anchor, at one
-    place. Of more than two of one hash in a row, as periodic text has them, the second reaches to the last."""
+    """Windows that begin at tokens `low` to `high` of the column have the n-gram of hash `keys`, at one place, as
+    anchor. Where more than two in a row have one hash, as in periodic text, the second reaches to the last."""
 
     keys: Hashes
     low: Offsets
@@ -41,7 +40,7 @@ def gram_of(window: int) -> int:
 
 
 def anchors(tokens: Tokens, window: int) -> Anchors:
-    """Of every window of so many tokens; a document of fewer has none."""
+    """The anchors of every window of this many tokens; a shorter document has none."""
     most, gram = len(tokens.hashes), gram_of(window)
     keys, low, high = np.empty(most, np.uint64), np.empty(most, np.int64), np.empty(most, np.int64)
     first = np.zeros(len(tokens.first), np.int64)
@@ -100,7 +99,7 @@ def _anchors(hashes, first, window, gram, leaving, ring, keys, low, high, anchor
 
 
 def twice_at_most(anchors: Anchors) -> tuple[Hashes, Offsets]:
-    """Keys of each document, sorted; of those that it has more than twice, two. Two say already that there is a repeat."""
+    """The sorted keys of each document, at most two of each: two already show that there is a repeat."""
     keys, first = anchors.keys.copy(), np.zeros_like(anchors.first)
     longest = int(np.diff(anchors.first).max(initial=0))
     _twice_at_most(keys, anchors.first, np.empty(longest, np.uint64), np.empty((8, 256), np.int64), first)
@@ -123,7 +122,7 @@ def _twice_at_most(keys, first, other, counts, kept):
 
 
 class Stretches(NamedTuple):
-    """Tokens of the windows that deserve a closer look, laid end to end, each token once."""
+    """The tokens of the windows that need a closer look, end to end, each token once."""
 
     hashes: Hashes
     documents: Array  # int32
@@ -132,7 +131,7 @@ class Stretches(NamedTuple):
 
 
 def stretches(tokens: Tokens, anchors: Anchors, shared: Hashes, window: int) -> Stretches:
-    """Of the windows whose anchor is among `shared`, which is sorted."""
+    """The windows whose anchor is among `shared`, which is sorted."""
     if len(shared) == 0 or len(anchors.keys) == 0:
         hit = np.zeros(len(anchors.keys), bool)
     else:

@@ -1,9 +1,9 @@
-"""A Bloom filter of runs of tokens, and the walk of documents past it (meaning of BFF: Groeneveld; Li et al. 2024,
+"""A Bloom filter of token n-grams, and the pass of documents through it (semantics of BFF: Groeneveld; Li et al. 2024,
 DCLM, appendix).
 
-Blocked (Putze, Sanders and Singler 2007): all bits of a key lie in one cache line of 512, so that a key costs one look
-into memory. Probe i of a key is the highest nine bits of key * STEP**(i + 1). The price is size: the number
-of keys in a block is Poisson, so that 1 % takes 9.9 bits a key and not 9.6. Measured: benchmarks/dedup/bloom.py.
+Blocked (Putze, Sanders and Singler 2007): all bits of a key are in one cache line of 512, so a key costs one memory
+access. Probe i of a key is the highest nine bits of key * STEP**(i + 1). The price is size: the number of keys in a
+block is Poisson, so that 1 % takes 9.9 bits a key and not 9.6. Measured: benchmarks/dedup/bloom.py.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -26,9 +26,9 @@ from gristmill.kernels.base.types import Array, Offsets
 BLOCK_BITS = 512
 BLOCK_WORDS = 8  # of 64 bits
 BLOCK_BYTES = 64
-MOST_PROBES = 32  # a bit each in what is remembered of a key
+MOST_PROBES = 32  # a bit each in a word
 MOST_BLOCKS = 1 << 32
-AHEAD = 24  # keys whose block is asked for before it is looked at
+AHEAD = 24  # keys whose block is prefetched
 STEP = 0x9FB21C651E98DF25
 ALL = (1 << 64) - 1
 
@@ -44,9 +44,9 @@ class FilterShape(NamedTuple):
         return self.blocks * BLOCK_BYTES
 
 
-class Seen(NamedTuple):
-    """What a walk found: which units go (of all units), which documents go, and for each document its keys and those
-    met before."""
+class WalkOutcome(NamedTuple):
+    """The outcome of a pass: which units go (of all units), which documents go, and for each document its keys and how
+    many had been met before."""
 
     unit_goes: Array
     document_goes: Array
@@ -55,15 +55,14 @@ class Seen(NamedTuple):
 
 
 def shape_for(keys: int, false_positives: float) -> FilterShape:
-    """The smallest filter in which a key that was never put in is met with no more than this chance once all keys are
-    in."""
+    """The smallest filter with at most this rate of false positives once all keys are in."""
     load, probes = _best_load(false_positives)
     return FilterShape(max(1, math.ceil(keys / load)), probes)
 
 
 @lru_cache(maxsize=64)
 def _best_load(false_positives: float) -> tuple[float, int]:
-    """Keys a block, as many as may be, and the number of probes that allows it."""
+    """The most keys a block, and the number of probes that allows it."""
     if not 0 < false_positives < 1:
         raise ValueError(f"a false-positive rate of {false_positives}: it lies between 0 and 1")
     best = (0.0, 1)
@@ -81,7 +80,7 @@ def _best_load(false_positives: float) -> tuple[float, int]:
 
 
 def _rate(load: float, probes: int) -> float:
-    """Keys fall on a block as Poisson has it; each sets `probes` bits of it."""
+    """The rate of false positives: the keys of a block are Poisson, and each sets `probes` bits."""
     if load == 0:
         return 0.0
     most = int(load + 12 * math.sqrt(load) + 20)
@@ -92,7 +91,7 @@ def _rate(load: float, probes: int) -> float:
 
 
 def empty_filter(shape: FilterShape) -> Array:
-    """uint64[blocks * 8], zeros, that begin with a cache line."""
+    """uint64[blocks * 8], zeros, aligned to a cache line."""
     if shape.blocks > MOST_BLOCKS:
         raise ValueError(f"{shape.blocks:,} blocks of a filter: it can have {MOST_BLOCKS:,}")
     room = np.zeros(shape.blocks * BLOCK_WORDS + BLOCK_WORDS, np.uint64)
@@ -108,23 +107,23 @@ def walk(
     first: Offsets,
     most_of_unit: float,
     most_of_document: Array,
-) -> Seen:
-    """Documents one after another, each unit after unit: a unit goes if more than a share `most_of_unit` of its keys
-    was met before; the keys of one that stays are put in, after all of them were sought. Document d goes if more than a
-    share `most_of_document[d]` was met, and leaves nothing in the filter. Unit u has keys unit_first[u] to unit_first[u
-    + 1], document d units first[d] to first[d + 1]; one without keys stays.
-    """
+) -> WalkOutcome:
+    """Documents one after another, each unit by unit. A unit goes if more than a share `most_of_unit` of its keys was
+    met before; the keys of a unit that stays are added, after all of them were looked up. Document d goes if more than
+    a share `most_of_document[d]` was met, and leaves nothing in the filter. Unit u has keys unit_first[u] to
+    unit_first[u + 1], document d has units first[d] to first[d + 1]; a unit without keys stays."""
     documents = len(first) - 1
     document_keys = unit_first[first]
     lacking = np.zeros(int(np.diff(document_keys).max(initial=0)), np.uint32)
-    seen = Seen(
+    seen = WalkOutcome(
         np.zeros(len(unit_first) - 1, np.uint8),
         np.zeros(documents, np.uint8),
         np.diff(document_keys).astype(np.int64),
         np.zeros(documents, np.int64),
     )
     _walk(
-        words, probes, np.ascontiguousarray(keys), unit_first, first, float(most_of_unit), np.ascontiguousarray(most_of_document, np.float64), lacking,
+        words, probes, np.ascontiguousarray(keys), unit_first, first, float(most_of_unit),
+        np.ascontiguousarray(most_of_document, np.float64), lacking,
         seen.unit_goes, seen.document_goes, seen.met,
     )  # fmt: skip
     return seen._replace(unit_goes=seen.unit_goes.astype(np.bool_), document_goes=seen.document_goes.astype(np.bool_))
@@ -132,7 +131,7 @@ def walk(
 
 @intrinsic
 def _ask_for(typing_context: Any, words: Any, i: Any) -> Any:
-    """Have the cache line of word i fetched, without waiting for it."""
+    """Prefetches the cache line of word i."""
 
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -208,7 +207,7 @@ def _walk(
         met[d] = met_here
         if end > begin and met_here / (end - begin) > most_of_document[d]:
             document_goes[d] = 1
-            for k in range(begin, end):  # bits that were clear when sought were so before the document came
+            for k in range(begin, end):  # bits that were clear then were clear before the document
                 _clear(words, _block(keys[k], blocks), keys[k], np.uint64(lacking[k - begin]))
 
 
@@ -226,8 +225,8 @@ def walk_plain(
     most_of_document: list[float],
     shape: FilterShape | None = None,
 ) -> list[tuple[list[bool], bool, int]]:
-    """For each document which units go, whether it goes itself, and how many keys were met. Without a shape the filter
-    never errs."""
+    """For each document: which units go, whether it goes itself, and how many keys were met. Without a shape the filter
+    is exact."""
     seen: set[int] = set()
     out = []
     for units, most in zip(documents, most_of_document, strict=True):

@@ -1,5 +1,4 @@
-"""Text with stretches of it cut out, a margin around each, and short remains thrown away (as Brown et al. 2020,
-appendix C, did).
+"""Text with spans cut out, a margin around each, and short remains dropped (as Brown et al. 2020, appendix C, did).
 
 Twin: `widened_plain` and `cut_plain` in `tests/reference/ngrams_plain.py`.
 """
@@ -19,7 +18,8 @@ Spans = tuple[Array, Array, Array]  # document, first byte, end; in order, none 
 
 
 def widened(column: TextColumn, tokens: Tokens, spans: Spans, margin: int) -> Spans:
-    """Spans with so many characters more on each side, cut where no token is; those that come to touch are one."""
+    """The spans with this many more characters on each side, which end outside tokens. Spans that come to touch are
+    merged."""
     spans_out = tuple(np.empty(len(spans[0]), np.int64) for _ in range(3))
     count = _widen(*column, tokens.starts, tokens.ends, tokens.first, *spans, margin, *spans_out)
     return spans_out[0][:count], spans_out[1][:count], spans_out[2][:count]
@@ -72,8 +72,8 @@ def _token_before(starts, low, high, place):
 
 
 def cut(column: TextColumn, spans: Spans, shortest_piece: int) -> tuple[Array, Array, Array]:
-    """Bytes and offsets of the column without the spans, and the number of pieces of each document, those too short to
-    stay too."""
+    """Bytes and offsets of the column without the spans, and the number of pieces of each document, with those too
+    short to keep."""
     rows = len(column)
     data = np.empty(
         int(column.offsets[-1] - column.offsets[0]) + 2 * len(spans[0]), np.uint8

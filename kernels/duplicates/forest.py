@@ -1,8 +1,8 @@
-"""Clusters of documents from pairs that are alike: components by spanning forests, and who of a cluster stays.
+"""Clusters of documents from pairs of duplicates: components by spanning forests, and which member of a cluster stays.
 
-A spanning forest is a star for each component: every member points at the smallest. Two forests merge into one by the
-same function, so that a tree of merges ends with the components of all edges, whatever was where; a forest is bounded
-by the number of members, never by edges.
+A spanning forest is a star for each component: every member points at the smallest. Two forests are merged by the same
+function, so a tree of merges ends with the components of all edges, wherever they were. The size of a forest is bounded
+by the members, not by the edges.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _joined(left, right, root):
 
 
 def spanning_forest(left: Array, right: Array) -> tuple[Array, Array]:
-    """All names that occur in the edges, sorted, and the smallest name of the component of each."""
+    """All nodes of the edges, sorted, and for each the smallest node of its component."""
     members, places = np.unique(np.concatenate([left, right]), return_inverse=True)
     root = np.arange(len(members), dtype=np.int64)
     places = places.reshape(-1).astype(np.int64)
@@ -52,8 +52,8 @@ def spanning_forest_plain(left: list[int], right: list[int]) -> dict[int, int]:
 
 
 def neighbours(left: Array, right: Array, weight: Array, nodes: int) -> tuple[Array, Array, Array]:
-    """Edges as lists: first[n]:first[n + 1] are the neighbours of n in order, with their weights. Of an edge that is
-    there twice, all copies."""
+    """Edges as adjacency lists: first[n]:first[n + 1] are the neighbours of n in order, with their weights. Repeated
+    edges are repeated."""
     ends = np.concatenate([left, right]).astype(np.int64)
     others = np.concatenate([right, left]).astype(np.int64)
     order = np.lexsort((others, ends))
@@ -72,8 +72,8 @@ def _walked(first, other, weight, at_least, keeper):
 
 
 def keepers(first: Array, other: Array, weight: Array, at_least: float) -> Array:
-    """Nodes are walked in order; one goes if it is like a node that stays, and the answer names the one most like it;
-    -1 stays."""
+    """For each node in order: -1 if it stays, or, if it is similar to an earlier node that stays, the most similar of
+    those."""
     keeper = np.empty(len(first) - 1, np.int64)
     _walked(first, other, weight, at_least, keeper)
     return keeper
@@ -92,7 +92,7 @@ def keepers_plain(edges: list[tuple[int, int, float]], nodes: int, at_least: flo
 
 @kernel
 def _proposed(first, other, weight, at_least, keeper, most, left, right):
-    """Pairs of nodes that stay, alike a third, and were never compared."""
+    """Pairs of nodes that stay, are both similar to a third, and were never compared."""
     count = 0
     for node in range(len(keeper)):
         if keeper[node] >= 0:
@@ -118,8 +118,8 @@ def _proposed(first, other, weight, at_least, keeper, most, left, right):
 def proposals(
     first: Array, other: Array, weight: Array, at_least: float, keeper: Array, most: int = 16
 ) -> tuple[Array, Array]:
-    """Who should be compared still: a node that stays, and an earlier one that keeps a neighbour of it; at most `most`
-    for each node."""
+    """Pairs still to be compared: a node that stays, and an earlier one that a neighbour of it is a duplicate of.
+    `most` pairs a node."""
     size = int(np.minimum(np.diff(first), most).sum())
     left, right = np.empty(size, np.int64), np.empty(size, np.int64)
     count = _proposed(first, other, weight, at_least, keeper, most, left, right)

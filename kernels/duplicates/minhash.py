@@ -1,9 +1,9 @@
-"""Which documents may repeat each other: text to MinHash signatures and to the hashes of their bands in one pass
-(Leskovec et al., ch. 3).
+"""Candidates for near duplicates: text to MinHash signatures and to hashes of their bands in one pass (Leskovec et al.,
+ch. 3).
 
 Signatures are those of `gristmill.kernels.duplicates.minhash_rules` (Dahlgaard, Knudsen, Thorup 2017). A document's
-shingles are kept only while a place of its signature is empty, and each but once where they are many: a document of two
-million equal words costs a few passes over it, not 256.
+shingles are kept only while a place of its signature is empty, and without repeats where they are many: a document of
+two million equal words costs a few passes over it, not 256.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_SLOTS = 1 << 14  # of the table that makes shingles unique
 PROBES = 8
 BLOCK = 512  # shingles that are mixed at a time in a later round
 MANY = 16  # shingles a place: with so many that are distinct, no place is empty after round 0 (1e-7 each)
-PATIENCE = 3  # rounds before any document's shingles are made unique
+PATIENCE = 3  # rounds before a document's shingles are deduplicated
 
 _HALF, _ROUND_STEP, _UPPER = np.uint64(HALF), np.uint64(ROUND_STEP), np.uint64(32)
 _EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -34,7 +34,7 @@ _SLOT_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Signer(NamedTuple):
-    """Scratch for signing one document after another."""
+    """Scratch memory for signing one document after another."""
 
     held: Hashes  # of each place: the round that filled it, and its value; so a later round never moves it
     kept: Hashes  # shingles of the document
@@ -53,8 +53,8 @@ def signatures(column: TextColumn, *, width: int = 5, places: int = 128, seed: i
 def band_hashes(
     column: TextColumn, *, width: int = 5, bands: int, rows: int, seed: int = 0, places: int | None = None
 ) -> tuple[Hashes, Offsets]:
-    """uint64[documents, bands], and how many shingles, with repeats, each document has; one that has none has no bands
-    that mean anything."""
+    """uint64[documents, bands], and the number of shingles of each document, with repeats. The bands of a document
+    without shingles are undefined."""
     places = bands * rows if places is None else places
     if not 0 < bands * rows <= places:
         raise ValueError(f"{bands} bands of {rows} rows do not fit in {places} places")
@@ -67,7 +67,7 @@ def band_hashes(
 
 
 def signatures_of_shingles(hashes: Hashes, first: Offsets, places: int = 128) -> Signatures:
-    """Of shingles that are given, well mixed, in any order: document i has `hashes[first[i]:first[i + 1]]`."""
+    """Signatures of given, well-mixed shingles in any order: document i has `hashes[first[i]:first[i + 1]]`."""
     out = np.empty((len(first) - 1, places), np.uint32)
     _sign_shingles(
         np.ascontiguousarray(hashes, np.uint64),
@@ -79,18 +79,19 @@ def signatures_of_shingles(hashes: Hashes, first: Offsets, places: int = 128) ->
 
 
 def chance_of_meeting(similarity: float, bands: int, rows: int) -> float:
-    """That two documents of this Jaccard similarity have at least one band in common."""
+    """The chance that two documents of this Jaccard similarity share at least one band."""
     return 1 - (1 - similarity**rows) ** bands
 
 
 def bands_for(threshold: float, hashes: int = 128, recall: float = 0.97) -> tuple[int, int]:
-    """Bands and rows: as many rows, and so as few idle nominations, as leave a pair at the threshold this chance to be
-    nominated."""
+    """Bands and rows: the most rows, and so the fewest needless candidates, that give a pair at the threshold this
+    chance to become a candidate."""
     for rows in range(hashes, 0, -1):
         if chance_of_meeting(threshold, hashes // rows, rows) >= recall:
             return hashes // rows, rows
     raise ValueError(
-        f"{hashes} hashes cannot nominate {recall:.0%} of the pairs at similarity {threshold}: take more hashes or a higher threshold"
+        f"{hashes} hashes cannot nominate {recall:.0%} of the pairs at similarity {threshold}: take more hashes or a "
+        "higher threshold"
     )
 
 
@@ -128,7 +129,7 @@ def first_round(shingles, held):
 
 @helper
 def later_rounds(signer, count):
-    """Fill the places that round 0 left empty with the document's shingles, `signer.kept[:count]`."""
+    """Fills the places that round 0 left empty with the document's shingles, `signer.kept[:count]`."""
     held, fresh = signer.held, signer.fresh
     places = len(held)
     unique_at = 1 if count > MANY * places else PATIENCE
@@ -158,8 +159,8 @@ def later_rounds(signer, count):
 
 @inlined
 def each_once(values, count, table):
-    """Move those that come first together, in place; returns how many. What finds no slot near its own is kept each
-    time it comes."""
+    """Moves the first occurrences together, in place; returns their number. A shingle that finds no slot near its own
+    is kept every time."""
     bits = np.uint64(4)
     while (1 << bits) < min(4 * count, len(table)):
         bits += np.uint64(1)
@@ -188,7 +189,7 @@ def each_once(values, count, table):
 
 @inlined
 def sign_document(data, start, stop, cut, powers, salt, signer):
-    """Into `signer.held`; returns how many shingles there were."""
+    """Signs into `signer.held`; returns the number of shingles."""
     held, kept = signer.held, signer.kept
     held[:] = _EMPTY
     begin_document(cut, start)

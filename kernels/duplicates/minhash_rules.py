@@ -1,11 +1,11 @@
-"""MinHash signatures in plain Python: the reference that `gristmill.kernels.duplicates.minhash` and its GPU twin equal
-bit for bit.
+"""The definition of MinHash signatures, in plain Python: `gristmill.kernels.duplicates.minhash` and its GPU twin equal
+it bit for bit.
 
-Fast similarity sketching (Dahlgaard, Knudsen, Thorup 2017): each shingle falls into one place of the signature at a
-time, and the least value there stays. In a further round all shingles fall anew, into places that are still empty; so a
-signature of 128 places costs one or two hashes a shingle where the classical way takes 128. Each place is the minimum
-of a hash function over the set, as in the classical way: two signatures agree in a place with the Jaccard similarity as
-probability, and their agreement varies no more (their theorem 1).
+Fast similarity sketching (Dahlgaard, Knudsen, Thorup 2017): in a round each shingle falls into one place of the
+signature, which keeps the least value. In further rounds all shingles fall again, into places that are still empty; so
+a signature of 128 places costs one or two hashes a shingle, where the classical method takes 128. Each place is the
+minimum of a hash function over the set, as in the classical method: two signatures agree in a place with the Jaccard
+similarity as probability, and the variance is no higher (their theorem 1).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ HALF = (1 << 32) - 1
 
 
 def signature_plain(shingles: list[int], places: int) -> list[int]:
-    """`places` values of 32 bits; of an empty set there is none, and all are zero.
+    """`places` values of 32 bits; all zero for an empty set.
 
-    In round r < places a shingle falls into the place that the upper half of its hash says; in round places + i all
+    In round r < places a shingle falls into the place that the upper half of its hash selects; in round places + i all
     fall into place i, so that no place stays empty. Round 0 takes the shingle's own hash.
     """
     held: list[int | None] = [None] * places
@@ -39,7 +39,7 @@ def signature_plain(shingles: list[int], places: int) -> list[int]:
 
 
 def bands_plain(signature: list[int], bands: int, rows: int) -> list[int]:
-    """A hash of 64 bits for each run of `rows` places; the number of the band is part of it."""
+    """A hash of 64 bits for each run of `rows` places and the number of the band."""
     hashes = []
     for band in range(bands):
         h = mixed_plain(band + 1)

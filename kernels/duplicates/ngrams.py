@@ -1,11 +1,11 @@
-"""Which benchmark texts documents hold: runs of tokens against an index of those of the texts, found by hash and then
-compared.
+"""Which benchmark texts a document contains: token n-grams against an index of the texts' n-grams, found by hash and
+then compared.
 
-One rolling hash of `widths[0]` tokens goes over a document and asks a Bloom filter of 16 bits a run (Putze et al. 2007:
-all bits of a key in one word, so one look into memory); what passes is looked up in a table of 64-bit keys, and the
-tokens themselves are compared by their hashes. Among 1e12 runs of text and 1e6 of the index keys alone would meet by
-chance in one run of twenty; with the comparison a false match needs two words of one hash in the same place of
-otherwise equal runs. Twin: `tests/reference/ngrams_plain.py`. Speed: benchmarks/text/decontaminate.py.
+A rolling hash of `widths[0]` tokens goes over a document and queries a Bloom filter of 16 bits an n-gram (Putze et al.
+2007: all bits of a key in one word, so one memory access). Hits are looked up in a table of 64-bit keys, and the tokens
+themselves are compared by their hashes. Among 1e12 n-grams of text and 1e6 of the index keys alone would collide for
+one n-gram in twenty; with the comparison a false match needs two words of one hash at the same place of otherwise equal
+n-grams. Twin: `tests/reference/ngrams_plain.py`. Speed: benchmarks/text/decontaminate.py.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -27,7 +27,7 @@ _STEP, _WIDTH = np.uint64(SHINGLE_STEP), np.uint64(SHORT)
 
 
 class NgramIndex(NamedTuple):
-    """Runs g of the texts t. Run g is `tokens[places[g]:places[g] + run_widths[g]]` and of the texts
+    """Runs g of the texts t. Run g is `tokens[places[g]:places[g] + run_widths[g]]`, and it occurs in the texts
     `texts[first[g]:first[g + 1]]`."""
 
     widths: Offsets  # the different widths of runs, smallest first
@@ -43,8 +43,8 @@ class NgramIndex(NamedTuple):
 
 
 class Hits(NamedTuple):
-    """Runs of the index that stand in documents: run `runs[h]` at token `tokens[h]`; those of document i are
-    `first[i]:first[i + 1]`."""
+    """Runs of the index in documents: run `runs[h]` at token `tokens[h]`; those of document i are `first[i]:first[i +
+    1]`."""
 
     tokens: Offsets
     runs: Array
@@ -52,7 +52,7 @@ class Hits(NamedTuple):
 
 
 class Overlaps(NamedTuple):
-    """For each document the text it holds most of, as `ngrams_plain.Overlap` has it; -1 is none."""
+    """For each document the text that it contains most of, as in `ngrams_plain.Overlap`; -1 is none."""
 
     text: Array
     runs: Offsets
@@ -67,7 +67,7 @@ class Overlaps(NamedTuple):
 def index_of(
     tokens: Tokens, repeated: Array, width: int, shortest: int, most_texts: int, ignored: Tokens
 ) -> NgramIndex:
-    """An index of texts; those marked as repeated, and runs of the texts `ignored`, are not sought."""
+    """An index of texts, without those marked as repeated and without the runs of the texts `ignored`."""
     keys, texts, places, widths = _runs(tokens, repeated, width, shortest)
     unwanted = _runs(ignored, np.zeros(len(ignored.first) - 1, np.bool_), width, shortest)[0]
     order = np.lexsort((places, texts, keys))
@@ -120,7 +120,7 @@ def _key(polynomial, width):
 
 @inlined
 def _bits(polynomial):
-    """A hash whose top says which word of the filter, and the three bits in it."""
+    """A hash whose top selects the word of the filter, and the three bits in that word."""
     h = (polynomial ^ polynomial >> np.uint64(32)) * np.uint64(0xBF58476D1CE4E5B9)
     h ^= h >> np.uint64(29)
     h *= np.uint64(0x94D049BB133111EB)
@@ -130,7 +130,7 @@ def _bits(polynomial):
 
 @helper
 def _shift(words):
-    """By how much a hash goes right to be a number below a power of two."""
+    """The right shift that makes a hash a number below a power of two."""
     shift = np.uint64(64)
     while words > 1:
         words >>= 1
@@ -166,7 +166,7 @@ def _insert(keys, hashes, places, lead, words, slots, slot_runs):
 
 
 def hits_of(tokens: Tokens, index: NgramIndex) -> Hits:
-    """Every place of documents at which a run of the index stands."""
+    """Every place in the documents where a run of the index occurs."""
     first = np.zeros(len(tokens.first), np.int64)
     room = 4096
     while len(index.widths):
@@ -185,7 +185,7 @@ def hits_of(tokens: Tokens, index: NgramIndex) -> Hits:
 def _find(
     hashes, first, widths, words, slots, slot_runs, run_hashes, places, run_widths, hit_tokens, hit_runs, hit_first
 ):
-    """The number of hits; those past the room there is are only counted."""
+    """Returns the number of hits; hits beyond the room there is are only counted."""
     lead, shift, count = widths[0], _shift(len(words)), 0
     power = np.uint64(1)
     for _ in range(lead):
@@ -268,7 +268,7 @@ def _look_up(
 
 
 class NgramScratch(NamedTuple):
-    """Counts by text, and in which document a run or a text was last met."""
+    """Counts by text, and the document in which a run or a text was last met."""
 
     run_seen: Array
     text_seen: Array
@@ -276,7 +276,7 @@ class NgramScratch(NamedTuple):
 
 
 def scratch_for(index: NgramIndex) -> NgramScratch:
-    """For one batch of documents; each call of a function below takes numbers of documents that it did not have before."""
+    """For one batch of documents. Document numbers must not repeat between calls."""
     texts = len(index.text_runs)
     return NgramScratch(
         np.full(len(index.places), -1, np.int64), np.full(texts, -1, np.int64), np.zeros(texts, np.int64)
@@ -286,7 +286,7 @@ def scratch_for(index: NgramIndex) -> NgramScratch:
 def overlaps_of(
     tokens: Tokens, offsets: Offsets, hits: Hits, index: NgramIndex, scratch: NgramScratch, number: int
 ) -> Overlaps:
-    """Which text each document holds most of; `number` is that of the first document in its batch."""
+    """The text that each document contains most of; `number` is that of the first document in its batch."""
     n = len(offsets) - 1
     overlaps = Overlaps(
         np.full(n, -1, np.int32), np.zeros(n, np.int64), np.zeros(n), np.zeros(n, np.int64), np.zeros(n, np.int64)
@@ -310,7 +310,7 @@ def overlaps_of(
 
 @helper
 def _count(hit_runs, a, b, first, texts, text_runs, run_seen, text_seen, text_found, number):
-    """Counts the different runs of each text among hits; gives the text with the largest share."""
+    """Counts the different runs of each text among hits; returns the text with the largest share."""
     best = np.int64(-1)
     for h in range(a, b):
         run = hit_runs[h]
@@ -340,7 +340,8 @@ def _is_of(run, text, first, texts):
 
 @kernel
 def _best(
-    hit_tokens, hit_runs, hit_first, starts, ends, offsets, run_widths, first, texts, text_runs, run_seen, text_seen, text_found, number,
+    hit_tokens, hit_runs, hit_first, starts, ends, offsets, run_widths, first, texts, text_runs, run_seen, text_seen,
+    text_found, number,
     out_text, out_runs, out_share, out_start, out_end,
 ):  # fmt: skip
     for document in range(len(hit_first) - 1):
@@ -367,13 +368,14 @@ def _best(
 def spans_of(
     tokens: Tokens, hits: Hits, index: NgramIndex, at_least: float, scratch: NgramScratch, number: int
 ) -> tuple[Array, Offsets, Offsets]:
-    """Document, first byte and end of all stretches under runs of texts of which at least such a share stands in the
-    document, in order."""
+    """Document, first byte and end of all spans under runs of texts that the document contains to at least this share,
+    in order."""
     documents, begins, stops = (np.empty(len(hits.runs), np.int64) for _ in range(3))
     count = 0
     if len(hits.runs):
         count = _spans(
-            *hits, tokens.starts, tokens.ends, index.run_widths, index.first, index.texts, index.text_runs, at_least, *scratch, number,
+            *hits, tokens.starts, tokens.ends, index.run_widths, index.first, index.texts, index.text_runs, at_least,
+            *scratch, number,
             documents, begins, stops,
         )  # fmt: skip
     return documents[:count], begins[:count], stops[:count]
@@ -381,7 +383,8 @@ def spans_of(
 
 @kernel
 def _spans(
-    hit_tokens, hit_runs, hit_first, starts, ends, run_widths, first, texts, text_runs, at_least, run_seen, text_seen, text_found, number,
+    hit_tokens, hit_runs, hit_first, starts, ends, run_widths, first, texts, text_runs, at_least, run_seen, text_seen,
+    text_found, number,
     documents, begins, stops,
 ):  # fmt: skip
     count = 0

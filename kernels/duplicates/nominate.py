@@ -1,11 +1,12 @@
-"""Which documents that share a band are compared: all of a small bucket, and of a large one a few for each, so that
-work is bounded.
+"""Which documents of a band's bucket are compared: all pairs of a small bucket, a few for each document of a large one,
+so that work is bounded.
 
-Of a large bucket (a template, a page that was copied a hundred thousand times) each is compared with the first of the
-bucket, with the first of those that agree in the next band too, and with the `NEXT` after it in that order. Pairs that
-a bucket leaves out meet in other bands, or over a third (`gristmill.kernels.duplicates.forest.proposals`). Copies,
-which agree in all bands, are left to the last one: they are named once, not once a band. A pair that agrees in some is
-named in each of them, for the next may be a large bucket that leaves it out.
+In a large bucket (a template, a page that was copied a hundred thousand times) each document is compared with the first
+of the bucket, with the first of those that agree in the next band too, and with the `NEXT` documents after it in that
+order. Pairs that a bucket leaves out meet in other bands, or through a third document
+(`gristmill.kernels.duplicates.forest.proposals`). Copies, which agree in all bands, are left to the last band, so they
+become candidates once. A pair that agrees in some bands is a candidate in each of them, since the next may be a large
+bucket that leaves it out.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from gristmill.kernels.base.compiled import helper, kernel
 from gristmill.kernels.base.splitmix import mixed_all
 from gristmill.kernels.base.types import Array
 
-SMALL = 8  # up to so many members all are compared
+SMALL = 8  # buckets of up to this size are compared in full
 NEXT = 4
-PASSED_ON = 1  # the bit of a sibling that says that there is a next band
+PASSED_ON = 1  # the bit of a sibling: there is a next band
 # of a sibling, the bits from this one on are those of its next band; between them and the lowest, those of all its
 # bands
 NEXT_BAND = 12
 
 
 def siblings(keys_NB: Array) -> Array:
-    """What stands beside each band of each document: bits of its next band, so that those that agree there stand
-    together, and of all, which tell copies."""
+    """What is stored beside each band of each document: bits of the hash of its next band, so that documents that agree
+    there too are sorted together, and bits of all bands, which identify copies."""
     following = np.roll(keys_NB, -1, axis=1) << np.uint64(NEXT_BAND) & np.uint64(0xFFFFFFFF)
     copies = mixed_all(keys_NB.sum(axis=1, dtype=np.uint64)) % np.uint64(1 << (NEXT_BAND - 1)) << np.uint64(1)
     sibling_bits = (following | copies[:, None]).astype(np.uint32)
@@ -49,7 +50,7 @@ def _put(i, j, sibling, uid, left, right, count):
 
 @kernel
 def _pairs(key, sibling, uid, left, right):
-    """With no arrays to write to, counts."""
+    """Only counts where the arrays are empty."""
     count, start, total = 0, 0, len(key)
     while start < total:
         end = start + 1
@@ -67,14 +68,16 @@ def _pairs(key, sibling, uid, left, right):
                 count = _put(i, j, sibling, uid, left, right, count)
             if not small and abs(i - leader) > NEXT:
                 count = _put(i, leader, sibling, uid, left, right, count)
-            if not small and i - branch > NEXT and branch != leader and i != leader:  # the branch has named the leader
+            if (
+                not small and i - branch > NEXT and branch != leader and i != leader
+            ):  # the branch has paired with the leader
                 count = _put(i, branch, sibling, uid, left, right, count)
         start = end
     return count
 
 
 def pairs_in_buckets(key: Array, sibling: Array, uid: Array) -> tuple[Array, Array]:
-    """Places of the rows to be compared. Rows come in order of key, sibling, uid."""
+    """Indices of the rows to compare. Rows are sorted by key, sibling, uid."""
     none = np.empty(0, np.int64)
     count = _pairs(key, sibling, uid, none, none)
     left, right = np.empty(count, np.int64), np.empty(count, np.int64)
@@ -84,7 +87,7 @@ def pairs_in_buckets(key: Array, sibling: Array, uid: Array) -> tuple[Array, Arr
 
 
 def pairs_in_buckets_plain(rows: list[tuple[int, int, int]]) -> set[tuple[int, int]]:
-    """As pairs of places, the smaller first."""
+    """Pairs of indices, the smaller first."""
     pairs = set()
     for place, (key, sibling, uid) in enumerate(rows):
         bucket = [i for i, row in enumerate(rows) if row[0] == key]
@@ -103,7 +106,7 @@ def pairs_in_buckets_plain(rows: list[tuple[int, int, int]]) -> set[tuple[int, i
 
 @kernel
 def _pairs_with_saved(key, sibling, uid, saved, places, left, right):
-    """`places` is scratch for the rows of a bucket that are saved."""
+    """`places` is scratch memory for the saved rows of a bucket."""
     count, start, total = 0, 0, len(key)
     while start < total:
         end, olds = start, 0
@@ -127,8 +130,8 @@ def _pairs_with_saved(key, sibling, uid, saved, places, left, right):
 
 
 def pairs_with_saved(key: Array, sibling: Array, uid: Array, saved: Array) -> tuple[Array, Array]:
-    """Places of the rows that are not saved, each with up to 2 * NEXT saved ones of its bucket that stand nearest. Rows
-    come in order of key, sibling, uid. A record that is saved itself is not compared with itself."""
+    """Indices of the rows that are not saved, each with the nearest saved rows of its bucket, 2 * NEXT at most. Rows
+    are sorted by key, sibling, uid. A document that is saved itself is not compared with itself."""
     size = int((~saved).sum()) * 2 * NEXT
     left, right = np.empty(size, np.int64), np.empty(size, np.int64)
     count = _pairs_with_saved(key, sibling, uid, saved, np.empty(len(key), np.int64), left, right)

@@ -1,9 +1,9 @@
-"""Units of a text that may repeat (lines, paragraphs between blank lines, the text whole), their hashes, and text
+"""Units of a text that may repeat (lines, paragraphs between blank lines, the whole text), their hashes, and text
 without some of them.
 
-A line is what CCNet (Wenzek et al. 2020), Dolma and DCLM call a paragraph. A unit is known by its tokens
-(`gristmill.kernels.words.tokens`), so that case, punctuation and white space do not matter and numbers do. Each of its
-two hashes takes the tokens' hashes one after another.
+A line is what CCNet (Wenzek et al. 2020), Dolma and DCLM call a paragraph. A unit is identified by its tokens
+(`gristmill.kernels.words.tokens`): case, punctuation and white space do not matter, numbers do. Each of its two hashes
+is a polynomial of its tokens' hashes.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -70,7 +70,7 @@ class Grams(NamedTuple):
 
 
 def lines(column: TextColumn) -> Units:
-    """What line feeds divide; empty lines are none."""
+    """Text between line feeds; empty lines are no units."""
     first = np.zeros(len(column) + 1, np.int64)
     nothing = np.zeros(0, np.int64)
     _lines(*column, first, nothing, nothing)
@@ -80,7 +80,7 @@ def lines(column: TextColumn) -> Units:
 
 
 def paragraphs(column: TextColumn) -> Units:
-    """What blank lines divide: lines with nothing but white space."""
+    """Text between blank lines; a line of white space is blank."""
     first = np.zeros(len(column) + 1, np.int64)
     nothing = np.zeros(0, np.int64)
     _paragraphs(*column, properties(), first, nothing, nothing)
@@ -94,7 +94,7 @@ def whole_texts(column: TextColumn) -> Units:
 
 
 def hashes_of_units(column: TextColumn, units: Units) -> UnitHashes:
-    """128 bits for each unit, and how many tokens it has."""
+    """128 bits for each unit, and its number of tokens."""
     tokens, count = token_column(column), len(units.starts)
     unit_hashes = UnitHashes(np.zeros(count, np.uint64), np.zeros(count, np.uint64), np.zeros(count, np.int64))
     _hash_units(tokens.hashes, tokens.starts, tokens.first, *units, *unit_hashes)
@@ -102,7 +102,8 @@ def hashes_of_units(column: TextColumn, units: Units) -> UnitHashes:
 
 
 def grams_of_units(column: TextColumn, units: Units, width: int, least: int, seed: int) -> Grams:
-    """A hash for each run of `width` tokens of a unit; one of fewer is a single run, of fewer than `least` it has none."""
+    """A hash for each run of `width` tokens of a unit. A shorter unit is a single run; a unit of fewer than `least`
+    tokens has none."""
     tokens = token_column(column)
     leaving, salt = np.uint64(pow(SHINGLE_STEP, width, 1 << 64)), np.uint64(mixed_plain(seed % (1 << 64)))
     hashes, first = np.empty(len(tokens.hashes), np.uint64), np.zeros(len(units.starts) + 1, np.int64)
@@ -112,8 +113,8 @@ def grams_of_units(column: TextColumn, units: Units, width: int, least: int, see
 
 
 def without_units(column: TextColumn, units: Units, goes: Array) -> tuple[Array, Offsets]:
-    """Bytes and offsets of the column without the units that go, each with what lies between it and the next. A text
-    that lost one has no white space at its ends."""
+    """Bytes and offsets of the column without the units that go, each with the text up to the next unit. A text that
+    lost a unit has no white space at its ends."""
     data = np.empty(int(column.offsets[-1] - column.offsets[0]), np.uint8)
     offsets = np.zeros(len(column.offsets), np.int64)
     _without(*column, *units, np.ascontiguousarray(goes, np.uint8), properties(), data, offsets)
@@ -132,7 +133,7 @@ def _line_end(data, i, end):
 
 @kernel
 def _lines(data, offsets, first, starts, ends):
-    """Counts them if there is no room to write them to."""
+    """Only counts if there is no room to write."""
     n = 0
     for d in range(len(offsets) - 1):
         i, end = offsets[d], offsets[d + 1]
@@ -148,7 +149,7 @@ def _lines(data, offsets, first, starts, ends):
 
 @kernel
 def _paragraphs(data, offsets, properties, first, starts, ends):
-    """Counts them if there is no room to write them to."""
+    """Only counts if there is no room to write."""
     n = 0
     for d in range(len(offsets) - 1):
         i, end = offsets[d], offsets[d + 1]
@@ -222,7 +223,7 @@ def _hash_grams(
 def _without(data, offsets, starts, ends, first, goes, properties, out, out_offsets):
     size = np.int64(0)
     for d in range(len(offsets) - 1):
-        copied, end = offsets[d], offsets[d + 1]  # what lies before is in `out`, or gone
+        copied, end = offsets[d], offsets[d + 1]  # all before it is in `out`, or dropped
         begin, lost = size, False
         for u in range(first[d], first[d + 1]):
             if goes[u]:
@@ -289,6 +290,7 @@ def without_units_plain(text: str, units: list[tuple[int, int]], goes: list[bool
 
 
 __all__ = [
-    "Grams", "UnitHashes", "Units", "grams_of_unit_plain", "grams_of_units", "hash_of_unit_plain", "hashes_of_units", "lines", "lines_plain",
+    "Grams", "UnitHashes", "Units", "grams_of_unit_plain", "grams_of_units", "hash_of_unit_plain", "hashes_of_units",
+    "lines", "lines_plain",
     "paragraphs", "paragraphs_plain", "whole_texts", "without_units", "without_units_plain",
 ]  # fmt: skip

@@ -1,10 +1,10 @@
-"""Runs of tokens cut out of text, and the seam mended: no doubled space or punctuation, no word that was not there
+"""Token spans cut out of text, with clean seams: no doubled space or punctuation, and no word that was not there
 before.
 
-The signs around a run: those up to the last white space before it close the text that stays, those up to the first
-white space after it close the run and go with it. Of the white space on both sides that with more line ends stays.
-Where the beginning or the end of a text goes, so does the white space there. The tokens of what is left are exactly
-those that were not cut. Twin: `mended_plain` in `tests/reference/suffix_plain.py`.
+Signs up to the last white space before a span close the text before it and stay. Signs up to the first white space
+after a span belong to it and go. Of the white space on both sides the one with more line ends stays. Where the
+beginning or the end of a text goes, its white space goes too. The remaining tokens are exactly those that were not cut.
+Twin: `mended_plain` in `tests/reference/suffix_plain.py`.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -21,8 +21,8 @@ from gristmill.kernels.words.tokens import Tokens
 
 
 def mended(column: TextColumn, tokens: Tokens, spans: tuple[Array, Array, Array]) -> tuple[Bytes, Offsets]:
-    """The column without the spans (document, first token, end; counted in the document, in order, none touches
-    another)."""
+    """The column without the spans (document, first token, end; counted in the document, sorted, apart from each
+    other)."""
     data, offsets = np.empty(int(column.offsets[-1] - column.offsets[0]), np.uint8), np.zeros(len(column) + 1, np.int64)
     size = _mend(*column, properties(), tokens.starts, tokens.ends, tokens.first, *spans, data, offsets)
     return data[:size], offsets
@@ -67,7 +67,8 @@ def _copied(data, begin, end, out, size):
 
 @helper
 def _seam(data, kinds, starts, ends, low, high, first, last, begin, stop):
-    """Where the text before the run ends, where that after it begins, and whether a space must part them."""
+    """The end of the text before the span, the beginning of the text after it, and whether a space must separate
+    them."""
     run, end = starts[first + begin], ends[first + stop - 1]
     before = ends[first + begin - 1] if begin > 0 else low
     after = starts[first + stop] if first + stop < last else high

@@ -1,8 +1,8 @@
-"""SimHash fingerprints, and who of a bucket is within a Hamming distance (Charikar 2002; Manku, Jain, Das Sarma 2007).
+"""SimHash fingerprints, and pairs of a bucket within a Hamming distance (Charikar 2002; Manku, Jain, Das Sarma 2007).
 
-A fingerprint has a bit set where more of the text's shingles have it set than not. Texts that share most of their
+A bit of a fingerprint is set where more of the text's shingles have it set than not, so texts that share most of their
 shingles differ in few bits. Two fingerprints that differ in at most k bits agree in at least B - k of B blocks: each
-choice of B - k blocks is a table, and whoever agrees in all blocks of a table is compared bit by bit.
+choice of B - k blocks is a table, and fingerprints that agree in all blocks of a table are compared bit by bit.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from gristmill.kernels.words.token_rules import shingles_plain
 from gristmill.kernels.words.tokens import shingle_column
 
 SECOND = 0x9E3779B97F4A7C15  # added to a shingle for the upper 64 bits of a long fingerprint
-WINDOW = 256  # of a large bucket each is compared with so many after it, in order of fingerprint
-FEW = 4  # pairs that one document opens in a bucket; clusters close over the others
+WINDOW = 256  # in a large bucket each is compared with this many after it, by fingerprint
+FEW = 4  # pairs of one document in a bucket; clusters connect the others
 
 _ONE = np.uint64(1)
 
 
 @kernel
 def _fingerprints(hashes, first, step, counts, out):
-    """One word of each fingerprint. `counts` is int32[64], scratch."""
+    """One word of each fingerprint. `counts` is int32[64], scratch memory."""
     for document in range(len(first) - 1):
         for bit in range(64):
             counts[bit] = 0
@@ -43,8 +43,8 @@ def _fingerprints(hashes, first, step, counts, out):
 
 
 def fingerprints(column: TextColumn, width: int, bits: int, seed: int = 0) -> tuple[Array, Array]:
-    """uint64[documents, bits / 64], and how many shingles each has; of a text without words all bits are zero and mean
-    nothing."""
+    """uint64[documents, bits / 64], and the number of shingles of each. A text without words has all bits zero, which
+    means nothing."""
     hashes, first = shingle_column(column, width, seed)
     words = np.zeros((bits // 64, len(column)), np.uint64)
     for word in range(len(words)):
@@ -126,9 +126,9 @@ def _pairs_within(key, table, words, uid, masks, distance, left, right):
 def pairs_within(
     key: Array, table: Array, words: Array, uid: Array, masks: Array, distance: int
 ) -> tuple[Array, Array]:
-    """Places of rows whose fingerprints differ in at most `distance` bits, named in the first table in which they meet.
-    Rows come in order of key, fingerprint, uid. Of many that are alike each is paired with the first of the bucket and
-    the FEW that come next."""
+    """Indices of rows whose fingerprints differ in at most `distance` bits, reported in the first table in which they
+    meet. Rows are sorted by key, fingerprint, uid. In a group of many similar rows each is paired with the first of the
+    bucket and the FEW next."""
     size = len(key) * (FEW + 1)
     left, right = np.empty(size, np.int64), np.empty(size, np.int64)
     count = _pairs_within(key, table, words, uid, masks, distance, left, right)
@@ -142,7 +142,7 @@ def _distances(words, left, right, out):
 
 
 def distances(words: Array, left: Array, right: Array) -> Array:
-    """In how many bits the fingerprints of pairs differ."""
+    """The Hamming distances of pairs of fingerprints."""
     out = np.empty(len(left), np.int64)
     _distances(words, np.ascontiguousarray(left, np.int64), np.ascontiguousarray(right, np.int64), out)
     return out

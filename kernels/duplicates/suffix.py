@@ -1,12 +1,10 @@
-"""Suffix arrays over tokens, and what stands twice by them: exact, in time that no text can make worse than linear
-times log2(depth).
+"""Suffix arrays over tokens, and the repeats that they show: exact, in linear time times log2(depth) on any text.
 
-A run of tokens is a repeat where two suffixes agree in their first `depth` tokens, so that suffixes are sorted to that
-depth and no deeper: prefix doubling (Manber and Myers 1993) with one counting sort a round, six rounds for 50 tokens,
-the last with a shorter step. Suffixes that agree stay in the order in which they stand. Periodic text costs as much as
-any other. Only tokens of windows whose hash may have been met twice are sorted: windows of different hashes differ, and
-those of one hash the suffix array tells apart. Measured: benchmarks/dedup/substring.py. Twin:
-`tests/reference/suffix_plain.py`.
+Two suffixes that agree in their first `depth` tokens are a repeat, so suffixes are sorted to that depth and no deeper:
+prefix doubling (Manber and Myers 1993) with one counting sort a round, six rounds for 50 tokens, the last with a
+shorter step. Suffixes that agree stay in text order. Periodic text costs as much as any other. Only tokens of windows
+whose hash may occur twice are sorted: windows of different hashes differ, and the suffix array tells windows of one
+hash apart. Measured: benchmarks/dedup/substring.py. Twin: `tests/reference/suffix_plain.py`.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -29,9 +27,8 @@ _ONE_STEP, _OTHER_STEP = np.uint64(SHINGLE_STEP), np.uint64(TOKEN_CHUNK)
 
 
 def suffix_array(values: Hashes, depth: int) -> tuple[Array, Array]:
-    """Places sorted by the first `depth` values from there on (values count in the order in which they are first met,
-    the end before all of them), those that agree by place; and the rank of each place, the same for places that agree.
-    int32 both."""
+    """Places sorted by their next `depth` values (values are ordered by first occurrence, the end first), then by
+    place; and the rank of each place, equal for places that agree. Both int32."""
     if len(values) > MOST:
         raise OverflowError(f"{len(values):,} tokens in one suffix array; {MOST:,} can be told apart")
     ranks, order, spare, places = (np.empty(len(values), np.int32) for _ in range(4))
@@ -50,8 +47,8 @@ def suffix_array(values: Hashes, depth: int) -> tuple[Array, Array]:
 
 @kernel
 def number(values, table, numbers):
-    """Number values from 0 as they are first met, by a table of (value, number + 1); false where the table is too small
-    for them."""
+    """Numbers values from 0 by first occurrence, in a table of (value, number + 1); false where the table is too
+    small."""
     room, count = len(table), 0
     for i in range(len(values)):
         if 2 * count >= room:
@@ -69,7 +66,7 @@ def number(values, table, numbers):
 
 @kernel
 def _begin(ranks, places, order, begins):
-    """Places in order of their ranks; `begins` marks where a new rank does."""
+    """Places sorted by rank; `begins` marks where a new rank begins."""
     for i in range(len(ranks)):
         places[i] = begins[i] = 0
     for p in range(len(ranks)):
@@ -86,8 +83,7 @@ def _begin(ranks, places, order, begins):
 
 @kernel
 def _refine(ranks, order, places, begins, step, spare):
-    """From order by the first values to order by `step` more. The new ranks come to lie in `spare`; returns how many
-    there are."""
+    """Extends the order by `step` more values. Writes the new ranks to `spare`; returns how many there are."""
     n, k, rank = len(ranks), 0, 0
     for p in range(max(n - step, 0), n):  # nothing follows these: they come first
         spare[k] = p
@@ -117,9 +113,9 @@ def _refine(ranks, order, places, begins, step, spare):
 
 
 class Repeats(NamedTuple):
-    """What stands twice. `removed`: for each place the first token (counted in its document) to remove, up to the end
-    of the window that begins there, -1 where nothing is. `leads`: the places of windows that are the first of their
-    like, and 128 bits of hash of each."""
+    """`removed`: for each place the first token (counted in its document) to remove, up to the end of the window that
+    begins there; -1 where nothing goes. `leads`: the places of windows that are the first of their kind, with 128 bits
+    of hash of each."""
 
     removed: Array
     leads: Array
@@ -128,8 +124,8 @@ class Repeats(NamedTuple):
 
 
 def repeats(given: Stretches, window: int, keep_first: bool) -> Repeats:
-    """Documents are numbered in the order in which the first is chosen. A window that stands earlier in its own
-    document and overlaps itself is removed only behind that first occurrence, which stays whole."""
+    """Documents are numbered in order of preference. A window that repeats, overlapping, in its own document is removed
+    only behind the first occurrence, which stays whole."""
     where = np.flatnonzero(given.windows)
     high, low = window_hashes(given.hashes, where, window)
     removed, leads = np.full(len(given.hashes), -1, np.int32), given.windows.copy()
@@ -148,8 +144,7 @@ def repeats(given: Stretches, window: int, keep_first: bool) -> Repeats:
 
 
 def met_twice(hashes: Hashes) -> Array:
-    """Which of them have their like; and about one in sixteen of the others too, for a bit each is all that is
-    remembered."""
+    """Which hashes occur twice, and about one in sixteen of the others: only a bit of each is remembered."""
     room = 1 << max(6, (16 * len(hashes)).bit_length())
     twice = np.zeros(len(hashes), bool)
     _met_twice(hashes, np.uint64(room - 1), np.zeros((room >> 6, 2), np.uint64), twice.view(np.uint8))
@@ -158,7 +153,7 @@ def met_twice(hashes: Hashes) -> Array:
 
 @kernel
 def _met_twice(hashes, mask, seen, twice):
-    """`seen` has a word of bits met, and one of bits met again."""
+    """`seen` has a word of bits met once, then one of bits met again."""
     for i in range(len(hashes)):
         place = hashes[i] & mask
         word, bit = np.int64(place >> np.uint64(6)), np.uint64(1) << (place & np.uint64(63))
@@ -171,7 +166,7 @@ def _met_twice(hashes, mask, seen, twice):
 
 @kernel
 def _reach(begins, window, places):
-    """Places that lie in a window."""
+    """The places inside a window."""
     n, reach = 0, 0
     for i in range(len(begins)):
         if begins[i]:
@@ -211,7 +206,8 @@ def _all_repeats(order, ranks, text_places, documents, places, windows, window, 
 
 
 def merged(given: Stretches, removed: Array, window: int) -> tuple[Array, Array, Array]:
-    """Document, first token and end of what is removed; neighbours are one span, but spans may still overlap."""
+    """Document, first token and end of what is removed. Adjacent windows become one span, but spans may still
+    overlap."""
     most = int((removed >= 0).sum())
     spans = tuple(np.empty(most, np.int32) for _ in range(3))
     count = _merge(given.documents, given.places, removed, window, *spans)
@@ -233,7 +229,7 @@ def _merge(documents, places, removed, window, span_documents, begins, ends):
 
 
 def window_hashes(hashes: Hashes, where: Offsets, window: int) -> tuple[Hashes, Hashes]:
-    """128 bits in two halves of each window that begins at one of the places, which ascend."""
+    """128 bits, in two halves, of each window that begins at one of the ascending places."""
     high, low = np.empty(len(where), np.uint64), np.empty(len(where), np.uint64)
     leaving = (np.uint64(pow(step, window, 1 << 64)) for step in (SHINGLE_STEP, TOKEN_CHUNK))
     _window_hashes(hashes, where, window, *leaving, high, low)

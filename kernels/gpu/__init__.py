@@ -1,7 +1,7 @@
-"""Twins of kernels for the GPU, in Triton, held to plain references.
+"""GPU twins of kernels, in Triton, tested against plain references.
 
-MinHash has the bits of its reference; the decoder's kernels have theirs in `gristmill.kernels.gpu.plain`, which needs
-torch alone, and are held against it in float64. Only what runs on a GPU imports the rest: every module needs torch and
-triton (the extra `gpu`). With TRITON_INTERPRET=1 set before the import, all of it runs on the CPU, slowly, which is how
-it is tested where there is no GPU.
+MinHash equals its reference bit for bit. The decoder's kernels are tested in float64 against
+`gristmill.kernels.gpu.plain`, which needs torch alone. Every other module needs torch and triton (the extra `gpu`), so
+only code that runs on a GPU imports it. With TRITON_INTERPRET=1 set before the import, all of it runs slowly on the
+CPU; tests do that where there is no GPU.
 """

@@ -1,10 +1,10 @@
-"""One step of AdamW (Loshchilov and Hutter 2019) over bf16 weights with float32 masters: each number is read and
+"""One step of AdamW (Loshchilov and Hutter 2019) over bf16 weights with float32 masters: each number is read once and
 written once.
 
     weight 2 (written), gradient 2 (bf16, read), master, mean and square 4 each (read and written): 28 bytes a parameter
 
-What changes from step to step (rate, clipping, whether the gradient is finite, the number of steps) are scalars on the
-device (`gristmill.kernels.gpu.plain.step_scalars`), so that the host never waits for them. As torch's fused kernel: the
+What changes from step to step (rate, clipping, whether the gradient is finite, the number of steps) is a scalar on the
+device (`gristmill.kernels.gpu.plain.step_scalars`), so the host never waits for it. As in torch's fused kernel, weight
 decay comes first.
 """
 
@@ -20,7 +20,7 @@ from gristmill.kernels.gpu.plain import AdamWRule
 
 
 class AdamWTile(NamedTuple):
-    """How many parameters one program takes, and how many warps share them; results do not depend on it."""
+    """The parameters of one program, and the warps that share them; results do not depend on either."""
 
     elements: int = 2048
     warps: int = 8
@@ -39,7 +39,7 @@ def adamw_step(
     rule: AdamWRule,
     tile: AdamWTile = TILE,
 ) -> None:
-    """Changes weight (any precision), master, mean and square (float32) of one parameter."""
+    """Updates weight (any precision), master, mean and square (float32) of one parameter in place."""
     if not (weight.shape == gradient.shape == master.shape == mean.shape == square.shape):
         raise ValueError(
             f"weight {tuple(weight.shape)}, gradient {tuple(gradient.shape)} and states {tuple(master.shape)} differ"

@@ -1,10 +1,11 @@
-"""Cross-entropy of rows of logits: each row's loss, and its gradient written over the logits, so that no second matrix
-of that size exists.
+"""Cross-entropy of rows of logits: each row's loss, with its gradient written over the logits, so that there is no
+second matrix of that size.
 
-One program a row: a first pass finds the largest logit and the sum of exponentials together (Milakov and Gimelshein
-2018), a second writes softmax less the target. With `z`, z * log(sum of exponentials)**2 is added to the loss (z-loss;
-Chowdhery et al. 2022). Rows whose target is -100 are not read and get zeros. A target that is no row of the vocabulary
-makes its row's loss NaN: a kernel cannot raise."""
+One program a row: a first pass computes the largest logit and the sum of exponentials together (Milakov and Gimelshein
+2018), a second writes softmax minus the target. With `z`, z * log(sum of exponentials)**2 is added to the loss (z-loss;
+Chowdhery et al. 2022). Rows with target -100 are not read and get zeros. A target outside the vocabulary makes its
+row's loss NaN, since a kernel cannot raise.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _NONE, LOWEST = tl.constexpr(NONE), tl.constexpr(-3.0e38)  # no infinity, whose 
 
 
 class LogitTile(NamedTuple):
-    """How many logits one program takes at a time, and how many warps share them."""
+    """The logits that one program takes at a time, and the warps that share them."""
 
     columns: int = 8192
     warps: int = 8
@@ -36,7 +37,7 @@ def row_losses(logits: Tensor, targets: Tensor, z: float = 0.0, tile: LogitTile 
 
 
 def row_losses_and_slopes(logits: Tensor, targets: Tensor, z: float = 0.0, tile: LogitTile = TILE) -> Tensor:
-    """The losses; `logits` become their gradients, in their own precision."""
+    """The losses. `logits` become their gradients, in their own precision."""
     return _run(_losses_and_slopes, logits, targets, z, tile)
 
 

@@ -1,8 +1,8 @@
-"""Products in fp8 by cuBLASLt itself: those that end in GELU and round what it gives to fp8 again, and those that begin
-with a sum. Torch's own call has neither, and a pass over memory for each costs as much as a fifth of the product.
+"""fp8 matmuls by cuBLASLt itself: with GELU and rounding to fp8 as epilogue, or with a sum as prologue. Torch's own
+call has neither, and a pass over memory for each costs up to a fifth of the matmul.
 
-`answer = x @ weight.T * scales + bias`, of float32 sums. T tokens, K and N widths; sizes are multiples of 16. The
-library is the one that torch has loaded; where it is not there, or refuses, `works` says so before anything depends on
+`answer = x @ weight.T * scales + bias`, accumulated in float32. T tokens, K and N widths; sizes are multiples of 16.
+The library is the one that torch has loaded; where it is missing or refuses, `works` says so before anything depends on
 it.
 """
 
@@ -42,7 +42,7 @@ _MOST_WORKSPACE = 1
 def gelu_rounded(
     x8_TK: Tensor, weight8_NK: Tensor, bias_N: Tensor, x_scale: Tensor, weight_scale: Tensor, shrink: Tensor
 ) -> Tensor:
-    """GELU (by tanh) of the linear map, times `shrink`, in fp8. Scales are float32, one number each, on the device."""
+    """GELU (by tanh) of the linear map, times `shrink`, in fp8. Scales are float32 scalars on the device."""
     x8 = in_sixteens(x8_TK)
     answer = x8.new_empty(len(x8), len(weight8_NK), dtype=FP8)
     _multiply(x8, weight8_NK, bias_N, x_scale, weight_scale, answer, shrink=shrink)
@@ -52,7 +52,7 @@ def gelu_rounded(
 def linear_added(
     x8_TK: Tensor, weight8_NK: Tensor, bias_N: Tensor, x_scale: Tensor, weight_scale: Tensor, to_TN: Tensor
 ) -> Tensor:
-    """`to` and the linear map, bf16, rounded once."""
+    """`to` plus the linear map, in bf16, rounded once."""
     if to_TN.shape != (len(x8_TK), len(weight8_NK)):
         raise ValueError(f"{len(x8_TK)} x {len(weight8_NK)} cannot be added to {tuple(to_TN.shape)}")
     x8, to = in_sixteens(x8_TK), in_sixteens(to_TN)
@@ -62,7 +62,7 @@ def linear_added(
 
 
 def in_sixteens(x: Tensor) -> Tensor:
-    """Rows end to end, and zeros behind them up to a multiple of 16: fewer sizes to plan for."""
+    """Rows end to end, padded with zeros to a multiple of 16, so that there are fewer sizes to plan for."""
     rows, width = x.shape
     if rows % 16 == 0:
         return x.contiguous()
@@ -89,7 +89,7 @@ def _linear_plain(x8: Tensor, weight8: Tensor, bias: Tensor, x_scale: Tensor, we
 
 @cache
 def works(card: int, width: int, inner: int) -> bool:
-    """Whether both answer as their twins do on this device, from one width to the other and back."""
+    """Whether both kernels equal their twins on this device, from one width to the other and back."""
     device = torch.device("cuda", card)
     if torch.version.cuda is None or torch.cuda.get_device_capability(device) < (8, 9):
         return False
@@ -109,7 +109,7 @@ def works(card: int, width: int, inner: int) -> bool:
 
 
 class _Plan(NamedTuple):
-    """How one kind of product is made. The description's pointers are set at each call."""
+    """The plan of one kind of matmul. The pointers in its description are set at each call."""
 
     description: ctypes.c_void_p
     layouts: tuple[ctypes.c_void_p, ...]  # of weight, x, what is added, answer
@@ -127,7 +127,7 @@ class _Heuristic(ctypes.Structure):
     )
 
 
-_plans: dict[tuple[Any, ...], _Plan] = {}  # the one that was used last stands last
+_plans: dict[tuple[Any, ...], _Plan] = {}  # least recently used first
 _one_at_a_time = Lock()  # around plans and the pointers in them
 _ZERO, _ONE = ctypes.c_float(0.0), ctypes.c_float(1.0)
 
@@ -145,7 +145,8 @@ def _multiply(
     (T, K), N = x8.shape, len(weight8)
     if not (x8.is_contiguous() and weight8.is_contiguous() and weight8.shape[1] == K and bias.shape == (N,)):
         raise ValueError(
-            f"{tuple(x8.shape)} by {tuple(weight8.shape)} with a bias of {tuple(bias.shape)}: rows end to end, that fit, are wanted"
+            f"{tuple(x8.shape)} by {tuple(weight8.shape)} with a bias of {tuple(bias.shape)}: rows end to end, that "
+            "fit, are wanted"
         )
     for tensor, kind in (
         (x8, FP8),
@@ -173,17 +174,19 @@ def _multiply(
             _point(plan.description, pointers)
             _checked(
                 _library().cublasLtMatmul(
-                    _handle(x8.device.index), plan.description, ctypes.byref(_ONE), ctypes.c_void_p(weight8.data_ptr()), plan.layouts[0],
-                    ctypes.c_void_p(x8.data_ptr()), plan.layouts[1], ctypes.byref(_ZERO if to is None else _ONE), added, plan.layouts[2],
-                    ctypes.c_void_p(answer.data_ptr()), plan.layouts[3], ctypes.byref(plan.algorithm), ctypes.c_void_p(workspace.data_ptr()),
+                    _handle(x8.device.index), plan.description, ctypes.byref(_ONE), ctypes.c_void_p(weight8.data_ptr()),
+                    plan.layouts[0],
+                    ctypes.c_void_p(x8.data_ptr()), plan.layouts[1], ctypes.byref(_ZERO if to is None else _ONE), added,
+                    plan.layouts[2],
+                    ctypes.c_void_p(answer.data_ptr()), plan.layouts[3], ctypes.byref(plan.algorithm),
+                    ctypes.c_void_p(workspace.data_ptr()),
                     ctypes.c_size_t(plan.workspace), stream,
                 )
             )  # fmt: skip
 
 
 def _planned(T: int, N: int, K: int, kind: torch.dtype, pointers: list[tuple[int, Tensor]]) -> _Plan:
-    """cuBLASLt counts in columns: a row-major answer is its transpose, and so weight is the first matrix and x the
-    second."""
+    """cuBLASLt is column-major: a row-major answer is its transpose, so weight is the first matrix and x the second."""
     library, description = _library(), ctypes.c_void_p()
     _checked(library.cublasLtMatmulDescCreate(ctypes.byref(description), _COMPUTE_32F, _R_32F))
     for name, number in (
@@ -191,7 +194,7 @@ def _planned(T: int, N: int, K: int, kind: torch.dtype, pointers: list[tuple[int
     ):  # fmt: skip
         _set(description, name, ctypes.c_int32(number))
     _set(description, _FAST_ACCUM, ctypes.c_int8(1))
-    _point(description, pointers)  # which there are decides what can be chosen
+    _point(description, pointers)  # the pointers decide which algorithms there are
     layouts = []
     for type_, rows, columns in (
         (_R_8F_E4M3, K, N), (_R_8F_E4M3, K, T), (_R_16BF, N, T), (_R_8F_E4M3 if kind == FP8 else _R_16BF, N, T),
@@ -206,14 +209,14 @@ def _planned(T: int, N: int, K: int, kind: torch.dtype, pointers: list[tuple[int
 
 
 def _forget(plan: _Plan) -> None:
-    """What was sent to the device with it goes on: descriptions are read when a product is asked for."""
+    """Kernels in flight are not affected: descriptions are read when a matmul is launched."""
     for layout in plan.layouts:
         _library().cublasLtMatrixLayoutDestroy(layout)
     _library().cublasLtMatmulDescDestroy(plan.description)
 
 
 def _algorithms(description: ctypes.c_void_p, layouts: tuple[ctypes.c_void_p, ...], most: int) -> list[tuple[Any, int]]:
-    """The ways that cuBLASLt's heuristic thinks fastest, each with the workspace that it needs."""
+    """The fastest algorithms by cuBLASLt's heuristic, each with the workspace that it needs."""
     library, preference, results, many = _library(), ctypes.c_void_p(), (_Heuristic * most)(), ctypes.c_int()
     _checked(library.cublasLtMatmulPreferenceCreate(ctypes.byref(preference)))
     size = ctypes.c_size_t(WORKSPACE)
@@ -247,7 +250,7 @@ def _set(description: ctypes.c_void_p, name: int, value: Any) -> None:
 
 @cache
 def _library() -> Any:
-    """The one that torch has loaded already: its name is enough."""
+    """Torch has loaded it already, so its name suffices."""
     version = torch.version.cuda or ""
     return ctypes.CDLL(f"libcublasLt.so.{version.partition('.')[0]}")
 

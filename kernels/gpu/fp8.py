@@ -1,11 +1,10 @@
-"""Rounding to eight bits for matrix products on Hopper: the largest magnitude of a matrix, and the matrix rounded as it
-is and transposed, in one pass.
+"""Rounding to eight bits for matmuls on Hopper: the largest magnitude of a matrix, and the rounded matrix and its
+transpose in one pass.
 
-The product of two fp8 matrices wants both with the summed dimension innermost, so training needs each matrix in both
-directions: reading 16 bits once and writing 8 twice moves 4 bytes a number, where a rounding and a transposition apart
-move 6.
+The product of two fp8 matrices needs both with the summed dimension innermost, so training needs each matrix in both
+orders. Reading 16 bits once and writing 8 twice moves 4 bytes a number; rounding and transposing apart move 6.
 
-M rows, N columns. A scale is what a rounded number is to be multiplied by.
+M rows, N columns. A scale is the factor by which a rounded number is to be multiplied.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def _round_both(x, largest, rounded, turned, M, N, most: tl.constexpr, ROWS: tl.
 
 
 def largest(x: Tensor) -> Tensor:
-    """The largest magnitude of a contiguous matrix, float32, one number on the device."""
+    """The largest magnitude of a contiguous matrix, as a float32 scalar on the device."""
     if not x.is_cuda:
         return largest_plain(x)
     out = torch.zeros(1, dtype=torch.float32, device=x.device)
@@ -54,7 +53,7 @@ def largest(x: Tensor) -> Tensor:
 
 
 def rounded_both(x_MN: Tensor, most: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
-    """M x N and N x M in `kind`, so scaled that `most` becomes the largest number of it."""
+    """M x N and N x M in `kind`, scaled so that `most` becomes its largest number."""
     if not x_MN.is_cuda:
         return rounded_both_plain(x_MN, most, kind)
     return _launched(x_MN, most, kind)

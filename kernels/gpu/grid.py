@@ -6,5 +6,5 @@ import torch
 
 
 def processors(device: torch.device) -> int:
-    """Of a GPU; two where it is only played by Triton's interpreter."""
+    """The multiprocessors of a GPU; two in Triton's interpreter."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2

@@ -1,10 +1,10 @@
-"""MinHash on the GPU: text to signatures or the hashes of their bands, with the bits of
-`gristmill.kernels.duplicates.minhash` and `gristmill.kernels.duplicates.minhash_rules`.
+"""MinHash on the GPU: text to signatures or band hashes, bit for bit those of `gristmill.kernels.duplicates.minhash`
+and `gristmill.kernels.duplicates.minhash_rules`.
 
-A place of a signature is held as (round that filled it, value) in 64 bits, and only ever made less: the outcome does
-not depend on which program comes first, so all run flat over tokens, a document may lie in any number of them, and
-rounds may be done in any order. They are done in spans of twice as many each time, for all shingles of the documents
-that still have an empty place; what is found too late changes nothing.
+A place of a signature holds (round that filled it, value) in 64 bits and only ever decreases. The result does not
+depend on the order of programs, so all run flat over tokens, a document may span any number of programs, and rounds may
+run in any order. Rounds run in batches that double in size, for all shingles of the documents that still have an empty
+place; surplus rounds change nothing.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ MOST_PLACES = 1 << 16
 MOST_HELD = 1 << 25  # places of a piece, 8 bytes each: so many documents are signed at a time
 
 TILES = Tiles()
-PIECE_BYTES = 128 << 20  # smaller ones wait for the processor that starts their kernels; larger ones only take memory
-LANES = 4  # pieces under way at a time; each may take 18 bytes of memory for each of its bytes
+PIECE_BYTES = 128 << 20  # smaller pieces wait for the CPU to launch kernels; larger ones only take memory
+LANES = 4  # pieces in flight; each may take 18 bytes of memory a byte
 
 
 def band_hashes(
@@ -46,8 +46,8 @@ def band_hashes(
     places: int | None = None,
     device: torch.device | None = None,
 ) -> tuple[Hashes, Offsets]:
-    """uint64[documents, bands], and how many shingles, with repeats, each document has; one that has none has no bands
-    that mean anything."""
+    """uint64[documents, bands], and the number of shingles of each document, with repeats. The bands of a document
+    without shingles are undefined."""
     places = bands * rows if places is None else places
     return sign(
         column_tensor(column),
@@ -79,8 +79,8 @@ def sign(
     piece_bytes: int = PIECE_BYTES,
     lanes: int = LANES,
 ) -> tuple[Array, Offsets]:
-    """What `finish` makes of the places of each document, and its number of shingles. The text may lie on the device,
-    in pinned memory (it is then copied from there) or in any other (it then goes through pinned memory)."""
+    """What `finish` makes of the places of each document, and its number of shingles. The text may be on the device, in
+    pinned memory (copied from there) or elsewhere (copied through pinned memory)."""
     if width < 1:
         raise ValueError(f"a shingle of {width} tokens: at least one is needed")
     if not 0 < places <= MOST_PLACES:
@@ -151,8 +151,8 @@ def mixed(x):
 
 @triton.jit
 def _fall(held, owner, place, round_, h, there, PLACES: tl.constexpr):
-    """Into its place, if it holds nothing less. A place is read first: most shingles find it taken, and what is read
-    late is only too much."""
+    """Puts a shingle into its place if that holds nothing less. The place is read first: most shingles find it taken,
+    and a stale read only costs a needless write."""
     where = held + owner.to(tl.int64) * PLACES + place
     value = (h & HALF).to(tl.int64) | round_.to(tl.int64) << 32
     less = there & (value < tl.load(where, mask=there, other=0, cache_modifier=".cg"))
@@ -226,7 +226,7 @@ def _later_rounds(
     PLACES: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """Rounds of the documents that lack a value. In round PLACES + i all shingles fall into place i."""
+    """Rounds for the documents that lack a value. In round PLACES + i all shingles fall into place i."""
     count = tl.load(first + documents)
     if tl.load(lack + span) == 0:
         count = 0

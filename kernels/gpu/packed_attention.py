@@ -1,9 +1,9 @@
-"""Attention inside texts that lie end to end, each token to all of its text, for inference.
+"""Attention inside texts that are packed end to end, each token to all of its text, for inference.
 
-Queries come in blocks of one text, keys a few at a time; all but the last few of a text need no mask. Sums and
-exponentials are float32, weights are rounded to the values' type before they meet these, as FlashAttention does (Dao et
-al. 2022). What it gives can be rounded to fp8 for the product that follows, which spares a pass over it. (Causal, for
-training, it is no faster than flash-attn-4: docs/log.md.)
+Queries come in blocks of one text, keys a few at a time; only the last few keys of a text need a mask. Sums and
+exponentials are float32; weights are rounded to the values' type before they are multiplied, as in FlashAttention (Dao
+et al. 2022). The output can be rounded to fp8 for the next matmul, which saves a pass over it. (Causal, for training,
+it is no faster than flash-attn-4: docs/log.md.)
 
 T tokens, H heads, D head size, a power of two from 16 to 128.
 """
@@ -23,7 +23,7 @@ _LOG2_E, _LARGEST = 1.4426950408889634, tl.constexpr(LARGEST)
 
 
 class AttentionTile(NamedTuple):
-    """Queries of a program, keys at a time. Only the latter changes how sums are added up."""
+    """Queries of a program, keys at a time. Only the latter changes the order of summation."""
 
     queries: int = 128
     keys: int = 64
@@ -43,9 +43,9 @@ def packed_attention(
     first_NHD: Tensor | None = None,
     tile: AttentionTile = TILE,
 ) -> Tensor:
-    """T x H x D in the inputs' type; with `shrink` (float32, one number on the device) that many times it, in fp8.
-    `cuts` (int32) are the texts' bounds from 0; tokens behind the last one are not answered. Into `first_NHD` (float32)
-    go the answers of texts' first tokens, not rounded; those of empty texts stay as they are."""
+    """T x H x D in the inputs' type; with `shrink` (a float32 scalar on the device) scaled by it, in fp8. `cuts`
+    (int32) are the texts' bounds from 0; tokens behind the last bound have no output. The outputs of texts' first
+    tokens are also written, unrounded, to `first_NHD` (float32); rows of empty texts are left as they are."""
     tokens, heads, size = q_THD.shape
     if not q_THD.shape == k_THD.shape == v_THD.shape or size not in HEAD_SIZES:
         shapes = ", ".join(str(tuple(x.shape)) for x in (q_THD, k_THD, v_THD))
@@ -58,7 +58,8 @@ def packed_attention(
     if tokens and texts > 0:
         with torch.cuda.device_of(q_THD):
             _attended[(tokens // tile.queries + texts, heads)](
-                q_THD, k_THD, v_THD, cuts, answer, first_NHD, shrink, texts, rows.pop(), heads * size, _LOG2_E / size**0.5,
+                q_THD, k_THD, v_THD, cuts, answer, first_NHD, shrink, texts, rows.pop(), heads * size,
+                _LOG2_E / size**0.5,
                 SIZE=size, QUERIES=tile.queries, KEYS=tile.keys, num_warps=tile.warps, num_stages=tile.stages,
             )  # fmt: skip
     return answer
@@ -66,9 +67,10 @@ def packed_attention(
 
 @triton.jit(do_not_specialize=["texts"])
 def _attended(
-    q, k, v, cuts, answer, firsts, shrink, texts, stride, width, scale, SIZE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr
+    q, k, v, cuts, answer, firsts, shrink, texts, stride, width, scale, SIZE: tl.constexpr, QUERIES: tl.constexpr,
+    KEYS: tl.constexpr
 ):  # fmt: skip
-    """A program has the queries of one block of one text, of one head. `scale` makes exponents of two."""
+    """One program has the queries of one block of one text, of one head. `scale` turns exponents into powers of two."""
     block, column, place = tl.program_id(0), tl.program_id(1) * SIZE + tl.arange(0, SIZE), tl.arange(0, KEYS)
     text = _text_of(block, cuts, texts, QUERIES)
     first, end = tl.load(cuts + text), tl.load(cuts + text + 1)
@@ -106,7 +108,7 @@ def _attended(
 
 @triton.jit
 def _met(score, value, most, total, summed, scale):
-    """What the queries have found so far, and a few keys more."""
+    """Adds a few keys to the running softmax of the queries."""
     higher = tl.maximum(most, tl.max(score, 1) * scale)
     weight, kept = tl.exp2(score * scale - higher[:, None]), tl.exp2(most - higher)
     summed = tl.dot(weight.to(value.dtype), value, summed * kept[:, None], input_precision="ieee")
@@ -116,7 +118,7 @@ def _met(score, value, most, total, summed, scale):
 @triton.jit
 def _text_of(block, cuts, texts, QUERIES: tl.constexpr):
     """The last text that begins at this block or before it. Text i has the blocks from cuts[i] // QUERIES + i on, which
-    are enough for it wherever it begins."""
+    suffice wherever it begins."""
     before = 0
     for start in range(0, texts, 1024):
         text = start + tl.arange(0, 1024)

@@ -1,8 +1,8 @@
 """Plain twins of the decoder's and the judges' kernels: ordinary torch, obviously right, differentiable, in any
 precision and on any device.
 
-What the CPU runs, and what the Triton kernels of the same names are held against in float64. Needs torch alone. Sums
-and products are worked out in float32 at the least and rounded once, as the kernels do.
+The CPU runs these, and the Triton kernels of the same names are tested against them in float64. Needs torch alone. Sums
+and products are computed in float32 at least and rounded once, as in the kernels.
 
 T tokens, C hidden width, H query heads, K key-value heads, D head size, M inner width, P rows of the tables, V
 vocabulary.
@@ -23,7 +23,7 @@ HEAD_SIZES = (16, 32, 64, 128)  # that attention over packed texts takes in one 
 
 
 class AdamWRule(NamedTuple):
-    """What stays the same from step to step of AdamW."""
+    """The settings of AdamW that do not change from step to step."""
 
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = 1e-8
@@ -35,7 +35,7 @@ def widened(x: Tensor) -> Tensor:
 
 
 def rounded(x: Tensor, shrink: Tensor) -> Tensor:
-    """x times `shrink`, in fp8; what is too large for it becomes its largest number."""
+    """x times `shrink`, in fp8, saturated at its largest number."""
     return (x.float() * shrink).clamp(-LARGEST, LARGEST).to(FP8)
 
 
@@ -73,7 +73,7 @@ def swiglu(gate_up: Tensor) -> Tensor:
 
 
 def row_losses(logits: Tensor, targets: Tensor, z: float = 0.0) -> Tensor:
-    """Each row's cross-entropy, 0 where the target is -100, and z * log(sum of exponentials)**2 beside it."""
+    """Each row's cross-entropy, 0 where the target is -100, plus z * log(sum of exponentials)**2."""
     wide, has_target = widened(logits), targets != NONE
     log_sums = wide.logsumexp(-1)
     losses = log_sums - wide.gather(1, torch.where(has_target, targets, 0)[:, None])[:, 0] + z * log_sums.square()
@@ -106,9 +106,9 @@ def adamw_step(
 
 
 def step_scalars(rate: Tensor, steps: Tensor, clip: Tensor, found_inf: Tensor, betas: tuple[float, float]) -> Tensor:
-    """[5] for `adamw_step`: rate, rate over the first bias correction, root of the second, by what gradients are
-    multiplied, and whether all stays as it was (not 0). `steps` counts this step: 1 for the first. All are scalars on
-    the device; worked out in float64, kept in float32."""
+    """[5] for `adamw_step`: rate, rate over the first bias correction, root of the second, the factor of gradients, and
+    whether the step is skipped (not 0). `steps` counts this step, from 1. All are scalars on the device, computed in
+    float64 and kept in float32."""
     steps, rate = steps.double(), rate.double()
     first, second = (1 - torch.pow(torch.full_like(steps, beta), steps) for beta in betas)
     return torch.stack(
@@ -124,8 +124,8 @@ def packed_attention(
     shrink: Tensor | None = None,
     first_NHD: Tensor | None = None,
 ) -> Tensor:
-    """T x H x D: of each token to all of its text; with `shrink` so many times it, in fp8. Text by text; of first
-    tokens, as they are, also into `first_NHD`."""
+    """T x H x D: each token attends to all of its text, text by text. With `shrink` the result times it, in fp8. The
+    outputs of first tokens also go, unrounded, into `first_NHD`."""
     answer, bounds = torch.zeros_like(widened(q_THD), memory_format=torch.contiguous_format), cuts.tolist()
     for text, (first, end) in enumerate(pairwise(bounds)):
         q, k, v = (widened(x[first:end]).transpose(0, 1) for x in (q_THD, k_THD, v_THD))

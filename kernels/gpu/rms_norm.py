@@ -1,8 +1,8 @@
 """RMSNorm (Zhang and Sennrich 2019), also of a sum: x / sqrt(mean(x**2) + eps) * weight, in float32, rounded once.
 
 With n = x / rms and g = d_out * weight, the gradient of x is (g - n * mean(g * n)) / rms and that of the weight is the
-sum over rows of d_out * n: each program adds up its own rows, a second kernel adds the programs in order. Nothing is
-added atomically, so that two runs give the same bits.
+sum over rows of d_out * n: each program adds up its own rows, and a second kernel adds the programs in order. There are
+no atomic additions, so two runs give the same bits.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from gristmill.kernels.gpu.grid import processors
 
 
 class NormTile(NamedTuple):
-    """What one program takes at a time. Results of the forward pass do not depend on it; `programs` a processor of the
-    GPU, backward."""
+    """What one program takes at a time. Results of the forward pass do not depend on it. `programs` is the number of
+    programs for each multiprocessor, backward."""
 
     elements: int
     warps: int
@@ -32,7 +32,7 @@ ASKED_AHEAD = 16_384  # bytes of a tensor's rows up to which several stages fit 
 
 
 def rms_norm(x_TC: Tensor, weight_C: Tensor, eps: float, tile: NormTile = FORWARD) -> tuple[Tensor, Tensor]:
-    """The norm, and 1 / rms of each row (float32) for the way back."""
+    """The norm, and 1 / rms of each row (float32) for the backward pass."""
     x_TC, (rows, width) = x_TC.contiguous(), x_TC.shape
     normed, scales = torch.empty_like(x_TC), x_TC.new_empty(rows, dtype=torch.float32)
     if rows:
@@ -46,7 +46,7 @@ def rms_norm(x_TC: Tensor, weight_C: Tensor, eps: float, tile: NormTile = FORWAR
 def add_rms_norm(
     x_TC: Tensor, residual_TC: Tensor, weight_C: Tensor, eps: float, tile: NormTile = FORWARD
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The sum (rounded to its type before it is normed), its norm, and 1 / rms of each row. Both inputs are of one
+    """The sum (rounded to its type before it is normed), its norm, and 1 / rms of each row. Both inputs have one
     type."""
     if x_TC.shape != residual_TC.shape or x_TC.dtype != residual_TC.dtype:
         raise ValueError(
@@ -71,7 +71,7 @@ def rms_norm_backward(
     d_x: Tensor | None = None,
     tile: NormTile = BACKWARD,
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of x and of the weight. `d_x` is what else flows into x (of a sum that goes on past its norm), and
+    """The gradients of x and of the weight. `d_x` is a further gradient of x (of a sum that is used past its norm), and
     is added."""
     d_normed, x_TC, (rows, width) = d_normed.contiguous(), x_TC.contiguous(), x_TC.shape
     flowing = None if d_x is None else d_x.contiguous()
@@ -143,7 +143,7 @@ def _slopes(
         scale = tl.load(scales + row, mask=row < rows, other=0)[:, None]
         slope = tl.load(d_normed + index, mask=there, other=0).to(tl.float32)
         norm = tl.load(x + index, mask=there, other=0).to(tl.float32) * scale
-        if flowing is not None:  # asked for before the sums that all must wait for
+        if flowing is not None:  # loaded before the sums that all must wait for
             beside = tl.load(flowing + index, mask=there, other=0).to(tl.float32)
         of_weight += slope * norm
         slope *= by[None, :]

@@ -1,10 +1,10 @@
-"""Rotary positions (Su et al. 2021): queries and keys turned straight out of the matrix product that makes queries,
-keys and values.
+"""Rotary positions (Su et al. 2021): queries and keys rotated straight out of the matmul that makes queries, keys and
+values.
 
-A head's first half is paired with its second, as in Hugging Face's Llama. Values are copied: what attention keeps for
-the way back is then all that is kept, and the product's output is free again (a sixth more to move at four queries a
-key, against as much memory as queries and keys take). Backward turns the other way and writes the gradient of the
-product as one matrix.
+A head's first half is paired with its second, as in Hugging Face's Llama. Values are copied, so that what attention
+saves for the backward pass is all that is kept and the matmul's output can be freed (a sixth more to move at four
+queries a key, against as much memory as queries and keys take). The backward pass rotates the other way and writes the
+gradient of the matmul as one matrix.
 
 T tokens, H query heads, K key-value heads, D head size, P rows of the tables.
 """
@@ -20,7 +20,7 @@ from torch import Tensor
 
 
 class RotaryTile(NamedTuple):
-    """How many pairs of numbers one program turns, and how many warps share it; results do not depend on it."""
+    """The pairs of numbers that one program rotates, and the warps that share them; results do not depend on either."""
 
     pairs: int = 2048
     warps: int = 4
@@ -40,7 +40,7 @@ def rotary_qkv(
     tile: RotaryTile = TILE,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Queries T x H x D, keys and values T x K x D, of `qkv` T x (H + 2K)D. `cos` and `sin` are P x D/2, float32; token
-    t takes their row `positions_T[t]`, or row t without positions. A position outside the tables gives NaN."""
+    t takes row `positions_T[t]`, or row t without positions. A position outside the tables gives NaN."""
     tokens = len(qkv)
     checked(qkv.shape[1], cos, sin, positions_T, tokens, heads, kv_heads, head_size)
     q, k, v = (qkv.new_empty(tokens, count, head_size) for count in (heads, kv_heads, kv_heads))
@@ -71,7 +71,8 @@ def rotary_qkv_backward(
     if tokens:
         shape, programs = _shape(tokens, heads, kv_heads, head_size, tile)
         _turn_back[programs](
-            d_qkv, cos.contiguous(), sin.contiguous(), positions_T, d_q.contiguous(), d_k.contiguous(), d_v.contiguous(), tokens, len(cos),
+            d_qkv, cos.contiguous(), sin.contiguous(), positions_T, d_q.contiguous(), d_k.contiguous(),
+            d_v.contiguous(), tokens, len(cos),
             **shape, num_warps=tile.warps,
         )  # fmt: skip
     return d_qkv
@@ -93,7 +94,8 @@ def checked(
         )
     if cos.shape != sin.shape or cos.shape[1:] != (head_size // 2,) or not cos.dtype == sin.dtype == torch.float32:
         raise ValueError(
-            f"cosines {tuple(cos.shape)} and sines {tuple(sin.shape)}: both must be float32, with {head_size // 2} columns"
+            f"cosines {tuple(cos.shape)} and sines {tuple(sin.shape)}: both must be float32, with {head_size // 2} "
+            "columns"
         )
     if (len(cos) if positions_T is None else len(positions_T)) != tokens:
         raise ValueError(f"{tokens} tokens need as many positions, or as many rows of cosines and sines")
@@ -102,7 +104,7 @@ def checked(
 def _shape(
     tokens: int, heads: int, kv_heads: int, head_size: int, tile: RotaryTile
 ) -> tuple[dict[str, int], tuple[int]]:
-    """Each program takes as many heads as there are keys', so that all its heads are queries, keys or values."""
+    """Each program takes as many heads as there are key heads, so that all its heads are queries, keys or values."""
     block_heads, block_half = triton.next_power_of_2(kv_heads), triton.next_power_of_2(head_size // 2)
     tokens_each = triton.next_power_of_2(max(tile.pairs // (block_heads * block_half), 1))
     shape = {"HEADS": heads, "KV_HEADS": kv_heads, "SIZE": head_size, "TOKENS": tokens_each}
@@ -113,11 +115,11 @@ def _shape(
 
 @triton.jit
 def _where(
-    tokens, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, TOKENS: tl.constexpr, BLOCK_HEADS: tl.constexpr,
+    tokens, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, TOKENS: tl.constexpr,
+    BLOCK_HEADS: tl.constexpr,
     BLOCK_HALF: tl.constexpr,
 ):  # fmt: skip
-    """Which group of heads a program has (queries', then keys', then values'), and where numbers lie in a row that
-    begins with them."""
+    """Which group of heads a program has (queries, then keys, then values), and where its numbers are in a row."""
     GROUPS: tl.constexpr = HEADS // KV_HEADS + 2
     group = tl.program_id(0) % GROUPS
     token = (tl.program_id(0) // GROUPS).to(tl.int64) * TOKENS + tl.arange(0, TOKENS)
@@ -141,7 +143,8 @@ def _angles(cos, sin, positions, token, pair, tokens, table, SIZE: tl.constexpr)
 
 @triton.jit
 def _turn(
-    qkv, cos, sin, positions, q, k, v, tokens, table, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, TOKENS: tl.constexpr,
+    qkv, cos, sin, positions, q, k, v, tokens, table, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
+    TOKENS: tl.constexpr,
     BLOCK_HEADS: tl.constexpr, BLOCK_HALF: tl.constexpr,
 ):  # fmt: skip
     HALF: tl.constexpr = SIZE // 2
@@ -168,7 +171,8 @@ def _turn(
 
 @triton.jit
 def _turn_back(
-    d_qkv, cos, sin, positions, d_q, d_k, d_v, tokens, table, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
+    d_qkv, cos, sin, positions, d_q, d_k, d_v, tokens, table, HEADS: tl.constexpr, KV_HEADS: tl.constexpr,
+    SIZE: tl.constexpr,
     TOKENS: tl.constexpr, BLOCK_HEADS: tl.constexpr, BLOCK_HALF: tl.constexpr,
 ):  # fmt: skip
     HALF: tl.constexpr = SIZE // 2

@@ -1,7 +1,7 @@
-"""silu(gate) * up (Shazeer 2020), of the one matrix product that makes both, in float32, rounded once.
+"""silu(gate) * up (Shazeer 2020) of the one matmul that makes both, in float32, rounded once.
 
-Backward works the activation out again from the product and writes the gradient of the product as one matrix, over the
-product itself where asked.
+The backward pass recomputes the activation and writes the gradient of the matmul as one matrix, over the matmul's
+output where asked.
 
 T tokens, M inner width.
 """
@@ -17,8 +17,8 @@ from torch import Tensor
 
 
 class SwigluTile(NamedTuple):
-    """How many outputs one program makes, at most how many of one row, and how many warps share it; results do not
-    depend on it."""
+    """The outputs of one program, at most how many of one row, and the warps that share them; results do not depend on
+    them."""
 
     elements: int = 2048
     columns: int = 1024
@@ -62,7 +62,7 @@ def _shape(tokens: int, inner: int, tile: SwigluTile) -> tuple[dict[str, int], t
 
 @triton.jit
 def _where(tokens, inner, BLOCK: tl.constexpr, ROWS: tl.constexpr):
-    """Where a program's outputs lie, where their gates, and which of them there are."""
+    """Where a program's outputs and their gates are, and which of them exist."""
     parts = tl.cdiv(inner, BLOCK)
     row = (tl.program_id(0) // parts).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = (tl.program_id(0) % parts) * BLOCK + tl.arange(0, BLOCK)

@@ -1,10 +1,10 @@
-"""Tokens of a piece of text on the GPU: where they begin, and their hashes, as `gristmill.kernels.words.token_rules`
-says.
+"""Tokens of a piece of text on the GPU: where they begin, and their hashes, as defined in
+`gristmill.kernels.words.token_rules`.
 
-All kernels run flat over bytes or over tokens, never over documents, so that one document of 10 MB costs what as many
-small ones do. First each byte gets what is known of its character (`marks`) and its lower case; then tokens begin and
-end where two neighbours differ. How many there are only the GPU knows: what follows runs as many programs as fill it,
-each of which takes one tile of tokens after another.
+All kernels run flat over bytes or over tokens, never over documents, so a document of 10 MB costs as much as many small
+ones. First each byte gets the properties of its character (`marks`) and its lower case; tokens then begin and end where
+two neighbours differ. Only the GPU knows how many there are: the next kernels run as many programs as fill it, each of
+which takes tile after tile of tokens.
 """
 
 from __future__ import annotations
@@ -53,14 +53,15 @@ class Tiles(NamedTuple):
 
 
 class DeviceTokens(NamedTuple):
-    """Tokens `first[i]` to `first[i + 1]` are those of document i; what lies in `hashes` behind the last is undefined."""
+    """Tokens `first[i]` to `first[i + 1]` are those of document i; `hashes` is undefined behind the last."""
 
     hashes: torch.Tensor  # int64, the bits of uint64
     first: torch.Tensor  # int32[documents + 1]
 
 
 def device_tokens(data: torch.Tensor, size: int, offsets: torch.Tensor, tiles: Tiles) -> DeviceTokens:
-    """Of a piece: document i is `data[offsets[i]:offsets[i + 1]]`, offsets (int64) begin at 0 and end at `size`."""
+    """The tokens of a piece: document i is `data[offsets[i]:offsets[i + 1]]`; offsets (int64) begin at 0 and end at
+    `size`."""
     if size > LARGEST_PIECE:
         raise ValueError(
             f"a piece of {size:,} bytes: at most {LARGEST_PIECE:,} fit in one, so no document may be longer"
@@ -94,20 +95,19 @@ def device_tokens(data: torch.Tensor, size: int, offsets: torch.Tensor, tiles: T
 
 
 def most_tokens(size: int, documents: int) -> int:
-    """No document has more than half as many as it has bytes, rounded up: two tokens that touch have three bytes in one
-    of them."""
+    """No document has more tokens than half its bytes, rounded up: two adjacent tokens have three bytes in one of
+    them."""
     return (size + documents) // 2 + 1
 
 
 def room(size: int) -> int:
-    """A little more, in coarse steps: pieces of nearly one size then find the memory of the piece before."""
+    """A little more, in coarse steps, so that pieces of similar size reuse memory."""
     step = max(1024, 1 << max(size.bit_length() - 4, 0))
     return -(-size // step) * step
 
 
 def fill(device: torch.device, tiles: int, warps: int) -> int:
-    """How many programs to start where each takes tile after tile: what a GPU has room for, or two where it is only
-    played."""
+    """How many programs to start where each takes tile after tile: what fills a GPU, or two in the interpreter."""
     room_for = (
         torch.cuda.get_device_properties(device).multi_processor_count * WARPS // warps if device.type == "cuda" else 2
     )
@@ -116,14 +116,15 @@ def fill(device: torch.device, tiles: int, warps: int) -> int:
 
 @cache
 def device_tables(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """`gristmill.kernels.words.token_marks.character_tables`: where the page of a code point begins, and the entries."""
+    """`gristmill.kernels.words.token_marks.character_tables` on the device: the page of each code point, and the
+    entries."""
     places, entries = character_tables()
     return torch.from_numpy(places.astype(np.int32)).to(device), torch.from_numpy(entries.astype(np.int64)).to(device)
 
 
 @triton.jit(do_not_specialize=["size"])
 def _mark_characters(data, marks, lower, places, entries, size, TILE: tl.constexpr):
-    """For each byte: what its character is, whether it is its first byte, and the byte in lower case."""
+    """For each byte: the properties of its character, whether it is the first byte, and the byte in lower case."""
     for tile in range(tl.program_id(0), tl.cdiv(size, TILE), tl.num_programs(0)):
         index = tile * TILE + tl.arange(0, TILE)
         there = index < size
@@ -143,7 +144,7 @@ def _mark_characters(data, marks, lower, places, entries, size, TILE: tl.constex
 
 @triton.jit
 def _beyond_ascii(data, marks, places, entries, index, there, size, byte, character_marks, small):
-    """The same for bytes beyond ASCII. A byte that is of no character separates, as U+FFFD does."""
+    """The same for bytes beyond ASCII. A byte of no character separates, as U+FFFD does."""
     wide = there & (byte >= 0x80)
     before = tl.load(data + index - 1, mask=wide & (index >= 1), other=0).to(tl.int32)
     before_that = tl.load(data + index - 2, mask=wide & (index >= 2), other=0).to(tl.int32)
@@ -208,7 +209,7 @@ def _count_starts(marks, counts, size, TILE: tl.constexpr):
 
 @triton.jit(do_not_specialize=["size"])
 def _place_tokens(marks, through, counts, starts_out, ends_out, size, TILE: tl.constexpr):
-    """Tokens in their order. What ends is the token that started last, for none lies in another."""
+    """Tokens in order. A token that ends is the one that started last, since tokens do not nest."""
     part = tl.program_id(0)
     index = part * TILE + tl.arange(0, TILE)
     starts, ends = _edges(marks, index, size)
@@ -246,7 +247,8 @@ def _hash_tokens(words, starts, ends, through, parts, hashes, TILE: tl.constexpr
 
 @triton.jit
 def not_above(values, count, steps, wanted):
-    """How many of the `count` sorted values are not above the wanted one; `steps` is the bit length of `count` or more."""
+    """How many of the `count` sorted values are at most the wanted one. `steps` is the bit length of `count` or
+    more."""
     low = tl.zeros_like(wanted)
     high = low + count
     for _ in range(steps):
@@ -260,7 +262,7 @@ def not_above(values, count, steps, wanted):
 
 @triton.jit(do_not_specialize=["parts", "count", "steps"])
 def _find_first(starts, through, parts, offsets, first, count, steps, TILE: tl.constexpr):
-    """The first token of each document: how many start before it."""
+    """The first token of each document: the number of tokens that start before it."""
     document = tl.program_id(0) * TILE + tl.arange(0, TILE)
     there = document < count
     offset = tl.load(offsets + document, mask=there, other=0).to(tl.int32)

@@ -1,8 +1,8 @@
-"""A column of text through the GPU, piece by piece: while one piece is worked on, the next is copied in and the results
-of another out.
+"""A column of text through the GPU piece by piece: while one piece is processed, the next is copied in and the results
+of the last are copied out.
 
-Pieces are whole documents, of about as many bytes each. Each lane has a stream of its own and memory for one piece, so
-that what the GPU holds does not grow with the column, only with its longest document.
+Pieces are whole documents, of about equal bytes. Each lane has its own stream and memory for one piece, so GPU memory
+does not grow with the column, only with the longest document.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from gristmill.kernels.gpu.tokens import PADDING, room
 
 
 class Piece(NamedTuple):
-    """Documents on the device: i is `data[offsets[i]:offsets[i + 1]]`, offsets from 0 to `size`. Data has room for
-    more."""
+    """Documents on the device: i is `data[offsets[i]:offsets[i + 1]]`, offsets from 0 to `size`. Data has spare room at
+    the end."""
 
     data: torch.Tensor
     size: int
@@ -31,12 +31,12 @@ class Piece(NamedTuple):
 
 
 def default_device() -> torch.device:
-    """The GPU; without one the processor, on which only Triton's interpreter runs kernels."""
+    """The GPU; without one the CPU, where kernels only run in Triton's interpreter."""
     return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
 
 
 def column_tensor(column: TextColumn) -> torch.Tensor:
-    """The bytes of a column as a tensor over the same memory; the column must outlive it."""
+    """The bytes of a column as a tensor over the same memory. The column must outlive it."""
     if not len(column.data):
         return torch.empty(0, dtype=torch.uint8)
     place = (ctypes.c_uint8 * len(column.data)).from_address(
@@ -54,7 +54,7 @@ def through_device(
     most_documents: int,
     lanes: int,
 ) -> tuple[Array, ...]:
-    """What `work` gives for the documents, a row each. Its tensors come back as one array each, in order."""
+    """The results of `work` for the documents, a row each: each of its tensors comes back as one array, in order."""
     cuts = list(cut(offsets, piece_bytes, most_documents)) or [(0, 0)]
     longest = max(int(offsets[end] - offsets[begin]) for begin, end in cuts)
     free = [_Lane(device, stream, longest) for stream in streams(device, lanes)[: len(cuts)]]
@@ -71,7 +71,7 @@ def through_device(
 
 
 def cut(offsets: Offsets, piece_bytes: int, most_documents: int) -> Iterator[tuple[int, int]]:
-    """Runs of documents that are not larger than this together, or of one document that is."""
+    """Runs of documents that are together no larger than this, or one document that is larger."""
     begin, count = 0, len(offsets) - 1
     while begin < count:
         end = int(np.searchsorted(offsets, offsets[begin] + piece_bytes, side="right")) - 1
@@ -82,12 +82,12 @@ def cut(offsets: Offsets, piece_bytes: int, most_documents: int) -> Iterator[tup
 
 @cache
 def streams(device: torch.device, count: int) -> tuple[torch.cuda.Stream | None, ...]:
-    """The same ones each time: torch keeps freed memory for the stream that used it."""
+    """The same streams each time: torch keeps freed memory for the stream that used it."""
     return tuple(torch.cuda.Stream(device) if device.type == "cuda" else None for _ in range(count))
 
 
 class _Lane:
-    """Memory for a piece, and what is on its way back."""
+    """Memory for a piece, and its results on their way back."""
 
     def __init__(self, device: torch.device, stream: torch.cuda.Stream | None, size: int) -> None:
         self.device, self.stream = device, stream
@@ -120,7 +120,7 @@ class _Lane:
         self.waiting = tuple(part.to("cpu", non_blocking=True) for part in results), begin
 
     def collect(self, out: list[Array], documents: int) -> None:
-        """Wait for the piece before, and put what came of it in its rows."""
+        """Waits for the last piece and stores its results in their rows."""
         if self.waiting is None:
             return
         if self.stream is not None:

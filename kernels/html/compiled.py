@@ -1,9 +1,9 @@
-"""What the HTML segmenter asks of the compiler beyond kernels/base/compiled.py: functions that count no references, and
-a byte found by vectors.
+"""Compiler helpers of the HTML segmenter beside kernels/base/compiled.py: functions without reference counts, and a
+vectorised search for a byte.
 
-numba counts who holds an array, with an atomic addition for each argument of a call that is not inlined. In a kernel of
-fifty functions that hand a dozen arrays on, that was half of the time (290 MB/s of pages with it, 520 without) and a
-third of that of compiling.
+numba counts references to an array, with an atomic addition for each argument of a call that is not inlined. In a
+kernel of fifty functions that pass a dozen arrays, that was half of the time (290 MB/s of pages with it, 520 without)
+and a third of compilation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def inner(function: F) -> F:
-    """A helper that kernels alone call. It must not make an array: nobody would count it."""
+    """A helper for kernels only. It must not create an array, since nobody would count it."""
     compiled = numba.njit(nogil=True, error_model="numpy", _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)(
         function
     )
@@ -30,7 +30,7 @@ def inner(function: F) -> F:
 
 @intrinsic
 def first_of_32(_context: Any, data: types.Array, at: types.Integer, byte: types.Integer) -> tuple[Signature, Any]:
-    """How far behind `at` (uint64) the first such byte (uint8) is, of the next 32, which must be in the array; 32:
+    """The distance from `at` (uint64) to the first such byte (uint8) of the next 32, which must be in the array; 32:
     none."""
 
     def make(context: Any, builder: ir.IRBuilder, signature: Signature, arguments: Any) -> Any:

@@ -1,7 +1,6 @@
-"""What is not HTML inside a page: SVG, which shows no text of the page, and MathML, whose LaTeX stands for it where it
-is given.
+"""SVG and MathML inside a page. SVG has no text of the page; a formula is shown as its LaTeX where that is given.
 
-Formulas as the standard's MathML (`alttext`), as KaTeX, MathJax and LaTeXML write it (`<annotation
+Formulas are the standard's MathML (`alttext`), and MathML as KaTeX, MathJax and LaTeXML write it (`<annotation
 encoding="application/x-tex">`).
 """
 
@@ -60,8 +59,7 @@ FOREIGN = np.int64(1)
 
 @inner
 def after_svg(data, i, n, facts, state, flat, hashes, kinds, words):
-    """From behind an `<svg>` to behind its end, or to a tag of HTML that ends it where it was left open. Nothing in it
-    is text."""
+    """From behind an `<svg>` to behind its end, or to a tag of HTML that ends an open one. Nothing in it is text."""
     depth, inside_html = 1, 0
     while True:
         i = find_byte(data, i, n, TAG_OPENS)
@@ -122,7 +120,7 @@ def math_begins(data, state, stack, out, facts, flat, kinds, references):
 
 @inner
 def math_said(data, i, n, state, stack, out, flat, kinds, references):
-    """The LaTeX of an <annotation> takes the place of what <math> has shown so far; what follows in it is left out."""
+    """The LaTeX of an <annotation> replaces the text of <math> so far; the rest of <math> is left out."""
     end = find_byte(data, i, n, TAG_OPENS)
     begin = i
     while begin < end and flat[TEXT + data[begin]] == SPACE:
@@ -138,7 +136,7 @@ def math_said(data, i, n, state, stack, out, flat, kinds, references):
 
 @inner
 def formula(data, i, end, row, twice, state, stack, out, flat, kinds, references):
-    """A formula is text of the block-level element, whatever hides its <math>. Says whether there was one."""
+    """Writes a formula as text of the block-level element, whatever hides its <math>. Returns whether there was one."""
     before = state[CHARACTERS]
     write_formula(data, i, end, row, twice, state, out, flat, references)
     if state[CHARACTERS] == before:

@@ -53,9 +53,9 @@ RT, RP, MATH, SVG, TITLE, MI, MO, MN, MS, MTEXT, ANNOTATION_XML = (
 
 # The rest of the state, after the places of the text that is being written.
 #
-# OVER: elements that were open too deep to be kept. LOW: the least depth at which the block has text; LOWEST: the least
-# depth since its last text; ELEMENT: the element at LOW. LINKS: open links. SKIP and MATH_AT: depth of the element whose
-# content is not shown, and of the open <math>.
+# OVER: open elements beyond DEEPEST. LOW: the least depth at which the block has text; LOWEST: the least depth since
+# its last text; ELEMENT: the element at LOW. LINKS: open links. SKIP and MATH_AT: depth of the element whose content
+# is not shown, and of the open <math>.
 DEPTH, OVER, LOW, LOWEST, ELEMENT, LINKS, SKIP, MATH_AT, ELEMENTS, BLOCKS, HEADS = range(9, 20)
 # The text as it was when <math> began, to go back to; and whether the formula is a line of its own.
 MATH_W, MATH_BLOCKS, MATH_CHARACTERS, MATH_LINKED, MATH_GAP, MATH_BLANK, MATH_TWICE = range(20, 27)
@@ -69,7 +69,7 @@ IS_LINK, KEEPS_SPACE = 1, 2
 
 @inner
 def flush(state, out, blocks):
-    """End the block that is being written, where there is one."""
+    """Ends the current block, if there is one."""
     w, begin = state[W], state[BEGIN]
     if state[BLANK]:
         w = begin
@@ -100,7 +100,7 @@ def linked_so_far(state):
 
 @inner
 def text_at(state, stack, depth):
-    """Where there is new text, it is in the element at that depth."""
+    """Notes that new text is in the element at that depth."""
     if not state[SHOWN]:
         return
     low = depth if state[LOW] < 0 else min(state[LOW], state[LOWEST], depth)
@@ -112,7 +112,7 @@ def text_at(state, stack, depth):
 
 @inner
 def line_break(state, out, blocks):
-    """<br>: a newline; the second in a row is the end of the block."""
+    """<br>: a newline; the second in a row ends the block."""
     if state[SKIP]:
         return
     if state[PRE]:
@@ -149,14 +149,14 @@ def pop(state, stack):
 
 @inner
 def close(state, stack, depth):
-    """The element at that depth and all in it."""
+    """Closes the element at that depth and all in it."""
     while state[DEPTH] >= depth:
         pop(state, stack)
 
 
 @inner
 def kill(state, stack, depth):
-    """End an inline element whose blocks stay open."""
+    """Closes an inline element whose blocks stay open."""
     state[OPEN + stack[depth, TAG]] -= 1
     if stack[depth, FLAGS] & IS_LINK:
         unlink(state)
@@ -166,7 +166,7 @@ def kill(state, stack, depth):
 
 @inner
 def nearest(state, stack, kinds, tag, scope):
-    """The depth of the innermost open element of a tag that is in scope, 0 if there is none."""
+    """The depth of the innermost open element of a tag that is in scope; 0 if there is none."""
     if state[OPEN + tag] == 0:
         return 0
     depth = state[DEPTH]
@@ -182,7 +182,7 @@ def nearest(state, stack, kinds, tag, scope):
 
 @inner
 def push(state, stack, elements, kind, tag, value, facts):
-    """Record an element, and hold it open unless nothing can stand in it."""
+    """Records an element, and keeps it open unless it cannot have content."""
     place = stack[state[DEPTH], PLACE]
     bits = facts[BITS]
     if tag == DIALOG and not facts[IS_OPEN]:

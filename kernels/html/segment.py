@@ -1,14 +1,13 @@
-"""A page as a flat tree of elements and the blocks of text in it, straight from its bytes, in one pass and without
-recursion.
+"""A page as a flat tree of elements and blocks of text, straight from its bytes, in one pass and without recursion.
 
-A streaming tokenizer after the HTML standard and a light tree builder: 512 open elements at most, what lies deeper is
+A streaming tokenizer after the HTML standard and a light tree builder: 512 open elements at most, deeper ones are
 flattened. A page of n bytes with t times `<` takes time linear in n (150 ns a byte at worst, for end tags of nothing)
-and no more than 3.5 n + 140 t bytes of memory.
+and at most 3.5 n + 140 t bytes of memory.
 
 Measured on 1,497 pages of 416 MB, one core (benchmarks/text/segment.py): 380 MB/s, 1.7 times as fast as resiliparse's
-parser and 1.2 times as lexbor's, both of which have a tree then and no text. Its words are those of lexbor's tree on
-745 of 749 pages; the other four have shadow roots (<template shadowrootmode>), which browsers show and lexbor leaves
-out.
+parser and 1.2 times as lexbor's, both of which only build a tree and extract no text. Its words are those of lexbor's
+tree on 745 of 749 pages; the other four have shadow roots (<template shadowrootmode>), which browsers show and lexbor
+leaves out.
 """
 
 # ruff: noqa: SIM109 (compiled, `in` is a loop over a tuple)
@@ -97,7 +96,7 @@ LONGEST = 2**31 - 1
 
 
 class Page(NamedTuple):
-    """Elements, parents before their children, and the blocks of text that hang in them, both in the order of the page."""
+    """Elements, parents before their children, and blocks of text inside them, both in page order."""
 
     tag: Bytes  # [elements] index into TAGS (0: any other); element 0 is the root
     parent: Array  # int32[elements]: -1 for the root
@@ -116,7 +115,7 @@ class Page(NamedTuple):
 
 
 def segment(data: Bytes) -> Page:
-    """The page whose UTF-8 that is."""
+    """The page of these bytes of UTF-8."""
     if len(data) > LONGEST:
         raise ValueError(f"a page of {len(data):,} bytes; no more than {LONGEST:,} can be taken")
     data = np.ascontiguousarray(data).view()
@@ -152,7 +151,7 @@ def segment(data: Bytes) -> Page:
 
 @kernel
 def read_page(data, state, stack, elements, heads, blocks, out, facts, flat, hashes, kinds, words, references):
-    """Fill `elements`, `heads`, `blocks` and `out`; how many there are of each is in `state`."""
+    """Fills `elements`, `heads`, `blocks` and `out`; their counts are in `state`."""
     state[BLANK], state[LOW], state[ELEMENTS] = 1, -1, 1
     stack[0, TAG], stack[0, HASH], stack[0, PLACE], stack[0, FLAGS] = HTML, 0, 0, 0
     elements[0, 0], elements[0, 1], elements[0, 2], elements[0, 3] = HTML, np.uint32(0xFFFFFFFF), 0, 0
@@ -166,7 +165,7 @@ def read_page(data, state, stack, elements, heads, blocks, out, facts, flat, has
 
 @inner
 def one_token(data, i, n, state, stack, elements, heads, blocks, out, facts, flat, hashes, kinds, words, references):
-    """Text up to a tag, or what begins with the `<` at i; returns where the next begins."""
+    """Reads text up to a tag, or the token that begins with the `<` at i; returns where the next begins."""
     if data[i] != 60:
         if state[SKIP]:
             return find_byte(data, i, n, TAG_OPENS)
@@ -224,7 +223,7 @@ def one_token(data, i, n, state, stack, elements, heads, blocks, out, facts, fla
 
 @inner
 def note(state, heads, tag, start, end):
-    """Tags that hold metadata."""
+    """Notes tags that hold metadata."""
     if tag == META:
         kind = HEAD_META
     elif tag == LINK:
@@ -250,7 +249,7 @@ def note_as(state, heads, kind, start, end):
 
 @inner
 def raw_text(data, i, n, state, stack, heads, blocks, out, facts, tag, value, flat, kinds, references):
-    """What stands between the tags of <script>, <title>, <xmp> and their like; returns where the end tag is."""
+    """Reads the content of <script>, <title>, <xmp> and the like; returns where the end tag is."""
     if tag == PLAINTEXT:
         end = n
     elif tag == SCRIPT:

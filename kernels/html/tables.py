@@ -1,8 +1,8 @@
-"""Tables that the HTML segmenter reads: tags and attributes by hash, kinds of byte, words of classes, named character
+"""Lookup tables of the HTML segmenter: tags and attributes by hash, kinds of byte, words of classes, named character
 references.
 
-They are made out of `kernels/html/names.py` and Python's `html.entities.html5` (the standard's list) at first use: 0.1
-s a process.
+They are made from `kernels/html/names.py` and Python's `html.entities.html5` (the standard's list) at first use: 0.1 s
+a process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ SCOPE, BUTTON_SCOPE, LIST_SCOPE, TABLE_SCOPE = (np.int64(1 << i) for i in range(
 
 # Attributes that are looked at. Those up to ITEMTYPE and TESTID say what an element is, by words.
 ATTRIBUTES = (
-    "", "class", "id", "role", "itemprop", "itemtype", "data-testid", "data-component", "style", "hidden", "aria-hidden", "href", "type",
+    "", "class", "id", "role", "itemprop", "itemtype", "data-testid", "data-component", "style", "hidden",
+    "aria-hidden", "href", "type",
     "encoding", "alttext", "display", "shadowrootmode", "open",
 )  # fmt: skip
 CLASS, STYLE, HIDDEN, ARIA_HIDDEN, HREF, TYPE, ENCODING, ALTTEXT, DISPLAY, SHADOWROOTMODE, OPEN = (
@@ -73,7 +74,7 @@ FNV_BASIS, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 
 
 class Tables(NamedTuple):
-    """Few arrays of many tables, since each argument of a kernel costs at every call inside it."""
+    """A few arrays of many tables, since each argument of a kernel costs time at every call inside it."""
 
     flat: (
         Array  # uint8: the tables of bytes, at MARKS, LETTERS, TEXT ..., and tags and attributes by slot of their hash
@@ -120,8 +121,10 @@ def _kinds() -> Array:
     for bit, which in (
         (BLOCK, names.BLOCK), (LEAF, names.VOID), (LEAF, names.RAW), (LEAF, names.RCDATA), (LEAF, "svg plaintext"),
         (SPECIAL, names.SPECIAL), (SCOPE, names.SCOPE), (ENDS_P, names.ENDS_P),
-        (FORMATTING, names.FORMATTING), (RAW, names.RAW), (RCDATA, names.RCDATA), (UNSEEN, names.UNSEEN), (BREAKS_OUT, names.BREAKS_OUT),
-        (INLINE, names.INLINE), (HEADING, names.HEADINGS), (BUTTON_SCOPE, names.SCOPE + " button"), (LIST_SCOPE, names.SCOPE + " ol ul"),
+        (FORMATTING, names.FORMATTING), (RAW, names.RAW), (RCDATA, names.RCDATA), (UNSEEN, names.UNSEEN),
+        (BREAKS_OUT, names.BREAKS_OUT),
+        (INLINE, names.INLINE), (HEADING, names.HEADINGS), (BUTTON_SCOPE, names.SCOPE + " button"),
+        (LIST_SCOPE, names.SCOPE + " ol ul"),
         (TABLE_SCOPE, "html table template"),
     ):  # fmt: skip
         for name in which.split():
@@ -157,7 +160,7 @@ def _letters() -> Array:
 
 
 def _words() -> Array:
-    """Aho and Corasick (1975): one step a byte, and at each the bits of all patterns that end there."""
+    """Aho and Corasick (1975): one step a byte, and at each state the bits of all patterns that end there."""
     children: list[dict[int, int]] = [{}]
     says = [0]
     for bit, patterns in names.WORDS.items():
@@ -185,11 +188,8 @@ def _words() -> Array:
 
 
 def _references() -> Array:
-    """A tree of names: a node is [text that ends here or -1, edges n, n bytes, n nodes], a text [point, point, needs no
-    semicolon].
-
-    The first 32 numbers are `WINDOWS`, then follows the root.
-    """
+    """A trie of names. A node is [text that ends here or -1, edges n, n bytes, n nodes]; a text is [point, point, needs
+    no semicolon]. The first 32 numbers are `WINDOWS`, then the root follows."""
     spelled: dict[bytes, tuple[int, int, int]] = {}
     for name, text in html.entities.html5.items():
         free = name.rstrip(";") in html.entities.html5

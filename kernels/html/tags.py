@@ -1,7 +1,7 @@
-"""Tags, comments and raw text, after the tokenizer of the HTML standard (13.2.5): where each ends, and what attributes
+"""Tags, comments and raw text after the tokenizer of the HTML standard (13.2.5): where each ends, and what attributes
 say.
 
-Each function takes the page and a place in it, and returns where the next thing begins; none looks at a byte twice.
+Each function takes the page and a place in it, and returns where the next token begins; none reads a byte twice.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def words_say(data, i, end, flat, words):
 
 @inner
 def attributes(data, i, n, facts, flat, hashes, words):
-    """From behind a tag's name to behind its `>`; -1 where the page ends before. `facts` is filled anew."""
+    """From behind a tag's name to behind its `>`; -1 where the page ends before. Fills `facts`."""
     for place in range(SAYINGS):
         facts[place] = 0
     while True:
@@ -185,8 +185,8 @@ def media_type(data, i, end, flat):
 
 @inner
 def after_declaration(data, i, n, foreign):
-    """Behind a comment, doctype or processing instruction whose `<` is at i. (A CDATA section in MathML is the
-    caller's.)"""
+    """Behind a comment, doctype or processing instruction whose `<` is at i. (The caller handles CDATA sections in
+    MathML.)"""
     if i + 3 < n and data[i + 1] == 33 and data[i + 2] == 45 and data[i + 3] == 45:
         return after_comment(data, i + 4, n)
     if foreign and is_cdata(data, i, n):
@@ -215,7 +215,8 @@ def after_comment(data, i, n):
 def is_cdata(data, i, n):
     """Whether `<![CDATA[` is at i."""
     return (
-        i + 8 < n and data[i + 1] == 33 and data[i + 2] == 91 and data[i + 3] == 67 and data[i + 4] == 68 and data[i + 5] == 65
+        i + 8 < n and data[i + 1] == 33 and data[i + 2] == 91 and data[i + 3] == 67 and data[i + 4] == 68
+        and data[i + 5] == 65
         and data[i + 6] == 84 and data[i + 7] == 65 and data[i + 8] == 91
     )  # fmt: skip
 
@@ -234,7 +235,7 @@ def end_of_cdata(data, i, n):
 
 @inner
 def end_of_raw(data, i, n, value, flat):
-    """Where the end tag of that name stands that ends raw text, or `n`."""
+    """Where raw text ends: at the end tag of that name, or `n`."""
     while True:
         i = find_byte(data, i, n, TAG_OPENS)
         if i + 2 >= n:
@@ -250,7 +251,7 @@ def end_of_raw(data, i, n, value, flat):
 
 @inner
 def end_of_script(data, i, n, flat):
-    """Like `end_of_raw`, but `<!-- <script> </script> -->` hides the end tag in it ("double escaped")."""
+    """As `end_of_raw`, but `<!-- <script> </script> -->` hides the end tag in it ("double escaped")."""
     escaped_from, doubly = -1, False
     position = i
     while position < n:

@@ -1,13 +1,13 @@
-"""Text of a page as it is shown, written block by block: character references decoded, white space collapsed, what is
-invisible left out.
+"""Text of a page as it is shown, written block by block: character references decoded, white space collapsed, invisible
+characters left out.
 
 References follow the HTML standard: the longest name that fits, 106 of them also without a semicolon, numbers 128 to
-159 as Windows-1252. All white space of Unicode is a space; controls, soft hyphens, zero-width spaces and marks of
-direction are left out (joiners stay: Persian, Hindi and emoji need them). U+0080 to U+009F stay, and a U+00A0 that
-follows one of them or `Ã`: they are bytes of a misread encoding, and without them it could not be read again. A line's
-end in the source between two letters of Han or kana is nothing, as in browsers. A power of a number keeps apart from
-it: `10<sup>6</sup>` is 10^6, `$9<sup>99</sup>` $9.99. No reference is shorter than 5/6 of the UTF-8 it stands for
-(`&nGt;` is the worst), which bounds the output.
+159 as Windows-1252. All white space of Unicode is a space. Controls, soft hyphens, zero-width spaces and direction
+marks are left out (joiners stay: Persian, Hindi and emoji need them). U+0080 to U+009F stay, and a U+00A0 that follows
+one of them or `Ã`: they are bytes of a misread encoding, which could not be repaired without them. A line end in the
+source between two letters of Han or kana is dropped, as in browsers. Powers stay separate from their base:
+`10<sup>6</sup>` is 10^6, `$9<sup>99</sup>` $9.99. No reference is shorter than 5/6 of its UTF-8 (`&nGt;` is the worst),
+which bounds the output.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def alphanumeric(byte):
 
 @inner
 def reference(data, i, end, row, references):
-    """What the `&` at i stands for: two code points (the second 0 for none) and where it ends. The first is -1 where it
-    is just an `&`."""
+    """The character reference at i: two code points (the second 0 for none) and where it ends. The first is -1 where
+    the `&` is just an `&`."""
     if i + 1 < end and data[i + 1] == 35:
         return numeric_reference(data, i, end, references)
     node, j, name_node, after = ROOT, i + 1, -1, i + 1
@@ -115,9 +115,10 @@ def is_space(point):
 
 @inner
 def is_dropped(point):
-    """`DROPPED` of the tables; asked after `is_space`."""
+    """`DROPPED` of the tables; call it after `is_space`."""
     return (
-        point < 32 or point == 0x7F or point == 0xAD or point == 0x200B or 0x200E <= point <= 0x200F or 0x202A <= point <= 0x202E
+        point < 32 or point == 0x7F or point == 0xAD or point == 0x200B or 0x200E <= point <= 0x200F
+        or 0x202A <= point <= 0x202E
         or 0x2060 <= point <= 0x2064 or 0x2066 <= point <= 0x2069 or point == 0xFEFF
     )  # fmt: skip
 
@@ -140,8 +141,8 @@ def put_space(state, out, point):
 
 @inner
 def misread_before(state, out):
-    """The last character is `Ã`, or one of U+0080 to U+009F: of UTF-8 that was read as Latin-1, and a U+00A0 behind it
-    is a byte as well."""
+    """Whether the last character is `Ã`, or one of U+0080 to U+009F: UTF-8 that was read as Latin-1, so that a U+00A0
+    behind it is a byte too."""
     w = state[W]
     if state[GAP] or w < state[BEGIN] + 2:
         return False
@@ -150,7 +151,7 @@ def misread_before(state, out):
 
 @inner
 def put_point(state, out, point):
-    """A code point as it is shown."""
+    """Writes a code point as it is shown."""
     if is_space(point) and not (point == 0xA0 and misread_before(state, out)):
         put_space(state, out, point)
         return
@@ -187,14 +188,13 @@ def put_point(state, out, point):
 
 @inner
 def is_wide(data, i):
-    """A character of three bytes begins at i, and it is U+3000 to U+9FFF or a full-width form (`WIDE` of the plain
-    twin)."""
+    """Whether a character of three bytes at i is U+3000 to U+9FFF or a full-width form (`WIDE` of the plain twin)."""
     return 0xE3 <= data[i] <= 0xE9 or (data[i] == 0xEF and 0xBC <= data[i + 1] <= 0xBD)
 
 
 @inner
 def is_wrap(data, first, after):
-    """White space between two wide characters that ends a line of the source."""
+    """Whether white space between two wide characters is only a line end of the source."""
     if not (is_wide(data, first - 3) and is_wide(data, after)):
         return False
     while first < after and data[first] != 10 and data[first] != 13:
@@ -204,7 +204,7 @@ def is_wrap(data, first, after):
 
 @inner
 def is_price(state, out):
-    """The number that was written last stands behind $, £ or €: two raised digits are its cents."""
+    """Whether the last number written follows $, £ or €: two raised digits are its cents."""
     i, begin = state[W] - 1, state[BEGIN]
     while i > begin and state[W] - i < 16 and (48 <= out[i] <= 57 or out[i] == 44):
         i -= 1
@@ -217,8 +217,8 @@ def is_price(state, out):
 
 @inner
 def put_power(data, i, n, state, out):
-    """At the text of a <sup>: where it is a number and stands behind one, `^`; a space before the upper part of a
-    fraction, a point before cents."""
+    """At the text of a <sup>: writes `^` if it is a number behind a number, a space before the numerator of a fraction,
+    a point before cents."""
     if state[GAP] or state[BLANK] or not 48 <= out[state[W] - 1] <= 57:
         return
     j = i
@@ -245,7 +245,7 @@ def put_power(data, i, n, state, out):
 
 @inner
 def write_text(data, i, end, row, state, out, flat, references):
-    """Write what stands from i on, up to a tag or to `end`, and return where that was."""
+    """Writes the text from i on, up to a tag or to `end`, and returns where that is."""
     begin = i
     while i < end:
         kind = flat[row + data[i]]
@@ -303,7 +303,7 @@ def write_text(data, i, end, row, state, out, flat, references):
 
 @inner
 def look(data, i, end, state, out):
-    """At a control, or a byte that may begin a space or something invisible: write one code point, return where the
+    """At a control, or a byte that may begin a space or something invisible: writes one code point, returns where the
     next begins."""
     first = np.int64(data[i])
     if first < 0x80:
@@ -320,7 +320,7 @@ def look(data, i, end, state, out):
 
 @inner
 def write_formula(data, i, end, row, twice, state, out, flat, references):
-    """LaTeX between `$` or, as a line of its own, `$$`; nothing where there is nothing."""
+    """LaTeX between `$` or, as a line of its own, `$$`; nothing where it is empty."""
     while i < end and flat[row + data[i]] == SPACE:
         i += 1
     while end > i and flat[row + data[end - 1]] == SPACE:

@@ -97,7 +97,7 @@ def close_inline(state, stack, kinds, tag):
 
 @inner
 def close_item(state, stack, kinds, first, second):
-    """What <li>, and what <dt> or <dd>, closes: the item before it, not one that holds the list it is in."""
+    """What <li>, and what <dt> or <dd>, closes: the item before it, not one that holds its list."""
     depth = state[DEPTH]
     while depth > 0:
         tag = stack[depth, TAG]
@@ -111,8 +111,8 @@ def close_item(state, stack, kinds, first, second):
 
 @inner
 def close_implied(state, stack, kinds, tag):
-    """Close what a start tag ends without saying so. False where it counts for nothing: parts of a table outside one, a
-    form in a form."""
+    """Closes what a start tag implicitly ends. False where the tag is ignored: parts of a table outside one, a form in
+    a form."""
     kind = kinds[tag]
     if kind & ENDS_P and state[OPEN + P]:
         depth = nearest(state, stack, kinds, P, BUTTON_SCOPE)
@@ -168,7 +168,7 @@ def is_part_of_table(tag):
 
 @inner
 def close_to_context(state, stack, tag, table):
-    """Back to what may hold a part of a table: cells a row, rows a section or the table, sections the table."""
+    """Closes up to what may hold a part of a table: cells a row, rows a section or the table, sections the table."""
     while state[DEPTH] > table:
         top = stack[state[DEPTH], TAG]
         if (tag == TD or tag == TH) and top == TR:
@@ -180,7 +180,7 @@ def close_to_context(state, stack, tag, table):
 
 @inner
 def start_tag(state, stack, elements, blocks, out, kinds, tag, value, facts):
-    """All that a start tag does, but for the text that follows some as raw text."""
+    """All that a start tag does, except for the raw text that follows some."""
     kind = kinds[tag]
     if tag == BR:
         line_break(state, out, blocks)

@@ -1,7 +1,7 @@
-"""What fastText compares bytes with: its whitespace, `</s>`, `__label__`, and words with one another. For kernels that
-read texts as it does.
+"""The bytes that fastText compares with: its whitespace, `</s>`, `__label__`, and words with one another. For kernels
+that read texts as it does.
 
-Built bare, so that kernels of either kind can call them.
+Compiled bare, so that both kinds of kernel can call them.
 """
 
 from __future__ import annotations

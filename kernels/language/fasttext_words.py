@@ -1,9 +1,9 @@
-"""Texts as fastText should be given them, at training and at scoring: one line each, and nothing in them that fastText
-takes for its own.
+"""Texts as fastText should get them, for training and for scoring: one line each, without tokens that fastText
+reserves.
 
-To fastText a newline ends a text, so does the word `</s>`, and a word that begins with `__label__` is a label: a page
-that holds one could hide what follows or train as what it says. What is no word becomes as many spaces, so that every
-word stays where it is.
+To fastText a newline ends a text, the word `</s>` does too, and a word that begins with `__label__` is a label: a page
+with one could hide what follows, or train as what it says. Such bytes become spaces, so that every word stays where it
+is.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -20,7 +20,7 @@ from gristmill.kernels.language.fasttext_bytes import END, LABEL_PREFIX, begins,
 
 
 def only_words(column: TextColumn) -> TextColumn:
-    """A column of as many bytes, with spaces in place of what is no word."""
+    """A column of equal length, with spaces in place of what is no word."""
     start, end = int(column.offsets[0]), int(column.offsets[-1])
     data, offsets = np.empty(end - start, np.uint8), column.offsets - start
     _only_words(column.data, column.offsets, data)
@@ -30,14 +30,14 @@ def only_words(column: TextColumn) -> TextColumn:
 
 
 def only_words_plain(text: str) -> str:
-    """What is left, as fastText's words with one space between them. Lines end where `str.splitlines` ends them."""
+    """The remaining words of fastText with one space between them. Lines end where `str.splitlines` ends them."""
     words = re.split("[ \t\0]+", " ".join(text.splitlines()))
     return " ".join(word for word in words if word and word != "</s>" and not word.startswith("__label__"))
 
 
 @helper
 def _gap(data, i, end):
-    """How many bytes at i are whitespace to fastText, or end a line to Python; 0 for none."""
+    """The number of bytes at i that are whitespace to fastText or end a line in Python; 0 for none."""
     byte = data[i]
     if byte <= 32:
         return 1 if byte == 32 or 9 <= byte <= 13 or byte == 0 or 28 <= byte <= 30 else 0

@@ -1,9 +1,9 @@
 """Texts as hashed TF-IDF: each word, and each pair of neighbours, is a number below a power of two (Weinberger et al.
 2009, without signs).
 
-Words are those of `gristmill.kernels.words.token_rules` and terms are its shingles of one and of two words, so that no
-dictionary is kept. A term that stands n times weighs (1 + ln n) idf, and each text is scaled to length 1. Sums are in
-double precision and in the order of the text.
+Words are those of `gristmill.kernels.words.token_rules` and terms are its shingles of one and two words, so there is no
+dictionary. A term that occurs n times weighs (1 + ln n) idf, and each text is scaled to length 1. Sums are in double
+precision and in text order.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -27,8 +27,7 @@ WIDEST = 2  # words of a term
 
 
 class Terms(NamedTuple):
-    """Text i has the terms `numbers[first[i]:first[i + 1]]`, each but once, in the order in which they first stand in
-    it."""
+    """Text i has the distinct terms `numbers[first[i]:first[i + 1]]`, in the order of their first occurrence."""
 
     numbers: Array  # int32
     values: Array  # float32
@@ -63,7 +62,7 @@ def term_column(column: TextColumn, bits: int, widest: int, idf: Array) -> Terms
 
 
 def weighed(terms: Terms, weights: Array, bias: Array) -> Array:
-    """float64_NC: for each text and class the sum of weights_FC (float32) times values, and the bias_C (float64)."""
+    """float64_NC: for each text and class the sum of weights_FC (float32) times values, plus bias_C (float64)."""
     out = np.empty((len(terms.first) - 1, weights.shape[1]), np.float64)
     _weighed(*terms, weights, bias, out)
     return out
@@ -71,7 +70,7 @@ def weighed(terms: Terms, weights: Array, bias: Array) -> Array:
 
 @kernel
 def _terms(words, first_words, pairs, first_pairs, shift, idf, of_count, counts, numbers, values, first):
-    """`counts` are zeros, one for each number, and are left so."""
+    """`counts` are zeros, one for each number, and are zeros again afterwards."""
     n = np.int64(0)
     for d in range(len(first) - 1):
         begin = n

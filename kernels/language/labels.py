@@ -1,8 +1,8 @@
-"""From what a model makes of a text to its best labels: softmax, one-vs-all, negative sampling, hierarchical softmax.
+"""The best labels of a text from its hidden vector: softmax, one-vs-all, negative sampling, hierarchical softmax.
 
-As fastText does it (loss.cc, MIT), down to what is odd: 1e-5 is added before each logarithm, so that a probability may
-be a little over 1; one-vs-all and negative sampling read the sigmoid from a table of 512 steps; equal scores come in
-the order of its heap.
+As in fastText (loss.cc, MIT), with its oddities: 1e-5 is added before each logarithm, so a probability may be slightly
+over 1; one-vs-all and negative sampling read the sigmoid from a table of 512 steps; equal scores come in the order of
+its heap.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ SIGMOID_STEPS, SIGMOID_END = 512, 8
 
 @kernel
 def best_labels(model, hidden, counts, labels, scores):
-    """Fill labels_NK (-1 where there is no more) and their probabilities scores_NK from hidden_ND; rows of count 0 have
-    no label."""
+    """Fills labels_NK (-1 where there are no more) and their probabilities scores_NK from hidden_ND. Rows of count 0
+    have no label."""
     wanted = labels.shape[1]
     of_labels = np.empty(model.labels, np.float32)
     stack = np.empty(2 * model.labels, np.int32)
@@ -95,7 +95,7 @@ def _sigmoid(x):
 
 @helper
 def _walk_tree(model, vector, stack, stack_scores, heap, heap_labels):
-    """Depth first, left before right; a branch that is worse already than the worst of the best is not entered."""
+    """Depth first, left before right; a branch that is already worse than the worst of the best is skipped."""
     wanted = len(heap) - 1
     heaped = 0
     stack[0], stack_scores[0] = 2 * model.labels - 2, 0
@@ -121,7 +121,8 @@ def _walk_tree(model, vector, stack, stack_scores, heap, heap_labels):
 
 @helper
 def _offer(heap, labels, size, wanted, score, label):
-    """Put a label into the heap of the best (worst on top), and the worst out if there are too many; its size."""
+    """Puts a label into the heap of the best (worst on top), and drops the worst if there are too many; returns its
+    size."""
     if size == wanted and score < heap[0]:
         return size
     _sift_up(heap, labels, size, score, label)
@@ -142,7 +143,7 @@ def _sift_up(heap, labels, hole, score, label):
 
 @helper
 def _pop(heap, labels, size):
-    """Move the top to the end: the hole sinks to the bottom, then what stood last rises from there (libstdc++'s order
+    """Moves the top to the end: the hole sinks to the bottom, then the last element rises from there (libstdc++'s order
     among equals)."""
     last = size - 1
     score, label = heap[last], labels[last]

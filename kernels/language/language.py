@@ -1,10 +1,10 @@
-"""fastText's prediction for a whole column of texts: labels and probabilities, without Python or the GIL for any
+"""fastText's predictions for a whole column of texts: labels and probabilities, without Python or the GIL for each
 document.
 
 A text is the mean of the rows of its words, their character n-grams and the n-grams of words (Joulin et al. 2017).
-Words repeat, so the sum of a word's rows is kept while it fits a small table; sums of a text are in double precision
-and in reading order, so that neither the table nor the texts beside it change a result. A newline is a space here (the
-package refuses it), and the line ends with the text.
+Words repeat, so a word's sum of rows is cached in a small table. Sums of a text are in double precision and in text
+order, so that neither the cache nor other texts change a result. A newline is a space here (the package refuses it),
+and the line ends with the text.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SLICE = 2048  # texts whose sums are held at a time
 
 
 class Model(NamedTuple):
-    """A model as kernels see it. `file` is mapped, and what is small enough to copy stands beside it."""
+    """A model for kernels. `file` is mapped; small tables are copies beside it."""
 
     file: Bytes
     places: Offsets  # of words, then labels
@@ -84,7 +84,7 @@ def predict(model: Model, data: Bytes, offsets: Offsets, wanted: Array, top: int
 
 
 def only_words(model: Model) -> bool:
-    """Has it a plain row for each word and each run of words, and none for parts of words?"""
+    """Whether it has a plain row for each word and each word n-gram, and none for character n-grams."""
     return model.longest_ngram == 0 and not model.codes_each and not model.pruned
 
 
@@ -112,8 +112,8 @@ def _by_subwords(model: Model, data: Bytes) -> Averaging:
 
 @kernel
 def average_rows(model, data, offsets, wanted, starts, keys, sums, hidden, rows):
-    """hidden_ND, the mean of all rows of each text, and how many there were. `starts`, `keys` and `sums` remember
-    words."""
+    """hidden_ND, the mean of all rows of each text, and the number of rows. `starts`, `keys` and `sums` are the cache
+    of words."""
     total, word = np.empty(model.dim, np.float64), np.empty(model.dim, np.float64)
     buckets = np.empty(1024, np.int64)
     ngrams = np.empty(max(model.word_ngrams - 1, 0), np.uint64)
@@ -189,7 +189,7 @@ LABEL = np.uint32(0xFFFFFFFF)  # in place of a count: the token is a label, and 
 
 @helper
 def _sum_word(model, data, start, end, hash_, buckets, word):
-    """The sum of the rows of a token, and how many there are; LABEL for a label."""
+    """The sum of the rows of a token, and their number; LABEL for a label."""
     word[:] = 0
     number = find_word(model, data, start, end, hash_)
     if number >= model.words or (number < 0 and begins(data, start, end, LABEL_PREFIX)):

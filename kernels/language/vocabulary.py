@@ -1,9 +1,7 @@
-"""The dictionary of a fastText model as arrays: words found by hash in the mapped file itself, n-grams found in a
-bitmap.
+"""The dictionary of a fastText model as arrays: words are found by hash in the mapped file itself, n-grams in a bitmap.
 
 Hashes are those of Bojanowski et al. 2017 as fastText computes them: FNV-1a of 32 bits over signed bytes. No word
-becomes an object: a word is the place in the file where it stands, 8 bytes, and a slot of 4 in a table filled to half
-or less.
+becomes an object: a word is its place in the file, 8 bytes, and a slot of 4 in a table that is at most half full.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ LONGEST_SEARCH = 64  # mean steps a word may cost in the table; random hashes ne
 
 @intrinsic
 def float_at(typing: Any, data: Any, at: Any) -> Any:
-    """The float32 at byte `at` of a byte array; matrices stand in a model file wherever the dictionary happens to end."""
+    """The float32 at byte `at` of a byte array. Matrices in a model file are unaligned: they follow the dictionary."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -39,14 +37,14 @@ def float_at(typing: Any, data: Any, at: Any) -> Any:
 
 @helper
 def hashed(hash_, byte):
-    """FNV-1a, one byte further; fastText took bytes as signed, and every published model depends on it."""
+    """One step of FNV-1a. fastText takes bytes as signed, and every published model depends on it."""
     return np.uint32((hash_ ^ np.uint32(np.int32(np.int8(byte)))) * FNV_PRIME)
 
 
 @kernel
 def word_places(file, start, words, places, label_counts):
     """Where each entry of the dictionary at byte `start` begins, and where the dictionary ends; -1 - i where entry i is
-    no entry."""
+    broken."""
     position = np.int64(start)
     size = np.int64(len(file))
     for i in range(len(places)):
@@ -66,8 +64,8 @@ def word_places(file, start, words, places, label_counts):
 
 @kernel
 def fill_slots(file, places, slots):
-    """Enter the words into a table of a power of two (-1 is empty). False if so many share a hash that the file is not
-    a real one."""
+    """Enters the words into a table of a power of two (-1 is empty). False if so many share a hash that the file is not
+    real."""
     mask = np.int64(len(slots) - 1)
     steps = np.int64(0)
     for i in range(len(places)):
@@ -88,7 +86,7 @@ def fill_slots(file, places, slots):
 
 @helper
 def _same_word(file, place, data, start, end):
-    """Is the word at `place`, which ends in a NUL, the token, which has none?"""
+    """Whether the word at `place`, which ends in a NUL, is the token, which does not."""
     for i in range(end - start):
         if file[place + i] != data[start + i]:
             return False
@@ -109,7 +107,7 @@ def find_word(model, data, start, end, hash_):
 
 @helper
 def is_kept(model, bucket):
-    """1 if the bucket of an n-gram has a row, 0 if pruning left it out."""
+    """1 if the bucket of an n-gram has a row, 0 if it was pruned."""
     if not model.pruned:
         return np.int64(1)
     return np.int64((model.kept[bucket >> 6] >> np.uint64(bucket & 63)) & np.uint64(1))
@@ -131,7 +129,7 @@ def row_of_kept(model, bucket):
 
 @helper
 def _remainder(model, hash_):
-    """`hash_ % buckets` by a product, which costs a third of a division; the quotient may be one off."""
+    """`hash_ % buckets` by a multiplication, at a third of the cost of a division; the quotient may be one off."""
     bucket = np.int64(hash_) - np.int64(np.float64(hash_) * model.per_bucket) * model.buckets
     if bucket < 0:
         return bucket + model.buckets
@@ -150,12 +148,9 @@ def _byte_between_marks(data, start, length, i):
 
 @helper
 def add_subwords(model, data, start, end, buckets, total):
-    """Add the rows of all character n-grams of `<token>` to `total`; how many there were. `buckets` is a scratch for
-    buckets.
-
-    Whether a bucket is kept is a coin toss to the processor: buckets are written down without a branch, and looked up
-    afterwards.
-    """
+    """Adds the rows of all character n-grams of `<token>` to `total`; returns their number. `buckets` is scratch
+    memory. Whether a bucket is kept is unpredictable to the processor, so buckets are collected without a branch and
+    looked up afterwards."""
     rows, waiting = np.int64(0), np.int64(0)
     length = np.int64(end - start)
     for first in range(length + 2):
@@ -190,7 +185,7 @@ def _add_found(model, buckets, count, total):
 
 @helper
 def add_row(model, row, total):
-    """Add a row of the input matrix, plain or made of centroids (Jégou et al. 2011)."""
+    """Adds a row of the input matrix, plain or quantised by centroids (Jégou et al. 2011)."""
     if model.codes_each == 0:
         start = model.input_at + row * model.dim * 4
         for d in range(model.dim):

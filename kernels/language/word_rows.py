@@ -1,11 +1,10 @@
-"""The mean of the rows of a text's words and runs of words, for models without n-grams of characters: what quality
-classifiers are.
+"""The mean of the rows of a text's words and word n-grams, for models without character n-grams, such as quality
+classifiers.
 
-Such a model's matrix has gigabytes, and nearly each run of words is a row that no cache holds: a processor that waits
-for each takes three times as long as one that asks for some rows ahead. So rows are written down first, fetched, and
-summed a few words later, in the same order and in double precision as
-`gristmill.kernels.language.language.average_rows` sums them: results are the same, bit for bit. Speed:
-benchmarks/judges/judges.py.
+Such a model's matrix has gigabytes, and nearly each word n-gram is a row that no cache holds: a processor that waits
+for each takes three times as long as one that prefetches some rows. So rows are collected first, prefetched, and summed
+a few words later, in the same order and in double precision as in `gristmill.kernels.language.language.average_rows`:
+results are equal bit for bit. Speed: benchmarks/judges/judges.py.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from gristmill.kernels.base.bare import helper, inlined, kernel
 from gristmill.kernels.language.fasttext_bytes import END, LABEL_PREFIX, begins, equal, is_space, spelt
 from gristmill.kernels.language.vocabulary import FNV_PRIME, FNV_START, WORD_NGRAM_FACTOR, float_at
 
-AHEAD = 32  # rows that are waited for at a time; with 100 numbers each they fill half of the first cache
-REMEMBERED = 1 << 15  # words whose numbers are kept
+AHEAD = 32  # rows that are prefetched at a time; with 100 numbers each they fill half of the L1 cache
+REMEMBERED = 1 << 15  # words whose numbers are cached
 IS_LABEL = np.int64(-2)  # in place of a word's number
 
 
 @intrinsic
 def _fetch(typing: Any, data: Any, at: Any) -> Any:
-    """Ask for the cache line of byte `at`, and do not wait."""
+    """Prefetches the cache line of byte `at`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -50,7 +49,7 @@ def _hashed(hash_, byte):
 
 @helper
 def _number_of(file, places, slots, words, data, start, end, hash_):
-    """The number of a word; -1 if the model does not know it, IS_LABEL for a label."""
+    """The number of a word; -1 for an unknown word, IS_LABEL for a label."""
     mask = np.int64(len(slots) - 1)
     slot = np.int64(hash_) & mask
     while slots[slot] >= 0:
@@ -81,9 +80,9 @@ def _sum_rows(source, waiting, count, dim, total):
 
 @kernel
 def average_word_rows(model, data, offsets, wanted, starts, keys, numbers, ngrams, waiting, total, hidden, rows):
-    """hidden_ND, the mean of all rows of each text, and how many there were. `starts`, `keys` (length and hash) and
-    `numbers` remember words; `ngrams` has a place for each word that a run may begin with; `waiting` has room for AHEAD
-    rows and those of one more word."""
+    """hidden_ND, the mean of all rows of each text, and the number of rows. `starts`, `keys` (length and hash) and
+    `numbers` cache words; `ngrams` has a place for each word that an n-gram may begin with; `waiting` has room for
+    AHEAD rows and those of one more word."""
     dim, words, size = np.int64(model.dim), np.int64(model.words), np.int64(model.dim) * 4
     file, places, slots, source, begin = model.file, model.places, model.slots, model.input, np.int64(model.input_at)
     buckets, end_row = np.uint64(model.buckets), np.int64(model.end_row)

@@ -1,4 +1,4 @@
-"""Lines that are no part of a text: menus, counters, cookie and policy notices, known by their phrases
+"""Lines that are no part of a text: menus, counters, cookie and policy notices, recognised by their phrases
 (kernels/lines/phrases.py)."""
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def boilerplate_lines(
     out_offsets,
     removed,
 ):
-    """Writes each document without its boilerplate to `out`; the rest stays as it is."""
+    """Writes each document without its boilerplate to `out`; the rest is unchanged."""
     size = np.int64(0)
     out_offsets[0] = 0
     for document in range(len(offsets) - 1):
         line, end = offsets[document], offsets[document + 1]
         begin = size
         count = 0
-        copied = line  # what lies before is in `out`, or gone
+        copied = line  # all before it is in `out`, or dropped
         while line < end:
             stop = find_newline(data, line, end)
             bits, first, _, words = scan_words(

@@ -1,8 +1,8 @@
-"""The line rules of C4 (Raffel et al. 2020, section 2.2, and the code of its data set), as one pass from text to text.
+"""The line rules of C4 (Raffel et al. 2020, section 2.2, and the code of its data set), in one pass from text to text.
 
-A line is trimmed, loses its citation marks ([1], [edit], [citation needed]), and goes, in this order, if it holds too
-long a word, does not end in a terminal mark (an ellipsis is none), has too few words, says "javascript", or speaks of
-policies. Lines that stay are counted for what the document rules ask: "lorem ipsum" (seen before the javascript rule),
+A line is trimmed and loses its citation marks ([1], [edit], [citation needed]). It is dropped, in this order, if it has
+too long a word, does not end in a terminal mark (an ellipsis is none), has too few words, mentions "javascript", or has
+a policy phrase. Lines that stay are counted for the document rules: "lorem ipsum" (seen before the javascript rule),
 "{" (before the policy rule), sentences.
 """
 
@@ -39,7 +39,7 @@ _plain_bytes = bytes_before(
 
 @helper
 def _citation_end(data, i, end, properties):
-    """Where the citation mark that begins with the bracket at byte i ends; i if it is none."""
+    """The end of the citation mark that begins with the bracket at byte i; i if there is none."""
     position = i + 1
     while position < end:
         point, length = code_point(data, position, end)
@@ -60,7 +60,7 @@ def _citation_end(data, i, end, properties):
 
 @helper
 def _without_citations(out, start, end, properties):
-    """Takes citation marks out of out[start:end] and trims it again; returns where it ends now."""
+    """Removes citation marks from out[start:end] and trims it again; returns its new end."""
     size = start
     i = start
     while i < end:
@@ -78,7 +78,7 @@ def _without_citations(out, start, end, properties):
 
 @inlined
 def _ends_well(data, start, end, marks):
-    """Is the last character one of `marks`, and no ellipsis?"""
+    """Whether the last character is one of `marks`, and no ellipsis."""
     if end == start:
         return False
     i = end - 1
@@ -114,8 +114,8 @@ def c4_lines(
     out_offsets,
     counts,
 ):
-    """Writes what stays of each document to `out`; `counts` has a row for each document. No `marks`: a line may end in
-    anything. `blocks` and `step` are `phrase_blocks.blocks_of` the phrases before them."""
+    """Writes the lines that stay of each document to `out`; `counts` has a row for each document. Without `marks` a
+    line may end in anything. `blocks` and `step` are `phrase_blocks.blocks_of` the phrases before them."""
     size = np.int64(0)
     out_offsets[0] = 0
     for document in range(len(offsets) - 1):
@@ -212,7 +212,7 @@ def c4_lines_plain(
 
 
 def _pieces(line: str) -> list[str]:
-    """The words, cut where a character stands that is a word of its own."""
+    """The words, cut around characters that are words of their own."""
     bits = properties()
     pieces, inside = [""], False
     for character in line:

@@ -1,8 +1,8 @@
-"""Lines of a text: where they end, what they are made of, and text put together anew from those that stay.
+"""Lines of a text: where they end, what they consist of, and text reassembled from the lines that stay.
 
-What all line rules share. A word is what white space divides, as in the published rules; but in scripts that are
-written without spaces every two letters count as one, about the length of a Chinese or Japanese word, so that a Chinese
-line is not one word.
+All line rules share this. Words are divided by white space, as in the published rules; but in scripts without spaces
+every two letters count as one word, about the length of a Chinese or Japanese word, so that a Chinese line is not one
+word.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def find_newline(data, i, end):
 
 @inlined
 def line_break_at(data, i, end):
-    """How many bytes the line break at byte i takes; 0 if there is none."""
+    """The number of bytes of the line break at byte i; 0 if there is none."""
     byte = data[i]
     if byte < 0x80:
         if byte == 0x0D and i + 1 < end and data[i + 1] == NEWLINE:
@@ -72,7 +72,7 @@ def skip_space_back(data, start, end, properties):
 
 @inlined
 def copy_bytes(data, start, end, out, at):
-    """Copies data[start:end] to out[at:]; returns where it ends there."""
+    """Copies data[start:end] to out[at:]; returns the end of the copy."""
     source = data[start:end]
     target = out[at : at + len(source)]
     for k in range(len(source)):  # over slices, which tells the compiler that no index is negative: 9 times as fast
@@ -82,7 +82,7 @@ def copy_bytes(data, start, end, out, at):
 
 @inlined
 def copy_kept(data, start, end, out, begin, at, properties):
-    """Copies what stays of a document whose text begins at out[begin]; no white space comes first."""
+    """Appends data[start:end] to a document that begins at out[begin], without white space at its beginning."""
     if at == begin:
         start = skip_space(data, start, end, properties)
     return copy_bytes(data, start, end, out, at)
@@ -90,7 +90,7 @@ def copy_kept(data, start, end, out, begin, at, properties):
 
 @inlined
 def count_words(data, start, end, most, properties):
-    """Words, but no more than `most` are looked for."""
+    """The number of words; stops counting beyond `most`."""
     words = np.int64(0)
     outside = np.int64(1)
     halved = False  # after the first of two letters that make a word
@@ -115,7 +115,7 @@ def count_words(data, start, end, most, properties):
 
 @helper
 def has_longer_word(data, start, end, most, properties):
-    """Has a word more than `most` characters?"""
+    """Whether a word has more than `most` characters."""
     while (
         start + most < end
     ):  # such a word has as many bytes without a space of ASCII; where one is near, no character has to be read

@@ -1,10 +1,10 @@
-"""Where in a line a phrase may stand at all, told from blocks of four bytes some bytes apart: on web pages C4's lines
-are searched 5 times as fast.
+"""Where in a line a phrase can be at all, from blocks of four bytes at intervals: C4's lines of web pages are searched
+5 times as fast.
 
-A phrase of n bytes holds, wherever it begins, one of the blocks that are looked at if these are n - 3 bytes apart; so
-only the blocks that begin in the first n - 3 bytes of a phrase matter (n is that of the shortest). Blocks are told by
-one bit of a hash, capitals as small letters. A block with a byte beyond ASCII always counts: there are signs whose
-small letter is of ASCII (the Kelvin sign).
+A phrase of n bytes contains, wherever it begins, one of the blocks that are read, if these are n - 3 bytes apart. So
+only the blocks that begin in the first n - 3 bytes of a phrase matter (n is that of the shortest). Blocks are tested by
+one bit of a hash, in lower case. A block with a byte beyond ASCII always passes: some signs have a lower case in ASCII
+(the Kelvin sign).
 """
 
 from __future__ import annotations

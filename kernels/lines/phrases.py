@@ -1,11 +1,11 @@
-"""Which phrases of a list begin where in a text: a trie over UTF-8 bytes, asked only where the first two bytes promise
-something.
+"""Which phrases of a list begin where in a text: a trie over UTF-8 bytes, entered only where the first two bytes match
+a phrase.
 
-Text is read in one of two ways. `phrases_in` reads it letter by letter, in lower case. `phrases_in_words_at` reads
-words: what lies between two words is one space, so that "read more" is found in "Read-more!" and never in "bread
-morels"; each character of a script written without spaces, and each emoji, stands for itself and is found inside any
-text. Phrases are cut into words the same way (`in_words`). A place costs at most the length of the longest phrase, so
-reading is linear in the text.
+Text is read in one of two ways. `phrases_in` reads letter by letter, in lower case. `phrases_in_words_at` reads words:
+whatever separates two words is one space, so that "read more" is found in "Read-more!" and never in "bread morels";
+each character of a script without spaces, and each emoji, is a word of its own and is found inside any text. Phrases
+are cut into words in the same way (`in_words`). A place costs at most the length of the longest phrase, so time is
+linear in the text.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Trie(NamedTuple):
 
 
 def trie(phrases: Mapping[str, int]) -> Trie:
-    """Phrases in lower case, and the bits that each stands for."""
+    """From phrases in lower case and their bits."""
     used = sorted({byte for phrase in phrases for byte in phrase.encode()})
     classes = np.zeros(256, np.uint8)
     classes[used] = np.arange(1, len(used) + 1)
@@ -96,7 +96,7 @@ def _spellings(small: str) -> list[bytes]:
 
 @cache
 def lower_case() -> Array:
-    """uint32[0x1F000]: the small letter of each code point that has one of a single character, else itself."""
+    """uint32[0x1F000]: the lower case of each code point that has one of a single character, else itself."""
     table = np.arange(_CASED, dtype=np.uint32)
     for point in range(_CASED):
         small = chr(point).lower()
@@ -106,7 +106,7 @@ def lower_case() -> Array:
 
 
 def lower(text: str) -> str:
-    """As the kernels see it: character by character ("İ", whose small letter is two characters, stays)."""
+    """As in the kernels: character by character ("İ", whose lower case is two characters, stays)."""
     return "".join(small if len(small := character.lower()) == 1 else character for character in text)
 
 
@@ -169,8 +169,8 @@ def phrases_from(data, first, last, end, lower_case, pairs, classes, moves, phra
 
 @helper
 def phrases_in_words_at(data, i, end, left_out, properties, lower_case, classes, moves, phrase_bits, width):
-    """Bits of the phrases that begin with the word at byte i. A word whose first character is of `left_out` counts as
-    not there."""
+    """Bits of the phrases that begin with the word at byte i. Words whose first character is of `left_out` are
+    skipped."""
     node = np.int64(0)
     bits = np.int64(0)
     where = _OUTSIDE
@@ -207,8 +207,7 @@ def phrases_in_words_at(data, i, end, left_out, properties, lower_case, classes,
 
 @inlined
 def _first_word_may_match(data, i, end, properties, classes, moves, width):
-    """Does a phrase begin with the ASCII letters and digits from byte i on? Most words are told from all phrases by the
-    first few."""
+    """Whether a phrase begins with the ASCII letters and digits from byte i on. The first few rule out most words."""
     node = np.int64(0)
     while i < end and data[i] < 0x80 and properties[data[i]] & (LETTER | NUMBER):
         node = np.int64(moves[node * width + classes[data[i]]])
@@ -221,10 +220,7 @@ def _first_word_may_match(data, i, end, properties, classes, moves, width):
 @inlined
 def scan_words(data, start, end, left_out, most, properties, lower_case, pairs, classes, moves, phrase_bits, width):
     """(bits of phrases anywhere, bits of phrases that begin with the first word, places with a phrase, words) of
-    data[start:end].
-
-    No more is read once there are more than `most` words.
-    """
+    data[start:end]. Stops beyond `most` words."""
     bits = np.int64(0)
     first = np.int64(-1)
     places = 0
@@ -270,8 +266,7 @@ def scan_words(data, start, end, left_out, most, properties, lower_case, pairs, 
 
 
 def in_words(text: str, left_out: int = 0) -> tuple[str, int]:
-    """The plain twin of how a text is read in words: what is left, with one space after each word; and the number of
-    words."""
+    """The plain twin of reading in words: the remaining words with one space after each, and their number."""
     bits = properties()
     out, words, where = "", 0, _OUTSIDE
     for character in text:
@@ -298,13 +293,13 @@ def stands_alone(character: str) -> bool:
 
 
 def phrase_within(phrase: str) -> str:
-    """A phrase as it is found within a line read in words; empty if it has no word."""
+    """A phrase as it is searched within a line read in words; empty if it has no word."""
     read = in_words(phrase)[0][:-1]
     return read[:-1] if read and stands_alone(read[:-1][-1:] or " ") else read
 
 
 def phrase_as_line(phrase: str) -> str:
-    """A phrase that is all there is in a line; empty if it has no word."""
+    """A phrase that is a whole line; empty if it has no word."""
     read = in_words(phrase)[0]
     return read if read != "\n" else ""
 
@@ -330,7 +325,7 @@ def scan_words_plain(text: str, phrases: Mapping[str, int], left_out: int = 0) -
 
 @kernel
 def count_phrases(data, offsets, rows, properties, lower_case, pairs, classes, moves, phrase_bits, width, out):
-    """out[i] = in how many places of document i a phrase begins, for each document i of `rows`."""
+    """out[i] = the number of places of document i where a phrase begins, for each document i of `rows`."""
     for k in range(len(rows)):
         i = rows[k]
         out[i] = scan_words(

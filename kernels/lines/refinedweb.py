@@ -1,9 +1,9 @@
 """The line rules of RefinedWeb (Penedo et al. 2023, appendix G.2) in the order and with the thresholds of DCLM (Li et
 al. 2024).
 
-A line goes if too much of it is upper case or digits, if it is a counter ("3 likes"), or if it has too few words. A
-short line loses phrases anywhere in it, at its end and at its beginning, in this order, and goes if nothing is left.
-All else stays as it is.
+A line is dropped if too much of it is upper case or digits, if it is a counter ("3 likes"), or if it has too few words.
+A short line loses phrases anywhere in it, then at its end, then at its beginning, and is dropped if nothing is left.
+All else is unchanged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _COMMA, _STOP, _UNDERSCORE = 0x2C, 0x2E, 0x5F
 
 @helper
 def _match_end(data, i, end, wanted, lower_case, pairs, classes, moves, phrase_bits, width):
-    """Where the longest of the `wanted` phrases ends that begins at byte i; -1 if there is none."""
+    """The end of the longest of the `wanted` phrases that begins at byte i; -1 if there is none."""
     last = np.int64(-1)
     if i < end and may_begin(data, i, end, pairs):
         node = np.int64(0)
@@ -52,7 +52,7 @@ def _match_end(data, i, end, wanted, lower_case, pairs, classes, moves, phrase_b
 
 @inlined
 def _skip_marks(data, i, end, properties):
-    """On to the next letter, number, or underscore."""
+    """The next letter, number, or underscore."""
     while i < end:
         point, length = code_point(data, i, end)
         if point == _UNDERSCORE or properties[point] & (LETTER | NUMBER):
@@ -63,7 +63,7 @@ def _skip_marks(data, i, end, properties):
 
 @helper
 def _is_counter(data, start, end, properties, lower_case, pairs, classes, moves, phrase_bits, width):
-    """A number such as 1,204 or 3.5k, and one of the counted things; around them nothing but marks."""
+    """Whether the line is a number such as 1,204 or 3.5k and one of the counted things, with only marks around them."""
     i = _skip_marks(data, start, end, properties)
     if i == end or not properties[code_point(data, i, end)[0]] & DIGIT:
         return False
@@ -83,7 +83,7 @@ def _is_counter(data, start, end, properties, lower_case, pairs, classes, moves,
 
 @helper
 def _without_phrases(data, start, end, out, at, properties, lower_case, pairs, classes, moves, phrase_bits, width):
-    """Writes the short line data[start:end] without the phrases to out[at:]; returns where it ends there."""
+    """Writes the short line data[start:end] without the phrases to out[at:]; returns the end of the copy."""
     stop = at
     i = start
     while i < end:
@@ -142,7 +142,7 @@ def _is_space(byte):
 
 @inlined
 def _measure_ascii(line):
-    """The same of a line of ASCII, in a loop that the compiler can do for many bytes at once."""
+    """The same for a line of ASCII, in a loop that the compiler can vectorise."""
     upper = digits = np.int64(0)
     words = np.int64(1)  # the line is trimmed
     for k in range(len(line)):
@@ -156,10 +156,11 @@ def _measure_ascii(line):
 
 @kernel
 def refinedweb_lines(
-    data, offsets, max_upper, max_digits, min_words, short_words, properties, lower_case, pairs, classes, moves, phrase_bits, width, out, out_offsets,
+    data, offsets, max_upper, max_digits, min_words, short_words, properties, lower_case, pairs, classes, moves,
+    phrase_bits, width, out, out_offsets,
     counts,
 ):  # fmt: skip
-    """Writes what stays of each document to `out`; `counts` has a row for each document."""
+    """Writes the lines that stay of each document to `out`; `counts` has a row for each document."""
     size = np.int64(0)
     out_offsets[0] = 0
     for document in range(len(offsets) - 1):
@@ -167,7 +168,7 @@ def refinedweb_lines(
         begin = size
         removed = changed = 0
         before = after = np.int64(0)
-        copied = line  # what lies before is in `out`, or gone
+        copied = line  # all before it is in `out`, or dropped
         while line < end:
             stop = line
             seen = np.uint8(0)

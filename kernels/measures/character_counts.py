@@ -1,5 +1,4 @@
-"""What a text is made of, byte by byte and character by character: kinds, scripts, entropy, and a few strings that
-pages are judged by."""
+"""The characters of a text: counts by kind and by script, entropy, and a few strings that pages are judged by."""
 # ruff: noqa: SIM110 (loops and comparisons are written out: that is what compiles to fast code)
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ def character_counts(data, offsets, properties, histogram, out, entropy):
 
 @kernel
 def mentions(data, offsets, out):
-    """out[i]: how often "..." or "…" stands in document i, how often a link ("://", or "www." with no "://" before it),
+    """out[i]: how often "..." or "…" occurs in document i, how often a link ("://", or "www." with no "://" before it),
     how often "javascript" in any case."""
     for d in range(len(offsets) - 1):
         ellipses, links, scripts = 0, 0, 0

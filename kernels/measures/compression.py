@@ -1,6 +1,6 @@
-"""How well a text compresses: the size that greedy matching in the manner of LZ4 would give, without writing it.
+"""How well a text compresses: the size that greedy matching as in LZ4 would give, without writing it.
 
-An own estimate and not a library's, so that the figure never moves with a library's version: a match of 4 bytes or
+Our own estimate and not a library's, so that the figure never changes with a library's version: a match of 4 bytes or
 more, found through one table of the last place of each 4 bytes, at most 65,535 bytes back, costs 3 bytes and one for
 each 255 beyond 19; 15 literals or more in a row cost one byte more for each 255.
 """

@@ -1,9 +1,9 @@
-"""How varied the words of a text are: MTLD (McCarthy and Jarvis 2010), distinct words in windows of equal length, and
-words that are not common.
+"""The diversity of a text's words: MTLD (McCarthy and Jarvis 2010), distinct words in windows of equal length, and
+uncommon words.
 
-Words are the tokens of `gristmill.kernels.words.tokens` (lower case), with those joined that only an apostrophe or a
-soft hyphen parts (don't). Each word is looked up once, for where it last stood; a word is new to a stretch if that lies
-before it. Two words share a 64-bit hash with a chance of 2**-64 a pair.
+Words are the tokens of `gristmill.kernels.words.tokens` (lower case), joined where only an apostrophe or a soft hyphen
+separates them (don't). Each word is looked up once, for its last occurrence; a word is new to a stretch if that is
+before the stretch. Two words share a 64-bit hash with a chance of 2**-64 a pair.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ def words_of(column: TextColumn) -> Tokens:
 
 @kernel
 def join_words(data, hashes, starts, ends, first):
-    """In place: tokens of one document with nothing but ', U+2019 or a soft hyphen between them become one; the last
-    joined stands where the first stood."""
+    """Joins, in place, tokens of one document with nothing but ', U+2019 or a soft hyphen between them."""
     n, begin = 0, first[0]
     for d in range(len(first) - 1):
         stop = first[d + 1]
@@ -71,7 +70,7 @@ def joined(h, following):
 @kernel
 def diversity(data, hashes, starts, first, common, table, last, following, out):
     """out[i]: the columns above. `common` is a table of hashes; `table`, `last` and `following` (int64, a place for
-    each word) are scratch."""
+    each word) are scratch memory."""
     sweep = table[len(table) - 1, 0]
     for d in range(len(first) - 1):
         begin, count = first[d], first[d + 1] - first[d]
@@ -96,7 +95,7 @@ def diversity(data, hashes, starts, first, common, table, last, following, out):
 
 @inlined
 def put_place(table, bits, sweep, key, place):
-    """Where this key last stood in this sweep, or -1; it stands at `place` now."""
+    """The last place of this key in this sweep, or -1; `place` becomes the last one."""
     mask = (np.uint64(1) << bits) - np.uint64(1)
     slot = (key * _SPREAD) >> (np.uint64(64) - bits)
     while table[slot, 1] >> np.uint64(32) == sweep:
@@ -123,7 +122,7 @@ def is_in(table, key):
 
 @inlined
 def in_windows(last, count):
-    """Distinct words as a share of all, the mean of whole windows; of a shorter text, of itself."""
+    """Distinct words as a share of all, averaged over whole windows; a shorter text is one window."""
     size = min(count, WINDOW)
     whole = count // size * size if size else 0
     new = 0
@@ -134,8 +133,8 @@ def in_windows(last, count):
 
 @inlined
 def factors(last, count):
-    """How many stretches, from the start on, in which distinct words fall to the threshold; the last one counts for as
-    far as it has come."""
+    """The number of stretches, from the start, in which the share of distinct words falls to the threshold. The last
+    one counts in part."""
     total, begin, new = 0.0, 0, 0
     for i in range(count):
         new += last[i] < begin
@@ -147,7 +146,7 @@ def factors(last, count):
 
 @inlined
 def factors_back(following, count):
-    """The same from the end on."""
+    """The same from the end."""
     total, end, new = 0.0, count, 0
     for i in range(count - 1, -1, -1):
         new += following[i] >= end
@@ -158,7 +157,7 @@ def factors_back(following, count):
 
 
 class Scratch:
-    """Memory for texts of at most so many words, grown where one has more."""
+    """Scratch memory for texts of up to this many words; it grows for longer texts."""
 
     def __init__(self) -> None:
         self.table, self.last, self.following = sweep_table(0), np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -179,7 +178,7 @@ class Scratch:
 
 
 def common_table(hashes: Array) -> Array:
-    """An open hash table, a quarter full at most; 0 marks a free slot, so that a word of hash 0 is never common."""
+    """An open hash table, a quarter full at most; 0 marks a free slot, so a word of hash 0 is never common."""
     slots = 1 << max(6, (4 * len(hashes) - 1).bit_length())
     table = np.zeros(slots, np.uint64)
     for key in np.unique(hashes).tolist():

@@ -1,4 +1,4 @@
-"""How much a text gives to judge its language by, where its lines begin, and which languages share a text."""
+"""The letters of a text, as evidence for its language; where its lines begin; and which languages share it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gristmill.kernels.base.unicode import DENSE, LETTER, code_point, properties
 
 
 def letters_of(data: Bytes, offsets: Offsets, dense: int) -> Array:
-    """int64_N: letters of each text; one of a script written without spaces (Han, kana, Thai, Khmer...) counts for
+    """int64_N: letters of each text; a letter of a script without spaces (Han, kana, Thai, Khmer...) counts for
     `dense`."""
     counts = np.empty(len(offsets) - 1, np.int64)
     count_letters(data, offsets, properties(), dense, counts)
@@ -35,8 +35,8 @@ def count_letters(data, offsets, table, dense, counts):
 
 
 def lines_of(data: Bytes, offsets: Offsets) -> tuple[Offsets, Offsets]:
-    """Where the lines of all texts begin (and the last ends), each with its newline; and which of them is the first of
-    each text."""
+    """Where the lines of all texts begin (and the last ends), each with its newline; and the first line of each
+    text."""
     start, end = int(offsets[0]), int(offsets[-1])
     breaks = np.flatnonzero(data[start:end] == 10) + start + 1
     begins = np.unique(np.concatenate([offsets, breaks]))
@@ -46,8 +46,8 @@ def lines_of(data: Bytes, offsets: Offsets) -> tuple[Offsets, Offsets]:
 @kernel
 def share_lines(first, labels, letters, of_label, best, sums, counts):
     """The two labels with the most letters in each text (best_N2, -1 for none; the lower number wins a tie), their
-    letters and those of all labels (sums_N3), and how many labels there are. `of_label` is a scratch of zeros, one for
-    each label, and is left so."""
+    letters and those of all labels (sums_N3), and the number of labels. `of_label` is scratch memory: zeros, one for
+    each label, before and after."""
     for document in range(len(first) - 1):
         counts[document] = 0
         best[document, :] = -1

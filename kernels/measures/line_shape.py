@@ -1,9 +1,9 @@
 """Lines and paragraphs as quality rules see them: how many repeat, how they begin and end, how long they are.
 
-A line is what stands between newlines, without whitespace at its end; one with nothing left is no line. A paragraph is
-a run of lines with nothing blank between. DataTrove counts blank lines as lines (and as repeats of each other), and a
-line with a space behind it as another line than the same without; we do neither. Lines are the same when their 64-bit
-hashes are; `gristmill.kernels.words.repetition.repeats` counts them.
+A line is what is between newlines, without whitespace at its end; an empty one is no line. A paragraph is a run of
+lines with nothing blank between. DataTrove counts blank lines as lines (and as repeats of each other), and a line with
+a trailing space as different from the same line without; we do neither. Lines are equal when their 64-bit hashes are;
+`gristmill.kernels.words.repetition.repeats` counts them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HIGH_BITS = np.uint64(0x8080808080808080)
 
 @cache
 def line_marks() -> Array:
-    """uint32[0x110000]: `properties()` and which characters begin lines of lists."""
+    """uint32[0x110000]: `properties()`, and which characters begin lines of lists."""
     table = properties().astype(np.uint32)
     for character in LIST_MARKS:
         table[ord(character)] |= _IS_LIST_MARK | (_IS_BULLET if character in BULLETS else 0)
@@ -91,7 +91,7 @@ def characters_in(data, start, end):
 
 @inlined
 def look_at_line(data, first, end, marks, out, d):
-    """How a line begins and ends; `first` is its first character that is not whitespace, `end` stands behind its last."""
+    """How a line begins and ends: `first` is its first character that is not whitespace, `end` is behind its last."""
     point, _ = code_point(data, first, end)
     mark = marks[point]
     out[d, BULLET_LINES] += (mark & _IS_BULLET) != 0
@@ -127,7 +127,7 @@ def paragraphs_plain(text: str) -> list[str]:
 
 
 def _spaced(text: str) -> str:
-    """Python strips U+001C to U+001F as well, which Unicode does not call White_Space."""
+    """Python also strips U+001C to U+001F, which are not White_Space in Unicode."""
     return text.translate({point: point + 0xF0000 for point in range(0x1C, 0x20)})
 
 

@@ -1,10 +1,10 @@
-"""Shapes of personal data, each a small state machine anchored where it begins: a number of the address family, a
-checksum, a prefix.
+"""Patterns of personal data, each a small state machine anchored where it begins: e-mail and IP addresses, payment
+cards, IBANs.
 
-Each takes bytes, a place and the bounds of the document, and says where the shape ends (-1: it is none). None looks
-further than a bounded stretch (keys: than the key), so that a scan is linear whatever the text. Sources: RFC 5321
-(lengths), IANA special-purpose address registries, ITU-T E.164 and E.123, ISO/IEC 7812 (card numbers), ISO 13616 and
-the SWIFT IBAN registry (lengths), vendors' key formats.
+Each takes bytes, a place and the bounds of the document, and returns where the match ends (-1: there is none). None
+looks further than a bounded stretch (keys: than the key), so a scan is linear on any text. Sources: RFC 5321 (lengths),
+IANA special-purpose address registries, ITU-T E.164 and E.123, ISO/IEC 7812 (card numbers), ISO 13616 and the SWIFT
+IBAN registry (lengths), vendors' key formats.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -35,7 +35,7 @@ def alnum(byte):
 
 @helper
 def wide_letter(data, i, end):
-    """Bytes of a letter beyond ASCII, by block: no U+0080-00BF, U+2000-302F, nor what lies past Hangul. 0 for anything
+    """Bytes of a letter beyond ASCII, by block: no U+0080-00BF, U+2000-302F, nor anything past Hangul. 0 for anything
     else."""
     first = data[i]
     if 0xC3 <= first <= 0xDF and i + 1 < end:
@@ -50,7 +50,7 @@ def wide_letter(data, i, end):
 @helper
 def word_before(data, i, start):
     """The last eight ASCII letters of the word before i, packed in lower case, and where it begins; up to four of `
-    :.()#` or `：` lie between."""
+    :.()#` or `：` between."""
     j = i
     while (
         j > start
@@ -72,7 +72,7 @@ def word_before(data, i, start):
 
 @helper
 def email(data, at, start, end, free):
-    """Where an address around the `@` at `at` begins and ends. ASCII and European letters before it, any letters in the
+    """Begin and end of the address around the `@` at `at`. ASCII and European letters before it, any letters in the
     domain."""
     first = at
     while first > free and at - first < MAX_LOCAL:
@@ -134,7 +134,7 @@ def _punycode(data, i):
 
 @helper
 def _domain_end(data, a, b, last, before):
-    """b where data[a:b] can be a top-level domain, of letters, else what was found before."""
+    """b where data[a:b] can be a top-level domain, of letters, else the end that was found before."""
     if b - a < 2 or b - a > 63:
         return before
     for i in range(a, b):
@@ -147,20 +147,22 @@ def _domain_end(data, a, b, last, before):
 
 @helper
 def _file_suffix(data, a, b):
-    """icon@2x.png is a picture: png jpg jpeg gif svg webp css js html php."""
+    """Whether it is a file such as icon@2x.png: png jpg jpeg gif svg webp css js html php."""
     packed = np.uint64(0)
     for i in range(a, min(b, a + 5)):
         packed = packed << np.uint64(8) | np.uint64(data[i] | 32)
     return (
-        packed == np.uint64(0x706E67) or packed == np.uint64(0x6A7067) or packed == np.uint64(0x6A706567) or packed == np.uint64(0x676966)
-        or packed == np.uint64(0x737667) or packed == np.uint64(0x77656270) or packed == np.uint64(0x637373) or packed == np.uint64(0x6A73)
+        packed == np.uint64(0x706E67) or packed == np.uint64(0x6A7067) or packed == np.uint64(0x6A706567)
+        or packed == np.uint64(0x676966)
+        or packed == np.uint64(0x737667) or packed == np.uint64(0x77656270) or packed == np.uint64(0x637373)
+        or packed == np.uint64(0x6A73)
         or packed == np.uint64(0x68746D6C) or packed == np.uint64(0x706870)
     )  # fmt: skip
 
 
 @helper
 def ip4(data, i, start, end):
-    """Four decimal numbers that are a public address; seven digits at least, since 1.2.3.4 is a version or a heading."""
+    """Four decimal numbers that are a public address, seven digits at least: 1.2.3.4 is a version or a heading."""
     if i > start and (data[i - 1] == 46 or data[i - 1] == 95 or data[i - 1] == 45 or alnum(data[i - 1])):
         return -1
     value, digits = np.int64(0), 0
@@ -191,16 +193,18 @@ def ip4(data, i, start, end):
 def _public4(value):
     a, b, c = value >> 24, value >> 16 & 255, value >> 8 & 255
     return not (
-        a == 0 or a == 10 or a == 127 or a >= 224 or (a == 100 and 64 <= b < 128) or (a == 169 and b == 254) or (a == 172 and 16 <= b < 32)
-        or (a == 192 and (b == 168 or (b == 0 and (c == 0 or c == 2)))) or (a == 198 and (18 <= b <= 19 or (b == 51 and c == 100)))
+        a == 0 or a == 10 or a == 127 or a >= 224 or (a == 100 and 64 <= b < 128) or (a == 169 and b == 254)
+        or (a == 172 and 16 <= b < 32)
+        or (a == 192 and (b == 168 or (b == 0 and (c == 0 or c == 2))))
+        or (a == 198 and (18 <= b <= 19 or (b == 51 and c == 100)))
         or (a == 203 and b == 0 and c == 113)
     )  # fmt: skip
 
 
 @helper
 def _version_word(data, i, start):
-    """version (fileversion too), ver, v, release, build, firmware, driver, section, chapter; `=` and quotes may lie
-    between."""
+    """version (fileversion too), ver, v, release, build, firmware, driver, section, chapter; `=` and quotes may
+    follow."""
     j = i
     while (
         j > start and i - j < 4 and (data[j - 1] == 32 or data[j - 1] == 34 or data[j - 1] == 39 or data[j - 1] == 61)
@@ -208,15 +212,17 @@ def _version_word(data, i, start):
         j -= 1
     word, _ = word_before(data, j, start)
     return (
-        word & np.uint64(0xFFFFFFFFFFFFFF) == np.uint64(0x76657273696F6E) or word == np.uint64(0x766572) or word == np.uint64(0x76) or word == np.uint64(0x72656C65617365)
+        word & np.uint64(0xFFFFFFFFFFFFFF) == np.uint64(0x76657273696F6E) or word == np.uint64(0x766572)
+        or word == np.uint64(0x76) or word == np.uint64(0x72656C65617365)
         or word == np.uint64(0x6275696C64) or word == np.uint64(0x6669726D77617265) or word == np.uint64(0x647269766572)
-        or word == np.uint64(0x73656374696F6E) or word == np.uint64(0x63686170746572) or word == np.uint64(0x76657273696F6E73)
+        or word == np.uint64(0x73656374696F6E) or word == np.uint64(0x63686170746572)
+        or word == np.uint64(0x76657273696F6E73)
     )  # fmt: skip
 
 
 @helper
 def ip6(data, colon, start, end):
-    """A public IPv6 address (2000::/3) whose first colon is here: all eight groups, or `::` and three groups at least."""
+    """A public IPv6 address (2000::/3) whose first colon is here: eight groups, or `::` and at least three groups."""
     first = colon
     while first > start and colon - first < 5 and alnum(data[first - 1]):
         first -= 1
@@ -281,8 +287,8 @@ def _nibble(byte):
 
 @helper
 def card(data, i, start, end, free):
-    """A payment card: issuer and length known, Luhn holds, unbroken or in its printed groups (4-4-4-4, 4-6-5, 4-6-4).
-    Digits before `free` are of what was found before it."""
+    """A payment card: known issuer and length, a valid Luhn sum, unbroken or in its printed groups (4-4-4-4, 4-6-5,
+    4-6-4). Digits before `free` belong to an earlier match."""
     if i > start:
         byte = data[i - 1]
         if alnum(byte) or 45 <= byte <= 47 or byte == 95 or byte == 43 or byte == 61 or byte == 35 or byte == 38:
@@ -389,8 +395,8 @@ def _maestro(four):
 
 @helper
 def iban(data, i, start, end, lengths):
-    """An IBAN whose check digits begin at i: where it ends. Country and length known, mod 97 is 1, unbroken or in
-    groups of four."""
+    """The end of the IBAN whose check digits begin at i. Known country and length, mod 97 is 1, unbroken or in groups
+    of four."""
     if (
         i - 2 < start
         or i + 2 >= end

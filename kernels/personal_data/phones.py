@@ -32,7 +32,7 @@ def _gap(data, i, end):
 
 @helper
 def _over_gap(data, i, end):
-    """Where the next digit is, past one separator, up to three without dots and slashes, or ` / `; -1 where it is none."""
+    """The next digit, past one separator, up to three without dots and slashes, or ` / `; -1 where there is none."""
     j, count, lone = i, 0, False
     while j < end and count < 3:
         size = _gap(data, j, end)
@@ -47,8 +47,8 @@ def _over_gap(data, i, end):
 
 @helper
 def _ends(data, j, end):
-    """May a number end here? Not before a letter or digit (an extension `x12` may follow), nor in the middle of a
-    longer thing."""
+    """Whether a number can end here: not before a letter or digit (an extension `x12` may follow), nor inside something
+    longer."""
     if j >= end:
         return True
     byte = data[j]
@@ -103,7 +103,7 @@ def international(data, plus, start, end):
 
 @helper
 def _ends_group(data, j, end):
-    """As `_ends`, but more digits may follow after a separator: they may be no part of the number."""
+    """As `_ends`, but more digits may follow after a separator."""
     return j >= end or _ends(data, j, end) or _over_gap(data, j, end) >= 0
 
 
@@ -120,7 +120,7 @@ def _country(head, total):
 
 @helper
 def _digits(data, i, end):
-    """How many digits from i, up to 13."""
+    """The number of digits from i, up to 13."""
     j = i
     while j < end and j - i < 13 and digit(data[j]):
         j += 1
@@ -194,7 +194,7 @@ def bracketed(data, i, start, end):
 
 @helper
 def in_pairs(data, i, start, end):
-    """French: 0d dd dd dd dd, the separators alike."""
+    """French: 0d dd dd dd dd, with equal separators."""
     if not _begins(data, i, start) or data[i] != 48 or _digits(data, i, end) != 2 or data[i + 1] == 48 or i + 2 >= end:
         return -1
     separator, size = data[i + 2], _gap(data, i + 2, end)
@@ -250,7 +250,7 @@ def after_cue(data, i, start, end):
 
 @helper
 def _cue_of_another_script(data, i, start):
-    """A word that ends at i: 電話 电话 手机 手機 携帯 传真 傳真 전화, Тел тел ТЕЛ моб as words of their own, телефон факс by their last
+    """Whether a cue ends at i: 電話 电话 手机 手機 携帯 传真 傳真 전화, Тел тел ТЕЛ моб as whole words, телефон факс by their last
     letters."""
     if i - 6 < start or data[i - 1] < 0x80:
         return False
@@ -269,8 +269,10 @@ def _cue_of_another_script(data, i, start):
     if short or packed == np.uint64(0xD0BCD0BED0B1):
         return i - 6 == start or data[i - 7] < 0x80
     return (
-        packed == np.uint64(0xE99BBBE8A9B1) or packed == np.uint64(0xE794B5E8AF9D) or packed == np.uint64(0xE6898BE69CBA)
-        or packed == np.uint64(0xE6898BE6A99F) or packed == np.uint64(0xE690BAE5B8AF) or packed == np.uint64(0xE4BCA0E79C9F)
+        packed == np.uint64(0xE99BBBE8A9B1) or packed == np.uint64(0xE794B5E8AF9D)
+        or packed == np.uint64(0xE6898BE69CBA)
+        or packed == np.uint64(0xE6898BE6A99F) or packed == np.uint64(0xE690BAE5B8AF)
+        or packed == np.uint64(0xE4BCA0E79C9F)
         or packed == np.uint64(0xE582B3E79C9F) or packed == np.uint64(0xECA084ED9994)
     )  # fmt: skip
 
@@ -279,8 +281,10 @@ def _cue_of_another_script(data, i, start):
 def _cue(word):
     """tel phone (tele)phone fax mobile mob cell call whatsapp ph telefon telefono (tel)éfono handy gsm tlf."""
     return (
-        word == np.uint64(0x74656C) or word == np.uint64(0x70686F6E65) or word == np.uint64(0x656C6570686F6E65) or word == np.uint64(0x666178)
-        or word == np.uint64(0x6D6F62696C65) or word == np.uint64(0x6D6F62) or word == np.uint64(0x63656C6C) or word == np.uint64(0x63616C6C)
+        word == np.uint64(0x74656C) or word == np.uint64(0x70686F6E65) or word == np.uint64(0x656C6570686F6E65)
+        or word == np.uint64(0x666178)
+        or word == np.uint64(0x6D6F62696C65) or word == np.uint64(0x6D6F62) or word == np.uint64(0x63656C6C)
+        or word == np.uint64(0x63616C6C)
         or word == np.uint64(0x7768617473617070) or word == np.uint64(0x7068) or word == np.uint64(0x74656C65666F6E)
         or word == np.uint64(0x74656C65666F6E6F) or word == np.uint64(0x666F6E6F) or word == np.uint64(0x68616E6479)
         or word == np.uint64(0x67736D) or word == np.uint64(0x746C66)

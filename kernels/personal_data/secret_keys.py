@@ -1,7 +1,6 @@
-"""Keys and tokens by the shapes that their issuers give them: AWS, GitHub, GitLab, Google, Slack, Stripe, OpenAI and
-Anthropic, Hugging Face, npm, PyPI, SendGrid, DigitalOcean, JSON web tokens, private keys in PEM. Each begins with a
-prefix, is of a length, and stands alone. And what stands for `user:password` in an address.
-"""
+"""Keys and tokens in the formats of their issuers: AWS, GitHub, GitLab, Google, Slack, Stripe, OpenAI and Anthropic,
+Hugging Face, npm, PyPI, SendGrid, DigitalOcean, JSON web tokens, private keys in PEM. Each begins with a prefix, has a
+known length, and stands alone. And `user:password` in an address."""
 
 # mypy: disable-error-code="no-untyped-call"
 
@@ -28,7 +27,7 @@ def _is(data, i, end, text):
 
 @helper
 def _run(data, i, end, extra):
-    """Where letters and digits end; `extra` 1 takes `_` too, 2 takes `-` too."""
+    """The end of letters and digits; `extra` 1 takes `_` too, 2 takes `-` too."""
     while i < end and (alnum(data[i]) or (extra >= 1 and data[i] == 95) or (extra >= 2 and data[i] == 45)):
         i += 1
     return i
@@ -45,7 +44,7 @@ def _token(data, i, end, extra, least, most):
 
 @helper
 def _mixed(data, i, stop):
-    """Digits, upper and lower case all occur: no name of a class or a file."""
+    """Whether digits, upper and lower case all occur, so that it is no name of a class or a file."""
     digits, upper, lower = False, False, False
     for j in range(i, stop):
         digits |= digit(data[j])
@@ -72,7 +71,8 @@ def from_capital_a(data, i, start, end):
 
 @helper
 def from_underscore(data, at, start, end):
-    """gh?_ github_pat_ (GitHub), sk_live_ sk_test_ rk_live_ (Stripe), hf_ npm_ dop_v1_; `at` is the first underscore."""
+    """gh?_ github_pat_ (GitHub), sk_live_ sk_test_ rk_live_ (Stripe), hf_ npm_ dop_v1_. `at` is the first
+    underscore."""
     i = at
     while i > start and at - i < 7 and letter(data[i - 1]):
         i -= 1
@@ -109,7 +109,7 @@ def _cased(data, i, stop):
 @helper
 def from_hyphen(data, at, start, end):
     """xox?- (Slack), sk- (OpenAI, Anthropic, DeepSeek, OpenRouter), glpat- (GitLab), pypi-AgE, and -----BEGIN ...
-    PRIVATE KEY-----; `at` is the first hyphen."""
+    PRIVATE KEY-----. `at` is the first hyphen."""
     if at > start and data[at - 1] == 45:
         return -1, -1
     if _is(data, at, end, b"-----BEGIN "):
@@ -136,8 +136,8 @@ def from_hyphen(data, at, start, end):
 
 @helper
 def _dense(data, i, stop):
-    """Is there a run of 20 letters and digits with three of each? Names of classes and pages have hyphens, and words no
-    digits."""
+    """Whether there is a run of 20 letters and digits with three of each. Names of classes and pages have hyphens,
+    words no digits."""
     letters, digits = 0, 0
     for j in range(i, stop):
         if digit(data[j]):
@@ -153,8 +153,8 @@ def _dense(data, i, stop):
 
 @helper
 def from_scheme(data, colon, start, end):
-    """`user:password` of `scheme://user:password@host` (RFC 3986; no quotes, brackets or commas in either), the colon
-    being the scheme's."""
+    """`user:password` of `scheme://user:password@host` (RFC 3986; no quotes, brackets or commas in either), from the
+    scheme's colon."""
     if colon == start or not letter(data[colon - 1]) or not _is(data, colon, end, b"://"):
         return -1, -1
     first = colon + 3
@@ -169,7 +169,7 @@ def from_scheme(data, colon, start, end):
 
 @helper
 def _user_info(data, i, end):
-    """Where letters, digits and - . _ ~ % ! $ & * + = end."""
+    """The end of letters, digits and - . _ ~ % ! $ & * + =."""
     while i < end:
         byte = data[i]
         marked = (
@@ -189,7 +189,7 @@ def _user_info(data, i, end):
 
 @helper
 def _private_key(data, i, end):
-    """The end of the PEM block that begins at i; its body has no five hyphens, so the next five must be `-----END`."""
+    """The end of the PEM block that begins at i. Its body has no five hyphens, so the next five must be `-----END`."""
     j = i + 11
     while j < end and j - i < 48 and (65 <= data[j] <= 90 or data[j] == 32):
         j += 1

@@ -1,7 +1,6 @@
-"""US social security numbers: three, two and four digits, in the ranges that are issued, and not far behind a word that
-says what they are.
+"""US social security numbers: three, two and four digits in the issued ranges, close behind a word that names them.
 
-Without such a word the shape is a product code or the number of a contract as often (measured on real pages:
+Without such a word the digits are a product code or a contract number as often (measured on real pages:
 docs/personal_data.md).
 """
 
@@ -18,8 +17,8 @@ SIZE = 11
 
 @helper
 def social_security(data, i, start, end):
-    """The end of the number that begins at i, or -1. Area 001 to 899 but 666, group 01 to 99, serial 0001 to 9999 (SSA,
-    since 2011)."""
+    """The end of the number that begins at i, or -1. Area 001 to 899 except 666, group 01 to 99, serial 0001 to 9999
+    (SSA, since 2011)."""
     stop = i + SIZE
     if stop > end or not (data[i + 3] == 45 or data[i + 3] == 32) or data[i + 6] != data[i + 3]:
         return -1
@@ -53,7 +52,7 @@ def _same(data, i, count, byte):
 
 @helper
 def _named(data, i, start):
-    """Is `SSN` (or SSNs), `SS#` or `social security` among the bytes before i, in any case?"""
+    """Whether `SSN` (or SSNs), `SS#` or `social security` is among the bytes before i, in any case."""
     first = max(start, i - REACH)
     for j in range(first, i - 2):
         if data[j] | 32 != 115 or (j > start and letter(data[j - 1])):  # s, where a word begins

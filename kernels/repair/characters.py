@@ -1,14 +1,13 @@
-"""Characters that nobody sees, line ends and spaces: what is removed, what becomes a newline or a space, and what
-stays.
+"""Invisible characters, line ends and spaces: what is removed, what becomes a newline or a space, and what stays.
 
-Controls, zero-width characters and whitespace are one pass over the text; `survey` finds first which documents need any
-repair at all (a gigabyte a second and more on plain ASCII, see docs/repair.md). The classes come out of the `regex`
-package, as in kernels/base/unicode.py.
+Controls, zero-width characters and whitespace are handled in one pass over the text; `survey` first finds the documents
+that need any repair (a gigabyte a second and more on plain ASCII, see docs/repair.md). The classes are those of the
+`regex` package, as in kernels/base/unicode.py.
 
-Joiners stay where they carry meaning: after a letter of a script that joins (Arabic, Indic and their kin) and in emoji;
-variation selectors after an emoji or a Han character; tag characters only as the flag of a region (England is a black
-flag and six of them). All else that has no width goes, since it can hide text from a reader (bidi controls, tags, runs
-of selectors).
+Joiners stay where they carry meaning: after a letter of a script that joins (Arabic, Indic and their relatives) and in
+emoji; variation selectors after an emoji or a Han character; tag characters only as the flag of a region (England is a
+black flag and six of them). Everything else without width is removed, since it can hide text from a reader (bidi
+controls, tags, runs of selectors).
 """
 
 from __future__ import annotations
@@ -39,8 +38,10 @@ _KINDS = {
     JOINER: r"[\u200C\u200D]",
     SELECTOR: r"[\uFE00-\uFE0F\U000E0100-\U000E01EF]",
     TAG: r"[\U000E0000-\U000E00FF]",
-    JOINING: r"[[\p{L}\p{M}]&&[\p{Arabic}\p{Syriac}\p{Nko}\p{Mongolian}\p{Mandaic}\p{Adlam}\p{Hanifi_Rohingya}\p{Devanagari}\p{Bengali}"
-    r"\p{Gurmukhi}\p{Gujarati}\p{Oriya}\p{Tamil}\p{Telugu}\p{Kannada}\p{Malayalam}\p{Sinhala}\p{Khmer}\p{Myanmar}\p{Balinese}\p{Javanese}"
+    JOINING: r"[[\p{L}\p{M}]&&[\p{Arabic}\p{Syriac}\p{Nko}\p{Mongolian}\p{Mandaic}\p{Adlam}\p{Hanifi_Rohingya}"
+    r"\p{Devanagari}\p{Bengali}"
+    r"\p{Gurmukhi}\p{Gujarati}\p{Oriya}\p{Tamil}\p{Telugu}\p{Kannada}\p{Malayalam}\p{Sinhala}\p{Khmer}\p{Myanmar}"
+    r"\p{Balinese}\p{Javanese}"
     r"\p{Tibetan}]]",
     PICTURE: r"[\p{Extended_Pictographic}\p{Emoji_Modifier}]",
     EMOJI: r"[\p{Emoji}--[0-9#*]]",
@@ -70,7 +71,7 @@ def kinds() -> Array:
 
 @helper
 def _is_reference(data, i, end):
-    """Does what follows an ampersand look like an entity: letters, digits and a semicolon?"""
+    """Whether what follows an ampersand looks like an entity: letters, digits and a semicolon."""
     for j in range(i, min(i + LONGEST + 1, end)):
         c = data[j]
         if c == 59:
@@ -82,8 +83,7 @@ def _is_reference(data, i, end):
 
 @kernel
 def survey(data, offsets, kinds, needs, lost):
-    """What each document may need (a bit too many costs time, one too few would be wrong), and how many U+FFFD it
-    holds."""
+    """What each document may need (a bit too many costs time, one too few would be wrong), and its number of U+FFFD."""
     for row in range(len(offsets) - 1):
         start, end = offsets[row], offsets[row + 1]
         needed, replaced = 0, 0
@@ -166,8 +166,8 @@ def survey(data, offsets, kinds, needs, lost):
 
 @helper
 def _flag_tags(data, i, end):
-    """How many bytes the tags of a region's flag take at i: one to six small letters or digits, and the tag that ends
-    them; or 0."""
+    """The bytes of the tags of a region's flag at i: one to six small letters or digits, and the tag that ends them; or
+    0."""
     count = 0
     while i + 4 <= end and data[i] == 0xF3 and data[i + 1] == 0xA0 and count <= 6:
         point, _ = code_point(data, i, end)
@@ -182,7 +182,7 @@ def _flag_tags(data, i, end):
 
 @helper
 def _has_meaning(point, kind, before, before_kind, after, after_kind):
-    """Does a joiner or selector mean something between what is kept before it and what follows it?"""
+    """Whether a joiner or selector has a meaning between what is kept before it and what follows it."""
     if point == 0x200C:
         return before_kind & JOINING != 0 and after_kind & JOINING != 0
     if point == 0x200D:
@@ -202,7 +202,7 @@ def _has_meaning(point, kind, before, before_kind, after, after_kind):
 
 @helper
 def _settled(out, begun, run, o, line_start, tab):
-    """Blanks out[run:o] before a character: none at the start of the text, all of them at the start of a line, one
+    """Drops surplus blanks out[run:o] before a character: all at the start of the text or of a line, all but one
     elsewhere."""
     if run == begun:
         return run
@@ -214,7 +214,7 @@ def _settled(out, begun, run, o, line_start, tab):
 
 @kernel
 def clean_characters(data, offsets, wanted, steps, kinds, out, ends, controls, hidden):
-    """Documents with `wanted` go through the steps (CONTROLS, ZERO_WIDTH, WHITESPACE), the others are copied. `out` is
+    """Cleans documents with `wanted` by the steps (CONTROLS, ZERO_WIDTH, WHITESPACE), and copies the others. `out` is
     as long as the text."""
     o = 0
     ends[0] = 0
@@ -308,7 +308,7 @@ def clean_characters(data, offsets, wanted, steps, kinds, out, ends, controls, h
 
 
 def clean_characters_plain(text: str, steps: int) -> tuple[str, int, int]:
-    """The same, one text at a time; how many controls and how many characters without width were removed."""
+    """The same, one text at a time; with the numbers of controls and of zero-width characters removed."""
     kept: list[str] = []
     removed = unseen = i = 0
     while i < len(text):

@@ -1,11 +1,11 @@
-"""HTML entities that were left in text: `&amp;`, `&nbsp;`, `&#8217;`, `&eacute;`, and escaped twice, `&amp;nbsp;`.
+"""HTML entities that were left in text: `&amp;`, `&nbsp;`, `&#8217;`, `&eacute;`, and double escapes, `&amp;nbsp;`.
 
-Names are those of HTML 5, and only with their semicolon: `this&not that` is no mistake. Numbers decode as HTML says:
-0x80 to 0x9F are Windows-1252, and what is no character (zero, surrogates, past 0x10FFFF) is U+FFFD. Text that holds `<`
-shows code and is left alone.
+Names are those of HTML 5, and only with their semicolon: `this&not that` is no mistake. Numbers decode as in HTML: 0x80
+to 0x9F are Windows-1252, and what is no character (zero, surrogates, past 0x10FFFF) is U+FFFD. Text with a `<` shows
+code and is left alone.
 
 Each semicolon looks back over what is already written, so a reference that another one completes is decoded in the same
-pass, however deep, and the work is linear: no more than 33 bytes are looked at again for a semicolon.
+pass, at any depth, in linear time: at most 33 bytes are read again for a semicolon.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _joined(parts: list[bytes]) -> tuple[Array, Array]:
 
 @helper
 def put(out, o, point):
-    """Write one code point as UTF-8; where it ends."""
+    """Writes one code point as UTF-8; returns its end."""
     if point < 0x80:
         out[o] = point
         return o + 1
@@ -140,8 +140,8 @@ def _named(out, a, b, buckets, names, name_offsets):
 
 @helper
 def _resolve(out, start, o, buckets, names, name_offsets, texts, text_offsets, windows):
-    """out[:o] lacks only a semicolon: if it ends in a reference, write what it stands for in its place. Where the text
-    ends then, or -1."""
+    """out[:o] only lacks a semicolon: if it ends in a reference, replaces that by its text. Returns the new end, or
+    -1."""
     a = o - 1
     while a >= start and o - 1 - a <= LONGEST and out[a] != 0x26:
         c = out[a]
@@ -172,8 +172,8 @@ def _resolve(out, start, o, buckets, names, name_offsets, texts, text_offsets, w
 def decode_entities(
     data, offsets, wanted, buckets, names, name_offsets, texts, text_offsets, windows, out, ends, counts
 ):
-    """Documents with `wanted` lose their references, the others are copied. `out` needs a quarter more room than the
-    text."""
+    """Decodes the references of documents with `wanted`, and copies the others. `out` needs a quarter more room than
+    the text."""
     o = 0
     ends[0] = 0
     for row in range(len(offsets) - 1):
@@ -203,7 +203,7 @@ def decode_entities(
 
 
 def decode_entities_plain(text: str) -> tuple[str, int]:
-    """The same, one text at a time; and how many references were decoded."""
+    """The same, one text at a time; with the number of references decoded."""
     if "<" in text:
         return text, 0
     written: list[str] = []
@@ -218,7 +218,7 @@ def decode_entities_plain(text: str) -> tuple[str, int]:
 
 
 def _decoded_plain(written: list[str]) -> str | None:
-    """What the reference at the end of `written` stands for; it is taken off there."""
+    """The text of the reference at the end of `written`, which is removed there."""
     tail = "".join(written[-LONGEST - 1 :])
     name = tail[tail.rfind("&") + 1 :] if "&" in tail else ""
     if not (name.isascii() and name.replace("#", "").isalnum()):

@@ -47,10 +47,8 @@ FOREIGN = 0x370  # Greek and the scripts after it
 @cache
 def byte_of() -> Array:
     """uint8[0x110000]: the byte that Windows-1252 (Latin-1 where that has none) reads as this character; 0 below 0x80
-    and for all others.
-
-    Past U+00FF two bytes more: what the other parts of ISO 8859 read for the first byte of punctuation and of emoji.
-    """
+    and for all others. Past U+00FF two more bytes: what the other parts of ISO 8859 read for the first byte of
+    punctuation and of emoji."""
     table = np.zeros(POINTS, np.uint8)
     for byte, readings in _ISO.items():
         table[list(map(ord, readings))] = byte
@@ -74,8 +72,8 @@ def behaviours() -> Array:
 
 @helper
 def _sequence(data, i, end, bytes_of):
-    """The character that misread bytes at i stand for, or -1; where they end; the two bytes after the first (0 for
-    none); was one a C1 control?"""
+    """The character of the misread bytes at i, or -1; their end; the two bytes after the first (0 for none); whether
+    one was a C1 control."""
     point, length = code_point(data, i, end)
     lead = np.int64(bytes_of[point])
     if lead < 0xC2 or lead > 0xF4:
@@ -112,8 +110,8 @@ def _sequence(data, i, end, bytes_of):
 
 @helper
 def _weight(value, lead, first, second, control, before, after, properties, behaviours):
-    """STRONG, WEAK, or NONE for what stands for no character. `before` and `after` are the characters beside the
-    sequence."""
+    """STRONG, WEAK, or NONE for a sequence that is no character. `before` and `after` are the neighbouring
+    characters."""
     if properties[value] & UNASSIGNED and not 0xE000 <= value < 0xF900:  # fonts of some languages use the private area
         return NONE
     if control:
@@ -165,12 +163,9 @@ def _weight(value, lead, first, second, control, before, after, properties, beha
 
 @helper
 def _run(data, i, end, before, bytes_of, properties, behaviours, script):
-    """Sequences from i on without a gap: where they end, how many are strong, and how many are weak evidence (`é »` is
-    none, `Ø½` alone neither).
-
-    A word of another script is strong as a whole: two sequences of one script with a character that stands nowhere, or
-    three.
-    """
+    """Adjacent sequences from i on: their end, how many are strong, and how many are weak evidence (`é »` is none, `Ø½`
+    alone neither). A word of another script is strong as a whole: two sequences of one script with a character that
+    occurs in no text, or three."""
     strong, weak, count, alike, alien, last = 0, 0, 0, 0, False, -1
     while i < end:
         value, after, first, second, control = _sequence(data, i, end, bytes_of)
@@ -203,7 +198,7 @@ def _run(data, i, end, before, bytes_of, properties, behaviours, script):
 
 @helper
 def _line_is_misread(data, i, end, bytes_of, properties, behaviours, script):
-    """Is every character that is not ASCII part of a sequence, with evidence enough?"""
+    """Whether every character that is not ASCII is part of a sequence, with enough evidence."""
     strong, weak, before = 0, 0, np.int64(10)
     while i < end:
         if data[i] < 0x80:
@@ -221,8 +216,8 @@ def _line_is_misread(data, i, end, bytes_of, properties, behaviours, script):
 
 @kernel
 def repair_mojibake(data, offsets, wanted, bytes_of, properties, behaviours, script, windows, out, ends, counts):
-    """Documents with `wanted` are repaired line by line, once; the others are copied. `out` is half as long again: a C1
-    control grows."""
+    """Repairs documents with `wanted` line by line, once, and copies the others. `out` is half as long again, since a
+    C1 control grows."""
     o = 0
     ends[0] = 0
     for row in range(len(offsets) - 1):
@@ -281,7 +276,7 @@ def repair_mojibake(data, offsets, wanted, bytes_of, properties, behaviours, scr
 
 
 def repair_mojibake_plain(text: str) -> tuple[str, int]:
-    """The same, one text at a time; and how many characters were read again."""
+    """The same, one text at a time; with the number of characters decoded."""
     lines = [_line_plain(line) for line in text.split("\n")]
     return "\n".join(line for line, _ in lines), sum(count for _, count in lines)
 

@@ -1,10 +1,10 @@
-"""Which texts are surely in a Unicode normal form already: the quick check of UAX 15, made a little sharper; and the
-form of the others.
+"""Which texts are surely in a Unicode normal form: the quick check of UAX 15, slightly sharper; and normalisation of
+the others.
 
-A character that may compose with the one before (the standard's "maybe") is let pass where the character before
-composes with nothing: so Bengali and Tamil vowel signs, which are such characters, send few texts to the slow way. The
-rest go to `unicodedata.normalize`, which sorts marks by insertion: 600 kB of acute and dot below in turns took it 138
-s. So long runs of marks are put into their order before.
+A character that may compose with the one before (the standard's "maybe") passes where the character before composes
+with nothing. So Bengali and Tamil vowel signs, which are such characters, send few texts to the slow path. The rest go
+to `unicodedata.normalize`, which sorts marks by insertion: 600 kB of alternating acute and dot below took it 138 s. So
+long runs of marks are sorted first.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CHANGES, MAY_COMPOSE, BEGINS = 1 << 8, 1 << 9, 1 << 10
 
 @cache
 def normal_form(form: Form) -> Array:
-    """uint16[0x110000]: the combining class, and the bits above: changed on its own; may join what is before; may be
+    """uint16[0x110000]: the combining class, and the bits above: changes on its own; may join the one before; may be
     joined."""
 
     def make() -> Array:
@@ -52,7 +52,7 @@ def normal_form(form: Form) -> Array:
 
 
 def in_normal_form(text: str, form: Form) -> str:
-    """`unicodedata.normalize`, in a time that no text can make the square of its length."""
+    """`unicodedata.normalize`, in a time that is never quadratic."""
 
     def in_order(run: re.Match[str]) -> str:
         apart = "".join(unicodedata.normalize(APART[form], mark) for mark in run[0])
@@ -62,7 +62,8 @@ def in_normal_form(text: str, form: Form) -> str:
 
 
 def _may_have_long_runs(text: str, form: Form) -> bool:
-    """A long run has one of every LONG_RUN characters, and half a run on one side of it: few are looked at."""
+    """A long run contains one of every LONG_RUN characters, and half a run on one side of it, so few characters are
+    read."""
     mark_set, half = marks(form), LONG_RUN // 2
     every = text[LONG_RUN - 1 :: LONG_RUN]
     return not mark_set.isdisjoint(every) and any(
@@ -74,7 +75,7 @@ def _may_have_long_runs(text: str, form: Form) -> bool:
 
 @cache
 def marks(form: Form) -> frozenset[str]:
-    """Characters that, taken apart, are marks alone."""
+    """Characters that decompose into marks alone."""
     table = normal_form(form)
     changed = np.flatnonzero((table & CHANGES != 0) & (table & 0xFF == 0)).tolist()
     taken_apart = [
@@ -85,7 +86,7 @@ def marks(form: Form) -> frozenset[str]:
 
 @cache
 def long_runs(form: Form) -> re.Pattern[str]:
-    """Sorted there, a run of marks means the same."""
+    """Runs of marks, whose meaning does not change when they are sorted."""
     points = np.array(sorted(map(ord, marks(form))))
     ranges = np.split(points, np.flatnonzero(np.diff(points) > 1) + 1)
     return re.compile(f"[{''.join(f'{chr(r[0])}-{chr(r[-1])}' for r in ranges)}]{{{LONG_RUN},}}")

@@ -1,9 +1,9 @@
 """Repair of a text column: entities, mojibake, normal form, characters and spaces, in rounds until nothing changes.
 
-One step uncovers work for another (an entity with a zero-width space inside, `&Atilde;&copy;`), so the steps are taken
-in rounds: a text that was repaired is not changed by another repair. A survey says first which documents may need which
-step (`kernels/repair/characters.py`); the others are not touched. Only the few texts that may not be in the normal form
-are Python's: `unicodedata.normalize` knows the rest.
+One step exposes work for another (an entity with a zero-width space inside, `&Atilde;&copy;`), so the steps run in
+rounds: repairing a repaired text changes nothing. A survey first finds which documents may need which step
+(`kernels/repair/characters.py`); the others are not touched. Only the few texts that may not be in the normal form go
+through Python's `unicodedata.normalize`.
 """
 
 from __future__ import annotations
@@ -23,23 +23,21 @@ from gristmill.kernels.repair.entities import decode_entities, decode_entities_p
 from gristmill.kernels.repair.mojibake import behaviours, byte_of, repair_mojibake, repair_mojibake_plain
 from gristmill.kernels.repair.normal_form import Form, find_unnormal, in_normal_form, normal_form
 
-ROUNDS = (
-    16  # a text that hides one repair in another more deeply than that is left half repaired, not worked on for ever
-)
+ROUNDS = 16  # a text that nests repairs more deeply stays half repaired
 EVERY_STEP = 0xFF
 
 
 class Steps(NamedTuple):
-    """What is to be repaired: the bits ENTITIES, MOJIBAKE, CONTROLS, ZERO_WIDTH, WHITESPACE of
-    kernels/repair/characters.py, and the normal form."""
+    """What to repair: the bits ENTITIES, MOJIBAKE, CONTROLS, ZERO_WIDTH, WHITESPACE of kernels/repair/characters.py,
+    and the normal form."""
 
     bits: int
     form: Form | None
 
 
 class Counts(NamedTuple):
-    """For each document: references and characters read again, characters removed, and U+FFFD that are in the text
-    afterwards."""
+    """For each document: references decoded, characters decoded from mojibake, characters removed, and U+FFFD in the
+    result."""
 
     entities: Array
     mojibake: Array
@@ -50,13 +48,13 @@ class Counts(NamedTuple):
 
 class Repaired(NamedTuple):
     text: TextColumn
-    changed: Array  # rows whose text is another now
+    changed: Array  # rows whose text changed
     counts: Counts
     normalised: Array  # rows that went through `unicodedata.normalize`
 
 
 def repair(column: TextColumn, steps: Steps) -> Repaired:
-    """The column repaired; the very same arrays where nothing was to be done."""
+    """The repaired column; the same arrays where nothing was to be done."""
     rows = len(column)
     counts = Counts(*(np.zeros(rows, np.int32) for _ in Counts._fields))
     normalised = np.zeros(rows, bool)
@@ -109,7 +107,7 @@ def _survey(column: TextColumn, steps: Steps) -> tuple[Array, Array]:
 def _round(
     work: TextColumn, needs: Array, steps: Steps, places: Array, counts: Counts, normalised: Array
 ) -> TextColumn:
-    """Every step once. A document that one step changed goes through all that follow, whatever the survey said of it."""
+    """Every step once. A document that one step changed goes through all later ones, whatever the survey found."""
 
     def settle(after: TextColumn, wanted: Array) -> TextColumn:
         needs[_differ(work, after, wanted) != 0] = EVERY_STEP
@@ -170,7 +168,7 @@ def _column(data: Array, offsets: Array) -> TextColumn:
 
 
 def _taken(column: TextColumn, rows: Array) -> TextColumn:
-    """Some rows, laid out one after the other."""
+    """Some rows as a column of their own."""
     lengths = column.offsets[rows + 1] - column.offsets[rows]
     ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     out = np.empty(int(ends[-1]), np.uint8)
@@ -179,7 +177,7 @@ def _taken(column: TextColumn, rows: Array) -> TextColumn:
 
 
 def _woven(column: TextColumn, rounds: list[TextColumn], source: Array, here: Array) -> TextColumn:
-    """Each row out of the round that changed it last, or out of the column as it was given."""
+    """Each row from the round that changed it last, or from the original column."""
     every = [column, *rounds]
     starts, lengths = column.offsets[:-1].copy(), np.diff(column.offsets)
     for which, repaired in enumerate(rounds):
@@ -195,7 +193,7 @@ def _woven(column: TextColumn, rounds: list[TextColumn], source: Array, here: Ar
 
 @kernel
 def _copy(data, starts, ends, rows, out):
-    """The k-th text begins at starts[k] of `data` and becomes row rows[k] of `out`."""
+    """Text k begins at starts[k] of `data` and becomes row rows[k] of `out`."""
     for k in range(len(rows)):
         shift = starts[k] - ends[rows[k]]
         for i in range(ends[rows[k]], ends[rows[k] + 1]):

@@ -1,4 +1,4 @@
-"""Documents into training rows of a fixed length: which go where, and copying them there.
+"""Documents into training rows of a fixed length: the packing plan, and copying tokens by it.
 
 From outside: `pack` and `lay_rows`.
 """

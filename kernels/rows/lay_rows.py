@@ -1,4 +1,4 @@
-"""Tokens copied to where the packer put them, row after row, and padding after the last of each row.
+"""Copies tokens to where the packer put them, row after row, with padding at the end of each row.
 
 Measured on one core, rows of 2,048 (benchmarks/tokens/loader.py): 630 million tokens a second where documents have 897
 tokens on average, 220 million where they have 12.
@@ -62,7 +62,7 @@ def _check(
     rows: int,
     row_length: int,
 ) -> None:
-    """The kernel reads and writes where it is told to."""
+    """The kernel does not check bounds."""
     if len(offsets) == 0 or offsets[0] < 0 or offsets[-1] > tokens or (np.diff(offsets) < 0).any():
         raise ValueError(f"offsets of documents must rise within 0 and {tokens:,}, the number of tokens")
     if len(row) == 0:
@@ -81,7 +81,7 @@ def _check(
 
 @kernel
 def _lay(tokens, offsets, place, document, start, length, padding, out):
-    """Every token of `out` is written once, in order: what lies before the next piece is padding."""
+    """Writes every token of `out` once, in order; what no piece covers is padding."""
     column = 0
     for i in range(len(place)):
         while column < place[i]:

@@ -1,14 +1,14 @@
-"""Which tokens of which documents stand in which training row: best fit, concatenate and cut, one document a row.
+"""Which tokens of which documents go into which training row: best fit, concatenate and cut, or one document a row.
 
 Best fit is that of Ding et al. 2024 (Fewer Truncations Improve Language Modeling): only documents longer than a row are
-cut, into full rows and a tail; tails go, the longest first, where they leave the least room. Where the paper asks a
-segment tree of maxima which room is the smallest that suffices, we ask a tree of bits with 64 branches; the choice is
-the same. Documents stay inside their window, so an order or a shuffle of windows survives. Longest first would order
-the rows of a window by length: they stand instead in the order of the documents that opened them, which are their
-longest. Of a shuffled window the correlation of a row's place with how many documents are in it falls from 0.7 to 0.14
-at 2,048 tokens and 0.06 at 4,096. Measured on one core, rows of 2,048 to 8,192, windows of 100,000
-(benchmarks/tokens/pack.py): 12 to 22 million documents a second, most of it to write the five columns; as many rows as
-TRL 1.16's packer makes of the same window, 420 to 1,140 times as fast as its bin packing alone.
+cut, into full rows and a tail; tails are placed, longest first, where they leave the least room. The paper finds the
+smallest sufficient room in a segment tree of maxima; here it is a tree of bits with 64 branches, and the choice is the
+same. Documents stay inside their window, so an order or a shuffle of windows survives. Longest first would sort the
+rows of a window by length; instead rows are in the order of the documents that opened them, which are their longest. In
+a shuffled window the correlation of a row's place with its number of documents falls from 0.7 to 0.14 at 2,048 tokens
+and 0.06 at 4,096. Measured on one core, rows of 2,048 to 8,192, windows of 100,000 (benchmarks/tokens/pack.py): 12 to
+22 million documents a second, most of it for writing the five columns; as many rows as TRL 1.16's packer makes of the
+same window, 420 to 1,140 times as fast as its bin packing alone.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ LEVELS = 4
 
 
 class Packed(NamedTuple):
-    """Piece i is tokens start[i] to start[i] + length[i] of document[i], and stands at offset[i] in row[i]. Pieces are
-    in order of row and offset, those of a row in the order of their documents and without a gap; what is left of a row
-    is padding. Empty documents have none."""
+    """Piece i is tokens start[i] to start[i] + length[i] of document[i], at offset[i] in row[i]. Pieces are in order of
+    row and offset, those of a row in the order of their documents and without gaps; the rest of a row is padding. Empty
+    documents have no piece."""
 
     row: Offsets
     offset: Array  # int32
@@ -39,7 +39,7 @@ class Packed(NamedTuple):
 
 
 def best_fit(lengths: Offsets, row_length: int, bounds: Offsets) -> Packed:
-    """Best fit, decreasing. Window w is documents bounds[w] to bounds[w + 1]; no row holds documents of two."""
+    """Best fit, decreasing. Window w is documents bounds[w] to bounds[w + 1]; no row spans two windows."""
     lengths, bounds = _checked(lengths, row_length), _checked_bounds(bounds, len(lengths))
     openers = np.full(len(lengths), -1, np.int64)
     levels = _levels(row_length)
@@ -52,14 +52,14 @@ def best_fit(lengths: Offsets, row_length: int, bounds: Offsets) -> Packed:
 
 
 def one_each(lengths: Offsets, row_length: int) -> Packed:
-    """A row holds tokens of one document alone; what is longer than a row goes on in the next."""
+    """One document a row; a document longer than a row continues in the next."""
     lengths = _checked(lengths, row_length)
     bounds = _fixed(windows(len(lengths), max(len(lengths), 1)))
     return _laid_out(lengths, bounds, row_length, np.where(lengths % row_length > 0, np.arange(len(lengths)), -1))
 
 
 def concatenate(lengths: Offsets, row_length: int) -> Packed:
-    """All documents one after another, cut wherever a row is full; only the last row has padding."""
+    """All documents end to end, cut wherever a row is full; only the last row has padding."""
     lengths = _checked(lengths, row_length)
     rows, pieces = _count_concatenated(lengths, row_length)
     packed = _room_for(pieces, rows)
@@ -68,7 +68,7 @@ def concatenate(lengths: Offsets, row_length: int) -> Packed:
 
 
 def windows(documents: int, most: int) -> Offsets:
-    """Bounds of as few windows as can be of at most so many documents, of one size but for one document."""
+    """Bounds of as few windows as possible of at most this many documents, equal in size within one document."""
     if most < 1:
         raise ValueError(f"windows of {most} documents: at least 1 is needed")
     number = -(-documents // most)
@@ -76,7 +76,7 @@ def windows(documents: int, most: int) -> Offsets:
 
 
 def fewest_rows(lengths: Offsets, row_length: int) -> int:
-    """No packer that cuts only what is longer than a row needs fewer than this; it may need more."""
+    """A lower bound on the rows of any packer that only cuts documents longer than a row."""
     lengths = _checked(lengths, row_length)
     tails = lengths % row_length
     in_two_halves = int((lengths // row_length).sum()) + int((tails > row_length // 2).sum())
@@ -121,7 +121,7 @@ def _room_for(pieces: int, rows: int) -> Packed:
 
 
 def _laid_out(lengths: Offsets, bounds: Offsets, row_length: int, openers: Offsets) -> Packed:
-    """The tail of document d stands in the row that the tail of openers[d] opened."""
+    """The tail of document d is in the row that the tail of openers[d] opened."""
     rows, pieces = _count_rows(lengths, row_length, openers)
     packed = _room_for(pieces, rows)
     widest = int(np.diff(bounds).max(initial=0))
@@ -163,7 +163,7 @@ def _take(levels, words, bit):
 
 @inlined
 def _next(levels, words, bit):
-    """The first number in the tree that is no smaller; -1 where there is none."""
+    """The first number in the tree that is not smaller; -1 where there is none."""
     for level in range(LEVELS):
         bits = words[levels[level] + (bit >> 6)] >> np.uint64(bit & 63)
         if bits != 0:
@@ -177,12 +177,10 @@ def _next(levels, words, bit):
 
 @kernel
 def _choose_rows(lengths, bounds, row_length, levels, rooms, gaps, counts, heads, order, below, openers):
-    """`rooms`, `gaps`, `counts` and `heads` are empty before and after each window; what a window costs depends on its
-    documents alone.
-
-    `gaps` holds the row length less the lengths that occur, so that the smallest is the longest document; `counts` is
-    by length. `rooms` holds the room that open rows have left; rows of equal room are a stack, from `heads` by `below`.
-    """
+    """`rooms`, `gaps`, `counts` and `heads` are empty before and after each window, so the cost of a window depends on
+    its documents alone. `gaps` holds the row length minus each length that occurs, so that the smallest is the longest
+    document; `counts` is by length. `rooms` holds the room of open rows; rows of equal room are a stack, from `heads`
+    by `below`."""
     for w in range(len(bounds) - 1):
         low, high = bounds[w], bounds[w + 1]
         for d in range(low, high):
@@ -219,7 +217,7 @@ def _choose_rows(lengths, bounds, row_length, levels, rooms, gaps, counts, heads
                     heads[room] = below[opener - low]
                     if heads[room] < 0:
                         _take(levels, rooms, room)
-                while room >= tail and i < end:  # what is left of it stays the smallest room that suffices
+                while room >= tail and i < end:  # the room that remains is still the smallest that suffices
                     openers[order[i]] = opener
                     room -= tail
                     i += 1
@@ -248,8 +246,8 @@ def _count_rows(lengths, row_length, openers):
 
 @kernel
 def _lay_out(lengths, bounds, row_length, openers, tails, places, rows_of, row, offset, document, start, length):
-    """Of the row that a document opened: how many tails are in it (then how many tokens), where its next piece is
-    written, its number."""
+    """For the row that a document opened: its number of tails (then tokens), where its next piece is written, its
+    number."""
     next_row, next_piece = 0, 0
     for w in range(len(bounds) - 1):
         low, high = bounds[w], bounds[w + 1]

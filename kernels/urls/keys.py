@@ -1,9 +1,9 @@
-"""When two urls name one page: 128 bits of a canonical url (`gristmill.kernels.urls.urls`) without what does not change
+"""When two URLs name one page: 128 bits of a canonical URL (`gristmill.kernels.urls.urls`) without what does not change
 the page.
 
-Left out: the fragment (but not one that begins with `!` or `/`: there it is the page of an application), one slash at
-the end of the path, parameters that only track (of the query, or of the path as in `/a;jsessionid=1`), and the order of
-those of the query that stay. Measured: 0.7 million urls a second from urls to survivors (benchmarks/dedup/bloom.py).
+Left out: the fragment (unless it begins with `!` or `/`, where it is the page of an application), one slash at the end
+of the path, tracking parameters (of the query, or of the path as in `/a;jsessionid=1`), and the order of the other
+query parameters. Measured: 0.7 million URLs a second from URLs to survivors (benchmarks/dedup/bloom.py).
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -21,9 +21,7 @@ from gristmill.kernels.base.types import Array, Hashes, Offsets
 from gristmill.kernels.urls.urls import Urls
 from gristmill.kernels.words.token_rules import ALL
 
-PARAMETER = (
-    0xA0761D6478BD642F  # where the hash of a parameter begins: what is a path in one url may be a parameter in another
-)
+PARAMETER = 0xA0761D6478BD642F  # seeds the hash of a parameter, which may equal a path of another URL
 HIGH_STEP, LOW_STEP = 0x9FB21C651E98DF25, 0xD6E8FEB86659FD93
 _HIGH, _LOW, _PARAMETER = np.uint64(HIGH_STEP), np.uint64(LOW_STEP), np.uint64(PARAMETER)
 _HIGH_SHIFT, _LOW_SHIFT = np.uint64(32), np.uint64(29)
@@ -31,7 +29,7 @@ _QUESTION, _AMPERSAND, _EQUALS, _HASH, _SLASH, _BANG, _SEMICOLON = 63, 38, 61, 3
 
 
 class Names(NamedTuple):
-    """Names of parameters in lower case, laid end to end; one may be only how a name begins."""
+    """Names of parameters in lower case, end to end; a name may be a prefix."""
 
     text: Array
     offsets: Offsets
@@ -39,7 +37,7 @@ class Names(NamedTuple):
 
 
 def names_of(patterns: tuple[str, ...]) -> Names:
-    """A pattern is a name, or how it begins and `*`."""
+    """A pattern is a name, or a prefix and `*`."""
     texts = [pattern.removesuffix("*").lower().encode() for pattern in patterns]
     return Names(
         np.frombuffer(b"".join(texts), np.uint8),
@@ -49,7 +47,7 @@ def names_of(patterns: tuple[str, ...]) -> Names:
 
 
 def url_keys(urls: Urls, ignored: Names) -> tuple[Hashes, Hashes]:
-    """The two halves; what they are of an empty url means nothing."""
+    """The two halves. Those of an empty URL are undefined."""
     high, low = np.zeros(len(urls), np.uint64), np.zeros(len(urls), np.uint64)
     _keys(urls.text, urls.starts, urls.sites, urls.ends, *ignored, high, low)
     return high, low
@@ -76,7 +74,7 @@ def _until(text, i, end, byte):
 
 @helper
 def _ignores(text, start, end, names, offsets, begins):
-    """Is text[start:end] one of the names, in any case?"""
+    """Whether text[start:end] is one of the names, in any case."""
     size = end - start
     for n in range(len(begins)):
         low, length = offsets[n], offsets[n + 1] - offsets[n]
@@ -96,7 +94,7 @@ def _ignores(text, start, end, names, offsets, begins):
 
 @helper
 def _behind_ignored(text, i, end, names, offsets, begins):
-    """Behind the parameter of a path that begins at i, if it does not count; else i."""
+    """Behind the parameter of a path that begins at i, if it is ignored; else i."""
     if text[i] != _SEMICOLON:
         return i
     stop = i + 1
@@ -107,8 +105,7 @@ def _behind_ignored(text, i, end, names, offsets, begins):
 
 @helper
 def _without_ignored(text, start, site, end, names, offsets, begins):
-    """Hashes of host and path, without the path's parameters that do not count and one slash at the end of what is
-    left."""
+    """Hashes of host and path, without ignored path parameters and one slash at the end."""
     size, last, i = site - start, np.uint8(0), site
     while i < end:
         behind = _behind_ignored(text, i, end, names, offsets, begins)
@@ -162,7 +159,7 @@ def _keys(text, starts, sites, ends, names, name_offsets, begins, high, low):
 
 
 def parts_of_key_plain(url: bytes, site: int, patterns: tuple[str, ...]) -> tuple[bytes, list[bytes], bytes]:
-    """What of a canonical url counts, `site` its bytes up to the path: host and path, parameters in order, fragment."""
+    """What counts of a canonical URL, `site` its bytes up to the path: host and path, sorted parameters, fragment."""
     path, has_fragment, fragment = url[site:].partition(b"#")
     path, _, query = path.partition(b"?")
 

@@ -1,8 +1,8 @@
-"""Urls against lists: a hash table for names, pages and words, an automaton for substrings (Aho and Corasick 1975).
+"""URLs against lists: a hash table for names, pages and words, an automaton for substrings (Aho and Corasick 1975).
 
 A table holds 64-bit keys in open addressing, at most 5/8 full, and no text: 4.5 million entries are 67 MB. A lookup of
-something that is not listed finds a key by chance once in 2**64 / entries: 2.5e-13 for 4.5 million, some 1e-12 a url.
-The hash of a domain grows from the right and that of a path from the left, so that all suffixes and prefixes of a url
+something that is not listed hits a key by chance once in 2**64 / entries: 2.5e-13 for 4.5 million, some 1e-12 a URL.
+The hash of a domain is computed from the right and that of a path from the left, so all suffixes and prefixes of a URL
 cost one pass.
 """
 
@@ -27,7 +27,8 @@ _WORDLIKE = LETTER | MARK | NUMBER
 
 
 class Automaton(NamedTuple):
-    """State s goes to `next_state[s, classes[byte]]`; `pattern_of_state[s]` is the longest pattern that ends there, or -1."""
+    """State s goes to `next_state[s, classes[byte]]`. `pattern_of_state[s]` is the longest pattern that ends there, or
+    -1."""
 
     classes: Bytes
     next_state: Array
@@ -35,7 +36,7 @@ class Automaton(NamedTuple):
 
 
 class ListMatches(NamedTuple):
-    """For each url: bits of 1 << kind; where the domain and the words begin (and end) in its text; the pattern."""
+    """For each URL: bits of 1 << kind; where the domain and the words begin (and end) in its text; the pattern."""
 
     bits: Array
     domains: Offsets
@@ -53,7 +54,7 @@ def _step(hashed, byte):
 
 @helper
 def _key(hashed, kind):
-    """0 marks an empty slot, so no key is 0."""
+    """Never 0, which marks an empty slot."""
     z = mixed(hashed + np.uint64(kind + 1) * np.uint64(0xD1B54A32D192ED03))
     return z if z != np.uint64(0) else np.uint64(1)
 
@@ -71,7 +72,7 @@ def _has(table, key):
 
 @helper
 def _character(text, i, end, table):
-    """Bytes of the character at i, and whether it is of a word; a `%XX` is one that is not."""
+    """Bytes of the character at i, and whether it is part of a word; a `%XX` is not."""
     byte = text[i]
     if byte < 128:
         if byte == 37 and i + 2 < end:
@@ -102,7 +103,7 @@ def _insert(keys, table):
 
 
 def site_keys(urls: Urls, kinds: Array) -> Array:
-    """The key of each url as an entry of a kind; 0 where nothing is left of it."""
+    """The key of each URL as an entry of a kind; 0 where nothing is left of it."""
     keys = np.zeros(len(urls), np.uint64)
     _site_keys(urls.text, urls.starts, urls.hosts, urls.keys, kinds.astype(np.int64), keys)
     return keys
@@ -146,7 +147,7 @@ def _word_keys(folded, offsets, kind, table, keys):
 
 
 def automaton_of(folded: Bytes, offsets: Offsets, taken_out: int) -> Automaton:
-    """All entries at once, less what is taken out; memory is bytes of entries times distinct bytes times 4."""
+    """All entries at once, without what is taken out. Memory is bytes of entries times distinct bytes times 4."""
     used = np.unique(folded[offsets[0] : offsets[-1]])
     classes = np.zeros(256, np.uint8)
     classes[used[:255]] = np.arange(1, len(used[:255]) + 1)  # UTF-8 never uses all bytes
@@ -207,8 +208,8 @@ def _build(folded, offsets, taken_out, table, classes, next_state, patterns):
 def look_up(
     urls: Urls, sites: Array, words: Array, automaton: Automaton, kinds: int, taken_out: int, soft_words: int
 ) -> ListMatches:
-    """What of the lists each url meets; `kinds` are the bits of the lists there are, `soft_words` the number that
-    counts as met."""
+    """The entries that each URL matches. `kinds` are the bits of the lists there are, `soft_words` the number of them
+    that counts as a match."""
     n = len(urls)
     matches = ListMatches(
         np.zeros(n, np.uint16), np.full(n, -1, np.int64), np.full(n, -1, np.int64), np.full((n, 2), -1, np.int64),
@@ -338,7 +339,7 @@ def _match_substrings(folded, starts, ends, classes, next_state, pattern_of_stat
 
 
 def entry_lines(chunk: Bytes) -> tuple[Offsets, Offsets]:
-    """Where the entries of whole lines lie: trimmed, without comments (`#` first in a line or after white space) and
+    """Where the entries of whole lines are: trimmed, without comments (`#` first in a line or after white space) and
     `*.`."""
     lines = int((chunk == 10).sum()) + 1
     starts, ends = np.zeros(lines, np.int64), np.zeros(lines, np.int64)

@@ -22,12 +22,9 @@ _SALT = np.uint64(0x9E3779B97F4A7C15)
 
 @kernel
 def word_counts(rows, ends, lists, stop_table, lengths, seen, out):
-    """out[i]: the columns above. Words are units that hold a letter or a number; the median is given twice, so that it
-    is whole.
-
-    lists[i] says which list of stop words document i goes by; `lengths` int64[1024] and `seen` int64[entries of the
-    table] are scratch.
-    """
+    """out[i]: the columns above. Words are units with a letter or a number; the median is doubled, so that it is an
+    integer. lists[i] is the list of stop words of document i; `lengths` int64[1024] and `seen` int64[entries of the
+    table] are scratch memory."""
     last = np.uint64(len(stop_table) - 1)
     seen[:] = -1
     for d in range(len(ends) - 1):
@@ -64,7 +61,7 @@ def word_counts(rows, ends, lists, stop_table, lengths, seen, out):
 
 @inlined
 def nth_length(lengths, place):
-    """The length of the word at this place were they sorted by length."""
+    """The length at this place of the words sorted by length."""
     size = 0
     before = lengths[0]
     while before <= place:
@@ -74,8 +71,8 @@ def nth_length(lengths, place):
 
 
 def stop_table(lists: list[list[str]]) -> Array:
-    """The stop words of all lists in one open hash table, a word under its hash and the number of its list; never more
-    than a quarter full."""
+    """The stop words of all lists in one open hash table, keyed by hash and number of the list; at most a quarter
+    full."""
     keys = {
         word_hash_plain(word.encode()) ^ (number * int(_SALT) % 2**64)
         for number, words in enumerate(lists)

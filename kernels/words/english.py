@@ -1,13 +1,12 @@
 """English words as DataTrove counts them: the cuts of spaCy's blank English tokenizer, so that its thresholds mean the
 same here.
 
-Text is parted at whitespace; then marks are taken off both ends of a chunk, one at a time, until an exception (`Mr.`,
+Text is split at whitespace. Then marks are taken off both ends of a chunk, one at a time, until an exception (`Mr.`,
 `don't`) or a bare middle is left, and the middle is cut at inner marks (`word-word`) unless it is an address.
-Punctuation marks are words. Letters are told by Unicode properties, where spaCy lists ranges. Nine chunks of ten are
-letters of ASCII, with a mark behind or without: these are cut here, all others in
-`gristmill.kernels.words.english_chunks`. Left out: spaCy's second search for exceptions across words that were cut
-already (`great:)`), addresses by IP number. The plain twin is
-`gristmill.kernels.words.english_rules.english_words_plain`.
+Punctuation marks are words. Letters are those of Unicode properties, where spaCy lists ranges. Nine chunks of ten are
+ASCII letters, perhaps with a mark behind: these are cut here, all others in `gristmill.kernels.words.english_chunks`.
+Left out: spaCy's second search for exceptions across words that were cut already (`great:)`), IP addresses. The plain
+twin is `gristmill.kernels.words.english_rules.english_words_plain`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from gristmill.kernels.words.words import HOLDS_LETTER, HOLDS_LETTER_OR_NUMBER, 
 
 @kernel
 def english_words(data, offsets, marks, filters, known, rows, ends):
-    """Words of each document, written one after the other; returns how many."""
+    """Words of each document, end to end; returns their number."""
     n = 0
     ends[0] = 0
     for d in range(len(offsets) - 1):
@@ -56,8 +55,8 @@ def english_words(data, offsets, marks, filters, known, rows, ends):
 
 @inlined
 def next_chunk(data, start, stop, marks):
-    """(where the letters end with which the chunk begins; where the chunk ends; bytes of the blank behind it; marks
-    seen after the letters)."""
+    """(end of the letters that begin the chunk; end of the chunk; bytes of the blank behind it; marks seen after the
+    letters)."""
     letters_end = skip_letters(data, start, stop)
     i = letters_end
     seen = np.uint32(0)
@@ -80,7 +79,7 @@ def next_chunk(data, start, stop, marks):
 
 @inlined
 def is_number(start, letters_end, seen):
-    """Is a chunk digits of ASCII and nothing else?"""
+    """Whether a chunk is ASCII digits and nothing else."""
     return letters_end == start and not seen & ~PLAIN_DIGITS
 
 
@@ -91,7 +90,7 @@ def is_character(data, start, end):
 
 @inlined
 def comes_off(data, start, letters_end, end, marks, filters, known):
-    """Is a chunk letters and one mark that comes off for sure?"""
+    """Whether a chunk is letters and one mark that surely comes off."""
     if (
         letters_end == start
         or letters_end + 1 != end
@@ -104,7 +103,7 @@ def comes_off(data, start, letters_end, end, marks, filters, known):
 
 @inlined
 def put_letters(data, start, end, filters, known, rows, n):
-    """A word of A to Z, or the pieces that it falls into."""
+    """A word of A to Z, or the pieces that it is cut into."""
     h = word_hash(data, start, end)
     if may_be_exception(h, filters):
         row = find(known, h, EXCEPTION)

@@ -1,5 +1,5 @@
-"""How one chunk, what stands between whitespace, falls into English words where it is more than letters or digits with
-a mark behind: the rules of `gristmill.kernels.words.english`."""
+"""How a chunk (text between whitespace) is cut into English words where it is more than letters or digits with one
+mark: the rules of `gristmill.kernels.words.english`."""
 # ruff: noqa: SIM102, SIM110 (loops and comparisons are written out: that is what compiles to fast code)
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from gristmill.kernels.words.words import put_word, skip_letters, word_hash
 
 @helper
 def cut_chunk(data, start, end, marks, filters, known, rows, n):
-    """Take marks off both ends. What comes off the end waits at the far end of the rows, the last taken first, where it
-    already lies in order."""
+    """Takes marks off both ends. Those of the end wait at the far end of the rows, last one first, where they are
+    already in order."""
     far = len(rows)
     row = np.int64(-1)
     while start < end:
@@ -195,7 +195,7 @@ def closing(data, start, end, marks, known):
 
 @inlined
 def cut_middle(data, start, end, marks, rows, n):
-    """What is left between the ends: whole, or cut at inner marks where it is no address."""
+    """The rest between the ends: whole, or cut at inner marks where it is no address."""
     i = start
     first_at, first_size = next_inner(data, start, i, end, marks)
     while first_at == start:  # a mark in front is no cut
@@ -223,7 +223,7 @@ def class_at(data, i, end, marks):
 
 @helper
 def next_inner(data, start, i, end, marks):
-    """The next inner mark from byte i on and its bytes; (end, 0) where there is none. Marks look at their neighbours
+    """The next inner mark from byte i on and its bytes; (end, 0) where there is none. Marks depend on their neighbours
     between start and end."""
     previous = np.uint32(0) if i == start else marks[point_at(data, before(data, start, i), i)[0]]
     while i < end:
@@ -281,7 +281,7 @@ def next_inner(data, start, i, end, marks):
 
 @inlined
 def is_address(data, start, end, marks):
-    """Is this a web or mail address: [scheme://] [user@] name.name.tld [:port] [/ ? # anything]?"""
+    """Whether this is a web or mail address: [scheme://] [user@] name.name.tld [:port] [/ ? # anything]."""
     dot = start
     while dot < end and data[dot] != 0x2E:
         dot += 1
@@ -309,7 +309,7 @@ def is_address(data, start, end, marks):
 
 @helper
 def is_host(data, start, end, marks):
-    """Does a host name begin here, and end where an address may go on or end?"""
+    """Whether a host name begins here, and ends where an address may go on or end."""
     i = start
     label, labels, edge_first, edge_last, letters = 0, 0, False, False, True  # of the label we are in
     while i < end:

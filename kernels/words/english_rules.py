@@ -1,7 +1,7 @@
-"""What spaCy's blank English tokenizer knows: classes of characters, units of measure, exceptions; as tables for a
+"""The rules of spaCy's blank English tokenizer: classes of characters, units of measure, exceptions; as tables for a
 kernel, and as regular expressions.
 
-Letters are told by Unicode properties, where spaCy lists ranges. `gristmill.kernels.words.english` cuts by the tables;
+Letters are those of Unicode properties, where spaCy lists ranges. `gristmill.kernels.words.english` cuts by the tables;
 `english_words_plain` here is its plain twin.
 """
 
@@ -36,9 +36,11 @@ SPECIAL = 1 << 16  # all but letters and digits of ASCII
 _QUOTES = r"""'"”“`‘´’‚,„»«「」『』（）〔〕【】《》〈〉⟦⟧"""
 _PUNCTUATION = r"…,:;!?¿؟¡()\[\]{}<>_#*&。？！，、；：～·।،۔؛٪"
 _MONEY = r"$£€¥฿₽﷼₴₠-₿"
-_UNIT_LIST = """km km² km³ m m² m³ dm dm² dm³ cm cm² cm³ mm mm² mm³ ha µm nm yd in ft kg g mg µg t lb oz m/s km/h kmh mph hPa Pa mbar mb MB kb KB gb GB tb TB T G M K %
-км км² км³ м м² м³ дм дм² дм³ см см² см³ мм мм² мм³ нм кг г мг м/с км/ч кПа Па мбар Кб КБ кб Мб МБ мб Гб ГБ гб Тб ТБ
-كم كم² كم³ م م² م³ سم سم² سم³ مم مم² مم³ غرام جرام جم كغ ملغ كوب اكواب"""
+_UNIT_LIST = """
+km km² km³ m m² m³ dm dm² dm³ cm cm² cm³ mm mm² mm³ ha µm nm yd in ft kg g mg µg t lb oz m/s km/h kmh mph hPa Pa mbar
+mb MB kb KB gb GB tb TB T G M K % км км² км³ м м² м³ дм дм² дм³ см см² см³ мм мм² мм³ нм кг г мг м/с км/ч кПа Па мбар
+Кб КБ кб Мб МБ мб Гб ГБ гб Тб ТБ كم كم² كم³ م م² م³ سم سم² سم³ مم مم² مم³ غرام جرام جم كغ ملغ كوب اكواب
+"""
 _UNITS = tuple(_UNIT_LIST.split())
 
 _CLASSES = {
@@ -117,7 +119,7 @@ def marks() -> Array:
 
 
 def english_words_plain(text: str) -> list[str]:
-    """The same in the words of regular expressions."""
+    """The same by regular expressions."""
     special, out = exceptions(), []
     front_of, back_of, inside, address = _patterns()
     for chunk in regex.split(f"{_CLASSES[BLANK]}+", text):

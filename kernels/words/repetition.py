@@ -1,9 +1,9 @@
-"""How much of a text repeats itself: n-grams of words, by the rules of Gopher (Rae et al. 2021, table A1), exact and in
-one sweep over n.
+"""How much of a text repeats: n-grams of words, by the rules of Gopher (Rae et al. 2021, table A1), exact and in one
+sweep over n.
 
-An n-gram can only be repeated if the two (n-1)-grams in it are. So each n looks only at what was left of the n before,
-and two n-grams are the same when their two parts are: no text is compared and only words are hashed. On web pages 2 of
-100 positions are left at n = 5 and the work of n = 5 to 10 is nearly free.
+An n-gram can only repeat if the two (n-1)-grams in it do. So each n only looks at the positions left by the n before,
+and two n-grams are equal when their two parts are: no text is compared and only words are hashed. On web pages 2 of 100
+positions are left at n = 5, so n = 5 to 10 are nearly free.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _LENGTH = np.uint64(0xFFFFFFFF)
 
 
 def repetition_scratch(words: int) -> tuple[Array, Array, Array, Array]:
-    """Memory for texts of at most so many words: a hash table of positions; for each word a class, a count and a place;
-    a key; the characters before it."""
+    """Scratch memory for texts of up to this many words: a hash table of positions; for each word a class, a count and
+    a place; a key; the characters before it."""
     slots = 1 << max(6, (2 * words - 1).bit_length())
     return (
         np.zeros(slots, np.uint32),
@@ -35,8 +35,8 @@ def repetition_scratch(words: int) -> tuple[Array, Array, Array, Array]:
 
 
 def sweep_table(entries: int) -> Array:
-    """An open hash table that is never cleared: an entry counts only for the sweep that wrote it. The last row holds
-    the number of the last sweep."""
+    """An open hash table that is never cleared: an entry only counts in the sweep that wrote it. The last row holds the
+    number of the last sweep."""
     return np.zeros(((1 << max(6, (2 * entries - 1).bit_length())) + 1, 2), np.uint64)
 
 
@@ -70,7 +70,7 @@ def repeated_characters(rows, ends, table, state, keys, before, out):
                 break
             shift = empty_table(table, remaining)
             often, length = np.int64(2), np.int64(0)
-            for j in range(remaining):  # positions ascend, so that the class at i + 1 is still of the n before
+            for j in range(remaining):  # positions ascend, so the class at i + 1 is still that of n - 1
                 i = places[j]
                 again = np.int64(
                     put_gram(
@@ -95,8 +95,8 @@ def repeated_characters(rows, ends, table, state, keys, before, out):
 
 @kernel
 def repeats(rows, ends, table, out):
-    """out[i]: how many rows (hash, characters) document i has, how many of them stood in it before, and how many
-    characters those have."""
+    """out[i]: the number of rows (hash, characters) of document i, of those that repeat an earlier row, and of their
+    characters."""
     sweep = table[len(table) - 1, 0]
     for d in range(len(ends) - 1):
         first, count = ends[d], ends[d + 1] - ends[d]
@@ -113,7 +113,7 @@ def repeats(rows, ends, table, out):
 
 @inlined
 def bits_for(count):
-    """The table is used up to a size of a power of two that these entries fill by half at most: what is small stays in
+    """The table is used up to a power of two that these entries fill by half at most, so that small texts stay in
     cache."""
     bits = np.uint64(6)
     while np.int64(1) << np.int64(bits) < 2 * count:
@@ -137,8 +137,8 @@ def class_of(table, bits, sweep, key, position):
 
 @inlined
 def empty_table(table, count):
-    """Clears as much of the table as these entries fill by half at most; returns by how much a hash is to be shifted to
-    give a slot of it."""
+    """Clears as much of the table as these entries fill by half at most; returns the shift that turns a hash into a
+    slot."""
     bits = bits_for(count)
     slots = table[: np.int64(1) << np.int64(bits)]
     for slot in range(len(slots)):
@@ -148,12 +148,10 @@ def empty_table(table, count):
 
 @inlined
 def put_gram(table, shift, keys, key, classes, counts, i):
-    """Gives the gram at position i its class, the first position with this key, and counts it.
-
-    Whether a word was seen before is a coin toss, so nothing branches on it: an empty slot is above all positions, and
-    the key of a position is there before it is looked for. The table holds only positions, 4 bytes each, and stays in
-    the first cache for most texts.
-    """
+    """Gives the gram at position i its class, the first position with this key, and counts it. Whether a word was seen
+    before is unpredictable, so nothing branches on it: an empty slot is above all positions, and the key of a position
+    is written before it is looked up. The table only holds positions, 4 bytes each, and fits the L1 cache for most
+    texts."""
     last = (np.uint64(1) << (np.uint64(64) - shift)) - np.uint64(1)
     keys[i] = key
     slot = (key * _SPREAD) >> shift
@@ -170,7 +168,8 @@ def put_gram(table, shift, keys, key, classes, counts, i):
 
 @inlined
 def repeated_twice(classes, counts, places, remaining):
-    """Leaves only positions at which, and after which, a gram begins that occurs twice or more; returns how many."""
+    """Keeps only positions at which, and after which, a gram begins that occurs at least twice; returns their
+    number."""
     kept = 0
     previous = np.int64(-2)
     again = np.int64(0)
@@ -185,8 +184,8 @@ def repeated_twice(classes, counts, places, remaining):
 
 @inlined
 def duplicates(classes, keys, places, before, remaining, n):
-    """Characters in n-grams that stood in the text before, from left to right; one that counts is stepped over whole.
-    Keys are used up."""
+    """Characters in n-grams that occurred before, from left to right; one that counts is skipped whole. Uses up the
+    keys."""
     characters = np.int64(0)
     free = np.int64(0)
     for j in range(remaining):

@@ -1,11 +1,10 @@
-"""How many sentences a stretch of text has: the rule of spaCy's sentencizer, which DataTrove counts with, made right
-for more scripts.
+"""The number of sentences of a text: the rule of spaCy's sentencizer, which DataTrove uses, corrected for more scripts.
 
 A sentence opens with a letter, number or symbol and ends at terminal punctuation (Unicode's Sentence_Terminal) or at an
-empty line. The stops . ! ? end one only where a space follows, after any closing quotes and brackets ("example.com",
-"3.14" go on), or where a small letter stands before and a capital after ("end.Next"). Nothing ends at an ellipsis,
-after a single letter ("J. Smith", "e.g. this", "А. Пушкин") or after the abbreviations below. Other stops (。！？।؟) end a
-sentence whatever follows, since many scripts put no space there.
+empty line. The stops . ! ? only end one where a space follows, after any closing quotes and brackets ("example.com",
+"3.14" go on), or between a small letter and a capital ("end.Next"). Nothing ends at an ellipsis, after a single letter
+("J. Smith", "e.g. this", "А. Пушкин") or after the abbreviations below. Other stops (。！？।؟) end a sentence whatever
+follows, since many scripts put no space there.
 """
 
 from __future__ import annotations
@@ -26,7 +25,8 @@ from gristmill.kernels.base.unicode import (
 )
 
 ABBREVIATIONS = (
-    "Mr", "Mrs", "Ms", "Dr", "Prof", "St", "Mt", "Jr", "Sr", "Rev", "Gen", "Gov", "Sen", "Rep", "Capt", "Lt", "Col", "vs", "Inc", "Ltd", "Co",
+    "Mr", "Mrs", "Ms", "Dr", "Prof", "St", "Mt", "Jr", "Sr", "Rev", "Gen", "Gov", "Sen", "Rep", "Capt", "Lt", "Col",
+    "vs", "Inc", "Ltd", "Co",
     "Corp", "Jan", "Feb", "Mar", "Apr", "Jun", "Jul", "Aug", "Sep", "Sept", "Oct", "Nov", "Dec",
 )  # fmt: skip
 _LONGEST = max(map(len, ABBREVIATIONS))
@@ -90,8 +90,8 @@ def count_sentences(data, start, end, properties):
 
 @helper
 def _word_before(data, start, stop, properties):
-    """(may a sentence end at the stop at byte `stop`, is the character before it a small letter): not after one letter
-    or an abbreviation."""
+    """(whether a sentence may end at the stop at byte `stop`: not after one letter or an abbreviation; whether the
+    character before it is a small letter)."""
     letters = 0
     small = False
     word = np.int64(0)
@@ -140,7 +140,8 @@ def count_sentences_plain(text: str) -> int:
 
 
 def _ends_after(text: str, bits: list[int], i: int) -> bool:
-    """Is no sentence open after character i: a stop that ends one, or the second line break of an empty line?"""
+    """Whether no sentence is open after character i: a stop that ends one, or the second line break of an empty
+    line."""
     if text[i] == "\n":
         spaces = i
         while spaces > 0 and bits[spaces - 1] & SPACE:

@@ -1,9 +1,9 @@
-"""Where tokens begin and end, as the bits of 64 bytes at a time: what `gristmill.kernels.words.tokens` cuts by, as
-`gristmill.kernels.words.token_rules` says.
+"""Where tokens begin and end, as bits of 64 bytes at a time, for `gristmill.kernels.words.tokens`, by the rules of
+`gristmill.kernels.words.token_rules`.
 
-Bytes of ASCII are judged 64 in one comparison and never looked at alone. Others are decoded and looked up, one
-character at a time. Each block is also written in lower case to a scratch of the document's own length, so that what
-hashes a token may load eight bytes wherever it likes.
+ASCII is classified 64 bytes in one comparison, never byte by byte. Other characters are decoded and looked up one at a
+time. Each block is also written in lower case to scratch memory of the document's length, so that hashing may load
+eight bytes anywhere.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def character_tables() -> tuple[Array, Array]:
 
 
 def _loaded(context: Any, builder: Any, array_type: Any, array: Any, at: Any) -> tuple[Any, Any]:
-    """Where 64 bytes of an array lie, and the bytes."""
+    """The address of 64 bytes of an array, and the bytes."""
     place = builder.bitcast(
         builder.gep(make_array(array_type)(context, builder, array).data, [at]), _BYTES.as_pointer()
     )
@@ -74,7 +74,7 @@ def _between(builder: Any, loaded: Any, first: int, last: int) -> Any:
 
 @intrinsic
 def ascii_inside(typing_context: Any, data: Any, i: Any) -> Any:
-    """A bit for each of bytes i to i + 64, the first lowest: is it a letter or a digit of ASCII?"""
+    """A bit for each of bytes i to i + 64, the first lowest: an ASCII letter or digit."""
 
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, loaded = _loaded(context, builder, signature.args[0], *arguments)
@@ -86,7 +86,7 @@ def ascii_inside(typing_context: Any, data: Any, i: Any) -> Any:
 
 @intrinsic
 def beyond_ascii(typing_context: Any, data: Any, i: Any) -> Any:
-    """A bit for each of bytes i to i + 64: is it of a character beyond ASCII?"""
+    """A bit for each of bytes i to i + 64: part of a character beyond ASCII."""
 
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, loaded = _loaded(context, builder, signature.args[0], *arguments)
@@ -97,7 +97,7 @@ def beyond_ascii(typing_context: Any, data: Any, i: Any) -> Any:
 
 @intrinsic
 def write_lower(typing_context: Any, data: Any, i: Any, out: Any, at: Any) -> Any:
-    """Bytes i to i + 64 with the capitals of ASCII made small, to byte `at` of `out` and on."""
+    """Writes bytes i to i + 64, with ASCII capitals in lower case, to `out` from byte `at` on."""
 
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, loaded = _loaded(context, builder, signature.args[0], *arguments[:2])
@@ -121,7 +121,7 @@ def lowest(typing_context: Any, bits: Any) -> Any:
 
 @intrinsic
 def how_many(typing_context: Any, bits: Any) -> Any:
-    """How many bits are set."""
+    """The number of bits that are set."""
 
     def make(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
@@ -131,9 +131,9 @@ def how_many(typing_context: Any, bits: Any) -> Any:
 
 @inlined
 def mark_block(data, i, stop, places, entries, lower, at, tail, inside_before, dense_before):
-    """Of at most 64 bytes from i on: how many they are, the bits where tokens begin, the bits before which they end,
-    and whether the last character is inside of a token, and is dense, as 0 or 1. `lower` gets them in lower case at
-    byte `at`."""
+    """For at most 64 bytes from i on: their number, the bits where tokens begin, the bits before which they end, and
+    whether the last character is inside a token, and is dense, as 0 or 1. Writes them in lower case to `lower` from
+    byte `at` on."""
     size = min(BLOCK, stop - i)
     if i + BLOCK <= len(data):
         inside, beyond = ascii_inside(data, i), beyond_ascii(data, i)
@@ -162,7 +162,7 @@ def mark_block(data, i, stop, places, entries, lower, at, tail, inside_before, d
 
 @inlined
 def mark_characters(data, i, stop, size, places, entries, lower, at, inside, beyond, after_dense):
-    """The bits of characters beyond ASCII, added to those of ASCII. A character that the block cuts is left to the next
+    """Adds the bits of characters beyond ASCII to those of ASCII. A character that the block cuts is left to the next
     one."""
     whole, dense = inside, np.uint64(0)  # characters that may begin a token within a run; dense ones
     dense_before = np.uint64(0)

@@ -1,10 +1,10 @@
-"""What the deduplicating kernels take for words, in plain Python: the reference that `gristmill.kernels.words.tokens`
-and its GPU twin equal bit for bit.
+"""The definition of words for deduplication, in plain Python: `gristmill.kernels.words.tokens` and its GPU twin equal
+it bit for bit.
 
 A token is a run of letters, marks and numbers, in lower case; a letter of a script without spaces (Han, kana, Thai,
 Lao, Khmer, Burmese) is a token by itself, with the marks that follow it. Everything else only separates. Lower case is
-simple, and only where it takes as many bytes of UTF-8: a fold never moves a byte, so that a processor may fold eight at
-once and a GPU any of them alone.
+simple case folding, applied only where it takes as many bytes of UTF-8: folding never moves a byte, so that a CPU can
+fold eight at once and a GPU any of them alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def folded(character: str) -> str:
 
 
 def tokens_plain(text: str) -> Iterator[tuple[int, int, bytes]]:
-    """Where each token begins and ends, in bytes of the text, and its bytes in lower case."""
+    """Begin and end of each token, in bytes of the text, and its bytes in lower case."""
     table, position, begin, before = properties(), 0, -1, 0
     held = bytearray()
     for character in text:
@@ -49,7 +49,7 @@ def tokens_plain(text: str) -> Iterator[tuple[int, int, bytes]]:
 
 
 def token_hash_plain(token: bytes) -> int:
-    """Eight bytes at a time, the first lowest, zeros after the end."""
+    """Eight bytes at a time, the first lowest, padded with zeros."""
     h = len(token) * TOKEN_LENGTH & ALL
     for i in range(0, len(token), 8):
         h = (h ^ int.from_bytes(token[i : i + 8], "little")) * TOKEN_CHUNK & ALL
@@ -58,8 +58,8 @@ def token_hash_plain(token: bytes) -> int:
 
 
 def shingles_plain(text: str, width: int, seed: int = 0) -> list[int]:
-    """A hash for each run of `width` tokens, in their order, repeats too. A text of fewer tokens is one shingle, of
-    none has none."""
+    """A hash for each run of `width` tokens, in order, with repeats. A text of fewer tokens is one shingle; an empty
+    one has none."""
     hashes = [token_hash_plain(token) for _, _, token in tokens_plain(text)]
     if not hashes:
         return []
@@ -72,7 +72,7 @@ def shingles_plain(text: str, width: int, seed: int = 0) -> list[int]:
 
 
 def jaccard_plain(left: set[int], right: set[int]) -> float:
-    """What both share, of what they have together; two that are empty share nothing."""
+    """The size of the intersection over that of the union; 0 for two empty sets."""
     return len(left & right) / len(left | right) if left or right else 0.0
 
 

@@ -1,8 +1,8 @@
-"""Tokens and shingles of a column of text: what every deduplicating stage sees of a document.
-`gristmill.kernels.words.token_rules` says what a token is.
+"""Tokens and shingles of a column of text, the view that every deduplicating stage has of a document.
+`gristmill.kernels.words.token_rules` defines tokens.
 
-A document is cut in runs of some five hundred tokens, so that what is known of them stays in the first cache, and each
-step is a loop of its own that the compiler makes one of vectors: hashes come four or eight at a time.
+A document is processed in runs of some five hundred tokens, so that their data stay in the L1 cache. Each step is a
+loop of its own that the compiler vectorises: hashes are computed four or eight at a time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Tokens(NamedTuple):
 
 
 class Cutter(NamedTuple):
-    """Tables, scratch and progress of what cuts one document after another."""
+    """Tables, scratch memory and progress of cutting one document after another."""
 
     places: Array  # of code points
     entries: Array
@@ -81,8 +81,8 @@ def cutter(column: TextColumn, width: int = 1) -> Cutter:
 
 
 def most_tokens(column: TextColumn) -> int:
-    """No document has more than half as many as it has bytes, rounded up: two tokens that touch have three bytes in one
-    of them."""
+    """No document has more tokens than half its bytes, rounded up: two adjacent tokens have three bytes in one of
+    them."""
     return int(column.offsets[-1] - column.offsets[0] + len(column)) // 2 + 1
 
 
@@ -103,7 +103,7 @@ def shingle_column(column: TextColumn, width: int, seed: int = 0) -> tuple[Hashe
 
 
 def shingle_sets(column: TextColumn, width: int, seed: int = 0) -> tuple[Hashes, Offsets]:
-    """The same, sorted and each but once in each document."""
+    """The same, sorted and without repeats in each document."""
     hashes, first = shingle_column(column, width, seed)
     sets = np.zeros_like(first)
     longest = int(np.diff(first).max(initial=0))
@@ -112,8 +112,8 @@ def shingle_sets(column: TextColumn, width: int, seed: int = 0) -> tuple[Hashes,
 
 
 def shingle_numbers(width: int, seed: int) -> tuple[Hashes, np.uint64]:
-    """What the kernels need of both: the powers by which a polynomial of half the width, a quarter and so on is
-    shifted, the shortest first; and the seed, mixed."""
+    """The powers that shift a polynomial of half the width, a quarter and so on, the shortest first; and the seed,
+    mixed."""
     halves = [width >> bit for bit in range(width.bit_length() - 1, 0, -1)]
     return np.array([pow(SHINGLE_STEP, half, 1 << 64) for half in halves], np.uint64), np.uint64(
         mixed_plain(seed % (1 << 64))
@@ -135,7 +135,7 @@ def first_bytes(eight, count):
 
 @helper
 def hash_run(cut, count, out, at):
-    """The hashes of the run's tokens, to `out` from `at` on."""
+    """Writes the hashes of the run's tokens to `out` from `at` on."""
     starts, ends, lower, eights, seconds = cut.starts, cut.ends, cut.lower, cut.eights, cut.seconds
     longest = np.int64(0)
     for k in range(count):
@@ -155,7 +155,7 @@ def hash_run(cut, count, out, at):
 
 @inlined
 def hash_from(lower, start, end, h):
-    """Of a token whose hash to `start` is known."""
+    """The hash of a token whose hash up to `start` is given."""
     while start + 8 < end:
         h = chunk_mixed(h, eight_bytes(lower, start))
         start += 8
@@ -164,7 +164,8 @@ def hash_from(lower, start, end, h):
 
 @inlined
 def write_places(bits, base, out, n):
-    """The places of the bits that are set, to `out` from n on; returns how many. `out` has room for 64 more."""
+    """Writes the places of the bits that are set to `out` from n on; returns their number. `out` has room for 64
+    more."""
     count = how_many(bits)
     for k in range(UNROLLED):
         out[n + k] = base + lowest(bits)
@@ -184,8 +185,8 @@ def begin_document(cut, start):
 
 @helper
 def next_run(data, stop, cut):
-    """Cut on, to the end of the run or of the document: how many tokens are whole, and lie in `cut.starts` and
-    `cut.ends`."""
+    """Goes on to the end of the run or of the document; returns the number of whole tokens, which are in `cut.starts`
+    and `cut.ends`."""
     progress, starts, ends = cut.progress, cut.starts, cut.ends
     i, origin, begun, ended = progress[NEXT_BYTE], progress[ORIGIN], progress[BEGUN], 0
     inside_before, dense_before = np.uint64(progress[INSIDE_BEFORE]), np.uint64(progress[DENSE_BEFORE])
@@ -206,7 +207,7 @@ def next_run(data, stop, cut):
 
 @inlined
 def end_run(cut, count):
-    """A token that is not whole yet is the first of the next run."""
+    """A token that is not complete becomes the first of the next run."""
     cut.starts[0] = cut.starts[count]
     cut.progress[BEGUN] -= count
 
@@ -230,7 +231,7 @@ def _token_column(data, offsets, cut, hashes, starts, ends, first):
 
 @helper
 def next_shingles(data, stop, cut, powers, salt, out, n):
-    """Cut a run and write the shingles that end in it to `out` from n on; returns where they end. `out` has room for a
+    """Cuts a run and writes the shingles that end in it to `out` from n on; returns their end. `out` has room for a
     run."""
     window, progress = cut.window, cut.progress
     width = len(window) - len(cut.starts)
@@ -259,8 +260,8 @@ def next_shingles(data, stop, cut, powers, salt, out, n):
 
 @inlined
 def write_shingles(cut, width, count, powers, salt, out, n):
-    """Of `count` hashes in the window. Polynomials are made as powers are, by squaring: those of m hashes give those of
-    2 m, and of 2 m + 1."""
+    """For `count` hashes in the window. Polynomials are computed as powers are, by squaring: those of m hashes give
+    those of 2 m and of 2 m + 1."""
     source, target, other = cut.window, cut.eights, cut.seconds
     m = 1
     for step in range(len(powers)):
@@ -298,8 +299,7 @@ def _shingle_column(data, offsets, cut, powers, salt, hashes, first):
 
 
 def jaccard_of_pairs(hashes: Hashes, first: Offsets, left: Offsets, right: Offsets) -> Floats:
-    """What sets left[i] and right[i] share, of what they have together; two that are empty share nothing. Sets as
-    `shingle_sets` makes them."""
+    """The Jaccard similarity of sets left[i] and right[i]; 0 for two empty sets. Sets are those of `shingle_sets`."""
     out = np.zeros(len(left), np.float64)
     _jaccard_of_pairs(hashes, first, np.ascontiguousarray(left, np.int64), np.ascontiguousarray(right, np.int64), out)
     return out
@@ -307,8 +307,8 @@ def jaccard_of_pairs(hashes: Hashes, first: Offsets, left: Offsets, right: Offse
 
 @inlined
 def sort(values, other, counts):
-    """By eight bits at a time from the lowest: linear whatever the values are. `other` has room for as many, `counts`
-    is int64[8, 256]."""
+    """Radix sort, eight bits at a time from the lowest: linear for any values. `other` has as much room, `counts` is
+    int64[8, 256]."""
     size = len(values)
     if size <= FEW:
         for k in range(1, size):
@@ -341,7 +341,7 @@ def scatter(values, out, places, shift, size):
 
 @kernel
 def _make_sets(hashes, first, other, counts, sets):
-    """Sort each document's hashes in place, each but once, and move all together."""
+    """Sorts each document's hashes in place, drops repeats, and moves all together."""
     n = 0
     for d in range(len(first) - 1):
         values = hashes[first[d] : first[d + 1]]

@@ -1,11 +1,9 @@
-"""Words by Unicode's default word boundaries (UAX 29, rules WB3 to WB16), and units of use for scripts that write no
-spaces.
+"""Words by Unicode's default word boundaries (UAX 29, rules WB3 to WB16), and useful units for scripts without spaces.
 
-A word is a segment that holds a letter or a number; segments of punctuation, symbols, emoji or space alone are no
-words. Where UAX 29 leaves a script to dictionaries: Han and Hiragana are one unit a character (that is the default rule
-too), a run of Katakana is one word but cut after 8 characters, and Thai, Lao, Khmer, Myanmar and the Tai scripts are
-cut after 3 letters with their marks: words there have about 3 such letters, so that counts and n-grams mean what they
-mean elsewhere.
+A word is a segment with a letter or a number; segments of punctuation, symbols, emoji or space alone are no words.
+Where UAX 29 leaves a script to dictionaries: Han and Hiragana are one unit a character (which is the default rule too),
+a run of Katakana is one word but cut after 8 characters, and Thai, Lao, Khmer, Myanmar and the Tai scripts are cut
+after 3 letters with their marks: their words have about 3 such letters, so that counts and n-grams are comparable.
 """
 # ruff: noqa: SIM109, SIM114 (loops and comparisons are written out: that is what compiles to fast code)
 
@@ -68,7 +66,7 @@ def boundary_marks() -> Array:
 
 @kernel
 def boundary_words(data, offsets, marks, rows, ends):
-    """Words of each document, written one after the other; returns how many."""
+    """Words of each document, end to end; returns their number."""
     n = 0
     ends[0] = 0
     for d in range(len(offsets) - 1):
@@ -104,7 +102,7 @@ def boundary_words(data, offsets, marks, rows, ends):
 
 @inlined
 def may_go_on(byte):
-    """ASCII that may stand inside a word: " ' , . : ;"""
+    """ASCII that may be inside a word: " ' , . : ;"""
     return byte == 0x22 or byte == 0x27 or byte == 0x2C or byte == 0x2E or byte == 0x3A or byte == 0x3B
 
 
@@ -119,7 +117,7 @@ def class_after(data, i, stop, marks):
 
 @inlined
 def over_extenders(data, i, stop, marks):
-    """Past what hangs on to a character (WB4), and whether the last of it joins pictures."""
+    """Past what extends a character (WB4), and whether the last of it joins pictures."""
     joins = False
     while i < stop:
         kind, size, _ = class_after(data, i, stop, marks)
@@ -132,7 +130,7 @@ def over_extenders(data, i, stop, marks):
 
 @helper
 def segment_end(data, i, stop, marks):
-    """Where the segment ends whose character at byte i belongs to it."""
+    """The end of the segment that contains the character at byte i."""
     here, size, _ = class_after(data, i, stop, marks)
     i += size
     run = 1  # of letters of one script that is cut by length
@@ -178,8 +176,7 @@ def segment_end(data, i, stop, marks):
 
 
 def boundary_words_plain(text: str) -> list[str]:
-    """The same by looking at each boundary between two characters, with those that hang on to others laid together
-    first (WB4)."""
+    """The same by testing each boundary between two characters, after joining extenders to theirs (WB4)."""
     marks = boundary_marks()
     groups: list[str] = []  # a character and what hangs on to it
     for character in text:

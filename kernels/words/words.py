@@ -1,8 +1,8 @@
-"""Words of a text as arrays: what every signal that counts words shares, and the words that whitespace gives.
+"""Words of a text as arrays, for every signal that counts words; and words by whitespace.
 
 A word is kept as a 64-bit hash of its bytes, its length in characters and what it holds. Two different words of one
-text share a hash with a chance of 2**-64 for each pair; nothing here looks at the text of a word again. Of a slice of 1
-MB at a time, so that words stay in cache.
+text share a hash with a chance of 2**-64 a pair; the text of a word is never read again. Documents are processed in
+slices of 1 MB, so that words stay in cache.
 """
 
 from __future__ import annotations
@@ -49,14 +49,15 @@ def skip_letters(data, i, stop):
 
 @inlined
 def word_hash(data, start, end):
-    """A hash of bytes start to end, eight at a time and sixteen at least; what lacks is zero, so the length counts too."""
+    """A hash of bytes start to end, eight at a time and at least sixteen. Padding is zero, so the length is part of
+    it."""
     h = HASH_START ^ np.uint64(end - start)
     i = start
     while i + 16 <= end:
         h = mixed(mixed(h, eight_bytes(data, i)), eight_bytes(data, i + 8))
         i += 16
     if i < end or i == start:
-        if i + 16 <= len(data):  # whether a word has more than eight bytes is a coin toss: nothing branches on it
+        if i + 16 <= len(data):  # whether a word has more than eight bytes is unpredictable: nothing branches on it
             h = mixed(
                 mixed(h, first_bytes(eight_bytes(data, i), end - i)), first_bytes(eight_bytes(data, i + 8), end - i - 8)
             )
@@ -79,7 +80,7 @@ def mixed(h, eight):
 
 @inlined
 def first_bytes(eight, count):
-    """Of eight bytes the first `count`, below 0 as 0 and above 8 as 8, and zeros."""
+    """The first `count` of eight bytes (0 to 8), padded with zeros."""
     lacking = np.uint64(64 - 8 * min(max(count, 1), 8))
     kept = eight << lacking >> lacking
     return kept if count > 0 else np.uint64(0)
@@ -127,7 +128,7 @@ def word_marks() -> Array:
 
 @kernel
 def whitespace_words(data, offsets, marks, rows, ends):
-    """What stands between whitespace, as Python's str.split() sees it."""
+    """Text between whitespace, as in Python's str.split()."""
     n = 0
     ends[0] = 0
     for d in range(len(offsets) - 1):

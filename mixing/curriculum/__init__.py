@@ -1,4 +1,4 @@
-"""When each document is seen: ranks from signals, pacing, and schedules.
+"""When each document is trained on: ranks from signals, pacing, and schedules.
 
 From outside: `curriculum` and `ranks`.
 """

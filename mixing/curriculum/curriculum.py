@@ -2,15 +2,15 @@
 (docs/curriculum.md has the table).
 
 A schedule takes the rank r of a document (the token-weighted share of its group that is easier or worse, in [0, 1),
-ties split) and a chance u (a hash of seed, uid and copy, in [0, 1), independent of r), and gives its place p in [0, 1):
-sorted by place, the data are in training order. (r, u) spread evenly over the square give p spread evenly over [0, 1),
-so that equal stretches of training hold equal tokens, and a place needs no other document to be known. Several sources,
-each with ranks and a schedule of its own, are joined by their places alone.
+ties split) and a chance u (a hash of seed, uid and copy, in [0, 1), independent of r), and returns its place p in [0,
+1): sorted by place, the data are in training order. If (r, u) is uniform over the square, p is uniform over [0, 1), so
+equal stretches of training hold equal tokens, and a place can be computed without knowing any other document. Several
+sources, each with its own ranks and schedule, are merged by their places alone.
 
-A segment is a stretch inside which order means nothing: what lies in one may be shuffled and packed together, and rows
-never cross its edge. `resolution` is the number of segments that a whole training run is cut into where a schedule
-orders without steps. Figures in the advice: Zhang et al. 2506.11300; Luo et al. 2511.18903; Hu et al. 2404.06395;
-Blakeney et al. 2406.03476.
+A segment is a stretch inside which order means nothing: its documents may be shuffled and packed together, and rows
+never cross its edge. `resolution` is the number of segments of a whole training run where a schedule orders without
+steps. Figures in the advice: Zhang et al. 2506.11300; Luo et al. 2511.18903; Hu et al. 2404.06395; Blakeney et al.
+2406.03476.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _AVERAGED = (
 
 
 class Schedule(ABC):
-    """What all schedules say of themselves."""
+    """What all schedules have in common."""
 
     @abstractmethod
     def places(self, rank: Floats, chance: Floats) -> Floats:
@@ -48,7 +48,7 @@ class Schedule(ABC):
     @property
     @abstractmethod
     def correlation(self) -> float:
-        """Spearman's, of place with rank, over all tokens. Shuffling inside segments takes off about climbs /
+        """Spearman's, of place with rank, over all tokens. Shuffling inside segments subtracts about climbs /
         resolution**2."""
 
     @property
@@ -59,12 +59,12 @@ class Schedule(ABC):
     @property
     @abstractmethod
     def advice(self) -> str:
-        """How to set learning rate and averaging, to be printed beside the order."""
+        """How to set learning rate and averaging, to print beside the order."""
 
 
 @dataclass(frozen=True)
 class Random(Schedule):
-    """No curriculum: the baseline that every other schedule has to beat on the same set."""
+    """No curriculum: the baseline that every other schedule has to beat on the same data."""
 
     def places(self, rank: Floats, chance: Floats) -> Floats:
         return chance.astype(np.float64)
@@ -106,7 +106,10 @@ class Stages(Schedule):
 
     @property
     def promise(self) -> str:
-        return f"stage i of {self.count} holds the documents of rank i/{self.count} to (i+1)/{self.count} and no others; inside it order is chance"
+        return (
+            f"stage i of {self.count} holds the documents of rank i/{self.count} to (i+1)/{self.count} and no others; "
+            "inside it order is chance"
+        )
 
     @property
     def advice(self) -> str:
@@ -140,12 +143,9 @@ class Ascending(Schedule):
 
 @dataclass(frozen=True)
 class WarmUp(Schedule):
-    """A share of the data from easy to hard, then the rest at random.
-
-    Chance says which documents are in the warm-up, never rank: it runs through all levels of difficulty, and what
-    follows is a fair sample of the whole. Were the easiest documents taken, the rest would lack them, and the gain
-    could not be told from their absence.
-    """
+    """A share of the data from easy to hard, then the rest at random. Chance selects the documents of the warm-up, not
+    rank, so it covers all levels of difficulty, and the rest is a fair sample of the whole. If the easiest documents
+    were taken, the rest would lack them, and the gain could not be separated from their absence."""
 
     share: float = 0.1
 
@@ -166,15 +166,18 @@ class WarmUp(Schedule):
     @property
     def promise(self) -> str:
         return (
-            f"the first {self.share:.4g} of training is a fair sample in ascending order (place = {self.share:.4g} * rank); "
+            f"the first {self.share:.4g} of training is a fair sample in ascending order (place = {self.share:.4g} * "
+            "rank); "
             "the rest is a fair sample in random order"
         )
 
     @property
     def advice(self) -> str:
         return (
-            "Keep your usual learning rate and its own warm-up (much shorter than this one); the rest of training sees the data in random "
-            "order, so any decay does. Of the orders that were tried, the one whose gain lasts: up to +3.5 % at the end of training (Zhang et al.)."
+            "Keep your usual learning rate and its own warm-up (much shorter than this one); the rest of training sees "
+            "the data in random "
+            "order, so any decay does. Of the orders that were tried, the one whose gain lasts: up to +3.5 % at the "
+            "end of training (Zhang et al.)."
         )
 
 
@@ -203,17 +206,17 @@ class Interleaved(Schedule):
 
     @property
     def advice(self) -> str:
-        return "Any learning-rate schedule, for all passes are alike; let the decay span whole passes, so that it ends on hard text once and not midway."
+        return (
+            "Any learning-rate schedule, for all passes are alike; let the decay span whole passes, so that it ends on "
+            "hard text once and not midway."
+        )
 
 
 @dataclass(frozen=True)
 class Anneal(Schedule):
-    """The best documents last. Ranks are of quality: higher is better.
-
-    `best` is the part of the last stretch that they make up; the rest of it is drawn by chance from all others (Llama 3
-    annealed on 30 % new and 70 % general text). The best documents go there whole, with all their copies: before it
-    there are none of them.
-    """
+    """The best documents last. Ranks are of quality: higher is better. `best` is their part of the last stretch; the
+    rest of it is drawn by chance from all others (Llama 3 annealed on 30 % new and 70 % general text). All the best
+    documents, with all their copies, are in the last stretch and none before it."""
 
     share: float = 0.1
     best: float = 1.0
@@ -224,14 +227,12 @@ class Anneal(Schedule):
 
     @property
     def lowest(self) -> float:
-        """The rank from which on a document is among the best."""
+        """The least rank of the best documents."""
         return 1 - self.best * self.share
 
     def places(self, rank: Floats, chance: Floats) -> Floats:
         begin, others = 1 - self.share, 1 - self.best * self.share
-        late_share = (
-            self.share * (1 - self.best) / others if others else 0.0
-        )  # the part of the others that comes late too
+        late_share = self.share * (1 - self.best) / others if others else 0.0  # the part of the others that comes late
         late = begin + self.share * (chance / late_share if late_share else np.zeros_like(chance))
         early = begin * (chance - late_share) / (1 - late_share) if late_share < 1 else late
         general = np.where(chance < late_share, late, early)
@@ -256,8 +257,10 @@ class Anneal(Schedule):
     def advice(self) -> str:
         short = " This stretch is shorter than what is known to suffice." if self.share < 0.1 else ""
         return (
-            f"Hold the learning rate constant up to place {1 - self.share:.4g}, decay it to zero over the last {self.share:.4g}, and average the last "
-            "checkpoints. 10 % of the tokens in the decay is enough, 2.5 % is not (Hu et al.); 10 to 20 % is the best span for upsampled "
+            f"Hold the learning rate constant up to place {1 - self.share:.4g}, decay it to zero over the last "
+            f"{self.share:.4g}, and average the last "
+            "checkpoints. 10 % of the tokens in the decay is enough, 2.5 % is not (Hu et al.); 10 to 20 % is the best "
+            "span for upsampled "
             f"sets (Blakeney et al.).{short} Any checkpoint of the constant part can be annealed anew on other data."
         )
 
@@ -275,7 +278,7 @@ def united_edges(edges: list[Floats]) -> Floats:
 
 
 def segments(places: Floats, edges: Floats) -> np.ndarray[Any, np.dtype[np.uint16]]:
-    """The number of the segment that each place lies in."""
+    """The number of the segment of each place."""
     if len(edges) > MOST_SEGMENTS:
         raise ValueError(f"{len(edges):,} segments; there can be {MOST_SEGMENTS:,}. Lower the resolution")
     return (np.searchsorted(edges, places, side="right") - 1).astype(np.uint16)
@@ -288,7 +291,7 @@ def even_edges(begin: float, end: float, count: int) -> Floats:
 
 
 def inside(places: Floats) -> Floats:
-    """Rounding may reach 1, where nothing is."""
+    """Places below 1, which rounding may reach."""
     return np.clip(places, 0.0, BELOW_ONE)
 
 

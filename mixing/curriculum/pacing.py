@@ -4,13 +4,13 @@ replacement, in closed form.
 Competence c(p) = min(1, (p / until * (1 - start**power) + start**power)**(1 / power)): power 1 is linear, 2 the root;
 or steps.
 
-What is drawn by p has been p in all, and all of it from the easiest c(p), so c(p) - p is left there to draw from,
-evenly. A document of rank r that waits is drawn at p at the rate 1 / (c(p) - p), from t(r) on, where c(t) = r. With
-G(p) the integral of 1 / (c - q) from 0 to p, the chance that it still waits is exp(G(t) - G(p)), so G(p) = G(t(r)) -
-ln(1 - u) is its place. Places are spread evenly: what is drawn at p is the rate times what waits, (c - p) / (c - p) =
-1; and what waits, c - p, changes by c' - 1, as it must. Were c(p) < p anywhere, the easy text would be used up before:
-such a pacing is refused. At c(p) = p throughout the order is ascending. Without replacement a linear pacing until 1 is
-nearly that, whatever its start: only start * (1 - p) waits at p. Let it end earlier.
+By progress p a share p of the data has been drawn, all of it from the easiest c(p), so c(p) - p is left there to draw
+from, uniformly. A waiting document of rank r is drawn at p at the rate 1 / (c(p) - p), from t(r) on, where c(t) = r.
+With G(p) the integral of 1 / (c - q) from 0 to p, the chance that it still waits is exp(G(t) - G(p)), so its place is
+given by G(p) = G(t(r)) - ln(1 - u). Places are uniform: the rate times what waits is (c - p) / (c - p) = 1; and what
+waits, c - p, changes by c' - 1, as it must. If c(p) < p anywhere, the easy text would run out, so such a pacing is
+refused. At c(p) = p throughout the order is ascending. Without replacement a linear pacing until 1 is nearly that,
+whatever its start: only start * (1 - p) waits at p. Let it end earlier.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ _NODES = (
 _FAR = 40.0  # ln(q / (1 - q)) at the ends of the table: beyond what float64 can tell from 0 and 1
 
 _ADVICE = (
-    "From the place where all data are open ({until:.4g} of training) on, the order is random: any decay of the learning rate that begins after "
-    "it does. Keep the rate high before it: what an ascending order gains vanishes under full decay (Luo et al. 2511.18903)."
+    "From the place where all data are open ({until:.4g} of training) on, the order is random: any decay of the "
+    "learning rate that begins after "
+    "it does. Keep the rate high before it: what an ascending order gains vanishes under full decay (Luo et al. "
+    "2511.18903)."
 )
 
 
 @dataclass(frozen=True)
 class Pacing(Schedule):
-    """Competence that grows steadily from `start` to 1 at `until`; the root (power 2) gives new text equal time with
-    what is known."""
+    """Competence that grows steadily from `start` to 1 at `until`. The root (power 2) gives new and known text equal
+    time."""
 
     power: float = 2.0
     start: float = 0.01
@@ -54,13 +56,14 @@ class Pacing(Schedule):
             ) / self._slope
             if 0 < lowest < self.until and not self.competence(np.array([lowest]))[0] > lowest:
                 raise ValueError(
-                    f"by {lowest:.4g} of training only the easiest {self.competence(np.array([lowest]))[0]:.4g} of the data may be used: they run out, "
+                    f"by {lowest:.4g} of training only the easiest {self.competence(np.array([lowest]))[0]:.4g} of the "
+                    "data may be used: they run out, "
                     "since nothing is drawn twice. Raise start or power, or lower until"
                 )
 
     @property
     def _slope(self) -> float:
-        """Of competence**power."""
+        """The slope of competence**power."""
         return float((1 - self.start**self.power) / self.until)
 
     def competence(self, progress: Floats) -> Floats:
@@ -94,7 +97,7 @@ class Pacing(Schedule):
         return q * rest / np.where(q < self.until / 2, self.competence(q) - q, late)
 
     def _opens(self, rank: Floats) -> Floats:
-        """ln(t / (1 - t)) of the place t at which rank is reached; the easiest are open from the first."""
+        """ln(t / (1 - t)) of the place t at which a rank is reached; the easiest are open from the start."""
         t = (rank**self.power - self.start**self.power) / self._slope
         rest = (1 - self.until) + (1 - rank**self.power) / self._slope
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -111,7 +114,8 @@ class Pacing(Schedule):
     @property
     def promise(self) -> str:
         return (
-            f"what stands at place p is of rank c(p) or less, drawn evenly from what is left of that; c(p) grows from {self.start:.4g} to 1 at "
+            "what stands at place p is of rank c(p) or less, drawn evenly from what is left of that; c(p) grows from "
+            f"{self.start:.4g} to 1 at "
             f"{self.until:.4g}, after which order is chance. In segments, c is taken at the segment's end"
         )
 
@@ -122,8 +126,8 @@ class Pacing(Schedule):
 
 @dataclass(frozen=True)
 class StepPacing(Schedule):
-    """Competence that grows by equal steps: from `start` to 1, the last of `steps` levels from `until` on. Inside a
-    step order is chance."""
+    """Competence that grows by equal steps: from `start` to 1, the last of `steps` levels from `until` on. Order inside
+    a step is random."""
 
     steps: int = 4
     start: float = 0.25
@@ -138,7 +142,8 @@ class StepPacing(Schedule):
         short = np.flatnonzero(levels[:-1] < begins[1:] - 1e-12)
         if len(short):
             raise ValueError(
-                f"step {short[0] + 1} may use the easiest {levels[short[0]]:.4g} of the data up to {begins[short[0] + 1]:.4g} of training: they run "
+                f"step {short[0] + 1} may use the easiest {levels[short[0]]:.4g} of the data up to "
+                f"{begins[short[0] + 1]:.4g} of training: they run "
                 "out, since nothing is drawn twice. Raise start, or lower until"
             )
 
@@ -154,7 +159,7 @@ class StepPacing(Schedule):
         return levels
 
     def places(self, rank: Floats, chance: Floats) -> Floats:
-        """Through the steps one by one: what is open and waits is drawn in this one by chance, or waits on."""
+        """Step by step: an open document is drawn in this step by chance, or waits."""
         levels, begins = self._levels(), self._begins()
         opens = np.searchsorted(levels[:-1], rank, side="right")
         waits, places = 1 - chance, np.full(rank.shape, -1.0)
@@ -180,7 +185,8 @@ class StepPacing(Schedule):
         shares = ", ".join(
             f"{level:.4g} from {begin:.4g}" for level, begin in zip(self._levels()[:8], self._begins()[:8], strict=True)
         )
-        return f"what stands at place p is of rank c(p) or less, drawn evenly from what is left of that; c is {shares}{', ...' if self.steps > 8 else ''}"
+        more = ", ..." if self.steps > 8 else ""
+        return f"what stands at place p is of rank c(p) or less, drawn evenly from what is left of that; c is {shares}{more}"
 
     @property
     def advice(self) -> str:
@@ -188,7 +194,7 @@ class StepPacing(Schedule):
 
 
 def measured_correlation(schedule: Schedule) -> float:
-    """Of places with ranks on an even grid; errs by 1e-3 at most."""
+    """Spearman's correlation of places with ranks on an even grid; the error is 1e-3 at most."""
     middles = (np.arange(400) + 0.5) / 400
     rank, chance = (side.ravel() for side in np.meshgrid(middles, middles))
     return float(np.corrcoef(schedule.places(rank, chance), rank)[0, 1])

@@ -1,11 +1,11 @@
 """From signals to ranks: the share of a group's tokens that is easier than a document, from a weighted sample
 (docs/curriculum.md).
 
-Kept as at most 4,097 knots, so that any number of workers can rank without sorting the corpus. Values that hold 1/2048
-of the weight or more (0.0, the marks of a judge) are knots with their exact weight below and upto; between two knots
-less than 1/2048 of the weight lies, along a straight line, so a rank errs by less than 1/2048 against the sample, and
-not at all where the sample has 2,048 values or fewer. The sample itself errs by about 0.5 / sqrt(size): as much, at a
-million.
+Kept as at most 4,097 knots, so that any number of workers can rank without sorting the corpus. Values that hold at
+least 1/2048 of the weight (0.0, the marks of a judge) are knots with their exact weight below and up to them. Between
+two knots there is less than 1/2048 of the weight, interpolated linearly, so the error of a rank is below 1/2048 against
+the sample, and zero where the sample has 2,048 values or fewer. The error of the sample itself is about 0.5 /
+sqrt(size): as much, at a million.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ STEPS = 2048
 
 @dataclass(frozen=True)
 class Ranks:
-    """Of the weight, the share `below` lies under values[i], the share `upto` under it or on it. No values: nothing is
-    known of anybody."""
+    """A share `below` of the weight is below values[i], a share `upto` at most values[i]. Without values nothing is
+    known."""
 
     values: Floats
     below: Floats
@@ -30,7 +30,7 @@ class Ranks:
 
     @classmethod
     def of(cls, values: Floats, weights: Floats) -> Ranks:
-        """From a sample in any order. A value that is no finite number counts as unknown and is left out."""
+        """From a sample in any order. Values that are not finite count as unknown and are left out."""
         finite = np.isfinite(values) & (weights > 0)
         values, weights = values[finite].astype(np.float64) + 0.0, weights[finite].astype(np.float64)  # -0.0 is 0.0
         order = np.lexsort((weights, values))
@@ -45,7 +45,7 @@ class Ranks:
         return kept if len(first) <= STEPS else kept._fewer()
 
     def _fewer(self) -> Ranks:
-        """Every value that is heavy or on which a whole step of the weight falls; the lightest and the heaviest value
+        """Every value that is heavy or at which a whole step of the weight falls; the lowest and the highest value
         too."""
         crosses = np.floor(self.below * STEPS) != np.floor(self.upto * STEPS)
         keep = crosses | (self.upto - self.below >= 1 / STEPS)
@@ -53,8 +53,8 @@ class Ranks:
         return Ranks(self.values[keep], self.below[keep], self.upto[keep])
 
     def rank(self, values: Floats, ties: Floats) -> Floats:
-        """In [0, 1), rising with (value, tie). `ties` are chances in [0, 1) that have no part in places; unknown values
-        go by them alone."""
+        """In [0, 1), rising with (value, tie). `ties` are chances in [0, 1) that play no part in places; unknown values
+        rank by them alone."""
         finite = np.isfinite(values)
         if not len(self.values):
             return ties.astype(np.float64)

@@ -1,17 +1,17 @@
 """By how much an arm of an ablation differs from its control, and how sure that is: over seeds, over items, and over
 both at once.
 
-Two things vary. Another seed (weights, order, which rows are read) gives another model; another sample of items
+Two things vary. Another seed (weights, order, the rows that are read) gives another model; another sample of items
 (documents, questions) gives another score. Arm and control of one seed share what a seed decides, and both are scored
 on the same items, so differences are taken pair by pair first. Items come in clusters (documents of a host, questions
-on a passage) that rise and fall together: what varies is the cluster. Scores are ratios (bits per byte = sum of bits /
-sum of bytes; accuracy = right / asked), recomputed from sums wherever something is drawn again.
+on a passage) that vary together, so the cluster is the unit. Scores are ratios (bits per byte = sum of bits / sum of
+bytes; accuracy = right / asked), recomputed from sums in every bootstrap sample.
 
 **Interval.** Seeds and clusters are crossed (every seed is scored on the same items), so the variance of the mean
-  difference has a part of each:
+difference has a part of each:
 
-    seeds_error^2 = variance of the S differences / S                items_error^2 = sum over clusters of w^2 *
-      residual^2 / (1 - 2w + sum of w^2)
+    seeds_error^2 = variance of the S differences / S
+    items_error^2 = sum over clusters of w^2 * residual^2 / (1 - 2w + sum of w^2)
     half width    = sqrt((t[S - 1] * seeds_error)^2 + (t[E - 1] * items_error)^2)
 
 with w a cluster's share of all bytes, its residual in bits per byte, and E the effective number of clusters: C where
@@ -43,10 +43,9 @@ number of seeds that comes from seeds (the rest from 60 clusters of one size):
         8        100%    95.7%   85.6%
 
 **Bootstrap** (`bootstrap`): seeds drawn with replacement, and clusters drawn once for all seeds, as they are crossed
-  (Owen 2007, "pigeonhole"). Items
-drawn anew within each seed would take what all seeds have in common (a host that the arm happens to suit) for noise
-that more seeds average away. It makes no assumption of a shape, so it is reported beside the interval; the verdict is
-the interval's.
+(Owen 2007, "pigeonhole"). Items drawn anew within each seed would take what all seeds have in common (a host that the
+arm happens to suit) for noise that more seeds average away. It assumes no distribution, so it is reported beside the
+interval; the verdict is the interval's.
 
 Shapes: S seeds, I items, C clusters, B draws.
 """
@@ -72,8 +71,8 @@ MOST_CLUSTERS = 4096  # of a bootstrap; more are thrown together at random, whic
 
 @dataclass(frozen=True)
 class Paired:
-    """Differences (arm less control) as sums over the items of a cluster, and what these are divided by: bytes, or
-    numbers of questions."""
+    """Differences (arm minus control) as sums over the items of a cluster, and their divisors: bytes, or numbers of
+    questions."""
 
     differences_SC: Floats
     sizes_C: Floats
@@ -95,8 +94,8 @@ class Paired:
 
 @dataclass(frozen=True)
 class Errors:
-    """A mean difference with the standard errors that come from seeds and from items; `inf` where one seed or one
-    cluster cannot say. `clusters` are the effective number."""
+    """A mean difference with the standard errors due to seeds and due to items; `inf` where there is one seed or one
+    cluster. `clusters` is the effective number."""
 
     mean: float
     seeds_error: float
@@ -119,14 +118,13 @@ class Errors:
         return self.mean - half, self.mean + half
 
     def chance(self) -> float:
-        """p: 1 less the confidence of the interval that just reaches 0. Where nothing differs at all it is 1; below
-        1e-14 it is 1e-14."""
+        """p: 1 minus the confidence of the interval that just reaches 0. It is 1 where nothing differs at all, and at
+        least 1e-14."""
         if self.mean == 0 or math.isinf(self.error) or self.seeds < 2 or self.clusters < 2:
             return 1.0
         if (
             self.error == 0
-            # nothing varies, so nothing can be said of how it would: all clusters take one side by chance as often as coins
-            # do
+            # nothing varies, so there is no error: all clusters take one side by chance as often as coins do
         ):
             return float(2.0 ** (1 - self.clusters))
         if self.items_error == 0 or self.seeds_error == 0:
@@ -135,8 +133,8 @@ class Errors:
         return self._reaching(abs(self.mean))
 
     def _reaching(self, distance: float) -> float:
-        """1 less the confidence of the interval that is as wide: false position (Dowell and Jarratt 1971) on log p, in
-        which widths are near straight."""
+        """1 minus the confidence of the interval of this half width: false position (Dowell and Jarratt 1971) on log p,
+        in which widths are nearly linear."""
         low, high = LEAST_LOG_P, math.log1p(-1e-12)
         wide, narrow = self.half_width(1 - math.exp(low)) - distance, self.half_width(1 - math.exp(high)) - distance
         if wide <= 0:
@@ -163,7 +161,8 @@ def paired(arm_SI: Floats, control_SI: Floats, sizes_I: Floats, clusters_I: Sequ
         or len(clusters_I) != len(sizes_I)
     ):
         raise ValueError(
-            f"an arm of shape {arm_SI.shape}, a control of {control_SI.shape}, {len(sizes_I)} sizes and {len(clusters_I)} clusters: "
+            f"an arm of shape {arm_SI.shape}, a control of {control_SI.shape}, {len(sizes_I)} sizes and "
+            f"{len(clusters_I)} clusters: "
             "expected seeds x items of both, and a size and a cluster for each item"
         )
     if not arm_SI.size:
@@ -181,7 +180,7 @@ def paired(arm_SI: Floats, control_SI: Floats, sizes_I: Floats, clusters_I: Sequ
 
 
 def numbered(clusters_I: Sequence[Hashable] | Integers) -> Integers:
-    """Clusters by number, in the order in which they first appear."""
+    """The number of each item's cluster, in order of first appearance."""
     numbers: dict[Hashable, int] = {}
     number_I: Integers = np.array([numbers.setdefault(name, len(numbers)) for name in clusters_I], np.int64)
     return number_I
@@ -199,9 +198,9 @@ def errors(paired: Paired) -> Errors:
 
 
 def effective(shares_C: Floats) -> float:
-    """As many clusters of one size would leave the error as unsure: 1 more than the degrees of freedom of its square
-    (Satterthwaite 1946; Bell and McCaffrey 2002), if what varies is each cluster's own rate, alike for all. C clusters
-    of one size are C; empty ones count for nothing, and one that holds all is one."""
+    """The number of equal clusters with the same uncertainty of the error: 1 more than the degrees of freedom of its
+    square (Satterthwaite 1946; Bell and McCaffrey 2002), if each cluster has its own rate, with equal variance. C
+    clusters of one size are C; empty ones count for nothing, and one that holds all is one."""
     w_C = shares_C[shares_C > 0]
     if w_C.max() > 1 - 1e-6:
         return 1.0
@@ -215,8 +214,7 @@ def effective(shares_C: Floats) -> float:
 
 
 def _corrected(shares_C: Floats) -> Floats:
-    """What each squared residual is multiplied by, for a residual takes some of its cluster's own deviation for the
-    mean's."""
+    """The factor of each squared residual: a residual attributes some of its cluster's own deviation to the mean."""
     factor_C: Floats = 1 / (1 - 2 * shares_C + shares_C @ shares_C)
     return factor_C
 
@@ -246,7 +244,7 @@ def drawn(paired: Paired, draws: int, random: np.random.Generator) -> Floats:
 
 
 def times(random: np.random.Generator, draws: int, things: int) -> Floats:
-    """How often each of so many things is drawn, in draws of as many (B, things)."""
+    """How often each of `things` is drawn in each of `draws` bootstrap samples (B, things)."""
     picked = random.integers(0, things, (draws, things)) + np.arange(draws)[:, None] * things
     times_BT: Floats = np.bincount(picked.ravel(), minlength=draws * things).reshape(draws, things).astype(np.float64)
     return times_BT
@@ -261,5 +259,5 @@ def thrown_together(paired: Paired, most: int, random: np.random.Generator) -> P
 
 
 def _sure(error: float, mean: float) -> float:
-    """Rounding of numbers that are all alike is no error."""
+    """Sets to zero what is only rounding between equal numbers."""
     return 0.0 if error <= 1e-14 * abs(mean) else error

@@ -1,10 +1,10 @@
-"""How many seeds would settle an ablation, and what difference those at hand can find.
+"""How many seeds would settle an ablation, and what difference the present ones can detect.
 
-The power of the interval of `gristmill.mixing.verdicts.paired`, by integration over what the seeds' variance may come
-out as: with V ~ chi-square(S - 1) / (S - 1) the half width is sqrt(t[S-1]^2 seed_sd^2 V / S + t[E-1]^2 items_error^2),
-and the mean is normal. Without variance of items that is the noncentral t of the paired test (held against scipy's, and
-against the known 34, 10, 6, 5, 4 seeds for 0.5, 1, 1.5, 2 and 3 standard deviations). Seeds average away what seeds do;
-items stay, so that some differences no number of seeds settles: then more items are needed.
+The power of the interval of `gristmill.mixing.verdicts.paired`, integrated over the distribution of the seeds'
+variance: with V ~ chi-square(S - 1) / (S - 1) the half width is sqrt(t[S-1]^2 seed_sd^2 V / S + t[E-1]^2
+items_error^2), and the mean is normal. Without variance of items that is the noncentral t of the paired test (tested
+against scipy's, and against the known 34, 10, 6, 5, 4 seeds for 0.5, 1, 1.5, 2 and 3 standard deviations). More seeds
+reduce the error of seeds only; that of items stays, so some differences need more items instead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KNOTS = 128
 def power(
     difference: float, seed_sd: float, items_error: float, seeds: int, clusters: float, confidence: float = 0.95
 ) -> float:
-    """The chance that an interval of so many seeds excludes 0 on the side of a true difference."""
+    """The chance that an interval of this many seeds excludes 0 on the side of a true difference."""
     if seeds < 2 or clusters < 2:
         return 0.0
     difference = abs(difference)
@@ -66,7 +66,7 @@ def seeds_needed(
 
 
 def detectable(errors: Errors, confidence: float = 0.95) -> float:
-    """The smallest true difference that as many seeds and items would find in 80 % of cases."""
+    """The smallest true difference that this many seeds and items would detect in 80 % of cases."""
     if errors.seeds < 2 or errors.clusters < 2:
         return math.inf
     sd = errors.seeds_error * math.sqrt(errors.seeds)
@@ -81,7 +81,7 @@ def detectable(errors: Errors, confidence: float = 0.95) -> float:
 
 
 def _chi_over_root(degrees: int) -> tuple[Floats, Floats]:
-    """Values of sqrt(chi-square / degrees) and their weights: Gauss-Legendre over where all of it lies."""
+    """Values of sqrt(chi-square / degrees) and their weights: Gauss-Legendre over the whole mass."""
     root = math.sqrt(degrees)
     low, high = max(0.0, root - 9), root + 9  # chi itself has a standard deviation under 0.71
     nodes, weights = _knots()

@@ -1,7 +1,6 @@
-"""Student's and the normal distribution in plain numbers, so that intervals need no scipy: the incomplete beta function
-by Lentz's continued fraction (Press et al. 2007, section 6.4). Held against scipy to 1e-9 in
-tests/mixing/test_student.py.
-"""
+"""Student's and the normal distribution in plain Python, so that intervals need no scipy: the incomplete beta function
+by Lentz's continued fraction (Press et al. 2007, section 6.4). Tested against scipy to 1e-9 in
+tests/mixing/test_student.py."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ def t_above(t: float, degrees: float) -> float:
 
 @lru_cache(4096)
 def t_quantile(share: float, degrees: float) -> float:
-    """The t below which this share lies."""
+    """The t with this share below it."""
     if not 0 < share < 1:
         raise ValueError(f"a share of {share}: expected between 0 and 1")
     if degrees <= 0:
@@ -64,7 +63,7 @@ def _density(t: float, degrees: float) -> float:
 
 
 def incomplete_beta(a: float, b: float, x: float) -> float:
-    """The regularised one, I_x(a, b)."""
+    """The regularised function, I_x(a, b)."""
     if x <= 0 or x >= 1:
         return 0.0 if x <= 0 else 1.0
     front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))

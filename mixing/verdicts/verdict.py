@@ -1,17 +1,16 @@
 """What an ablation decides about an arm: adopt, reject, or inconclusive with the number of seeds that would settle it.
 
-    adopt         the interval of the target's difference excludes 0 in the arm's favour, and that of the guard's rise
-      lies under its budget
-    reject        the target's excludes 0 against the arm, or the guard's lies over its budget
+    adopt         the interval of the target's difference excludes 0 in the arm's favour,
+                  and that of the guard's rise is below its budget
+    reject        the target's excludes 0 against the arm, or the guard's is above its budget
     inconclusive  anything else
 
 The guard is general text that the arm must not make worse: its rise in bits per byte, relative to the control's.
-Several arms against one control are several chances to be wrong, about the target and about the guard alike. So both
-are held to Holm's (1979) step-down over all arms at the same level: of the target's chances that the difference is 0,
-and of the guard's that the rise is just the budget. Of one arm each is the interval itself. Of all arms together one is
-wrongly called better or worse in at most 5 % of ablations, and one wrongly called safe or harmful in at most 5 %. The
-two are not thrown together: an arm is adopted only where both speak for it, so a guard need not make the target harder
-to see.
+Several arms against one control are several chances to be wrong, about the target and about the guard. So both are
+corrected by Holm's (1979) step-down over all arms at the same level: the target's chances that the difference is 0, and
+the guard's that the rise equals the budget. With one arm each is the interval itself. With several, some arm is wrongly
+called better or worse in at most 5 % of ablations, and some arm wrongly called safe or harmful in at most 5 %. The two
+are corrected apart: an arm is adopted only where both allow it, so a guard need not make the target harder to detect.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ Word = Literal["adopt", "reject", "inconclusive"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """`seeds` would settle it (None: it is settled, or more items are needed, as `why` says)."""
+    """`seeds` would settle it. None: it is settled, or more items are needed, as `why` says."""
 
     word: Word
     why: str
@@ -59,7 +58,7 @@ def relative(guard: Errors, control: float) -> Errors:
 
 
 def over(guard: Errors, budget: float) -> Errors:
-    """By how much a guard rises more than it may; `chance` of it is what Holm's step-down takes."""
+    """By how much a guard rises beyond its budget; Holm's step-down takes its `chance`."""
     return Errors(guard.mean - budget, guard.seeds_error, guard.items_error, guard.seeds, guard.clusters)
 
 
@@ -72,7 +71,7 @@ def verdict(
     confidence: float = CONFIDENCE,
     guard_chance: float | None = None,
 ) -> Verdict:
-    """`guard` is the relative rise of what should not rise; `chance` and `guard_chance` are Holm's p of the target and
+    """`guard` is the relative rise of what should not rise. `chance` and `guard_chance` are Holm's p of the target and
     of the guard (`over`), their own where there is one arm."""
     if target.seeds < 2:
         return Verdict("inconclusive", "one seed says nothing about another; run at least 2", 5)
@@ -101,7 +100,8 @@ def verdict(
     needed: list[int | None] = []
     if settled >= alpha and target.error == 0 and target.mean:
         reasons.append(
-            f"all of the {target.clusters:.0f} items or clusters differ alike, as chance makes them in {settled:.0%} of cases"
+            f"all of the {target.clusters:.0f} items or clusters differ alike, as chance makes them in {settled:.0%} "
+            "of cases"
         )
         needed.append(None)
     elif settled >= alpha:
@@ -110,7 +110,8 @@ def verdict(
     if guard is not None and excess is not None and not guarded:
         level = _level(guard_own, guard_settled, confidence)
         reasons.append(
-            f"{_corrected(guard_own, alpha)}the guard may rise by {_rise(guard, level)}, over the budget of {budget:.2%}"
+            f"{_corrected(guard_own, alpha)}the guard may rise by {_rise(guard, level)}, over the budget of "
+            f"{budget:.2%}"
         )
         needed.append(_seeds(guard, excess.mean, level))
     return _inconclusive(reasons, needed, target.seeds)
@@ -122,12 +123,12 @@ def _rise(guard: Errors, level: float) -> str:
 
 
 def _corrected(own: float, alpha: float) -> str:
-    """What words begin with where an interval of its own would have settled it."""
+    """The beginning of a message where an interval of its own would have settled it."""
     return "after Holm's correction for several arms " if own < alpha else ""
 
 
 def _level(own: float, settled: float, confidence: float) -> float:
-    """At which an interval of its own says what Holm's step-down says, if the other arms stay as they are."""
+    """The level at which an interval of its own agrees with Holm's step-down, if the other arms stay as they are."""
     return 1 - (1 - confidence) * own / settled if own < 1 - confidence else confidence
 
 

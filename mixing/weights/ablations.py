@@ -1,10 +1,10 @@
 """Small runs on known mixes, and how well a fit to them ranks runs that it has not seen.
 
 A table of runs: the weights each was trained on and its loss at each task (lower is better; a score in [0, 1] counts as
-the loss 1 - score). What a mixer has fitted is worth what it says about *other* mixes, so each fit comes with the rank
-correlation between losses and predictions of runs left out; in-sample correlation says nothing. A mix is left out with
-all its runs: a fit that has seen one of its seeds has seen the mix. Mixes within about two points of accuracy at 1B are
-not told apart by any mixer we know of: that is seed noise, and a confirmation run decides.
+the loss 1 - score). A fit is worth what it predicts about *other* mixes, so each fit comes with the rank correlation
+between losses and predictions of left-out runs; in-sample correlation says nothing. A mix is left out with all its
+runs: a fit that has seen one of its seeds has seen the mix. No mixer we know of separates mixes within about two points
+of accuracy at 1B: that is seed noise, and a confirmation run decides.
 
 Shapes: R runs, N sources, T tasks, K mixes.
 """
@@ -24,7 +24,7 @@ SUM_TOLERANCE = 1e-3  # weights in tables are rounded
 LEAST_CORRELATION = 0.8
 FEWEST_MIXES = 4
 SAME_DIGITS = 9  # decimals of weights by which runs are of one mix: float64 loses less on the way
-LEAVE_ONE_OUT = 32  # up to so many mixes each is left out alone, above it they are left out by tenths
+LEAVE_ONE_OUT = 32  # up to this many mixes each is left out alone; more are left out by tenths
 FOLDS = 10
 
 
@@ -34,8 +34,8 @@ Fit = Callable[[Floats, Floats], Predict]  # weights (R, N), losses (R, T) -> th
 
 @dataclass(frozen=True)
 class Ablations:
-    """Runs in a fixed order (of sources, tasks and runs by name and number), so that the order in which they were given
-    changes nothing."""
+    """Runs in a fixed order (of sources, tasks and runs by name and number), so that the order of the input does not
+    matter."""
 
     sources: tuple[str, ...]
     tasks: tuple[str, ...]
@@ -53,7 +53,8 @@ class Ablations:
             or not tasks
         ):
             raise ValueError(
-                f"weights of shape {weights_RN.shape} and losses of shape {losses_RT.shape} for {len(sources)} sources and {len(tasks)} tasks"
+                f"weights of shape {weights_RN.shape} and losses of shape {losses_RT.shape} for {len(sources)} sources "
+                f"and {len(tasks)} tasks"
             )
         for what, names in (("source", sources), ("task", tasks)):
             if len(set(names)) < len(names):
@@ -70,7 +71,8 @@ class Ablations:
                 raise ValueError(f"run {r + 1}: weights must be 0 or more and sum to 1; these sum to {sums_R[r]:g}")
             if not np.all(np.isfinite(losses_RT[r])):
                 raise ValueError(
-                    f"run {r + 1}: the loss at {tasks[int(np.argmin(np.isfinite(losses_RT[r])))]!r} is not a finite number"
+                    f"run {r + 1}: the loss at {tasks[int(np.argmin(np.isfinite(losses_RT[r])))]!r} is not a finite "
+                    "number"
                 )
         columns, rows = (
             sorted(range(len(sources)), key=lambda i: sources[i]),
@@ -89,14 +91,14 @@ class Ablations:
         )
 
     def counted(self, given: dict[str, float] | None) -> tuple[Ablations, Floats]:
-        """The tasks that count, and how much, in sum 1: all alike where nothing is given; one that is not named does
-        not count."""
+        """The weights of tasks, in sum 1: equal where none are given; 0 for a task that is not named."""
         if given is None:
             return self, np.full(len(self.tasks), 1 / len(self.tasks))
         unknown = sorted(set(given) - set(self.tasks))
         if unknown:
             raise ValueError(
-                f"no task {', '.join(map(repr, unknown))} among the ablations; there are {', '.join(map(repr, self.tasks))}"
+                f"no task {', '.join(map(repr, unknown))} among the ablations; there are "
+                f"{', '.join(map(repr, self.tasks))}"
             )
         weights_T = np.array([given.get(task, 0.0) for task in self.tasks], np.float64)
         if not np.all(np.isfinite(weights_T)) or np.any(weights_T < 0) or not weights_T.any():
@@ -113,7 +115,7 @@ def mix_of_runs(weights_RN: Floats) -> Integers:
 
 
 def left_out(weights_RN: Floats, losses_RT: Floats, fit: Fit) -> Floats:
-    """What is predicted of each run by a fit that has not seen its mix (R, T)."""
+    """Predictions for each run by a fit that has not seen its mix (R, T)."""
     mix_R = mix_of_runs(weights_RN)
     fold_R = (
         mix_R if mix_R.max() < LEAVE_ONE_OUT else mix_R % FOLDS
@@ -126,8 +128,8 @@ def left_out(weights_RN: Floats, losses_RT: Floats, fit: Fit) -> Floats:
 
 
 def trust(ablations: Ablations, task_weights_T: Floats, predicted_RT: Floats, predicted_R: Floats) -> dict[str, Any]:
-    """Rank correlations between losses and what was predicted of runs left out, by task and of the mean that a mixer
-    lowers; low ones warn."""
+    """Rank correlations between losses and predictions of left-out runs, by task and of the mean that a mixer lowers;
+    low ones warn."""
     overall = rank_correlation(predicted_R, ablations.losses_RT @ task_weights_T)
     by_task = {
         task: rank_correlation(predicted_RT[:, t], ablations.losses_RT[:, t]) for t, task in enumerate(ablations.tasks)
@@ -153,5 +155,5 @@ def trust(ablations: Ablations, task_weights_T: Floats, predicted_RT: Floats, pr
 
 
 def rank_correlation(a: Floats, b: Floats) -> float:
-    """Spearman's, as trust takes it: a fit that says the same of all mixes is worth nothing."""
+    """Spearman's; a fit that predicts the same for all mixes gets 0."""
     return spearman(a, b) or 0.0

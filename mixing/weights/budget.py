@@ -2,8 +2,8 @@
 Dantzig 1957).
 
 Filling sources from the best down, each to its epoch cap, is exact: no solver is needed. Sources of equal utility share
-what they get as evenly as their caps allow, so that the answer does not hang on their order. The linear programme
-stakes all on the best estimates, right or wrong; UtiliMax (utilimax.py) is the same with regard for the risk.
+their part as evenly as their caps allow, so that the answer does not depend on their order. The linear programme stakes
+everything on the best estimates, right or wrong; UtiliMax (utilimax.py) also counts the risk.
 
 It is often written with the constraint sum(w * size) <= budget beside sum(w) = 1. That bounds the *mean size of a
 source*, and has no solution whenever every source is larger than the budget, the common case. In weights of training

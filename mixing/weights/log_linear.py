@@ -6,15 +6,13 @@ arXiv 2403.16952; Olmix, arXiv 2602.12237, whose proposer and caps these are).
 a_t are the weights of tasks, in sum 1. The KL term keeps the mix near the prior (the token shares, unless another is
 given) where the law has little to say; Olmix takes 0.05 to 0.1.
 
-The fit: Huber's loss (1964), so that a run that went wrong bends little, however far, by Levenberg-Marquardt from
-several floors exp(c) (the one parameter in which the problem is not nearly convex); they are the same for everybody, so
-nothing is random. A slight pull of each k towards its mean decides where runs are fewer than sources.
+The fit: Huber's loss (1964), so that an outlying run has little influence, by Levenberg-Marquardt from several floors
+exp(c) (the one parameter in which the problem is not nearly convex). The floors are fixed, so nothing is random. Each k
+is shrunk slightly towards its mean, which decides where there are fewer runs than sources.
 
-The mix: for slopes g the best w of g.w + kl KL(w || prior) is min(cap, prior exp(-g / kl) / Z), exactly. So the dual
-  has one number a
-task, d(l) = sum_t [l_t - l_t log(l_t / a_t)] + min_w [l'Kw + kl KL(w || prior)], which Newton's method climbs. The gap
-  between the
-objective and d bounds what any other mix could gain; it comes with the answer.
+The mix: for slopes g the best w of g.w + kl KL(w || prior) is exactly min(cap, prior exp(-g / kl) / Z). So the dual has
+one number a task, d(l) = sum_t [l_t - l_t log(l_t / a_t)] + min_w [l'Kw + kl KL(w || prior)], which Newton's method
+maximises. The gap between the objective and d bounds what any other mix could gain; it comes with the answer.
 
 Shapes: R runs, N sources, T tasks, P = N + 1 parameters, K mixes.
 """
@@ -50,7 +48,7 @@ class Law:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A mix, the objective there, and the most that it could still fall."""
+    """A mix, its objective, and the most by which that could still fall."""
 
     weights_N: Floats
     value: float
@@ -85,7 +83,7 @@ def _fit_task(weights_RN: Floats, losses_R: Floats) -> tuple[float, Floats]:
 
 
 def _straight(weights_RN: Floats, logs_R: Floats) -> Floats:
-    """Least squares of the logarithms, drawn to their mean."""
+    """Least squares of the logarithms, shrunk to their mean."""
     mean = float(logs_R.mean())
     gram_NN = weights_RN.T @ weights_RN + 1e-6 * len(logs_R) * np.eye(weights_RN.shape[1])
     slope_N: Floats = mean + np.asarray(np.linalg.solve(gram_NN, weights_RN.T @ (logs_R - mean)), np.float64)
@@ -134,7 +132,7 @@ def _descend(weights_RN: Floats, losses_R: Floats, spread: float, at_P: Floats) 
 
 
 def propose(law: Law, task_weights_T: Floats, prior_N: Floats, caps_N: Floats, kl: float) -> Proposal:
-    """The mix of least predicted loss, not far from the prior. A source of prior 0 gets nothing."""
+    """The mix of least predicted loss, near the prior. A source of prior 0 gets nothing."""
     if not (np.isfinite(kl) and kl > 0):
         raise ValueError(f"kl is {kl}; expected a finite number above 0, such as 0.05")
     used_N = (prior_N > 0) & (caps_N > 0)
@@ -156,7 +154,7 @@ def propose(law: Law, task_weights_T: Floats, prior_N: Floats, caps_N: Floats, k
 
 
 def objective(law: Law, task_weights_T: Floats, prior_N: Floats, kl: float, weights_N: Floats) -> float:
-    """Predicted loss above the floors, and what distance from the prior costs."""
+    """Predicted loss above the floors, plus the cost of the distance from the prior."""
     seen_N = weights_N > 0
     distance = (
         float(weights_N[seen_N] @ np.log(weights_N[seen_N] / prior_N[seen_N]))
@@ -170,7 +168,7 @@ def _climb(
     slope_TN: Floats, a_T: Floats, log_prior_N: Floats, caps_N: Floats, kl: float
 ) -> tuple[Floats, float, float]:
     def look(dual_T: Floats) -> tuple[float, Floats, float]:
-        """The dual there, the mix that it proposes, and the objective at that mix."""
+        """The value of the dual, the mix that it proposes, and the objective at that mix."""
         weights_N = capped_softmax(log_prior_N - slope_TN.T @ dual_T / kl, caps_N)
         seen_N = weights_N > 0
         distance = kl * float(weights_N[seen_N] @ (np.log(weights_N[seen_N]) - log_prior_N[seen_N]))
@@ -206,7 +204,7 @@ def _climb(
 
 
 def capped_softmax(logs_N: Floats, caps_N: Floats) -> Floats:
-    """min(cap, exp(log - level)) for the one level at which they sum to 1: first those that reach their caps, in the
+    """min(cap, exp(log - level)) for the one level at which they sum to 1: those that reach their caps first, in the
     order in which they do."""
     order = np.argsort(-(logs_N - np.log(caps_N)), kind="stable")
     logs, caps = logs_N[order], caps_N[order]

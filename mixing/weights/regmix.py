@@ -1,14 +1,14 @@
-"""RegMix (Liu et al., ICLR 2025, arXiv 2407.01492): boosted trees learn loss from mix, and the mean of the best mixes
-that they foresee wins.
+"""RegMix (Liu et al., ICLR 2025, arXiv 2407.01492): boosted trees learn loss from mix, and the mean of the mixes with
+the best predictions wins.
 
 Candidates are drawn around the token shares p, r ~ Dirichlet(u p) with u from 0.1 to 5, as the paper draws its runs;
 one that breaks an epoch cap is moved to the nearest mix that keeps it, and the mean of mixes within caps is within
 caps. The paper takes LightGBM and the best 100; here it is scikit-learn's histogram trees, of few leaves since runs are
-few, on one thread: the same runs and seed give the same mix on any number of cores. `ridge` is the paper's linear peer
-(rank correlation about 90 % where trees had 98 %); it needs nothing installed. Trees foresee nothing beyond the runs
-they have seen, and want runs by the hundred: on 128 runs made from a log-linear law with some noise (24 sources) trees
-rank those left out with a correlation of 0.76, ridge 0.98 and the law itself 0.99 (benchmarks/tokens/mixers.py). On
-real losses look at the figures that come with the mix.
+few, on one thread: the same runs and seed give the same mix on any number of cores. `ridge` is the paper's linear
+baseline (rank correlation about 90 % where trees had 98 %); it needs no further package. Trees do not extrapolate
+beyond the runs they have seen, and need hundreds of runs: on 128 runs from a log-linear law with some noise (24
+sources) trees rank left-out runs with a correlation of 0.76, ridge 0.98 and the law itself 0.99
+(benchmarks/tokens/mixers.py). On real losses see the figures that come with the mix.
 
 Shapes: R runs, N sources, T tasks, K candidates.
 """
@@ -29,7 +29,7 @@ RIDGE = 1e-4  # for each run, in squared weight
 def trees(seed: int) -> Fit:
     """Gradient-boosted trees, one model a task."""
     try:
-        from sklearn.ensemble import HistGradientBoostingRegressor  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        from sklearn.ensemble import HistGradientBoostingRegressor  # type: ignore
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ImportError as error:
         raise ImportError(
@@ -39,7 +39,8 @@ def trees(seed: int) -> Fit:
     def fit(weights_RN: Floats, losses_RT: Floats) -> Predict:
         models = [
             HistGradientBoostingRegressor(
-                max_iter=100, learning_rate=0.1, max_leaf_nodes=8, min_samples_leaf=max(2, min(20, len(weights_RN) // 20)),
+                max_iter=100, learning_rate=0.1, max_leaf_nodes=8,
+                min_samples_leaf=max(2, min(20, len(weights_RN) // 20)),
                 l2_regularization=1e-3, early_stopping=False, random_state=seed % 2**32,
             )
             for _ in range(losses_RT.shape[1])
@@ -60,7 +61,7 @@ def trees(seed: int) -> Fit:
 
 
 def ridge(weights_RN: Floats, losses_RT: Floats) -> Predict:
-    """A straight line, drawn to the mean loss."""
+    """Linear regression, shrunk to the mean loss."""
     center_N, center_T = weights_RN.mean(axis=0), losses_RT.mean(axis=0)
     away_RN = weights_RN - center_N
     gram_NN = away_RN.T @ away_RN + RIDGE * len(weights_RN) * np.eye(weights_RN.shape[1])

@@ -1,7 +1,7 @@
-"""Mixes that look at sizes alone: given numbers, proportional, and temperature (Devlin et al. 2019; Conneau et al.
-2020: p ~ size**(1/T)).
+"""Mixes by size alone: given numbers, proportional, and temperature (Devlin et al. 2019; Conneau et al. 2020: p ~
+size**(1/T)).
 
-None of them knows of epochs, so each ends in a check: a source that would repeat past its cap is an error, never a
+None of them considers epochs, so each ends in a check: a source that would repeat past its cap is an error, never a
 silent repeat.
 """
 
@@ -16,7 +16,7 @@ from gristmill.mixing.weights.supply import Supply, check_same_names
 
 
 def given(supply: Supply, numbers: dict[str, float]) -> Floats:
-    """Numbers of any scale: 3 and 1 are 0.75 and 0.25. Every source must have one; 0 leaves it out."""
+    """Numbers of any scale: 3 and 1 are 0.75 and 0.25. Every source needs one; 0 leaves it out."""
     check_same_names(supply.names, numbers, "weights")
     for name, number in numbers.items():
         if not (math.isfinite(number) and number >= 0):
@@ -28,12 +28,12 @@ def given(supply: Supply, numbers: dict[str, float]) -> Floats:
 
 
 def proportional(supply: Supply) -> Floats:
-    """Every token once, or all equally often: the mix that nobody chose."""
+    """Every token once, or all equally often: the mix without a choice."""
     return temperature(supply, 1.0)
 
 
 def temperature(supply: Supply, temperature: float) -> Floats:
-    """1 is proportional; above 1 small sources gain; infinity gives each source that has tokens the same."""
+    """1 is proportional; above 1 small sources gain; at infinity all sources with tokens are equal."""
     if not temperature > 0:
         raise ValueError(f"the temperature is {temperature}; expected a number above 0")
     has_N = supply.tokens_N > 0

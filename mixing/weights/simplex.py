@@ -1,9 +1,9 @@
 """The nearest mix to any vector: Euclidean projection onto {0 <= w <= cap, sum w = 1} (water-filling; Pardalos and
 Kovoor 1990).
 
-The answer is clip(v - level, 0, cap) for the one level at which it sums to 1. The sum falls along straight pieces with
-a corner at every v and v - cap, so the piece that crosses 1 is found by sorting the corners, and the level on it by one
-division: exact, O(n log n).
+The answer is clip(v - level, 0, cap) for the one level at which it sums to 1. The sum is piecewise linear in the level,
+with a corner at every v and v - cap, so the piece that crosses 1 is found by sorting the corners, and the level on it
+by one division: exact, O(n log n).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gristmill.kernels.base.types import Floats
 
 
 def nearest_mix(point_N: Floats, caps_N: Floats) -> Floats:
-    """Sums to 1 if the caps do so or more; the caps themselves where they sum to less by no more than rounding."""
+    """Sums to 1 if the caps sum to at least 1; the caps themselves where they fall short by no more than rounding."""
     mix_N: Floats = nearest_mixes(point_N[None], caps_N)[0]
     return mix_N
 

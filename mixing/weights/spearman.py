@@ -1,4 +1,4 @@
-"""Spearman's rank correlation (1904): how far two columns put the same things in the same order."""
+"""Spearman's rank correlation (1904): how far two columns put the same items in the same order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gristmill.kernels.base.types import Array
 
 
 def spearman(a: Array, b: Array) -> float | None:
-    """Of the mean ranks, -1 to 1; None where one of the two says the same of all, and so puts nothing in an order."""
+    """Of the mean ranks, -1 to 1; None where one of the columns is constant and so has no order."""
     ranks_a, ranks_b = ranks(a) - (len(a) + 1) / 2, ranks(b) - (len(b) + 1) / 2
     length = float(np.sqrt((ranks_a @ ranks_a) * (ranks_b @ ranks_b)))
     return float(ranks_a @ ranks_b) / length if length > 0 else None

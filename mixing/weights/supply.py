@@ -19,7 +19,7 @@ ROUNDING = 1e-9  # relative: what float64 may lose on the way, far below the 0.1
 
 
 class ShortSupply(ValueError):
-    """A mix asks for more tokens than epochs allow: `lacking` in all, `by_source` where single sources run short."""
+    """A mix needs more tokens than epochs allow: `lacking` in all, `by_source` where single sources run short."""
 
     def __init__(self, message: str, lacking: float, by_source: dict[str, float]):
         super().__init__(message)
@@ -29,7 +29,7 @@ class ShortSupply(ValueError):
 
 @dataclass(frozen=True)
 class Supply:
-    """Names, token counts, the token budget of the run, and the cap on epochs (one for all sources, or one for each)."""
+    """Names, token counts, the token budget of the run, and the cap on epochs (one for all sources, or one each)."""
 
     names: tuple[str, ...]
     tokens_N: Floats
@@ -65,7 +65,7 @@ class Supply:
         return self.max_epochs_N * self.tokens_N
 
     def epochs(self, weights_N: Floats) -> Floats:
-        """How often a mix sees each source. A source without tokens and without weight is seen 0 times."""
+        """How often a mix repeats each source. A source without tokens and without weight is repeated 0 times."""
         wanted_N = self.budget * weights_N
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(wanted_N > 0, wanted_N / self.tokens_N, 0.0)
@@ -80,15 +80,16 @@ class Supply:
                 ", ..." if len(by_size) > 5 else ""
             )
             raise ShortSupply(
-                f"the budget of {self.budget:,.0f} tokens cannot be filled: the sources at their epoch caps give {most:,.0f} ({gives}), "
+                f"the budget of {self.budget:,.0f} tokens cannot be filled: the sources at their epoch caps give "
+                f"{most:,.0f} ({gives}), "
                 f"{self.budget - most:,.0f} too few. {factor} the budget, or add text",
                 self.budget - most,
                 {},
             )
 
     def check_mix(self, weights_N: Floats) -> None:
-        """Every source must have the tokens that its weight asks for, within its cap; the error says who lacks how
-        much."""
+        """Every source must have the tokens for its weight, within its cap; the error lists the sources that run
+        short."""
         if weights_N.shape != self.tokens_N.shape:
             raise ValueError(f"{weights_N.size} weights for {self.tokens_N.size} sources")
         if not np.all(np.isfinite(weights_N)) or np.any(weights_N < 0) or abs(math.fsum(weights_N) - 1) > ROUNDING:
@@ -103,7 +104,8 @@ class Supply:
             by_source[name] = float(lacks)
             epochs = f"{wanted_N[i] / self.tokens_N[i]:.4g} epochs" if self.tokens_N[i] else "it has no tokens"
             lines.append(
-                f"{name!r} runs short by {lacks:,.0f} tokens: a weight of {weights_N[i]:.4g} asks for {wanted_N[i]:,.0f} ({epochs}), "
+                f"{name!r} runs short by {lacks:,.0f} tokens: a weight of {weights_N[i]:.4g} asks for "
+                f"{wanted_N[i]:,.0f} ({epochs}), "
                 f"{self.tokens_N[i]:,.0f} at {self.max_epochs_N[i]:g} epochs give {self.most_tokens_N[i]:,.0f}"
             )
         raise ShortSupply(
@@ -122,7 +124,8 @@ def simulated_epoching(proxy_budget: float, budget: float) -> float:
     """
     if not 0 < proxy_budget <= budget:
         raise ValueError(
-            f"a proxy of {proxy_budget:,.0f} tokens for a run of {budget:,.0f}: expected a number above 0 and not above the run's"
+            f"a proxy of {proxy_budget:,.0f} tokens for a run of {budget:,.0f}: expected a number above 0 and not "
+            "above the run's"
         )
     return proxy_budget / budget
 

@@ -77,7 +77,8 @@ def ablations(text: str, name: str = "ablations") -> Ablations:
     losses = [column for column in columns if column.startswith(("loss:", "score:"))]
     if not sources or not losses:
         raise ValueError(
-            f"{name}:1: expected columns `weight:SOURCE` and `loss:TASK` or `score:TASK`; there are {', '.join(columns)}"
+            f"{name}:1: expected columns `weight:SOURCE` and `loss:TASK` or `score:TASK`; there are "
+            f"{', '.join(columns)}"
         )
     weights_RN, losses_RT = np.zeros((len(lines), len(sources))), np.zeros((len(lines), len(losses)))
     for r, line in enumerate(lines):

@@ -1,9 +1,9 @@
 """UniMax: as even a mix as epoch caps allow (Chung et al., ICLR 2023, arXiv 2304.09151, algorithm 1).
 
-Sources are visited from the smallest to the largest; each gets an even share of what is left of the budget, or its cap
-if that is less. In the other order (seen in public code) capped shares are handed to nobody: the mix fills only part of
-the budget, and scaling it back to 1 breaks the caps. Where the caps together give less than the budget the paper trains
-past them; here that is an error.
+Sources are visited from the smallest to the largest; each gets an even share of the remaining budget, or its cap if
+that is less. In the other order (seen in public code) what caps cut off is lost: the mix fills only part of the budget,
+and scaling it back to 1 breaks the caps. Where the caps together are less than the budget the paper trains past them;
+here that is an error.
 """
 
 from __future__ import annotations

@@ -1,23 +1,21 @@
-"""UtiliMax: near the best utility at every task, without staking all on few estimates (Held et al. 2025, arXiv
+"""UtiliMax: near the best utility at every task, without staking everything on few estimates (Held et al. 2025, arXiv
 2501.11747).
 
     minimise ||U'w - 1||_2 + aversion * N * ||w||_2^2     with 0 <= w <= epochs * tokens / budget, sum w = 1
 
 The distance is not squared. N makes the risk of the even mix 1, of a single source N. Where utilities are equal, the
 answer is UniMax. The distance grows with the root of the number of tasks and the risk does not: one `aversion` is
-stricter on five tasks than on fifty, and 1 stays near UniMax. So look at the `frontier`. The coefficient N and aversion
-= 1 are a public implementation's reading of the paper.
+stricter on five tasks than on fifty, and 1 stays near UniMax. So see the `frontier`. The coefficient N and aversion = 1
+are a public implementation's reading of the paper.
 
-How it is solved. With ||r|| = max z'r over ||z|| <= 1 the dual is a concave function of one number a task,
-d(z) = min_w [z'(U'w - 1) + aversion N ||w||^2], and the minimising w is `nearest_mix(-U z / (2 aversion N))`. At the
-  optimum the residual
-r = s z, with s = ||r||. For a fixed s, z solves r(w(z)) = s z by Newton's method: the left side is linear in pieces, so
-  the last step is
-exact. s itself is found as in trust-region methods (More and Sorensen 1983). Where the aversion is too small for that,
-proximal steps (Rockafellar 1976) lead there. The gap between f(w) and d(z) bounds what any other mix could gain; it
-comes with the answer. Measured (benchmarks/tokens/mixers.py): 1,000 sources x 100 tasks in 0.01 s at aversion 0.001 to
-1 and 0.07 s at 0, and within 2 s on tables of low rank or of few distinct values; cvxpy with Clarabel takes 0.3 s and
-more.
+The solver. With ||r|| = max z'r over ||z|| <= 1 the dual is a concave function of one number a task, d(z) =
+min_w [z'(U'w - 1) + aversion N ||w||^2], and the minimising w is `nearest_mix(-U z / (2 aversion N))`. At the optimum
+the residual is r = s z, with s = ||r||. For a fixed s, z solves r(w(z)) = s z by Newton's method: the left side is
+piecewise linear, so the last step is exact. s itself is found as in trust-region methods (More and Sorensen 1983).
+Where the aversion is too small for that, proximal steps (Rockafellar 1976) lead there. The gap between f(w) and d(z)
+bounds what any other mix could gain; it comes with the answer. Measured (benchmarks/tokens/mixers.py): 1,000 sources x
+100 tasks in 0.01 s at aversion 0.001 to 1 and 0.07 s at 0, and within 2 s on tables of low rank or of few distinct
+values; cvxpy with Clarabel takes 0.3 s and more.
 
 Shapes: N sources, T tasks.
 """

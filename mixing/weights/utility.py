@@ -4,8 +4,8 @@ errors.
 Per task the worst source is 0 and the best 1 (min-max over sources, U = (max - loss) / (max - min); how Held et al.
 2025 normalise is not published in what we could read). Min-max turns a task on which all sources are equally good into
 pure noise of full range, so tasks are tested first (`noisy_tasks`). The usual rule, a range of at least 2 standard
-errors, is not enough: of 16 sources that differ by nothing the range is 3.5 standard errors on average. So Cochran's Q
-(1954) asks too whether the differences are more than chance makes.
+errors, is not enough: of 16 equal sources the range is 3.5 standard errors on average. So Cochran's Q (1954) also tests
+whether the differences exceed chance.
 
 Shapes: N sources, T tasks, D documents.
 """
@@ -40,7 +40,8 @@ class Utilities:
             if not np.all(np.isfinite(table)):
                 i, t = np.argwhere(~np.isfinite(table))[0]
                 raise ValueError(
-                    f"{what}: source {self.sources[i]!r}, task {self.tasks[t]!r} is {table[i, t]}; expected a finite number"
+                    f"{what}: source {self.sources[i]!r}, task {self.tasks[t]!r} is {table[i, t]}; expected a finite "
+                    "number"
                 )
         if np.any(self.errors_NT < 0):
             raise ValueError("standard errors must be 0 or more")
@@ -61,8 +62,8 @@ class Utilities:
 
 @dataclass(frozen=True)
 class NoisyTask:
-    """Why a task says nothing about sources. `chance`: how likely equal sources would differ this much (1 if they do
-    not differ)."""
+    """Why a task does not separate sources. `chance`: how likely equal sources would differ this much (1 if they do not
+    differ)."""
 
     task: str
     reason: str
@@ -72,8 +73,7 @@ class NoisyTask:
 
 
 def noisy_tasks(utilities: Utilities, least_range: float = 2.0, largest_chance: float = 0.05) -> list[NoisyTask]:
-    """Tasks whose range is 0, under `least_range` standard errors, or what chance makes in more than `largest_chance`
-    of cases."""
+    """Tasks whose range is 0, below `least_range` standard errors, or likely by chance (more than `largest_chance`)."""
     noisy = []
     for t, task in enumerate(utilities.tasks):
         values_N, errors_N = utilities.values_NT[:, t], utilities.errors_NT[:, t]
@@ -93,8 +93,7 @@ def noisy_tasks(utilities: Utilities, least_range: float = 2.0, largest_chance: 
 
 
 def chance_of_spread(values_N: Floats, errors_N: Floats) -> float:
-    """Cochran's Q against chi-square of N - 1 degrees. Sources known exactly (error 0) that differ leave nothing to
-    chance."""
+    """Cochran's Q against chi-square of N - 1 degrees. Exact sources (error 0) that differ leave nothing to chance."""
     if values_N.max() == values_N.min():
         return 1.0
     exact = errors_N == 0
@@ -122,7 +121,7 @@ def chi_square_tail(q: float, degrees: int) -> float:
 
 
 def scaled(utilities: Utilities) -> Utilities:
-    """Per task the worst source 0 and the best 1; errors in the same unit. Drop tasks of noise first; one without any
+    """Per task the worst source 0 and the best 1; errors in the same unit. Drop noisy tasks first; a task without any
     range is an error."""
     low_T, high_T = utilities.values_NT.min(axis=0), utilities.values_NT.max(axis=0)
     flat = [task for task, low, high in zip(utilities.tasks, low_T, high_T, strict=True) if low == high]

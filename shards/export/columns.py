@@ -1,8 +1,8 @@
 """The columns that TRL (1.16) and torchtune (0.6) train on, as Parquet or Arrow files that `load_dataset` opens.
 
-Both want lengths that add up to the row, so padding, where there is any, is a last length of its own. Labels stand
-beside the token that they are (both trainers shift them); they are -100, which no loss counts, on padding and on the
-first token of each document, which nothing before it in its document could foretell.
+Both expect lengths that add up to the row, so padding, where there is any, is a last length of its own. Labels are
+aligned with the tokens (both trainers shift them); they are -100, which no loss counts, on padding and on the first
+token of each document, which nothing before it in the document could predict.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def torchtune_columns(rows: Rows) -> pa.RecordBatch:
 
 
 def counted_on(rows: Rows) -> Array:
-    """The place of each token in its piece; padding counts on from the last piece, as torchtune's own packer has it."""
+    """The position of each token in its piece; padding counts on from the last piece, as in torchtune's own packer."""
     count, row_length = rows.input_ids.shape
     starts = piece_starts(rows.seq_lens, rows.first_piece, row_length)
     begun = np.zeros(count * row_length, np.int32)

@@ -32,7 +32,7 @@ Progress = Callable[[int, int], None]  # rows done, rows in all
 
 @dataclass(frozen=True)
 class Options:
-    """What some formats let one choose; None is the format's own way."""
+    """Options of some formats; None is the format's default."""
 
     eod: int | None = None  # megatron-rows: the token that ends a document and fills rows; the shards' eos
     hashes: tuple[str, ...] | None = None  # mds: checksums in index.json; xxh64
@@ -85,7 +85,7 @@ def export(
 
 
 def check_format(to: str, options: Options) -> None:
-    """ExportError where there is no such format, or an option means nothing to it."""
+    """Raises ExportError where there is no such format, or an option that it does not have."""
     _format(to, options)
 
 

@@ -1,7 +1,7 @@
-"""A folder to upload to a Hugging Face hub: the shards as they are, their index, the tokenizer, and a card that a hub's
-viewer opens them by.
+"""A folder to upload to a Hugging Face hub: the unchanged shards, their index, the tokenizer, and a card with which a
+hub's viewer opens them.
 
-The shards need no conversion: `load_dataset("arrow", data_files=...)` maps them, lists, dictionaries and all.
+The shards need no conversion: `load_dataset("arrow", data_files=...)` maps them, with lists and dictionaries.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from gristmill.shards.verify import changed_tokenizer
 
 CARD = "README.md"
 TOKENIZER = "tokenizer"
-SHARDS = "shards"  # the folder of a run in which the sets lie
-LEVELS = 3  # folders among which it is sought: rows, a `pack` of another name, shards
+SHARDS = "shards"  # the folder of a run that holds the sets
+LEVELS = 3  # folders to search: rows, a `pack` of another name, shards
 
 
 def facts_of(shards: ShardSet, path: str) -> Facts:
-    """What the shards themselves can tell a card; `path` is the pattern of their files, from the card's folder."""
+    """The facts that the shards themselves provide for a card; `path` is the pattern of their files, relative to the
+    card's folder."""
     index, meta = shards.index, shards.meta
     packing: Packing = {
         "row_length": meta.row_length,
@@ -54,7 +55,7 @@ def facts_of(shards: ShardSet, path: str) -> Facts:
 
 
 def write_hub(folder: Path, shards: ShardSet, copied: Callable[[int], None]) -> int:
-    """Fills an empty folder; `copied` hears of the rows of each shard. Returns the number of rows."""
+    """Fills an empty folder; `copied` is called with the rows of each shard. Returns the number of rows."""
     rows_folder = str(shards.meta.row_length)
     for shard in shards.index.shards:
         target = folder / rows_folder / shard.path
@@ -76,8 +77,8 @@ def write_hub(folder: Path, shards: ShardSet, copied: Callable[[int], None]) -> 
 
 
 def _above(folder: Path, name: str) -> Path | None:
-    """The nearest file or folder of that name, from the shards' folder up to that of the run. Above shards that were
-    moved lies what is not theirs."""
+    """The nearest file or folder of that name, from the shards' folder up to that of the run. Folders above shards that
+    were moved belong to others."""
     places = [folder.resolve(), *folder.resolve().parents]
     run = next((level + 1 for level, place in enumerate(places[:LEVELS]) if level and place.name == SHARDS), 0)
     return next((place / name for place in places[: run + 1] if (place / name).exists()), None)

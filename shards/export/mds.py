@@ -102,7 +102,7 @@ def _samples(batches: Iterable[Rows]) -> Iterator[tuple[int, tuple[Any, ...]]]:
 
 
 def _head(length: int) -> bytes:
-    """Of an array whose type is known and whose length is not: dimensions and width of the length in one byte, then the
+    """The header of an array of known type and unknown length: dimensions and width of the length in one byte, then the
     length."""
     code = 0 if length < 1 << 8 else 1 if length < 1 << 16 else 2
     return bytes((1 << 2 | code,)) + length.to_bytes(1 << code, "little")

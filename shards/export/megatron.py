@@ -32,8 +32,7 @@ def dtype_for(vocab_size: int) -> np.dtype[np.uint16] | np.dtype[np.int32]:
 
 
 def rows_as_documents(batches: Iterable[Rows], eod: int) -> Iterator[Sequences]:
-    """Each row one document, its padding made of `eod`, so that Megatron's concatenate-and-cut falls on the edges of
-    rows."""
+    """Each row one document, padded with `eod`, so that Megatron's concatenate-and-cut falls on the edges of rows."""
     for block in blocks(batches):
         count, row_length = block.input_ids.shape
         padding = padding_of(block)
@@ -44,7 +43,7 @@ def rows_as_documents(batches: Iterable[Rows], eod: int) -> Iterator[Sequences]:
 
 
 def write_megatron(prefix: Path, sequences: Iterable[Sequences], vocab_size: int) -> int:
-    """Writes `prefix`.bin and `prefix`.idx; every sequence is a document of its own. Returns the number of sequences."""
+    """Writes `prefix`.bin and `prefix`.idx; every sequence is a document. Returns the number of sequences."""
     dtype = dtype_for(vocab_size)
     index_path = prefix.with_name(prefix.name + ".idx")
     count = 0
@@ -75,9 +74,10 @@ def write_megatron(prefix: Path, sequences: Iterable[Sequences], vocab_size: int
 
 
 def _as(tokens: Array, dtype: np.dtype[np.uint16] | np.dtype[np.int32], vocab_size: int) -> Array:
-    """Tokens in Megatron's type; one that would change in it is an error."""
+    """Tokens in Megatron's type; a token that does not fit is an error."""
     if tokens.dtype != dtype and tokens.size and tokens.max() > np.iinfo(dtype).max:
         raise ExportError(
-            f"token {tokens.max():,} is beyond the vocabulary of {vocab_size:,} and does not fit Megatron's {dtype.name}"
+            f"token {tokens.max():,} is beyond the vocabulary of {vocab_size:,} and does not fit Megatron's "
+            f"{dtype.name}"
         )
     return np.ascontiguousarray(tokens, dtype)

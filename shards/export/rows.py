@@ -1,4 +1,4 @@
-"""Rows and documents as the exporters take them: arrays, a block at a time, so that no set is ever in memory whole."""
+"""Rows and documents for the exporters: arrays, a block at a time, so that no set is ever in memory whole."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ BLOCK_TOKENS = 1 << 20  # tokens that are worked on together: few enough to stay
 
 
 class ExportError(ValueError):
-    """What cannot be exported; the message says why and what to do."""
+    """An export that is not possible; the message says why and what to do."""
 
 
 class Sequences(NamedTuple):
-    """Token sequences one after another, and how long each is."""
+    """Token sequences end to end, and their lengths."""
 
     tokens: Array
     lengths: Array
