@@ -157,12 +157,12 @@ def _beginning(begin: Mapping[str, Any], device: Any) -> Any:
     from gristmill.trainer.model.attention import fastest
     from gristmill.trainer.model.llama import load_llama
     from gristmill.trainer.model.model import Decoder, initialise
-    from gristmill.trainer.model.shapes import Shape
+    from gristmill.trainer.model.shapes import DecoderShape
 
     if "model" in begin:
         return load_llama(begin["model"], device, attend=fastest(device))
     with torch.device(device):
-        model = Decoder(Shape.from_facts(begin["shape"]), fastest(device))
+        model = Decoder(DecoderShape.from_facts(begin["shape"]), fastest(device))
     return initialise(model, begin["seed"])
 
 

@@ -18,12 +18,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from gristmill.trainer.model import added, fused, gated_mlp, product
 from gristmill.trainer.model.attention import attend_flash4
 from gristmill.trainer.model.model import Block, Decoder, rotation_of
-from gristmill.trainer.model.shapes import Shape, shape_named
+from gristmill.trainer.model.shapes import DecoderShape, shape_named
 from gristmill.trainer.step.memory import kept_of_token, memory_of
 from gristmill.trainer.step.recompute import Recompute, costly, recomputed
 
 T = 1024
-SHAPE = Shape(1000, 256, 4, 8, 2, 768)
+SHAPE = DecoderShape(1000, 256, 4, 8, 2, 768)
 
 
 @pytest.mark.parametrize("in_one", [False, True])

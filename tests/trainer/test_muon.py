@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from gristmill.trainer.model.model import Decoder, initialise
-from gristmill.trainer.model.packed import Packed, packed_documents
-from gristmill.trainer.model.shapes import Shape
+from gristmill.trainer.model.packed import PackedTokens, pack_documents
+from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.muon import Muon, newton_schulz, orthogonalised, scale_of
 from gristmill.trainer.step.optim import AdamW, update
 from gristmill.trainer.step.stepper import stepper_of
 
-SHAPE = Shape(vocabulary=31, hidden=16, layers=2, heads=4, kv_heads=2, mlp=24, context=64)
+SHAPE = DecoderShape(vocabulary=31, hidden=16, layers=2, heads=4, kv_heads=2, mlp=24, context=64)
 SETTINGS = Muon(rate=0.02, weight_decay=0.1, adamw=AdamW(rate=0.01, weight_decay=0.1, betas=(0.9, 0.95)))
 
 
@@ -26,12 +26,12 @@ def model() -> Decoder:
     return initialise(Decoder(SHAPE), 0)
 
 
-def documents(seed: int = 0) -> Packed:
+def documents(seed: int = 0) -> PackedTokens:
     generator = torch.Generator().manual_seed(seed)
-    return packed_documents([torch.randint(0, 31, (length,), generator=generator).tolist() for length in (9, 17, 30)])
+    return pack_documents([torch.randint(0, 31, (length,), generator=generator).tolist() for length in (9, 17, 30)])
 
 
-def train(network: nn.Module, optimizer: torch.optim.Optimizer, updates: int, packed: Packed) -> list[float]:
+def train(network: nn.Module, optimizer: torch.optim.Optimizer, updates: int, packed: PackedTokens) -> list[float]:
     losses = []
     for _ in range(updates):
         made = update(optimizer, list(network.parameters()), [network(packed) / packed.counted], 1.0, 1.0)

@@ -11,7 +11,7 @@ import torch
 
 from gristmill.trainer.step.muon import Muon
 from gristmill.trainer.step.optim import AdamW, Loop, clipped, gradient_norm, parameter_groups, stepped, update
-from gristmill.trainer.step.parallel import Ranks
+from gristmill.trainer.step.parallel import RankGroup
 from gristmill.trainer.step.precision import computing
 
 SETTINGS = AdamW(rate=0.01, weight_decay=0.1, faster=(("2.", 3.0),))
@@ -121,7 +121,7 @@ def test_bf16_is_autocast() -> None:
 def _rank(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    ranks = Ranks(rank, 2)
+    ranks = RankGroup(rank, 2)
     network = model()
     if rank:
         for parameter in network.parameters():

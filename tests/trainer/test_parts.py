@@ -80,6 +80,6 @@ def test_owners_have_about_equal_shares() -> None:
 
 def test_ranks_that_disagree_about_a_tensor_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     said = [{"a": ["F32", [2], 0, [[0, 2]]]}, {"a": ["F32", [3], 0, [[0, 3]]]}]
-    monkeypatch.setattr("gristmill.trainer.step.parallel.Ranks.gathered", lambda self, value: said)
+    monkeypatch.setattr("gristmill.trainer.step.parallel.RankGroup.gathered", lambda self, value: said)
     with pytest.raises(ValueError, match="on one rank"):
         listed({}, ALONE)

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from gristmill.trainer.model.shapes import Shape
+from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.memory import memory_of
 from gristmill.trainer.step.muon import Muon
@@ -39,7 +39,7 @@ from tests.trainer.layouts import (
     together,
 )  # fmt: skip
 
-UNTIED = Shape(61, 24, 2, 4, 2, 40, windows=(3, 0), norm_eps=1e-6)
+UNTIED = DecoderShape(61, 24, 2, 4, 2, 40, windows=(3, 0), norm_eps=1e-6)
 
 FLOAT32 = {
     "zero 0": Layout(),

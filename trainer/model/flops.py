@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gristmill.trainer.model.shapes import Shape
+from gristmill.trainer.model.shapes import DecoderShape
 
 Lengths = np.ndarray[Any, np.dtype[np.integer[Any]]]
 
@@ -86,7 +86,7 @@ class Flops:
         )
 
 
-def flops_of(shape: Shape, lengths: Lengths) -> Flops:
+def flops_of(shape: DecoderShape, lengths: Lengths) -> Flops:
     """Of documents' pieces of these lengths. Give those of the documents alone, not of padding, which is no work that
     anyone wants."""
     lengths = np.asarray(lengths)
@@ -97,7 +97,7 @@ def flops_of(shape: Shape, lengths: Lengths) -> Flops:
     return Flops(matmul, 2 * matmul, attention, 2 * attention)
 
 
-def weights_per_token(shape: Shape) -> int:
+def weights_per_token(shape: DecoderShape) -> int:
     """Entries of all matrices that each token is multiplied by, the head among them."""
     attention = shape.hidden * shape.head_size * (2 * shape.heads + 2 * shape.kv_heads)
     return shape.layers * (attention + 3 * shape.hidden * shape.mlp) + shape.vocabulary * shape.hidden

@@ -34,7 +34,7 @@ from gristmill.trainer.model.llama_files import (
     write_folder,
 )
 from gristmill.trainer.model.model import Decoder
-from gristmill.trainer.model.shapes import Shape
+from gristmill.trainer.model.shapes import DecoderShape
 
 LARGEST_FILE = 5_000_000_000  # bytes, as transformers cuts
 FLOATS = ("F64", "F32", "BF16", "F16")
@@ -47,7 +47,7 @@ SIGNS = {  # of tensors that a decoder of this family does not have
 }
 
 
-class Part(NamedTuple):
+class TensorMapping(NamedTuple):
     """One tensor of a Hugging Face folder, and which rows of ours it is."""
 
     theirs: str
@@ -82,7 +82,7 @@ def load_llama(
 
 def save_llama(
     weights: Mapping[str, Tensor],
-    shape: Shape,
+    shape: DecoderShape,
     folder: Path,
     tokenizer: Path | None = None,
     largest_file: int = LARGEST_FILE,
@@ -107,35 +107,37 @@ def save_llama(
     write_folder(Path(folder), write)
 
 
-def check_save(shape: Shape, folder: Path, tokenizer: Path | None = None) -> None:
+def check_save(shape: DecoderShape, folder: Path, tokenizer: Path | None = None) -> None:
     """Refuses what `save_llama` would refuse after the training: a shape that no family has, no tokenizer there, a
     folder of something else."""
     config_of(shape, "float32", *_specials(tokenizer))
     check_place(Path(folder))
 
 
-def parts_of(shape: Shape) -> Iterator[Part]:
+def parts_of(shape: DecoderShape) -> Iterator[TensorMapping]:
     """All tensors of a folder, in the order in which they are written."""
     C, M, D = shape.hidden, shape.mlp, shape.head_size
     q, k = shape.heads * D, shape.kv_heads * D
-    yield Part("model.embed_tokens.weight", "embedding.weight", 0, (shape.vocabulary, C))
+    yield TensorMapping("model.embed_tokens.weight", "embedding.weight", 0, (shape.vocabulary, C))
     for layer in range(shape.layers):
         theirs, ours = f"model.layers.{layer}.", f"blocks.{layer}."
-        yield Part(theirs + "input_layernorm.weight", ours + "attention_norm.weight", 0, (C,))
-        yield Part(theirs + "self_attn.q_proj.weight", ours + "qkv.weight", 0, (q, C))
-        yield Part(theirs + "self_attn.k_proj.weight", ours + "qkv.weight", q, (k, C))
-        yield Part(theirs + "self_attn.v_proj.weight", ours + "qkv.weight", q + k, (k, C))
-        yield Part(theirs + "self_attn.o_proj.weight", ours + "out.weight", 0, (C, q))
-        yield Part(theirs + "post_attention_layernorm.weight", ours + "mlp_norm.weight", 0, (C,))
-        yield Part(theirs + "mlp.gate_proj.weight", ours + "gate_up.weight", 0, (M, C))
-        yield Part(theirs + "mlp.up_proj.weight", ours + "gate_up.weight", M, (M, C))
-        yield Part(theirs + "mlp.down_proj.weight", ours + "down.weight", 0, (C, M))
-    yield Part("model.norm.weight", "norm.weight", 0, (C,))
+        yield TensorMapping(theirs + "input_layernorm.weight", ours + "attention_norm.weight", 0, (C,))
+        yield TensorMapping(theirs + "self_attn.q_proj.weight", ours + "qkv.weight", 0, (q, C))
+        yield TensorMapping(theirs + "self_attn.k_proj.weight", ours + "qkv.weight", q, (k, C))
+        yield TensorMapping(theirs + "self_attn.v_proj.weight", ours + "qkv.weight", q + k, (k, C))
+        yield TensorMapping(theirs + "self_attn.o_proj.weight", ours + "out.weight", 0, (C, q))
+        yield TensorMapping(theirs + "post_attention_layernorm.weight", ours + "mlp_norm.weight", 0, (C,))
+        yield TensorMapping(theirs + "mlp.gate_proj.weight", ours + "gate_up.weight", 0, (M, C))
+        yield TensorMapping(theirs + "mlp.up_proj.weight", ours + "gate_up.weight", M, (M, C))
+        yield TensorMapping(theirs + "mlp.down_proj.weight", ours + "down.weight", 0, (C, M))
+    yield TensorMapping("model.norm.weight", "norm.weight", 0, (C,))
     if not shape.tied:
-        yield Part("lm_head.weight", "head.weight", 0, (shape.vocabulary, C))
+        yield TensorMapping("lm_head.weight", "head.weight", 0, (shape.vocabulary, C))
 
 
-def _check(stored: Mapping[str, Stored], wanted: Mapping[str, Part], shape: Shape, folder: Path) -> None:
+def _check(
+    stored: Mapping[str, Stored], wanted: Mapping[str, TensorMapping], shape: DecoderShape, folder: Path
+) -> None:
     for name in sorted(stored.keys() - wanted.keys()):
         if shape.tied and name == "lm_head.weight":
             _check_tied(stored[name], stored.get("model.embed_tokens.weight"))
@@ -168,7 +170,7 @@ def _check_tied(head: Stored, embedding: Stored | None) -> None:
         )
 
 
-def _check_own(weights: Mapping[str, Tensor], parts: list[Part]) -> None:
+def _check_own(weights: Mapping[str, Tensor], parts: list[TensorMapping]) -> None:
     wanted: dict[str, tuple[int, ...]] = {}
     for part in parts:
         wanted[part.ours] = (part.first + part.shape[0], *part.shape[1:])
@@ -193,10 +195,10 @@ def _fill(target: Tensor, stored: Stored) -> None:
         )
 
 
-def _write_weights(draft: Path, weights: Mapping[str, Tensor], parts: list[Part], largest_file: int) -> None:
+def _write_weights(draft: Path, weights: Mapping[str, Tensor], parts: list[TensorMapping], largest_file: int) -> None:
     from safetensors.torch import save_file
 
-    files: list[list[Part]] = [[]]
+    files: list[list[TensorMapping]] = [[]]
     room = largest_file
     for part in parts:
         size = part.of(weights[part.ours]).nbytes

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from gristmill.trainer.model.shapes import RopeScaling, Shape
+from gristmill.trainer.model.shapes import DecoderShape, RopeScaling
 
 Json = Mapping[str, Any]
 
@@ -43,7 +43,7 @@ class LlamaError(ValueError):
     """A folder that holds no decoder that is read here, or a decoder that no folder can hold."""
 
 
-def shape_of(config: Any, where: str) -> Shape:
+def shape_of(config: Any, where: str) -> DecoderShape:
     """`where` is named in complaints."""
     if not isinstance(config, dict):
         raise LlamaError(f"{where}: not a JSON object")
@@ -64,7 +64,7 @@ def shape_of(config: Any, where: str) -> Shape:
     context = whole("max_position_embeddings", CONTEXTS[kind])
     base, scaling = _positions(config, context, where)
     try:
-        return Shape(
+        return DecoderShape(
             vocabulary=whole("vocab_size"),
             hidden=hidden,
             layers=layers,
@@ -85,7 +85,7 @@ def shape_of(config: Any, where: str) -> Shape:
         raise LlamaError(f"{where}: {error}") from error
 
 
-def config_of(shape: Shape, dtype: str, bos: int | None = None, eos: int | None = None) -> dict[str, Any]:
+def config_of(shape: DecoderShape, dtype: str, bos: int | None = None, eos: int | None = None) -> dict[str, Any]:
     """What transformers reads as the same decoder. `dtype` is a type of torch by its name, `bos` and `eos` are tokens."""
     kind, windows = _family(shape)
     rope: dict[str, Any] = {"rope_type": "default"}
@@ -126,7 +126,7 @@ def config_of(shape: Shape, dtype: str, bos: int | None = None, eos: int | None 
     }
 
 
-def _family(shape: Shape) -> tuple[str, dict[str, Any]]:
+def _family(shape: DecoderShape) -> tuple[str, dict[str, Any]]:
     """The simplest family that can say the windows, and how it says them."""
     by_layer = [shape.window(layer) for layer in range(shape.layers)]
     sizes = {window for window in by_layer if window}

@@ -21,9 +21,9 @@ from gristmill.trainer.model.attention import CAUSAL, Attend, Window, attend
 from gristmill.trainer.model.fused import add_rms_norm, rms_norm, rms_norm_beside, rotary_qkv
 from gristmill.trainer.model.gated_mlp import gated_mlp
 from gristmill.trainer.model.linear_cross_entropy import linear_cross_entropy, linear_losses
-from gristmill.trainer.model.packed import Packed
+from gristmill.trainer.model.packed import PackedTokens
 from gristmill.trainer.model.product import multiplied
-from gristmill.trainer.model.shapes import RopeScaling, Shape
+from gristmill.trainer.model.shapes import DecoderShape, RopeScaling
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines, T x D/2, float32
 
@@ -49,7 +49,7 @@ class Norm(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, shape: Shape, window: int, attend: Attend) -> None:
+    def __init__(self, shape: DecoderShape, window: int, attend: Attend) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.head_size = shape.heads, shape.kv_heads, shape.head_size
         self.window: Window = (window - 1, 0) if window else CAUSAL
@@ -76,7 +76,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    def __init__(self, shape: Shape, attend: Attend = attend) -> None:
+    def __init__(self, shape: DecoderShape, attend: Attend = attend) -> None:
         super().__init__()
         self.shape = shape
         self.embedding = nn.Embedding(shape.vocabulary, shape.hidden)
@@ -84,11 +84,11 @@ class Decoder(nn.Module):
         self.norm = Norm(shape.hidden, shape.norm_eps)
         self.head = None if shape.tied else nn.Linear(shape.hidden, shape.vocabulary, bias=False)
 
-    def forward(self, packed: Packed) -> Tensor:
+    def forward(self, packed: PackedTokens) -> Tensor:
         """What training minimises: the sum over all targets."""
         return self.loss(packed)
 
-    def hidden(self, packed: Packed) -> Tensor:
+    def hidden(self, packed: PackedTokens) -> Tensor:
         """T x C, normed, fit for the head."""
         x_TC = self.embedding(packed.ids_T)
         rotation = rotation_of(packed.positions_T, self.shape)
@@ -102,20 +102,20 @@ class Decoder(nn.Module):
     def head_weight(self) -> Tensor:
         return self.embedding.weight if self.head is None else self.head.weight
 
-    def loss(self, packed: Packed) -> Tensor:
+    def loss(self, packed: PackedTokens) -> Tensor:
         """The sum of the cross-entropies of all targets, float32 (divide by `packed.counted`)."""
         return linear_cross_entropy(self.hidden(packed), self.head_weight, packed.targets_T)
 
-    def losses(self, packed: Packed) -> Tensor:
+    def losses(self, packed: PackedTokens) -> Tensor:
         """Each token's cross-entropy, float32, T; 0 where there is no target. For evaluation: no gradients."""
         return linear_losses(self.hidden(packed), self.head_weight, packed.targets_T)
 
-    def logits(self, packed: Packed) -> Tensor:
+    def logits(self, packed: PackedTokens) -> Tensor:
         """T x V; for small inputs."""
         return F.linear(self.hidden(packed), self.head_weight)
 
 
-def rotation_of(positions_T: Tensor, shape: Shape) -> Rotation:
+def rotation_of(positions_T: Tensor, shape: DecoderShape) -> Rotation:
     """By how much each pair of numbers of a head turns at each position; the first half of a head's numbers are paired
     with the second."""
     D = shape.head_size

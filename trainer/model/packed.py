@@ -18,7 +18,7 @@ from gristmill.shards.rows import Rows
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedTokens:
     """`targets_T` is each token's successor in the same piece, -100 where there is none; `counted` are those that have
     one; no piece is longer than `longest`."""
 
@@ -29,7 +29,7 @@ class Packed:
     longest: int
     counted: int
 
-    def to(self, device: torch.device | str) -> Packed:
+    def to(self, device: torch.device | str) -> PackedTokens:
         """Does not wait for what comes from pinned memory."""
         here = {
             name: getattr(self, name).to(device, non_blocking=True)
@@ -37,18 +37,18 @@ class Packed:
         }
         return replace(self, **here)
 
-    def pinned(self) -> Packed:
+    def pinned(self) -> PackedTokens:
         return replace(
             self, **{name: getattr(self, name).pin_memory() for name in ("ids_T", "targets_T", "positions_T", "cuts")}
         )
 
 
-def packed(rows: Rows) -> Packed:
+def pack_rows(rows: Rows) -> PackedTokens:
     """All rows of a batch in one line."""
     known = labels(rows).reshape(-1)
     targets = np.append(known[1:], NO_LABEL)
     cuts = cumulative_lengths(rows)
-    return Packed(
+    return PackedTokens(
         torch.from_numpy(rows.input_ids.astype(np.int64).reshape(-1)),
         torch.from_numpy(targets),
         torch.from_numpy(positions(rows).reshape(-1)),
@@ -58,7 +58,7 @@ def packed(rows: Rows) -> Packed:
     )
 
 
-def packed_documents(documents: list[list[int]]) -> Packed:
+def pack_documents(documents: list[list[int]]) -> PackedTokens:
     """Documents given as lists of tokens, in one line without padding."""
     lengths = [len(tokens) for tokens in documents if tokens]
     ids = (
@@ -71,7 +71,7 @@ def packed_documents(documents: list[list[int]]) -> Packed:
     targets[ends - 1] = NO_LABEL
     places = np.arange(len(ids), dtype=np.int32) - np.repeat(ends - lengths, lengths).astype(np.int32)
     cuts = np.concatenate([np.zeros(1, np.int32), ends.astype(np.int32)])
-    return Packed(
+    return PackedTokens(
         torch.from_numpy(ids),
         torch.from_numpy(targets),
         torch.from_numpy(places),

@@ -26,14 +26,14 @@ from gristmill.trainer.run.batch_search import TooLarge, largest_step, predicted
 from gristmill.trainer.run.feed import Feed, Read
 from gristmill.trainer.run.guard import UnsoundRun, Watch, poison, sound
 from gristmill.trainer.run.progress import BadRun, Progress
-from gristmill.trainer.run.reporting import Made, Teller
+from gristmill.trainer.run.reporting import Reporter, UpdateResult
 from gristmill.trainer.run.settings import Training
 from gristmill.trainer.run.stopping import StopAsked, Stopped, reproducible, stop_asked
 from gristmill.trainer.run.unlocking import Opened, Unlocked, log_from_facts
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.checkpoint import CheckpointError, Due
 from gristmill.trainer.step.memory import memory_of
-from gristmill.trainer.step.parallel import ALONE, Ranks
+from gristmill.trainer.step.parallel import ALONE, RankGroup
 from gristmill.trainer.step.stepper import Stepper, stepper_of
 
 Evaluate = Callable[[Decoder, int], dict[str, float]]
@@ -78,7 +78,7 @@ def train(
     folder: Path,
     *,
     device: torch.device,
-    ranks: Ranks = ALONE,
+    ranks: RankGroup = ALONE,
     evaluate: Evaluate | None = None,
     evaluate_every: int | None = None,
     save_model: bool = True,
@@ -103,7 +103,7 @@ def train(
         raise progress.OtherRun(problem)
     with reproducible(training.deterministic), stop_asked() as asked:
         torch.manual_seed(training.seed)
-        run = Run(stepper_for(model, training, device, ranks), loader, training, folder, asked, evaluation)
+        run = TrainingRun(stepper_for(model, training, device, ranks), loader, training, folder, asked, evaluation)
         with run.teller:
             run.begin()
             run.go()
@@ -112,7 +112,7 @@ def train(
             return run.outcome()
 
 
-def stepper_for(model: Decoder, training: Training, device: torch.device, ranks: Ranks) -> Stepper:
+def stepper_for(model: Decoder, training: Training, device: torch.device, ranks: RankGroup) -> Stepper:
     if training.linears == "fp8":
         from gristmill.trainer.model.fp8 import use_fp8
 
@@ -131,7 +131,7 @@ def stepper_for(model: Decoder, training: Training, device: torch.device, ranks:
     )
 
 
-class Run:
+class TrainingRun:
     """What is the same through a run, and how far it is."""
 
     def __init__(
@@ -154,7 +154,7 @@ class Run:
         self.device, self.ranks = stepper.device, stepper.ranks
         self.progress = Progress(loader=loader.state_dict(), log=progress.log_of(loader, training))
         self.watch = Watch(training.guard, self.device)
-        self.teller = Teller(folder, training, stepper.model.shape, self.device, self.ranks)
+        self.teller = Reporter(folder, training, stepper.model.shape, self.device, self.ranks)
         self.pending: list[tuple[int, Read, float, Tensor]] = []
 
     # From where
@@ -321,7 +321,7 @@ class Run:
         for (update, read, share, _), (loss, norm, accepted, counted, tokens, *limits) in zip(
             pending, fetched, strict=True
         ):
-            made = Made(
+            made = UpdateResult(
                 update, read, share, loss, norm, accepted > 0, int(counted), int(tokens), (limits[0], limits[1])
             )
             self.progress.tokens += made.tokens
@@ -332,7 +332,7 @@ class Run:
                 return True
         return False
 
-    def _accept(self, made: Made) -> None:
+    def _accept(self, made: UpdateResult) -> None:
         now = self.progress
         now.in_a_row = 0
         if not made.counted:  # documents of one token: a loss of nothing is none
@@ -343,7 +343,7 @@ class Run:
         if self.training.unlocking is not None:
             now.stage_losses = [*now.stage_losses, made.loss][-2 * self.training.unlocking.smooth :]
 
-    def _refuse(self, made: Made) -> bool:
+    def _refuse(self, made: UpdateResult) -> bool:
         """Whether the run went back."""
         now, guard = self.progress, self.training.guard
         now.refused += 1

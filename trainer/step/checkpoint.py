@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gristmill.trainer.step.parallel import ALONE, Ranks
+from gristmill.trainer.step.parallel import ALONE, RankGroup
 from gristmill.trainer.step.parts import Part, listed, part_of, read_cut, whole_cut, wholes, write_safetensors
 
 VERSION = 1
@@ -55,7 +55,7 @@ def save(
     optimizer: torch.optim.Optimizer,
     facts: Mapping[str, Any],
     keep: int = 2,
-    ranks: Ranks = ALONE,
+    ranks: RankGroup = ALONE,
     also: Mapping[str, Any] | None = None,
     due: Due | None = None,
 ) -> Path:
@@ -138,7 +138,7 @@ def dues_last(found: Sequence[Path], due: Due | None) -> list[Path]:
 
 
 def load(
-    path: Path, weights: Mapping[str, Tensor | Part], optimizer: torch.optim.Optimizer, ranks: Ranks = ALONE
+    path: Path, weights: Mapping[str, Tensor | Part], optimizer: torch.optim.Optimizer, ranks: RankGroup = ALONE
 ) -> Restored:
     """Fills `weights` in place, and the optimiser, and sets the random generators. Refuses what was changed or belongs
     to other parameters.
@@ -252,7 +252,7 @@ def _of_rank(kind: str, rank: int) -> str:
     return f"{RANDOM}{kind}.{rank}" if rank else RANDOM + kind
 
 
-def _restore_random(file: Any, ranks: Ranks) -> None:
+def _restore_random(file: Any, ranks: RankGroup) -> None:
     """With other ranks than wrote it, those after the first are seeded anew from the first one's state."""
     there = set(file.keys())
     first = file.get_tensor(_of_rank("cpu", 0))

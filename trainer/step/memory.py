@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gristmill.trainer.model.shapes import Shape
+from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.step.precision import Precision
 from gristmill.trainer.step.recompute import Recompute
 
@@ -47,7 +47,7 @@ LOGIT_ROWS = 8192
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryEstimate:
     """Bytes on the device, of one rank."""
 
     weights: int
@@ -75,7 +75,7 @@ class Memory:
 
 
 def memory_of(
-    shape: Shape,
+    shape: DecoderShape,
     tokens: int,
     *,
     precision: Precision = "bf16",
@@ -87,7 +87,7 @@ def memory_of(
     offload: bool = False,
     muon: bool = False,
     in_one: bool = False,
-) -> Memory:
+) -> MemoryEstimate:
     """`ranks` see tokens of their own, `tensor` share each layer; `tokens` of one pass of one rank, `passes` of an
     update; `in_one` as `quack_products.in_one` says, of layers that are neither fp8 nor cut."""
     wide = 4 if precision == "float32" else 2
@@ -120,17 +120,17 @@ def memory_of(
     block = tokens * kept_of_token(shape, wide, recompute, tensor, in_one)
     made_anew = tokens * kept_of_token(shape, wide, "none", tensor, in_one) - block
     way_back = made_anew + tokens * 3 * wide * (shape.mlp // tensor)
-    return Memory(
+    return MemoryEstimate(
         weights, masters, gradients, optimizer, shape.layers * block, block, head, logits, way_back, passes > 1
     )
 
 
-def matrix_numbers(shape: Shape) -> int:
+def matrix_numbers(shape: DecoderShape) -> int:
     """Of one block."""
     return shape.hidden * (shape.head_size * (2 * shape.heads + 2 * shape.kv_heads) + 3 * shape.mlp)
 
 
-def kept_of_token(shape: Shape, wide: int, recompute: Recompute, tensor: int = 1, in_one: bool = False) -> int:
+def kept_of_token(shape: DecoderShape, wide: int, recompute: Recompute, tensor: int = 1, in_one: bool = False) -> int:
     """Bytes that one block keeps of one token between its forward and its backward pass."""
     C, M, H = shape.hidden, shape.mlp // tensor, shape.heads // tensor
     Q, K = H * shape.head_size, shape.kv_heads // tensor * shape.head_size

@@ -40,7 +40,7 @@ class MastersOf:
         return self._of.get(id(weight), weight)
 
 
-class Home(Protocol):
+class MasterStore(Protocol):
     def step(
         self, optimizer: torch.optim.Optimizer, gradients: Mapping[str, Tensor], norm: Tensor, most: float
     ) -> None:

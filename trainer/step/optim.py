@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from gristmill.trainer.step.one_pass_adamw import OnePassAdamW
-from gristmill.trainer.step.parallel import ALONE, Ranks
+from gristmill.trainer.step.parallel import ALONE, RankGroup
 from gristmill.trainer.step.precision import Masters
 
 Loop = Literal["fused", "foreach", "single"]
@@ -112,7 +112,7 @@ def update(
     losses: Iterable[Tensor],
     share: float,
     clip: float,
-    ranks: Ranks = ALONE,
+    ranks: RankGroup = ALONE,
 ) -> Update:
     """One step of the optimiser at `share` of the peak rate. `learning` are the model's parameters; `losses` is read
     lazily, one graph at a time.

@@ -32,7 +32,7 @@ class RankError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Ranks:
+class RankGroup:
     """This process among `count`: those of `group`, or all there are."""
 
     rank: int = 0
@@ -89,7 +89,7 @@ class Ranks:
             self.summed(torch.zeros(1, device=device_of_messages(self))).item()
 
 
-ALONE = Ranks()
+ALONE = RankGroup()
 
 
 @dataclass(frozen=True)
@@ -97,12 +97,12 @@ class Grid:
     """Ranks in two directions. Those of `tensor` hold cuts of the same layers and see the same tokens; those of `data`
     see others."""
 
-    all: Ranks = ALONE
-    data: Ranks = ALONE
-    tensor: Ranks = ALONE
+    all: RankGroup = ALONE
+    data: RankGroup = ALONE
+    tensor: RankGroup = ALONE
 
 
-def grid_of(ranks: Ranks, tensor: int) -> Grid:
+def grid_of(ranks: RankGroup, tensor: int) -> Grid:
     """Neighbours share layers: they are the ones with the fastest wires between them. Every rank must call this."""
     if tensor == 1:
         return Grid(ranks, ranks, ALONE)
@@ -114,19 +114,19 @@ def grid_of(ranks: Ranks, tensor: int) -> Grid:
     row, column = rows[ranks.rank // tensor], columns[ranks.rank % tensor]
     return Grid(
         ranks,
-        Ranks(ranks.rank // tensor, len(column), made[tuple(column)]),
-        Ranks(ranks.rank % tensor, tensor, made[tuple(row)]),
+        RankGroup(ranks.rank // tensor, len(column), made[tuple(column)]),
+        RankGroup(ranks.rank % tensor, tensor, made[tuple(row)]),
     )
 
 
-def current_ranks() -> Ranks:
+def current_ranks() -> RankGroup:
     """Of the process group that the caller has made (`launched`, or `init_process_group`), or alone."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return Ranks(torch.distributed.get_rank(), torch.distributed.get_world_size())
+        return RankGroup(torch.distributed.get_rank(), torch.distributed.get_world_size())
     return ALONE
 
 
-def device_of_messages(ranks: Ranks) -> torch.device:
+def device_of_messages(ranks: RankGroup) -> torch.device:
     """Where tensors must lie that these ranks send each other."""
     if torch.distributed.get_backend(ranks.group) == "nccl":
         return torch.device("cuda", torch.cuda.current_device())
@@ -134,7 +134,7 @@ def device_of_messages(ranks: Ranks) -> torch.device:
 
 
 @contextmanager
-def launched(kind: str | None = None, silence: timedelta = LONGEST_SILENCE) -> Iterator[tuple[Ranks, torch.device]]:
+def launched(kind: str | None = None, silence: timedelta = LONGEST_SILENCE) -> Iterator[tuple[RankGroup, torch.device]]:
     """The ranks that `torchrun` started and this one's device; without `torchrun`, alone. `kind`: cuda (NCCL), cpu
     (gloo), None for what is here.
 

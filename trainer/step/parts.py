@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gristmill.trainer.step.parallel import Ranks, device_of_messages
+from gristmill.trainer.step.parallel import RankGroup, device_of_messages
 
 Span = tuple[int, int]
 
@@ -102,7 +102,7 @@ class Listed:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def listed(parts: Mapping[str, Part], ranks: Ranks) -> dict[str, Listed]:
+def listed(parts: Mapping[str, Part], ranks: RankGroup) -> dict[str, Listed]:
     """All ranks' tensors by name, on all ranks. Of those that hold the same cut the lowest gives it."""
     dtypes = {code: dtype for dtype, code in CODES.items()}
     mine = {
@@ -125,7 +125,7 @@ def listed(parts: Mapping[str, Part], ranks: Ranks) -> dict[str, Listed]:
     )  # wide numbers first: all stay aligned in the file
 
 
-def wholes(parts: Mapping[str, Part], table: Mapping[str, Listed], ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
+def wholes(parts: Mapping[str, Part], table: Mapping[str, Listed], ranks: RankGroup) -> Iterator[tuple[str, Tensor]]:
     """On the first rank every tensor in the table's order, on the CPU; the others, who must go through this too, only
     give."""
     for name, entry in table.items():

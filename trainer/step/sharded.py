@@ -29,7 +29,7 @@ from torch.distributed.tensor import DTensor
 from gristmill.trainer.model.model import Decoder
 from gristmill.trainer.step.offload import Slot, clip_to
 from gristmill.trainer.step.optim import stepped
-from gristmill.trainer.step.parallel import Ranks
+from gristmill.trainer.step.parallel import RankGroup
 from gristmill.trainer.step.parts import Cut
 from gristmill.trainer.step.recompute import Recompute, recomputed
 
@@ -48,11 +48,11 @@ def prepared(model: Decoder, recompute: Recompute, compiled: bool) -> Decoder:
     for block in model.blocks:
         vars(block).pop("forward", None)
         if compiled or recompute != "none":
-            block.forward = Prepared(block, recompute, compiled)
+            block.forward = BlockForward(block, recompute, compiled)
     return model
 
 
-class Prepared:
+class BlockForward:
     """A block's forward function. A copy of the model gets one of its own, which works with the copy's weights."""
 
     def __init__(self, block: nn.Module, recompute: Recompute, compiled: bool) -> None:
@@ -63,12 +63,14 @@ class Prepared:
     def __call__(self, *inputs: Any) -> Any:
         return self._forward(*inputs)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Prepared:
+    def __deepcopy__(self, memo: dict[int, Any]) -> BlockForward:
         block, recompute, compiled = self._made_of
-        return Prepared(copy.deepcopy(block, memo), recompute, compiled)
+        return BlockForward(copy.deepcopy(block, memo), recompute, compiled)
 
 
-def fully_sharded(model: Decoder, ranks: Ranks, zero: int, bf16: bool, offload: bool, device: torch.device) -> Decoder:
+def fully_sharded(
+    model: Decoder, ranks: RankGroup, zero: int, bf16: bool, offload: bool, device: torch.device
+) -> Decoder:
     """In place; `model` may lie on the CPU: block by block goes to the device, cut. All ranks must hold the same
     weights."""
     mesh = DeviceMesh.from_group(ranks.group or torch.distributed.distributed_c10d._get_default_group(), device.type)
@@ -149,7 +151,7 @@ class Sharded:
 
 
 class OnSlices:
-    """The optimiser steps on the slices themselves (see `gristmill.trainer.step.offload.Home`), on the GPU, or on the
+    """The optimiser steps on the slices themselves (see `gristmill.trainer.step.offload.MasterStore`), on the GPU, or on the
     host's own where FSDP2 keeps them there."""
 
     def __init__(self, slots: list[Slot]) -> None:

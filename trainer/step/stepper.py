@@ -27,12 +27,12 @@ import torch
 from torch import Tensor, nn
 
 from gristmill.trainer.model.model import Decoder
-from gristmill.trainer.model.packed import Packed
+from gristmill.trainer.model.packed import PackedTokens
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.checkpoint import Due, Restored
-from gristmill.trainer.step.offload import Home, MastersOf, OnDevice, OnHost, Slot, on_host, one_pass
+from gristmill.trainer.step.offload import MastersOf, MasterStore, OnDevice, OnHost, Slot, on_host, one_pass
 from gristmill.trainer.step.optim import AdamW
-from gristmill.trainer.step.parallel import ALONE, Grid, Ranks, grid_of
+from gristmill.trainer.step.parallel import ALONE, Grid, RankGroup, grid_of
 from gristmill.trainer.step.parts import Cut, Part, listed, whole_cut, wholes
 from gristmill.trainer.step.precision import LossScale, Precision, computing
 from gristmill.trainer.step.recompute import Recompute
@@ -52,7 +52,7 @@ class Stepper:
         ranks: Grid,
         slots: Sequence[Slot],
         gradients: Gradients,
-        home: Home,
+        home: MasterStore,
         precision: Precision,
         device: torch.device,
     ) -> None:
@@ -71,7 +71,7 @@ class Stepper:
         """Around what uses the model's weights, evaluation too."""
         return computing(self.device, "fp16") if self.precision == "fp16" else nullcontext()
 
-    def loss(self, packed: Packed) -> Tensor:
+    def loss(self, packed: PackedTokens) -> Tensor:
         """The sum over the targets; divide it by what the whole update counts."""
         with self.computing():
             total: Tensor = self.model(packed)
@@ -150,7 +150,7 @@ def stepper_of(
     optimizer: Any,
     precision: Precision = "float32",
     zero: int = 0,
-    ranks: Ranks | Grid = ALONE,
+    ranks: RankGroup | Grid = ALONE,
     *,
     tensor: int = 1,
     offload: bool = False,
@@ -178,7 +178,7 @@ def stepper_of(
         fully_sharded(model, ranks, zero, precision == "bf16", offload, device)
         slots = slots_of(model)
         gradients: Gradients = Sharded(slots)
-        home: Home = OnSlices(slots)
+        home: MasterStore = OnSlices(slots)
     else:
         cuts = cut_layers(model, grid.tensor) if tensor > 1 else {}
         slots, gradients, home = _in_whole(model, grid, cuts, precision, zero, offload, device)
@@ -199,7 +199,7 @@ def _in_whole(
     zero: int,
     offload: bool,
     device: torch.device,
-) -> tuple[list[Slot], Gradients, Home]:
+) -> tuple[list[Slot], Gradients, MasterStore]:
     """Every rank computes with weights that it has, but for the layers that `cuts` names; it steps on all of them, or
     on those that it owns."""
     owner_of = (
@@ -246,7 +246,7 @@ def keep_only(optimizer: torch.optim.Optimizer, names: set[str]) -> None:
     optimizer.param_groups[:] = [group for group in optimizer.param_groups if group["names"]]
 
 
-def _check(model: nn.Module, optimizer: Any, zero: int, ranks: Ranks, tensor: int) -> None:
+def _check(model: nn.Module, optimizer: Any, zero: int, ranks: RankGroup, tensor: int) -> None:
     if zero not in (0, 1, 2, 3):
         raise ValueError(f"zero {zero!r}: there are the stages 0, 1, 2 and 3")
     if tensor > 1 and zero >= 2:

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.distributed._functional_collectives import all_reduce, wait_tensor
 
 from gristmill.trainer.model.model import Block, Decoder
-from gristmill.trainer.step.parallel import Ranks
+from gristmill.trainer.step.parallel import RankGroup
 from gristmill.trainer.step.parts import Cut, Span
 
 
-class Column(nn.Linear):
+class ColumnParallelLinear(nn.Linear):
     """Makes a cut of the answer; its input is the same on all ranks, and so the input's gradient is a sum over them."""
 
     group: Any
@@ -31,7 +31,7 @@ class Column(nn.Linear):
         return F.linear(same, self.weight)
 
 
-class Row(nn.Linear):
+class RowParallelLinear(nn.Linear):
     """Reads a cut of the input; the answer is a sum over the ranks."""
 
     group: Any
@@ -69,7 +69,7 @@ def _sum(x: Tensor, group: Any) -> Tensor:
     return total.to(x.dtype)
 
 
-def cut_layers(model: Decoder, ranks: Ranks) -> dict[str, Cut]:
+def cut_layers(model: Decoder, ranks: RankGroup) -> dict[str, Cut]:
     """Leaves of each block this rank's heads and inner width, in place; says by name what was cut, and how. All ranks
     must hold the same weights."""
     shape = model.shape
@@ -86,7 +86,7 @@ def cut_layers(model: Decoder, ranks: Ranks) -> dict[str, Cut]:
     for layer, block in enumerate(model.blocks):
         if not isinstance(block, Block):
             raise TypeError(f"blocks.{layer} is a {type(block).__name__}, which cannot be cut over ranks")
-        for kind, dim, spans_of in ((Column, 0, makes), (Row, 1, reads)):
+        for kind, dim, spans_of in ((ColumnParallelLinear, 0, makes), (RowParallelLinear, 1, reads)):
             for name, spans in spans_of.items():
                 cut = Cut(tuple(getattr(block, name).weight.shape), dim, spans)
                 setattr(block, name, _narrower(kind, getattr(block, name), cut, ranks))
@@ -95,7 +95,9 @@ def cut_layers(model: Decoder, ranks: Ranks) -> dict[str, Cut]:
     return cuts
 
 
-def _narrower(kind: type[Column | Row], layer: nn.Linear, cut: Cut, ranks: Ranks) -> nn.Linear:
+def _narrower(
+    kind: type[ColumnParallelLinear | RowParallelLinear], layer: nn.Linear, cut: Cut, ranks: RankGroup
+) -> nn.Linear:
     if type(layer) is not nn.Linear or layer.bias is not None:
         raise ValueError(f"{type(layer).__name__} layers (fp8, biases) are not cut: take tensor 1, or linears 'bf16'")
     weight = cut.of(layer.weight.detach()).clone()
@@ -105,7 +107,7 @@ def _narrower(kind: type[Column | Row], layer: nn.Linear, cut: Cut, ranks: Ranks
     return cut_layer
 
 
-def _share(width: int, ranks: Ranks) -> Span:
+def _share(width: int, ranks: RankGroup) -> Span:
     each = width // ranks.count
     return (ranks.rank * each, (ranks.rank + 1) * each)
 

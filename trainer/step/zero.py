@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from gristmill.trainer.step.parallel import BUCKET, Ranks
+from gristmill.trainer.step.parallel import BUCKET, RankGroup
 
 TAKEN = "gradients_taken_by"  # a weight's attribute
 ALIGNED = 64  # numbers: each gradient begins at a multiple of 256 bytes
@@ -112,7 +112,7 @@ class Bucketed:
     def __init__(
         self,
         weights: Mapping[str, Tensor],
-        ranks: Ranks,
+        ranks: RankGroup,
         owner_of: Mapping[str, int] | None = None,
         copies: Mapping[str, int] | None = None,
     ) -> None:
