@@ -34,7 +34,7 @@ from trainer_work import reason, scratch, tidy
 
 from gristmill.trainer.model.attention import fastest
 from gristmill.trainer.model.packed import PackedTokens, pack_documents
-from gristmill.trainer.model.quack import in_one
+from gristmill.trainer.model.quack import has_fused_linears
 from gristmill.trainer.model.shapes import DecoderShape, shape_named
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.memory import memory_of
@@ -264,7 +264,7 @@ class Bench:
         next(updates)
         next(updates)
         predicted = memory_of(
-            stepper.model.shape, self.tokens, zero=way.zero, recompute=way.recompute, ranks=self.ranks.count, in_one=in_one(self.device)
+            stepper.model.shape, self.tokens, zero=way.zero, recompute=way.recompute, ranks=self.ranks.count, fused_linears=has_fused_linears(self.device)
         )  # fmt: skip
         measured = torch.cuda.max_memory_allocated() if self.device.type == "cuda" else 0
         most = self.largest(measured)

@@ -38,9 +38,9 @@ from gristmill.trainer.model.shapes import DecoderShape, shape_named
 from gristmill.trainer.step.optim import AdamW
 from gristmill.trainer.step.stepper import stepper_of
 
-_for_kernels, _for_products = (
-    fused._for_kernels,
-    {module: module._for_products for module in (added, gated_mlp, product)},
+_has_kernels, _fits_matmul = (
+    fused._has_kernels,
+    {module: module._fits_matmul for module in (added, gated_mlp, product)},
 )
 
 MEAN_LENGTH = {4096: 900, 1024: 500}
@@ -126,9 +126,9 @@ class Ours:
 
     def __init__(self, shape: DecoderShape, device: torch.device, parts: set[str], recompute: Any = "none") -> None:
         torch._dynamo.reset()
-        fused._for_kernels = (lambda x: False) if "inductor" in parts else _for_kernels
-        for module, chosen in _for_products.items():
-            module._for_products = (lambda *tensors: False) if {"inductor", "apart"} & parts else chosen
+        fused._has_kernels = (lambda x: False) if "inductor" in parts else _has_kernels
+        for module, chosen in _fits_matmul.items():
+            module._fits_matmul = (lambda *tensors: False) if {"inductor", "apart"} & parts else chosen
         attention = attend_flash4 if "flash4" in parts else attend if "varlen" in parts else fastest(device)
         model = decoder_on(device, shape, attention)
         if "fp8" in parts:

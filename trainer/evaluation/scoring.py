@@ -24,7 +24,7 @@ from torch import Tensor
 from gristmill.shards.batch import NO_LABEL
 from gristmill.trainer.model.flops import flops_of
 from gristmill.trainer.model.model import Decoder
-from gristmill.trainer.model.packed import PackedTokens, bound
+from gristmill.trainer.model.packed import PackedTokens, next_power_of_two
 from gristmill.trainer.step.parallel import ALONE, RankGroup, device_of_messages
 
 STEP_TOKENS = 16_384  # of a forward pass
@@ -180,7 +180,7 @@ def _packed(pieces: Sequence[Continuation]) -> tuple[PackedTokens, Array, Array]
         torch.from_numpy(targets_T),
         torch.from_numpy((np.arange(ends[-1]) - np.repeat(starts, lengths)).astype(np.int32)),
         torch.from_numpy(np.concatenate([[0], ends]).astype(np.int32)),
-        bound(int(lengths.max())),
+        next_power_of_two(int(lengths.max())),
         len(asked_A),
     )
     return packed, asked_A, targets_A

@@ -2,8 +2,8 @@
 
 A multiplication and an addition are two. Attention is counted inside documents alone and below the diagonal alone: a
 document of n tokens has n (n + 1) / 2 pairs, fewer under a window. Counting whole rows instead would make packed short
-documents look faster than they are. The backward pass has two matrix products for each of the forward pass. Not
-counted: what is worked out a second time (recomputation, and the scores that flash attention makes again backward), the
+documents look faster than they are. The backward pass has two matmuls for each of the forward pass. Not
+counted: what is computed a second time (recomputation, and the scores that flash attention recomputes in backward), the
 embedding's lookup, norms, activations, the optimiser. So this is the work that the model needs, as in PaLM (Chowdhery
 et al. 2022, appendix B), not what the machine did.
 """
@@ -50,7 +50,7 @@ PEAKS: tuple[tuple[str, float, float | None], ...] = (
 
 @dataclass(frozen=True)
 class Flops:
-    """Matrix products of the weights, and those of attention, which alone grow with the length of documents."""
+    """Matmuls with weights, and those of attention, which alone grow with the length of documents."""
 
     matmul_forward: int
     matmul_backward: int

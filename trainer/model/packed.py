@@ -1,8 +1,7 @@
-"""Rows of token shards as the decoder takes them: documents end to end, none sees another, positions begin anew in
-each.
+"""Rows of token shards as the decoder takes them: documents end to end, none sees another, positions restart in each.
 
-T tokens of all rows in one line; `cuts` are the N + 1 ends of the documents' pieces (a row's padding is a piece of its
-own that teaches nothing).
+T tokens of all rows in one line; `cuts` are the N + 1 cumulative lengths of the documents' pieces (a row's padding is a
+piece of its own without targets).
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from gristmill.shards.rows import Rows
 
 @dataclass(frozen=True)
 class PackedTokens:
-    """`targets_T` is each token's successor in the same piece, -100 where there is none; `counted` are those that have
-    one; no piece is longer than `longest`."""
+    """`targets_T` is each token's successor in the same piece, -100 where there is none; `counted` is the number of
+    targets; no piece is longer than `longest`."""
 
     ids_T: Tensor
     targets_T: Tensor
@@ -45,15 +44,15 @@ class PackedTokens:
 
 def pack_rows(rows: Rows) -> PackedTokens:
     """All rows of a batch in one line."""
-    known = labels(rows).reshape(-1)
-    targets = np.append(known[1:], NO_LABEL)
+    labels_T = labels(rows).reshape(-1)
+    targets = np.append(labels_T[1:], NO_LABEL)
     cuts = cumulative_lengths(rows)
     return PackedTokens(
         torch.from_numpy(rows.input_ids.astype(np.int64).reshape(-1)),
         torch.from_numpy(targets),
         torch.from_numpy(positions(rows).reshape(-1)),
         torch.from_numpy(cuts),
-        bound(int(np.diff(cuts).max(initial=1))),
+        next_power_of_two(int(np.diff(cuts).max(initial=1))),
         int((targets != NO_LABEL).sum()),
     )
 
@@ -76,11 +75,11 @@ def pack_documents(documents: list[list[int]]) -> PackedTokens:
         torch.from_numpy(targets),
         torch.from_numpy(places),
         torch.from_numpy(cuts),
-        bound(max(lengths, default=1)),
+        next_power_of_two(max(lengths, default=1)),
         int((targets != NO_LABEL).sum()),
     )
 
 
-def bound(longest: int) -> int:
+def next_power_of_two(longest: int) -> int:
     """The next power of two: compiled code and kernels' grids then see few different values."""
     return 1 << max(0, longest - 1).bit_length()

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gristmill.shards.loader import Loader
 from gristmill.trainer.model.model import Decoder
-from gristmill.trainer.model.quack import in_one
+from gristmill.trainer.model.quack import has_fused_linears
 from gristmill.trainer.run import progress, reporting as telling
 from gristmill.trainer.run.averaging import average_last
 from gristmill.trainer.run.batch_search import TooLarge, largest_step, predicted_step, usual_on_cpu
@@ -216,10 +216,10 @@ class TrainingRun:
             passes=rows // some,
             offload=training.offload,
             muon=type(training.optimizer).__name__ == "Muon",
-            in_one=training.precision == "bf16"
+            fused_linears=training.precision == "bf16"
             and training.linears == "bf16"
             and training.tensor == 1
-            and in_one(self.device),
+            and has_fused_linears(self.device),
         ).peak
 
     # Onwards

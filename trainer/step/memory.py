@@ -26,7 +26,7 @@ number or two):
       and up, `down`
     full         w 2 C                                    the residual stream and what the block before adds to it
 
-Where `gristmill.trainer.model.gated_mlp` and `gristmill.trainer.model.added` are single operators (`in_one`) it is 2 M
+Where `gristmill.trainer.model.gated_mlp` and `gristmill.trainer.model.added` are single operators (`fused_linears`) it is 2 M
 in the first line, as SwiGLU's product is made anew, and C less in the others, as sums have nothing beside them. h:
 cosines and sines, and of the head hidden states, normed, and their gradient, 4 D + 3 w C. With `offload` masters,
 optimiser state, and in stages 2 and 3 slices and gradients, are on the host. The largest of three moments counts: the
@@ -86,10 +86,10 @@ def memory_of(
     passes: int = 1,
     offload: bool = False,
     muon: bool = False,
-    in_one: bool = False,
+    fused_linears: bool = False,
 ) -> MemoryEstimate:
     """`ranks` see tokens of their own, `tensor` share each layer; `tokens` of one pass of one rank, `passes` of an
-    update; `in_one` as `quack_products.in_one` says, of layers that are neither fp8 nor cut."""
+    update; `fused_linears` as `quack_products.fused_linears` says, of layers that are neither fp8 nor cut."""
     wide = 4 if precision == "float32" else 2
     held = 4 if precision == "fp16" else wide
     matrices, vectors = matrix_numbers(shape) // tensor, 2 * shape.hidden
@@ -117,8 +117,8 @@ def memory_of(
     masters = 0 if offload else masters
     logits = min(tokens, LOGIT_ROWS) * shape.vocabulary * wide
     head = (4 * shape.head_size + 3 * wide * shape.hidden) * tokens + 4 * shape.vocabulary * shape.hidden
-    block = tokens * kept_of_token(shape, wide, recompute, tensor, in_one)
-    made_anew = tokens * kept_of_token(shape, wide, "none", tensor, in_one) - block
+    block = tokens * kept_of_token(shape, wide, recompute, tensor, fused_linears)
+    made_anew = tokens * kept_of_token(shape, wide, "none", tensor, fused_linears) - block
     way_back = made_anew + tokens * 3 * wide * (shape.mlp // tensor)
     return MemoryEstimate(
         weights, masters, gradients, optimizer, shape.layers * block, block, head, logits, way_back, passes > 1
@@ -130,12 +130,14 @@ def matrix_numbers(shape: DecoderShape) -> int:
     return shape.hidden * (shape.head_size * (2 * shape.heads + 2 * shape.kv_heads) + 3 * shape.mlp)
 
 
-def kept_of_token(shape: DecoderShape, wide: int, recompute: Recompute, tensor: int = 1, in_one: bool = False) -> int:
+def kept_of_token(
+    shape: DecoderShape, wide: int, recompute: Recompute, tensor: int = 1, fused_linears: bool = False
+) -> int:
     """Bytes that one block keeps of one token between its forward and its backward pass."""
     C, M, H = shape.hidden, shape.mlp // tensor, shape.heads // tensor
     Q, K = H * shape.head_size, shape.kv_heads // tensor * shape.head_size
     if recompute == "full":
-        return wide * (1 if in_one else 2) * C
+        return wide * (1 if fused_linears else 2) * C
     if recompute == "selective":
-        return wide * ((2 if in_one else 3) * C + 2 * Q + 2 * K + 2 * M) + 4 * H
-    return wide * (4 * C + 2 * Q + 2 * K + (2 if in_one else 3) * M) + 4 * (H + 2)
+        return wide * ((2 if fused_linears else 3) * C + 2 * Q + 2 * K + 2 * M) + 4 * H
+    return wide * (4 * C + 2 * Q + 2 * K + (2 if fused_linears else 3) * M) + 4 * (H + 2)
