@@ -39,7 +39,7 @@ from gristmill.trainer.model.shapes import DecoderShape, shape_named
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.memory import memory_of
 from gristmill.trainer.step.optim import AdamW
-from gristmill.trainer.step.parallel import ALONE, RankGroup, launched
+from gristmill.trainer.step.parallel import ALONE, RankGroup, join_ranks
 from gristmill.trainer.step.stepper import Stepper, stepper_of
 
 GIB = 2**30
@@ -73,7 +73,7 @@ class Bench:
             say(what, ranks=self.ranks.count, **facts)
 
     def largest(self, number: float) -> float:
-        return float(max(self.ranks.gathered(number)))
+        return float(max(self.ranks.gather(number)))
 
     def stepper(self, shape: DecoderShape, way: Way, ranks: RankGroup, seed: int = 0) -> Stepper:
         model = decoder_on(self.device, shape, fastest(self.device), seed)
@@ -90,7 +90,7 @@ class Bench:
         except Exception as error:
             problem = reason(error)
         tidy(self.device)
-        if problems := [said for said in self.ranks.gathered(problem) if said]:
+        if problems := [said for said in self.ranks.gather(problem) if said]:
             self.say(what, **facts, failed=problems[0])
 
     def begins(self, section: str, seconds: int) -> None:
@@ -107,7 +107,7 @@ class Bench:
             self.tried(
                 "smoke", lambda p=precision, f=found: f.update(self._alone(shape, p)), alone=True, precision=precision
             )
-            alone[precision] = self.ranks.gathered(found)[0]
+            alone[precision] = self.ranks.gather(found)[0]
         ways = [Way(zero=zero) for zero in (0, 1, 2, 3)] + [
             Way(tensor=2),
             Way(offload=True),
@@ -150,14 +150,14 @@ class Bench:
         for update in updates:
             pieces = self._pieces(update, shape.vocabulary)
             counted = sum(piece.counted for piece in pieces)
-            mine = list(stepper.ranks.data.mine(pieces))
+            mine = list(stepper.ranks.data.own_share(pieces))
             total = torch.zeros((), device=self.device)
             for at, piece in enumerate(mine):
                 loss = stepper.loss(piece.to(self.device)) / counted
                 stepper.backward(loss, last=at == len(mine) - 1)
                 total += loss.detach()
             norm = stepper.step(1.0)
-            losses.append(round(float(stepper.ranks.data.summed(total)), 6))
+            losses.append(round(float(stepper.ranks.data.all_reduce(total)), 6))
             norms.append(round(float(norm), 6))
         return losses, norms
 
@@ -177,7 +177,7 @@ class Bench:
 
     def _saved(self, shape: DecoderShape) -> None:
         with scratch() as own:
-            folder = Path(self.ranks.gathered(own)[0])
+            folder = Path(self.ranks.gather(own)[0])
             stepper = self.stepper(shape, Way(zero=3), self.ranks)
             self._curve(stepper, shape, range(3))
             stepper.save(folder, 3, {})
@@ -198,7 +198,7 @@ class Bench:
             lambda: alone.append(self._speed(Way(compile=True), ALONE)) if self.ranks.first else None,
             alone=True,
         )
-        one = self.ranks.gathered(alone[0] if alone else None)[0]
+        one = self.ranks.gather(alone[0] if alone else None)[0]
         for zero in [int(number) for number in self.args.zero.split(",")]:
             self.tried("scaling", lambda z=zero: self._speed(Way(zero=z, compile=True), self.ranks, one), zero=zero)
 
@@ -295,7 +295,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.tiny:
         torch.set_num_threads(1)
-    with launched("cpu" if args.tiny else None, timedelta(seconds=args.silence)) as (ranks, device):
+    with join_ranks("cpu" if args.tiny else None, timedelta(seconds=args.silence)) as (ranks, device):
         bench = Bench(args, ranks, device)
         bench.say(
             "machine", device=torch.cuda.get_device_name() if device.type == "cuda" else "cpu", torch=torch.__version__

@@ -32,7 +32,7 @@ from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.optim import AdamW, update
 from gristmill.trainer.step.parallel import ALONE, RankGroup
-from gristmill.trainer.step.precision import computing, usual_precision
+from gristmill.trainer.step.precision import autocast_for, usual_precision
 
 Array = np.ndarray[Any, Any]
 Log = Callable[[Json], None]
@@ -256,7 +256,7 @@ def _fit(
     done = start
     for done, steps in zip(range(start + 1, planned + 1), _from(start, data.lengths, rows, recipe), strict=False):
         counts = _label_weights(data, np.concatenate(steps)).to(device)
-        losses = (_loss(network, heads, data, mine, counts, device, precision) for mine in ranks.mine(steps))
+        losses = (_loss(network, heads, data, mine, counts, device, precision) for mine in ranks.own_share(steps))
         share = recipe.schedule.share(done - 1, planned)
         made = update(optimizer, learning, losses, share, recipe.optimizer.clip, ranks)
         if done % 20 == 0 or done == planned:
@@ -302,7 +302,7 @@ def _loss(
     precision: Precision,
 ) -> Tensor:
     """This pass's part of the update's loss, which is the mean over heads of the weighted mean over labelled texts."""
-    with computing(device, precision):
+    with autocast_for(device, precision):
         logits = network(data.packed(rows, device))
     targets, weights = (torch.from_numpy(array[rows]).to(device) for array in (data.targets, data.weights))
     return (head_losses(logits, targets, weights, heads) / counts_H.clamp(min=1e-9)).mean()

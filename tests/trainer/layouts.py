@@ -31,7 +31,7 @@ from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.checkpoint import steps
 from gristmill.trainer.step.muon import Muon
 from gristmill.trainer.step.optim import AdamW
-from gristmill.trainer.step.parallel import ALONE, RankGroup, grid_of, launched
+from gristmill.trainer.step.parallel import ALONE, RankGroup, grid_of, join_ranks
 from gristmill.trainer.step.stepper import Stepper, stepper_of
 
 SHAPE = DecoderShape(97, 32, 2, 4, 2, 48, tied=True)
@@ -95,7 +95,7 @@ def go(stepper: Stepper, layout: Layout, updates: range, poison: int | None = No
     for update in updates:
         found = documents(update, layout.shape.vocabulary)
         counted = pack_documents([document for piece in found for document in piece]).counted
-        mine = stepper.ranks.data.mine(found)
+        mine = stepper.ranks.data.own_share(found)
         passes = [[document for piece in mine for document in piece]] if layout.together else list(mine)
         total = torch.zeros(())
         for i, piece in enumerate(passes):
@@ -105,7 +105,7 @@ def go(stepper: Stepper, layout: Layout, updates: range, poison: int | None = No
             stepper.backward(loss, last=i == len(passes) - 1)
             total += loss.detach()
         norm = stepper.step(1.0)
-        curve.losses.append(float(stepper.ranks.data.summed(total)))
+        curve.losses.append(float(stepper.ranks.data.all_reduce(total)))
         curve.norms.append(float(norm))
     return curve
 
@@ -124,7 +124,7 @@ def on_rank(rank: int, count: int, folder: str, jobs: tuple[Job, ...]) -> None:
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1")
     os.environ["MASTER_PORT"] = (Path(folder) / "port").read_text()
     torch.set_num_threads(1)
-    with launched("cpu") as (ranks, _):
+    with join_ranks("cpu") as (ranks, _):
         for job in jobs:
             job(Path(folder), ranks)
 
@@ -195,7 +195,7 @@ def poisoned(layout: Layout, ranks: RankGroup = ALONE) -> dict[str, Any]:
 
 def stepper_norm_above(stepper: Stepper, layout: Layout) -> float:
     """A step that a limit on the norm refuses."""
-    mine = stepper.ranks.data.mine(documents(1, layout.shape.vocabulary))
+    mine = stepper.ranks.data.own_share(documents(1, layout.shape.vocabulary))
     stepper.backward(stepper.loss(pack_documents([document for piece in mine for document in piece])) / 100, last=True)
     return float(stepper.step(1.0, limit=torch.tensor(1e-3)))
 
@@ -286,7 +286,7 @@ class Gathered:
     name: str
 
     def __call__(self, folder: Path, ranks: RankGroup) -> None:
-        said = ranks.gathered({"rank": ranks.rank, "text": "ü" * (1 + 50 * ranks.rank)})
+        said = ranks.gather({"rank": ranks.rank, "text": "ü" * (1 + 50 * ranks.rank)})
         assert said == [{"rank": rank, "text": "ü" * (1 + 50 * rank)} for rank in range(ranks.count)], said
         with pytest.raises(ValueError, match="cannot be cut into groups of 3"):
             grid_of(ranks, 3)

@@ -121,7 +121,7 @@ def test_a_run_learns_and_tells(shards: Path, tmp_path: Path) -> None:
 def test_every_update_is_the_plain_one(shards: Path, tmp_path: Path) -> None:
     """Against a loop of ten lines that knows nothing of steps, guards and threads."""
     from gristmill.trainer.model.packed import pack_rows
-    from gristmill.trainer.step.optim import clipped
+    from gristmill.trainer.step.optim import clip_gradients
 
     training = replace(TRAINING, rows_per_step=2)
     run(shards, tmp_path / "run", training)
@@ -135,7 +135,7 @@ def test_every_update_is_the_plain_one(shards: Path, tmp_path: Path) -> None:
             group["lr"] = group["base_rate"] * training.schedule.share(update, training.updates)
         optimizer.zero_grad()
         (plain.loss(whole) / whole.counted).backward()
-        clipped(list(plain.parameters()), training.optimizer.clip)
+        clip_gradients(list(plain.parameters()), training.optimizer.clip)
         optimizer.step()
     found = weights(tmp_path / "run")
     assert all(torch.allclose(found[name], tensor, rtol=0, atol=2e-6) for name, tensor in plain.named_parameters())

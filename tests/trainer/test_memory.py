@@ -20,7 +20,7 @@ from gristmill.trainer.model.attention import attend_flash4
 from gristmill.trainer.model.model import Block, Decoder, rotation_of
 from gristmill.trainer.model.shapes import DecoderShape, shape_named
 from gristmill.trainer.step.memory import kept_of_token, memory_of
-from gristmill.trainer.step.recompute import Recompute, costly, recomputed
+from gristmill.trainer.step.recompute import Recompute, is_costly, with_recompute
 
 T = 1024
 SHAPE = DecoderShape(1000, 256, 4, 8, 2, 768)
@@ -45,7 +45,7 @@ def test_blocks_keep_what_was_said(monkeypatch: pytest.MonkeyPatch, recompute: R
         others = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *rotation, cuts)}
         change = None
         for block in model.blocks:
-            x, change = recomputed(MethodType(type(block).forward, block), recompute)(x, change, rotation, cuts, T)
+            x, change = with_recompute(MethodType(type(block).forward, block), recompute)(x, change, rotation, cuts, T)
         unsaid = alive(pretended, others) - T * SHAPE.layers * kept_of_token(
             SHAPE, 2, recompute, fused_linears=fused_linears
         )
@@ -80,7 +80,7 @@ def test_the_compiler_keeps_no_more(monkeypatch: pytest.MonkeyPatch, recompute: 
     class Planned(Exception):
         pass
 
-    forward = recomputed(MethodType(Block.forward, model.blocks[0]), recompute, compiled=True)
+    forward = with_recompute(MethodType(Block.forward, model.blocks[0]), recompute, compiled=True)
     backend = aot_autograd(fw_compiler=planned, partition_fn=min_cut_rematerialization_partition)
     rotation = rotation_of(torch.arange(T, dtype=torch.int32), SHAPE)
     torch._dynamo.reset()
@@ -151,10 +151,10 @@ def test_each_way_to_save_memory_does() -> None:
 
 def test_products_and_attention_are_kept() -> None:
     aten = torch.ops.aten
-    assert costly(aten.mm.default) and costly(torch.ops.gristmill.flash4.default)
-    assert costly(aten._scaled_dot_product_flash_attention_for_cpu.default)
-    assert not costly(aten.mul.Tensor) and not costly(torch.ops.gristmill.rms_norm.default)
-    assert not costly(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
+    assert is_costly(aten.mm.default) and is_costly(torch.ops.gristmill.flash4.default)
+    assert is_costly(aten._scaled_dot_product_flash_attention_for_cpu.default)
+    assert not is_costly(aten.mul.Tensor) and not is_costly(torch.ops.gristmill.rms_norm.default)
+    assert not is_costly(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
 
 
 def test_selective_works_out_no_product_twice() -> None:
@@ -178,7 +178,7 @@ def test_selective_works_out_no_product_twice() -> None:
     for recompute in ("none", "selective", "full"):
         x: Tensor = torch.randn(8, SHAPE.hidden, requires_grad=True)
         with Products() as products:
-            answer = recomputed(MethodType(type(block).forward, block), recompute)(
+            answer = with_recompute(MethodType(type(block).forward, block), recompute)(
                 x, None, rotation_of(torch.arange(8), SHAPE), torch.tensor([0, 8], dtype=torch.int32), 8
             )
             sum(answer).sum().backward()

@@ -14,7 +14,7 @@ from gristmill.trainer.model.model import Decoder, initialise
 from gristmill.trainer.model.packed import PackedTokens, pack_documents
 from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.step import checkpoint
-from gristmill.trainer.step.muon import Muon, newton_schulz, orthogonalised, scale_of
+from gristmill.trainer.step.muon import Muon, newton_schulz, orthogonalise, scale_of
 from gristmill.trainer.step.optim import AdamW, update
 from gristmill.trainer.step.stepper import stepper_of
 
@@ -60,16 +60,16 @@ def test_newton_schulz_keeps_singular_vectors_and_brings_singular_values_near_on
 
 def test_a_batch_gives_what_each_matrix_alone_gives_and_parts_are_apart() -> None:
     matrices = torch.randn(4, 12, 10, generator=torch.Generator().manual_seed(1))
-    made = orthogonalised(matrices, (6, 3, 3), "spectral")
+    made = orthogonalise(matrices, (6, 3, 3), "spectral")
     for matrix, found in zip(matrices, made, strict=True):
         alone = torch.cat([newton_schulz(part[None])[0] for part in matrix.split((6, 3, 3))])
         assert torch.allclose(found, alone, atol=1e-6)
-    assert not torch.allclose(made, orthogonalised(matrices, (12,), "spectral"), atol=0.05)
+    assert not torch.allclose(made, orthogonalise(matrices, (12,), "spectral"), atol=0.05)
 
 
 def test_the_scale_makes_steps_as_long_as_adamws() -> None:
     for rows, columns in ((64, 64), (32, 128), (128, 32)):
-        made = orthogonalised(
+        made = orthogonalise(
             torch.randn(1, rows, columns, generator=torch.Generator().manual_seed(2)), (rows,), "adamw"
         )
         assert 0.14 < float(made.square().mean().sqrt()) < 0.24

@@ -190,7 +190,7 @@ def test_bf16_passes_are_added_up_in_float32() -> None:
     weight = stepper.model.norm.weight
     for i in range(1000):
         stepper.backward((weight * 1e-3).sum() + 0.0 * sum(p.sum() for p in stepper.model.parameters()), last=i == 999)
-    found = stepper._gradients.own()["norm.weight"]
+    found = stepper._gradients.local()["norm.weight"]
     assert found.dtype == torch.float32
     torch.testing.assert_close(
         found, torch.full_like(found, 1000 * float(torch.tensor(1e-3).bfloat16())), rtol=1e-4, atol=0

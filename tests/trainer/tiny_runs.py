@@ -23,7 +23,7 @@ from gristmill.trainer.run.loop import Outcome, train
 from gristmill.trainer.run.settings import Training
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.optim import AdamW
-from gristmill.trainer.step.parallel import ALONE, RankGroup, launched
+from gristmill.trainer.step.parallel import ALONE, RankGroup, join_ranks
 
 SHAPE = DecoderShape(vocabulary=50, hidden=16, layers=2, heads=2, kv_heads=1, mlp=32, context=16, tied=True)
 TRAINING = Training(
@@ -101,5 +101,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     if len(sys.argv) > 3:
         kill(sys.argv[3])
-    with launched("cpu") as (ranks, _):
+    with join_ranks("cpu") as (ranks, _):
         run(Path(sys.argv[1]), Path(sys.argv[2]), ranks=ranks)

@@ -129,7 +129,7 @@ def _gathered(nats: Array, greedy: Array, mine: Sequence[int], ranks: RankGroup)
         return Scores(nats, greedy)
     both = np.zeros((2, len(nats)))
     both[:, mine] = nats[mine], greedy[mine]
-    found = ranks.summed(torch.from_numpy(both).to(device_of_messages(ranks))).cpu().numpy()
+    found = ranks.all_reduce(torch.from_numpy(both).to(device_of_messages(ranks))).cpu().numpy()
     return Scores(found[0], found[1] > 0)
 
 

@@ -94,12 +94,12 @@ def train(
     folder = Path(folder)
     progress.check(model.shape, loader, training, ranks)
     evaluation = None if evaluate is None else Evaluation(evaluate, evaluate_every)
-    if problem := ranks.gathered(
+    if problem := ranks.gather(
         progress.unwritable(model.shape, folder, tokenizer) if save_model and ranks.first else None
     )[0]:
         raise BadRun(problem)
     identity = progress.identity_of(model.shape, loader, training)
-    if problem := ranks.gathered(progress.claim(folder, identity) if ranks.first else None)[0]:
+    if problem := ranks.gather(progress.claim(folder, identity) if ranks.first else None)[0]:
         raise progress.OtherRun(problem)
     with reproducible(training.deterministic), stop_asked() as asked:
         torch.manual_seed(training.seed)
@@ -173,7 +173,7 @@ class TrainingRun:
         """From the newest checkpoint that is whole; the one before it leads to the same. Of those that were `due`
         first, if that is asked."""
         first_error: CheckpointError | None = None
-        for path in reversed(checkpoint.dues_last(checkpoint.steps(self.checkpoints), due)):
+        for path in reversed(checkpoint.order_due_last(checkpoint.steps(self.checkpoints), due)):
             try:
                 found = Progress.from_facts(self.stepper.load(path).facts)
             except CheckpointError as error:
@@ -198,7 +198,7 @@ class TrainingRun:
         if self.device.type != "cuda":
             return usual_on_cpu(rows, self.loader.shards.meta.row_length)
         if self.ranks.all.count > 1:
-            room = min(self.ranks.all.gathered(torch.cuda.get_device_properties(self.device).total_memory))
+            room = min(self.ranks.all.gather(torch.cuda.get_device_properties(self.device).total_memory))
             return predicted_step(lambda some: self._predicted(some, rows), rows, room)
         return largest_step(self.stepper, self.loader, rows, self.folder / ".search", self.device)
 
@@ -261,12 +261,12 @@ class TrainingRun:
         counts = whole = None
         for packed, read, last in feed.update():
             if counts is None or whole is None:
-                counts = ranks.summed(_sent([read.counted, read.tokens], self.device))
+                counts = ranks.all_reduce(_sent([read.counted, read.tokens], self.device))
                 whole = counts[0].clamp(min=1)
             loss = self.stepper.loss(packed)
             total = total + loss.detach().double()
             if last:
-                mean = ranks.summed(total) / whole
+                mean = ranks.all_reduce(total) / whole
                 loss = loss * poison(mean, limits[0])
             self.stepper.backward(loss / whole, last)
         if counts is None:
@@ -297,7 +297,7 @@ class TrainingRun:
             return False
         if self._look():
             return True
-        signals = [name for name in self.ranks.all.gathered(self.asked.name) if name]
+        signals = [name for name in self.ranks.all.gather(self.asked.name) if name]
         opened = opens and self._open()
         if reports:
             self.teller.report(self.progress)
@@ -401,7 +401,7 @@ class TrainingRun:
         self.loader.order = order.opened(opened)
         now.log, now.stage_losses = [*now.log, opened.facts()], []
         now.line_events.append(telling.opened(order.buckets.numbers[last.count], opened))
-        self.watch.forget()  # the losses of harder text are no spikes
+        self.watch.reset()  # the losses of harder text are no spikes
         return True
 
     def _evaluate(self, evaluation: Evaluation) -> None:

@@ -113,7 +113,7 @@ class Reporter:
             return
         seconds = time.perf_counter() - self._line_at - self._paused
         energy = self._meter.read()
-        of_all = self._ranks.all.gathered(self._of_this_rank(energy - self._line_energy))
+        of_all = self._ranks.all.gather(self._of_this_rank(energy - self._line_energy))
         flops = sum((Flops(*said["flops"]) for said in of_all), Flops(0, 0, 0, 0))
         work = Work(
             self._tokens,
@@ -148,7 +148,7 @@ class Reporter:
     def clock(self, now: Progress) -> None:
         """Adds the time and the joules since it was last asked."""
         at, energy = time.perf_counter(), self._meter.read()
-        used = self._of_devices(self._ranks.all.gathered(self._reading(energy - self._energy_at)))
+        used = self._of_devices(self._ranks.all.gather(self._reading(energy - self._energy_at)))
         known = 0.0 if now.seconds == 0 else now.joules  # of a part of the run alone nothing can be said
         now.joules = None if used is None or known is None else known + used
         now.seconds += at - self._clock_at
