@@ -18,7 +18,7 @@ J = TypeVar("J", bound=Judge)
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutShare:
     """What is kept from training: a share of the groups, drawn by the seed."""
 
     share: float = 0.2
@@ -26,7 +26,7 @@ class HeldOut:
 
 
 def train_and_measure(
-    labelled: LabelledTexts, head: Head, train: Callable[[LabelledTexts], J], kept: HeldOut = HeldOut()
+    labelled: LabelledTexts, head: Head, train: Callable[[LabelledTexts], J], kept: HeldOutShare = HeldOutShare()
 ) -> J:
     """`train` makes a judge of the texts that it is given: a function such as `lambda texts: train_fasttext(texts,
     head, recipe)`."""

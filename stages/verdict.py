@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gristmill.kernels.base.types import Mask
 from gristmill.stages.contract import MOST_REASONS, CannotRun, ContractBroken, check_details, mask_of
-
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class Verdict:

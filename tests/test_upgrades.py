@@ -27,7 +27,7 @@ from gristmill.shards.orders import Shuffled
 from gristmill.shards.reader import open_shards
 from gristmill.shards.verify import verify
 from gristmill.trainer.model.model import Decoder, initialise
-from gristmill.trainer.model.shapes import Shape
+from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.run.loop import train
 from gristmill.trainer.run.settings import Training
 from tests.fixtures.facts import facts_of_batches, facts_of_documents, facts_of_shards, funnel_of, shards_of
@@ -201,7 +201,10 @@ def test_training_goes_on_from_a_checkpoint(folder: Path, tmp_path: Path) -> Non
     here = copied(folder, tmp_path)
     losses = expected["losses"]
     with opened(folder, "training"):
-        training, shape = Training.from_facts(expected["training"]), Shape(**{**expected["shape"], "windows": ()})
+        training, shape = (
+            Training.from_facts(expected["training"]),
+            DecoderShape(**{**expected["shape"], "windows": ()}),
+        )
         loader = Loader(open_shards(here / "out" / "shards" / "64"), order=Shuffled(), **expected["loader"])
         train(
             initialise(Decoder(shape), 99),

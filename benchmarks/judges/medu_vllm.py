@@ -238,7 +238,8 @@ def in_process(options: argparse.Namespace, caching: bool) -> None:
 def whole_path(options: argparse.Namespace, model: VllmModel, requests: list[Request]) -> None:
     """`medu.label` with its own prompts, fences and kept answers, and again from what was kept."""
     documents = [
-        medu.Document("text", i, request.own[2:], 512.0) for i, request in enumerate(requests[: options.documents])
+        medu.SampledDocument("text", i, request.own[2:], 512.0)
+        for i, request in enumerate(requests[: options.documents])
     ]
     kept = options.work / "answers.jsonl"
     kept.unlink(missing_ok=True)

@@ -97,18 +97,18 @@ class Bench:
         return BertForSequenceClassification(config).eval().to(self.device, self.torch.bfloat16)
 
     def random_tokens(self, lengths: np.ndarray[Any, Any]) -> Any:
-        from gristmill.classifiers.neural.text_tokens import Tokens
+        from gristmill.classifiers.neural.text_tokens import TextTokens
 
-        return Tokens(
+        return TextTokens(
             np.random.default_rng(1).integers(1000, self.base.vocabulary, int(lengths.sum()), dtype=np.int32), lengths
         )
 
     def rows(self, tokens: int) -> Any:
         """Full rows on the device."""
-        from gristmill.classifiers.neural.encoder import Packed
+        from gristmill.classifiers.neural.encoder import PackedTexts
 
         rows, torch = tokens // CUT, self.torch
-        return Packed(
+        return PackedTexts(
             torch.randint(1000, self.base.vocabulary, (tokens,), device=self.device, dtype=torch.int32),
             torch.arange(CUT, device=self.device, dtype=torch.int32).repeat(rows),
             torch.arange(0, tokens + 1, CUT, device=self.device, dtype=torch.int32),

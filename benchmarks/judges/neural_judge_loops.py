@@ -90,7 +90,7 @@ def whole(bench: Any) -> None:
     from gristmill.classifiers.neural.fast_linear import fuse, prepared
     from gristmill.classifiers.neural.judge import Network
     from gristmill.classifiers.neural.scoring import Pace, answered, steps_of
-    from gristmill.classifiers.neural.text_tokens import TextTokenizer, Tokens
+    from gristmill.classifiers.neural.text_tokens import TextTokenizer, TextTokens
 
     torch, shape = bench.torch, bench.base
     few = pq.read_table(bench.args.folder / "texts.parquet")["text"].combine_chunks().cast(pa.large_string())
@@ -151,7 +151,7 @@ def whole(bench: Any) -> None:
         found = []
         for _ in range(2 if bench.args.tiny else 4):
             pieces = [
-                Tokens(ids[ends[i] - lengths[i] : ends[min(i + CUT, len(ends)) - 1]], lengths[i : i + CUT])
+                TextTokens(ids[ends[i] - lengths[i] : ends[min(i + CUT, len(ends)) - 1]], lengths[i : i + CUT])
                 for i in range(0, len(ends), CUT)
             ]
             bench.wait()

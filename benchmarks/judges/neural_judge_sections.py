@@ -204,12 +204,12 @@ def peer_scores(judge: Any, texts: Any, device: Any, precision: str, batch: int)
 
 def cpu(bench: Any) -> None:
     """int8 against float32 on one core, alternating; the best of twelve, by the time that this process has used."""
-    from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, Packed
+    from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, PackedTexts
     from gristmill.classifiers.neural.fast_linear import prepared
 
     torch, length, texts = bench.torch, 256, 8
     torch.set_num_threads(1)
-    packed = Packed(
+    packed = PackedTexts(
         torch.randint(0, 16_000, (texts * length,), dtype=torch.int32),
         torch.arange(length, dtype=torch.int32).repeat(texts),
         torch.arange(0, texts * length + 1, length, dtype=torch.int32),

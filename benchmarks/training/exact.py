@@ -38,8 +38,8 @@ from gristmill.shards.orders import Shuffled
 from gristmill.shards.reader import open_shards
 from gristmill.trainer.model.attention import fastest
 from gristmill.trainer.model.model import Decoder
-from gristmill.trainer.model.packed import Packed, packed
-from gristmill.trainer.model.shapes import Shape, shape_named
+from gristmill.trainer.model.packed import PackedTokens, pack_rows
+from gristmill.trainer.model.shapes import DecoderShape, shape_named
 from gristmill.trainer.run import loop
 from gristmill.trainer.run.batch_search import TooLarge
 from gristmill.trainer.run.energy import meter_of
@@ -67,7 +67,7 @@ class Bench:
         self.length = self.data.meta.row_length
         wide = -(-self.data.meta.vocab_size // 128) * 128
         self.shape = (
-            Shape(wide, 32, 2, 2, 1, 64, context=self.length, tied=True)
+            DecoderShape(wide, 32, 2, 2, 1, 64, context=self.length, tied=True)
             if args.tiny
             else shape_named("124m", wide, context=self.length)
         )
@@ -171,16 +171,16 @@ class Bench:
         return folder.with_suffix(".err").read_text()[-600:]
 
     def be_shot(self) -> None:
-        make = loop.Run._make
+        make = loop.TrainingRun._make
         at = self.kill_at
-        loop.Run._make = lambda self, feed: os._exit(9) if self.progress.update == at else make(self, feed)  # type: ignore[method-assign]
+        loop.TrainingRun._make = lambda self, feed: os._exit(9) if self.progress.update == at else make(self, feed)  # type: ignore[method-assign]
         self.run(self.args.shot, replace(self.training, deterministic=self.args.deterministic))
 
     # An update
 
-    def batches(self, rows: int | None = None) -> list[Packed]:
+    def batches(self, rows: int | None = None) -> list[PackedTokens]:
         loader = Loader(self.data, rows or self.rows, Shuffled(), seed=4)
-        made = [packed(loader.next_batch().rows).to(self.device) for _ in range(4)]  # type: ignore[union-attr]
+        made = [pack_rows(loader.next_batch().rows).to(self.device) for _ in range(4)]  # type: ignore[union-attr]
         for batch in made:
             torch._dynamo.maybe_mark_dynamic(batch.cuts, 0)
         return made
@@ -350,7 +350,7 @@ def _cramped(model: Decoder, most: int) -> Decoder:
     """One whose device is full beyond so many tokens, where there is none to fill."""
     loss = model.loss
 
-    def cramped(batch: Packed) -> torch.Tensor:
+    def cramped(batch: PackedTokens) -> torch.Tensor:
         if len(batch.ids_T) > most:
             raise torch.OutOfMemoryError("played")
         return loss(batch)

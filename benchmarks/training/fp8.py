@@ -29,7 +29,7 @@ from gristmill.shards.reader import open_shards
 from gristmill.trainer.model.attention import fastest
 from gristmill.trainer.model.shapes import shape_named
 from gristmill.trainer.run.loop import train
-from gristmill.trainer.run.schedule import Schedule
+from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.run.settings import Training
 from gristmill.trainer.step.optim import AdamW
 
@@ -57,7 +57,7 @@ def _curve(args: argparse.Namespace, device: torch.device, rows: Any, linears: A
     length = rows.meta.row_length
     shape = shape_named("1m" if args.tiny else "124m", -(-rows.meta.vocab_size // 128) * 128, context=length)
     training = Training(
-        args.updates, args.tokens // length, args.tokens // length, optimizer=ADAMW, schedule=Schedule(),
+        args.updates, args.tokens // length, args.tokens // length, optimizer=ADAMW, schedule=RateSchedule(),
         linears=linears, checkpoint_every=None,
         metrics_every=max(1, args.updates // POINTS),
     )  # fmt: skip

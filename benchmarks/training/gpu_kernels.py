@@ -34,8 +34,8 @@ from torch import Tensor
 from gristmill.kernels.gpu import adamw, cross_entropy, plain, rms_norm, rotary, swiglu
 from gristmill.trainer.model import fused, gated_mlp  # noqa: F401  # have the operators
 from gristmill.trainer.model.linear_cross_entropy import linear_cross_entropy
-from gristmill.trainer.model.product import product_into
-from gristmill.trainer.model.quack import in_one
+from gristmill.trainer.model.product import matmul_into
+from gristmill.trainer.model.quack import has_fused_linears
 
 OPS = torch.ops.gristmill
 EPS = 1e-5
@@ -188,7 +188,12 @@ def gated_layer(sizes: Sizes) -> None:
     slopes = [torch.randn_like(out) for out in outputs_of(one, inputs)]
     peers = {"cuBLAS and our SwiGLU": apart, "torch.compile": compiled(torchs)}
     others = {name: lambda s=step: both_ways(s, inputs, slopes) for name, step in peers.items()}
-    shape = {"tokens": T, "hidden": C, "inner": M, "by": "quack" if in_one(torch.device(DEVICE)) else "torch"}
+    shape = {
+        "tokens": T,
+        "hidden": C,
+        "inner": M,
+        "by": "quack" if has_fused_linears(torch.device(DEVICE)) else "torch",
+    }
     compare(
         "gated_mlp, forward and backward",
         shape,
@@ -221,7 +226,7 @@ def products(sizes: Sizes) -> None:
     for what, (rows, columns, inner) in shapes.items():
         x, weight = drawn(rows, inner), drawn(columns, inner, seed=1)
         out = torch.empty(rows, columns, device=DEVICE, dtype=DTYPE)
-        ours, cublas = partial(product_into, out, x, weight), partial(torch.mm, x, weight.t(), out=out)
+        ours, cublas = partial(matmul_into, out, x, weight), partial(torch.mm, x, weight.t(), out=out)
         size = {"rows": rows, "columns": columns, "inner": inner}
         compare(f"product, {what}", size, 2 * rows * columns * inner, "teraflops", ours, {"cuBLAS": cublas})
 

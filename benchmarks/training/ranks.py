@@ -33,18 +33,18 @@ from trainer_speed import VOCABULARY, batches_on, decoder_on, say, seconds_each
 from trainer_work import reason, scratch, tidy
 
 from gristmill.trainer.model.attention import fastest
-from gristmill.trainer.model.packed import Packed, packed_documents
-from gristmill.trainer.model.quack import in_one
-from gristmill.trainer.model.shapes import Shape, shape_named
+from gristmill.trainer.model.packed import PackedTokens, pack_documents
+from gristmill.trainer.model.quack import has_fused_linears
+from gristmill.trainer.model.shapes import DecoderShape, shape_named
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.memory import memory_of
 from gristmill.trainer.step.optim import AdamW
-from gristmill.trainer.step.parallel import ALONE, Ranks, launched
+from gristmill.trainer.step.parallel import ALONE, RankGroup, join_ranks
 from gristmill.trainer.step.stepper import Stepper, stepper_of
 
 GIB = 2**30
 ADAMW = AdamW(rate=1e-3, weight_decay=0.1, betas=(0.9, 0.95), eps=1e-4)  # rounding does not become a direction
-TINY = Shape(512, 64, 2, 4, 2, 128, context=64, tied=True)
+TINY = DecoderShape(512, 64, 2, 4, 2, 128, context=64, tied=True)
 WAYS = "none/0,none/1,none/2,none/3,selective/0,full/0,selective/3,full/3,selective/1,full/1,selective/2,full/2"
 SMOKE_UPDATES = 6
 
@@ -63,7 +63,7 @@ class Way:
 
 
 class Bench:
-    def __init__(self, args: argparse.Namespace, ranks: Ranks, device: torch.device) -> None:
+    def __init__(self, args: argparse.Namespace, ranks: RankGroup, device: torch.device) -> None:
         self.args, self.ranks, self.device = args, ranks, device
         self.row, self.tokens, self.mean = (64, 256, 21) if args.tiny else (4096, args.tokens, 900)
         self.began = time.perf_counter()
@@ -73,9 +73,9 @@ class Bench:
             say(what, ranks=self.ranks.count, **facts)
 
     def largest(self, number: float) -> float:
-        return float(max(self.ranks.gathered(number)))
+        return float(max(self.ranks.gather(number)))
 
-    def stepper(self, shape: Shape, way: Way, ranks: Ranks, seed: int = 0) -> Stepper:
+    def stepper(self, shape: DecoderShape, way: Way, ranks: RankGroup, seed: int = 0) -> Stepper:
         model = decoder_on(self.device, shape, fastest(self.device), seed)
         return stepper_of(
             model, ADAMW, way.precision, way.zero, ranks, tensor=way.tensor, offload=way.offload,
@@ -91,7 +91,7 @@ class Bench:
         except Exception as error:
             problem = reason(error)
         tidy(self.device)
-        if problems := [said for said in self.ranks.gathered(problem) if said]:
+        if problems := [said for said in self.ranks.gather(problem) if said]:
             self.say(what, **facts, failed=problems[0])
 
     def begins(self, section: str, seconds: int) -> None:
@@ -108,7 +108,7 @@ class Bench:
             self.tried(
                 "smoke", lambda p=precision, f=found: f.update(self._alone(shape, p)), alone=True, precision=precision
             )
-            alone[precision] = self.ranks.gathered(found)[0]
+            alone[precision] = self.ranks.gather(found)[0]
         ways = [Way(zero=zero) for zero in (0, 1, 2, 3)] + [
             Way(tensor=2),
             Way(offload=True),
@@ -129,14 +129,14 @@ class Bench:
                 self.tried("smoke", lambda w=way: self._beside(shape, w, alone[w.precision]), way=way.facts())
         self.tried("saved under zero 3, loaded alone", lambda: self._saved(shape))
 
-    def _alone(self, shape: Shape, precision: str) -> dict[str, list[float]]:
+    def _alone(self, shape: DecoderShape, precision: str) -> dict[str, list[float]]:
         if not self.ranks.first:
             return {}
         losses, norms = self._curve(self.stepper(shape, Way(precision=precision), ALONE), shape, range(SMOKE_UPDATES))
         self.say("smoke", alone=True, precision=precision, losses=losses, norms=norms)
         return {"losses": losses, "norms": norms}
 
-    def _beside(self, shape: Shape, way: Way, alone: dict[str, list[float]]) -> None:
+    def _beside(self, shape: DecoderShape, way: Way, alone: dict[str, list[float]]) -> None:
         losses, norms = self._curve(self.stepper(shape, way, self.ranks), shape, range(SMOKE_UPDATES))
         self.say(
             "smoke",
@@ -146,28 +146,28 @@ class Bench:
             norms_off=_off(norms, alone["norms"]),
         )
 
-    def _curve(self, stepper: Stepper, shape: Shape, updates: range) -> tuple[list[float], list[float]]:
+    def _curve(self, stepper: Stepper, shape: DecoderShape, updates: range) -> tuple[list[float], list[float]]:
         losses, norms = [], []
         for update in updates:
             pieces = self._pieces(update, shape.vocabulary)
             counted = sum(piece.counted for piece in pieces)
-            mine = list(stepper.ranks.data.mine(pieces))
+            mine = list(stepper.ranks.data.own_share(pieces))
             total = torch.zeros((), device=self.device)
             for at, piece in enumerate(mine):
                 loss = stepper.loss(piece.to(self.device)) / counted
                 stepper.backward(loss, last=at == len(mine) - 1)
                 total += loss.detach()
             norm = stepper.step(1.0)
-            losses.append(round(float(stepper.ranks.data.summed(total)), 6))
+            losses.append(round(float(stepper.ranks.data.all_reduce(total)), 6))
             norms.append(round(float(norm), 6))
         return losses, norms
 
-    def _pieces(self, update: int, vocabulary: int) -> list[Packed]:
+    def _pieces(self, update: int, vocabulary: int) -> list[PackedTokens]:
         """Unequal ones, of all ranks together; the same tokens come often, so that there is something to learn."""
         random = np.random.default_rng(update)
         longest = 24 if self.args.tiny else 700
         return [
-            packed_documents(
+            pack_documents(
                 [
                     (vocabulary * random.random(random.integers(2, longest)) ** 3).astype(int).tolist()
                     for _ in range(2 + piece % 3)
@@ -176,9 +176,9 @@ class Bench:
             for piece in range(2 * self.ranks.count)
         ]
 
-    def _saved(self, shape: Shape) -> None:
+    def _saved(self, shape: DecoderShape) -> None:
         with scratch() as own:
-            folder = Path(self.ranks.gathered(own)[0])
+            folder = Path(self.ranks.gather(own)[0])
             stepper = self.stepper(shape, Way(zero=3), self.ranks)
             self._curve(stepper, shape, range(3))
             stepper.save(folder, 3, {})
@@ -199,11 +199,11 @@ class Bench:
             lambda: alone.append(self._speed(Way(compile=True), ALONE)) if self.ranks.first else None,
             alone=True,
         )
-        one = self.ranks.gathered(alone[0] if alone else None)[0]
+        one = self.ranks.gather(alone[0] if alone else None)[0]
         for zero in [int(number) for number in self.args.zero.split(",")]:
             self.tried("scaling", lambda z=zero: self._speed(Way(zero=z, compile=True), self.ranks, one), zero=zero)
 
-    def _speed(self, way: Way, ranks: Ranks, one: float | None = None) -> float:
+    def _speed(self, way: Way, ranks: RankGroup, one: float | None = None) -> float:
         _, updates = self._large(way, ranks)
         median, spread = seconds_each(lambda: next(updates), self.device, warm=4, rounds=4, steps=4)
         if ranks.count > 1:
@@ -217,7 +217,7 @@ class Bench:
         )  # fmt: skip
         return speed
 
-    def _large(self, way: Way, ranks: Ranks) -> tuple[Stepper, Any]:
+    def _large(self, way: Way, ranks: RankGroup) -> tuple[Stepper, Any]:
         """And an endless row of its updates."""
         way = Way(**{**vars(way), "compile": way.compile and self.device.type == "cuda"})
         stepper = self.stepper(self._large_shape(), way, ranks)
@@ -225,13 +225,13 @@ class Bench:
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
 
-        def update(batch: Packed) -> None:
+        def update(batch: PackedTokens) -> None:
             stepper.backward(stepper.loss(batch) / (batch.counted * ranks.count), last=True)
             stepper.step(0.1)
 
         return stepper, (update(batch) for batch in itertools.cycle(batches))
 
-    def _large_shape(self) -> Shape:
+    def _large_shape(self) -> DecoderShape:
         return (
             replace(TINY, vocabulary=VOCABULARY)
             if self.args.tiny
@@ -267,7 +267,7 @@ class Bench:
         next(updates)
         predicted = memory_of(
             stepper.model.shape, self.tokens, zero=way.zero, recompute=way.recompute, ranks=self.ranks.count,
-            in_one=in_one(self.device)
+            fused_linears=has_fused_linears(self.device)
         )  # fmt: skip
         measured = torch.cuda.max_memory_allocated() if self.device.type == "cuda" else 0
         most = self.largest(measured)
@@ -300,7 +300,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.tiny:
         torch.set_num_threads(1)
-    with launched("cpu" if args.tiny else None, timedelta(seconds=args.silence)) as (ranks, device):
+    with join_ranks("cpu" if args.tiny else None, timedelta(seconds=args.silence)) as (ranks, device):
         bench = Bench(args, ranks, device)
         bench.say(
             "machine", device=torch.cuda.get_device_name() if device.type == "cuda" else "cpu", torch=torch.__version__

@@ -33,14 +33,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from gristmill.trainer.model import added, fused, gated_mlp, product
 from gristmill.trainer.model.attention import Attend, attend, attend_flash4, fastest
 from gristmill.trainer.model.model import Decoder
-from gristmill.trainer.model.packed import Packed, packed_documents
-from gristmill.trainer.model.shapes import Shape, shape_named
+from gristmill.trainer.model.packed import PackedTokens, pack_documents
+from gristmill.trainer.model.shapes import DecoderShape, shape_named
 from gristmill.trainer.step.optim import AdamW
 from gristmill.trainer.step.stepper import stepper_of
 
-_for_kernels, _for_products = (
-    fused._for_kernels,
-    {module: module._for_products for module in (added, gated_mlp, product)},
+_has_kernels, _fits_matmul = (
+    fused._has_kernels,
+    {module: module._fits_matmul for module in (added, gated_mlp, product)},
 )
 
 MEAN_LENGTH = {4096: 900, 1024: 500}
@@ -75,7 +75,7 @@ def seconds_each(
     return median, (max(taken) - min(taken)) / median
 
 
-def documents(tokens: int, row: int, mean: float, seed: int) -> Packed:
+def documents(tokens: int, row: int, mean: float, seed: int) -> PackedTokens:
     """Rows filled to the last token with documents of log-normal lengths; those in the rows have this mean."""
     random = np.random.default_rng(seed)
     rows = [[row]] * (tokens // row)  # the mean of full rows
@@ -83,10 +83,10 @@ def documents(tokens: int, row: int, mean: float, seed: int) -> Packed:
         rows = _rows(np.random.default_rng(seed), tokens, row, mean * wider)
         if np.mean(np.concatenate(rows)) >= mean:
             break
-    return packed_documents([random.integers(0, VOCABULARY, length).tolist() for lengths in rows for length in lengths])
+    return pack_documents([random.integers(0, VOCABULARY, length).tolist() for lengths in rows for length in lengths])
 
 
-def batches_on(device: torch.device, tokens: int, row: int, mean: float, seeds: Iterable[int]) -> list[Packed]:
+def batches_on(device: torch.device, tokens: int, row: int, mean: float, seeds: Iterable[int]) -> list[PackedTokens]:
     batches = [documents(tokens, row, mean, seed).to(device) for seed in seeds]
     for batch in batches:  # as gristmill.trainer.run.feed does: one compilation less
         torch._dynamo.maybe_mark_dynamic(batch.cuts, 0)
@@ -106,7 +106,7 @@ def _rows(random: np.random.Generator, tokens: int, row: int, mean: float) -> li
 
 
 @torch.no_grad()
-def decoder_on(device: torch.device, shape: Shape, attention: Attend, seed: int = 0) -> Decoder:
+def decoder_on(device: torch.device, shape: DecoderShape, attention: Attend, seed: int = 0) -> Decoder:
     """As `gristmill.trainer.model.model.initialise` makes it, but drawn where it lives: for 1.3 billion numbers a CPU
     takes half a minute."""
     with device:
@@ -124,11 +124,11 @@ class Ours:
     SwiGLU in place of our kernels), apart (SwiGLU and the residual stream's sums beside the products, not in them, and
     all products by cuBLAS)."""
 
-    def __init__(self, shape: Shape, device: torch.device, parts: set[str], recompute: Any = "none") -> None:
+    def __init__(self, shape: DecoderShape, device: torch.device, parts: set[str], recompute: Any = "none") -> None:
         torch._dynamo.reset()
-        fused._for_kernels = (lambda x: False) if "inductor" in parts else _for_kernels
-        for module, chosen in _for_products.items():
-            module._for_products = (lambda *tensors: False) if {"inductor", "apart"} & parts else chosen
+        fused._has_kernels = (lambda x: False) if "inductor" in parts else _has_kernels
+        for module, chosen in _fits_matmul.items():
+            module._fits_matmul = (lambda *tensors: False) if {"inductor", "apart"} & parts else chosen
         attention = attend_flash4 if "flash4" in parts else attend if "varlen" in parts else fastest(device)
         model = decoder_on(device, shape, attention)
         if "fp8" in parts:
@@ -140,7 +140,7 @@ class Ours:
             model, settings, "bf16", device=device, compile="eager" not in parts, recompute=recompute
         )
 
-    def step(self, batches: list[Packed]) -> None:
+    def step(self, batches: list[PackedTokens]) -> None:
         counted = sum(batch.counted for batch in batches)
         for number, batch in enumerate(batches):
             self.stepper.backward(self.stepper.loss(batch) / counted, number == len(batches) - 1)

@@ -37,11 +37,11 @@ LARGEST = 4 << 20  # bytes of a model file
 LEAST = 0.08  # a block that is less probable is not kept, unless there is none better
 
 
-class ModelFileError(ValueError):
+class BlockModelError(ValueError):
     """A file that is no model of blocks, or one for other features."""
 
 
-class Measured(NamedTuple):
+class MeasuredPage(NamedTuple):
     """A page's blocks as numbers: rows of features with room for the second look, and what they were made from."""
 
     rows: Array
@@ -55,19 +55,19 @@ class BlockModel:
     second: Forest
     sharpness: float  # above 1, the choice takes probabilities as more decided than they are
 
-    def probabilities(self, page: Page, measured: Measured) -> Array:
+    def probabilities(self, page: Page, measured: MeasuredPage) -> Array:
         """float32[blocks]."""
         if not len(measured.rows):
             return np.empty(0, np.float32)
         look_again(page, measured, predict(self.first, measured.rows))
         return predict(self.second, measured.rows)
 
-    def keep(self, probability: Array, measured: Measured) -> Array:
+    def keep(self, probability: Array, measured: MeasuredPage) -> Array:
         """bool[blocks]."""
         return chosen(probability, np.ascontiguousarray(measured.counts[:, said.WORDS]), self.sharpness)
 
 
-def measure_page(data: Bytes, page: Page, kinds: Array, starts: Array, ends: Array, known: int) -> Measured:
+def measure_page(data: Bytes, page: Page, kinds: Array, starts: Array, ends: Array, known: int) -> MeasuredPage:
     """Spans of `data` (kinds FROM_TITLE, FROM_META, FROM_JSON) say what the page is about; `known` bits say what it
     calls itself."""
     table = properties()
@@ -76,10 +76,10 @@ def measure_page(data: Bytes, page: Page, kinds: Array, starts: Array, ends: Arr
     keys, values = hints(data, kinds, starts, ends, table)
     measure(page.text, page.start, table, keys, values, counts, hashes)
     rows, tree = block_features(page, counts, hashes, known, len(CONTEXT))
-    return Measured(rows, counts, tree)
+    return MeasuredPage(rows, counts, tree)
 
 
-def look_again(page: Page, measured: Measured, first: Array) -> None:
+def look_again(page: Page, measured: MeasuredPage, first: Array) -> None:
     """Writes what the first forest said into the columns that the second one reads."""
     tree = measured.tree
     context_features(
@@ -140,20 +140,20 @@ def load(path: str | os.PathLike[str] = SHIPPED) -> BlockModel:
     where = Path(path)
     try:
         if where.stat().st_size > LARGEST:
-            raise ModelFileError(f"{where}: {where.stat().st_size:,} bytes; a model of blocks has {LARGEST:,} at most")
+            raise BlockModelError(f"{where}: {where.stat().st_size:,} bytes; a model of blocks has {LARGEST:,} at most")
         with np.load(where, allow_pickle=False) as file:
             if tuple(file["features"].tolist()) != FEATURES + CONTEXT:
-                raise ModelFileError(
+                raise BlockModelError(
                     f"{where}: trained for other features; train it again: python -m gristmill.stages.extract.train PAGES.parquet {where}"
                 )
             first, second = (check(read_forest(file, name), COLUMNS) for name in FORESTS)
             return BlockModel(first, second, float(file["sharpness"]))
-    except ModelFileError:
+    except BlockModelError:
         raise
     except BrokenForest as error:
-        raise ModelFileError(f"{where}: the model is damaged ({error})") from error
+        raise BlockModelError(f"{where}: the model is damaged ({error})") from error
     except (OSError, KeyError, ValueError, EOFError) as error:
-        raise ModelFileError(f"{where}: the model cannot be read ({error})") from error
+        raise BlockModelError(f"{where}: the model cannot be read ({error})") from error
 
 
 def read_forest(file: Any, name: str) -> Forest:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gristmill.classifiers.blocks.model import BlockModel, Measured, chosen, look_again
+from gristmill.classifiers.blocks.model import BlockModel, MeasuredPage, chosen, look_again
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.blocks import text as said
 from gristmill.kernels.blocks.columns import AT_AROUND, AT_WINDOWS, FEATURES
@@ -32,7 +32,7 @@ FIRST_COLUMNS = np.array([column for column in range(len(FEATURES)) if not AT_AR
 SECOND_COLUMNS = np.arange(len(FEATURES) + len(CONTEXT))
 
 
-class Settings(NamedTuple):
+class ForestSettings(NamedTuple):
     trees: int
     rate: float
     leaves: int
@@ -40,8 +40,8 @@ class Settings(NamedTuple):
     blocks: int  # learned from on a page, about
 
 
-FIRST = Settings(trees=40, rate=0.25, leaves=20, depth=7, blocks=60)
-SECOND = Settings(trees=160, rate=0.08, leaves=24, depth=7, blocks=90)
+FIRST = ForestSettings(trees=40, rate=0.25, leaves=20, depth=7, blocks=60)
+SECOND = ForestSettings(trees=160, rate=0.08, leaves=24, depth=7, blocks=90)
 SHARPNESS = 1.4
 
 
@@ -49,7 +49,7 @@ class Example(NamedTuple):
     """One page to learn from or to be judged on."""
 
     page: Page
-    measured: Measured
+    measured: MeasuredPage
     words: list[list[str]]  # of each block
     labels: Array  # float64[blocks], nan where a block has no word
     gold: list[str]  # words of the reviewed text
@@ -135,7 +135,7 @@ def sample(examples: list[Example], columns: Array, blocks: int) -> tuple[Array,
     )
 
 
-def fit(examples: list[Example], settings: Settings, columns: Array) -> Forest:
+def fit(examples: list[Example], settings: ForestSettings, columns: Array) -> Forest:
     from sklearn.ensemble import HistGradientBoostingClassifier  # type: ignore[import-untyped]
 
     rows, wanted, weights = sample(examples, columns, settings.blocks)

@@ -17,7 +17,7 @@ Path = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Question:
+class NextTokenQuestion:
     """After the prompt and `path`, how likely is each of `tokens` to come next?"""
 
     path: Path
@@ -26,7 +26,7 @@ class Question:
 
 @dataclass(frozen=True)
 class LabelTree:
-    questions: tuple[Question, ...]  # the first is that after the bare prompt
+    questions: tuple[NextTokenQuestion, ...]  # the first is that after the bare prompt
     steps: tuple[
         tuple[tuple[int, int], ...], ...
     ]  # of each label: its question and its place among the tokens there, from the root
@@ -52,7 +52,7 @@ def label_tree(labels: Sequence[str], tokens: Sequence[Path]) -> LabelTree:
     for mine in tokens:
         inner = [mine[:depth] for depth in range(len(mine)) if mine[:depth] in places]
         steps.append(tuple((places[path], nexts[path].index(mine[len(path)])) for path in inner))
-    return LabelTree(tuple(Question(path, tuple(tokens)) for path, tokens in nexts.items()), tuple(steps))
+    return LabelTree(tuple(NextTokenQuestion(path, tuple(tokens)) for path, tokens in nexts.items()), tuple(steps))
 
 
 def _shared_paths(tokens: Sequence[Path]) -> list[Path]:

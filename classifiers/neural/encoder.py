@@ -35,7 +35,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class Packed(NamedTuple):
+class PackedTexts(NamedTuple):
     """Texts end to end. `cuts` may go on past the texts that are meant, over filling."""
 
     tokens_T: Tensor  # int32
@@ -96,7 +96,7 @@ class Projection(nn.Module):
         return F.linear(x, self.weight[start:stop], None if self.bias is None else self.bias[start:stop])
 
 
-class Block(nn.Module):
+class EncoderBlock(nn.Module):
     """A layer in two halves around its attention. `rotary` is None where positions are learned."""
 
     dropout = 0.0
@@ -129,7 +129,7 @@ class Block(nn.Module):
         return layer.added(x, to)
 
 
-class BertBlock(Block):
+class BertBlock(EncoderBlock):
     """Norms after the residuals."""
 
     def __init__(self, shape: EncoderShape) -> None:
@@ -157,7 +157,7 @@ class BertBlock(Block):
         return self.output_norm(self.total(hidden_TW, self.down, self.activation(self.up(hidden_TW))))
 
 
-class ModernBlock(Block):
+class ModernBlock(EncoderBlock):
     """Norms before, no biases, a gated inner layer, rotary positions, windows in most layers."""
 
     def __init__(self, shape: EncoderShape, layer: int) -> None:
@@ -215,10 +215,12 @@ class Passes(NamedTuple):
     was compiled."""
 
     embed: Callable[[Encoder, Tensor, Tensor], Tensor]
-    project: Callable[[Block, Tensor, Rotary, bool], Tensor]
-    onward: Callable[[Block, Block, Tensor, Tensor, Rotary, bool], tuple[Tensor, Tensor]]
-    finish: Callable[[Block, Tensor, Tensor], Tensor]
-    beside: Callable[[Block, Tensor, Tensor], Tensor]  # `finish` of first tokens, of which there may be any number
+    project: Callable[[EncoderBlock, Tensor, Rotary, bool], Tensor]
+    onward: Callable[[EncoderBlock, EncoderBlock, Tensor, Tensor, Rotary, bool], tuple[Tensor, Tensor]]
+    finish: Callable[[EncoderBlock, Tensor, Tensor], Tensor]
+    beside: Callable[
+        [EncoderBlock, Tensor, Tensor], Tensor
+    ]  # `finish` of first tokens, of which there may be any number
 
 
 class Encoder(nn.Module):
@@ -257,7 +259,7 @@ class Encoder(nn.Module):
         ]
         self._compiled = Passes(*compiled, torch.compile(_own(beside), fullgraph=True, backend=backend, mode=mode))
 
-    def forward(self, packed: Packed) -> Tensor:
+    def forward(self, packed: PackedTexts) -> Tensor:
         """N x W, what the heads read."""
         run = (
             self._compiled
@@ -293,10 +295,10 @@ class Encoder(nn.Module):
         """Whether the last layer is worked out for first tokens alone."""
         return self.shape.pooling == "cls" and self.blocks[-1].window == EVERYTHING
 
-    def _keys_alone(self, block: Block) -> bool:
+    def _keys_alone(self, block: EncoderBlock) -> bool:
         return block is self.blocks[-1] and self.reads_first_only
 
-    def _attended(self, block: Block, projected: Tensor, packed: Packed) -> tuple[Tensor, Tensor | None]:
+    def _attended(self, block: EncoderBlock, projected: Tensor, packed: PackedTexts) -> tuple[Tensor, Tensor | None]:
         """What all tokens find, and what first tokens do, in float32, if they have blocks of their own."""
         if block.attention is not None:
             of_first = (
@@ -309,7 +311,7 @@ class Encoder(nn.Module):
         attended = self.attend(q, k, v, packed.cuts, packed.cuts, packed.longest, packed.longest, block.window)
         return attended, None if self.fine is None else attended[packed.cuts[:-1]].float()
 
-    def _first_only(self, block: Block, first_NW: Tensor, projected: Tensor, packed: Packed) -> Tensor:
+    def _first_only(self, block: EncoderBlock, first_NW: Tensor, projected: Tensor, packed: PackedTexts) -> Tensor:
         """The layer's output for first tokens alone: all tokens give keys and values, and only these ask."""
         k, v = projected.unbind(1)
         one_each = torch.arange(len(packed.cuts), device=packed.cuts.device, dtype=torch.int32)
@@ -354,17 +356,22 @@ def _embed(encoder: Encoder, tokens_T: Tensor, positions_T: Tensor) -> Tensor:
     return F.dropout(hidden_TW, encoder.dropout, encoder.training) if encoder.dropout else hidden_TW
 
 
-def _project(block: Block, hidden_TW: Tensor, rotary: Rotary, keys_alone: bool) -> Tensor:
+def _project(block: EncoderBlock, hidden_TW: Tensor, rotary: Rotary, keys_alone: bool) -> Tensor:
     return block.keys(hidden_TW, rotary) if keys_alone else block.project(hidden_TW, rotary)
 
 
 def _onward(
-    block: Block, following: Block, hidden_TW: Tensor, attended_THD: Tensor, rotary: Rotary, keys_alone: bool
+    block: EncoderBlock,
+    following: EncoderBlock,
+    hidden_TW: Tensor,
+    attended_THD: Tensor,
+    rotary: Rotary,
+    keys_alone: bool,
 ) -> tuple[Tensor, Tensor]:
     """From one attention to the next: what a norm gives is rounded for the product after it while it is at hand."""
     hidden_TW = block.finish(hidden_TW, attended_THD)
     return hidden_TW, _project(following, hidden_TW, rotary, keys_alone)
 
 
-def _finish(block: Block, hidden_TW: Tensor, attended_THD: Tensor) -> Tensor:
+def _finish(block: EncoderBlock, hidden_TW: Tensor, attended_THD: Tensor) -> Tensor:
     return block.finish(hidden_TW, attended_THD)

@@ -29,7 +29,7 @@ try:
 except ImportError as error:
     raise JudgeError("a neural judge needs torch and safetensors: pip install 'gristmill[gpu]'") from error
 
-from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, Packed
+from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, PackedTexts
 from gristmill.classifiers.neural.encoder_weights import read_config, read_encoder
 from gristmill.classifiers.neural.fast_linear import InferencePrecision, fuse, prepared
 from gristmill.classifiers.neural.scoring import Pace, answered, in_order, steps_of
@@ -60,7 +60,7 @@ class Network(nn.Module):
         self.heads = nn.Linear(encoder.shape.width, sum(head.width for head in heads))
         self.kinds = [(head.kind, head.width, head.low, head.high) for head in heads]
 
-    def forward(self, packed: Packed) -> Tensor:
+    def forward(self, packed: PackedTexts) -> Tensor:
         """float32_NK before the links: log-odds, or shares of a range."""
         vectors = self.encoder(packed)
         with torch.autocast(vectors.device.type, enabled=False):
@@ -68,7 +68,7 @@ class Network(nn.Module):
         return logits
 
     @torch.inference_mode()
-    def answers(self, packed: Packed) -> Tensor:
+    def answers(self, packed: PackedTexts) -> Tensor:
         """float32_NK: P(good), the classes' probabilities, or the value of a regression, head by head."""
         logits = self(packed).split([width for _, width, _, _ in self.kinds], -1)
         return torch.cat([_linked(part, *kind) for part, kind in zip(logits, self.kinds, strict=True)], -1)

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gristmill.classifiers.neural.encoder import Packed
-from gristmill.classifiers.neural.text_tokens import Tokens
+from gristmill.classifiers.neural.encoder import PackedTexts
+from gristmill.classifiers.neural.text_tokens import TextTokens
 from gristmill.kernels.base.types import Array
 
-Answer = Callable[[Packed], Tensor]
+Answer = Callable[[PackedTexts], Tensor]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Pace:
     filled: float = 0.9
 
 
-class Step(NamedTuple):
+class ScoringStep(NamedTuple):
     """Texts of a step: their rows among all texts, their tokens end to end; filling goes on behind them."""
 
     rows: Array  # int64_N
@@ -50,10 +50,10 @@ class Step(NamedTuple):
     longest: int
 
 
-def steps_of(tokens: Iterable[Tokens], pace: Pace) -> Iterator[Step]:
+def steps_of(tokens: Iterable[TextTokens], pace: Pace) -> Iterator[ScoringStep]:
     """All texts, in windows; what does not fill the last step of a window waits for the next. The first windows are of
     1, 2, 4... steps, so that the device does not wait for the texts of all."""
-    window: list[Tokens] = []
+    window: list[TextTokens] = []
     rows: list[Array] = []
     gathered = seen = 0
     window_steps = 1
@@ -70,7 +70,7 @@ def steps_of(tokens: Iterable[Tokens], pace: Pace) -> Iterator[Step]:
             for chosen in full:
                 yield _step(whole, starts, places, chosen, pace)
             ids = [whole.ids[starts[i] : starts[i] + whole.lengths[i]] for i in last.tolist()]
-            window, rows = [Tokens(np.concatenate(ids), whole.lengths[last])], [places[last]]
+            window, rows = [TextTokens(np.concatenate(ids), whole.lengths[last])], [places[last]]
             gathered = len(window[0].ids)
     if seen:
         whole, places = _joined(window), np.concatenate(rows)
@@ -99,11 +99,13 @@ def packed_rows(lengths: Array, budget: int) -> list[Array]:
     return steps
 
 
-def _joined(window: list[Tokens]) -> Tokens:
-    return Tokens(np.concatenate([piece.ids for piece in window]), np.concatenate([piece.lengths for piece in window]))
+def _joined(window: list[TextTokens]) -> TextTokens:
+    return TextTokens(
+        np.concatenate([piece.ids for piece in window]), np.concatenate([piece.lengths for piece in window])
+    )
 
 
-def _step(whole: Tokens, starts: Array, places: Array, chosen: Array, pace: Pace) -> Step:
+def _step(whole: TextTokens, starts: Array, places: Array, chosen: Array, pace: Pace) -> ScoringStep:
     lengths = whole.lengths[chosen]
     longest, size = int(lengths.max()), int(lengths.sum())
     ends = np.cumsum(lengths)
@@ -116,7 +118,7 @@ def _step(whole: Tokens, starts: Array, places: Array, chosen: Array, pace: Pace
         filling = np.minimum(np.arange(longest, missing + longest, longest), missing)
         ends, lengths = np.concatenate([ends, size + filling]), np.concatenate([lengths, np.diff(filling, prepend=0)])
     positions = np.arange(len(tokens), dtype=np.int32) - np.repeat(ends - lengths, lengths).astype(np.int32)
-    return Step(places[chosen], tokens, positions, np.concatenate([[0], ends]).astype(np.int32), longest)
+    return ScoringStep(places[chosen], tokens, positions, np.concatenate([[0], ends]).astype(np.int32), longest)
 
 
 class Results(NamedTuple):
@@ -135,13 +137,13 @@ class _Slot:
         self.rows: Array | None = None
         self.answers: Tensor | None = None
 
-    def launch(self, answer: Answer, step: Step) -> None:
+    def launch(self, answer: Answer, step: ScoringStep) -> None:
         sent = []
         for buffer, array in zip(self.buffers, (step.tokens, step.positions, step.cuts), strict=True):
             part = buffer[: len(array)]
             part.numpy()[:] = array
             sent.append(part.to(self.device, non_blocking=True))
-        found = answer(Packed(sent[0], sent[1], sent[2], step.longest))[: len(step.rows)]
+        found = answer(PackedTexts(sent[0], sent[1], sent[2], step.longest))[: len(step.rows)]
         self.answers = torch.empty(found.shape, dtype=found.dtype, pin_memory=True).copy_(found, non_blocking=True)
         self.rows = step.rows
         self.done.record(torch.cuda.current_stream(self.device))
@@ -154,13 +156,13 @@ class _Slot:
 
 
 def answered(
-    steps: Iterable[Step], answer: Answer, device: torch.device, pace: Pace, longest: int
+    steps: Iterable[ScoringStep], answer: Answer, device: torch.device, pace: Pace, longest: int
 ) -> Iterator[Results]:
     """Of each step, in their order. On CUDA the host prepares steps while the device works on others."""
     if device.type != "cuda":
         for step in steps:
             arrays = [torch.from_numpy(array) for array in (step.tokens, step.positions, step.cuts)]
-            found = answer(Packed(arrays[0], arrays[1], arrays[2], step.longest))
+            found = answer(PackedTexts(arrays[0], arrays[1], arrays[2], step.longest))
             yield Results(step.rows, found[: len(step.rows)].numpy())
         return
     with torch.cuda.device(device):

@@ -33,7 +33,7 @@ MARGIN = 128
 FIRST_TEXTS, SHARE_OF_SEEN = 32, 16
 
 
-class Tokens(NamedTuple):
+class TextTokens(NamedTuple):
     """Of several texts, end to end."""
 
     ids: Array  # int32
@@ -76,7 +76,7 @@ class TextTokenizer:
         """The special tokens before and behind a text."""
         return _frame(self.json)
 
-    def tokens(self, texts: pa.Array) -> Tokens:
+    def tokens(self, texts: pa.Array) -> TextTokens:
         """Null counts as empty. A text without any token, where there are no special ones, is the token 0."""
         before, behind = self.frame
         room = self.most - len(before) - len(behind)
@@ -99,7 +99,7 @@ class TextTokenizer:
         ids = [np.concatenate([before, inner, behind]) for inner in found]
         ids = [one if len(one) else np.zeros(1, np.int32) for one in ids]
         lengths = np.array([len(one) for one in ids], np.int64)
-        return Tokens(np.concatenate(ids) if ids else np.empty(0, np.int32), lengths)
+        return TextTokens(np.concatenate(ids) if ids else np.empty(0, np.int32), lengths)
 
 
 def read_tokenizer(path: Path, most: int) -> TextTokenizer:
@@ -109,7 +109,7 @@ def read_tokenizer(path: Path, most: int) -> TextTokenizer:
         raise JudgeError(f"{path}: no tokenizer that can be read ({error})") from error
 
 
-def tokenised(batches: Iterable[pa.Array], tokenizer: TextTokenizer, ahead: Ahead) -> Iterator[Tokens]:
+def tokenised(batches: Iterable[pa.Array], tokenizer: TextTokenizer, ahead: Ahead) -> Iterator[TextTokens]:
     """Of all texts in their order, in pieces of `ahead.texts` at most."""
     pieces = pieces_of(batches, ahead.texts)
     if ahead.processes and not current_process().daemon:
@@ -141,8 +141,8 @@ def pieces_of(batches: Iterable[pa.Array], most: int) -> Iterator[pa.Array]:
 
 def _through(
     executor: Executor, tokenizer: TextTokenizer, pieces: Iterable[pa.Array], workers: int
-) -> Iterator[Tokens]:
-    waiting: deque[Future[Tokens]] = deque()
+) -> Iterator[TextTokens]:
+    waiting: deque[Future[TextTokens]] = deque()
     try:
         for piece in pieces:
             waiting.append(executor.submit(_tokens_of, tokenizer, piece))
@@ -169,7 +169,7 @@ def _begin(tokenizer: TextTokenizer) -> None:
     _tokenizer(tokenizer.json)
 
 
-def _tokens_of(tokenizer: TextTokenizer, piece: pa.Array) -> Tokens:
+def _tokens_of(tokenizer: TextTokenizer, piece: pa.Array) -> TextTokens:
     return tokenizer.tokens(piece)
 
 

@@ -23,24 +23,24 @@ from torch import Tensor
 
 from gristmill.classifiers.card import Head, Json, JudgeCard, JudgeError
 from gristmill.classifiers.metrics import class_metrics, probability_metrics
-from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, Packed
+from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, PackedTexts
 from gristmill.classifiers.neural.judge import Network, NeuralJudge, fitting, neural_judge, preprocessing_of, versions
-from gristmill.classifiers.neural.text_tokens import Ahead, TextTokenizer, Tokens, tokenised
+from gristmill.classifiers.neural.text_tokens import Ahead, TextTokenizer, TextTokens, tokenised
 from gristmill.classifiers.training_sets import LabelledTexts, held_out, labelled_texts
 from gristmill.kernels.base.types import Array
 from gristmill.mixing.weights.spearman import spearman
-from gristmill.trainer.run.schedule import Schedule
+from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.optim import AdamW, update
-from gristmill.trainer.step.parallel import ALONE, Ranks
-from gristmill.trainer.step.precision import computing, usual_precision
+from gristmill.trainer.step.parallel import ALONE, RankGroup
+from gristmill.trainer.step.precision import autocast_for, usual_precision
 
 Log = Callable[[Json], None]
 Precision = Literal["float32", "bf16"]  # fp16 would need a loss scale, which updates of judges do not have
 
 
 FASTER_HEADS = AdamW(rate=3e-4, faster=(("heads.", 3.0),))
-UP_AND_DOWN = Schedule()
+UP_AND_DOWN = RateSchedule()
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class NeuralRecipe:
     update_tokens: int = 32_768
     step_tokens: int = 16_384  # of a forward pass; an update is made of several
     optimizer: AdamW = FASTER_HEADS
-    schedule: Schedule = UP_AND_DOWN
+    schedule: RateSchedule = UP_AND_DOWN
     dropout: float = 0.1
     seed: int = 0
     precision: Precision | None = None  # None: bf16 on GPUs, float32 on CPUs
@@ -79,14 +79,14 @@ class LabelledTokens:
     targets: Array
     weights: Array
 
-    def packed(self, rows: Array, device: torch.device) -> Packed:
+    def packed(self, rows: Array, device: torch.device) -> PackedTexts:
         lengths = self.lengths[rows]
         ends = np.cumsum(lengths)
         within = np.arange(ends[-1]) - np.repeat(ends - lengths, lengths)
         tokens = self.ids[np.repeat(self.starts[rows], lengths) + within]
         arrays = (tokens, within.astype(np.int32), np.concatenate([[0], ends]).astype(np.int32))
         sent = [torch.from_numpy(array).to(device) for array in arrays]
-        return Packed(sent[0], sent[1], sent[2], int(lengths.max()))
+        return PackedTexts(sent[0], sent[1], sent[2], int(lengths.max()))
 
 
 def train_neural(
@@ -101,7 +101,7 @@ def train_neural(
     group: str | None = None,
     device: str = "cpu",
     checkpoints: Path | None = None,
-    ranks: Ranks = ALONE,
+    ranks: RankGroup = ALONE,
     log: Log = lambda facts: None,
 ) -> NeuralJudge:
     """`table` has a column named as each head. `trunk`: a shape to train from random weights, or an encoder that was
@@ -233,7 +233,7 @@ def _fit(
     facts: Json,
     device: torch.device,
     checkpoints: Path | None,
-    ranks: Ranks,
+    ranks: RankGroup,
     log: Log,
 ) -> Json:
     rows = np.flatnonzero(inside)
@@ -256,7 +256,7 @@ def _fit(
     done = start
     for done, steps in zip(range(start + 1, planned + 1), _from(start, data.lengths, rows, recipe), strict=False):
         counts = _label_weights(data, np.concatenate(steps)).to(device)
-        losses = (_loss(network, heads, data, mine, counts, device, precision) for mine in ranks.mine(steps))
+        losses = (_loss(network, heads, data, mine, counts, device, precision) for mine in ranks.own_share(steps))
         share = recipe.schedule.share(done - 1, planned)
         made = update(optimizer, learning, losses, share, recipe.optimizer.clip, ranks)
         if done % 20 == 0 or done == planned:
@@ -302,7 +302,7 @@ def _loss(
     precision: Precision,
 ) -> Tensor:
     """This pass's part of the update's loss, which is the mean over heads of the weighted mean over labelled texts."""
-    with computing(device, precision):
+    with autocast_for(device, precision):
         logits = network(data.packed(rows, device))
     targets, weights = (torch.from_numpy(array[rows]).to(device) for array in (data.targets, data.weights))
     return (head_losses(logits, targets, weights, heads) / counts_H.clamp(min=1e-9)).mean()
@@ -365,7 +365,7 @@ def with_dropout(encoder: Encoder, share: float) -> Encoder:
 
 
 def _tokenised(labelled: LabelledTexts, targets: Array, tokenizer: TextTokenizer) -> LabelledTokens:
-    pieces: list[Tokens] = list(tokenised([labelled.texts], tokenizer, Ahead()))
+    pieces: list[TextTokens] = list(tokenised([labelled.texts], tokenizer, Ahead()))
     lengths = np.concatenate([piece.lengths for piece in pieces])
     weights = np.ones(len(labelled), np.float32) if labelled.weights is None else labelled.weights.astype(np.float32)
     return LabelledTokens(

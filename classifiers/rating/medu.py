@@ -49,7 +49,7 @@ class MeduError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Document:
+class SampledDocument:
     """`text` is cut already; `weight` is the tokens of its source for which it stands (`Sample.weights`)."""
 
     source: str
@@ -109,12 +109,12 @@ def chunks_of(examples: Sequence[str], most_bytes: int = CHUNK_BYTES, seed: int 
 def sampled(
     source: str, uids: Words, tokens: Floats, texts: Sequence[str], most: int = 256, cut: int = 512, seed: int = 0,
     tokenizer: Tokenizer | None = None,
-) -> list[Document]:  # fmt: skip
+) -> list[SampledDocument]:  # fmt: skip
     """The documents of one source to be marked, cut, each with what it stands for."""
     drawn = sample(uids, tokens, most, cut, seed)
     short = cut_texts([texts[row] for row in drawn.rows], cut, tokenizer)
     return [
-        Document(source, int(uids[row]), text, float(weight))
+        SampledDocument(source, int(uids[row]), text, float(weight))
         for row, text, weight in zip(drawn.rows, short, drawn.weights, strict=True)
     ]
 
@@ -148,7 +148,7 @@ def describe(
 
 
 def label(
-    model: LanguageModel, task: str, description: str, documents: Sequence[Document], reading: Reading,
+    model: LanguageModel, task: str, description: str, documents: Sequence[SampledDocument], reading: Reading,
     cache: AnswerCache | None = None, most_failures: float = 0.02, max_tokens: int = REASONING_TOKENS,
 ) -> Labels:  # fmt: skip
     """Marks of documents for one task. More than `most_failures` of a source's answers that cannot be read are an
@@ -192,7 +192,7 @@ def readings_agree(reasoned: Labels, at_once: Labels) -> Agreement:
     return agreement(reasoned.label, at_once.label, reasoned.mark, at_once.mark)
 
 
-def utilities(documents: Sequence[Document], labels: Sequence[Labels]) -> Utilities:
+def utilities(documents: Sequence[SampledDocument], labels: Sequence[Labels]) -> Utilities:
     """Sources x tasks: the mean mark of a token, and its standard error, from the documents whose answers could be
     read."""
     sources = tuple(dict.fromkeys(document.source for document in documents))
@@ -272,7 +272,7 @@ def _texts(
 
 
 def _gate(
-    task: str, documents: Sequence[Document], kinds: Sequence[str], answers: Sequence[Answer], most: float
+    task: str, documents: Sequence[SampledDocument], kinds: Sequence[str], answers: Sequence[Answer], most: float
 ) -> dict[str, dict[str, int]]:
     """Failures by source and kind. The first source with too many is an error that shows some."""
     counts: dict[str, Counter[str]] = {}

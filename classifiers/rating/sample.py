@@ -24,12 +24,12 @@ MOST_BYTES_A_TOKEN = 16  # of what is handed to the tokenizer
 
 
 @dataclass(frozen=True)
-class Sample:
+class DocumentSample:
     rows: Integers  # in the order of their keys
     weights: Floats  # tokens that each stands for
 
 
-def sample(uids: Words, tokens: Floats, most: int = 256, cut: int = 512, seed: int = 0) -> Sample:
+def sample(uids: Words, tokens: Floats, most: int = 256, cut: int = 512, seed: int = 0) -> DocumentSample:
     """Of one source. Documents without tokens are never taken."""
     if most < 1 or cut < 1:
         raise ValueError("most and cut must be 1 or more")
@@ -44,7 +44,7 @@ def sample(uids: Words, tokens: Floats, most: int = 256, cut: int = 512, seed: i
     order = np.lexsort((np.asarray(uids, np.uint64)[some], keys))
     taken = order[:most]
     chance = -np.expm1(-weight[taken] * keys[order[most]]) if len(order) > most else np.ones(len(taken))
-    return Sample(some[taken].astype(np.int64), tokens[some[taken]] / chance)
+    return DocumentSample(some[taken].astype(np.int64), tokens[some[taken]] / chance)
 
 
 def cut_texts(texts: Sequence[str], most: int = 512, tokenizer: Tokenizer | None = None) -> list[str]:

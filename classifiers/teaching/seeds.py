@@ -53,7 +53,7 @@ OWN_COLUMNS = ("text", "label", "source", "row", "group", "held_out")  # of the 
 
 
 @dataclass(frozen=True)
-class Source:
+class SeedSource:
     """Texts of one table that have one label. A table that a language model marked is two sources: its best and its
     worst."""
 
@@ -87,7 +87,7 @@ class Source:
 
 @dataclass(frozen=True)
 class SeedRecipe:
-    sources: tuple[Source, ...]
+    sources: tuple[SeedSource, ...]
     texts: int | None = None  # at most so many in all
     balance: (
         tuple[str, ...] | None
@@ -151,7 +151,7 @@ class TrainingSet:
 
     @property
     def labelled(self) -> LabelledTexts:
-        """All, with groups: for `train_and_measure` with `HeldOut(recipe.held_out, recipe.seed)`, which holds out what
+        """All, with groups: for `train_and_measure` with `HeldOutShare(recipe.held_out, recipe.seed)`, which holds out what
         `held_out` says."""
         return labelled_texts(self.table, group="group")
 
@@ -263,7 +263,7 @@ def _rows(tables: Mapping[str, pa.Table], recipe: SeedRecipe) -> _Rows:
     return _Rows(pa.concat_tables(parts), np.concatenate(hashes), np.concatenate(reasons))
 
 
-def _within_marks(marks: pa.ChunkedArray, source: Source) -> Array:
+def _within_marks(marks: pa.ChunkedArray, source: SeedSource) -> Array:
     """A text without a mark is in no source that asks for one."""
     if pa.types.is_dictionary(marks.type):
         marks = marks.cast(marks.type.value_type)

@@ -22,7 +22,7 @@ from gristmill.pipeline.look.token_sets import the_set
 from gristmill.shards.format import BadShards, ShardMeta
 from gristmill.shards.reader import ShardSet, open_shards
 from gristmill.shards.verify import verify
-from gristmill.trainer.model.shapes import Shape, shape_named
+from gristmill.trainer.model.shapes import DecoderShape, shape_named
 
 MOST_EPOCHS = 4.0  # repeats up to here are as good as new (Muennighoff et al. 2023)
 VOCABULARY_STEP = 64  # matrices of a GPU like round sizes
@@ -40,7 +40,7 @@ class Checked:
     share: float  # of every set that simulated epoching keeps
     length: Length
     meta: ShardMeta
-    shape: Shape
+    shape: DecoderShape
     tokenizer: Path
     model: Path | None  # the base that is there already
     before: int | None  # the token that stands before every document of the control's first set
@@ -213,7 +213,7 @@ def _unlike(meta: ShardMeta, control: ShardMeta, where: Path) -> str:
     return ""
 
 
-def _shape(loaded: Loaded, meta: ShardMeta, model: Path | None) -> Shape:
+def _shape(loaded: Loaded, meta: ShardMeta, model: Path | None) -> DecoderShape:
     """Of a model that is there, or of one trained here."""
     plan = loaded.plan
     if model is not None:
@@ -229,7 +229,7 @@ def _shape(loaded: Loaded, meta: ShardMeta, model: Path | None) -> Shape:
     try:
         if isinstance(asked, str):
             return shape_named(asked, vocabulary, context=meta.row_length)
-        return Shape.from_facts({"vocabulary": vocabulary, "context": meta.row_length, **(asked or {})})
+        return DecoderShape.from_facts({"vocabulary": vocabulary, "context": meta.row_length, **(asked or {})})
     except (TypeError, ValueError) as error:
         raise RecipeError(f"{loaded.path}: shape: {error}") from error
 

@@ -68,7 +68,7 @@ class Protocol(Settings):
         return min(max(1, round(self.before * updates)), updates - 1)
 
     def schedule(self, warmup: float | None, updates: int) -> dict[str, Any]:
-        """Settings of `gristmill.trainer.run.schedule.Schedule`."""
+        """Settings of `gristmill.trainer.run.schedule.RateSchedule`."""
         if self.name == "two_stage":
             fall = (updates - self.updates_before(updates)) / updates
             return {"kind": "stable", "warmup": warmup or 0.0, "decay": fall, "floor": 0.0, "fall": "linear"}

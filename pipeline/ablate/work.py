@@ -157,12 +157,12 @@ def _beginning(begin: Mapping[str, Any], device: Any) -> Any:
     from gristmill.trainer.model.attention import fastest
     from gristmill.trainer.model.llama import load_llama
     from gristmill.trainer.model.model import Decoder, initialise
-    from gristmill.trainer.model.shapes import Shape
+    from gristmill.trainer.model.shapes import DecoderShape
 
     if "model" in begin:
         return load_llama(begin["model"], device, attend=fastest(device))
     with torch.device(device):
-        model = Decoder(Shape.from_facts(begin["shape"]), fastest(device))
+        model = Decoder(DecoderShape.from_facts(begin["shape"]), fastest(device))
     return initialise(model, begin["seed"])
 
 
@@ -193,7 +193,7 @@ def _measured(job: Job, folder: Path, device: Any) -> pa.Table:
 
     from gristmill.trainer.model.attention import fastest
     from gristmill.trainer.model.llama import load_llama
-    from gristmill.trainer.step.precision import computing
+    from gristmill.trainer.step.precision import autocast_for
 
     asked = job["evaluate"]
     precision = job["training"][
@@ -202,7 +202,7 @@ def _measured(job: Job, folder: Path, device: Any) -> pa.Table:
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     model = load_llama(folder / "model", device, dtype, fastest(device)).eval()
     tables = []
-    with torch.no_grad(), computing(device, "fp16") if precision == "fp16" else contextlib.nullcontext():
+    with torch.no_grad(), autocast_for(device, "fp16") if precision == "fp16" else contextlib.nullcontext():
         for name, texts in asked["texts"].items():
             documents = documents_of(name, texts)
             found = _held_out(documents, job).measured(model, device)

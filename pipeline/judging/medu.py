@@ -77,7 +77,7 @@ class Asked:
 @dataclass(frozen=True)
 class Findings:
     utilities: Utilities
-    documents: list[medu.Document]
+    documents: list[medu.SampledDocument]
     descriptions: Mapping[str, medu.Description]
     labels: list[medu.Labels]
     agreements: Mapping[str, Agreement]
@@ -105,7 +105,7 @@ def development_sets(named: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def documents_of(named: Sequence[str], how: Sampling) -> list[medu.Document]:
+def documents_of(named: Sequence[str], how: Sampling) -> list[medu.SampledDocument]:
     """A sample of each source: NAME=PATH is one source; of a PATH a column says it. The output folder of a run stands
     for what it wrote."""
     streams = [(name, files_of(_of_run(path), "documents")) for name, path in map(_named, named)]
@@ -130,7 +130,7 @@ def documents_of(named: Sequence[str], how: Sampling) -> list[medu.Document]:
             table[how.text].take(pa.array([row - start for row in wanted], pa.int64())).to_pylist() if wanted else []
         )
         for row, text in zip(wanted, cut_texts([text or "" for text in texts], how.cut), strict=True):
-            documents.append(medu.Document(taken[row][0], int(uids[row]), text, taken[row][1]))
+            documents.append(medu.SampledDocument(taken[row][0], int(uids[row]), text, taken[row][1]))
         start += len(table)
     return sorted(documents, key=lambda document: (document.source, document.uid))
 
@@ -150,7 +150,7 @@ def _check_enough(drawn: Mapping[str, int]) -> None:
 def find(
     model: LanguageModel,
     tasks: Mapping[str, list[str]],
-    documents: list[medu.Document],
+    documents: list[medu.SampledDocument],
     asked: Asked,
     answers: Path,
     seed: int,

@@ -124,7 +124,7 @@ def train(lesson: Lesson, how: Training, log: Callable[[str], None]) -> Judge:
     """A judge with its figures on what was held out, where anything was."""
     if how.kind == "neural":
         return _neural(lesson, how, log)
-    from gristmill.classifiers.training import HeldOut, train_and_measure
+    from gristmill.classifiers.training import HeldOutShare, train_and_measure
     from gristmill.classifiers.training_sets import labelled_texts
 
     labelled = labelled_texts(lesson.table, TEXT, LABEL, lesson.weight, lesson.group)
@@ -134,7 +134,7 @@ def train(lesson: Lesson, how: Training, log: Callable[[str], None]) -> Judge:
         return _fasttext(texts, lesson.head, how) if how.kind == "fasttext" else _linear(texts, lesson.head, how)
 
     return (
-        train_and_measure(labelled, lesson.head, train_one, HeldOut(how.hold_out, how.seed))
+        train_and_measure(labelled, lesson.head, train_one, HeldOutShare(how.hold_out, how.seed))
         if how.hold_out
         else train_one(labelled)
     )

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gristmill.classifiers.blocks.model import BlockModel, Measured, load, measure_page
+from gristmill.classifiers.blocks.model import BlockModel, MeasuredPage, load, measure_page
 from gristmill.kernels.base.types import Array
 from gristmill.kernels.blocks.text import CHARACTERS, FROM_JSON, FROM_META, FROM_TITLE, IN_TITLE, WORDS
 from gristmill.kernels.html.names import HEAD_JSON, HEAD_TITLE, TAGS
@@ -38,7 +38,7 @@ class Seen(NamedTuple):
     data: bytes
     page: Page
     head: Head
-    measured: Measured
+    measured: MeasuredPage
 
 
 class Block(NamedTuple):

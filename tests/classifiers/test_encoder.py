@@ -11,7 +11,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from gristmill.classifiers.card import JudgeError
-from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, Packed
+from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, PackedTexts
 from gristmill.classifiers.neural.encoder_weights import read_encoder
 from gristmill.trainer.model.attention import attend_by_length
 
@@ -49,9 +49,9 @@ MODELS = {
 }
 
 
-def packed(texts: list[list[int]]) -> Packed:
+def packed(texts: list[list[int]]) -> PackedTexts:
     lengths = [len(text) for text in texts]
-    return Packed(
+    return PackedTexts(
         torch.tensor([token for text in texts for token in text], dtype=torch.int32),
         torch.cat([torch.arange(n) for n in lengths]).int(),
         torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32),

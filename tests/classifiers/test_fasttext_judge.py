@@ -26,7 +26,7 @@ from gristmill.classifiers.fasttext.judge import (
 from gristmill.classifiers.fasttext.model import load
 from gristmill.classifiers.fasttext.preprocessing import STEPS, TextSteps, without_marks
 from gristmill.classifiers.judge import GOLDEN_TEXTS, Head, JudgeError, NotExplained, load_judge
-from gristmill.classifiers.training import HeldOut, train_and_measure
+from gristmill.classifiers.training import HeldOutShare, train_and_measure
 from gristmill.classifiers.training_sets import labelled_texts
 from gristmill.kernels.language.fasttext_words import only_words_plain
 from tests.classifiers.labelled import GRADE, QUALITY, three_grades, two_kinds
@@ -306,7 +306,7 @@ def test_figures_are_of_groups_that_were_held_out():
         seen.append(set(texts.groups.to_pylist()))
         return train_fasttext(texts, QUALITY, SMALL)
 
-    judge = train_and_measure(rows, QUALITY, train, HeldOut(0.3, seed=1))
+    judge = train_and_measure(rows, QUALITY, train, HeldOutShare(0.3, seed=1))
     facts = judge.card.metrics["quality"]
     assert facts["texts"] == judge.card.training["held_out"]["texts"] > 20
     assert facts["texts"] + judge.card.training["texts"] == len(rows)

@@ -19,7 +19,7 @@ from hypothesis import given, settings, strategies as st
 from gristmill.classifiers.llm.cache import AnswerCache
 from gristmill.classifiers.llm.model import Answer, Request
 from gristmill.classifiers.rating import medu
-from gristmill.classifiers.rating.medu import Document, MeduError
+from gristmill.classifiers.rating.medu import MeduError, SampledDocument
 from gristmill.classifiers.rating.prompts import (
     BARS,
     CONTROL,
@@ -256,7 +256,7 @@ def gullible(request: Request) -> Answer:
 
 
 def test_orders_do_not_change_the_mark_of_a_model_that_quotes_them():
-    documents = [Document("web", i, text, 100.0) for i, text in enumerate(orders())]
+    documents = [SampledDocument("web", i, text, 100.0) for i, text in enumerate(orders())]
     labels = medu.label(RuleModel(gullible), "math", "a math test", documents, "reasoned")
     assert len(documents) == 18 and labels.label.tolist() == [LABELS.index("Poor")] * 18 and not labels.failures
 
@@ -265,7 +265,7 @@ def test_orders_do_not_change_the_mark_of_a_model_that_quotes_them():
 
 
 def test_the_mark_at_once_is_the_expected_one():
-    documents = [Document("web", i, f"text {i}", 10.0) for i in range(3)]
+    documents = [SampledDocument("web", i, f"text {i}", 10.0) for i in range(3)]
     logs = {
         "text 0": np.log([0.1, 0.2, 0.3, 0.2, 0.1]),
         "text 1": [-1.0, -900.0, -900.0, -900.0, -900.0],
@@ -287,11 +287,11 @@ def test_the_mark_at_once_is_the_expected_one():
 )
 def test_probabilities_that_are_none_fail(answer):
     with pytest.raises(MeduError, match="source 'web', task 'math': 1 of 1"):
-        medu.label(RuleModel(lambda request: answer), "math", "d", [Document("web", 1, "x", 1.0)], "at_once")
+        medu.label(RuleModel(lambda request: answer), "math", "d", [SampledDocument("web", 1, "x", 1.0)], "at_once")
 
 
 def test_too_many_failures_of_one_source_are_an_error_that_shows_them():
-    documents = [Document("books" if i % 2 else "web", i, f"text {i} end", 10.0) for i in range(200)]
+    documents = [SampledDocument("books" if i % 2 else "web", i, f"text {i} end", 10.0) for i in range(200)]
 
     def rule_for(bad: set[int]):
         return lambda request: Answer(
@@ -314,7 +314,7 @@ def test_too_many_failures_of_one_source_are_an_error_that_shows_them():
 
 
 def test_two_readings_are_held_against_each_other():
-    documents = [Document("web", i, f"text {i} end", 10.0) for i in range(50)]
+    documents = [SampledDocument("web", i, f"text {i} end", 10.0) for i in range(50)]
 
     def number(request: Request) -> int:
         return int(re.search(r"text (\d+) end", request.own)[1])

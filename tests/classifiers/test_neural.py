@@ -23,13 +23,13 @@ from tokenizers import Tokenizer
 from gristmill.classifiers.artifact import DESCRIPTION, _seal, _written
 from gristmill.classifiers.card import Head, JudgeCard
 from gristmill.classifiers.judge import JudgeError, NotExplained, load_judge
-from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, Packed, Projection
+from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, PackedTexts, Projection
 from gristmill.classifiers.neural.fast_attention import PackedAttention
 from gristmill.classifiers.neural.fast_linear import HalfProjection, InferencePrecision, fuse, prepared
 from gristmill.classifiers.neural.fp8_linear import Fp8Gelu
 from gristmill.classifiers.neural.judge import Network, NeuralJudge, from_transformers, neural_judge, preprocessing_of
 from gristmill.classifiers.neural.scoring import Pace, packed_rows, steps_of
-from gristmill.classifiers.neural.text_tokens import Ahead, TextTokenizer, Tokens, pieces_of, tokenised
+from gristmill.classifiers.neural.text_tokens import Ahead, TextTokenizer, TextTokens, pieces_of, tokenised
 from gristmill.classifiers.neural.training import (
     NeuralRecipe,
     head_losses,
@@ -40,7 +40,7 @@ from gristmill.classifiers.neural.training import (
 )
 from gristmill.classifiers.training_sets import LabelledTexts
 from gristmill.mixing.weights.spearman import spearman
-from gristmill.trainer.run.schedule import Schedule
+from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.optim import AdamW
 from gristmill.trainer.step.parallel import current_ranks
@@ -51,7 +51,7 @@ QUICK = NeuralRecipe(
     update_tokens=1000,
     step_tokens=600,
     optimizer=AdamW(rate=2e-3),
-    schedule=Schedule(warmup=0.1),
+    schedule=RateSchedule(warmup=0.1),
     dropout=0.0,
     held_out=0.25,
 )
@@ -215,7 +215,7 @@ def test_steps_hold_every_token_in_its_place(lengths: list[int], windows: int, p
     ids = np.arange(sum(lengths), dtype=np.int32)
     ends = np.cumsum(lengths)
     pieces = [
-        Tokens(ids[ends[i] - lengths[i] : ends[min(i + piece, len(lengths)) - 1]], np.array(lengths[i : i + piece]))
+        TextTokens(ids[ends[i] - lengths[i] : ends[min(i + piece, len(lengths)) - 1]], np.array(lengths[i : i + piece]))
         for i in range(0, len(lengths), piece)
     ]
     seen = {}
@@ -230,10 +230,10 @@ def test_steps_hold_every_token_in_its_place(lengths: list[int], windows: int, p
 def test_the_first_step_waits_for_the_texts_of_one_step_alone() -> None:
     taken: list[int] = []
 
-    def pieces() -> Iterator[Tokens]:
+    def pieces() -> Iterator[TextTokens]:
         for i in range(100):
             taken.append(i)
-            yield Tokens(np.zeros(32, np.int32), np.array([16, 16]))
+            yield TextTokens(np.zeros(32, np.int32), np.array([16, 16]))
 
     begins = [len(taken) for _ in steps_of(pieces(), Pace(step_tokens=64, window_steps=8))]
     assert begins[0] <= 4 and max(np.diff(begins)) == 14 and len(begins) == 50
@@ -308,7 +308,7 @@ def test_fp8_products_that_end_in_what_follows_give_the_same(trained: NeuralJudg
         assert correlation is not None and correlation > 0.998
     torch._dynamo.reset()
     with torch.inference_mode():
-        packed = Packed(
+        packed = PackedTexts(
             torch.arange(32, dtype=torch.int32),
             torch.arange(32, dtype=torch.int32) % 16,
             torch.tensor([0, 16, 32], dtype=torch.int32),
@@ -347,10 +347,10 @@ def drawn_encoder(family: str) -> Encoder:
     return encoder
 
 
-def texts_of(lengths: list[int], device: str = "cpu") -> Packed:
+def texts_of(lengths: list[int], device: str = "cpu") -> PackedTexts:
     places = torch.cat([torch.arange(length, dtype=torch.int32) for length in lengths])
     tokens = torch.randint(50, (sum(lengths),), dtype=torch.int32, generator=torch.Generator().manual_seed(1))
-    return Packed(
+    return PackedTexts(
         *(x.to(device) for x in (tokens, places, torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32))), 64
     )
 

@@ -30,8 +30,8 @@ from gristmill.classifiers.teaching.copies import (
 from gristmill.classifiers.teaching.passages import one_line, passage_of, passages
 from gristmill.classifiers.teaching.seed_draws import apportioned, cell_quotas, share_quotas
 from gristmill.classifiers.teaching.seed_groups import hosts_of
-from gristmill.classifiers.teaching.seeds import SeedRecipe, Source, training_set
-from gristmill.classifiers.training import HeldOut
+from gristmill.classifiers.teaching.seeds import SeedRecipe, SeedSource, training_set
+from gristmill.classifiers.training import HeldOutShare
 from gristmill.classifiers.training_sets import held_out
 from tests.classifiers.labelled import BAD, GOOD, texts_of
 
@@ -154,11 +154,11 @@ def tables(seed: int = 3, each: int = 300) -> dict[str, pa.Table]:
 
 RECIPE = SeedRecipe(
     (
-        Source("books", "good", 2.0),
-        Source("marked", "good", 1.0, at_least=4.0),
-        Source("pages", "bad", 1.0),
-        Source("dump", "bad", 1.0),
-        Source("marked", "bad", 0.5, below=2.0),
+        SeedSource("books", "good", 2.0),
+        SeedSource("marked", "good", 1.0, at_least=4.0),
+        SeedSource("pages", "bad", 1.0),
+        SeedSource("dump", "bad", 1.0),
+        SeedSource("marked", "bad", 0.5, below=2.0),
     )
 )
 
@@ -221,7 +221,7 @@ def test_labels_need_not_be_balanced():
 def test_length_is_no_cue_where_lengths_are_matched():
     long, short = texts_of(GOOD, 400, 5), [text[: 20 + 5 * (i % 60)] for i, text in enumerate(texts_of(BAD, 400, 6))]
     both = {"long": pa.table({"text": long}), "short": pa.table({"text": short})}
-    recipe = SeedRecipe((Source("long", "good"), Source("short", "bad")), ungrouped="text")
+    recipe = SeedRecipe((SeedSource("long", "good"), SeedSource("short", "bad")), ungrouped="text")
     told, matched = (training_set(both, replace(recipe, steps_of_length=n)) for n in (0, 6))
     assert told.report["auc_of_length"]["after"][0] > 0.6
     assert abs(matched.report["auc_of_length"]["after"][0] - 0.5) < 0.03
@@ -240,7 +240,7 @@ def test_no_group_is_on_both_sides_and_training_sees_the_same_sides():
     assert all(len(side) == 1 for side in sides.values()) and {True} in sides.values() and {False} in sides.values()
     assert {"host site7.example", "host other7.example", "work work2", "source dump"} <= set(sides)
     assert not any("www" in group for group in sides)
-    kept = HeldOut(0.4, 5)
+    kept = HeldOutShare(0.4, 5)
     assert held_out(made.labelled, kept.share, kept.seed).tolist() == made.table["held_out"].to_pylist()
     assert len(made.part(True)) + len(made.part(False)) == len(made.labelled)
 
@@ -279,7 +279,7 @@ def test_copies_leave_and_are_counted():
             {"text": [FAR, "some page that says buy and sell and buy", "a page on lawns"], "work": list("hij")}
         ),
     }
-    recipe = SeedRecipe((Source("good", "good"), Source("bad", "bad")), balance=None)
+    recipe = SeedRecipe((SeedSource("good", "good"), SeedSource("bad", "bad")), balance=None)
     made = training_set(long, recipe)
     assert made.report["sources"]["good as good"]["dropped"] == {
         "copy": 1,
@@ -294,7 +294,9 @@ def test_copies_leave_and_are_counted():
 
 
 def test_only_so_many_rows_are_looked_at():
-    made = training_set(tables(), replace(RECIPE, sources=(Source("books", "good"), Source("pages", "bad", most=50))))
+    made = training_set(
+        tables(), replace(RECIPE, sources=(SeedSource("books", "good"), SeedSource("pages", "bad", most=50)))
+    )
     assert made.report["sources"]["pages as bad"]["dropped"]["not_drawn"] == 250 and made.report["labels"] == {
         "good": 50,
         "bad": 50,
@@ -307,7 +309,8 @@ def test_marks_may_be_names(kind):
     names = pa.array([["Great", "Okay", "Useless"][i % 3] for i in range(300)]).cast(kind)
     table = table.set_column(table.column_names.index("mark"), "mark", names)
     made = training_set(
-        {"m": table}, SeedRecipe((Source("m", "good", named=("Great",)), Source("m", "bad", named=("Useless", "Poor"))))
+        {"m": table},
+        SeedRecipe((SeedSource("m", "good", named=("Great",)), SeedSource("m", "bad", named=("Useless", "Poor")))),
     )
     assert set(made.report["sources"]) == {"m as good (Great)", "m as bad (Useless, Poor)"}
     assert {(row["label"], row["row"] % 3) for row in made.table.to_pylist()} == {("good", 0), ("bad", 2)}
@@ -316,14 +319,17 @@ def test_marks_may_be_names(kind):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"sources": (Source("books", "good"), Source("none", "bad"))}, "no table 'none'; there are books, pages"),
-        ({"sources": (Source("books", "good", at_least=3), Source("pages", "bad"))}, "no column 'mark'"),
         (
-            {"sources": (Source("books", "good"), Source("marked", "bad", at_least=9))},
+            {"sources": (SeedSource("books", "good"), SeedSource("none", "bad"))},
+            "no table 'none'; there are books, pages",
+        ),
+        ({"sources": (SeedSource("books", "good", at_least=3), SeedSource("pages", "bad"))}, "no column 'mark'"),
+        (
+            {"sources": (SeedSource("books", "good"), SeedSource("marked", "bad", at_least=9))},
             r"no text of it is left \(300 mark\)",
         ),
-        ({"sources": (Source("books", "good"), Source("marked", "bad", named=("Poor",)))}, "asks for names"),
-        ({"sources": (Source("books", "good"), Source("dump", "bad"))}, "all its texts are of one group"),
+        ({"sources": (SeedSource("books", "good"), SeedSource("marked", "bad", named=("Poor",)))}, "asks for names"),
+        ({"sources": (SeedSource("books", "good"), SeedSource("dump", "bad"))}, "all its texts are of one group"),
         ({"balance": ("domain",)}, "no column 'domain'"),
     ],
 )
@@ -335,22 +341,28 @@ def test_what_cannot_be_made_is_refused_with_the_reason(change, reason):
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda: SeedRecipe((Source("a", "good"),)), "two labels or more"),
-        (lambda: SeedRecipe((Source("a", "good"), Source("a", "good"), Source("a", "bad"))), "there twice"),
-        (lambda: SeedRecipe((Source("a", "good"), Source("b", "bad")), stays_under="ugly"), "no source has the label"),
-        (lambda: SeedRecipe((Source("a", "good"), Source("b", "bad")), balance=None, steps_of_length=1), "set balance"),
+        (lambda: SeedRecipe((SeedSource("a", "good"),)), "two labels or more"),
+        (lambda: SeedRecipe((SeedSource("a", "good"), SeedSource("a", "good"), SeedSource("a", "bad"))), "there twice"),
+        (
+            lambda: SeedRecipe((SeedSource("a", "good"), SeedSource("b", "bad")), stays_under="ugly"),
+            "no source has the label",
+        ),
+        (
+            lambda: SeedRecipe((SeedSource("a", "good"), SeedSource("b", "bad")), balance=None, steps_of_length=1),
+            "set balance",
+        ),
         *(
             (
-                lambda name=name: SeedRecipe((Source("a", "good"), Source("b", "bad")), balance=(name,)),
+                lambda name=name: SeedRecipe((SeedSource("a", "good"), SeedSource("b", "bad")), balance=(name,)),
                 f"a column '{name}' of its own",
             )
             for name in ("group", "label", "source", "text", "row", "held_out")
         ),
-        (lambda: SeedRecipe((Source("a", "good"), Source("b", "bad")), texts=1), "fewer than the 2 labels"),
-        (lambda: SeedRecipe((Source("a", "good"), Source("b", "bad")), steps_of_length=-1), "0 or more"),
-        (lambda: Source("a", "good", 0.0), "above 0"),
-        (lambda: Source("a", "good", at_least=3, below=3), "no mark is"),
-        (lambda: Source("a", "good", at_least=3, named=("x",)), "not both"),
+        (lambda: SeedRecipe((SeedSource("a", "good"), SeedSource("b", "bad")), texts=1), "fewer than the 2 labels"),
+        (lambda: SeedRecipe((SeedSource("a", "good"), SeedSource("b", "bad")), steps_of_length=-1), "0 or more"),
+        (lambda: SeedSource("a", "good", 0.0), "above 0"),
+        (lambda: SeedSource("a", "good", at_least=3, below=3), "no mark is"),
+        (lambda: SeedSource("a", "good", at_least=3, named=("x",)), "not both"),
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused(make, reason):
@@ -431,12 +443,13 @@ def test_real_prose_against_real_pages():
         "raw": texts.filter(pc.equal(texts["kind"], "page")),
         "main": texts.filter(pc.equal(texts["kind"], "main")),
     }
-    recipe = SeedRecipe((Source("prose", "good"), Source("raw", "bad")))
+    recipe = SeedRecipe((SeedSource("prose", "good"), SeedSource("raw", "bad")))
     whole, matched = (training_set(given_tables, replace(recipe, steps_of_length=n)) for n in (0, 4))
     assert max(whole.report["auc_of_length"]["after"]) > 0.78
     assert max(matched.report["auc_of_length"]["after"]) < 0.54 and matched.table.num_rows > 500
     both = training_set(
-        given_tables, replace(recipe, sources=(Source("main", "good"), Source("raw", "bad")), stays_under="good")
+        given_tables,
+        replace(recipe, sources=(SeedSource("main", "good"), SeedSource("raw", "bad")), stays_under="good"),
     )
     told = both.report["sources"]
     assert 250 < told["raw as bad"]["dropped"]["nearly_under_two_labels"] < 400  # pages that are their main text

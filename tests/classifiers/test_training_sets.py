@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from gristmill.classifiers.judge import JudgeError
-from gristmill.classifiers.training import HeldOut, train_and_measure
+from gristmill.classifiers.training import HeldOutShare, train_and_measure
 from gristmill.classifiers.training_sets import LabelledTexts, folds_of, held_out, labelled_texts
 from tests.classifiers.labelled import QUALITY, two_kinds
 
@@ -149,5 +149,5 @@ def test_a_label_of_which_all_texts_are_held_out_is_named():
     assert 0 < len(seeds) < 20
     with pytest.raises(JudgeError, match="every text with the label 'bad' is of a group that is held out"):
         train_and_measure(
-            labelled, QUALITY, lambda texts: pytest.fail("nothing can be learned"), HeldOut(0.5, seeds[0])
+            labelled, QUALITY, lambda texts: pytest.fail("nothing can be learned"), HeldOutShare(0.5, seeds[0])
         )

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from gristmill.classifiers.blocks.model import SHIPPED, ModelFileError, chosen, load, save
+from gristmill.classifiers.blocks.model import SHIPPED, BlockModelError, chosen, load, save
 from gristmill.stages.documents import Collector
 from gristmill.stages.extract import Extract, compare, extract, extract_blocks
 from gristmill.stages.extract.gristmill import is_utf8, look_at, utf8
@@ -164,10 +164,10 @@ def test_the_shipped_model_is_small_and_saves_as_it_loads(tmp_path):
 def test_a_file_that_is_no_model_is_named(tmp_path):
     broken = tmp_path / "a.npz"
     broken.write_bytes(b"no model")
-    with pytest.raises(ModelFileError, match=r"a\.npz: the model cannot be read"):
+    with pytest.raises(BlockModelError, match=r"a\.npz: the model cannot be read"):
         load(broken)
     np.savez(broken, features=np.array(["x"]))
-    with pytest.raises(ModelFileError, match="trained for other features"):
+    with pytest.raises(BlockModelError, match="trained for other features"):
         load(broken)
 
 

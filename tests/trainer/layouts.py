@@ -22,19 +22,19 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from gristmill.trainer.evaluation.scoring import Piece, scored
+from gristmill.trainer.evaluation.scoring import Continuation, scored
 from gristmill.trainer.model.attention import attend
 from gristmill.trainer.model.model import Decoder, initialise
-from gristmill.trainer.model.packed import packed_documents
-from gristmill.trainer.model.shapes import Shape
+from gristmill.trainer.model.packed import pack_documents
+from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.checkpoint import steps
 from gristmill.trainer.step.muon import Muon
 from gristmill.trainer.step.optim import AdamW
-from gristmill.trainer.step.parallel import ALONE, Ranks, grid_of, launched
+from gristmill.trainer.step.parallel import ALONE, RankGroup, grid_of, join_ranks
 from gristmill.trainer.step.stepper import Stepper, stepper_of
 
-SHAPE = Shape(97, 32, 2, 4, 2, 48, tied=True)
+SHAPE = DecoderShape(97, 32, 2, 4, 2, 48, tied=True)
 ADAMW = AdamW(
     rate=0.01, weight_decay=0.1, betas=(0.9, 0.95), clip=1.0, eps=1e-4
 )  # a gradient that is rounding error alone makes no step of full size
@@ -52,11 +52,11 @@ class Layout:
     recompute: str = "none"
     compile: str = ""  # by which backend
     optimizer: Any = ADAMW
-    shape: Shape = SHAPE
+    shape: DecoderShape = SHAPE
     together: bool = False  # an update's pieces in one pass (of each rank)
     seed: int = 0
 
-    def stepper(self, ranks: Ranks = ALONE) -> Stepper:
+    def stepper(self, ranks: RankGroup = ALONE) -> Stepper:
         model = initialise(Decoder(self.shape, attend_whole if self.compile else attend), self.seed)
         with patch.object(torch, "compile", partial(torch.compile, backend=self.compile, fullgraph=True)):
             return stepper_of(
@@ -94,18 +94,18 @@ def go(stepper: Stepper, layout: Layout, updates: range, poison: int | None = No
     curve = Curve()
     for update in updates:
         found = documents(update, layout.shape.vocabulary)
-        counted = packed_documents([document for piece in found for document in piece]).counted
-        mine = stepper.ranks.data.mine(found)
+        counted = pack_documents([document for piece in found for document in piece]).counted
+        mine = stepper.ranks.data.own_share(found)
         passes = [[document for piece in mine for document in piece]] if layout.together else list(mine)
         total = torch.zeros(())
         for i, piece in enumerate(passes):
-            loss = stepper.loss(packed_documents(piece)) / counted
+            loss = stepper.loss(pack_documents(piece)) / counted
             if update == poison and stepper.ranks.data.first:
                 loss = loss * float("nan")
             stepper.backward(loss, last=i == len(passes) - 1)
             total += loss.detach()
         norm = stepper.step(1.0)
-        curve.losses.append(float(stepper.ranks.data.summed(total)))
+        curve.losses.append(float(stepper.ranks.data.all_reduce(total)))
         curve.norms.append(float(norm))
     return curve
 
@@ -116,7 +116,7 @@ def keep(path: Path, name: str, curve: Curve, weights: dict[str, Tensor], first:
         (path / f"{name}.json").write_text(json.dumps({"losses": curve.losses, "norms": curve.norms}))
 
 
-Job = Callable[[Path, Ranks], None]
+Job = Callable[[Path, RankGroup], None]
 
 
 def on_rank(rank: int, count: int, folder: str, jobs: tuple[Job, ...]) -> None:
@@ -124,7 +124,7 @@ def on_rank(rank: int, count: int, folder: str, jobs: tuple[Job, ...]) -> None:
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1")
     os.environ["MASTER_PORT"] = (Path(folder) / "port").read_text()
     torch.set_num_threads(1)
-    with launched("cpu") as (ranks, _):
+    with join_ranks("cpu") as (ranks, _):
         for job in jobs:
             job(Path(folder), ranks)
 
@@ -154,7 +154,7 @@ class Trained:
     layout: Layout
     updates: int = 4
 
-    def __call__(self, folder: Path, ranks: Ranks) -> None:
+    def __call__(self, folder: Path, ranks: RankGroup) -> None:
         stepper = self.layout.stepper(ranks)
         curve = go(stepper, self.layout, range(self.updates))
         keep(folder, self.name, curve, stepper.weights(), ranks.first)
@@ -168,11 +168,11 @@ class Poisoned:
     name: str
     layout: Layout
 
-    def __call__(self, folder: Path, ranks: Ranks) -> None:
+    def __call__(self, folder: Path, ranks: RankGroup) -> None:
         (folder / f"{self.name}.{ranks.rank}.json").write_text(json.dumps(poisoned(self.layout, ranks)))
 
 
-def poisoned(layout: Layout, ranks: Ranks = ALONE) -> dict[str, Any]:
+def poisoned(layout: Layout, ranks: RankGroup = ALONE) -> dict[str, Any]:
     stepper = layout.stepper(ranks)
     go(stepper, layout, range(1))
     before, state = stepper.weights(), state_of(stepper)
@@ -195,10 +195,8 @@ def poisoned(layout: Layout, ranks: Ranks = ALONE) -> dict[str, Any]:
 
 def stepper_norm_above(stepper: Stepper, layout: Layout) -> float:
     """A step that a limit on the norm refuses."""
-    mine = stepper.ranks.data.mine(documents(1, layout.shape.vocabulary))
-    stepper.backward(
-        stepper.loss(packed_documents([document for piece in mine for document in piece])) / 100, last=True
-    )
+    mine = stepper.ranks.data.own_share(documents(1, layout.shape.vocabulary))
+    stepper.backward(stepper.loss(pack_documents([document for piece in mine for document in piece])) / 100, last=True)
     return float(stepper.step(1.0, limit=torch.tensor(1e-3)))
 
 
@@ -220,7 +218,7 @@ class Saved:
     name: str
     layout: Layout
 
-    def __call__(self, folder: Path, ranks: Ranks) -> None:
+    def __call__(self, folder: Path, ranks: RankGroup) -> None:
         stepper = self.layout.stepper(ranks)
         go(stepper, self.layout, range(2))
         torch.manual_seed(1000 + ranks.rank)
@@ -239,13 +237,13 @@ class Resumed:
     saved: str
     layout: Layout
 
-    def __call__(self, folder: Path, ranks: Ranks) -> None:
+    def __call__(self, folder: Path, ranks: RankGroup) -> None:
         curve, weights, drawn = resumed(folder / f"{self.saved}.checkpoints", self.layout, ranks)
         keep(folder, self.name, curve, weights, ranks.first)
         (folder / f"{self.name}.drawn.{ranks.rank}").write_text(str(drawn))
 
 
-def resumed(checkpoints: Path, layout: Layout, ranks: Ranks = ALONE) -> tuple[Curve, dict[str, Tensor], float]:
+def resumed(checkpoints: Path, layout: Layout, ranks: RankGroup = ALONE) -> tuple[Curve, dict[str, Tensor], float]:
     stepper = replace(layout, seed=9).stepper(ranks)  # other weights, and another state of the optimiser
     go(stepper, layout, range(7, 8))
     restored = stepper.load(steps(checkpoints)[-1])
@@ -260,7 +258,7 @@ class Killed:
 
     name: str
 
-    def __call__(self, folder: Path, ranks: Ranks) -> None:
+    def __call__(self, folder: Path, ranks: RankGroup) -> None:
         stepper = Layout(zero=1).stepper(ranks)
         go(stepper, Layout(zero=1), range(1))
         stepper.save(folder / self.name, 1, {})
@@ -287,15 +285,15 @@ class Gathered:
 
     name: str
 
-    def __call__(self, folder: Path, ranks: Ranks) -> None:
-        said = ranks.gathered({"rank": ranks.rank, "text": "ü" * (1 + 50 * ranks.rank)})
+    def __call__(self, folder: Path, ranks: RankGroup) -> None:
+        said = ranks.gather({"rank": ranks.rank, "text": "ü" * (1 + 50 * ranks.rank)})
         assert said == [{"rank": rank, "text": "ü" * (1 + 50 * rank)} for rank in range(ranks.count)], said
         with pytest.raises(ValueError, match="cannot be cut into groups of 3"):
             grid_of(ranks, 3)
         for wrong, match in (
             (Layout(tensor=2, zero=2), "go with zero 0 or 1"),
             (Layout(zero=3, optimizer=Muon()), "needs whole matrices"),
-            (Layout(tensor=2, shape=Shape(97, 32, 1, 4, 1, 48)), "cannot share 1 kv_heads equally"),
+            (Layout(tensor=2, shape=DecoderShape(97, 32, 1, 4, 1, 48)), "cannot share 1 kv_heads equally"),
         ):
             with pytest.raises(ValueError, match=match):
                 wrong.stepper(ranks)
@@ -309,7 +307,7 @@ class Counted:
     name: str
     layout: Layout
 
-    def __call__(self, folder: Path, ranks: Ranks) -> None:
+    def __call__(self, folder: Path, ranks: RankGroup) -> None:
         stepper = self.layout.stepper(ranks)
         go(stepper, self.layout, range(1))
         local = [p.to_local() if isinstance(p, DTensor) else p for p in stepper.model.parameters()]
@@ -330,15 +328,17 @@ class Evaluated:
     name: str
     layout: Layout
 
-    def __call__(self, folder: Path, ranks: Ranks) -> None:
+    def __call__(self, folder: Path, ranks: RankGroup) -> None:
         found = evaluated(self.layout, ranks)
         (folder / f"{self.name}.{ranks.rank}.json").write_text(json.dumps(found))
 
 
-def evaluated(layout: Layout, ranks: Ranks = ALONE) -> dict[str, Any]:
+def evaluated(layout: Layout, ranks: RankGroup = ALONE) -> dict[str, Any]:
     stepper = layout.stepper(ranks)
     random = np.random.default_rng(3)
-    pieces = [Piece(random.integers(0, 97, int(length)), 1 + int(length) // 3) for length in random.integers(2, 60, 40)]
+    pieces = [
+        Continuation(random.integers(0, 97, int(length)), 1 + int(length) // 3) for length in random.integers(2, 60, 40)
+    ]
     passes, hidden = [0], stepper.model.hidden
 
     def counted(packed: Any) -> Tensor:

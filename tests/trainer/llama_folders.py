@@ -11,7 +11,7 @@ import torch
 
 from gristmill.trainer.model.llama import save_llama
 from gristmill.trainer.model.model import Decoder
-from gristmill.trainer.model.shapes import RopeScaling, Shape
+from gristmill.trainer.model.shapes import DecoderShape, RopeScaling
 
 SCALING = RopeScaling(factor=8.0, low=1.0, high=4.0, context=16)
 LLAMA3 = {
@@ -23,9 +23,9 @@ LLAMA3 = {
 }
 
 
-def tiny(**changes: Any) -> Shape:
+def tiny(**changes: Any) -> DecoderShape:
     sizes = {"vocabulary": 50, "hidden": 32, "layers": 3, "heads": 4, "kv_heads": 2, "mlp": 40, "context": 64}
-    return Shape(**{**sizes, **changes})
+    return DecoderShape(**{**sizes, **changes})
 
 
 SHAPES = {
@@ -40,7 +40,7 @@ SHAPES = {
 }
 
 
-def decoder(shape: Shape, seed: int = 0) -> Decoder:
+def decoder(shape: DecoderShape, seed: int = 0) -> Decoder:
     generator = torch.Generator().manual_seed(seed)
     model = Decoder(shape)
     with torch.no_grad():
@@ -50,7 +50,7 @@ def decoder(shape: Shape, seed: int = 0) -> Decoder:
     return model
 
 
-def saved(folder: Path, shape: Shape, dtype: torch.dtype = torch.float32, **how: Any) -> Decoder:
+def saved(folder: Path, shape: DecoderShape, dtype: torch.dtype = torch.float32, **how: Any) -> Decoder:
     model = decoder(shape).to(dtype)
     save_llama(model.state_dict(), shape, folder, **how)
     return model

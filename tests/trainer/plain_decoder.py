@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from gristmill.trainer.model.shapes import Shape
+from gristmill.trainer.model.shapes import DecoderShape
 
 
-def plain_logits(weights: Mapping[str, Tensor], shape: Shape, document: Sequence[int]) -> Tensor:
+def plain_logits(weights: Mapping[str, Tensor], shape: DecoderShape, document: Sequence[int]) -> Tensor:
     H, K, D, M = shape.heads, shape.kv_heads, shape.head_size, shape.mlp
     streams = [weights["embedding.weight"][token] for token in document]
     for layer in range(shape.layers):
@@ -49,7 +49,7 @@ def plain_logits(weights: Mapping[str, Tensor], shape: Shape, document: Sequence
     return torch.stack([head_weight @ plain_norm(x, weights["norm.weight"], shape) for x in streams])
 
 
-def plain_loss(weights: Mapping[str, Tensor], shape: Shape, documents: Sequence[Sequence[int]]) -> Tensor:
+def plain_loss(weights: Mapping[str, Tensor], shape: DecoderShape, documents: Sequence[Sequence[int]]) -> Tensor:
     """The sum over all tokens that follow another in their document."""
     total = torch.zeros(()).double()
     for document in documents:
@@ -58,11 +58,11 @@ def plain_loss(weights: Mapping[str, Tensor], shape: Shape, documents: Sequence[
     return total
 
 
-def plain_norm(x: Tensor, weight: Tensor, shape: Shape) -> Tensor:
+def plain_norm(x: Tensor, weight: Tensor, shape: DecoderShape) -> Tensor:
     return x / torch.sqrt((x * x).sum() / len(x) + shape.norm_eps) * weight
 
 
-def turned(x: Tensor, place: int, shape: Shape) -> Tensor:
+def turned(x: Tensor, place: int, shape: DecoderShape) -> Tensor:
     """Number i and number i + D/2 of a head are a complex number, which turns with the place of its token."""
     half = len(x) // 2
     turns = torch.tensor([cmath.exp(1j * place * speed(i, shape)) for i in range(half)], dtype=torch.complex128)
@@ -70,7 +70,7 @@ def turned(x: Tensor, place: int, shape: Shape) -> Tensor:
     return torch.cat([moved.real, moved.imag])
 
 
-def speed(i: int, shape: Shape) -> float:
+def speed(i: int, shape: DecoderShape) -> float:
     """Radians a token; by the rules of Llama 3.1 where positions are scaled."""
     plain = float(shape.rope_base) ** (-2 * i / shape.head_size)
     scaling = shape.rope_scaling

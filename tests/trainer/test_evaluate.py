@@ -13,9 +13,9 @@ from tokenizers import Tokenizer
 
 from gristmill.shards.rows import Rows
 from gristmill.trainer.evaluation.evaluate import HeldOut, Measured, bits_per_byte, opening_of, windows
-from gristmill.trainer.evaluation.scoring import Piece, plain_tokenizer, scored, tokenised
+from gristmill.trainer.evaluation.scoring import Continuation, plain_tokenizer, scored, tokenised
 from gristmill.trainer.model.model import Decoder
-from gristmill.trainer.model.packed import Packed
+from gristmill.trainer.model.packed import PackedTokens
 
 DOMAINS = ["a", "b", "a", "b", "a", "b", "a"]
 CHANCES = torch.tensor([[0.5, 0.25, 0.25], [0.125, 0.75, 0.125], [0.5, 0.375, 0.125]])
@@ -104,7 +104,7 @@ def test_what_is_packed_together_depends_on_the_texts_and_not_on_their_order(mon
     lines: list[list[int]] = []
     hidden = Decoder.hidden
 
-    def seen(model: Decoder, packed: Packed) -> torch.Tensor:
+    def seen(model: Decoder, packed: PackedTokens) -> torch.Tensor:
         lines.append(packed.ids_T.tolist())
         return hidden(model, packed)
 
@@ -163,10 +163,10 @@ def test_long_texts_cost_what_their_windows_cost() -> None:
 
 def test_greedy_is_where_every_asked_token_is_the_likeliest() -> None:
     pieces = [
-        Piece(np.array([0, 0, 0]), 1),
-        Piece(np.array([1, 1, 2]), 1),
-        Piece(np.array([1, 2, 0]), 2),
-        Piece(np.array([0, 1]), 1),
+        Continuation(np.array([0, 0, 0]), 1),
+        Continuation(np.array([1, 1, 2]), 1),
+        Continuation(np.array([1, 2, 0]), 2),
+        Continuation(np.array([0, 1]), 1),
     ]
     found = scored(bigram_model(CHANCES), pieces, "cpu")
     assert found.greedy.tolist() == [True, False, True, False]
@@ -196,7 +196,7 @@ def test_what_cannot_be_measured_is_said() -> None:
     with pytest.raises(ValueError, match="no text to measure"):
         bits_per_byte(random_model(), [], [], tokenizer, 64, "cpu").bits_per_byte()
     with pytest.raises(ValueError, match="must ask"):
-        scored(random_model(), [Piece(np.array([1, 2]), 2)], "cpu")
+        scored(random_model(), [Continuation(np.array([1, 2]), 2)], "cpu")
     assert isinstance(found, Measured) and found.by_domain().keys() == {"a", "b"}
 
 

@@ -16,7 +16,7 @@ from gristmill.shards.loader import Loader
 from gristmill.shards.orders import Shuffled
 from gristmill.shards.reader import open_shards
 from gristmill.shards.rows import Rows
-from gristmill.trainer.model.packed import packed
+from gristmill.trainer.model.packed import pack_rows
 from gristmill.trainer.run.feed import Feed
 from tests.shards.shard_sets import small_set
 
@@ -39,7 +39,7 @@ def test_all_steps_of_all_updates(loader: Loader) -> None:
             steps = list(feed.update())
             assert [step.last for step in steps] == [False, False, True]
             for number, step in enumerate(steps):
-                expected = packed(batch.rows.part(4 * number, 4 * number + 4))
+                expected = pack_rows(batch.rows.part(4 * number, 4 * number + 4))
                 assert torch.equal(step.packed.ids_T, expected.ids_T) and torch.equal(
                     step.packed.targets_T, expected.targets_T
                 )

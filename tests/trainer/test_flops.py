@@ -12,10 +12,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from gristmill.trainer.model.flops import Flops, flops_of, mfu, pairs, peak_of
 from gristmill.trainer.model.model import Decoder
-from gristmill.trainer.model.packed import packed_documents
-from gristmill.trainer.model.shapes import Shape, shape_named
+from gristmill.trainer.model.packed import pack_documents
+from gristmill.trainer.model.shapes import DecoderShape, shape_named
 
-SHAPE = Shape(vocabulary=40, hidden=16, layers=3, heads=4, kv_heads=2, mlp=24, head_size=6)
+SHAPE = DecoderShape(vocabulary=40, hidden=16, layers=3, heads=4, kv_heads=2, mlp=24, head_size=6)
 
 
 def values_alone(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> Tensor:
@@ -29,11 +29,11 @@ def all_pairs(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> Tensor:
     return ((q.transpose(0, 1) @ keys.mT) @ values).transpose(0, 1)
 
 
-def counted(shape: Shape, attend: Any, tokens: int) -> tuple[int, int]:
+def counted(shape: DecoderShape, attend: Any, tokens: int) -> tuple[int, int]:
     """Forward and backward, by torch."""
     model = Decoder(shape, attend)
     with FlopCounterMode(display=False) as forward:
-        logits = model.logits(packed_documents([list(range(tokens))]))
+        logits = model.logits(pack_documents([list(range(tokens))]))
     with FlopCounterMode(display=False) as backward:
         logits.sum().backward()
     return forward.get_total_flops(), backward.get_total_flops()
@@ -41,7 +41,7 @@ def counted(shape: Shape, attend: Any, tokens: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_matrix_products_are_those_that_torch_counts(tied: bool) -> None:
-    shape = Shape(**{**SHAPE.facts(), "tied": tied})
+    shape = DecoderShape(**{**SHAPE.facts(), "tied": tied})
     flops = flops_of(shape, np.array([10, 1, 9]))
     assert (flops.matmul_forward, flops.matmul_backward) == counted(shape, values_alone, 20)
 
@@ -64,7 +64,7 @@ def test_pairs_are_counted_one_by_one(lengths: list[int], window: int) -> None:
 
 def test_windows_count_for_their_own_layers() -> None:
     lengths = np.array([9, 4])
-    both = flops_of(Shape(**{**SHAPE.facts(), "windows": (0, 3)}), lengths)
+    both = flops_of(DecoderShape(**{**SHAPE.facts(), "windows": (0, 3)}), lengths)
     assert both.attention_forward == 4 * 4 * 6 * (2 * pairs(lengths) + pairs(lengths, 3))
     assert both.attention_backward == 2 * both.attention_forward
     assert both.matmul == flops_of(SHAPE, lengths).matmul

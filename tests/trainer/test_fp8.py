@@ -7,7 +7,7 @@ import torch.nn.functional as F
 pytest.importorskip("triton")
 from gristmill.trainer.model.fp8 import Fp8Linear, fp8_linear, use_fp8
 from gristmill.trainer.model.model import Decoder, initialise
-from gristmill.trainer.model.packed import packed_documents
+from gristmill.trainer.model.packed import pack_documents
 from gristmill.trainer.model.shapes import shape_named
 from gristmill.trainer.step.optim import AdamW, update
 
@@ -44,7 +44,7 @@ def test_only_the_linear_maps_of_blocks_change_and_the_model_learns_as_before():
         assert [name for name, _ in model.named_parameters()] == names
         optimizer, learning = AdamW(rate=3e-3).optimizer(model), list(model.parameters())
         text = torch.randint(0, 64, (4, 32), generator=torch.Generator().manual_seed(1)).tolist()
-        batch = packed_documents(text)
+        batch = pack_documents(text)
         losses[kind] = [
             float(update(optimizer, learning, [model.loss(batch) / batch.counted], 1.0, 1.0).loss) for _ in range(30)
         ]

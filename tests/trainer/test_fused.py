@@ -37,7 +37,7 @@ STEPS = {
         fused.rms_norm, lambda *a: torch.ops.gristmill.rms_norm(*a)[0], plain.rms_norm, lambda: (drawn(0, TOKENS, 24), drawn(1, 24), EPS),
     ),
     "rms_norm beside": (
-        fused.rms_norm_beside, fused._Beside.apply, lambda x, weight, eps: (x, plain.rms_norm(x, weight, eps)), lambda: (drawn(0, TOKENS, 24), drawn(1, 24), EPS),
+        fused.rms_norm_beside, fused._RmsNormBeside.apply, lambda x, weight, eps: (x, plain.rms_norm(x, weight, eps)), lambda: (drawn(0, TOKENS, 24), drawn(1, 24), EPS),
     ),
     "add_rms_norm": (
         fused.add_rms_norm, lambda *a: torch.ops.gristmill.add_rms_norm(*a)[:2], plain.add_rms_norm,

@@ -15,13 +15,14 @@ from gristmill.trainer.model import (  # noqa: E402
     gated_mlp as module,
     quack as quack_products,
 )
-from gristmill.trainer.model.added import added  # noqa: E402
+from gristmill.trainer.model.added import add_linear  # noqa: E402
 from gristmill.trainer.model.fp8 import Fp8Linear  # noqa: E402
 from gristmill.trainer.model.fused import swiglu  # noqa: E402
-from gristmill.trainer.model.gated_mlp import gated_mlp, interleaved, side_by_side  # noqa: E402
-from gristmill.trainer.model.quack import in_one  # noqa: E402
+from gristmill.trainer.model.gated_mlp import deinterleave, gated_mlp, interleave  # noqa: E402
+from gristmill.trainer.model.quack import has_fused_linears  # noqa: E402
 
-HOPPER = torch.cuda.is_available() and in_one(torch.device("cuda"))
+OPERATORS = {gated_mlp: "gated_mlp", add_linear: "added"}
+HOPPER = torch.cuda.is_available() and has_fused_linears(torch.device("cuda"))
 
 
 def layers(hidden, inner, dtype, device="cpu"):
@@ -50,13 +51,13 @@ def apart(x, *layers_and_residual):
 @pytest.fixture
 def as_one(monkeypatch):
     for part in (module, sums):
-        monkeypatch.setattr(part, "_for_products", lambda *tensors: True)
+        monkeypatch.setattr(part, "_fits_matmul", lambda *tensors: True)
 
 
 def cases(dtype):
     gate_up, down = layers(6, 10, dtype)
     x, residual, wide = (torch.randn(7, width, dtype=dtype) for width in (6, 6, 10))
-    return [(gated_mlp, x, residual, gate_up, down), (added, wide, residual, down)]
+    return [(gated_mlp, x, residual, gate_up, down), (add_linear, wide, residual, down)]
 
 
 @pytest.mark.parametrize("case", [0, 1], ids=["gated_mlp", "added"])
@@ -68,7 +69,7 @@ def test_one_operator_is_its_parts(as_one, case):
         torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
     assert step(x, *parts, residual)[1] is None  # all of it is in the sum
     inputs = (x.requires_grad_(), *(layer.weight for layer in parts), residual.requires_grad_())
-    operator = getattr(torch.ops.gristmill, step.__name__)
+    operator = getattr(torch.ops.gristmill, OPERATORS[step])
     assert torch.autograd.gradcheck(lambda *tensors: operator(*tensors)[0] if case == 0 else operator(*tensors), inputs)
 
 
@@ -80,7 +81,7 @@ def test_the_compiler_takes_it_whole_and_it_keeps_the_rules_of_torchs_library(as
     for got, want in zip(run(compiled, x, residual, *parts), run(step, x, residual, *parts), strict=True):
         assert torch.equal(got, want)
     inputs = (x.requires_grad_(), *(layer.weight for layer in parts), residual.requires_grad_())
-    torch.library.opcheck(getattr(torch.ops.gristmill, step.__name__).default, inputs)
+    torch.library.opcheck(getattr(torch.ops.gristmill, OPERATORS[step]).default, inputs)
 
 
 def test_a_layer_without_gradients_and_an_answer_that_goes_nowhere(as_one):
@@ -97,10 +98,10 @@ def test_a_layer_without_gradients_and_an_answer_that_goes_nowhere(as_one):
 
 def test_what_is_interleaved_comes_apart_again():
     x = torch.arange(12).view(2, 6)
-    assert interleaved(x, 1)[0].tolist() == [0, 3, 1, 4, 2, 5]
-    assert interleaved(x.t(), 0)[:, 0].tolist() == [0, 3, 1, 4, 2, 5]
-    assert torch.equal(side_by_side(interleaved(x, 1), 1), x) and torch.equal(
-        side_by_side(interleaved(x.t(), 0), 0), x.t()
+    assert interleave(x, 1)[0].tolist() == [0, 3, 1, 4, 2, 5]
+    assert interleave(x.t(), 0)[:, 0].tolist() == [0, 3, 1, 4, 2, 5]
+    assert torch.equal(deinterleave(interleave(x, 1), 1), x) and torch.equal(
+        deinterleave(interleave(x.t(), 0), 0), x.t()
     )
 
 
@@ -115,27 +116,27 @@ def test_layers_that_do_more_than_multiply_are_called(as_one):
         gate_up, down = layers(16, 16, torch.float32)
         gate_up.__class__ = down.__class__ = kind
         x, residual = torch.randn(16, 16), torch.randn(16, 16)
-        assert gated_mlp(x, gate_up, down, residual)[0] is residual and added(x, down, residual)[0] is residual
+        assert gated_mlp(x, gate_up, down, residual)[0] is residual and add_linear(x, down, residual)[0] is residual
         torch.testing.assert_close(gated_mlp(x, gate_up, down, residual)[1], apart(x, gate_up, down, residual)[1])
         assert len(calls) == number
 
 
 def test_without_a_gpu_or_the_package_nobody_asks_for_it(monkeypatch):
-    assert not in_one(torch.device("cpu"))
+    assert not has_fused_linears(torch.device("cpu"))
     gate_up, _ = layers(32, 32, torch.bfloat16)
-    assert not module._for_products(*[torch.ones(2, 32, dtype=torch.bfloat16)] * 3, gate_up.weight)
-    assert not sums._for_products(*[torch.ones(2, 32, dtype=torch.bfloat16)] * 2, gate_up.weight)
-    quack_products._found.cache_clear()
+    assert not module._fits_matmul(*[torch.ones(2, 32, dtype=torch.bfloat16)] * 3, gate_up.weight)
+    assert not sums._fits_matmul(*[torch.ones(2, 32, dtype=torch.bfloat16)] * 2, gate_up.weight)
+    quack_products._available.cache_clear()
     monkeypatch.setattr(quack_products, "version", lambda name: "0.4.2")
-    assert not quack_products._present(0)
+    assert not quack_products._available_on(0)
     torch._dynamo.reset()
     assert (
-        torch.compile(lambda x: x + (1 if quack_products._present(0) else 2), fullgraph=True, backend="eager")(
+        torch.compile(lambda x: x + (1 if quack_products._available_on(0) else 2), fullgraph=True, backend="eager")(
             torch.zeros(1)
         ).item()
         == 2
     )
-    quack_products._found.cache_clear()
+    quack_products._available.cache_clear()
 
 
 def test_compiled_products_lie_in_this_users_own_folder(monkeypatch, tmp_path):
@@ -171,7 +172,7 @@ def test_on_hopper_it_is_as_near_to_float64_as_its_parts(tokens, hidden, inner):
 
     for step, into, parts, wanted in (
         (gated_mlp, x, [gate_up, down], run(exactly, x.double(), residual.double(), *exact)),
-        (added, wide, [down], run(apart, wide.double(), residual.double(), exact[1])),
+        (add_linear, wide, [down], run(apart, wide.double(), residual.double(), exact[1])),
     ):
         torch._dynamo.reset()
         compiled = torch.compile(step, fullgraph=True)

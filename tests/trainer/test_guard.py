@@ -71,7 +71,7 @@ def test_a_spike_is_refused_and_noise_is_not() -> None:
         False,
         True,
     ]
-    watch.forget()
+    watch.reset()
     assert run(watch.guard, [(9.0, 300.0)], watch) == [True]
 
 

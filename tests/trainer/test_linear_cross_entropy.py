@@ -145,7 +145,7 @@ def test_no_tensor_as_large_as_all_logits_is_ever_made(monkeypatch):
     tokens, vocabulary, rows = 1000, 300, 128
     hidden, weight, targets = made(tokens, 4, vocabulary)
     seen = []
-    of_rows = module._row_losses_and_slopes
+    of_rows = module._row_losses_and_gradients
     monkeypatch.setattr(
         module, "_row_losses_and_slopes", lambda logits, *rest: seen.append(logits.shape[0]) or of_rows(logits, *rest)
     )

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from gristmill.trainer.model import llama
 from gristmill.trainer.model.llama import LlamaError, load_llama, model_folder, save_llama
 from gristmill.trainer.model.model import Decoder
-from gristmill.trainer.model.packed import packed_documents
+from gristmill.trainer.model.packed import pack_documents
 from tests.trainer.llama_folders import LLAMA3, SHAPES, changed, decoder, leave, saved, tiny, tokens_of
 
 
@@ -34,7 +34,7 @@ def theirs(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
 
 def same_answers(ours: Decoder, theirs: Any) -> None:
     tokens = tokens_of()
-    batch = packed_documents([tokens])
+    batch = pack_documents([tokens])
     with torch.no_grad():
         answer = theirs(torch.tensor([tokens]), labels=torch.tensor([tokens]))
         logits = ours.logits(batch)
@@ -130,7 +130,7 @@ def test_bf16_differs_by_rounding_alone(tmp_path: Path) -> None:
         load_llama(tmp_path),
     )
     assert model.dtype == ours.embedding.weight.dtype == torch.bfloat16
-    batch = packed_documents([tokens_of()])
+    batch = pack_documents([tokens_of()])
     with torch.no_grad():
         truth = exact.logits(batch)
         of_ours = (ours.logits(batch).float() - truth).square().mean().sqrt()
@@ -185,7 +185,7 @@ def test_loading_leaves_random_numbers_alone_and_weights_can_learn(tmp_path: Pat
     before = torch.get_rng_state()
     model = load_llama(tmp_path)
     assert torch.equal(before, torch.get_rng_state())
-    model.loss(packed_documents([tokens_of()])).backward()
+    model.loss(pack_documents([tokens_of()])).backward()
     assert all(weight.grad is not None and weight.grad.any() for weight in model.parameters())
     assert all(not weight.is_meta for weight in model.parameters())
 

@@ -26,10 +26,10 @@ from gristmill.shards.reader import open_shards
 from gristmill.trainer.run import loop
 from gristmill.trainer.run.batch_search import TooLarge
 from gristmill.trainer.run.guard import Guard, UnsoundRun
-from gristmill.trainer.run.loop import Run
+from gristmill.trainer.run.loop import TrainingRun
 from gristmill.trainer.run.metrics import read_metrics
 from gristmill.trainer.run.progress import BadRun, OtherRun
-from gristmill.trainer.run.schedule import Schedule
+from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.run.settings import Training
 from gristmill.trainer.run.stopping import Stopped
 from gristmill.trainer.run.unlocking import Unlocked, Unlocking, buckets_of
@@ -90,7 +90,7 @@ def near(folder: Path, other: Path, apart: float) -> None:
 
 
 def test_a_run_learns_and_tells(shards: Path, tmp_path: Path) -> None:
-    training = replace(TRAINING, updates=60, checkpoint_every=20, schedule=Schedule("constant", 0.05))
+    training = replace(TRAINING, updates=60, checkpoint_every=20, schedule=RateSchedule("constant", 0.05))
     asked: list[int] = []
     outcome = run(
         shards,
@@ -120,8 +120,8 @@ def test_a_run_learns_and_tells(shards: Path, tmp_path: Path) -> None:
 
 def test_every_update_is_the_plain_one(shards: Path, tmp_path: Path) -> None:
     """Against a loop of ten lines that knows nothing of steps, guards and threads."""
-    from gristmill.trainer.model.packed import packed
-    from gristmill.trainer.step.optim import clipped
+    from gristmill.trainer.model.packed import pack_rows
+    from gristmill.trainer.step.optim import clip_gradients
 
     training = replace(TRAINING, rows_per_step=2)
     run(shards, tmp_path / "run", training)
@@ -130,12 +130,12 @@ def test_every_update_is_the_plain_one(shards: Path, tmp_path: Path) -> None:
     for update in range(training.updates):
         batch = reads.next_batch()
         assert batch is not None
-        whole = packed(batch.rows)
+        whole = pack_rows(batch.rows)
         for group in optimizer.param_groups:
             group["lr"] = group["base_rate"] * training.schedule.share(update, training.updates)
         optimizer.zero_grad()
         (plain.loss(whole) / whole.counted).backward()
-        clipped(list(plain.parameters()), training.optimizer.clip)
+        clip_gradients(list(plain.parameters()), training.optimizer.clip)
         optimizer.step()
     found = weights(tmp_path / "run")
     assert all(torch.allclose(found[name], tensor, rtol=0, atol=2e-6) for name, tensor in plain.named_parameters())
@@ -183,14 +183,14 @@ class Killed(BaseException):
 
 
 def kill_at(monkeypatch: pytest.MonkeyPatch, update: int) -> None:
-    make = Run._make
+    make = TrainingRun._make
 
-    def make_or_die(self: Run, feed: Any) -> None:
+    def make_or_die(self: TrainingRun, feed: Any) -> None:
         if self.progress.update == update:
             raise Killed
         make(self, feed)
 
-    monkeypatch.setattr(Run, "_make", make_or_die)
+    monkeypatch.setattr(TrainingRun, "_make", make_or_die)
 
 
 @pytest.mark.parametrize("update", range(TRAINING.updates))
@@ -252,7 +252,7 @@ def test_two_ranks_are_one_run(shards: Path, straight: Path, tmp_path: Path) -> 
 
 def test_a_finished_run_is_done(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = run(shards, tmp_path / "run")
-    monkeypatch.setattr(Run, "_make", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr(TrainingRun, "_make", lambda *_: pytest.fail("trained again"))
     again = run(shards, tmp_path / "run")
     assert replace(again, seconds=0, tokens_per_second=0) == replace(first, seconds=0, tokens_per_second=0)
 
@@ -271,14 +271,14 @@ def test_a_damaged_checkpoint_is_passed_over(
 
 
 def tell_after(monkeypatch: pytest.MonkeyPatch, update: int, number: signal.Signals = signal.SIGTERM) -> None:
-    make = Run._make
+    make = TrainingRun._make
 
-    def make_and_hear(self: Run, feed: Any) -> None:
+    def make_and_hear(self: TrainingRun, feed: Any) -> None:
         make(self, feed)
         if self.progress.update == update:
             os.kill(os.getpid(), number)
 
-    monkeypatch.setattr(Run, "_make", make_and_hear)
+    monkeypatch.setattr(TrainingRun, "_make", make_and_hear)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -401,7 +401,7 @@ def test_a_folder_of_something_else_is_refused(shards: Path, tmp_path: Path) -> 
 def test_what_does_not_go_together_is_refused_before_the_first_step(
     shards: Path, tmp_path: Path, change: Callable[[Path, Path], Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Run, "_make", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr(TrainingRun, "_make", lambda *_: pytest.fail("trained"))
     with pytest.raises(BadRun, match=message):
         change(shards, tmp_path / "run")
 
@@ -416,7 +416,7 @@ def test_a_folder_in_which_the_model_has_no_place_is_refused_before_the_first_st
 ) -> None:
     run(shards, tmp_path, replace(TRAINING, updates=1, checkpoint_every=None))
     (tmp_path / "model" / "notes.txt").write_text("mine")
-    monkeypatch.setattr(Run, "_make", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr(TrainingRun, "_make", lambda *_: pytest.fail("trained"))
     with pytest.raises(BadRun, match="there is something else here already"):
         run(shards, tmp_path, replace(TRAINING, updates=1, checkpoint_every=None))
 
@@ -459,7 +459,7 @@ def test_out_of_memory_says_what_to_do(shards: Path, tmp_path: Path, monkeypatch
             TooLarge, match=r"update 0: out of memory on cpu with 4 rows of 16 tokens a step. Set rows_per_step to 2"
         ),
     ):
-        patch.setattr(Run, "_make", full)
+        patch.setattr(TrainingRun, "_make", full)
         run(shards, tmp_path / "run")
     assert run(shards, tmp_path / "run", replace(TRAINING, rows_per_step=2)).updates == 14
 
@@ -512,7 +512,7 @@ def test_a_bad_update_is_skipped_and_told(
 
 
 def test_a_skipped_update_leaves_all_as_it_was(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    training = replace(GUARDED, updates=6, checkpoint_every=1, keep=9, schedule=Schedule("constant", 0))
+    training = replace(GUARDED, updates=6, checkpoint_every=1, keep=9, schedule=RateSchedule("constant", 0))
     with monkeypatch.context() as patch:
         bad_rows(patch, {24: 80.0, 32: math.nan})
         run(shards, tmp_path / "run", training)
@@ -529,7 +529,7 @@ def test_an_update_without_a_target_leaves_all_as_it_was(
     shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights do not decay, and momentum does not push them; nor is the update one that was refused."""
-    training = replace(GUARDED, updates=5, checkpoint_every=1, keep=9, schedule=Schedule("constant", 0))
+    training = replace(GUARDED, updates=5, checkpoint_every=1, keep=9, schedule=RateSchedule("constant", 0))
     real = loop.Feed.update
 
     def update(self: Any) -> Iterator[Any]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gristmill.trainer.step.optim import AdamW
-from gristmill.trainer.step.precision import LossScale, Scaling, computing
+from gristmill.trainer.step.precision import LossScale, Scaling, autocast_for
 
 QUICK = Scaling(start=8.0, patience=3, most=16.0)
 
@@ -40,8 +40,8 @@ def test_the_scale_grows_after_good_updates_and_falls_at_once() -> None:
 def test_an_update_left_out_for_another_reason_leaves_the_scale_as_it_was() -> None:
     scale = LossScale("cpu", QUICK)
     seen = []
-    for overflow, told_nothing in ((0, False), (1, True), (0, True), (0, False), (1, True), (0, False), (1, False)):
-        scale.update(torch.tensor(float(overflow)), torch.tensor(told_nothing))
+    for overflow, ignored in ((0, False), (1, True), (0, True), (0, False), (1, True), (0, False), (1, False)):
+        scale.update(torch.tensor(float(overflow)), torch.tensor(ignored))
         seen.append((float(scale.scale), int(scale.good)))
     assert seen == [(8, 1), (8, 1), (8, 1), (8, 2), (8, 2), (16, 0), (8, 0)]
 
@@ -85,7 +85,7 @@ def test_training_in_fp16_goes_through_an_overflow_and_learns() -> None:
     losses, left_out = [], 0
     for _ in range(200):
         optimizer.zero_grad()
-        with computing(torch.device("cpu"), "fp16"):
+        with autocast_for(torch.device("cpu"), "fp16"):
             assert network(x).dtype == torch.float16
             loss = (network(x) - y).square().mean()
         scale.scaled(loss).backward()

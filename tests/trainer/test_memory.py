@@ -18,21 +18,21 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from gristmill.trainer.model import added, fused, gated_mlp, product
 from gristmill.trainer.model.attention import attend_flash4
 from gristmill.trainer.model.model import Block, Decoder, rotation_of
-from gristmill.trainer.model.shapes import Shape, shape_named
+from gristmill.trainer.model.shapes import DecoderShape, shape_named
 from gristmill.trainer.step.memory import kept_of_token, memory_of
-from gristmill.trainer.step.recompute import Recompute, costly, recomputed
+from gristmill.trainer.step.recompute import Recompute, is_costly, with_recompute
 
 T = 1024
-SHAPE = Shape(1000, 256, 4, 8, 2, 768)
+SHAPE = DecoderShape(1000, 256, 4, 8, 2, 768)
 
 
-@pytest.mark.parametrize("in_one", [False, True])
+@pytest.mark.parametrize("fused_linears", [False, True])
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-def test_blocks_keep_what_was_said(monkeypatch: pytest.MonkeyPatch, recompute: Recompute, in_one: bool) -> None:
+def test_blocks_keep_what_was_said(monkeypatch: pytest.MonkeyPatch, recompute: Recompute, fused_linears: bool) -> None:
     """With the operators of a GPU, on tensors that have a size and no numbers."""
-    monkeypatch.setattr(fused, "_for_kernels", lambda x: True)
+    monkeypatch.setattr(fused, "_has_kernels", lambda x: True)
     for module in (added, gated_mlp, product):
-        monkeypatch.setattr(module, "_for_products", lambda *tensors: in_one)
+        monkeypatch.setattr(module, "_fits_matmul", lambda *tensors: fused_linears)
     with FakeTensorMode() as pretended:
         torch.set_default_dtype(torch.bfloat16)
         try:
@@ -45,8 +45,10 @@ def test_blocks_keep_what_was_said(monkeypatch: pytest.MonkeyPatch, recompute: R
         others = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *rotation, cuts)}
         change = None
         for block in model.blocks:
-            x, change = recomputed(MethodType(type(block).forward, block), recompute)(x, change, rotation, cuts, T)
-        unsaid = alive(pretended, others) - T * SHAPE.layers * kept_of_token(SHAPE, 2, recompute, in_one=in_one)
+            x, change = with_recompute(MethodType(type(block).forward, block), recompute)(x, change, rotation, cuts, T)
+        unsaid = alive(pretended, others) - T * SHAPE.layers * kept_of_token(
+            SHAPE, 2, recompute, fused_linears=fused_linears
+        )
         assert abs(unsaid) <= 2 * T * SHAPE.hidden  # one hidden state: what leaves the last block is the head's
 
 
@@ -54,9 +56,9 @@ def test_blocks_keep_what_was_said(monkeypatch: pytest.MonkeyPatch, recompute: R
 def test_the_compiler_keeps_no_more(monkeypatch: pytest.MonkeyPatch, recompute: Recompute) -> None:
     """What it plans to hand from the forward to the backward pass, before it makes either. torch 2.11 kept norms in
     `full` where it was not asked operator by operator."""
-    monkeypatch.setattr(fused, "_for_kernels", lambda x: True)
+    monkeypatch.setattr(fused, "_has_kernels", lambda x: True)
     for module in (added, gated_mlp, product):
-        monkeypatch.setattr(module, "_for_products", lambda *tensors: True)
+        monkeypatch.setattr(module, "_fits_matmul", lambda *tensors: True)
     torch.set_default_dtype(torch.bfloat16)
     try:
         model = Decoder(SHAPE, attend_flash4)
@@ -78,7 +80,7 @@ def test_the_compiler_keeps_no_more(monkeypatch: pytest.MonkeyPatch, recompute: 
     class Planned(Exception):
         pass
 
-    forward = recomputed(MethodType(Block.forward, model.blocks[0]), recompute, compiled=True)
+    forward = with_recompute(MethodType(Block.forward, model.blocks[0]), recompute, compiled=True)
     backend = aot_autograd(fw_compiler=planned, partition_fn=min_cut_rematerialization_partition)
     rotation = rotation_of(torch.arange(T, dtype=torch.int32), SHAPE)
     torch._dynamo.reset()
@@ -87,7 +89,9 @@ def test_the_compiler_keeps_no_more(monkeypatch: pytest.MonkeyPatch, recompute: 
         torch.compile(forward, backend=backend)(x, None, rotation, torch.tensor([0, 500, T], dtype=torch.int32), T)
     angles = 2 * T * SHAPE.head_size // 2 * 4
     answer = 2 * T * SHAPE.hidden  # goes to the next block, which keeps it if it wants to
-    assert abs(sum(kept.values()) - angles - answer - T * kept_of_token(SHAPE, 2, recompute, in_one=True)) <= 8 * T
+    assert (
+        abs(sum(kept.values()) - angles - answer - T * kept_of_token(SHAPE, 2, recompute, fused_linears=True)) <= 8 * T
+    )
 
 
 # recompute, stage, ranks, tokens of a rank, passes: GiB on H200s, shape 1.3b, sums and SwiGLU in products
@@ -109,7 +113,13 @@ MEASURED: dict[tuple[Recompute, int, int, int, int], float] = {
 def test_as_gpus_measured(way: tuple[Recompute, int, int, int, int]) -> None:
     recompute, zero, ranks, tokens, passes = way
     said = memory_of(
-        shape_named("1.3b", 50_304), tokens, zero=zero, recompute=recompute, ranks=ranks, passes=passes, in_one=True
+        shape_named("1.3b", 50_304),
+        tokens,
+        zero=zero,
+        recompute=recompute,
+        ranks=ranks,
+        passes=passes,
+        fused_linears=True,
     )
     assert said.peak / 2**30 == pytest.approx(MEASURED[way], rel=0.02)
 
@@ -141,10 +151,10 @@ def test_each_way_to_save_memory_does() -> None:
 
 def test_products_and_attention_are_kept() -> None:
     aten = torch.ops.aten
-    assert costly(aten.mm.default) and costly(torch.ops.gristmill.flash4.default)
-    assert costly(aten._scaled_dot_product_flash_attention_for_cpu.default)
-    assert not costly(aten.mul.Tensor) and not costly(torch.ops.gristmill.rms_norm.default)
-    assert not costly(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
+    assert is_costly(aten.mm.default) and is_costly(torch.ops.gristmill.flash4.default)
+    assert is_costly(aten._scaled_dot_product_flash_attention_for_cpu.default)
+    assert not is_costly(aten.mul.Tensor) and not is_costly(torch.ops.gristmill.rms_norm.default)
+    assert not is_costly(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
 
 
 def test_selective_works_out_no_product_twice() -> None:
@@ -168,7 +178,7 @@ def test_selective_works_out_no_product_twice() -> None:
     for recompute in ("none", "selective", "full"):
         x: Tensor = torch.randn(8, SHAPE.hidden, requires_grad=True)
         with Products() as products:
-            answer = recomputed(MethodType(type(block).forward, block), recompute)(
+            answer = with_recompute(MethodType(type(block).forward, block), recompute)(
                 x, None, rotation_of(torch.arange(8), SHAPE), torch.tensor([0, 8], dtype=torch.int32), 8
             )
             sum(answer).sum().backward()

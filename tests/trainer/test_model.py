@@ -13,20 +13,20 @@ from hypothesis import given, settings, strategies as st
 
 from gristmill.shards.rows import Rows
 from gristmill.trainer.model.model import Decoder, initialise
-from gristmill.trainer.model.packed import packed, packed_documents
-from gristmill.trainer.model.shapes import NAMED, RopeScaling, Shape, shape_named
+from gristmill.trainer.model.packed import pack_documents, pack_rows
+from gristmill.trainer.model.shapes import NAMED, DecoderShape, RopeScaling, shape_named
 from tests.trainer.plain_decoder import plain_logits, plain_loss
 
 SCALING = RopeScaling(factor=8.0, low=1.0, high=4.0, context=16)  # of waves from 6 tokens on: all three rules apply
 
 
-def small(**changes: Any) -> Shape:
-    return Shape(
+def small(**changes: Any) -> DecoderShape:
+    return DecoderShape(
         **{"vocabulary": 23, "hidden": 16, "layers": 2, "heads": 4, "kv_heads": 2, "mlp": 24, "context": 64, **changes}
     )
 
 
-def decoder(shape: Shape, seed: int = 0) -> Decoder:
+def decoder(shape: DecoderShape, seed: int = 0) -> Decoder:
     """Weights large enough that every part has a say."""
     generator = torch.Generator().manual_seed(seed)
     model = Decoder(shape).double()
@@ -61,7 +61,7 @@ def test_logits_and_gradients_are_those_of_the_formulas(name: str) -> None:
     shape = SHAPES[name]
     documents = documents_of([1, 9, 14, 2, 14])
     model = decoder(shape)
-    batch = packed_documents(documents)
+    batch = pack_documents(documents)
     assert batch.counted == 8 + 13 + 1 + 13
     weights = {key: weight.detach().clone().requires_grad_() for key, weight in model.named_parameters()}
     expected = torch.cat([plain_logits(weights, shape, document) for document in documents])
@@ -83,7 +83,7 @@ def test_logits_and_gradients_are_those_of_the_formulas(name: str) -> None:
 
 
 def test_losses_of_tokens_add_up_to_the_loss() -> None:
-    model, batch = decoder(small()), packed_documents(documents_of([4, 1, 7]))
+    model, batch = decoder(small()), pack_documents(documents_of([4, 1, 7]))
     losses = model.losses(batch)
     assert (losses == 0).sum() == 3
     torch.testing.assert_close(losses.sum().double(), model.loss(batch).detach().double(), rtol=1e-6, atol=0)
@@ -93,8 +93,8 @@ def test_losses_of_tokens_add_up_to_the_loss() -> None:
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=8), st.sampled_from([(), (3,), (0, 2)]), st.integers(0, 99))
 def test_packed_documents_answer_as_if_alone(lengths: list[int], windows: tuple[int, ...], seed: int) -> None:
     model, documents = decoder(small(windows=windows)), documents_of(lengths, seed=seed)
-    batch = packed_documents(documents)
-    alone = [packed_documents([document]) for document in documents]
+    batch = pack_documents(documents)
+    alone = [pack_documents([document]) for document in documents]
     with torch.no_grad():
         torch.testing.assert_close(
             model.logits(batch), torch.cat([model.logits(one) for one in alone]), rtol=0, atol=1e-10
@@ -130,7 +130,7 @@ def test_rows_are_their_documents_and_padding_of_its_own(lengths: list[list[int]
     row_length = max(1, max(sum(row) for row in lengths) + more)
     texts = iter(documents_of([n for row in lengths for n in row]))
     rows = [[next(texts) for _ in row] for row in lengths]
-    batch = packed(rows_of(rows, row_length, padding=0))
+    batch = pack_rows(rows_of(rows, row_length, padding=0))
     cuts, ids, targets, positions = (
         part.tolist() for part in (batch.cuts, batch.ids_T, batch.targets_T, batch.positions_T)
     )
@@ -152,14 +152,14 @@ def test_padding_teaches_nothing() -> None:
     found = []
     for padding in (1, 2):
         model = decoder(small())
-        loss = model.loss(packed(rows_of(rows, 9, padding)))
+        loss = model.loss(pack_rows(rows_of(rows, 9, padding)))
         loss.backward()
         grads = {name: weight.grad for name, weight in model.named_parameters()}
         assert not grads["embedding.weight"][padding].any()  # type: ignore[index]
         assert grads["embedding.weight"][3].any()  # type: ignore[index]
         found.append((loss, grads))
     without = decoder(small())
-    loss = without.loss(packed_documents([piece for row in rows for piece in row]))
+    loss = without.loss(pack_documents([piece for row in rows for piece in row]))
     loss.backward()
     for padded, grads in found:
         torch.testing.assert_close(padded, loss, rtol=1e-6, atol=0)
@@ -168,9 +168,9 @@ def test_padding_teaches_nothing() -> None:
 
 
 def test_no_documents_make_an_empty_batch() -> None:
-    batch = packed_documents([[], []])
+    batch = pack_documents([[], []])
     assert (batch.ids_T.numel(), batch.cuts.tolist(), batch.counted) == (0, [0], 0)
-    assert packed_documents([[], [5, 6]]).targets_T.tolist() == [6, -100]
+    assert pack_documents([[], [5, 6]]).targets_T.tolist() == [6, -100]
 
 
 def test_starting_weights_are_the_seeds_alone() -> None:
@@ -216,7 +216,7 @@ def test_shapes_are_as_large_as_their_names(name: str) -> None:
     said = float(name[:-1]) * {"m": 1e6, "b": 1e9}[name[-1]]
     shape = shape_named(name, vocabulary)
     assert shape.parameters == pytest.approx(said, rel=0.17)
-    assert Shape.from_facts(json.loads(json.dumps(shape.facts()))) == shape
+    assert DecoderShape.from_facts(json.loads(json.dumps(shape.facts()))) == shape
 
 
 def test_llama_3_8b_is_that() -> None:
@@ -225,7 +225,7 @@ def test_llama_3_8b_is_that() -> None:
 
 def test_facts_keep_scaling_and_windows() -> None:
     shape = small(rope_scaling=SCALING, windows=(0, 4))
-    assert Shape.from_facts(json.loads(json.dumps(shape.facts()))) == shape
+    assert DecoderShape.from_facts(json.loads(json.dumps(shape.facts()))) == shape
     assert [shape.window(layer) for layer in range(4)] == [0, 4, 0, 4]
 
 

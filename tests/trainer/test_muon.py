@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from gristmill.trainer.model.model import Decoder, initialise
-from gristmill.trainer.model.packed import Packed, packed_documents
-from gristmill.trainer.model.shapes import Shape
+from gristmill.trainer.model.packed import PackedTokens, pack_documents
+from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.step import checkpoint
-from gristmill.trainer.step.muon import Muon, newton_schulz, orthogonalised, scale_of
+from gristmill.trainer.step.muon import Muon, newton_schulz, orthogonalise, scale_of
 from gristmill.trainer.step.optim import AdamW, update
 from gristmill.trainer.step.stepper import stepper_of
 
-SHAPE = Shape(vocabulary=31, hidden=16, layers=2, heads=4, kv_heads=2, mlp=24, context=64)
+SHAPE = DecoderShape(vocabulary=31, hidden=16, layers=2, heads=4, kv_heads=2, mlp=24, context=64)
 SETTINGS = Muon(rate=0.02, weight_decay=0.1, adamw=AdamW(rate=0.01, weight_decay=0.1, betas=(0.9, 0.95)))
 
 
@@ -26,12 +26,12 @@ def model() -> Decoder:
     return initialise(Decoder(SHAPE), 0)
 
 
-def documents(seed: int = 0) -> Packed:
+def documents(seed: int = 0) -> PackedTokens:
     generator = torch.Generator().manual_seed(seed)
-    return packed_documents([torch.randint(0, 31, (length,), generator=generator).tolist() for length in (9, 17, 30)])
+    return pack_documents([torch.randint(0, 31, (length,), generator=generator).tolist() for length in (9, 17, 30)])
 
 
-def train(network: nn.Module, optimizer: torch.optim.Optimizer, updates: int, packed: Packed) -> list[float]:
+def train(network: nn.Module, optimizer: torch.optim.Optimizer, updates: int, packed: PackedTokens) -> list[float]:
     losses = []
     for _ in range(updates):
         made = update(optimizer, list(network.parameters()), [network(packed) / packed.counted], 1.0, 1.0)
@@ -60,16 +60,16 @@ def test_newton_schulz_keeps_singular_vectors_and_brings_singular_values_near_on
 
 def test_a_batch_gives_what_each_matrix_alone_gives_and_parts_are_apart() -> None:
     matrices = torch.randn(4, 12, 10, generator=torch.Generator().manual_seed(1))
-    made = orthogonalised(matrices, (6, 3, 3), "spectral")
+    made = orthogonalise(matrices, (6, 3, 3), "spectral")
     for matrix, found in zip(matrices, made, strict=True):
         alone = torch.cat([newton_schulz(part[None])[0] for part in matrix.split((6, 3, 3))])
         assert torch.allclose(found, alone, atol=1e-6)
-    assert not torch.allclose(made, orthogonalised(matrices, (12,), "spectral"), atol=0.05)
+    assert not torch.allclose(made, orthogonalise(matrices, (12,), "spectral"), atol=0.05)
 
 
 def test_the_scale_makes_steps_as_long_as_adamws() -> None:
     for rows, columns in ((64, 64), (32, 128), (128, 32)):
-        made = orthogonalised(
+        made = orthogonalise(
             torch.randn(1, rows, columns, generator=torch.Generator().manual_seed(2)), (rows,), "adamw"
         )
         assert 0.14 < float(made.square().mean().sqrt()) < 0.24

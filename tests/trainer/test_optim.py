@@ -10,9 +10,17 @@ import pytest
 import torch
 
 from gristmill.trainer.step.muon import Muon
-from gristmill.trainer.step.optim import AdamW, Loop, clipped, gradient_norm, parameter_groups, stepped, update
-from gristmill.trainer.step.parallel import Ranks
-from gristmill.trainer.step.precision import computing
+from gristmill.trainer.step.optim import (
+    AdamW,
+    Loop,
+    clip_gradients,
+    gradient_norm,
+    parameter_groups,
+    step_if_finite,
+    update,
+)
+from gristmill.trainer.step.parallel import RankGroup
+from gristmill.trainer.step.precision import autocast_for
 
 SETTINGS = AdamW(rate=0.01, weight_decay=0.1, faster=(("2.", 3.0),))
 
@@ -53,11 +61,11 @@ def test_an_update_from_parts_is_the_update_from_the_whole() -> None:
 def test_gradients_are_clipped_to_their_common_norm() -> None:
     parameters = [torch.zeros(2, requires_grad=True), torch.zeros(1, requires_grad=True)]
     parameters[0].grad, parameters[1].grad = torch.tensor([3.0, 0.0]), torch.tensor([4.0])
-    assert float(clipped(parameters, 1.0)) == 5.0
+    assert float(clip_gradients(parameters, 1.0)) == 5.0
     assert parameters[0].grad.tolist() == pytest.approx([0.6, 0], abs=1e-6) and parameters[
         1
     ].grad.tolist() == pytest.approx([0.8], abs=1e-6)
-    assert float(clipped(parameters, 10.0)) == pytest.approx(1, abs=1e-5)
+    assert float(clip_gradients(parameters, 10.0)) == pytest.approx(1, abs=1e-5)
 
 
 def test_the_norm_of_gradients_of_several_types_is_not_rounded_to_the_narrowest() -> None:
@@ -73,7 +81,7 @@ def test_the_norm_of_gradients_of_several_types_is_not_rounded_to_the_narrowest(
     parameters = [torch.zeros(1000, dtype=gradient.dtype, requires_grad=True) for gradient in gradients]
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient.clone()
-    clipped(parameters, 1.0)
+    clip_gradients(parameters, 1.0)
     assert float(gradient_norm([p.grad for p in parameters if p.grad is not None])) == pytest.approx(1, rel=1e-2)
 
 
@@ -92,7 +100,7 @@ def test_every_loop_makes_the_same_step_and_leaves_out_what_is_not_finite(loop: 
         for some in (network, plain):
             for parameter in some.parameters():
                 parameter.grad = torch.full_like(parameter, float("inf") if bad else 0.3)
-        stepped(optimizer, gradient_norm([p.grad for p in network.parameters() if p.grad is not None]))
+        step_if_finite(optimizer, gradient_norm([p.grad for p in network.parameters() if p.grad is not None]))
         if not bad:
             twin.step()
         assert all(
@@ -112,16 +120,16 @@ def test_a_gradient_that_is_not_finite_moves_nothing() -> None:
 
 def test_bf16_is_autocast() -> None:
     network = torch.nn.Linear(4, 4)
-    with computing(torch.device("cpu"), "bf16"):
+    with autocast_for(torch.device("cpu"), "bf16"):
         assert network(torch.ones(1, 4)).dtype == torch.bfloat16
-    with computing(torch.device("cpu"), "float32"):
+    with autocast_for(torch.device("cpu"), "float32"):
         assert network(torch.ones(1, 4)).dtype == torch.float32
 
 
 def _rank(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    ranks = Ranks(rank, 2)
+    ranks = RankGroup(rank, 2)
     network = model()
     if rank:
         for parameter in network.parameters():
@@ -129,7 +137,7 @@ def _rank(rank: int, folder: str) -> None:
     ranks.share_weights(network)
     optimizer = SETTINGS.optimizer(network)
     for _ in range(3):
-        mine = ranks.mine([[1, 2], [3], [4, 5]])
+        mine = ranks.own_share([[1, 2], [3], [4, 5]])
         made = update(optimizer, list(network.parameters()), losses(network, list(mine), 5), 1.0, 1.0, ranks)
     torch.save({"loss": made.loss, **network.state_dict()}, f"{folder}/{rank}.pt")
     torch.distributed.destroy_process_group()
@@ -154,5 +162,5 @@ def test_a_clip_that_would_leave_nothing_is_refused_and_infinity_clips_nothing(k
         kind(clip=clip)
     weight = torch.nn.Parameter(torch.zeros(3))
     weight.grad = torch.tensor([30.0, 40.0, 0.0])
-    assert kind(clip=math.inf).clip == math.inf and float(clipped([weight], math.inf)) == 50.0
+    assert kind(clip=math.inf).clip == math.inf and float(clip_gradients([weight], math.inf)) == 50.0
     assert weight.grad.tolist() == [30.0, 40.0, 0.0]

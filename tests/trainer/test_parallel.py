@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from gristmill.trainer.step.parallel import ALONE, Grid, RankError, current_ranks, grid_of, launched
+from gristmill.trainer.step.parallel import ALONE, Grid, RankError, current_ranks, grid_of, join_ranks
 
 
 def test_without_torchrun_a_process_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANK", raising=False)
-    with launched("cpu") as (ranks, device):
+    with join_ranks("cpu") as (ranks, device):
         assert (ranks, device) == (ALONE, torch.device("cpu"))
-        assert ranks.gathered({"a": 1}) == [{"a": 1}]
+        assert ranks.gather({"a": 1}) == [{"a": 1}]
         ranks.wait()
     assert grid_of(ALONE, 1) == Grid()
 
@@ -26,7 +26,7 @@ def test_without_torchrun_a_process_is_alone(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_more_processes_than_gpus_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_RANK", "3")
-    with pytest.raises(RankError, match="local rank 3 has no GPU: 0 here"), launched("cuda"):
+    with pytest.raises(RankError, match="local rank 3 has no GPU: 0 here"), join_ranks("cuda"):
         pass
 
 
@@ -35,12 +35,12 @@ def work(rank: int, port: int, folder: str, dies: int | None) -> None:
         RANK=str(rank), WORLD_SIZE="3", LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
     )
     try:
-        with launched("cpu", timedelta(seconds=20)) as (ranks, _):
+        with join_ranks("cpu", timedelta(seconds=20)) as (ranks, _):
             assert current_ranks() == ranks
-            total = ranks.summed(torch.tensor([float(rank)]))
+            total = ranks.all_reduce(torch.tensor([float(rank)]))
             if rank == dies:
                 os._exit(7)
-            total = total + ranks.summed(torch.ones(1))
+            total = total + ranks.all_reduce(torch.ones(1))
             if rank == 0 and dies is None:
                 (Path(folder) / "early").touch()  # the first is done before the others
         (Path(folder) / f"{rank}").write_text(f"{float(total)} {torch.distributed.is_initialized()}")

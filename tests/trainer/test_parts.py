@@ -12,7 +12,16 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from gristmill.trainer.step.parallel import ALONE
-from gristmill.trainer.step.parts import Cut, Part, listed, part_of, read_cut, whole_cut, wholes, write_safetensors
+from gristmill.trainer.step.parts import (
+    Cut,
+    Part,
+    gather_wholes,
+    list_tensors,
+    part_of,
+    read_cut,
+    whole_cut,
+    write_safetensors,
+)
 from gristmill.trainer.step.zero import owners
 
 
@@ -43,8 +52,8 @@ def test_files_are_read_by_safetensors_whole_and_in_cuts(tmp_path: Path) -> None
         "ü": torch.tensor([True, False]),
     }
     parts = {name: part_of(tensor) for name, tensor in tensors.items()}
-    table = listed(parts, ALONE)
-    digest = write_safetensors(tmp_path / "file", table, wholes(parts, table, ALONE))
+    table = list_tensors(parts, ALONE)
+    digest = write_safetensors(tmp_path / "file", table, gather_wholes(parts, table, ALONE))
     found = load_file(tmp_path / "file")
     assert found.keys() == tensors.keys()
     for name, tensor in tensors.items():
@@ -80,6 +89,6 @@ def test_owners_have_about_equal_shares() -> None:
 
 def test_ranks_that_disagree_about_a_tensor_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     said = [{"a": ["F32", [2], 0, [[0, 2]]]}, {"a": ["F32", [3], 0, [[0, 3]]]}]
-    monkeypatch.setattr("gristmill.trainer.step.parallel.Ranks.gathered", lambda self, value: said)
+    monkeypatch.setattr("gristmill.trainer.step.parallel.RankGroup.gather", lambda self, value: said)
     with pytest.raises(ValueError, match="on one rank"):
-        listed({}, ALONE)
+        list_tensors({}, ALONE)

@@ -7,10 +7,10 @@ torch = pytest.importorskip("torch", reason="the trainer needs torch, of the ext
 from torch import nn  # noqa: E402
 
 from gristmill.trainer.model import product as module  # noqa: E402
-from gristmill.trainer.model.product import aligned, fills, multiplied, product, product_into  # noqa: E402
-from gristmill.trainer.model.quack import in_one  # noqa: E402
+from gristmill.trainer.model.product import aligned, apply_linear, fills, matmul, matmul_into  # noqa: E402
+from gristmill.trainer.model.quack import has_fused_linears  # noqa: E402
 
-HOPPER = torch.cuda.is_available() and in_one(torch.device("cuda"))
+HOPPER = torch.cuda.is_available() and has_fused_linears(torch.device("cuda"))
 
 
 def layer_of(inputs, outputs, dtype, device="cpu"):
@@ -31,27 +31,27 @@ def called(x, layer):
 
 def test_it_is_the_layer_with_its_gradients(monkeypatch):
     assert "product" not in str(
-        multiplied(torch.ones(2, 6, requires_grad=True), layer_of(6, 10, torch.float32)).grad_fn
+        apply_linear(torch.ones(2, 6, requires_grad=True), layer_of(6, 10, torch.float32)).grad_fn
     )
-    monkeypatch.setattr(module, "_for_products", lambda x, weight: True)
+    monkeypatch.setattr(module, "_fits_matmul", lambda x, weight: True)
     layer, x = layer_of(6, 10, torch.float64), torch.randn(7, 6, dtype=torch.float64)
-    assert "product" in str(multiplied(x.requires_grad_(), layer).grad_fn)
-    for got, want in zip(run(multiplied, x, layer), run(called, x, layer), strict=True):
+    assert "product" in str(apply_linear(x.requires_grad_(), layer).grad_fn)
+    for got, want in zip(run(apply_linear, x, layer), run(called, x, layer), strict=True):
         torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
-    assert torch.autograd.gradcheck(product, (x.requires_grad_(), layer.weight))
-    assert torch.autograd.gradgradcheck(product, (x, layer.weight))
+    assert torch.autograd.gradcheck(matmul, (x.requires_grad_(), layer.weight))
+    assert torch.autograd.gradgradcheck(matmul, (x, layer.weight))
     torch._dynamo.reset()
-    compiled = torch.compile(multiplied, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(apply_linear, fullgraph=True, backend="aot_eager")
     layer, x = layer_of(6, 10, torch.float32), torch.randn(7, 6)
-    for got, want in zip(run(compiled, x, layer), run(multiplied, x, layer), strict=True):
+    for got, want in zip(run(compiled, x, layer), run(apply_linear, x, layer), strict=True):
         assert torch.equal(got, want)
     torch.library.opcheck(torch.ops.gristmill.product.default, (x.requires_grad_(), layer.weight))
 
 
 def test_layers_that_do_more_than_multiply_are_called(monkeypatch):
-    monkeypatch.setattr(module, "_for_products", lambda x, weight: True)
+    monkeypatch.setattr(module, "_fits_matmul", lambda x, weight: True)
     with_bias = nn.Linear(4, 3)
-    torch.testing.assert_close(multiplied(torch.ones(2, 4), with_bias), with_bias(torch.ones(2, 4)))
+    torch.testing.assert_close(apply_linear(torch.ones(2, 4), with_bias), with_bias(torch.ones(2, 4)))
 
 
 def test_tiles_fill_the_card_or_cublas_cuts_the_sum():
@@ -64,7 +64,7 @@ def test_tiles_fill_the_card_or_cublas_cuts_the_sum():
 
 def test_an_answer_has_its_place():
     x, weight, room = torch.randn(5, 4), torch.randn(3, 4), torch.zeros(6, 3)
-    assert product_into(room[:5], x, weight).data_ptr() == room.data_ptr()
+    assert matmul_into(room[:5], x, weight).data_ptr() == room.data_ptr()
     torch.testing.assert_close(room[:5], x @ weight.t())
     assert not room[5].any()
 
@@ -85,8 +85,8 @@ def test_on_hopper_it_is_as_near_to_float64_as_the_layer(tokens, inputs, outputs
     x = torch.randn(tokens, inputs, device=device, dtype=torch.bfloat16)
     wanted = run(called, x.double(), exact.to(torch.float64))
     torch._dynamo.reset()
-    ways = [run(way, x, layer) for way in (multiplied, called, torch.compile(multiplied, fullgraph=True))]
-    assert "product" in str(multiplied(x.requires_grad_(), layer).grad_fn)
+    ways = [run(way, x, layer) for way in (apply_linear, called, torch.compile(apply_linear, fullgraph=True))]
+    assert "product" in str(apply_linear(x.requires_grad_(), layer).grad_fn)
     for ours, theirs, again, want in zip(*ways, wanted, strict=True):
         errors = [float((got.double() - want).norm() / want.norm()) for got in (ours, theirs)]
         assert errors[0] < 1.2 * errors[1] + 1e-6 and errors[0] < 0.01

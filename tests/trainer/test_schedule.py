@@ -7,7 +7,7 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from gristmill.trainer.run.schedule import Schedule, cosine, linear, rising, stable
+from gristmill.trainer.run.schedule import RateSchedule, cosine, linear, rising, stable
 
 
 def test_a_warm_up_rises_in_even_steps_and_ends_at_the_full_rate() -> None:
@@ -41,7 +41,7 @@ def test_stable_stays_and_then_falls_and_can_be_trained_on_from_before_the_fall(
 def test_every_schedule_stays_between_nothing_and_the_peak(
     kind: str, updates: int, warmup: float, decay: float, floor: float
 ) -> None:
-    schedule = Schedule(kind, warmup, decay, floor)  # type: ignore[arg-type]
+    schedule = RateSchedule(kind, warmup, decay, floor)  # type: ignore[arg-type]
     shares = [schedule.share(step, updates) for step in range(updates)]
     assert all(0 < share <= 1 for share in shares)
     peak = shares.index(max(shares))
@@ -50,4 +50,4 @@ def test_every_schedule_stays_between_nothing_and_the_peak(
 
 def test_shares_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="must fit"):
-        Schedule("stable", 0.7, 0.7)
+        RateSchedule("stable", 0.7, 0.7)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gristmill.trainer.run.guard import Guard
-from gristmill.trainer.run.schedule import Schedule
+from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.run.settings import WAYS, Training, differences
 from gristmill.trainer.run.unlocking import Unlocking
 from gristmill.trainer.step.muon import Muon
@@ -20,7 +20,7 @@ FULL = Training(
     rows_per_update=24,
     rows_per_step=6,
     optimizer=AdamW(rate=0.01, faster=(("head.", 2.0),)),
-    schedule=Schedule("stable", 0.1, 0.3, 0.0, "sqrt"),
+    schedule=RateSchedule("stable", 0.1, 0.3, 0.0, "sqrt"),
     precision="fp16",
     recompute="full",
     zero=2,
@@ -48,7 +48,7 @@ def test_settings_come_back_from_json(training: Training) -> None:
 def test_plain_facts_are_enough() -> None:
     assert Training.from_facts(
         {"updates": 3, "rows_per_update": 8, "schedule": {"kind": "cosine"}, "optimizer": {"rate": 0.5}}
-    ) == Training(3, 8, schedule=Schedule("cosine"), optimizer=AdamW(rate=0.5))
+    ) == Training(3, 8, schedule=RateSchedule("cosine"), optimizer=AdamW(rate=0.5))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from gristmill.trainer.model.shapes import Shape
+from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.memory import memory_of
 from gristmill.trainer.step.muon import Muon
@@ -39,7 +39,7 @@ from tests.trainer.layouts import (
     together,
 )  # fmt: skip
 
-UNTIED = Shape(61, 24, 2, 4, 2, 40, windows=(3, 0), norm_eps=1e-6)
+UNTIED = DecoderShape(61, 24, 2, 4, 2, 40, windows=(3, 0), norm_eps=1e-6)
 
 FLOAT32 = {
     "zero 0": Layout(),
@@ -190,7 +190,7 @@ def test_bf16_passes_are_added_up_in_float32() -> None:
     weight = stepper.model.norm.weight
     for i in range(1000):
         stepper.backward((weight * 1e-3).sum() + 0.0 * sum(p.sum() for p in stepper.model.parameters()), last=i == 999)
-    found = stepper._gradients.own()["norm.weight"]
+    found = stepper._gradients.local()["norm.weight"]
     assert found.dtype == torch.float32
     torch.testing.assert_close(
         found, torch.full_like(found, 1000 * float(torch.tensor(1e-3).bfloat16())), rtol=1e-4, atol=0

@@ -12,7 +12,7 @@ from tiny_runs import SHAPE, TRAINING
 from gristmill.trainer.run import energy, reporting as telling
 from gristmill.trainer.run.energy import Energy
 from gristmill.trainer.run.progress import Progress
-from gristmill.trainer.run.reporting import Teller
+from gristmill.trainer.run.reporting import Reporter
 from gristmill.trainer.step.parallel import ALONE, grid_of
 
 
@@ -42,7 +42,7 @@ def test_joules_are_those_of_the_whole_run_or_none(
     now = Progress()
     for joules in sessions:
         monkeypatch.setattr(telling, "meter_of", lambda device, joules=joules: Counted(joules))
-        teller = Teller(tmp_path, TRAINING, SHAPE, torch.device("cpu"), grid_of(ALONE, 1))
+        teller = Reporter(tmp_path, TRAINING, SHAPE, torch.device("cpu"), grid_of(ALONE, 1))
         teller.clock(now)
         teller.clock(now)
     assert now.joules == known and now.seconds > 0
@@ -56,7 +56,7 @@ def test_processors_that_ranks_share_count_once() -> None:
 
 def test_speed_is_that_of_this_session(tmp_path: Path) -> None:
     now = Progress(tokens=1_000_000, seconds=1.0)
-    teller = Teller(tmp_path, TRAINING, SHAPE, torch.device("cpu"), grid_of(ALONE, 1))
+    teller = Reporter(tmp_path, TRAINING, SHAPE, torch.device("cpu"), grid_of(ALONE, 1))
     with teller:
         teller.begin(now)
         now.tokens, now.seconds = 1_000_100, 3.0

@@ -13,17 +13,17 @@ import pytest
 import torch
 
 from gristmill.trainer.model.flops import Flops, flops_of
-from gristmill.trainer.model.shapes import Shape
+from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.run.energy import Energy
-from gristmill.trainer.run.metrics import Memory, Metrics, Work, line_of, memory_of, read_metrics
+from gristmill.trainer.run.metrics import MemoryUse, Metrics, Work, line_of, memory_in_use, read_metrics
 
-SHAPE = Shape(vocabulary=50, hidden=16, layers=2, heads=2, kv_heads=1, mlp=32)
+SHAPE = DecoderShape(vocabulary=50, hidden=16, layers=2, heads=2, kv_heads=1, mlp=32)
 
 
 def test_a_line_has_every_figure_and_divides_by_the_interval() -> None:
     flops = flops_of(SHAPE, np.array([10, 30]))
     line = line_of(
-        7, 280, 2.5, 1e-3, 0.7, Work(40, flops, 0.5, Energy(8.0, 3.0)), Memory(10, 20), peak=1e9, grams_per_kwh=450.0
+        7, 280, 2.5, 1e-3, 0.7, Work(40, flops, 0.5, Energy(8.0, 3.0)), MemoryUse(10, 20), peak=1e9, grams_per_kwh=450.0
     )
     assert (
         line["step"] == 7
@@ -51,7 +51,7 @@ def test_what_was_not_measured_is_null_and_what_was_not_asked_is_absent() -> Non
         0.1,
         float("inf"),
         Work(4, Flops(1, 2, 3, 4), 1.0, Energy(None, None)),
-        Memory(1, 1),
+        MemoryUse(1, 1),
         events=[{"event": "skip"}],
     )
     assert (
@@ -63,7 +63,9 @@ def test_what_was_not_measured_is_null_and_what_was_not_asked_is_absent() -> Non
     )
     assert "grams_co2" not in line and line["events"] == [{"event": "skip"}]
     assert (
-        line_of(1, 0, 1.0, 0.1, 1.0, Work(0, Flops(0, 0, 0, 0), 0.0, Energy(0.0, None)), Memory(1, 1), peak=1.0)["mfu"]
+        line_of(1, 0, 1.0, 0.1, 1.0, Work(0, Flops(0, 0, 0, 0), 0.0, Energy(0.0, None)), MemoryUse(1, 1), peak=1.0)[
+            "mfu"
+        ]
         is None
     )
 
@@ -106,7 +108,7 @@ def test_damage_is_named_by_its_line_and_cut_out_on_resume(tmp_path: Path) -> No
 
 
 def test_memory_is_in_bytes() -> None:
-    memory = memory_of(torch.device("cpu"))
+    memory = memory_in_use(torch.device("cpu"))
     assert 10_000_000 < memory.now <= memory.peak * 1.1
 
 

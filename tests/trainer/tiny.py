@@ -10,8 +10,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
 from gristmill.trainer.model.model import Decoder, initialise
-from gristmill.trainer.model.packed import packed_documents
-from gristmill.trainer.model.shapes import Shape
+from gristmill.trainer.model.packed import pack_documents
+from gristmill.trainer.model.shapes import DecoderShape
 
 TEXTS = [
     "the cat sat on the mat and the dog sat on the log",
@@ -46,7 +46,9 @@ def byte_pairs(size: int = 300) -> Tokenizer:
 
 def random_model(vocabulary: int = 300, seed: int = 0) -> Decoder:
     """Far from uniform: its weights are 10 times the usual."""
-    model = initialise(Decoder(Shape(vocabulary=vocabulary, hidden=16, layers=2, heads=4, kv_heads=2, mlp=24)), seed)
+    model = initialise(
+        Decoder(DecoderShape(vocabulary=vocabulary, hidden=16, layers=2, heads=4, kv_heads=2, mlp=24)), seed
+    )
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim == 2:
@@ -59,7 +61,7 @@ def bigram_model(chances_VV: Tensor) -> Decoder:
     """Gives the token behind token i the chances of row i, whatever stood before."""
     size = len(chances_VV)
     model = Decoder(
-        Shape(vocabulary=size, hidden=size + size % 2, layers=1, heads=1, kv_heads=1, mlp=2, norm_eps=1e-30)
+        DecoderShape(vocabulary=size, hidden=size + size % 2, layers=1, heads=1, kv_heads=1, mlp=2, norm_eps=1e-30)
     )
     for parameter in model.parameters():
         parameter.fill_(1.0 if parameter.ndim == 1 else 0.0)
@@ -74,4 +76,4 @@ def bigram_model(chances_VV: Tensor) -> Decoder:
 @torch.no_grad()
 def log_chances(model: Decoder, tokens: list[int]) -> Tensor:
     """Of every token after each of these, worked out alone in float64."""
-    return copy.deepcopy(model).double().logits(packed_documents([tokens])).log_softmax(-1)
+    return copy.deepcopy(model).double().logits(pack_documents([tokens])).log_softmax(-1)

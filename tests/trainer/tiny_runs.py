@@ -17,15 +17,15 @@ from gristmill.shards.loader import Loader
 from gristmill.shards.orders import Shuffled
 from gristmill.shards.reader import open_shards
 from gristmill.trainer.model.model import Decoder, initialise
-from gristmill.trainer.model.shapes import Shape
+from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.run import loop
 from gristmill.trainer.run.loop import Outcome, train
 from gristmill.trainer.run.settings import Training
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.optim import AdamW
-from gristmill.trainer.step.parallel import ALONE, Ranks, launched
+from gristmill.trainer.step.parallel import ALONE, RankGroup, join_ranks
 
-SHAPE = Shape(vocabulary=50, hidden=16, layers=2, heads=2, kv_heads=1, mlp=32, context=16, tied=True)
+SHAPE = DecoderShape(vocabulary=50, hidden=16, layers=2, heads=2, kv_heads=1, mlp=32, context=16, tied=True)
 TRAINING = Training(
     updates=14,
     rows_per_update=8,
@@ -37,11 +37,11 @@ TRAINING = Training(
 )
 
 
-def model(shape: Shape = SHAPE) -> Decoder:
+def model(shape: DecoderShape = SHAPE) -> Decoder:
     return initialise(Decoder(shape), 1)
 
 
-def loader(shards: Path, ranks: Ranks = ALONE, **changes: Any) -> Loader:
+def loader(shards: Path, ranks: RankGroup = ALONE, **changes: Any) -> Loader:
     told: dict[str, Any] = {
         "batch_rows": 8,
         "order": Shuffled(),
@@ -53,7 +53,7 @@ def loader(shards: Path, ranks: Ranks = ALONE, **changes: Any) -> Loader:
     return Loader(open_shards(shards), **told)
 
 
-def run(shards: Path, folder: Path, training: Training = TRAINING, ranks: Ranks = ALONE, **more: Any) -> Outcome:
+def run(shards: Path, folder: Path, training: Training = TRAINING, ranks: RankGroup = ALONE, **more: Any) -> Outcome:
     reads = more.pop("loader", None) or loader(shards, ranks)
     return train(
         more.pop("model", None) or model(), reads, training, folder, device=torch.device("cpu"), ranks=ranks, **more
@@ -71,8 +71,10 @@ def kill(when: str) -> None:
         return seen == int(number)
 
     if what == "update":
-        make = loop.Run._make
-        loop.Run._make = lambda self, feed: os._exit(9) if self.progress.update == int(number) else make(self, feed)  # type: ignore[method-assign]
+        make = loop.TrainingRun._make
+        loop.TrainingRun._make = lambda self, feed: (
+            os._exit(9) if self.progress.update == int(number) else make(self, feed)
+        )  # type: ignore[method-assign]
     elif what == "half a file":
         write = checkpoint.write_safetensors
 
@@ -99,5 +101,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     if len(sys.argv) > 3:
         kill(sys.argv[3])
-    with launched("cpu") as (ranks, _):
+    with join_ranks("cpu") as (ranks, _):
         run(Path(sys.argv[1]), Path(sys.argv[2]), ranks=ranks)

@@ -30,9 +30,9 @@ from tokenizers import Tokenizer
 from gristmill.kernels.base.types import Array
 from gristmill.shards.pieces import piece_starts
 from gristmill.shards.rows import Rows
-from gristmill.trainer.evaluation.scoring import STEP_TOKENS, Piece, plain_tokenizer, scored, tokenised
+from gristmill.trainer.evaluation.scoring import STEP_TOKENS, Continuation, plain_tokenizer, scored, tokenised
 from gristmill.trainer.model.model import Decoder
-from gristmill.trainer.step.parallel import ALONE, Ranks
+from gristmill.trainer.step.parallel import ALONE, RankGroup
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def bits_per_byte(
     stride: int | None = None,
     ids: Sequence[str] | None = None,
     step_tokens: int = STEP_TOKENS,
-    ranks: Ranks = ALONE,
+    ranks: RankGroup = ALONE,
 ) -> Measured:
     """Of texts that are measured once; make `HeldOut` of those that are measured again and again."""
     return HeldOut.of(texts, domains, tokenizer, row_length, before=before, stride=stride, ids=ids).measured(
@@ -95,7 +95,7 @@ class HeldOut:
     """Texts as pieces of tokens; piece i is of document `document[i]`; of the `unforeseen` documents the first token
     costs log2(vocabulary)."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Continuation, ...]
     document: Array
     unforeseen: Array
     bytes: Array
@@ -140,7 +140,7 @@ class HeldOut:
         )
 
     def measured(
-        self, model: Decoder, device: torch.device | str, step_tokens: int = STEP_TOKENS, ranks: Ranks = ALONE
+        self, model: Decoder, device: torch.device | str, step_tokens: int = STEP_TOKENS, ranks: RankGroup = ALONE
     ) -> Measured:
         """`ranks` share the work, and all have the whole of it (`gristmill.trainer.evaluation.scoring.scored`)."""
         scores = scored(model, self.pieces, device, step_tokens, ranks)
@@ -149,18 +149,18 @@ class HeldOut:
         return Measured(nats / math.log(2), self.bytes, self.tokens, self.domains, self.ids)
 
 
-def windows(sequence: Array, row_length: int, stride: int | None = None) -> Iterator[Piece]:
+def windows(sequence: Array, row_length: int, stride: int | None = None) -> Iterator[Continuation]:
     """All tokens but the first, each asked for once, of at most `row_length` tokens before the last."""
     stride = max(1, row_length // 2) if stride is None else stride
     if not 1 <= stride <= row_length:
         raise ValueError(f"stride {stride:,}: between 1 and the row length of {row_length:,}")
     done = min(len(sequence), row_length + 1)
     if done > 1:
-        yield Piece(sequence[:done], 1)
+        yield Continuation(sequence[:done], 1)
     while done < len(sequence):
         stop = min(done + stride, len(sequence))
         start = stop - row_length - 1
-        yield Piece(sequence[start:stop], done - start)
+        yield Continuation(sequence[start:stop], done - start)
         done = stop
 
 

@@ -22,7 +22,7 @@ from gristmill.trainer.evaluation.evaluate import HeldOut
 from gristmill.trainer.evaluation.multiple_choice import encoded_pairs, pair_scores
 from gristmill.trainer.evaluation.scoring import STEP_TOKENS, plain_tokenizer, tokenised
 from gristmill.trainer.model.model import Decoder
-from gristmill.trainer.model.packed import packed_documents
+from gristmill.trainer.model.packed import pack_documents
 
 MOST_GENERATED = 256  # tokens, where a task does not say
 
@@ -122,7 +122,7 @@ class Answering:
                 held += len(lines[stop])
                 stop += 1
             ends = torch.from_numpy(np.cumsum([len(line) for line in lines[start:stop]]) - 1).to(self._where)
-            hidden = self._model.hidden(packed_documents(lines[start:stop]).to(self._where))[ends]
+            hidden = self._model.hidden(pack_documents(lines[start:stop]).to(self._where))[ends]
             found += torch.nn.functional.linear(hidden, self._model.head_weight).argmax(-1).tolist()
             start = stop
         return found

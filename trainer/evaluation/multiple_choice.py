@@ -30,9 +30,9 @@ import torch
 from tokenizers import Tokenizer
 
 from gristmill.kernels.base.types import Array
-from gristmill.trainer.evaluation.scoring import STEP_TOKENS, Piece, plain_tokenizer, scored, tokenised
+from gristmill.trainer.evaluation.scoring import STEP_TOKENS, Continuation, plain_tokenizer, scored, tokenised
 from gristmill.trainer.model.model import Decoder
-from gristmill.trainer.step.parallel import ALONE, Ranks
+from gristmill.trainer.step.parallel import ALONE, RankGroup
 
 By = Literal["raw", "byte", "token"]
 
@@ -182,7 +182,7 @@ def answers(
     *,
     before: int | None = None,
     step_tokens: int = STEP_TOKENS,
-    ranks: Ranks = ALONE,
+    ranks: RankGroup = ALONE,
 ) -> Answers:
     """All choices of all questions, packed together; `ranks` share the work, and all have the whole of it
     (`gristmill.trainer.evaluation.scoring.scored`)."""
@@ -258,7 +258,7 @@ def _cut(context: Array, whole: Array) -> int:
 
 
 def pair_scores(
-    model: Decoder, pairs: Sequence[Pair], device: torch.device | str, step_tokens: int, ranks: Ranks = ALONE
+    model: Decoder, pairs: Sequence[Pair], device: torch.device | str, step_tokens: int, ranks: RankGroup = ALONE
 ) -> tuple[Array, Array]:
     """-log p of what is asked for in nats, and whether each token of it is the likeliest."""
     alone = np.array(
@@ -267,7 +267,7 @@ def pair_scores(
     some = [i for i, pair in enumerate(pairs) if len(pair.tokens) > 1]
     found = scored(
         model,
-        [Piece(pairs[i].tokens, max(1, len(pairs[i].tokens) - pairs[i].asked)) for i in some],
+        [Continuation(pairs[i].tokens, max(1, len(pairs[i].tokens) - pairs[i].asked)) for i in some],
         device,
         step_tokens,
         ranks,

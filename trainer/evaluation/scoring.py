@@ -25,15 +25,15 @@ from gristmill.kernels.base.types import Array
 from gristmill.shards.batch import NO_LABEL
 from gristmill.trainer.model.flops import flops_of
 from gristmill.trainer.model.model import Decoder
-from gristmill.trainer.model.packed import Packed, bound
-from gristmill.trainer.step.parallel import ALONE, Ranks, device_of_messages
+from gristmill.trainer.model.packed import PackedTokens, next_power_of_two
+from gristmill.trainer.step.parallel import ALONE, RankGroup, device_of_messages
 
 STEP_TOKENS = 16_384  # of a forward pass
 LOGITS = 1 << 27  # that exist at once: 512 MB
 CHARACTERS = 1 << 20  # handed to the tokenizer at once: it takes about 100 bytes for each
 
 
-class Piece(NamedTuple):
+class Continuation(NamedTuple):
     """`tokens[first:]` are asked for, each given all before it; `first` is 1 at least."""
 
     tokens: Array
@@ -69,10 +69,10 @@ def tokenised(texts: Sequence[str], tokenizer: Tokenizer) -> list[Array]:
 @torch.no_grad()
 def scored(
     model: Decoder,
-    pieces: Sequence[Piece],
+    pieces: Sequence[Continuation],
     device: torch.device | str,
     step_tokens: int = STEP_TOKENS,
-    ranks: Ranks = ALONE,
+    ranks: RankGroup = ALONE,
 ) -> Scores:
     """Each piece alone, whatever it is packed with, to rounding. `step_tokens` is a bound unless one piece is longer.
 
@@ -122,17 +122,17 @@ def _as_many(shares: Sequence[Sequence[int]], rank: int) -> list[int]:
     return mine + [mine[0] if mine else 0] * (passes - len(mine))
 
 
-def _gathered(nats: Array, greedy: Array, mine: Sequence[int], ranks: Ranks) -> Scores:
+def _gathered(nats: Array, greedy: Array, mine: Sequence[int], ranks: RankGroup) -> Scores:
     """Everyone's on all ranks: what others have done is 0 here, so that sums are what each found, bit for bit."""
     if ranks.count == 1:
         return Scores(nats, greedy)
     both = np.zeros((2, len(nats)))
     both[:, mine] = nats[mine], greedy[mine]
-    found = ranks.summed(torch.from_numpy(both).to(device_of_messages(ranks))).cpu().numpy()
+    found = ranks.all_reduce(torch.from_numpy(both).to(device_of_messages(ranks))).cpu().numpy()
     return Scores(found[0], found[1] > 0)
 
 
-def _check(model: Decoder, pieces: Sequence[Piece]) -> None:
+def _check(model: Decoder, pieces: Sequence[Continuation]) -> None:
     if any(not 1 <= piece.first < len(piece.tokens) for piece in pieces):
         raise ValueError("a piece must ask for a token, and have one before it")
     largest = max((int(piece.tokens.max()) for piece in pieces), default=0)
@@ -163,7 +163,7 @@ def _runs(sizes: Sequence[int], most: int, over: bool = True) -> Iterator[tuple[
         yield start, len(sizes)
 
 
-def _packed(pieces: Sequence[Piece]) -> tuple[Packed, Array, Array]:
+def _packed(pieces: Sequence[Continuation]) -> tuple[PackedTokens, Array, Array]:
     """In one line; the places whose successors are asked for; these successors."""
     lengths = np.array([len(piece.tokens) - 1 for piece in pieces], np.int64)
     ends = np.cumsum(lengths)
@@ -174,12 +174,12 @@ def _packed(pieces: Sequence[Piece]) -> tuple[Packed, Array, Array]:
     targets_A = np.concatenate([piece.tokens[piece.first :] for piece in pieces])
     targets_T = np.full(int(ends[-1]), NO_LABEL, np.int64)
     targets_T[asked_A] = targets_A
-    packed = Packed(
+    packed = PackedTokens(
         torch.from_numpy(np.concatenate([piece.tokens[:-1] for piece in pieces])),
         torch.from_numpy(targets_T),
         torch.from_numpy((np.arange(ends[-1]) - np.repeat(starts, lengths)).astype(np.int32)),
         torch.from_numpy(np.concatenate([[0], ends]).astype(np.int32)),
-        bound(int(lengths.max())),
+        next_power_of_two(int(lengths.max())),
         len(asked_A),
     )
     return packed, asked_A, targets_A

@@ -1,9 +1,9 @@
-"""`residual + layer(x)`, on Hopper as one matrix product that begins with the sum (QuACK's; of few tokens cuBLAS's):
-the norm that follows has less to read and to write.
+"""`residual + layer(x)` as one matmul with the addition in its epilogue, on Hopper (QuACK; for few tokens cuBLAS). The
+next norm then reads and writes less.
 
-A block is two such sums. Elsewhere what a layer adds goes beside the residual stream to the next norm, which adds it in
-its own pass over memory (`gristmill.trainer.model.fused.add_rms_norm`): so a sum here is a stream, and what is still to
-be added to it.
+A block has two such sums. Elsewhere the layer's output is passed to the next norm beside the residual stream, and the
+norm adds it in its own pass over memory (`gristmill.trainer.model.fused.add_rms_norm`). So a sum here is the residual
+stream and an addend that is still to be added, or None.
 
 T tokens, C hidden width.
 """
@@ -15,46 +15,46 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gristmill.trainer.model.product import product
+from gristmill.trainer.model.product import matmul
 from gristmill.trainer.model.quack import by_quack, fits_weight, many_tiles, multiplies, quack, tile
 
 Sum = tuple[Tensor, Tensor | None]
 
 
-def added(x: Tensor, layer: nn.Linear, residual_TC: Tensor) -> Sum:
-    if multiplies(layer) and _for_products(x, layer.weight, residual_TC):
-        total: Tensor = _added(x, layer.weight, residual_TC)
+def add_linear(x: Tensor, layer: nn.Linear, residual_TC: Tensor) -> Sum:
+    if multiplies(layer) and _fits_matmul(x, layer.weight, residual_TC):
+        total: Tensor = _add_linear(x, layer.weight, residual_TC)
         return total, None
     return residual_TC, layer(x)
 
 
-def _for_products(x: Tensor, weight: Tensor, residual: Tensor) -> bool:
+def _fits_matmul(x: Tensor, weight: Tensor, residual: Tensor) -> bool:
     return fits_weight(x, weight, residual)
 
 
 @torch.library.custom_op("gristmill::added", mutates_args=())
-def _added(x: Tensor, weight: Tensor, residual: Tensor) -> Tensor:
-    return sum_with_product(x, weight, residual)
+def _add_linear(x: Tensor, weight: Tensor, residual: Tensor) -> Tensor:
+    return add_matmul(x, weight, residual)
 
 
-@_added.register_fake
+@_add_linear.register_fake
 def _(x: Tensor, weight: Tensor, residual: Tensor) -> Tensor:
     return torch.empty_like(residual, memory_format=torch.contiguous_format)
 
 
-def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs[:2])
 
 
-def _slopes(ctx: Any, slope: Tensor) -> tuple[Tensor, ...]:
+def _backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, ...]:
     x, weight = ctx.saved_tensors
-    return product(slope, weight.t()), product(slope.t(), x.t()), slope
+    return matmul(grad_output, weight.t()), matmul(grad_output.t(), x.t()), grad_output
 
 
-_added.register_autograd(_slopes, setup_context=_keep)
+_add_linear.register_autograd(_backward, setup_context=_setup_context)
 
 
-def sum_with_product(x: Tensor, weight: Tensor, residual: Tensor) -> Tensor:
+def add_matmul(x: Tensor, weight: Tensor, residual: Tensor) -> Tensor:
     """`residual + x @ weight.t()`, rounded once."""
     if not by_quack(x) or not many_tiles(x.shape[0], weight.shape[0]):
         return torch.addmm(residual, x, weight.t())

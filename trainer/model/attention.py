@@ -1,15 +1,15 @@
-"""Attention over packed rows: sequences lie end to end in one tensor, nothing is padded, and no token sees another
+"""Attention over packed rows: sequences lie end to end in one tensor, without padding, and no token sees another
 sequence.
 
-T tokens, H heads, D numbers a head; `cuts` are the N + 1 ends of N sequences, int32, `cuts[0] == 0`. A window (left,
-right) is how far a query sees to either side, -1 for no limit: (-1, -1) sees all, (-1, 0) is causal, (64, 64) is
-ModernBERT's local attention. Where a sequence has fewer queries than keys, its last query stands at its last key (as in
-flash attention).
+T tokens, H heads, D numbers a head; `cuts` are the N + 1 cumulative lengths of N sequences, int32, `cuts[0] == 0`. A
+window (left, right) is how far a query sees to either side, -1 for no limit: (-1, -1) sees all, (-1, 0) is causal, (64,
+64) is ModernBERT's local attention. Where a sequence has fewer queries than keys, its last query is aligned with its
+last key (as in flash attention).
 
-On CUDA in half precision: flash-attn-4 where it is installed and the card is Hopper or later (`fastest`; measured 1.4
-to 1.8 times the next, forward and backward, by benchmarks/training/gpu_kernels.py), else `varlen_attn` of torch 2.11
-(flash attention 2: Ampere and later), else flex_attention (`gristmill.trainer.model.flex`). Elsewhere, and in float32:
-torch's own attention, sequences of one length at a time.
+On CUDA in half precision: flash-attn-4 where it is installed, on Hopper or later (`fastest`; measured 1.4 to 1.8 times
+the next, forward and backward, by benchmarks/training/gpu_kernels.py); else `varlen_attn` of torch 2.11 (flash
+attention 2: Ampere and later); else flex_attention (`gristmill.trainer.model.flex`). Elsewhere, and in float32: torch's
+scaled_dot_product_attention, sequences of equal length at a time.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from torch import Tensor
 Window = tuple[int, int]
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, int, int, Window], Tensor]
 
-_SAYS_GROUPS = torch.__version__ >= torch.torch_version.TorchVersion(
-    "2.12"
-)  # before, grouped heads are taken as they come
+# Earlier versions take grouped heads without being asked.
+_TAKES_ENABLE_GQA = torch.__version__ >= torch.torch_version.TorchVersion("2.12")
 
 AMPERE, HOPPER = 8, 9  # compute capability
 EVERYTHING: Window = (-1, -1)
@@ -44,11 +43,11 @@ def attend(
     longest_k: int,
     window: Window,
 ) -> Tensor:
-    """The heads' answers, T x H x D as the queries. `longest_*` may be any upper bound."""
+    """The attention output, T x H x D like the queries. `longest_*` may be any upper bound."""
     if q_THD.is_cuda and q_THD.dtype in (torch.bfloat16, torch.float16):
         from torch.nn.attention.varlen import varlen_attn
 
-        grouped: dict[str, Any] = {"enable_gqa": True} if q_THD.shape[1] != k_THD.shape[1] and _SAYS_GROUPS else {}
+        grouped: dict[str, Any] = {"enable_gqa": True} if q_THD.shape[1] != k_THD.shape[1] and _TAKES_ENABLE_GQA else {}
         return cast(
             Tensor,
             varlen_attn(q_THD, k_THD, v_THD, cuts_q, cuts_k, longest_q, longest_k, window_size=window, **grouped),
@@ -66,15 +65,13 @@ def attend_flash4(
     longest_k: int,
     window: Window,
 ) -> Tensor:
-    """By the package flash-attn-4, called directly: torch's own glue to it breaks with its releases. Hopper and later;
-    what is not of half precision goes another way."""
-    if longest_q == 1 or q_THD.dtype not in (
-        torch.bfloat16,
-        torch.float16,
-    ):  # a kernel that works on tiles of queries has nothing to win on one
+    """Calls the package flash-attn-4 directly, because torch's own glue to it breaks with its releases. Hopper and
+    later; other precisions go to `attend`."""
+    # A kernel that works on tiles of queries gains nothing on a single query.
+    if longest_q == 1 or q_THD.dtype not in (torch.bfloat16, torch.float16):
         return attend(q_THD, k_THD, v_THD, cuts_q, cuts_k, longest_q, longest_k, window)
-    answer: Tensor = _flash4(q_THD, k_THD, v_THD, cuts_q, cuts_k, longest_q, longest_k, *window)[0]
-    return answer
+    output: Tensor = _flash4(q_THD, k_THD, v_THD, cuts_q, cuts_k, longest_q, longest_k, *window)[0]
+    return output
 
 
 @torch.library.custom_op("gristmill::flash4", mutates_args=())
@@ -89,14 +86,14 @@ def _flash4(
     left: int,
     right: int,
 ) -> tuple[Tensor, Tensor]:
-    """The answer, and the logarithms of the sums (H x T). An operator of its own: torch.compile takes it whole."""
+    """The output and the log-sum-exp (H x T). A custom operator, so that torch.compile takes it whole."""
     from flash_attn.cute.interface import _flash_attn_fwd  # type: ignore[import-not-found]
 
-    answer, sums = _flash_attn_fwd(
+    output, lse = _flash_attn_fwd(
         q_THD, k_THD, v_THD, cu_seqlens_q=cuts_q, cu_seqlens_k=cuts_k, max_seqlen_q=longest_q, max_seqlen_k=longest_k,
         return_lse=True, **_flash4_window(left, right),
     )[:2]  # fmt: skip
-    return answer, sums
+    return output, lse
 
 
 @_flash4.register_fake
@@ -118,46 +115,66 @@ def _(
 
 @torch.library.custom_op("gristmill::flash4_backward", mutates_args=())
 def _flash4_backward(
-    slope: Tensor, q_THD: Tensor, k_THD: Tensor, v_THD: Tensor, answer: Tensor, sums: Tensor, cuts_q: Tensor, cuts_k: Tensor,
-    longest_q: int, longest_k: int, left: int, right: int,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    grad_output: Tensor,
+    q_THD: Tensor,
+    k_THD: Tensor,
+    v_THD: Tensor,
+    output: Tensor,
+    lse: Tensor,
+    cuts_q: Tensor,
+    cuts_k: Tensor,
+    longest_q: int,
+    longest_k: int,
+    left: int,
+    right: int,
+) -> tuple[Tensor, Tensor, Tensor]:
     from flash_attn.cute.interface import _flash_attn_bwd
 
-    slopes: tuple[Tensor, Tensor, Tensor] = _flash_attn_bwd(
-        q_THD, k_THD, v_THD, answer, slope, sums, cu_seqlens_q=cuts_q, cu_seqlens_k=cuts_k, max_seqlen_q=longest_q, max_seqlen_k=longest_k,
-        deterministic=torch.are_deterministic_algorithms_enabled(), **_flash4_window(left, right),
-    )[:3]  # fmt: skip
-    return slopes
+    gradients: tuple[Tensor, Tensor, Tensor] = _flash_attn_bwd(
+        q_THD,
+        k_THD,
+        v_THD,
+        output,
+        grad_output,
+        lse,
+        cu_seqlens_q=cuts_q,
+        cu_seqlens_k=cuts_k,
+        max_seqlen_q=longest_q,
+        max_seqlen_k=longest_k,
+        deterministic=torch.are_deterministic_algorithms_enabled(),
+        **_flash4_window(left, right),
+    )[:3]
+    return gradients
 
 
 @_flash4_backward.register_fake
-def _(slope, q_THD, k_THD, v_THD, *others):  # type: ignore[no-untyped-def]
+def _(grad_output, q_THD, k_THD, v_THD, *others):  # type: ignore[no-untyped-def]
     return tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q_THD, k_THD, v_THD))
 
 
-def _flash4_keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _flash4_setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     q_THD, k_THD, v_THD, cuts_q, cuts_k, *ctx.numbers = inputs
     ctx.save_for_backward(q_THD, k_THD, v_THD, *output, cuts_q, cuts_k)
     ctx.set_materialize_grads(False)
 
 
-def _flash4_slopes(ctx: Any, slope: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
-    slopes = _flash4_backward(slope.contiguous(), *ctx.saved_tensors, *ctx.numbers)
-    return (*slopes, None, None, None, None, None, None)
+def _flash4_autograd_backward(ctx: Any, grad_output: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    gradients = _flash4_backward(grad_output.contiguous(), *ctx.saved_tensors, *ctx.numbers)
+    return (*gradients, None, None, None, None, None, None)
 
 
-_flash4.register_autograd(_flash4_slopes, setup_context=_flash4_keep)
+_flash4.register_autograd(_flash4_autograd_backward, setup_context=_flash4_setup_context)
 
 
 def _flash4_window(left: int, right: int) -> dict[str, Any]:
-    """As the package says it: causal apart from windows."""
+    """In the package's arguments, which treat causal apart from windows."""
     if (left, right) == CAUSAL:
         return {"causal": True}
     return {"window_size_left": None if left < 0 else left, "window_size_right": None if right < 0 else right}
 
 
 def fastest(device: torch.device) -> Attend:
-    """The one that measured fastest of those that are present. Import errors of a package that is there are not hidden."""
+    """The fastest implementation (as measured) that is available. An installed package that fails to import raises."""
     if device.type != "cuda":
         return attend
     generation = torch.cuda.get_device_capability(device)[0]
@@ -181,8 +198,8 @@ def attend_by_length(
     window: Window,
 ) -> Tensor:
     """On any device, in any precision."""
-    pieces = []
-    for (q_from, q_to, q_each), (k_from, k_to, k_each) in _alike(cuts_q.tolist(), cuts_k.tolist()):
+    outputs = []
+    for (q_from, q_to, q_each), (k_from, k_to, k_each) in _runs_of_equal_lengths(cuts_q.tolist(), cuts_k.tolist()):
         q, k, v = (
             _by_sequence(x[start:stop], each)
             for x, start, stop, each in (
@@ -191,18 +208,18 @@ def attend_by_length(
                 (v_THD, k_from, k_to, k_each),
             )
         )
-        seen = None if window == EVERYTHING else _seen(q_each, k_each, window, q.device)
-        answer = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=q.shape[1] != k.shape[1])
-        pieces.append(answer.transpose(1, 2).flatten(0, 1))
-    return torch.cat(pieces) if pieces else torch.zeros_like(q_THD)
+        mask = None if window == EVERYTHING else _window_mask(q_each, k_each, window, q.device)
+        output = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=q.shape[1] != k.shape[1])
+        outputs.append(output.transpose(1, 2).flatten(0, 1))
+    return torch.cat(outputs) if outputs else torch.zeros_like(q_THD)
 
 
 Span = tuple[int, int, int]
 
 
-def _alike(q: list[int], k: list[int]) -> Iterator[tuple[Span, Span]]:
-    """Runs of neighbours with the same lengths: (first token, end, length of each) of the queries, and of the keys.
-    Empty sequences give none."""
+def _runs_of_equal_lengths(q: list[int], k: list[int]) -> Iterator[tuple[Span, Span]]:
+    """Runs of consecutive sequences of equal lengths: (first token, end, length of each) of the queries, and of the
+    keys. Empty sequences are left out."""
     first = 0
     while first < len(q) - 1:
         q_each, k_each = q[first + 1] - q[first], k[first + 1] - k[first]
@@ -218,12 +235,12 @@ def _by_sequence(x_THD: Tensor, each: int) -> Tensor:
     return x_THD.reshape(-1, each, *x_THD.shape[1:]).transpose(1, 2)
 
 
-def _seen(queries: int, keys: int, window: Window, device: torch.device) -> Tensor:
-    left, right = window
-    ahead = torch.arange(keys, device=device) - (torch.arange(queries, device=device) + keys - queries)[:, None]
-    seen = torch.ones_like(ahead, dtype=torch.bool)
-    if left >= 0:
-        seen &= ahead >= -left
-    if right >= 0:
-        seen &= ahead <= right
-    return seen
+def _window_mask(queries: int, keys: int, window: Window, device: torch.device) -> Tensor:
+    behind, before = window
+    offset = torch.arange(keys, device=device) - (torch.arange(queries, device=device) + keys - queries)[:, None]
+    mask = torch.ones_like(offset, dtype=torch.bool)
+    if behind >= 0:
+        mask &= offset >= -behind
+    if before >= 0:
+        mask &= offset <= before
+    return mask

@@ -2,11 +2,11 @@
 which need Ampere or later.
 
 A query sees the keys from `first` to before `stop`, two numbers that the cuts and the window give. Documents lie end to
-end, so the blocks of keys that a block of queries looks at are neighbours, and are known without a mask of all queries
-and keys (`create_block_mask` would make one). On CUDA the kernel is compiled, by itself or with the block that calls
-it; on the CPU it is not, makes all scores, and torch has no way back there. Forward and backward are held against
-`attend_by_length` on the CPU, backward with torch's refusal taken out; no figure of speed stands here for want of such
-a card.
+end, so the key blocks that a query block sees are consecutive, and are found without a mask of all queries and keys
+(which `create_block_mask` would build). On CUDA the kernel is compiled, by itself or with the block that calls it. On
+the CPU it is not compiled, it materialises all scores, and torch has no backward. Forward and backward are tested
+against `attend_by_length` on the CPU, backward with torch's refusal removed. There is no figure of speed for want of
+such a card.
 
 Q queries, K keys, H heads, D numbers a head.
 """
@@ -44,13 +44,13 @@ def attend_flex(
 
 def spans(cuts_q: Tensor, cuts_k: Tensor, queries: int, window: tuple[int, int]) -> tuple[Tensor, Tensor]:
     """The first key that each query sees, and the one after the last (Q, int32)."""
-    at = torch.arange(queries, device=cuts_q.device, dtype=torch.int32)
-    document = torch.searchsorted(cuts_q[1:], at, right=True)
+    positions = torch.arange(queries, device=cuts_q.device, dtype=torch.int32)
+    document = torch.searchsorted(cuts_q[1:], positions, right=True)
     begin, end = cuts_k[document], cuts_k[document + 1]
-    own = end - cuts_q[document + 1] + at  # the last query stands at the last key
-    left, right = window
-    first = begin if left < 0 else torch.maximum(begin, own - left)
-    stop = end if right < 0 else torch.minimum(end, own + right + 1)
+    diagonal = end - cuts_q[document + 1] + positions  # the last query is aligned with the last key
+    behind, ahead = window
+    first = begin if behind < 0 else torch.maximum(begin, diagonal - behind)
+    stop = end if ahead < 0 else torch.minimum(end, diagonal + ahead + 1)
     return first, stop
 
 
@@ -63,14 +63,14 @@ def block_mask(first_Q: Tensor, stop_Q: Tensor, keys: int) -> BlockMask:
     high = (F.pad(stop_Q, (0, rest), value=0).view(blocks_q, BLOCK).amax(1) + BLOCK - 1) // BLOCK
     numbers = (low[:, None] + torch.arange(blocks_k, device=low.device, dtype=torch.int32)).clamp(max=blocks_k - 1)
 
-    def seen(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    def visible(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return (first_Q[query] <= key) & (key < stop_Q[query])
 
     return BlockMask.from_kv_blocks(
         (high - low).clamp(min=0).to(torch.int32)[None, None],
         numbers.to(torch.int32)[None, None],
         BLOCK_SIZE=BLOCK,
-        mask_mod=seen,
+        mask_mod=visible,
         seq_lengths=(queries, keys),
     )
 

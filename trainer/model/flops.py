@@ -2,8 +2,8 @@
 
 A multiplication and an addition are two. Attention is counted inside documents alone and below the diagonal alone: a
 document of n tokens has n (n + 1) / 2 pairs, fewer under a window. Counting whole rows instead would make packed short
-documents look faster than they are. The backward pass has two matrix products for each of the forward pass. Not
-counted: what is worked out a second time (recomputation, and the scores that flash attention makes again backward), the
+documents look faster than they are. The backward pass has two matmuls for each of the forward pass. Not
+counted: what is computed a second time (recomputation, and the scores that flash attention recomputes in backward), the
 embedding's lookup, norms, activations, the optimiser. So this is the work that the model needs, as in PaLM (Chowdhery
 et al. 2022, appendix B), not what the machine did.
 """
@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gristmill.trainer.model.shapes import Shape
+from gristmill.trainer.model.shapes import DecoderShape
 
 Lengths = np.ndarray[Any, np.dtype[np.integer[Any]]]
 
@@ -50,7 +50,7 @@ PEAKS: tuple[tuple[str, float, float | None], ...] = (
 
 @dataclass(frozen=True)
 class Flops:
-    """Matrix products of the weights, and those of attention, which alone grow with the length of documents."""
+    """Matmuls with weights, and those of attention, which alone grow with the length of documents."""
 
     matmul_forward: int
     matmul_backward: int
@@ -86,7 +86,7 @@ class Flops:
         )
 
 
-def flops_of(shape: Shape, lengths: Lengths) -> Flops:
+def flops_of(shape: DecoderShape, lengths: Lengths) -> Flops:
     """Of documents' pieces of these lengths. Give those of the documents alone, not of padding, which is no work that
     anyone wants."""
     lengths = np.asarray(lengths)
@@ -97,7 +97,7 @@ def flops_of(shape: Shape, lengths: Lengths) -> Flops:
     return Flops(matmul, 2 * matmul, attention, 2 * attention)
 
 
-def weights_per_token(shape: Shape) -> int:
+def weights_per_token(shape: DecoderShape) -> int:
     """Entries of all matrices that each token is multiplied by, the head among them."""
     attention = shape.hidden * shape.head_size * (2 * shape.heads + 2 * shape.kv_heads)
     return shape.layers * (attention + 3 * shape.hidden * shape.mlp) + shape.vocabulary * shape.hidden

@@ -1,9 +1,10 @@
 """The decoder's memory-bound steps, each one operator forward and one backward that torch.compile takes whole
 (`gristmill::*`).
 
-On CUDA they are the Triton kernels of `gristmill.kernels.gpu`, elsewhere (and in float64) ordinary torch,
-differentiable in any precision. For the way back rms_norm keeps its input (of a sum, the sum) and 1 / rms, rotary_qkv
-the angles alone, swiglu its input."""
+On CUDA they are the Triton kernels of `gristmill.kernels.gpu`; elsewhere (and in float64) plain torch, differentiable
+in any precision. For backward, rms_norm saves its input (of a sum, the sum) and 1 / rms, rotary_qkv the angles alone,
+swiglu its input.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +19,23 @@ FAST = (torch.bfloat16, torch.float16, torch.float32)
 
 
 def rms_norm(x_TC: Tensor, weight_C: Tensor, eps: float) -> Tensor:
-    if not _for_kernels(x_TC):
+    if not _has_kernels(x_TC):
         return plain.rms_norm(x_TC, weight_C, eps)
     normed: Tensor = _rms_norm(x_TC, weight_C, eps)[0]
     return normed
 
 
 def rms_norm_beside(x_TC: Tensor, weight_C: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """x once more, and its norm: what flows back into x from both is added up in one pass over memory."""
-    if not _for_kernels(x_TC):
+    """x unchanged, and its norm: the gradients that reach x from both are added in one pass over memory."""
+    if not _has_kernels(x_TC):
         return x_TC, plain.rms_norm(x_TC, weight_C, eps)
-    same, normed = _Beside.apply(x_TC, weight_C, eps)  # type: ignore[no-untyped-call]
+    same, normed = _RmsNormBeside.apply(x_TC, weight_C, eps)  # type: ignore[no-untyped-call]
     return same, normed
 
 
 def add_rms_norm(x_TC: Tensor, residual_TC: Tensor, weight_C: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """The sum, and its norm."""
-    if not _for_kernels(x_TC) or x_TC.dtype != residual_TC.dtype:
+    if not _has_kernels(x_TC) or x_TC.dtype != residual_TC.dtype:
         return plain.add_rms_norm(x_TC, residual_TC, weight_C, eps)
     total, normed, _ = _add_rms_norm(x_TC, residual_TC, weight_C, eps)
     return total, normed
@@ -45,7 +46,7 @@ def rotary_qkv(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Queries T x H x D, keys and values T x K x D, of `qkv` T x (H + 2K)D. `cos` and `sin` have a row (D/2, float32)
     for each position, or for each token where there are no positions; they get no gradient."""
-    if not _for_kernels(qkv):
+    if not _has_kernels(qkv):
         return plain.rotary_qkv(qkv, cos, sin, positions_T, heads, kv_heads, head_size)
     q, k, v = _rotary_qkv(qkv, cos, sin, positions_T, heads, kv_heads, head_size)
     return q, k, v
@@ -53,13 +54,13 @@ def rotary_qkv(
 
 def swiglu(gate_up: Tensor) -> Tensor:
     """silu(gate) * up, T x M of T x 2M."""
-    if not _for_kernels(gate_up):
+    if not _has_kernels(gate_up):
         return plain.swiglu(gate_up)
     out: Tensor = _swiglu(gate_up)
     return out
 
 
-def _for_kernels(x: Tensor) -> bool:
+def _has_kernels(x: Tensor) -> bool:
     return x.is_cuda and x.dtype in FAST
 
 
@@ -89,22 +90,22 @@ def _(d_normed: Tensor, x: Tensor, weight: Tensor, scales: Tensor, d_x: Tensor |
     return torch.empty_like(x, memory_format=torch.contiguous_format), torch.empty_like(weight)
 
 
-def _keep_norm(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _norm_setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     x, weight, _ = inputs
     ctx.save_for_backward(x, weight, output[1])
     ctx.mark_non_differentiable(output[1])
 
 
-def _back_norm(ctx: Any, d_normed: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
+def _norm_backward(ctx: Any, d_normed: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None]:
     d_x, d_weight = _rms_norm_backward(d_normed, *ctx.saved_tensors, None)
     return d_x, d_weight, None
 
 
-_rms_norm.register_autograd(_back_norm, setup_context=_keep_norm)
+_rms_norm.register_autograd(_norm_backward, setup_context=_norm_setup_context)
 
 
-class _Beside(torch.autograd.Function):
-    """No operator of the library, since those may not hand on what they are given."""
+class _RmsNormBeside(torch.autograd.Function):
+    """Not a custom operator, because those may not return their inputs."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -131,17 +132,17 @@ def _(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, 
     return total, normed, x.new_empty(x.shape[0], dtype=torch.float32)
 
 
-def _keep_sum(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+def _add_norm_setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     ctx.save_for_backward(output[0], inputs[2], output[2])
     ctx.mark_non_differentiable(output[2])
 
 
-def _back_sum(ctx: Any, d_total: Tensor, d_normed: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+def _add_norm_backward(ctx: Any, d_total: Tensor, d_normed: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
     d_x, d_weight = _rms_norm_backward(d_normed, *ctx.saved_tensors, d_total)
     return d_x, d_x, d_weight, None
 
 
-_add_rms_norm.register_autograd(_back_sum, setup_context=_keep_sum)
+_add_rms_norm.register_autograd(_add_norm_backward, setup_context=_add_norm_setup_context)
 
 
 @torch.library.custom_op("gristmill::rotary_qkv", mutates_args=())
@@ -175,15 +176,15 @@ def _(d_q: Tensor, d_k: Tensor, d_v: Tensor, cos: Tensor, sin: Tensor, positions
     return d_q.new_empty(d_q.shape[0], (d_q.shape[1] + 2 * d_k.shape[1]) * d_q.shape[2])
 
 
-def _keep_angles(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _rotary_setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.save_for_backward(*inputs[1:4])
 
 
-def _back_rotary(ctx: Any, d_q: Tensor, d_k: Tensor, d_v: Tensor) -> tuple[Tensor | None, ...]:
+def _rotary_backward(ctx: Any, d_q: Tensor, d_k: Tensor, d_v: Tensor) -> tuple[Tensor | None, ...]:
     return _rotary_qkv_backward(d_q, d_k, d_v, *ctx.saved_tensors), None, None, None, None, None, None
 
 
-_rotary_qkv.register_autograd(_back_rotary, setup_context=_keep_angles)
+_rotary_qkv.register_autograd(_rotary_backward, setup_context=_rotary_setup_context)
 
 
 @torch.library.custom_op("gristmill::swiglu", mutates_args=())
@@ -210,13 +211,13 @@ def _(d_out: Tensor, gate_up: Tensor) -> Tensor:
     return torch.empty_like(gate_up, memory_format=torch.contiguous_format)
 
 
-def _keep_product(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+def _swiglu_setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
     ctx.save_for_backward(inputs[0])
 
 
-def _back_swiglu(ctx: Any, d_out: Tensor) -> Tensor:
+def _swiglu_autograd_backward(ctx: Any, d_out: Tensor) -> Tensor:
     d_gate_up: Tensor = _swiglu_backward(d_out, ctx.saved_tensors[0])
     return d_gate_up
 
 
-_swiglu.register_autograd(_back_swiglu, setup_context=_keep_product)
+_swiglu.register_autograd(_swiglu_autograd_backward, setup_context=_swiglu_setup_context)

@@ -1,9 +1,9 @@
 """Decoders from and to Hugging Face folders of the Llama family: `config.json`, safetensors in one file or several, the
 tokenizer beside them.
 
-Needs no transformers. Files are mapped and copied tensor by tensor to where the weights are to live, so that memory
-never holds a model twice. Queries, keys and values, and the two inner matrices of the SwiGLU, are apart there and one
-matrix each here.
+Needs no transformers. Files are memory-mapped and copied tensor by tensor to the device of the weights, so memory never
+holds a model twice. Queries, keys and values, and the two inner matrices of the SwiGLU, are separate tensors there and
+one matrix each here.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from gristmill.trainer.model.llama_files import (
     Stored,
     check_place,
     model_folder,
-    opened,
+    open_tensors,
     read_json,
     write_folder,
 )
 from gristmill.trainer.model.model import Decoder
-from gristmill.trainer.model.shapes import Shape
+from gristmill.trainer.model.shapes import DecoderShape
 
 LARGEST_FILE = 5_000_000_000  # bytes, as transformers cuts
 FLOATS = ("F64", "F32", "BF16", "F16")
@@ -47,8 +47,8 @@ SIGNS = {  # of tensors that a decoder of this family does not have
 }
 
 
-class Part(NamedTuple):
-    """One tensor of a Hugging Face folder, and which rows of ours it is."""
+class TensorMapping(NamedTuple):
+    """One tensor of a Hugging Face folder, and which rows of one of our tensors it is."""
 
     theirs: str
     ours: str
@@ -68,21 +68,21 @@ def load_llama(
     """The decoder of a folder, or of `owner/name` or `owner/name@revision` on the Hugging Face hub."""
     folder = model_folder(folder_or_hub_id)
     shape = shape_of(read_json(folder / CONFIG), str(folder / CONFIG))
-    with opened(folder) as stored:
-        parts = list(parts_of(shape))
-        _check(stored, {part.theirs: part for part in parts}, shape, folder)
+    with open_tensors(folder) as stored:
+        mappings = list(tensor_mappings(shape))
+        _check(stored, {mapping.theirs: mapping for mapping in mappings}, shape, folder)
         with torch.device("meta"):
             model = Decoder(shape, attend)
         model = model.to(dtype).to_empty(device=device)
-        own = dict(model.named_parameters())
-        for part in parts:
-            _fill(part.of(own[part.ours].detach()), stored[part.theirs])
+        parameters = dict(model.named_parameters())
+        for mapping in mappings:
+            _fill(mapping.of(parameters[mapping.ours].detach()), stored[mapping.theirs])
     return model
 
 
 def save_llama(
     weights: Mapping[str, Tensor],
-    shape: Shape,
+    shape: DecoderShape,
     folder: Path,
     tokenizer: Path | None = None,
     largest_file: int = LARGEST_FILE,
@@ -90,16 +90,16 @@ def save_llama(
     """Writes what transformers' LlamaForCausalLM reads (MistralForCausalLM or MinistralForCausalLM where there are
     windows), whole or not at all.
 
-    `weights` by a Decoder's names, in the type that they shall have there. `tokenizer` is a `tokenizer.json` or the
-    folder that it lies in.
+    `weights` by a Decoder's names, in the dtype to be written. `tokenizer` is a `tokenizer.json` or the folder that
+    holds it.
     """
-    parts = list(parts_of(shape))
-    _check_own(weights, parts)
-    bos, eos = _specials(tokenizer)
+    mappings = list(tensor_mappings(shape))
+    _check_weights(weights, mappings)
+    bos, eos = _special_tokens(tokenizer)
     config = config_of(shape, str(weights["embedding.weight"].dtype).removeprefix("torch."), bos, eos)
 
     def write(draft: Path) -> None:
-        _write_weights(draft, weights, parts, largest_file)
+        _write_weights(draft, weights, mappings, largest_file)
         _write_json(draft / CONFIG, config)
         if tokenizer is not None:
             _copy_tokenizer(tokenizer, draft)
@@ -107,36 +107,38 @@ def save_llama(
     write_folder(Path(folder), write)
 
 
-def check_save(shape: Shape, folder: Path, tokenizer: Path | None = None) -> None:
-    """Refuses what `save_llama` would refuse after the training: a shape that no family has, no tokenizer there, a
-    folder of something else."""
-    config_of(shape, "float32", *_specials(tokenizer))
+def check_save(shape: DecoderShape, folder: Path, tokenizer: Path | None = None) -> None:
+    """Refuses what `save_llama` would refuse after the training: a shape that no family can express, no tokenizer at
+    that path, a folder of something else."""
+    config_of(shape, "float32", *_special_tokens(tokenizer))
     check_place(Path(folder))
 
 
-def parts_of(shape: Shape) -> Iterator[Part]:
+def tensor_mappings(shape: DecoderShape) -> Iterator[TensorMapping]:
     """All tensors of a folder, in the order in which they are written."""
     C, M, D = shape.hidden, shape.mlp, shape.head_size
     q, k = shape.heads * D, shape.kv_heads * D
-    yield Part("model.embed_tokens.weight", "embedding.weight", 0, (shape.vocabulary, C))
+    yield TensorMapping("model.embed_tokens.weight", "embedding.weight", 0, (shape.vocabulary, C))
     for layer in range(shape.layers):
         theirs, ours = f"model.layers.{layer}.", f"blocks.{layer}."
-        yield Part(theirs + "input_layernorm.weight", ours + "attention_norm.weight", 0, (C,))
-        yield Part(theirs + "self_attn.q_proj.weight", ours + "qkv.weight", 0, (q, C))
-        yield Part(theirs + "self_attn.k_proj.weight", ours + "qkv.weight", q, (k, C))
-        yield Part(theirs + "self_attn.v_proj.weight", ours + "qkv.weight", q + k, (k, C))
-        yield Part(theirs + "self_attn.o_proj.weight", ours + "out.weight", 0, (C, q))
-        yield Part(theirs + "post_attention_layernorm.weight", ours + "mlp_norm.weight", 0, (C,))
-        yield Part(theirs + "mlp.gate_proj.weight", ours + "gate_up.weight", 0, (M, C))
-        yield Part(theirs + "mlp.up_proj.weight", ours + "gate_up.weight", M, (M, C))
-        yield Part(theirs + "mlp.down_proj.weight", ours + "down.weight", 0, (C, M))
-    yield Part("model.norm.weight", "norm.weight", 0, (C,))
+        yield TensorMapping(theirs + "input_layernorm.weight", ours + "attention_norm.weight", 0, (C,))
+        yield TensorMapping(theirs + "self_attn.q_proj.weight", ours + "qkv.weight", 0, (q, C))
+        yield TensorMapping(theirs + "self_attn.k_proj.weight", ours + "qkv.weight", q, (k, C))
+        yield TensorMapping(theirs + "self_attn.v_proj.weight", ours + "qkv.weight", q + k, (k, C))
+        yield TensorMapping(theirs + "self_attn.o_proj.weight", ours + "out.weight", 0, (C, q))
+        yield TensorMapping(theirs + "post_attention_layernorm.weight", ours + "mlp_norm.weight", 0, (C,))
+        yield TensorMapping(theirs + "mlp.gate_proj.weight", ours + "gate_up.weight", 0, (M, C))
+        yield TensorMapping(theirs + "mlp.up_proj.weight", ours + "gate_up.weight", M, (M, C))
+        yield TensorMapping(theirs + "mlp.down_proj.weight", ours + "down.weight", 0, (C, M))
+    yield TensorMapping("model.norm.weight", "norm.weight", 0, (C,))
     if not shape.tied:
-        yield Part("lm_head.weight", "head.weight", 0, (shape.vocabulary, C))
+        yield TensorMapping("lm_head.weight", "head.weight", 0, (shape.vocabulary, C))
 
 
-def _check(stored: Mapping[str, Stored], wanted: Mapping[str, Part], shape: Shape, folder: Path) -> None:
-    for name in sorted(stored.keys() - wanted.keys()):
+def _check(
+    stored: Mapping[str, Stored], expected: Mapping[str, TensorMapping], shape: DecoderShape, folder: Path
+) -> None:
+    for name in sorted(stored.keys() - expected.keys()):
         if shape.tied and name == "lm_head.weight":
             _check_tied(stored[name], stored.get("model.embed_tokens.weight"))
         elif not NOT_WEIGHTS.fullmatch(name):
@@ -144,7 +146,7 @@ def _check(stored: Mapping[str, Stored], wanted: Mapping[str, Part], shape: Shap
                 "it has no place in a decoder of this shape"
             ]
             raise LlamaError(f"{stored[name].path}: {name}: {reasons[0]}")
-    for name, part in wanted.items():
+    for name, mapping in expected.items():
         if name not in stored:
             hint = (
                 "; if the head is the embedding, config.json says tie_word_embeddings: true"
@@ -152,36 +154,41 @@ def _check(stored: Mapping[str, Stored], wanted: Mapping[str, Part], shape: Shap
                 else ""
             )
             raise LlamaError(f"{folder}: the weights have no {name}{hint}")
-        found = stored[name]
-        if found.shape != part.shape:
+        tensor = stored[name]
+        if tensor.shape != mapping.shape:
             raise LlamaError(
-                f"{found.path}: {name} is {_by(found.shape)}, and by {CONFIG} it must be {_by(part.shape)}"
+                f"{tensor.path}: {name} is {_dimensions(tensor.shape)}, and by {CONFIG} it must be "
+                f"{_dimensions(mapping.shape)}"
             )
-        if found.dtype not in FLOATS:
-            raise LlamaError(f"{found.path}: {name} is stored as {found.dtype}; read are {', '.join(FLOATS)}")
+        if tensor.dtype not in FLOATS:
+            raise LlamaError(f"{tensor.path}: {name} is stored as {tensor.dtype}; read are {', '.join(FLOATS)}")
 
 
 def _check_tied(head: Stored, embedding: Stored | None) -> None:
     if embedding is None or embedding.shape != head.shape or not torch.equal(embedding.tensor(), head.tensor()):
         raise LlamaError(
-            f"{head.path}: tie_word_embeddings is true, but lm_head.weight is not the embedding; set it to false to keep both"
+            f"{head.path}: tie_word_embeddings is true, but lm_head.weight is not the embedding; set it to false to "
+            "keep both"
         )
 
 
-def _check_own(weights: Mapping[str, Tensor], parts: list[Part]) -> None:
+def _check_weights(weights: Mapping[str, Tensor], mappings: list[TensorMapping]) -> None:
     wanted: dict[str, tuple[int, ...]] = {}
-    for part in parts:
-        wanted[part.ours] = (part.first + part.shape[0], *part.shape[1:])
-    if odd := sorted(weights.keys() ^ wanted.keys()):
+    for mapping in mappings:
+        wanted[mapping.ours] = (mapping.first + mapping.shape[0], *mapping.shape[1:])
+    if unexpected := sorted(weights.keys() ^ wanted.keys()):
         raise LlamaError(
-            f"{odd[0]}: {'not a weight of this shape' if odd[0] in weights else 'missing among the weights'}"
+            f"{unexpected[0]}: "
+            f"{'not a weight of this shape' if unexpected[0] in weights else 'missing among the weights'}"
         )
     for name, tensor in weights.items():
         if tuple(tensor.shape) != wanted[name]:
-            raise LlamaError(f"{name} is {_by(tuple(tensor.shape))}, and by the shape it must be {_by(wanted[name])}")
+            raise LlamaError(
+                f"{name} is {_dimensions(tuple(tensor.shape))}, and by the shape it must be {_dimensions(wanted[name])}"
+            )
 
 
-def _by(shape: tuple[int, ...]) -> str:
+def _dimensions(shape: tuple[int, ...]) -> str:
     return " x ".join(f"{size:,}" for size in shape) or "a number"
 
 
@@ -193,17 +200,19 @@ def _fill(target: Tensor, stored: Stored) -> None:
         )
 
 
-def _write_weights(draft: Path, weights: Mapping[str, Tensor], parts: list[Part], largest_file: int) -> None:
+def _write_weights(
+    draft: Path, weights: Mapping[str, Tensor], mappings: list[TensorMapping], largest_file: int
+) -> None:
     from safetensors.torch import save_file
 
-    files: list[list[Part]] = [[]]
+    files: list[list[TensorMapping]] = [[]]
     room = largest_file
-    for part in parts:
-        size = part.of(weights[part.ours]).nbytes
+    for mapping in mappings:
+        size = mapping.of(weights[mapping.ours]).nbytes
         if files[-1] and size > room:
             files.append([])
             room = largest_file
-        files[-1].append(part)
+        files[-1].append(mapping)
         room -= size
     names = (
         [ONE_FILE]
@@ -212,13 +221,14 @@ def _write_weights(draft: Path, weights: Mapping[str, Tensor], parts: list[Part]
     )
     for name, inside in zip(names, files, strict=True):
         tensors = {
-            part.theirs: part.of(weights[part.ours].detach()).to("cpu", copy=True).contiguous() for part in inside
+            mapping.theirs: mapping.of(weights[mapping.ours].detach()).to("cpu", copy=True).contiguous()
+            for mapping in inside
         }
         save_file(tensors, draft / name, metadata={"format": "pt"})
     if len(files) > 1:
         total = sum(tensor.nbytes for tensor in weights.values())
-        places = {part.theirs: name for name, inside in zip(names, files, strict=True) for part in inside}
-        _write_json(draft / INDEX, {"metadata": {"total_size": total}, "weight_map": places})
+        weight_map = {mapping.theirs: name for name, inside in zip(names, files, strict=True) for mapping in inside}
+        _write_json(draft / INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
 
 
 def _write_json(path: Path, value: Any) -> None:
@@ -230,29 +240,29 @@ def _copy_tokenizer(tokenizer: Path, draft: Path) -> None:
     for name in TOKENIZER_FILES:
         if (folder / name).is_file():
             shutil.copyfile(folder / name, draft / name)
-    about = draft / "tokenizer_config.json"
-    if not about.exists():  # else transformers takes it for the tokenizer of Llama 2 and splits text in another way
-        _write_json(about, {"tokenizer_class": "PreTrainedTokenizerFast"})
+    settings = draft / "tokenizer_config.json"
+    if not settings.exists():  # else transformers takes it for the tokenizer of Llama 2 and splits text in another way
+        _write_json(settings, {"tokenizer_class": "PreTrainedTokenizerFast"})
 
 
-def _specials(tokenizer: Path | None) -> tuple[int | None, int | None]:
-    """The tokens that begin and end a text, where the tokenizer says them."""
+def _special_tokens(tokenizer: Path | None) -> tuple[int | None, int | None]:
+    """The tokens that begin and end a text, where the tokenizer's settings name them."""
     if tokenizer is None:
         return None, None
     path = tokenizer / TOKENIZER if tokenizer.is_dir() else tokenizer
     if path.name != TOKENIZER or not path.is_file():
         raise LlamaError(f"{tokenizer}: a tokenizer is a file named {TOKENIZER}, or a folder with one")
-    about = path.parent / "tokenizer_config.json"
-    if not about.is_file():
+    settings_path = path.parent / "tokenizer_config.json"
+    if not settings_path.is_file():
         return None, None
     from tokenizers import Tokenizer
 
-    says, known = read_json(about), Tokenizer.from_file(str(path))
+    settings, vocabulary = read_json(settings_path), Tokenizer.from_file(str(path))
 
     def id_of(role: str) -> int | None:
-        token = says.get(role) if isinstance(says, dict) else None
+        token = settings.get(role) if isinstance(settings, dict) else None
         token = token.get("content") if isinstance(token, dict) else token
-        found: int | None = known.token_to_id(token) if isinstance(token, str) else None
-        return found
+        token_id: int | None = vocabulary.token_to_id(token) if isinstance(token, str) else None
+        return token_id
 
     return id_of("bos_token"), id_of("eos_token")

@@ -1,9 +1,9 @@
-"""A decoder's shape as Hugging Face's `config.json` says it, and back: what of the Llama family is read here, and why
-the rest is not.
+"""A decoder's shape from and to Hugging Face's `config.json`: which models of the Llama family are read, and why others
+are not.
 
-Keys that are missing mean what transformers takes them to mean. Positions may be told in the old way (`rope_theta`,
-`rope_scaling`) and in that of transformers 5 (`rope_parameters`); both are written. `llama` has no windows, `mistral`
-one for all layers, `ministral` one for some of them.
+Missing keys have the defaults of transformers. Positions are read in the old form (`rope_theta`, `rope_scaling`) and in
+that of transformers 5 (`rope_parameters`); both are written. `llama` has no windows, `mistral` one for all layers,
+`ministral` one for some of them.
 """
 
 from __future__ import annotations
@@ -13,15 +13,12 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from gristmill.trainer.model.shapes import RopeScaling, Shape
+from gristmill.trainer.model.shapes import DecoderShape, RopeScaling
 
 Json = Mapping[str, Any]
 
-KEY_VALUE_HEADS = {
-    "llama": None,
-    "mistral": 8,
-    "ministral": 8,
-}  # where config.json does not say; None: as many as query heads
+# Where config.json does not say; None: as many as query heads.
+KEY_VALUE_HEADS = {"llama": None, "mistral": 8, "ministral": 8}
 CONTEXTS = {"llama": 2048, "mistral": 131_072, "ministral": 131_072}
 LARGEST = sys.float_info.max  # JSON has whole numbers beyond it
 MOST_LAYERS = 10_000  # before anything is made for each of them
@@ -43,7 +40,7 @@ class LlamaError(ValueError):
     """A folder that holds no decoder that is read here, or a decoder that no folder can hold."""
 
 
-def shape_of(config: Any, where: str) -> Shape:
+def shape_of(config: Any, where: str) -> DecoderShape:
     """`where` is named in complaints."""
     if not isinstance(config, dict):
         raise LlamaError(f"{where}: not a JSON object")
@@ -64,7 +61,7 @@ def shape_of(config: Any, where: str) -> Shape:
     context = whole("max_position_embeddings", CONTEXTS[kind])
     base, scaling = _positions(config, context, where)
     try:
-        return Shape(
+        return DecoderShape(
             vocabulary=whole("vocab_size"),
             hidden=hidden,
             layers=layers,
@@ -85,8 +82,9 @@ def shape_of(config: Any, where: str) -> Shape:
         raise LlamaError(f"{where}: {error}") from error
 
 
-def config_of(shape: Shape, dtype: str, bos: int | None = None, eos: int | None = None) -> dict[str, Any]:
-    """What transformers reads as the same decoder. `dtype` is a type of torch by its name, `bos` and `eos` are tokens."""
+def config_of(shape: DecoderShape, dtype: str, bos: int | None = None, eos: int | None = None) -> dict[str, Any]:
+    """A config.json that transformers reads as the same decoder. `dtype` is the name of a torch dtype, `bos` and `eos`
+    are tokens."""
     kind, windows = _family(shape)
     rope: dict[str, Any] = {"rope_type": "default"}
     if scaling := shape.rope_scaling:
@@ -126,8 +124,8 @@ def config_of(shape: Shape, dtype: str, bos: int | None = None, eos: int | None 
     }
 
 
-def _family(shape: Shape) -> tuple[str, dict[str, Any]]:
-    """The simplest family that can say the windows, and how it says them."""
+def _family(shape: DecoderShape) -> tuple[str, dict[str, Any]]:
+    """The simplest family that has these windows, and the keys that say them."""
     by_layer = [shape.window(layer) for layer in range(shape.layers)]
     sizes = {window for window in by_layer if window}
     if len(sizes) > 1:
@@ -165,30 +163,30 @@ def _kind(config: Json, where: str) -> str:
 
 
 def _positions(config: Json, context: int, where: str) -> tuple[float, RopeScaling | None]:
-    told = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    if not isinstance(told, dict) or any(isinstance(value, dict) for value in told.values()):
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    if not isinstance(rope, dict) or any(isinstance(value, dict) for value in rope.values()):
         raise LlamaError(f"{where}: positions that differ between layers are not read here")
-    base = _number(told if told.get("rope_theta") is not None else config, "rope_theta", 10_000.0, where)
-    for place in (told, config):
+    base = _number(rope if rope.get("rope_theta") is not None else config, "rope_theta", 10_000.0, where)
+    for place in (rope, config):
         if place.get("partial_rotary_factor") not in (None, 1, 1.0):
             raise LlamaError(
                 f"{where}: partial_rotary_factor is set: only a part of each head has positions, which is not read here"
             )
-    kind = told.get("rope_type", told.get("type", "default"))
+    kind = rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
         return base, None
     if kind != "llama3":
         raise LlamaError(
             f"{where}: positions scaled by {kind!r} are not read here, only those of llama3 and unscaled ones"
         )
-    trained_for = config.get("original_max_position_embeddings") or told.get(
+    trained_for = config.get("original_max_position_embeddings") or rope.get(
         "original_max_position_embeddings", context
     )
     if type(trained_for) is not int or trained_for < 1:
         raise LlamaError(
             f"{where}: original_max_position_embeddings is {trained_for!r}, and must be a whole number above 0"
         )
-    factor, low, high = (_number(told, name, None, where) for name in ("factor", "low_freq_factor", "high_freq_factor"))
+    factor, low, high = (_number(rope, name, None, where) for name in ("factor", "low_freq_factor", "high_freq_factor"))
     if high <= low:
         raise LlamaError(f"{where}: high_freq_factor {high} must be above low_freq_factor {low}")
     return base, RopeScaling(factor, low, high, trained_for)
@@ -202,22 +200,24 @@ def _windows(config: Json, kind: str, layers: int, where: str) -> tuple[int, ...
     kinds = config.get("layer_types") or [every] * layers
     if not isinstance(kinds, list):
         raise LlamaError(f"{where}: layer_types is {kinds!r}, and must be a list")
-    if kind != "ministral" and any(one != every for one in kinds):
+    if kind != "ministral" and any(kind_of_layer != every for kind_of_layer in kinds):
         raise LlamaError(
             f"{where}: {kind} cannot have layer_types other than {every}; transformers has ministral for those"
         )
-    if len(kinds) != layers or any(one not in ("sliding_attention", "full_attention") for one in kinds):
+    if len(kinds) != layers or any(
+        kind_of_layer not in ("sliding_attention", "full_attention") for kind_of_layer in kinds
+    ):
         raise LlamaError(
             f"{where}: layer_types names full_attention or sliding_attention for each of the {layers} layers"
         )
     if window is None and "sliding_attention" in kinds:
         raise LlamaError(f"{where}: layer_types has sliding_attention, but there is no sliding_window")
-    by_layer = tuple((window or 0) if one == "sliding_attention" else 0 for one in kinds)
+    by_layer = tuple((window or 0) if kind_of_layer == "sliding_attention" else 0 for kind_of_layer in kinds)
     return _shortest(by_layer) if any(by_layer) else ()
 
 
 def _shortest(by_layer: tuple[int, ...]) -> tuple[int, ...]:
-    """What repeats."""
+    """The period that repeats."""
     periods = range(1, len(by_layer) + 1)
     return next(by_layer[:n] for n in periods if all(window == by_layer[i % n] for i, window in enumerate(by_layer)))
 

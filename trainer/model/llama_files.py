@@ -72,21 +72,21 @@ def read_json(path: Path) -> Any:
 
 
 class Stored:
-    """One tensor of a file; nothing but its place is known before it is asked for."""
+    """One tensor of a file; its bytes are read when `tensor` is called."""
 
     def __init__(self, name: str, path: Path, file: Any) -> None:
         self.name, self.path, self._file = name, path, file
-        about = file.get_slice(name)
-        self.shape, self.dtype = tuple(about.get_shape()), str(about.get_dtype())
+        header = file.get_slice(name)
+        self.shape, self.dtype = tuple(header.get_shape()), str(header.get_dtype())
 
     def tensor(self) -> Tensor:
         """A view of the mapped file."""
-        found: Tensor = self._file.get_tensor(self.name)
-        return found
+        tensor: Tensor = self._file.get_tensor(self.name)
+        return tensor
 
 
 @contextlib.contextmanager
-def opened(folder: Path) -> Iterator[dict[str, Stored]]:
+def open_tensors(folder: Path) -> Iterator[dict[str, Stored]]:
     """All tensors of a folder by their names, while it is open."""
     from safetensors import SafetensorError, safe_open
 
@@ -101,17 +101,17 @@ def opened(folder: Path) -> Iterator[dict[str, Stored]]:
             except (SafetensorError, OSError) as error:
                 raise LlamaError(f"{path}: damaged or cut off ({error})") from error
 
-        found: dict[str, Stored] = {}
-        for path, wanted in _listed(folder).items():
+        tensors: dict[str, Stored] = {}
+        for path, wanted in _list_files(folder).items():
             file, names = names_of(path)
             if absent := sorted((wanted or set()) - names):
                 raise LlamaError(f"{path}: has no {absent[0]}, which {INDEX} says it has")
-            found |= {name: Stored(name, path, file) for name in sorted(names if wanted is None else wanted)}
-        yield found
+            tensors |= {name: Stored(name, path, file) for name in sorted(names if wanted is None else wanted)}
+        yield tensors
 
 
-def _listed(folder: Path) -> dict[Path, set[str] | None]:
-    """The files with the tensors wanted of each; None: all that it has."""
+def _list_files(folder: Path) -> dict[Path, set[str] | None]:
+    """The files with the names of the tensors to read from each; None: all of them."""
     if (folder / ONE_FILE).is_file():
         return {folder / ONE_FILE: None}
     if not (folder / INDEX).is_file():
@@ -126,14 +126,15 @@ def _listed(folder: Path) -> dict[Path, set[str] | None]:
     places = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(places, dict) or not places:
         raise LlamaError(f"{folder / INDEX}: weight_map does not say which file has which tensor")
-    found: dict[Path, set[str]] = {}
+    files: dict[Path, set[str]] = {}
     for name, file in places.items():
         if not isinstance(file, str) or not re.fullmatch(r"[\w-][\w.-]*\.safetensors", file):
             raise LlamaError(
-                f"{folder / INDEX}: {name} is said to be in {file!r}; files are *.safetensors of the same folder. {PICKLED}"
+                f"{folder / INDEX}: {name} is said to be in {file!r}; files are *.safetensors of the same folder. "
+                f"{PICKLED}"
             )
-        found.setdefault(folder / file, set()).add(name)
-    return {**found}
+        files.setdefault(folder / file, set()).add(name)
+    return {**files}
 
 
 def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
@@ -146,12 +147,12 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
     try:
         write(draft)
         for path in [*draft.iterdir(), draft]:
-            _sync(path)
+            _fsync(path)
         if folder.exists():
             shutil.rmtree(old, ignore_errors=True)
             folder.rename(old)
         draft.rename(folder)
-        _sync(folder.parent)
+        _fsync(folder.parent)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     shutil.rmtree(old, ignore_errors=True)
@@ -161,7 +162,8 @@ def check_place(folder: Path) -> None:
     """Whether a model may be written there."""
     if folder.exists() and (not folder.is_dir() or not all(_ours(path.name) for path in folder.iterdir())):
         raise LlamaError(
-            f"{folder}: there is something else here already; a model is written into a new folder or over another model"
+            f"{folder}: there is something else here already; a model is written into a new folder or over another "
+            "model"
         )
 
 
@@ -169,9 +171,9 @@ def _ours(name: str) -> bool:
     return name in (CONFIG, ONE_FILE, INDEX, *TOKENIZER_FILES) or SHARD.fullmatch(name) is not None
 
 
-def _sync(path: Path) -> None:
-    at = os.open(path, os.O_RDONLY)
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(at)
+        os.fsync(descriptor)
     finally:
-        os.close(at)
+        os.close(descriptor)

@@ -1,9 +1,9 @@
 """A decoder of the Llama family over packed rows: RMSNorm, rotary positions, grouped-query attention inside documents,
 SwiGLU.
 
-The three products of attention's input are one matrix product, the two of the SwiGLU another; the logits of all tokens
-never exist at once (`gristmill.trainer.model.linear_cross_entropy`). Nothing here knows of precision, ranks or
-recomputation: `gristmill.trainer.step.stepper` sees to these.
+Queries, keys and values are one matmul, gate and up of the SwiGLU another. The logits of all tokens never exist at once
+(`gristmill.trainer.model.linear_cross_entropy`). Nothing here knows of precision, ranks or recomputation;
+`gristmill.trainer.step.stepper` does.
 
 T tokens, C hidden width, H query heads, K key-value heads, D head size, M inner width, V vocabulary.
 """
@@ -16,20 +16,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gristmill.trainer.model.added import Sum, added
+from gristmill.trainer.model.added import Sum, add_linear
 from gristmill.trainer.model.attention import CAUSAL, Attend, Window, attend
 from gristmill.trainer.model.fused import add_rms_norm, rms_norm, rms_norm_beside, rotary_qkv
 from gristmill.trainer.model.gated_mlp import gated_mlp
 from gristmill.trainer.model.linear_cross_entropy import linear_cross_entropy, linear_losses
-from gristmill.trainer.model.packed import Packed
-from gristmill.trainer.model.product import multiplied
-from gristmill.trainer.model.shapes import RopeScaling, Shape
+from gristmill.trainer.model.packed import PackedTokens
+from gristmill.trainer.model.product import apply_linear
+from gristmill.trainer.model.shapes import DecoderShape, RopeScaling
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines, T x D/2, float32
 
 
 class Norm(nn.Module):
-    """RMSNorm (Zhang and Sennrich 2019), worked out in float32 at the least."""
+    """RMSNorm (Zhang and Sennrich 2019), computed in float32 at the least."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Norm(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, shape: Shape, window: int, attend: Attend) -> None:
+    def __init__(self, shape: DecoderShape, window: int, attend: Attend) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.head_size = shape.heads, shape.kv_heads, shape.head_size
         self.window: Window = (window - 1, 0) if window else CAUSAL
@@ -63,11 +63,10 @@ class Block(nn.Module):
         self.down = nn.Linear(shape.mlp, shape.hidden, bias=False)
 
     def forward(self, x_TC: Tensor, change_TC: Tensor | None, rotation: Rotation, cuts: Tensor, longest: int) -> Sum:
-        """The residual stream, and what this block's end still wants to add to it: the next norm does so in the same
-        pass over memory."""
+        """The residual stream, and what the next norm still has to add to it in the same pass over memory."""
         x_TC, normed_TC = self.attention_norm.of_sum(x_TC, change_TC)
-        attended = self.attended(multiplied(normed_TC, self.qkv), rotation, cuts, longest)
-        x_TC, normed_TC = self.mlp_norm.of_sum(*added(attended, self.out, x_TC))
+        attended = self.attended(apply_linear(normed_TC, self.qkv), rotation, cuts, longest)
+        x_TC, normed_TC = self.mlp_norm.of_sum(*add_linear(attended, self.out, x_TC))
         return gated_mlp(normed_TC, self.gate_up, self.down, x_TC)
 
     def attended(self, qkv: Tensor, rotation: Rotation, cuts: Tensor, longest: int) -> Tensor:
@@ -76,7 +75,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    def __init__(self, shape: Shape, attend: Attend = attend) -> None:
+    def __init__(self, shape: DecoderShape, attend: Attend = attend) -> None:
         super().__init__()
         self.shape = shape
         self.embedding = nn.Embedding(shape.vocabulary, shape.hidden)
@@ -84,12 +83,12 @@ class Decoder(nn.Module):
         self.norm = Norm(shape.hidden, shape.norm_eps)
         self.head = None if shape.tied else nn.Linear(shape.hidden, shape.vocabulary, bias=False)
 
-    def forward(self, packed: Packed) -> Tensor:
-        """What training minimises: the sum over all targets."""
+    def forward(self, packed: PackedTokens) -> Tensor:
+        """The training loss: the sum over all targets."""
         return self.loss(packed)
 
-    def hidden(self, packed: Packed) -> Tensor:
-        """T x C, normed, fit for the head."""
+    def hidden(self, packed: PackedTokens) -> Tensor:
+        """T x C, normed: the input of the head."""
         x_TC = self.embedding(packed.ids_T)
         rotation = rotation_of(packed.positions_T, self.shape)
         change_TC = None
@@ -102,31 +101,31 @@ class Decoder(nn.Module):
     def head_weight(self) -> Tensor:
         return self.embedding.weight if self.head is None else self.head.weight
 
-    def loss(self, packed: Packed) -> Tensor:
+    def loss(self, packed: PackedTokens) -> Tensor:
         """The sum of the cross-entropies of all targets, float32 (divide by `packed.counted`)."""
         return linear_cross_entropy(self.hidden(packed), self.head_weight, packed.targets_T)
 
-    def losses(self, packed: Packed) -> Tensor:
+    def losses(self, packed: PackedTokens) -> Tensor:
         """Each token's cross-entropy, float32, T; 0 where there is no target. For evaluation: no gradients."""
         return linear_losses(self.hidden(packed), self.head_weight, packed.targets_T)
 
-    def logits(self, packed: Packed) -> Tensor:
+    def logits(self, packed: PackedTokens) -> Tensor:
         """T x V; for small inputs."""
         return F.linear(self.hidden(packed), self.head_weight)
 
 
-def rotation_of(positions_T: Tensor, shape: Shape) -> Rotation:
+def rotation_of(positions_T: Tensor, shape: DecoderShape) -> Rotation:
     """By how much each pair of numbers of a head turns at each position; the first half of a head's numbers are paired
     with the second."""
     D = shape.head_size
     frequencies = 1.0 / shape.rope_base ** (torch.arange(0, D, 2, device=positions_T.device).float() / D)
     if shape.rope_scaling:
-        frequencies = _slowed(frequencies, shape.rope_scaling)
+        frequencies = _scale_frequencies(frequencies, shape.rope_scaling)
     angles = positions_T.float()[:, None] * frequencies
     return angles.cos(), angles.sin()
 
 
-def _slowed(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
+def _scale_frequencies(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
     turns = scaling.context * frequencies / (2 * math.pi)  # within the context that the model was first trained on
     smooth = ((turns - scaling.low) / (scaling.high - scaling.low)).clamp(0, 1)
     return (1 - smooth) * frequencies / scaling.factor + smooth * frequencies

@@ -1,8 +1,7 @@
-"""Rows of token shards as the decoder takes them: documents end to end, none sees another, positions begin anew in
-each.
+"""Rows of token shards as the decoder takes them: documents end to end, none sees another, positions restart in each.
 
-T tokens of all rows in one line; `cuts` are the N + 1 ends of the documents' pieces (a row's padding is a piece of its
-own that teaches nothing).
+T tokens of all rows in one line; `cuts` are the N + 1 cumulative lengths of the documents' pieces (a row's padding is a
+piece of its own without targets).
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from gristmill.shards.rows import Rows
 
 
 @dataclass(frozen=True)
-class Packed:
-    """`targets_T` is each token's successor in the same piece, -100 where there is none; `counted` are those that have
-    one; no piece is longer than `longest`."""
+class PackedTokens:
+    """`targets_T` is each token's successor in the same piece, -100 where there is none; `counted` is the number of
+    targets; no piece is longer than `longest`."""
 
     ids_T: Tensor
     targets_T: Tensor
@@ -29,7 +28,7 @@ class Packed:
     longest: int
     counted: int
 
-    def to(self, device: torch.device | str) -> Packed:
+    def to(self, device: torch.device | str) -> PackedTokens:
         """Does not wait for what comes from pinned memory."""
         here = {
             name: getattr(self, name).to(device, non_blocking=True)
@@ -37,28 +36,28 @@ class Packed:
         }
         return replace(self, **here)
 
-    def pinned(self) -> Packed:
+    def pinned(self) -> PackedTokens:
         return replace(
             self, **{name: getattr(self, name).pin_memory() for name in ("ids_T", "targets_T", "positions_T", "cuts")}
         )
 
 
-def packed(rows: Rows) -> Packed:
+def pack_rows(rows: Rows) -> PackedTokens:
     """All rows of a batch in one line."""
-    known = labels(rows).reshape(-1)
-    targets = np.append(known[1:], NO_LABEL)
+    labels_T = labels(rows).reshape(-1)
+    targets = np.append(labels_T[1:], NO_LABEL)
     cuts = cumulative_lengths(rows)
-    return Packed(
+    return PackedTokens(
         torch.from_numpy(rows.input_ids.astype(np.int64).reshape(-1)),
         torch.from_numpy(targets),
         torch.from_numpy(positions(rows).reshape(-1)),
         torch.from_numpy(cuts),
-        bound(int(np.diff(cuts).max(initial=1))),
+        next_power_of_two(int(np.diff(cuts).max(initial=1))),
         int((targets != NO_LABEL).sum()),
     )
 
 
-def packed_documents(documents: list[list[int]]) -> Packed:
+def pack_documents(documents: list[list[int]]) -> PackedTokens:
     """Documents given as lists of tokens, in one line without padding."""
     lengths = [len(tokens) for tokens in documents if tokens]
     ids = (
@@ -71,16 +70,16 @@ def packed_documents(documents: list[list[int]]) -> Packed:
     targets[ends - 1] = NO_LABEL
     places = np.arange(len(ids), dtype=np.int32) - np.repeat(ends - lengths, lengths).astype(np.int32)
     cuts = np.concatenate([np.zeros(1, np.int32), ends.astype(np.int32)])
-    return Packed(
+    return PackedTokens(
         torch.from_numpy(ids),
         torch.from_numpy(targets),
         torch.from_numpy(places),
         torch.from_numpy(cuts),
-        bound(max(lengths, default=1)),
+        next_power_of_two(max(lengths, default=1)),
         int((targets != NO_LABEL).sum()),
     )
 
 
-def bound(longest: int) -> int:
+def next_power_of_two(longest: int) -> int:
     """The next power of two: compiled code and kernels' grids then see few different values."""
     return 1 << max(0, longest - 1).bit_length()

@@ -1,4 +1,4 @@
-"""QuACK's matrix products, which flash-attn-4 brings along: whether they are there, and how they are called. On Hopper
+"""QuACK's matmuls, which flash-attn-4 brings along: whether they are available, and how they are called. On Hopper
 alone, in half precision."""
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ HOPPER = 9  # compute capability, and no other: the tiles that are asked for are
 FEW_TILES = 400
 
 
-def in_one(device: torch.device) -> bool:
-    """Whether layers and the sums around them are single operators on this device, for weights of half precision."""
-    return device.type == "cuda" and _found(torch.cuda.current_device() if device.index is None else device.index)
+def has_fused_linears(device: torch.device) -> bool:
+    """Whether linear layers and the sums around them are single operators on this device, for weights of half
+    precision."""
+    return device.type == "cuda" and _available(torch.cuda.current_device() if device.index is None else device.index)
 
 
 def multiplies(layer: nn.Linear) -> bool:
-    """And does no more: layers in fp8, cut over ranks, or with biases are called, whatever they do."""
+    """Whether the layer is a matmul and no more: layers in fp8, split over ranks, or with biases are called instead."""
     return type(layer) is nn.Linear and layer.bias is None
 
 
@@ -38,17 +39,18 @@ def fits_weight(x: Tensor, weight: Tensor, *others: Tensor) -> bool:
 
 
 def by_quack(x: Tensor) -> bool:
-    """Else by plain torch, in any precision: what tests on a CPU see. torch.compile takes the answer as it finds it."""
-    return x.is_cuda and x.dtype in HALVES and bool(_present(x.device.index))
+    """Otherwise plain torch computes it, in any precision: what tests on a CPU see. torch.compile takes the answer as a
+    constant."""
+    return x.is_cuda and x.dtype in HALVES and bool(_available_on(x.device.index))
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _present(card: int) -> bool:
-    return _found(card)
+def _available_on(card: int) -> bool:
+    return _available(card)
 
 
 @cache
-def _found(card: int) -> bool:
+def _available(card: int) -> bool:
     try:
         return version("quack-kernels") == TESTED and torch.cuda.get_device_capability(card)[0] == HOPPER
     except PackageNotFoundError:
@@ -60,7 +62,7 @@ def many_tiles(rows: int, columns: int) -> bool:
 
 
 def quack() -> Any:
-    """With its compiled code in this user's own folder: by itself it takes one below /tmp that anyone may have made
+    """With its compiled code in this user's own folder: by default it takes one below /tmp that anyone may have created
     first."""
     import quack.gemm_interface  # type: ignore[import-not-found]
     from quack import cache_utils
@@ -73,7 +75,8 @@ def quack() -> Any:
 
 
 def tile(m: int, n: int, pingpong: bool, cluster: tuple[int, int]) -> Any:
-    """By measurement (docs/log.md); said here and not searched for, since each that is tried takes seconds to compile."""
+    """Chosen by measurement (docs/log.md) and not searched for at run time, because each candidate takes seconds to
+    compile."""
     from quack.gemm_config import GemmConfig  # type: ignore[import-not-found]
 
     return GemmConfig(

@@ -29,7 +29,7 @@ class RopeScaling:
 
 
 @dataclass(frozen=True)
-class Shape:
+class DecoderShape:
     """`windows` are given to the blocks in turn: how many tokens a query sees, itself counted; 0 for all before it.
     None given: all see all."""
 
@@ -81,7 +81,7 @@ class Shape:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_facts(cls, facts: dict[str, Any]) -> Shape:
+    def from_facts(cls, facts: dict[str, Any]) -> DecoderShape:
         scaling = facts.get("rope_scaling")
         return cls(
             **{
@@ -123,8 +123,8 @@ NAMED: dict[str, dict[str, Any]] = {
 }
 
 
-def shape_named(name: str, vocabulary: int, **changes: Any) -> Shape:
+def shape_named(name: str, vocabulary: int, **changes: Any) -> DecoderShape:
     """A shape by name, with changes: `shape_named("124m", 50_304, context=1024)`."""
     if name not in NAMED:
         raise ValueError(f"no shape is named {name!r}; there are {', '.join(NAMED)}")
-    return Shape(vocabulary, **{**NAMED[name], **changes})
+    return DecoderShape(vocabulary, **{**NAMED[name], **changes})

@@ -132,12 +132,12 @@ def tried(stepper: Stepper, loader: Loader, rows: int, device: torch.device) -> 
                 if number == 0:
                     stepper.step(0.0)  # makes the optimiser's state
                 elif whole:
-                    stepper.forget()
-        stepper.forget()
+                    stepper.drop_gradients()
+        stepper.drop_gradients()
         return rows * loader.shards.meta.row_length / quickest
     except torch.OutOfMemoryError:
         pass
-    stepper.forget()  # outside of `except`, whose traceback holds what did not fit
+    stepper.drop_gradients()  # outside of `except`, whose traceback holds what did not fit
     gc.collect()
     torch.cuda.empty_cache()
     return None

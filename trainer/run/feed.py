@@ -25,7 +25,7 @@ from gristmill.shards.batch import Batch
 from gristmill.shards.format import BadShards
 from gristmill.shards.loader import Loader
 from gristmill.shards.pieces import filled
-from gristmill.trainer.model.packed import Packed, packed
+from gristmill.trainer.model.packed import PackedTokens, pack_rows
 
 DEPTH = 2  # steps that are ready ahead of the one at work
 PATIENCE = 0.1  # seconds between looks at whether to stop
@@ -46,7 +46,7 @@ class Read:
 class Step(NamedTuple):
     """A part of an update's rows, on the device."""
 
-    packed: Packed
+    pack_rows: PackedTokens
     read: Read
     last: bool
 
@@ -154,7 +154,7 @@ class Feed:
             read = Read(place, int(lengths.sum()) - len(lengths), int(lengths.sum()), lengths, batch.state)
             for start in range(0, len(rows.bucket), self._rows_per_step):
                 stop = min(start + self._rows_per_step, len(rows.bucket))
-                yield Step(packed(rows.part(start, stop)), read, stop == len(rows.bucket))
+                yield Step(pack_rows(rows.part(start, stop)), read, stop == len(rows.bucket))
 
     def _hand_over(self, ready: _Ready | BaseException | None) -> None:
         while not self._stop.is_set():

@@ -71,9 +71,9 @@ class Watch:
         )
         self._places = torch.arange(guard.window, device=device)
         self._rank = torch.zeros(2, 1, dtype=torch.int64, device=device)
-        self.forget()
+        self.reset()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """When what comes is no longer like what was: another stage of a curriculum."""
         self._recent = torch.full((2, self.guard.window), math.inf, dtype=torch.float64, device=self._times.device)
         self._count = torch.zeros((), dtype=torch.int64, device=self._times.device)
@@ -114,7 +114,7 @@ class Watch:
         return {"losses": losses, "norms": norms}
 
     def restore(self, facts: Mapping[str, Any]) -> None:
-        self.forget()
+        self.reset()
         held = torch.tensor([facts["losses"], facts["norms"]], dtype=torch.float64, device=self._times.device)
         self._recent[:, : held.shape[1]] = held
         self._count += held.shape[1]

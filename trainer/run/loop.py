@@ -19,21 +19,21 @@ from torch import Tensor
 
 from gristmill.shards.loader import Loader
 from gristmill.trainer.model.model import Decoder
-from gristmill.trainer.model.quack import in_one
+from gristmill.trainer.model.quack import has_fused_linears
 from gristmill.trainer.run import progress, reporting as telling
 from gristmill.trainer.run.averaging import average_last
 from gristmill.trainer.run.batch_search import TooLarge, largest_step, predicted_step, usual_on_cpu
 from gristmill.trainer.run.feed import Feed, Read
 from gristmill.trainer.run.guard import UnsoundRun, Watch, poison, sound
 from gristmill.trainer.run.progress import BadRun, Progress
-from gristmill.trainer.run.reporting import Made, Teller
+from gristmill.trainer.run.reporting import Reporter, UpdateResult
 from gristmill.trainer.run.settings import Training
 from gristmill.trainer.run.stopping import StopAsked, Stopped, reproducible, stop_asked
 from gristmill.trainer.run.unlocking import Opened, Unlocked, log_from_facts
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.checkpoint import CheckpointError, Due
 from gristmill.trainer.step.memory import memory_of
-from gristmill.trainer.step.parallel import ALONE, Ranks
+from gristmill.trainer.step.parallel import ALONE, RankGroup
 from gristmill.trainer.step.stepper import Stepper, stepper_of
 
 Evaluate = Callable[[Decoder, int], dict[str, float]]
@@ -78,7 +78,7 @@ def train(
     folder: Path,
     *,
     device: torch.device,
-    ranks: Ranks = ALONE,
+    ranks: RankGroup = ALONE,
     evaluate: Evaluate | None = None,
     evaluate_every: int | None = None,
     save_model: bool = True,
@@ -94,16 +94,16 @@ def train(
     folder = Path(folder)
     progress.check(model.shape, loader, training, ranks)
     evaluation = None if evaluate is None else Evaluation(evaluate, evaluate_every)
-    if problem := ranks.gathered(
+    if problem := ranks.gather(
         progress.unwritable(model.shape, folder, tokenizer) if save_model and ranks.first else None
     )[0]:
         raise BadRun(problem)
     identity = progress.identity_of(model.shape, loader, training)
-    if problem := ranks.gathered(progress.claim(folder, identity) if ranks.first else None)[0]:
+    if problem := ranks.gather(progress.claim(folder, identity) if ranks.first else None)[0]:
         raise progress.OtherRun(problem)
     with reproducible(training.deterministic), stop_asked() as asked:
         torch.manual_seed(training.seed)
-        run = Run(stepper_for(model, training, device, ranks), loader, training, folder, asked, evaluation)
+        run = TrainingRun(stepper_for(model, training, device, ranks), loader, training, folder, asked, evaluation)
         with run.teller:
             run.begin()
             run.go()
@@ -112,7 +112,7 @@ def train(
             return run.outcome()
 
 
-def stepper_for(model: Decoder, training: Training, device: torch.device, ranks: Ranks) -> Stepper:
+def stepper_for(model: Decoder, training: Training, device: torch.device, ranks: RankGroup) -> Stepper:
     if training.linears == "fp8":
         from gristmill.trainer.model.fp8 import use_fp8
 
@@ -131,7 +131,7 @@ def stepper_for(model: Decoder, training: Training, device: torch.device, ranks:
     )
 
 
-class Run:
+class TrainingRun:
     """What is the same through a run, and how far it is."""
 
     def __init__(
@@ -154,7 +154,7 @@ class Run:
         self.device, self.ranks = stepper.device, stepper.ranks
         self.progress = Progress(loader=loader.state_dict(), log=progress.log_of(loader, training))
         self.watch = Watch(training.guard, self.device)
-        self.teller = Teller(folder, training, stepper.model.shape, self.device, self.ranks)
+        self.teller = Reporter(folder, training, stepper.model.shape, self.device, self.ranks)
         self.pending: list[tuple[int, Read, float, Tensor]] = []
 
     # From where
@@ -173,7 +173,7 @@ class Run:
         """From the newest checkpoint that is whole; the one before it leads to the same. Of those that were `due`
         first, if that is asked."""
         first_error: CheckpointError | None = None
-        for path in reversed(checkpoint.dues_last(checkpoint.steps(self.checkpoints), due)):
+        for path in reversed(checkpoint.order_due_last(checkpoint.steps(self.checkpoints), due)):
             try:
                 found = Progress.from_facts(self.stepper.load(path).facts)
             except CheckpointError as error:
@@ -198,7 +198,7 @@ class Run:
         if self.device.type != "cuda":
             return usual_on_cpu(rows, self.loader.shards.meta.row_length)
         if self.ranks.all.count > 1:
-            room = min(self.ranks.all.gathered(torch.cuda.get_device_properties(self.device).total_memory))
+            room = min(self.ranks.all.gather(torch.cuda.get_device_properties(self.device).total_memory))
             return predicted_step(lambda some: self._predicted(some, rows), rows, room)
         return largest_step(self.stepper, self.loader, rows, self.folder / ".search", self.device)
 
@@ -216,10 +216,10 @@ class Run:
             passes=rows // some,
             offload=training.offload,
             muon=type(training.optimizer).__name__ == "Muon",
-            in_one=training.precision == "bf16"
+            fused_linears=training.precision == "bf16"
             and training.linears == "bf16"
             and training.tensor == 1
-            and in_one(self.device),
+            and has_fused_linears(self.device),
         ).peak
 
     # Onwards
@@ -261,12 +261,12 @@ class Run:
         counts = whole = None
         for packed, read, last in feed.update():
             if counts is None or whole is None:
-                counts = ranks.summed(_sent([read.counted, read.tokens], self.device))
+                counts = ranks.all_reduce(_sent([read.counted, read.tokens], self.device))
                 whole = counts[0].clamp(min=1)
             loss = self.stepper.loss(packed)
             total = total + loss.detach().double()
             if last:
-                mean = ranks.summed(total) / whole
+                mean = ranks.all_reduce(total) / whole
                 loss = loss * poison(mean, limits[0])
             self.stepper.backward(loss / whole, last)
         if counts is None:
@@ -297,7 +297,7 @@ class Run:
             return False
         if self._look():
             return True
-        signals = [name for name in self.ranks.all.gathered(self.asked.name) if name]
+        signals = [name for name in self.ranks.all.gather(self.asked.name) if name]
         opened = opens and self._open()
         if reports:
             self.teller.report(self.progress)
@@ -321,7 +321,7 @@ class Run:
         for (update, read, share, _), (loss, norm, accepted, counted, tokens, *limits) in zip(
             pending, fetched, strict=True
         ):
-            made = Made(
+            made = UpdateResult(
                 update, read, share, loss, norm, accepted > 0, int(counted), int(tokens), (limits[0], limits[1])
             )
             self.progress.tokens += made.tokens
@@ -332,7 +332,7 @@ class Run:
                 return True
         return False
 
-    def _accept(self, made: Made) -> None:
+    def _accept(self, made: UpdateResult) -> None:
         now = self.progress
         now.in_a_row = 0
         if not made.counted:  # documents of one token: a loss of nothing is none
@@ -343,7 +343,7 @@ class Run:
         if self.training.unlocking is not None:
             now.stage_losses = [*now.stage_losses, made.loss][-2 * self.training.unlocking.smooth :]
 
-    def _refuse(self, made: Made) -> bool:
+    def _refuse(self, made: UpdateResult) -> bool:
         """Whether the run went back."""
         now, guard = self.progress, self.training.guard
         now.refused += 1
@@ -401,7 +401,7 @@ class Run:
         self.loader.order = order.opened(opened)
         now.log, now.stage_losses = [*now.log, opened.facts()], []
         now.line_events.append(telling.opened(order.buckets.numbers[last.count], opened))
-        self.watch.forget()  # the losses of harder text are no spikes
+        self.watch.reset()  # the losses of harder text are no spikes
         return True
 
     def _evaluate(self, evaluation: Evaluation) -> None:

@@ -44,20 +44,20 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryUse:
     """Bytes: of the allocator on CUDA, of the process elsewhere."""
 
     now: int
     peak: int
 
 
-def memory_of(device: torch.device) -> Memory:
+def memory_in_use(device: torch.device) -> MemoryUse:
     if device.type == "cuda":
-        return Memory(torch.cuda.memory_allocated(device), torch.cuda.max_memory_allocated(device))
+        return MemoryUse(torch.cuda.memory_allocated(device), torch.cuda.max_memory_allocated(device))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     statm = Path("/proc/self/statm")
     now = int(statm.read_text().split()[1]) * resource.getpagesize() if statm.exists() else peak
-    return Memory(now, peak)
+    return MemoryUse(now, peak)
 
 
 def line_of(
@@ -67,7 +67,7 @@ def line_of(
     rate: float,
     norm: float,
     work: Work,
-    memory: Memory,
+    memory: MemoryUse,
     *,
     peak: float | None = None,
     grams_per_kwh: float | None = None,

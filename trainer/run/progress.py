@@ -18,10 +18,10 @@ from typing import Any
 
 from gristmill.shards.format import BadShards
 from gristmill.shards.loader import Loader
-from gristmill.trainer.model.shapes import Shape
+from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.run.settings import Training, differences
 from gristmill.trainer.run.unlocking import Unlocked
-from gristmill.trainer.step.parallel import Ranks
+from gristmill.trainer.step.parallel import RankGroup
 
 RUN, METRICS, CHECKPOINTS, MODEL = "run.json", "metrics.jsonl", "checkpoints", "model"
 
@@ -67,13 +67,13 @@ class Progress:
         return cls(**facts)
 
 
-def identity_of(shape: Shape, loader: Loader, training: Training) -> dict[str, Any]:
+def identity_of(shape: DecoderShape, loader: Loader, training: Training) -> dict[str, Any]:
     """As JSON has it."""
     where = {name: value for name, value in loader.state_dict().items() if name != "version"}
     return {"training": training.identity(), "model": json.loads(json.dumps(shape.facts())), "data": where}
 
 
-def check(shape: Shape, loader: Loader, training: Training, every_rank: Ranks) -> None:
+def check(shape: DecoderShape, loader: Loader, training: Training, every_rank: RankGroup) -> None:
     """Before the first step. Ranks that share layers see the same rows."""
     if every_rank.count % training.tensor:
         raise BadRun(
@@ -116,7 +116,7 @@ def check_every(updates: int | None) -> None:
         raise BadRun(f"evaluate_every {updates!r}: a whole number of updates above 0, or None for at the end alone")
 
 
-def unwritable(shape: Shape, folder: Path, tokenizer: Path | None) -> str | None:
+def unwritable(shape: DecoderShape, folder: Path, tokenizer: Path | None) -> str | None:
     """Why the model could not be written in the end, while there is nothing to lose yet."""
     from gristmill.trainer.model.llama import check_save
     from gristmill.trainer.model.llama_config import LlamaError

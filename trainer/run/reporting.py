@@ -21,10 +21,10 @@ import numpy as np
 import torch
 
 from gristmill.trainer.model.flops import Flops, flops_of, peak_of
-from gristmill.trainer.model.shapes import Shape
+from gristmill.trainer.model.shapes import DecoderShape
 from gristmill.trainer.run.energy import Energy, machine_name, meter_of
 from gristmill.trainer.run.feed import Read
-from gristmill.trainer.run.metrics import Memory, Metrics, Work, line_of, memory_of
+from gristmill.trainer.run.metrics import MemoryUse, Metrics, Work, line_of, memory_in_use
 from gristmill.trainer.run.progress import METRICS, Progress
 from gristmill.trainer.run.settings import Training
 from gristmill.trainer.run.unlocking import Opened
@@ -36,7 +36,7 @@ Reading = tuple[
 ]  # of a rank: its machine, joules of its device and of all processors there
 
 
-class Made(NamedTuple):
+class UpdateResult(NamedTuple):
     """One update, as fetched from the device; `limits` are those of its loss and norm."""
 
     update: int
@@ -63,10 +63,12 @@ class Made(NamedTuple):
         return f"norm above {self.limits[1]:.4g}" if math.isfinite(self.norm) else "norm not finite"
 
 
-class Teller:
+class Reporter:
     """A context: leaving it closes the file."""
 
-    def __init__(self, folder: Path, training: Training, shape: Shape, device: torch.device, ranks: Grid) -> None:
+    def __init__(
+        self, folder: Path, training: Training, shape: DecoderShape, device: torch.device, ranks: Grid
+    ) -> None:
         self._folder, self._training, self._shape, self._device, self._ranks = folder, training, shape, device, ranks
         self._metrics: Metrics | None = None
         self._meter, self._machine = meter_of(device), machine_name()
@@ -75,7 +77,7 @@ class Teller:
         self._peak = None if peak is None else peak * ranks.all.count
         self._lengths: list[np.ndarray[Any, np.dtype[np.int64]]] = []
         self._tokens = 0
-        self._last: Made | None = None
+        self._last: UpdateResult | None = None
         self._paused = 0.0
         self._lines = 0
         self._steady = (0, 0.0)  # tokens and seconds of all lines but the first, in which code is compiled
@@ -83,7 +85,7 @@ class Teller:
         self._clock_at = self._line_at = time.perf_counter()
         self._energy_at = self._line_energy = self._meter.read()
 
-    def __enter__(self) -> Teller:
+    def __enter__(self) -> Reporter:
         return self
 
     def __exit__(
@@ -100,7 +102,7 @@ class Teller:
             self._metrics = Metrics(self._folder / METRICS, now.update, board)
         self._restart()
 
-    def made(self, made: Made) -> None:
+    def made(self, made: UpdateResult) -> None:
         self._lengths.append(made.read.lengths)
         self._tokens += made.tokens
         self._last = made
@@ -111,7 +113,7 @@ class Teller:
             return
         seconds = time.perf_counter() - self._line_at - self._paused
         energy = self._meter.read()
-        of_all = self._ranks.all.gathered(self._of_this_rank(energy - self._line_energy))
+        of_all = self._ranks.all.gather(self._of_this_rank(energy - self._line_energy))
         flops = sum((Flops(*said["flops"]) for said in of_all), Flops(0, 0, 0, 0))
         work = Work(
             self._tokens,
@@ -119,7 +121,7 @@ class Teller:
             seconds,
             Energy(self._of_devices(s["energy"] for s in of_all), _of_machines(s["energy"] for s in of_all)),
         )
-        memory = Memory(max(s["memory"] for s in of_all), max(s["peak"] for s in of_all))
+        memory = MemoryUse(max(s["memory"] for s in of_all), max(s["peak"] for s in of_all))
         losses = now.line_losses
         line = line_of(
             now.update, now.tokens, sum(losses) / len(losses) if losses else math.nan, self._training.optimizer.rate * self._last.share,
@@ -146,7 +148,7 @@ class Teller:
     def clock(self, now: Progress) -> None:
         """Adds the time and the joules since it was last asked."""
         at, energy = time.perf_counter(), self._meter.read()
-        used = self._of_devices(self._ranks.all.gathered(self._reading(energy - self._energy_at)))
+        used = self._of_devices(self._ranks.all.gather(self._reading(energy - self._energy_at)))
         known = 0.0 if now.seconds == 0 else now.joules  # of a part of the run alone nothing can be said
         now.joules = None if used is None or known is None else known + used
         now.seconds += at - self._clock_at
@@ -185,7 +187,7 @@ class Teller:
         """Ranks that share layers saw the same tokens: the first of them tells of the work."""
         lengths = np.concatenate(self._lengths) if self._lengths and self._ranks.tensor.first else np.zeros(0, np.int64)
         flops = flops_of(self._shape, lengths)
-        memory = memory_of(self._device)
+        memory = memory_in_use(self._device)
         return {
             "flops": [flops.matmul_forward, flops.matmul_backward, flops.attention_forward, flops.attention_backward],
             "energy": self._reading(energy),
@@ -207,7 +209,7 @@ class Teller:
             self._metrics = None
 
 
-def refused(made: Made) -> dict[str, Any]:
+def refused(made: UpdateResult) -> dict[str, Any]:
     """As an event of a line."""
     finite = {name: value for name, value in (("loss", made.loss), ("norm", made.norm)) if math.isfinite(value)}
     return {"refused": made.update, "reason": made.reason, "place": made.read.place, **finite}

@@ -46,7 +46,7 @@ def _gone(step: int, updates: int, start: int) -> float:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class RateSchedule:
     """A schedule as settings; `warmup` and `decay` are shares of the updates."""
 
     kind: Kind = "linear"

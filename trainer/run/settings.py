@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from gristmill.trainer.run.guard import Guard
-from gristmill.trainer.run.schedule import Schedule
+from gristmill.trainer.run.schedule import RateSchedule
 from gristmill.trainer.run.unlocking import Unlocking
 from gristmill.trainer.step.optim import AdamW, check_numbers
 
@@ -24,7 +24,7 @@ Recompute = Literal["none", "selective", "full"]
 Zero = Literal[0, 1, 2, 3]
 Linears = Literal["bf16", "fp8"]
 
-OPTIMIZER, SCHEDULE, GUARD = AdamW(rate=3e-4, weight_decay=0.1, betas=(0.9, 0.95)), Schedule(), Guard()
+OPTIMIZER, SCHEDULE, GUARD = AdamW(rate=3e-4, weight_decay=0.1, betas=(0.9, 0.95)), RateSchedule(), Guard()
 
 WAYS = (
     "rows_per_step", "recompute", "zero", "tensor", "offload", "compile", "deterministic",
@@ -52,7 +52,7 @@ class Training:
     rows_per_update: int
     rows_per_step: int | None = None
     optimizer: Any = OPTIMIZER
-    schedule: Schedule = SCHEDULE
+    schedule: RateSchedule = SCHEDULE
     precision: Precision = "bf16"
     linears: Linears = "bf16"
     recompute: Recompute = "none"
@@ -94,7 +94,7 @@ class Training:
             told = getattr(self, name)
             if not (isinstance(told, bool) or (told is None and name == "compile")):
                 raise ValueError(f"{name} {told!r}: True or False")
-        for name, made in (("schedule", Schedule), ("guard", Guard), ("unlocking", Unlocking)):
+        for name, made in (("schedule", RateSchedule), ("guard", Guard), ("unlocking", Unlocking)):
             if not (isinstance(getattr(self, name), made) or (name == "unlocking" and self.unlocking is None)):
                 raise ValueError(f"{name} {getattr(self, name)!r}: its settings by name are expected")
         if self.grams_per_kwh is not None:
@@ -157,7 +157,7 @@ class Training:
             found["optimizer"] = _made(
                 _OPTIMIZERS[name](), {k: v for k, v in optimizer.items() if k != "name"}, "training.optimizer"
             )
-        for name, kind in (("schedule", Schedule), ("guard", Guard), ("unlocking", Unlocking)):
+        for name, kind in (("schedule", RateSchedule), ("guard", Guard), ("unlocking", Unlocking)):
             if isinstance(found.get(name), Mapping):
                 found[name] = _made(kind, found[name], f"training.{name}")
         return cls(**found)

@@ -1,12 +1,14 @@
-"""Checkpoints: a folder of safetensors and one JSON, written whole or not at all, from which a run goes on bit for bit.
+"""Checkpoints: a folder of safetensors and one JSON, written whole or not at all, from which a run resumes bit for bit.
 
-    step-00001000/   model.safetensors  optimizer.safetensors  state.json {version, step, files: {name: sha256},
-      scalars, facts, also}
+    step-00001000/
+        model.safetensors
+        optimizer.safetensors
+        state.json    {version, step, files: {name: sha256}, scalars, facts, also}
 
-The folder is written under another name, synced, and renamed: a reader never meets half of one. State of the optimiser
-is kept by the names of parameters, so that it does not depend on their order. Tensors are whole in the files however
-many ranks hold parts of them: a run may go on with other ranks and another layout. Random generators' states are
-tensors of the second file, one for each rank. Nothing is pickled.
+The folder is written under another name, synced, and renamed: a reader never sees half of one. Optimiser state is
+stored by the names of parameters, so it does not depend on their order. Tensors are whole in the files however many
+ranks hold parts of them: a run may resume with other ranks and another layout. States of random generators are tensors
+of the second file, one for each rank. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -24,17 +26,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gristmill.trainer.step.parallel import ALONE, Ranks
-from gristmill.trainer.step.parts import Part, listed, part_of, read_cut, whole_cut, wholes, write_safetensors
+from gristmill.trainer.step.parallel import ALONE, RankGroup
+from gristmill.trainer.step.parts import (
+    Part,
+    gather_wholes,
+    list_tensors,
+    part_of,
+    read_cut,
+    whole_cut,
+    write_safetensors,
+)
 
 VERSION = 1
 STATE, MODEL, OPTIMIZER = "state.json", "model.safetensors", "optimizer.safetensors"
 RANDOM = "random."
 NAME = re.compile(r"step-(\d{8,})")
 
-Due = Callable[
-    [int], bool
-]  # whether a run makes a checkpoint after so many updates in any case; others are made where it is told to stop
+# Whether a run makes a checkpoint after this many updates in any case; others are made when it is told to stop.
+Due = Callable[[int], bool]
 
 
 class CheckpointError(ValueError):
@@ -55,15 +64,15 @@ def save(
     optimizer: torch.optim.Optimizer,
     facts: Mapping[str, Any],
     keep: int = 2,
-    ranks: Ranks = ALONE,
+    ranks: RankGroup = ALONE,
     also: Mapping[str, Any] | None = None,
     due: Due | None = None,
 ) -> Path:
-    """Writes `folder/step-NNNNNNNN` and leaves the newest `keep` there. `weights` are those that the optimiser steps
-    on, and buffers.
+    """Writes `folder/step-NNNNNNNN` and keeps the newest `keep`. `weights` are those that the optimiser steps on, and
+    buffers.
 
-    With `ranks`, all of them call this and the first one writes. `also`: what else the run needs and its facts do not
-    say. One that is not `due` (None: all are) pushes none out that is.
+    With `ranks`, all of them call this and the first one writes. `also`: state of the run that its facts do not hold. A
+    checkpoint that is not `due` (None: all are) never displaces one that is.
     """
     final = folder / f"step-{step:08d}"
     draft = folder / f".{final.name}.{os.getpid()}"
@@ -76,13 +85,13 @@ def save(
         draft.mkdir(parents=True)
     files = {}
     for name, tensors in ((MODEL, parts), (OPTIMIZER, states)):
-        table = listed(tensors, ranks)
-        arriving = wholes(tensors, table, ranks)
+        table = list_tensors(tensors, ranks)
+        arriving = gather_wholes(tensors, table, ranks)
         if ranks.first:
             files[name] = write_safetensors(draft / name, table, arriving)
         else:
             list(arriving)
-    all_scalars = {place: value for said in ranks.gathered(scalars) for place, value in said.items()}
+    all_scalars = {key: value for of_rank in ranks.gather(scalars) for key, value in of_rank.items()}
     if ranks.first:
         state = {
             "version": VERSION,
@@ -94,13 +103,13 @@ def save(
         }
         (draft / STATE).write_text(json.dumps(state, indent=1, sort_keys=True, allow_nan=False), encoding="utf-8")
         for name in (MODEL, OPTIMIZER, STATE):
-            _sync(draft / name)
-        _sync(draft)
+            _fsync(draft / name)
+        _fsync(draft)
         if final.exists():
             _remove(final)
         draft.rename(final)
-        _sync(folder)
-        for old in dues_last(steps(folder), due)[:-keep]:
+        _fsync(folder)
+        for old in order_due_last(steps(folder), due)[:-keep]:
             if old != final:
                 _remove(old)
     ranks.wait()
@@ -108,21 +117,20 @@ def save(
 
 
 def _remove(path: Path) -> None:
-    """Under a name at first that nobody reads, and of which the next save takes away what is left if this one is
-    killed."""
-    going = path.with_name(f".{path.name}.{os.getpid()}.old")
-    path.rename(going)
-    shutil.rmtree(going)
+    """Renames it first, so that nobody reads a half; if this process is killed, the next save removes the rest."""
+    removed = path.with_name(f".{path.name}.{os.getpid()}.old")
+    path.rename(removed)
+    shutil.rmtree(removed)
 
 
 def steps(folder: Path) -> list[Path]:
     """The checkpoints of a folder, oldest first."""
-    found = [path for path in folder.glob("step-*") if NAME.fullmatch(path.name) and (path / STATE).is_file()]
-    return sorted(found, key=step_of)
+    complete = [path for path in folder.glob("step-*") if NAME.fullmatch(path.name) and (path / STATE).is_file()]
+    return sorted(complete, key=step_of)
 
 
 def remove_after(folder: Path, step: int) -> None:
-    """The checkpoints of later steps: of updates that are to be made otherwise."""
+    """The checkpoints of later steps, whose updates will be made differently."""
     for path in steps(folder):
         if step_of(path) > step:
             _remove(path)
@@ -132,31 +140,30 @@ def step_of(path: Path) -> int:
     return int(path.name[5:])
 
 
-def dues_last(found: Sequence[Path], due: Due | None) -> list[Path]:
-    """Checkpoints, oldest first, but those that were due (None: all) after those that were not."""
-    return list(found) if due is None else sorted(found, key=lambda path: (due(step_of(path)), step_of(path)))
+def order_due_last(paths: Sequence[Path], due: Due | None) -> list[Path]:
+    """Checkpoints, oldest first, with those that were due (None: all) after those that were not."""
+    return list(paths) if due is None else sorted(paths, key=lambda path: (due(step_of(path)), step_of(path)))
 
 
 def load(
-    path: Path, weights: Mapping[str, Tensor | Part], optimizer: torch.optim.Optimizer, ranks: Ranks = ALONE
+    path: Path, weights: Mapping[str, Tensor | Part], optimizer: torch.optim.Optimizer, ranks: RankGroup = ALONE
 ) -> Restored:
-    """Fills `weights` in place, and the optimiser, and sets the random generators. Refuses what was changed or belongs
-    to other parameters.
+    """Fills `weights` in place, and the optimiser, and sets the random generators. Refuses files that were changed or
+    belong to other parameters.
 
-    With `ranks`, all of them call this; each reads its own parts, and the first one alone looks whether the files are
-    whole.
+    With `ranks`, all of them call this; each reads its own parts, and only the first checks that the files are whole.
     """
     from safetensors import safe_open
 
     state, problem = _read_state(path) if ranks.first else ({}, "")
-    state, problem = ranks.gathered([state, problem])[0]
+    state, problem = ranks.gather([state, problem])[0]
     if problem:
         raise CheckpointError(problem)
     parts = {name: part_of(tensor) for name, tensor in weights.items()}
     shapes = {
         name: tuple(shape)
-        for said in ranks.gathered({n: p.cut.shape for n, p in parts.items()})
-        for name, shape in said.items()
+        for of_rank in ranks.gather({n: p.cut.shape for n, p in parts.items()})
+        for name, shape in of_rank.items()
     }
     with safe_open(path / MODEL, "pt") as file:
         saved = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
@@ -173,7 +180,7 @@ def load(
 
 
 def _read_state(path: Path) -> tuple[dict[str, Any], str]:
-    """What state.json says, and what is wrong with the checkpoint, if anything is."""
+    """The content of state.json, and what is wrong with the checkpoint ("" if nothing)."""
     try:
         state = json.loads((path / STATE).read_text(encoding="utf-8"))
         version, files = [state[key] for key in ("version", "files", "step", "scalars", "facts")][:2]
@@ -215,7 +222,7 @@ def _optimizer_state(
 def _restore_optimizer(
     optimizer: torch.optim.Optimizer,
     parts: Mapping[str, Part],
-    known: Mapping[str, Any],
+    shapes: Mapping[str, Any],
     scalars: dict[str, Any],
     file: Any,
     path: Path,
@@ -223,52 +230,52 @@ def _restore_optimizer(
     named = _named(optimizer)
     fused = any(group.get("fused") for group in optimizer.param_groups)
     optimizer.state.clear()
-    places = [place for place in file.keys() if not place.startswith(RANDOM)]  # noqa: SIM118
-    for place in [*scalars, *places]:
-        key, _, name = place.partition(":")
-        if name not in known:
+    keys = [full_key for full_key in file.keys() if not full_key.startswith(RANDOM)]  # noqa: SIM118
+    for full_key in [*scalars, *keys]:
+        key, _, name = full_key.partition(":")
+        if name not in shapes:
             raise CheckpointError(f"{path}: the optimiser's state is of another model: {name}")
         if name not in named:  # another rank's
             continue
         parameter = named[name]
-        if place in scalars:
-            optimizer.state[parameter][key] = scalars[place]
+        if full_key in scalars:
+            optimizer.state[parameter][key] = scalars[full_key]
             continue
-        shape = tuple(file.get_slice(place).get_shape())
+        shape = tuple(file.get_slice(full_key).get_shape())
         cut = parts[name].cut if shape and shape == parts[name].cut.shape else whole_cut(shape)
-        value = read_cut(file, place, cut) if cut.spans else torch.empty(cut.local_shape)
+        value = read_cut(file, full_key, cut) if cut.spans else torch.empty(cut.local_shape)
         # `step` lives on the CPU unless the optimiser is fused
         optimizer.state[parameter][key] = value.to(parameter.device if key != "step" or fused else "cpu")
 
 
 def _random_state(rank: int) -> dict[str, Tensor]:
-    states = {_of_rank("cpu", rank): torch.get_rng_state()}
+    states = {_random_key("cpu", rank): torch.get_rng_state()}
     if torch.cuda.is_available():
-        states[_of_rank("cuda", rank)] = torch.cuda.get_rng_state()
+        states[_random_key("cuda", rank)] = torch.cuda.get_rng_state()
     return states
 
 
-def _of_rank(kind: str, rank: int) -> str:
+def _random_key(kind: str, rank: int) -> str:
     return f"{RANDOM}{kind}.{rank}" if rank else RANDOM + kind
 
 
-def _restore_random(file: Any, ranks: Ranks) -> None:
-    """With other ranks than wrote it, those after the first are seeded anew from the first one's state."""
-    there = set(file.keys())
-    first = file.get_tensor(_of_rank("cpu", 0))
-    alike = sum(place.startswith(RANDOM + "cpu") for place in there) == ranks.count
-    if not alike and not ranks.first:
+def _restore_random(file: Any, ranks: RankGroup) -> None:
+    """With another number of ranks than wrote it, those after the first are reseeded from the first one's state."""
+    keys = set(file.keys())
+    first = file.get_tensor(_random_key("cpu", 0))
+    same_ranks = sum(key.startswith(RANDOM + "cpu") for key in keys) == ranks.count
+    if not same_ranks and not ranks.first:
         digest = hashlib.sha256(first.numpy().tobytes() + ranks.rank.to_bytes(8, "little")).digest()
         torch.manual_seed(int.from_bytes(digest[:7], "little"))
         return
-    torch.set_rng_state(file.get_tensor(_of_rank("cpu", ranks.rank)))
-    if torch.cuda.is_available() and _of_rank("cuda", ranks.rank) in there:
-        torch.cuda.set_rng_state(file.get_tensor(_of_rank("cuda", ranks.rank)))
+    torch.set_rng_state(file.get_tensor(_random_key("cpu", ranks.rank)))
+    if torch.cuda.is_available() and _random_key("cuda", ranks.rank) in keys:
+        torch.cuda.set_rng_state(file.get_tensor(_random_key("cuda", ranks.rank)))
 
 
-def _sync(path: Path) -> None:
-    at = os.open(path, os.O_RDONLY)
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(at)
+        os.fsync(descriptor)
     finally:
-        os.close(at)
+        os.close(descriptor)

@@ -1,14 +1,14 @@
-"""Muon: momentum whose matrices are made orthogonal before they are added to the weights (Jordan et al. 2024), and
-AdamW for all else.
+"""Muon: momentum whose matrices are orthogonalised before they are added to the weights (Jordan et al. 2024), and AdamW
+for all else.
 
-Matrices of the blocks go by Muon; the embedding, the head and the norms by AdamW. A matrix that holds several (queries,
-keys and values; gate and up) is orthogonalised part by part, since each is a map of its own. An orthogonal matrix of r
-x c has entries of root mean square 1 / sqrt(max(r, c)), AdamW's steps about 0.2: multiplied by 0.2 sqrt(max(r, c))
+Matrices of the blocks use Muon; the embedding, the head and the norms AdamW. A matrix that holds several (queries, keys
+and values; gate and up) is orthogonalised part by part, because each is a map of its own. An orthogonal matrix of r x c
+has entries of root mean square 1 / sqrt(max(r, c)), AdamW's steps about 0.2: multiplied by 0.2 sqrt(max(r, c))
 (Moonlight, Liu et al. 2025) both take the same rate and weight decay.
 
 Newton-Schulz with Jordan's coefficients: five steps bring singular values between about 0.7 and 1.2, which serves as
-well as 1 and is only matrix products: in bf16 on CUDA, all matrices of one shape in one batch. Gradients that are not
-finite (`found_inf`) move nothing, without a wait on CUDA.
+well as 1 and needs only matmuls: in bf16 on CUDA, all matrices of one shape in one batch. Gradients that are not finite
+(`found_inf`) change nothing, without a synchronisation on CUDA.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from gristmill.trainer.model.model import Block
-from gristmill.trainer.step.optim import AdamW, check_clip, check_numbers, loop_of, parameter_groups
+from gristmill.trainer.step.optim import AdamW, check_clip, check_numbers, loop_arguments, parameter_groups
 from gristmill.trainer.step.precision import Masters
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -35,11 +35,11 @@ OF_THE_REST = AdamW(rate=1e-3, weight_decay=0.1, betas=(0.9, 0.95))
 
 @dataclass(frozen=True)
 class Muon:
-    """Settings. `adamw` are those of the parameters that are no matrices of blocks; its `clip` is not looked at, all
+    """Settings. `adamw` are those of the parameters that are no matrices of blocks; its `clip` is ignored, because all
     gradients are clipped together.
 
     `scale`: "adamw" takes rates that suit AdamW; "spectral" multiplies by sqrt(max(1, rows / columns)), as Jordan's own
-    runs, at rates about 0.02.
+    runs do, at rates about 0.02.
     """
 
     rate: float = 1e-3
@@ -64,8 +64,8 @@ class Muon:
         matrices = [name for name, parameter in learning.items() if parameter.ndim == 2 and "blocks" in name.split(".")]
         if not matrices:
             raise ValueError("Muon is for the matrices of a model's `blocks`, and this model has none; take AdamW")
-        parts = parts_of(model)
-        first = {
+        parts = rows_of_parts(model)
+        muon_group = {
             "params": [masters.of(learning[name]) if masters else learning[name] for name in matrices],
             "names": matrices,
             "parts": {name: parts.get(name, (learning[name].shape[0],)) for name in matrices},
@@ -77,12 +77,16 @@ class Muon:
             "nesterov": self.nesterov,
             "scale": self.scale,
         }
-        rest = [_without(group, set(matrices)) for group in parameter_groups(model, self.adamw, masters)]
-        more = {"way": "adamw", "betas": self.adamw.betas, "eps": self.adamw.eps}
+        adamw_groups = [_without(group, set(matrices)) for group in parameter_groups(model, self.adamw, masters)]
+        adamw = {"way": "adamw", "betas": self.adamw.betas, "eps": self.adamw.eps}
         return MuonOptimizer(
             [
-                first,
-                *({**group, **more, **loop_of(self.adamw.loop, group["params"])} for group in rest if group["names"]),
+                muon_group,
+                *(
+                    {**group, **adamw, **loop_arguments(self.adamw.loop, group["params"])}
+                    for group in adamw_groups
+                    if group["names"]
+                ),
             ]
         )
 
@@ -92,7 +96,7 @@ def _without(group: dict[str, Any], names: set[str]) -> dict[str, Any]:
     return {**group, "names": [name for name, _ in kept], "params": [p for _, p in kept]}
 
 
-def parts_of(model: nn.Module) -> dict[str, tuple[int, ...]]:
+def rows_of_parts(model: nn.Module) -> dict[str, tuple[int, ...]]:
     """Rows of each matrix in a matrix that holds several, by the parameter's name."""
     rows: dict[int, tuple[int, ...]] = {}
     for block in model.modules():
@@ -104,7 +108,7 @@ def parts_of(model: nn.Module) -> dict[str, tuple[int, ...]]:
 
 
 class MuonOptimizer(torch.optim.Optimizer):
-    """As torch's optimisers; groups say in "way" how their parameters are stepped on. Make it by
+    """As torch's optimisers; `group["way"]` says how its parameters are stepped. Create it with
     `Muon(...).optimizer(model)`."""
 
     _step_supports_amp_scaling = True  # looks at found_inf itself
@@ -135,16 +139,16 @@ class MuonOptimizer(torch.optim.Optimizer):
         learning = [(parameter, group["parts"][name]) for name, parameter in named if parameter.grad is not None]
         if not learning:
             return
-        bad = None if found_inf is None else found_inf.to(learning[0][0].device) > 0
-        keep, rate = 1 - group["lr"] * group["weight_decay"], group["lr"]
-        for parameters, rows in _alike(learning):
-            directions = torch.stack([whole(self._direction(p, group, bad)) for p in parameters])
-            steps = orthogonalised(directions, rows, group["scale"])
+        overflow = None if found_inf is None else found_inf.to(learning[0][0].device) > 0
+        decay, rate = 1 - group["lr"] * group["weight_decay"], group["lr"]
+        for parameters, rows in _batches_of_equal_shape(learning):
+            directions = torch.stack([gather_whole(self._direction(p, group, overflow)) for p in parameters])
+            steps = orthogonalise(directions, rows, group["scale"])
             for parameter, step in zip(parameters, steps, strict=True):
-                moved = parameter * keep - like(step.to(parameter.dtype), parameter) * rate
-                parameter.copy_(moved if bad is None else torch.where(bad, parameter, moved))
+                moved = parameter * decay - shard_like(step.to(parameter.dtype), parameter) * rate
+                parameter.copy_(moved if overflow is None else torch.where(overflow, parameter, moved))
 
-    def _direction(self, parameter: Tensor, group: dict[str, Any], bad: Tensor | None) -> Tensor:
+    def _direction(self, parameter: Tensor, group: dict[str, Any], overflow: Tensor | None) -> Tensor:
         state = self.state[parameter]
         if "momentum" not in state:
             state["momentum"] = torch.zeros_like(parameter)
@@ -152,8 +156,8 @@ class MuonOptimizer(torch.optim.Optimizer):
         if parameter.grad is None:
             raise RuntimeError("a parameter without a gradient has no direction")
         gradient = parameter.grad.to(parameter.dtype)
-        if bad is not None:
-            gradient = torch.where(bad, momentum, gradient)  # leaves the momentum as it is
+        if overflow is not None:
+            gradient = torch.where(overflow, momentum, gradient)  # leaves the momentum as it is
         momentum.lerp_(gradient, 1 - group["momentum"])
         return gradient.lerp(momentum, group["momentum"]) if group["nesterov"] else momentum
 
@@ -176,24 +180,26 @@ class MuonOptimizer(torch.optim.Optimizer):
         )  # fmt: skip
 
 
-def _alike(learning: Sequence[tuple[Tensor, tuple[int, ...]]]) -> Iterator[tuple[list[Tensor], tuple[int, ...]]]:
-    """Matrices of one shape, cut alike, as many as are worked on at once."""
-    alike: dict[tuple[Any, ...], list[Tensor]] = {}
+def _batches_of_equal_shape(
+    learning: Sequence[tuple[Tensor, tuple[int, ...]]],
+) -> Iterator[tuple[list[Tensor], tuple[int, ...]]]:
+    """Matrices of one shape with equal parts, as many as are orthogonalised at once."""
+    batches: dict[tuple[Any, ...], list[Tensor]] = {}
     for parameter, rows in learning:
-        alike.setdefault((parameter.shape, rows), []).append(parameter)
-    for (shape, rows), parameters in alike.items():
-        many = max(1, AT_ONCE // max(1, shape.numel()))
-        yield from ((parameters[start : start + many], rows) for start in range(0, len(parameters), many))
+        batches.setdefault((parameter.shape, rows), []).append(parameter)
+    for (shape, rows), parameters in batches.items():
+        batch_size = max(1, AT_ONCE // max(1, shape.numel()))
+        yield from ((parameters[start : start + batch_size], rows) for start in range(0, len(parameters), batch_size))
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """Of a tensor that is cut over ranks (a DTensor), all of it on each: only a whole matrix has singular vectors."""
+def gather_whole(tensor: Tensor) -> Tensor:
+    """All of a tensor that is sharded over ranks (a DTensor), on each rank: only a whole matrix has singular vectors."""
     full: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
     return full
 
 
-def like(tensor: Tensor, other: Tensor) -> Tensor:
-    """Cut over the ranks as another is; each takes its part of what all have."""
+def shard_like(tensor: Tensor, other: Tensor) -> Tensor:
+    """Sharded over the ranks as `other` is; each takes its part of what all have."""
     if not hasattr(other, "full_tensor"):
         return tensor
     from torch.distributed.tensor import distribute_tensor  # more than a second to import
@@ -201,13 +207,13 @@ def like(tensor: Tensor, other: Tensor) -> Tensor:
     return distribute_tensor(tensor, other.device_mesh, other.placements, src_data_rank=None)  # type: ignore[attr-defined]
 
 
-def orthogonalised(matrices: Tensor, rows: Sequence[int], scale: Scale) -> Tensor:
-    """N matrices, each with its parts (so many rows, and so on) made orthogonal and scaled."""
-    made = [
+def orthogonalise(matrices: Tensor, rows: Sequence[int], scale: Scale) -> Tensor:
+    """N matrices, each with its parts (`rows` of each) made orthogonal and scaled."""
+    parts = [
         newton_schulz(part) * scale_of(part.shape[-2], part.shape[-1], scale)
         for part in torch.split(matrices, list(rows), dim=-2)
     ]
-    return torch.cat(made, dim=-2)
+    return torch.cat(parts, dim=-2)
 
 
 def scale_of(rows: int, columns: int, scale: Scale) -> float:

@@ -1,8 +1,8 @@
 """AdamW on CUDA that reads and writes each number once: clipping, the step, and the rounding of masters into bf16
 weights in one kernel a parameter.
 
-Its state is that of torch.optim.AdamW, so either goes on from a checkpoint of the other. Torch's own way takes four
-passes (gradients to float32, clip, step, round), 22 ms of an update of 1.3 billion parameters on an H200 where this
+Its state is that of torch.optim.AdamW, so either can resume from a checkpoint of the other. Torch's own takes four
+passes (gradients to float32, clip, step, round): 22 ms of an update of 1.3 billion parameters on an H200, where this
 takes 10 (benchmarks/training/gpu_kernels.py).
 """
 
@@ -29,21 +29,20 @@ class OnePassAdamW(torch.optim.AdamW):
         """One step of `masters` (this optimiser's parameters), whose gradients may be of lower precision and are scaled
         down to the norm `most`; `weights` become the masters rounded. A norm that is not finite leaves all as it was.
         """
-        place = {id(master): number for number, master in enumerate(masters)}
+        index_of = {id(master): number for number, master in enumerate(masters)}
         found_inf = (~norm.isfinite()).float()
-        clip = (most / (norm + 1e-6)).clamp(max=1.0)
+        factor = (most / (norm + 1e-6)).clamp(max=1.0)
         step = _on_cuda if norm.is_cuda else adamw_step
         for group in self.param_groups:
             states = [self._state_of(parameter) for parameter in group["params"]]
-            torch._foreach_add_(
-                [state["step"] for state in states], [1 - found_inf] * len(states)
-            )  # a list: a single tensor would be waited for
+            # A list: a single tensor would cause a synchronisation.
+            torch._foreach_add_([state["step"] for state in states], [1 - found_inf] * len(states))
             rate = torch.full((), group["lr"], dtype=torch.float64, device=norm.device)
-            scalars = step_scalars(rate, states[0]["step"], clip, found_inf, group["betas"])
+            scalars = step_scalars(rate, states[0]["step"], factor, found_inf, group["betas"])
             rule = AdamWRule(group["betas"], group["eps"], group["weight_decay"])
             for parameter, state in zip(group["params"], states, strict=True):
-                here = place[id(parameter)]
-                step(weights[here], gradients[here], parameter, state["exp_avg"], state["exp_avg_sq"], scalars, rule)
+                index = index_of[id(parameter)]
+                step(weights[index], gradients[index], parameter, state["exp_avg"], state["exp_avg_sq"], scalars, rule)
 
     def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
         state: dict[str, Tensor] = self.state[parameter]

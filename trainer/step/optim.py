@@ -1,9 +1,9 @@
-"""AdamW with groups of parameters, and one update from several small batches.
+"""AdamW with parameter groups, and one update from several small batches.
 
-Matrices decay; vectors (norms, biases) and embeddings do not, since decay there only fights the norm that follows.
+Matrices decay; vectors (norms, biases) and embeddings do not, because decay there only fights the norm that follows.
 Fused on CUDA: one kernel a group. An update adds the gradients of all its losses (each already divided by what the
-whole update counts), sums them over the ranks, clips, steps. A gradient that is not finite moves nothing, whatever the
-optimiser and the device (`stepped`).
+whole update counts), sums them over the ranks, clips, steps. A gradient that is not finite changes nothing, whatever
+the optimiser and the device (`step_if_finite`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from gristmill.trainer.step.one_pass_adamw import OnePassAdamW
-from gristmill.trainer.step.parallel import ALONE, Ranks
+from gristmill.trainer.step.parallel import ALONE, RankGroup
 from gristmill.trainer.step.precision import Masters
 
 Loop = Literal["fused", "foreach", "single"]
@@ -50,17 +50,17 @@ class AdamW:
     def optimizer(self, model: nn.Module, masters: Masters | None = None) -> torch.optim.AdamW:
         """For the parameters of `model` that learn, or for their float32 masters."""
         groups = parameter_groups(model, self, masters)
-        ways = loop_of(self.loop, [p for group in groups for p in group["params"]])
+        loop_options = loop_arguments(self.loop, [p for group in groups for p in group["params"]])
         one_pass = (
             masters is not None and self.loop is None and all(p.is_cuda for group in groups for p in group["params"])
         )
         return (OnePassAdamW if one_pass else torch.optim.AdamW)(
-            groups, lr=self.rate, betas=self.betas, eps=self.eps, **ways
+            groups, lr=self.rate, betas=self.betas, eps=self.eps, **loop_options
         )
 
 
 def check_numbers(settings: Any, *names: str) -> None:
-    """Below 0 a rate climbs the loss; and a YAML reader takes 3e-4 for a text."""
+    """A negative rate climbs the loss; and a YAML reader takes 3e-4 for a string."""
     for name in names:
         value = getattr(settings, name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
@@ -68,13 +68,13 @@ def check_numbers(settings: Any, *names: str) -> None:
 
 
 def check_clip(most: float) -> None:
-    """Elsewhere 0 is for none; here it would leave nothing of any gradient."""
+    """Elsewhere 0 means none; here it would scale every gradient to nothing."""
     if not isinstance(most, int | float) or not most > 0:
         raise ValueError(f"clip {most!r}: a norm above 0 that gradients are scaled down to; math.inf clips nothing")
 
 
-def loop_of(loop: Loop | None, parameters: Sequence[Tensor]) -> dict[str, Any]:
-    """As torch's optimisers take it."""
+def loop_arguments(loop: Loop | None, parameters: Sequence[Tensor]) -> dict[str, Any]:
+    """As arguments of torch's optimisers."""
     if loop is None:
         return {"fused": all(p.is_cuda for p in parameters), "foreach": None}
     return {"fused": loop == "fused", "foreach": loop == "foreach"}
@@ -100,7 +100,7 @@ def parameter_groups(model: nn.Module, settings: AdamW, masters: Masters | None 
 
 @dataclass(frozen=True)
 class Update:
-    """What an update was: the sum of its losses and the gradient's norm before clipping, both still on the device."""
+    """The sum of an update's losses and the gradient's norm before clipping, both still on the device."""
 
     loss: Tensor
     norm: Tensor
@@ -112,12 +112,13 @@ def update(
     losses: Iterable[Tensor],
     share: float,
     clip: float,
-    ranks: Ranks = ALONE,
+    ranks: RankGroup = ALONE,
 ) -> Update:
     """One step of the optimiser at `share` of the peak rate. `learning` are the model's parameters; `losses` is read
     lazily, one graph at a time.
 
-    A gradient that is not finite leaves the weights as they were (its norm says so); on CUDA that costs no wait.
+    A gradient that is not finite leaves the weights as they were (its norm shows it); on CUDA that costs no
+    synchronisation.
     """
     for group in optimizer.param_groups:
         group["lr"] = group["base_rate"] * share
@@ -129,19 +130,18 @@ def update(
         total = loss.detach() if total is None else total + loss.detach()
     if total is None:
         total = torch.zeros((), device=learning[0].device)
-    total = ranks.summed(total)
+    total = ranks.all_reduce(total)
     for parameter in learning:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
     ranks.sum_gradients(learning)
-    norm = clipped(learning, clip)
-    stepped(optimizer, norm)
+    norm = clip_gradients(learning, clip)
+    step_if_finite(optimizer, norm)
     return Update(total, norm)
 
 
-def stepped(optimizer: torch.optim.Optimizer, norm: Tensor) -> None:
-    """A step, unless the gradients' norm is not finite. Optimisers that look at `found_inf` themselves do so on the
-    device; others cost a wait."""
+def step_if_finite(optimizer: torch.optim.Optimizer, norm: Tensor) -> None:
+    """Optimisers that look at `found_inf` themselves do so on the device; others cost a synchronisation."""
     if norm.is_cuda and getattr(optimizer, "_step_supports_amp_scaling", False):
         optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
         optimizer.step()
@@ -149,8 +149,8 @@ def stepped(optimizer: torch.optim.Optimizer, norm: Tensor) -> None:
         optimizer.step()
 
 
-def clipped(parameters: Sequence[Tensor], most: float) -> Tensor:
-    """The norm of all gradients, which are scaled down to `most` together."""
+def clip_gradients(parameters: Sequence[Tensor], most: float) -> Tensor:
+    """The norm of all gradients together; they are scaled down to `most`."""
     gradients = [p.grad for p in parameters if p.grad is not None]
     norm = gradient_norm(gradients)
     torch._foreach_mul_(gradients, (most / (norm + 1e-6)).clamp(max=1.0))
@@ -159,12 +159,12 @@ def clipped(parameters: Sequence[Tensor], most: float) -> Tensor:
 
 @torch.no_grad()
 def gradient_norm(gradients: Sequence[Tensor]) -> Tensor:
-    """Of all together, in float32 at the least: the norm of a bf16 tensor is not rounded to bf16 on the way. On the
-    first one's device."""
+    """Of all gradients together, in float32 at the least: the norm of a bf16 tensor is not rounded to bf16 on the way.
+    On the device of the first one."""
     norms: list[Tensor] = []
     for dtype in dict.fromkeys(gradient.dtype for gradient in gradients):
-        alike = [gradient for gradient in gradients if gradient.dtype == dtype]
-        norms += torch._foreach_norm(alike, 2, dtype=torch.promote_types(dtype, torch.float32))
+        of_dtype = [gradient for gradient in gradients if gradient.dtype == dtype]
+        norms += torch._foreach_norm(of_dtype, 2, dtype=torch.promote_types(dtype, torch.float32))
     if not norms:
         return torch.zeros(())
     widest = torch.float64 if any(norm.dtype == torch.float64 for norm in norms) else torch.float32

@@ -1,10 +1,10 @@
-"""Ranks: one process a GPU (or a CPU's share), started by `torchrun`, which sum what they found.
+"""Ranks: one process a GPU (or a CPU's share), started by `torchrun`, which sum their gradients.
 
-Losses are divided by what the whole update counts before they are differentiated, so the sum over ranks is the gradient
-that one process would have had, also where ranks hold unequal numbers of documents or labels.
+Losses are divided by what the whole update counts before backward, so the sum over ranks is the gradient that one
+process would have had, also where ranks hold unequal numbers of documents or labels.
 
-A rank that dies takes its run with it: the others stop with a `RankError` that says who stopped and that the first
-error is elsewhere.
+A rank that dies ends the run: the others stop with a `RankError` that says which rank stopped and that the first error
+is elsewhere.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class RankError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Ranks:
-    """This process among `count`: those of `group`, or all there are."""
+class RankGroup:
+    """This process among `count`: those of `group`, or all ranks."""
 
     rank: int = 0
     count: int = 1
@@ -43,11 +43,11 @@ class Ranks:
     def first(self) -> bool:
         return self.rank == 0
 
-    def mine(self, items: Sequence[Item]) -> Sequence[Item]:
+    def own_share(self, items: Sequence[Item]) -> Sequence[Item]:
         """This rank's share: every `count`-th."""
         return items[self.rank :: self.count]
 
-    def summed(self, value: Tensor) -> Tensor:
+    def all_reduce(self, value: Tensor) -> Tensor:
         if self.count > 1:
             torch.distributed.all_reduce(value, group=self.group)
         return value
@@ -63,82 +63,90 @@ class Ranks:
                 gradient.copy_(part.view_as(gradient))
 
     def share_weights(self, model: nn.Module) -> None:
-        """All ranks go on with those of the first."""
+        """Copies the first rank's weights to all."""
         if self.count > 1:
             for tensor in model.state_dict().values():
-                here = tensor.to(device_of_messages(self))
-                torch.distributed.broadcast(here, group=self.group, group_src=0)
-                if here is not tensor:
-                    tensor.copy_(here)
+                sent = tensor.to(device_of_messages(self))
+                torch.distributed.broadcast(sent, group=self.group, group_src=0)
+                if sent is not tensor:
+                    tensor.copy_(sent)
 
-    def gathered(self, value: Any) -> list[Any]:
-        """What each rank says, on all ranks: anything that JSON can carry."""
+    def gather(self, value: Any) -> list[Any]:
+        """Each rank's value, on all ranks: anything that JSON can carry."""
         if self.count == 1:
             return [value]
-        said = torch.from_numpy(np.frombuffer(json.dumps(value).encode(), np.uint8).copy()).to(device_of_messages(self))
-        sizes = [torch.zeros(1, dtype=torch.int64, device=said.device) for _ in range(self.count)]
-        torch.distributed.all_gather(sizes, torch.tensor([len(said)], device=said.device), group=self.group)
+        message = torch.from_numpy(np.frombuffer(json.dumps(value).encode(), np.uint8).copy()).to(
+            device_of_messages(self)
+        )
+        sizes = [torch.zeros(1, dtype=torch.int64, device=message.device) for _ in range(self.count)]
+        torch.distributed.all_gather(sizes, torch.tensor([len(message)], device=message.device), group=self.group)
         longest = max(int(size) for size in sizes)
-        heard = [said.new_zeros(longest) for _ in sizes]
-        torch.distributed.all_gather(heard, torch.cat([said, said.new_zeros(longest - len(said))]), group=self.group)
-        return [json.loads(part[: int(size)].cpu().numpy().tobytes()) for part, size in zip(heard, sizes, strict=True)]
+        received = [message.new_zeros(longest) for _ in sizes]
+        torch.distributed.all_gather(
+            received, torch.cat([message, message.new_zeros(longest - len(message))]), group=self.group
+        )
+        return [
+            json.loads(part[: int(size)].cpu().numpy().tobytes()) for part, size in zip(received, sizes, strict=True)
+        ]
 
     def wait(self) -> None:
-        """Until all ranks are here."""
+        """Until all ranks have arrived."""
         if self.count > 1:
-            self.summed(torch.zeros(1, device=device_of_messages(self))).item()
+            self.all_reduce(torch.zeros(1, device=device_of_messages(self))).item()
 
 
-ALONE = Ranks()
+ALONE = RankGroup()
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Ranks in two directions. Those of `tensor` hold cuts of the same layers and see the same tokens; those of `data`
+    """Ranks in two dimensions. Those of `tensor` hold parts of the same layers and see the same tokens; those of `data`
     see others."""
 
-    all: Ranks = ALONE
-    data: Ranks = ALONE
-    tensor: Ranks = ALONE
+    all: RankGroup = ALONE
+    data: RankGroup = ALONE
+    tensor: RankGroup = ALONE
 
 
-def grid_of(ranks: Ranks, tensor: int) -> Grid:
-    """Neighbours share layers: they are the ones with the fastest wires between them. Every rank must call this."""
+def grid_of(ranks: RankGroup, tensor: int) -> Grid:
+    """Neighbours share layers, because they have the fastest links between them. Every rank must call this."""
     if tensor == 1:
         return Grid(ranks, ranks, ALONE)
     if tensor < 1 or ranks.count % tensor:
         raise ValueError(f"{ranks.count} ranks cannot be cut into groups of {tensor} that share each layer")
     rows = [list(range(first, first + tensor)) for first in range(0, ranks.count, tensor)]
     columns = [list(range(first, ranks.count, tensor)) for first in range(tensor)]
-    made = {tuple(members): torch.distributed.new_group(members) for members in [*rows, *columns]}
+    groups = {tuple(members): torch.distributed.new_group(members) for members in [*rows, *columns]}
     row, column = rows[ranks.rank // tensor], columns[ranks.rank % tensor]
     return Grid(
         ranks,
-        Ranks(ranks.rank // tensor, len(column), made[tuple(column)]),
-        Ranks(ranks.rank % tensor, tensor, made[tuple(row)]),
+        RankGroup(ranks.rank // tensor, len(column), groups[tuple(column)]),
+        RankGroup(ranks.rank % tensor, tensor, groups[tuple(row)]),
     )
 
 
-def current_ranks() -> Ranks:
-    """Of the process group that the caller has made (`launched`, or `init_process_group`), or alone."""
+def current_ranks() -> RankGroup:
+    """Of the process group that the caller has made (`join_ranks`, or `init_process_group`), or alone."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return Ranks(torch.distributed.get_rank(), torch.distributed.get_world_size())
+        return RankGroup(torch.distributed.get_rank(), torch.distributed.get_world_size())
     return ALONE
 
 
-def device_of_messages(ranks: Ranks) -> torch.device:
-    """Where tensors must lie that these ranks send each other."""
+def device_of_messages(ranks: RankGroup) -> torch.device:
+    """Where tensors must be for these ranks to send them to each other."""
     if torch.distributed.get_backend(ranks.group) == "nccl":
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
 
 
 @contextmanager
-def launched(kind: str | None = None, silence: timedelta = LONGEST_SILENCE) -> Iterator[tuple[Ranks, torch.device]]:
+def join_ranks(
+    kind: str | None = None, silence: timedelta = LONGEST_SILENCE
+) -> Iterator[tuple[RankGroup, torch.device]]:
     """The ranks that `torchrun` started and this one's device; without `torchrun`, alone. `kind`: cuda (NCCL), cpu
-    (gloo), None for what is here.
+    (gloo), None for what is available.
 
-    Leaves no process group behind. Where the work failed because another rank did, the error says so.
+    Destroys its process group at the end. Where another rank caused the failure, the error says so.
     """
     kind = kind or ("cuda" if torch.cuda.is_available() else "cpu")
     started = "RANK" in os.environ and "WORLD_SIZE" in os.environ
@@ -146,7 +154,8 @@ def launched(kind: str | None = None, silence: timedelta = LONGEST_SILENCE) -> I
     if kind == "cuda":
         if not torch.cuda.is_available() or device.index >= torch.cuda.device_count():
             raise RankError(
-                f"local rank {device.index} has no GPU: {torch.cuda.device_count()} here; start no more processes than GPUs"
+                f"local rank {device.index} has no GPU: {torch.cuda.device_count()} here; start no more processes than "
+                "GPUs"
             )
         torch.cuda.set_device(device)
     if not started:
@@ -160,16 +169,17 @@ def launched(kind: str | None = None, silence: timedelta = LONGEST_SILENCE) -> I
         yield ranks, device
         ranks.wait()  # a rank that is done early must not take its sockets away from those that are not
     except RuntimeError as error:
-        if _of_another_rank(error):
+        if _is_from_another_rank(error):
             raise RankError(
-                f"rank {ranks.rank} of {ranks.count} lost another rank, or waited {silence} for it; look for the first error among the others"
+                f"rank {ranks.rank} of {ranks.count} lost another rank, or waited {silence} for it; look for the first "
+                "error among the others"
             ) from error
         raise
     finally:
         torch.distributed.destroy_process_group()
 
 
-def _of_another_rank(error: RuntimeError) -> bool:
+def _is_from_another_rank(error: RuntimeError) -> bool:
     """gloo raises plain errors that name its transport."""
     if isinstance(error, torch.distributed.DistError):
         return True

@@ -1,9 +1,9 @@
-"""Tensors that lie in parts on several ranks, and files of whole ones: what a checkpoint holds does not tell how many
-ranks wrote it.
+"""Tensors that lie in parts on several ranks, and files of whole ones: a checkpoint does not depend on how many ranks
+wrote it.
 
-A part is some spans of one dimension of the whole tensor. Parts meet at the first rank one tensor at a time and go
-straight into the file, which is safetensors (a length, a JSON header, the bytes), so that no rank ever holds more of
-the others' than one tensor.
+A part is some spans of one dimension of the whole tensor. Parts are gathered at the first rank one tensor at a time and
+written straight into the file, which is safetensors (a length, a JSON header, the bytes), so no rank ever holds more of
+the others' data than one tensor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gristmill.trainer.step.parallel import Ranks, device_of_messages
+from gristmill.trainer.step.parallel import RankGroup, device_of_messages
 
 Span = tuple[int, int]
 
@@ -31,7 +31,7 @@ CODES = {
 
 @dataclass(frozen=True)
 class Cut:
-    """`spans` of dimension `dim` of a tensor of this `shape`, laid one after another. No spans: nothing of it."""
+    """`spans` of dimension `dim` of a tensor of this `shape`, concatenated. No spans: nothing of it."""
 
     shape: tuple[int, ...]
     dim: int
@@ -39,7 +39,7 @@ class Cut:
 
     @property
     def is_whole(self) -> bool:
-        return self.spans == (_all_of(self.shape, self.dim),)
+        return self.spans == (_full_span(self.shape, self.dim),)
 
     @property
     def local_shape(self) -> tuple[int, ...]:
@@ -48,13 +48,13 @@ class Cut:
         return (*self.shape[: self.dim], sum(stop - start for start, stop in self.spans), *self.shape[self.dim + 1 :])
 
     def of(self, whole: Tensor) -> Tensor:
-        """This part of it."""
+        """This part of `whole`."""
         return (
             whole if self.is_whole else torch.cat([whole.narrow(self.dim, a, b - a) for a, b in self.spans], self.dim)
         )
 
     def put(self, part: Tensor, whole: Tensor) -> None:
-        """Into its place."""
+        """Copies `part` into its place."""
         if self.is_whole:
             whole.copy_(part)
             return
@@ -65,22 +65,22 @@ class Cut:
 
 def whole_cut(shape: Iterable[int]) -> Cut:
     sizes = tuple(shape)
-    return Cut(sizes, 0, (_all_of(sizes, 0),))
+    return Cut(sizes, 0, (_full_span(sizes, 0),))
 
 
-def _all_of(shape: tuple[int, ...], dim: int) -> Span:
+def _full_span(shape: tuple[int, ...], dim: int) -> Span:
     return (0, shape[dim] if shape else 1)
 
 
 @dataclass(frozen=True)
 class Part:
-    """What this rank has of a tensor."""
+    """What this rank holds of a tensor."""
 
     local: Tensor
     cut: Cut
 
     def beside(self, other: Tensor) -> Part:
-        """Another tensor about the same numbers (an optimiser's state): cut alike if it is as large, else whole on
+        """Another tensor about the same numbers (optimiser state): cut alike if it has the same shape, else whole on
         every rank."""
         return Part(other, self.cut if other.ndim and other.shape == self.local.shape else whole_cut(other.shape))
 
@@ -90,8 +90,8 @@ def part_of(tensor: Tensor | Part) -> Part:
 
 
 @dataclass(frozen=True)
-class Listed:
-    """A whole tensor before it is there: who gives which cut of it."""
+class TensorEntry:
+    """A whole tensor before it is gathered: which rank gives which cut of it."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -102,37 +102,37 @@ class Listed:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def listed(parts: Mapping[str, Part], ranks: Ranks) -> dict[str, Listed]:
-    """All ranks' tensors by name, on all ranks. Of those that hold the same cut the lowest gives it."""
+def list_tensors(parts: Mapping[str, Part], ranks: RankGroup) -> dict[str, TensorEntry]:
+    """All ranks' tensors by name, on all ranks. Where several ranks hold the same cut, the lowest gives it."""
     dtypes = {code: dtype for dtype, code in CODES.items()}
-    mine = {
+    local_entries = {
         name: [CODES[part.local.dtype], part.cut.shape, part.cut.dim, part.cut.spans] for name, part in parts.items()
     }
-    found: dict[str, Listed] = {}
-    for rank, theirs in enumerate(ranks.gathered(mine)):
+    entries: dict[str, TensorEntry] = {}
+    for rank, theirs in enumerate(ranks.gather(local_entries)):
         for name, (code, shape, dim, spans) in theirs.items():
             cut = Cut(tuple(shape), dim, tuple((a, b) for a, b in spans))
-            known = found.get(name) or Listed(dtypes[code], cut.shape, ())
-            if (known.dtype, known.shape) != (dtypes[code], cut.shape):
+            entry = entries.get(name) or TensorEntry(dtypes[code], cut.shape, ())
+            if (entry.dtype, entry.shape) != (dtypes[code], cut.shape):
                 raise ValueError(
-                    f"{name}: {known.dtype} {known.shape} on one rank, {dtypes[code]} {cut.shape} on another"
+                    f"{name}: {entry.dtype} {entry.shape} on one rank, {dtypes[code]} {cut.shape} on another"
                 )
-            if cut.spans and all(cut != given for _, given in known.givers):
-                known = Listed(known.dtype, known.shape, (*known.givers, (rank, cut)))
-            found[name] = known
-    return dict(
-        sorted(found.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
-    )  # wide numbers first: all stay aligned in the file
+            if cut.spans and all(cut != given for _, given in entry.givers):
+                entry = TensorEntry(entry.dtype, entry.shape, (*entry.givers, (rank, cut)))
+            entries[name] = entry
+    # Wide numbers first: all stay aligned in the file.
+    return dict(sorted(entries.items(), key=lambda item: (-item[1].dtype.itemsize, item[0])))
 
 
-def wholes(parts: Mapping[str, Part], table: Mapping[str, Listed], ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
-    """On the first rank every tensor in the table's order, on the CPU; the others, who must go through this too, only
-    give."""
+def gather_wholes(
+    parts: Mapping[str, Part], table: Mapping[str, TensorEntry], ranks: RankGroup
+) -> Iterator[tuple[str, Tensor]]:
+    """On the first rank every tensor in the table's order, on the CPU. The others must iterate too, and only send."""
     for name, entry in table.items():
         if not ranks.first:
             if any(rank == ranks.rank for rank, _ in entry.givers):
-                sent = parts[name].local.detach().contiguous().to(device_of_messages(ranks))
-                torch.distributed.send(sent, group=ranks.group, group_dst=0)
+                message = parts[name].local.detach().contiguous().to(device_of_messages(ranks))
+                torch.distributed.send(message, group=ranks.group, group_dst=0)
             continue
         if [rank for rank, _ in entry.givers] == [0] and parts[name].cut.is_whole:
             yield name, parts[name].local.detach().cpu().contiguous()
@@ -142,13 +142,13 @@ def wholes(parts: Mapping[str, Part], table: Mapping[str, Listed], ranks: Ranks)
             if rank == 0:
                 cut.put(parts[name].local.detach(), whole)
                 continue
-            heard = torch.empty(cut.local_shape, dtype=entry.dtype, device=device_of_messages(ranks))
-            torch.distributed.recv(heard, group=ranks.group, group_src=rank)
-            cut.put(heard, whole)
+            received = torch.empty(cut.local_shape, dtype=entry.dtype, device=device_of_messages(ranks))
+            torch.distributed.recv(received, group=ranks.group, group_src=rank)
+            cut.put(received, whole)
         yield name, whole
 
 
-def write_safetensors(path: Path, table: Mapping[str, Listed], tensors: Iterable[tuple[str, Tensor]]) -> str:
+def write_safetensors(path: Path, table: Mapping[str, TensorEntry], tensors: Iterable[tuple[str, Tensor]]) -> str:
     """Returns the file's sha256. `tensors` come in the table's order, one at a time."""
     header: dict[str, Any] = {}
     end = 0

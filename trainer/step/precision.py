@@ -1,10 +1,10 @@
-"""In which precision a model computes: float32, bf16 or fp16 by autocast over float32 weights, or bf16 weights with
+"""The precision in which a model computes: float32, bf16 or fp16 by autocast over float32 weights, or bf16 weights with
 float32 masters.
 
-Autocast suits small models: weights are cast anew at each use. Masters suit large ones: the model holds bf16 only, the
+Autocast suits small models: weights are cast at each use. Masters suit large ones: the model holds bf16 only, the
 optimiser steps on float32 copies, and an update smaller than the last bit of bf16 is not lost. fp16 has 3 more bits of
-precision than bf16 and a far smaller range, below which gradients vanish: the loss is scaled up before it is
-differentiated (Micikevicius et al. 2018), by `LossScale`.
+precision than bf16 and a far smaller range, below which gradients vanish: `LossScale` scales the loss up before
+backward (Micikevicius et al. 2018).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Precision = Literal["float32", "bf16", "fp16"]
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def computing(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
+def autocast_for(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
     """The context of a forward pass over float32 weights. Training in fp16 needs a `LossScale` too."""
     return torch.autocast(device.type, HALF[precision]) if precision in HALF else nullcontext()
 
@@ -31,15 +31,15 @@ def usual_precision(device: torch.device) -> Literal["float32", "bf16"]:
 
 
 class Masters(Protocol):
-    """What an optimiser steps on in the place of a weight (`gristmill.trainer.step.offload.MastersOf`)."""
+    """What an optimiser steps on in place of a weight (`gristmill.trainer.step.offload.MasterLookup`)."""
 
     def of(self, weight: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """How a loss scale moves: times `growth` after `patience` updates without an overflow, times `backoff` after one
-    with."""
+    """How a loss scale changes: times `growth` after `patience` updates without an overflow, times `backoff` after an
+    overflow."""
 
     start: float = 2.0**16
     growth: float = 2.0
@@ -56,8 +56,8 @@ class Scaling:
 
 
 class LossScale:
-    """The factor by which losses are multiplied before they are differentiated. It lives on the device and is moved
-    there, without a wait."""
+    """The factor by which losses are multiplied before backward. It lives on the device and is updated there, without a
+    synchronisation."""
 
     def __init__(self, device: torch.device | str, scaling: Scaling | None = None) -> None:
         self.scaling = scaling or Scaling()
@@ -69,34 +69,34 @@ class LossScale:
 
     @torch.no_grad()
     def unscale_(self, gradients: Sequence[Tensor]) -> Tensor:
-        """Divides the gradients, and says whether any number of them is not finite: 1.0 or 0.0, a float32 tensor, as
+        """Divides the gradients. Returns whether any number of them is not finite: 1.0 or 0.0, a float32 tensor, as
         optimisers take `found_inf`.
 
-        Of several ranks with gradients of their own, take the largest before it is used.
+        Of several ranks with gradients of their own, use the largest.
         """
-        found = torch.zeros((), dtype=torch.float32, device=self.scale.device)
+        found_inf = torch.zeros((), dtype=torch.float32, device=self.scale.device)
         if not gradients:
-            return found
+            return found_inf
         torch._foreach_mul_(list(gradients), self.scale.reciprocal())
         for dtype in dict.fromkeys(gradient.dtype for gradient in gradients):
             largest = torch._foreach_norm([gradient for gradient in gradients if gradient.dtype == dtype], float("inf"))
-            found = torch.maximum(found, (~torch.stack(largest).isfinite()).any().float())
-        return found
+            found_inf = torch.maximum(found_inf, (~torch.stack(largest).isfinite()).any().float())
+        return found_inf
 
     @torch.no_grad()
-    def update(self, found_inf: Tensor, told_nothing: Tensor | None = None) -> None:
-        """After each update, whether it was made or left out. Where `told_nothing` is true the scale stays: it was left
-        out for another reason."""
-        to, overflow = self.scaling, found_inf > 0
+    def update(self, found_inf: Tensor, ignored: Tensor | None = None) -> None:
+        """After each update, made or skipped. Where `ignored` is true the scale stays: the update was skipped for
+        another reason."""
+        scaling, overflow = self.scaling, found_inf > 0
         good = torch.where(overflow, 0, self.good + 1)
-        grown = good >= to.patience
-        moved = torch.where(overflow, (self.scale * to.backoff).clamp(min=to.least), self.scale)
+        grown = good >= scaling.patience
+        moved = torch.where(overflow, (self.scale * scaling.backoff).clamp(min=scaling.least), self.scale)
         scale, good = (
-            torch.where(grown, (self.scale * to.growth).clamp(max=to.most), moved),
+            torch.where(grown, (self.scale * scaling.growth).clamp(max=scaling.most), moved),
             torch.where(grown, 0, good),
         )
-        if told_nothing is not None:
-            scale, good = torch.where(told_nothing, self.scale, scale), torch.where(told_nothing, self.good, good)
+        if ignored is not None:
+            scale, good = torch.where(ignored, self.scale, scale), torch.where(ignored, self.good, good)
         self.scale.copy_(scale)
         self.good.copy_(good)
 

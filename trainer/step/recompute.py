@@ -1,9 +1,9 @@
-"""What a backward pass works out anew instead of keeping it (Chen et al. 2016; by operator as in Korthikanti et al.
-2022).
+"""Activation recomputation: what a backward pass recomputes instead of saving (Chen et al. 2016; by operator as in
+Korthikanti et al. 2022).
 
-`selective` keeps the answers of matrix products and of attention, which cost most to make, and works out norms, rotary
-positions and the SwiGLU anew. `full` keeps what goes into each block alone, for a third more products. Losses and
-gradients stay the same bits where the operators are.
+`selective` saves the outputs of matmuls and of attention, which are the costliest, and recomputes norms, rotary
+positions and the SwiGLU. `full` saves only the inputs of each block, for a third more matmuls. Losses and gradients
+stay the same bits where the operators' are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 Recompute = Literal["none", "selective", "full"]
 Forward = Callable[..., Any]
 
-PRODUCTS = {
+MATMULS = {
     "mm",
     "addmm",
     "bmm",
@@ -33,31 +33,31 @@ PRODUCTS = {
 ATTENTION = ("attention_forward", "_attention", "varlen_attn", "flash")
 
 
-def recomputed(forward: Forward, recompute: Recompute, compiled: bool = False) -> Forward:
-    """A forward pass that gives the same and keeps less. Below `torch.compile`, which then sees to it by itself: torch
-    2.11 does so for what stands inside an autograd function only where operator by operator is asked."""
+def with_recompute(forward: Forward, recompute: Recompute, compiled: bool = False) -> Forward:
+    """A forward pass with the same output that saves less. Below `torch.compile`, which then plans the recomputation
+    itself: torch 2.11 does so inside an autograd function only where asked operator by operator."""
     if recompute == "none":
         return forward
-    policy = _policy if recompute == "selective" else _nothing if compiled else None
+    policy = _save_costly if recompute == "selective" else _save_nothing if compiled else None
     contexts: dict[str, Any] = {"context_fn": partial(create_selective_checkpoint_contexts, policy)} if policy else {}
 
-    def leaner(*inputs: Any) -> Any:
+    def checkpointed(*inputs: Any) -> Any:
         return checkpoint(forward, *inputs, use_reentrant=False, preserve_rng_state=False, **contexts)
 
-    return leaner
+    return checkpointed
 
 
-def _policy(_: Any, operator: Any, *inputs: Any, **names: Any) -> CheckpointPolicy:
-    return CheckpointPolicy.MUST_SAVE if costly(operator) else CheckpointPolicy.PREFER_RECOMPUTE
+def _save_costly(_: Any, operator: Any, *inputs: Any, **names: Any) -> CheckpointPolicy:
+    return CheckpointPolicy.MUST_SAVE if is_costly(operator) else CheckpointPolicy.PREFER_RECOMPUTE
 
 
-def _nothing(_: Any, operator: Any, *inputs: Any, **names: Any) -> CheckpointPolicy:
+def _save_nothing(_: Any, operator: Any, *inputs: Any, **names: Any) -> CheckpointPolicy:
     return CheckpointPolicy.MUST_RECOMPUTE
 
 
-def costly(operator: Any) -> bool:
-    """A matrix product or an attention, ours and torch's."""
+def is_costly(operator: Any) -> bool:
+    """A matmul or an attention, ours or torch's."""
     if not isinstance(operator, torch._ops.OpOverload):
         return False
     name = operator._schema.name.partition("::")[2]
-    return "backward" not in name and (name in PRODUCTS or any(word in name for word in ATTENTION))
+    return "backward" not in name and (name in MATMULS or any(word in name for word in ATTENTION))

@@ -1,10 +1,10 @@
-"""Weights, gradients and optimiser state cut over the ranks by FSDP2: stages 2 and 3 of ZeRO (Rajbhandari et al. 2020;
-Zhao et al. 2023).
+"""Weights, gradients and optimiser state sharded over the ranks by FSDP2: stages 2 and 3 of ZeRO (Rajbhandari et al.
+2020; Zhao et al. 2023).
 
-Each rank keeps a slice of every float32 weight, and steps on that. Before a block works its weights are put together,
-in bf16 where that is the precision; after its backward pass the gradients are summed in float32 and cut. Stage 2 keeps
-the whole weights of a block between its forward and its backward pass, stage 3 puts them together twice. Gradients are
-cut after every pass, so that none are ever kept whole.
+Each rank keeps a shard of every float32 weight, and steps on that. Before a block's forward its weights are gathered,
+in bf16 where that is the precision; after its backward the gradients are summed in float32 and scattered. Stage 2 keeps
+the whole weights of a block between its forward and its backward pass, stage 3 gathers them twice. Gradients are
+scattered after every pass, so none are ever kept whole.
 """
 
 from __future__ import annotations
@@ -27,64 +27,66 @@ from torch.distributed.fsdp import (
 from torch.distributed.tensor import DTensor
 
 from gristmill.trainer.model.model import Decoder
-from gristmill.trainer.step.offload import Slot, clip_to
-from gristmill.trainer.step.optim import stepped
-from gristmill.trainer.step.parallel import Ranks
+from gristmill.trainer.step.offload import Slot, scale_gradients
+from gristmill.trainer.step.optim import step_if_finite
+from gristmill.trainer.step.parallel import RankGroup
 from gristmill.trainer.step.parts import Cut
-from gristmill.trainer.step.recompute import Recompute, recomputed
+from gristmill.trainer.step.recompute import Recompute, with_recompute
 
 COMPILED_MOST = 64  # versions of a block's code; torch's own limit is 8
 
 
-def prepared(model: Decoder, recompute: Recompute, compiled: bool) -> Decoder:
-    """What is done to each block, in this order: recompute, then compile, then (by `fully_sharded`) cut over the ranks.
+def prepare_blocks(model: Decoder, recompute: Recompute, compiled: bool) -> Decoder:
+    """Applies to each block, in this order: recompute, then compile, then (by `shard_fully`) sharding.
 
-    Compiled code must see what is worked out anew, to plan it with the rest; the hooks that put weights together must
-    stay outside of it. Only the forward functions of blocks are changed: no weight gets another name, and doing it
-    twice does what doing it once does.
+    Compiled code must contain the recomputation, to plan it with the rest; the hooks that gather weights must stay
+    outside of it. Only the blocks' forward functions change: no weight gets another name, and preparing twice equals
+    preparing once.
     """
-    if compiled:  # past the limit blocks run uncompiled without a word; each kind of block, and each size that turns out to vary, is one
+    if compiled:
+        # Past the limit blocks silently run uncompiled; each kind of block, and each size that varies, counts as one.
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, COMPILED_MOST)
     for block in model.blocks:
         vars(block).pop("forward", None)
         if compiled or recompute != "none":
-            block.forward = Prepared(block, recompute, compiled)
+            block.forward = BlockForward(block, recompute, compiled)
     return model
 
 
-class Prepared:
-    """A block's forward function. A copy of the model gets one of its own, which works with the copy's weights."""
+class BlockForward:
+    """A block's forward function. A copy of the model gets one of its own, which uses the copy's weights."""
 
     def __init__(self, block: nn.Module, recompute: Recompute, compiled: bool) -> None:
         self._made_of = (block, recompute, compiled)
-        forward = recomputed(MethodType(type(block).forward, block), recompute, compiled)
+        forward = with_recompute(MethodType(type(block).forward, block), recompute, compiled)
         self._forward = torch.compile(forward) if compiled else forward
 
     def __call__(self, *inputs: Any) -> Any:
         return self._forward(*inputs)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Prepared:
+    def __deepcopy__(self, memo: dict[int, Any]) -> BlockForward:
         block, recompute, compiled = self._made_of
-        return Prepared(copy.deepcopy(block, memo), recompute, compiled)
+        return BlockForward(copy.deepcopy(block, memo), recompute, compiled)
 
 
-def fully_sharded(model: Decoder, ranks: Ranks, zero: int, bf16: bool, offload: bool, device: torch.device) -> Decoder:
-    """In place; `model` may lie on the CPU: block by block goes to the device, cut. All ranks must hold the same
-    weights."""
+def shard_fully(
+    model: Decoder, ranks: RankGroup, zero: int, bf16: bool, offload: bool, device: torch.device
+) -> Decoder:
+    """In place; `model` may be on the CPU: each block is moved to the device and sharded in turn. All ranks must hold
+    the same weights."""
     mesh = DeviceMesh.from_group(ranks.group or torch.distributed.distributed_c10d._get_default_group(), device.type)
     policy = (
         MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
         if bf16
         else MixedPrecisionPolicy(cast_forward_inputs=False)
     )
-    how: dict[str, Any] = {"mesh": mesh, "mp_policy": policy}
+    options: dict[str, Any] = {"mesh": mesh, "mp_policy": policy}
     if offload:
-        how["offload_policy"] = CPUOffloadPolicy(pin_memory=device.type == "cuda")
+        options["offload_policy"] = CPUOffloadPolicy(pin_memory=device.type == "cuda")
     for block in model.blocks:
-        fully_shard(block, **how, reshard_after_forward=zero == 3)
-    fully_shard(
-        model, **how, reshard_after_forward=False
-    )  # embedding, norm and head: the backward pass begins with them
+        fully_shard(block, **options, reshard_after_forward=zero == 3)
+    # Embedding, norm and head stay gathered: the backward pass begins with them.
+    fully_shard(model, **options, reshard_after_forward=False)
     if not isinstance(model, FSDPModule):
         raise TypeError("FSDP2 did not take the model over")
     for name in ("hidden", "losses", "logits"):  # as `forward`, which is the loss
@@ -109,20 +111,21 @@ def slots_of(model: Decoder) -> list[Slot]:
 
 
 def _slice_of(parameter: DTensor) -> tuple[tuple[int, int], ...]:
-    """As `torch.chunk` cuts: the first ranks have more, the last may have none."""
+    """As `torch.chunk` splits: the first ranks have more, the last may have none."""
     mesh = parameter.device_mesh
     each = -(-parameter.shape[0] // mesh.size())
     start = min(parameter.shape[0], mesh.get_local_rank() * each)
     stop = min(parameter.shape[0], start + each)
     if stop - start != len(parameter.to_local()):
         raise RuntimeError(
-            f"this rank should hold rows {start:,} to {stop:,} of a parameter, and FSDP2 gave it {len(parameter.to_local()):,}"
+            f"this rank should hold rows {start:,} to {stop:,} of a parameter, and FSDP2 gave it "
+            f"{len(parameter.to_local()):,}"
         )
     return ((start, stop),) if stop > start else ()
 
 
-class Sharded:
-    """Gradients that FSDP2 has cut (see `gristmill.trainer.step.zero.Gradients`)."""
+class ShardedGradients:
+    """Gradients that FSDP2 has sharded (see `gristmill.trainer.step.zero.Gradients`)."""
 
     def __init__(self, slots: list[Slot]) -> None:
         self._slots = slots
@@ -130,27 +133,29 @@ class Sharded:
     def backward(self, loss: Tensor, last: bool) -> None:
         loss.backward()  # type: ignore[no-untyped-call]
 
-    def own(self) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
+    def local(self) -> dict[str, Tensor]:
+        gradients: dict[str, Tensor] = {}
         for slot in self._slots:
             gradient = slot.weight.grad
-            found[slot.name] = gradient.to_local() if isinstance(gradient, DTensor) else torch.zeros_like(slot.master)
-        return found
+            gradients[slot.name] = (
+                gradient.to_local() if isinstance(gradient, DTensor) else torch.zeros_like(slot.master)
+            )
+        return gradients
 
     def shared(self) -> Iterator[tuple[Tensor, int]]:
-        yield from ((gradient, 1) for gradient in self.own().values() if gradient.numel())
+        yield from ((gradient, 1) for gradient in self.local().values() if gradient.numel())
 
     def clear(self) -> None:
         for slot in self._slots:
             slot.weight.grad = None
 
-    def spread(self) -> None:
+    def broadcast_weights(self) -> None:
         """Slices are all there is."""
 
 
-class OnSlices:
-    """The optimiser steps on the slices themselves (see `gristmill.trainer.step.offload.Home`), on the GPU, or on the
-    host's own where FSDP2 keeps them there."""
+class ShardedMasters:
+    """The optimiser steps on the shards themselves (see `gristmill.trainer.step.offload.MasterStore`), on the GPU, or
+    on the host where FSDP2 keeps them there."""
 
     def __init__(self, slots: list[Slot]) -> None:
         self._slots = slots
@@ -164,10 +169,10 @@ class OnSlices:
             if slot.weight.to_local().data_ptr() != slot.master.data_ptr():
                 raise RuntimeError(f"{slot.name}: FSDP2 moved this slice after the optimiser was made")
             slot.master.grad = gradients[slot.name]
-        clip_to(list(gradients.values()), norm, most)
-        stepped(optimizer, norm if all(slot.master.is_cuda for slot in self._slots) else norm.cpu())
+        scale_gradients(list(gradients.values()), norm, most)
+        step_if_finite(optimizer, norm if all(slot.master.is_cuda for slot in self._slots) else norm.cpu())
         for slot in self._slots:
             slot.master.grad = None
 
-    def give(self) -> None:
+    def write_weights(self) -> None:
         """They are the weights."""

@@ -1,19 +1,19 @@
-"""One model and its optimiser, over its ranks and in its precision: what a training loop calls, however the numbers are
-laid out.
+"""One model and its optimiser, over its ranks and in its precision: what a training loop calls, however weights and
+gradients are laid out.
 
-    backward (several times)   gradients of each pass are added up in float32; at the last one they are summed over the
-      ranks
-    step                       norm over all ranks, clip, the optimiser on what this rank has, and the new weights back
-      to where the model computes
+- backward (several times): gradients of each pass are accumulated in float32; at the last pass they are summed over the
+  ranks
+- step: norm over all ranks, clip, the optimiser on what this rank owns, and the new weights back to where the model
+  computes
 
-| precision | the model holds | the optimiser steps on | products |
+| precision | the model holds | the optimiser steps on | matmuls |
 | --- | --- | --- | --- |
 | float32 | float32 | the same | float32 |
-| bf16 | bf16 (stages 2, 3: float32 slices, put together in bf16) | float32 masters (the slices) | bf16 |
+| bf16 | bf16 (stages 2, 3: float32 shards, gathered in bf16) | float32 masters (the shards) | bf16 |
 | fp16 | float32 | the same | fp16 by autocast; the loss is scaled |
 
 An update whose gradients are not finite leaves weights, masters and the optimiser's state as they were, on every rank,
-without a wait on CUDA: the norm that `step` returns is then not finite either.
+without a synchronisation on CUDA: the norm that `step` returns is then not finite either.
 """
 
 from __future__ import annotations
@@ -27,22 +27,30 @@ import torch
 from torch import Tensor, nn
 
 from gristmill.trainer.model.model import Decoder
-from gristmill.trainer.model.packed import Packed
+from gristmill.trainer.model.packed import PackedTokens
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.checkpoint import Due, Restored
-from gristmill.trainer.step.offload import Home, MastersOf, OnDevice, OnHost, Slot, on_host, one_pass
+from gristmill.trainer.step.offload import (
+    DeviceMasters,
+    HostMasters,
+    MasterLookup,
+    MasterStore,
+    Slot,
+    copy_to_host,
+    use_fused_kernel,
+)
 from gristmill.trainer.step.optim import AdamW
-from gristmill.trainer.step.parallel import ALONE, Grid, Ranks, grid_of
-from gristmill.trainer.step.parts import Cut, Part, listed, whole_cut, wholes
-from gristmill.trainer.step.precision import LossScale, Precision, computing
+from gristmill.trainer.step.parallel import ALONE, Grid, RankGroup, grid_of
+from gristmill.trainer.step.parts import Cut, Part, gather_wholes, list_tensors, whole_cut
+from gristmill.trainer.step.precision import LossScale, Precision, autocast_for
 from gristmill.trainer.step.recompute import Recompute
-from gristmill.trainer.step.sharded import OnSlices, Sharded, fully_sharded, prepared, slots_of
-from gristmill.trainer.step.tensor_parallel import cut_layers
-from gristmill.trainer.step.zero import Bucketed, Gradients, names_owned, owners
+from gristmill.trainer.step.sharded import ShardedGradients, ShardedMasters, prepare_blocks, shard_fully, slots_of
+from gristmill.trainer.step.tensor_parallel import split_layers
+from gristmill.trainer.step.zero import BucketedGradients, Gradients, names_owned, owners
 
 
 class Stepper:
-    """Made by `stepper_of`. `ranks.data` says which ranks see tokens of their own."""
+    """Created by `stepper_of`. `ranks.data` are the ranks that see tokens of their own."""
 
     def __init__(
         self,
@@ -52,7 +60,7 @@ class Stepper:
         ranks: Grid,
         slots: Sequence[Slot],
         gradients: Gradients,
-        home: Home,
+        masters: MasterStore,
         precision: Precision,
         device: torch.device,
     ) -> None:
@@ -65,28 +73,28 @@ class Stepper:
             precision,
         )
         self.scale = LossScale(device) if precision == "fp16" else None
-        self._slots, self._gradients, self._home = slots, gradients, home
+        self._slots, self._gradients, self._masters = slots, gradients, masters
 
     def computing(self) -> AbstractContextManager[object]:
         """Around what uses the model's weights, evaluation too."""
-        return computing(self.device, "fp16") if self.precision == "fp16" else nullcontext()
+        return autocast_for(self.device, "fp16") if self.precision == "fp16" else nullcontext()
 
-    def loss(self, packed: Packed) -> Tensor:
+    def loss(self, packed: PackedTokens) -> Tensor:
         """The sum over the targets; divide it by what the whole update counts."""
         with self.computing():
             total: Tensor = self.model(packed)
         return total
 
     def backward(self, loss: Tensor, last: bool) -> None:
-        """Adds to the gradients; at the `last` pass of an update ranks talk to each other: every rank must make one."""
+        """Adds to the gradients. At the `last` pass of an update ranks communicate: every rank must make one."""
         self._gradients.backward(self.scale.scaled(loss) if self.scale else loss, last)
 
     def step(self, share: float, limit: Tensor | None = None, poisoned: Tensor | None = None) -> Tensor:
-        """At `share` of the peak rate. The gradient's norm before clipping, on the device; one above `limit` leaves all
-        as it was too.
+        """One step at `share` of the peak rate. Returns the gradient's norm before clipping, on the device; a norm
+        above `limit` leaves everything as it was too.
 
-        `poisoned`, alike on all ranks: whether the gradient was made not finite on purpose, of which the loss scale is
-        to learn nothing.
+        `poisoned`, alike on all ranks: whether the gradient was made not finite on purpose, which the loss scale must
+        ignore.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = group["base_rate"] * share
@@ -94,25 +102,25 @@ class Stepper:
         if self.scale:
             self.scale.unscale_([gradient for gradient, _ in shared])
         norm = self._norm(shared)
-        taken = norm if limit is None else torch.where(norm <= limit, norm, torch.inf)
-        self._home.step(self.optimizer, self._gradients.own(), taken, self.clip)
+        allowed = norm if limit is None else torch.where(norm <= limit, norm, torch.inf)
+        self._masters.step(self.optimizer, self._gradients.local(), allowed, self.clip)
         if self.scale:
             self.scale.update((~norm.isfinite()).float(), poisoned)
         del shared
         self._gradients.clear()
-        self._gradients.spread()
+        self._gradients.broadcast_weights()
         return norm
 
-    def forget(self) -> None:
-        """The gradients of an update that is given up, after an error in the middle of it."""
+    def drop_gradients(self) -> None:
+        """Of an update that is abandoned after an error in the middle of it."""
         self._gradients.clear()
 
     def weights(self) -> dict[str, Tensor]:
-        """Float32, whole, on the CPU, by the model's names; on ranks after the first, who must call this too, {}."""
+        """Float32, whole, on the CPU, by the model's names; {} on ranks after the first, who must call this too."""
         parts = self._parts()
         return {
             name: whole.to(torch.float32, copy=True)
-            for name, whole in wholes(parts, listed(parts, self.ranks.all), self.ranks.all)
+            for name, whole in gather_wholes(parts, list_tensors(parts, self.ranks.all), self.ranks.all)
         }
 
     def save(self, folder: Path, step: int, facts: Mapping[str, Any], keep: int = 2, due: Due | None = None) -> None:
@@ -121,10 +129,10 @@ class Stepper:
         checkpoint.save(folder, step, self._parts(), self.optimizer, facts, keep, self.ranks.all, also, due)
 
     def load(self, path: Path) -> Restored:
-        """What any number of ranks in any layout has saved. All ranks call this and see the same files."""
+        """Any number of ranks in any layout may have saved it. All ranks call this and see the same files."""
         restored = checkpoint.load(path, self._parts(), self.optimizer, self.ranks.all)
-        self._home.give()
-        self._gradients.spread()
+        self._masters.write_weights()
+        self._gradients.broadcast_weights()
         if self.scale and "loss_scale" in restored.also:
             self.scale.load_state(restored.also["loss_scale"])
         return restored
@@ -137,11 +145,13 @@ class Stepper:
         """What several ranks hold counts once."""
         squares = torch.zeros((), dtype=torch.float32, device=self.device)
         for copies in sorted({copies for _, copies in shared}):
-            alike = [gradient for gradient, count in shared if count == copies]
-            norms = torch.stack(torch._foreach_norm(alike, 2, dtype=torch.promote_types(alike[0].dtype, torch.float32)))
+            gradients = [gradient for gradient, count in shared if count == copies]
+            norms = torch.stack(
+                torch._foreach_norm(gradients, 2, dtype=torch.promote_types(gradients[0].dtype, torch.float32))
+            )
             squares = squares + norms.to(self.device).square().sum() / copies
         if any(copies != self.ranks.all.count for _, copies in shared) or not shared:
-            return self.ranks.all.summed(squares).sqrt()
+            return self.ranks.all.all_reduce(squares).sqrt()
         return (squares * self.ranks.all.count).sqrt()
 
 
@@ -150,7 +160,7 @@ def stepper_of(
     optimizer: Any,
     precision: Precision = "float32",
     zero: int = 0,
-    ranks: Ranks | Grid = ALONE,
+    ranks: RankGroup | Grid = ALONE,
     *,
     tensor: int = 1,
     offload: bool = False,
@@ -159,12 +169,13 @@ def stepper_of(
     device: torch.device | None = None,
 ) -> Stepper:
     """`optimizer`: the settings (`gristmill.trainer.step.optim.AdamW`, `gristmill.trainer.step.muon.Muon`). The model
-    is taken over and changed in place; it may lie on the CPU and go to `device` (None: stay where it is). All ranks go
-    on with the first one's weights.
+    is taken over and changed in place; it may be on the CPU and is moved to `device` (None: it stays). All ranks start
+    from the first one's weights.
 
-    `ranks` may be a grid made before (`gristmill.trainer.step.parallel.grid_of`); `tensor` is then its own. `zero` 0:
-    gradients are summed; 1: masters and optimiser state cut over the ranks; 2, 3: gradients and weights too. `tensor`:
-    so many neighbouring ranks share each layer. `offload`: what the optimiser steps on lives on the host.
+    `ranks` may be a grid made before (`gristmill.trainer.step.parallel.grid_of`), whose `tensor` then counts. `zero` 0:
+    gradients are summed; 1: masters and optimiser state sharded over the ranks; 2, 3: gradients and weights too.
+    `tensor`: this many neighbouring ranks share each layer. `offload`: the optimiser's masters and state live on the
+    host.
     """
     device = device or next(model.parameters()).device
     grid = ranks if isinstance(ranks, Grid) else grid_of(ranks, tensor)
@@ -173,25 +184,25 @@ def stepper_of(
     if any(p.dtype in (torch.bfloat16, torch.float16) for p in model.parameters()):
         model.float()
     ranks.share_weights(model)
-    prepared(model, recompute, compile)
+    prepare_blocks(model, recompute, compile)
     if zero >= 2 and ranks.count > 1:
-        fully_sharded(model, ranks, zero, precision == "bf16", offload, device)
+        shard_fully(model, ranks, zero, precision == "bf16", offload, device)
         slots = slots_of(model)
-        gradients: Gradients = Sharded(slots)
-        home: Home = OnSlices(slots)
+        gradients: Gradients = ShardedGradients(slots)
+        masters: MasterStore = ShardedMasters(slots)
     else:
-        cuts = cut_layers(model, grid.tensor) if tensor > 1 else {}
-        slots, gradients, home = _in_whole(model, grid, cuts, precision, zero, offload, device)
-    made = optimizer.optimizer(model, MastersOf(slots))
-    if isinstance(gradients, Bucketed) and isinstance(home, OnDevice) and hasattr(made, "step_into"):
-        gradients.leave_where_they_come()
-    keep_only(made, {slot.name for slot in slots})
+        cuts = split_layers(model, grid.tensor) if tensor > 1 else {}
+        slots, gradients, masters = _unsharded(model, grid, cuts, precision, zero, offload, device)
+    built = optimizer.optimizer(model, MasterLookup(slots))
+    if isinstance(gradients, BucketedGradients) and isinstance(masters, DeviceMasters) and hasattr(built, "step_into"):
+        gradients.keep_in_place()
+    keep_only(built, {slot.name for slot in slots})
     if offload and getattr(optimizer, "loop", None) is None:
-        one_pass(made)
-    return Stepper(model, made, optimizer.clip, grid, slots, gradients, home, precision, device)
+        use_fused_kernel(built)
+    return Stepper(model, built, optimizer.clip, grid, slots, gradients, masters, precision, device)
 
 
-def _in_whole(
+def _unsharded(
     model: Decoder,
     grid: Grid,
     cuts: Mapping[str, Cut],
@@ -199,17 +210,16 @@ def _in_whole(
     zero: int,
     offload: bool,
     device: torch.device,
-) -> tuple[list[Slot], Gradients, Home]:
-    """Every rank computes with weights that it has, but for the layers that `cuts` names; it steps on all of them, or
-    on those that it owns."""
+) -> tuple[list[Slot], Gradients, MasterStore]:
+    """Every rank holds whole weights, but for the layers in `cuts`; it steps on all of them, or on those that it owns."""
     owner_of = (
         owners({name: p.numel() for name, p in model.named_parameters()}, grid.data.count)
         if zero and grid.data.count > 1
         else None
     )
-    mine = set(names_owned(owner_of, grid.data.rank)) if owner_of else {name for name, _ in model.named_parameters()}
+    owned = set(names_owned(owner_of, grid.data.rank)) if owner_of else {name for name, _ in model.named_parameters()}
     masters = {
-        name: _master(p.detach(), precision, offload, device) for name, p in model.named_parameters() if name in mine
+        name: _master(p.detach(), precision, offload, device) for name, p in model.named_parameters() if name in owned
     }
     model.to(device=device, dtype=torch.bfloat16 if precision == "bf16" else None)
     weights = dict(model.named_parameters())
@@ -221,23 +231,27 @@ def _in_whole(
             cuts.get(name, whole_cut(weight.shape)),
         )
         for name, weight in weights.items()
-        if name in mine
+        if name in owned
     ]
     copies = {
         name: (1 if owner_of else grid.data.count) * (1 if name in cuts else grid.tensor.count) for name in weights
     }
-    return slots, Bucketed(weights, grid.data, owner_of, copies), OnHost(slots) if offload else OnDevice(slots)
+    return (
+        slots,
+        BucketedGradients(weights, grid.data, owner_of, copies),
+        HostMasters(slots) if offload else DeviceMasters(slots),
+    )
 
 
 def _master(weight: Tensor, precision: Precision, offload: bool, device: torch.device) -> Tensor | None:
     """A float32 copy; None: the weight itself."""
     if offload:
-        return on_host(weight, device.type == "cuda")
+        return copy_to_host(weight, device.type == "cuda")
     return weight.to(device, torch.float32, copy=True).requires_grad_() if precision == "bf16" else None
 
 
 def keep_only(optimizer: torch.optim.Optimizer, names: set[str]) -> None:
-    """Takes the parameters of other ranks out of an optimiser that has not stepped yet."""
+    """Removes the parameters of other ranks from an optimiser that has not stepped yet."""
     for group in optimizer.param_groups:
         kept = [name in names for name in group["names"]]
         for key, values in group.items():
@@ -246,12 +260,12 @@ def keep_only(optimizer: torch.optim.Optimizer, names: set[str]) -> None:
     optimizer.param_groups[:] = [group for group in optimizer.param_groups if group["names"]]
 
 
-def _check(model: nn.Module, optimizer: Any, zero: int, ranks: Ranks, tensor: int) -> None:
+def _check(model: nn.Module, optimizer: Any, zero: int, ranks: RankGroup, tensor: int) -> None:
     if zero not in (0, 1, 2, 3):
         raise ValueError(f"zero {zero!r}: there are the stages 0, 1, 2 and 3")
     if tensor > 1 and zero >= 2:
         raise ValueError(f"layers that {tensor} ranks share go with zero 0 or 1, not {zero}")
     if not isinstance(optimizer, AdamW) and ranks.count > 1 and (zero >= 2 or tensor > 1):
         raise ValueError(f"{type(optimizer).__name__} needs whole matrices: take zero 0 or 1, and tensor 1")
-    if still := [name for name, p in model.named_parameters() if not p.requires_grad]:
-        raise ValueError(f"every parameter must learn; {', '.join(still[:3])} are told not to")
+    if frozen := [name for name, p in model.named_parameters() if not p.requires_grad]:
+        raise ValueError(f"every parameter must learn; {', '.join(frozen[:3])} are told not to")

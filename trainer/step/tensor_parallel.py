@@ -1,10 +1,10 @@
-"""Layers cut over a few ranks (Shoeybi et al. 2019, Megatron-LM): for models whose layers alone are too large, or too
+"""Layers split over a few ranks (Shoeybi et al. 2019, Megatron-LM): for models whose layers alone are too large, or too
 slow, for one GPU.
 
-Each rank has some of the heads and some of the inner width: `qkv` and `gate_up` are cut by what they make, `out` and
-`down` by what they read, so that a block's two halves each need one sum over the ranks forward and one backward. The
-ranks of a group see the same tokens. Norms, embedding and head are whole on every rank, which works them out alike (so
-a large vocabulary gains nothing here).
+Each rank has some of the heads and some of the inner width: `qkv` and `gate_up` are split by output, `out` and `down`
+by input, so each half of a block needs one sum over the ranks forward and one backward. The ranks of a group see the
+same tokens. Norms, embedding and head are whole on every rank, and computed alike on each (so a large vocabulary gains
+nothing here).
 """
 
 from __future__ import annotations
@@ -17,85 +17,87 @@ from torch import Tensor, nn
 from torch.distributed._functional_collectives import all_reduce, wait_tensor
 
 from gristmill.trainer.model.model import Block, Decoder
-from gristmill.trainer.step.parallel import Ranks
+from gristmill.trainer.step.parallel import RankGroup
 from gristmill.trainer.step.parts import Cut, Span
 
 
-class Column(nn.Linear):
-    """Makes a cut of the answer; its input is the same on all ranks, and so the input's gradient is a sum over them."""
+class ColumnParallelLinear(nn.Linear):
+    """Computes a part of the output; its input is the same on all ranks, so the input's gradient is a sum over them."""
 
     group: Any
 
     def forward(self, x: Tensor) -> Tensor:
-        same: Tensor = _Same.apply(x, self.group)  # type: ignore[no-untyped-call]
+        same: Tensor = _CopyToRanks.apply(x, self.group)  # type: ignore[no-untyped-call]
         return F.linear(same, self.weight)
 
 
-class Row(nn.Linear):
-    """Reads a cut of the input; the answer is a sum over the ranks."""
+class RowParallelLinear(nn.Linear):
+    """Reads a part of the input; the output is a sum over the ranks."""
 
     group: Any
 
     def forward(self, x: Tensor) -> Tensor:
-        total: Tensor = _Total.apply(F.linear(x, self.weight), self.group)  # type: ignore[no-untyped-call]
+        total: Tensor = _SumOverRanks.apply(F.linear(x, self.weight), self.group)  # type: ignore[no-untyped-call]
         return total
 
 
-class _Same(torch.autograd.Function):
+class _CopyToRanks(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: Any) -> Tensor:
         ctx.group = group
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        return _sum(upstream, ctx.group), None
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return _all_reduce(grad_output, ctx.group), None
 
 
-class _Total(torch.autograd.Function):
+class _SumOverRanks(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: Any) -> Tensor:
-        return _sum(x, group)
+        return _all_reduce(x, group)
 
     @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        return upstream, None
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return grad_output, None
 
 
-def _sum(x: Tensor, group: Any) -> Tensor:
-    """A functional one, which torch.compile can see through. In float32 where x is narrower: the sum is rounded once."""
+def _all_reduce(x: Tensor, group: Any) -> Tensor:
+    """A functional collective, which torch.compile can trace. In float32 where x is narrower: the sum is rounded once."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32)).contiguous()
     total: Tensor = wait_tensor(all_reduce(wide, "sum", group))  # type: ignore[no-untyped-call]
     return total.to(x.dtype)
 
 
-def cut_layers(model: Decoder, ranks: Ranks) -> dict[str, Cut]:
-    """Leaves of each block this rank's heads and inner width, in place; says by name what was cut, and how. All ranks
-    must hold the same weights."""
+def split_layers(model: Decoder, ranks: RankGroup) -> dict[str, Cut]:
+    """Reduces each block to this rank's heads and inner width, in place; returns by name what was split, and how. All
+    ranks must hold the same weights."""
     shape = model.shape
     for name, number in (("heads", shape.heads), ("kv_heads", shape.kv_heads), ("mlp", shape.mlp)):
         if number % ranks.count:
             raise ValueError(f"{ranks.count} ranks cannot share {number:,} {name} equally")
     D, q, kv = shape.head_size, shape.heads * shape.head_size, shape.kv_heads * shape.head_size
-    of_q, of_kv, of_mlp = (_share(width, ranks) for width in (q, kv, shape.mlp))
-    makes = {"qkv": (of_q, _moved(of_kv, q), _moved(of_kv, q + kv)), "gate_up": (of_mlp, _moved(of_mlp, shape.mlp))}
-    reads = {"out": (of_q,), "down": (of_mlp,)}
-    if any((b - a) % D for a, b in makes["qkv"]):
+    of_q, of_kv, of_mlp = (_span_of_rank(width, ranks) for width in (q, kv, shape.mlp))
+    by_output = {"qkv": (of_q, _shift(of_kv, q), _shift(of_kv, q + kv)), "gate_up": (of_mlp, _shift(of_mlp, shape.mlp))}
+    by_input = {"out": (of_q,), "down": (of_mlp,)}
+    if any((b - a) % D for a, b in by_output["qkv"]):
         raise ValueError(f"{ranks.count} ranks would cut a head of {D} in two")
     cuts: dict[str, Cut] = {}
     for layer, block in enumerate(model.blocks):
         if not isinstance(block, Block):
             raise TypeError(f"blocks.{layer} is a {type(block).__name__}, which cannot be cut over ranks")
-        for kind, dim, spans_of in ((Column, 0, makes), (Row, 1, reads)):
+        for kind, dim, spans_of in ((ColumnParallelLinear, 0, by_output), (RowParallelLinear, 1, by_input)):
             for name, spans in spans_of.items():
                 cut = Cut(tuple(getattr(block, name).weight.shape), dim, spans)
-                setattr(block, name, _narrower(kind, getattr(block, name), cut, ranks))
+                setattr(block, name, _split_layer(kind, getattr(block, name), cut, ranks))
                 cuts[f"blocks.{layer}.{name}.weight"] = cut
         block.heads, block.kv_heads = shape.heads // ranks.count, shape.kv_heads // ranks.count
     return cuts
 
 
-def _narrower(kind: type[Column | Row], layer: nn.Linear, cut: Cut, ranks: Ranks) -> nn.Linear:
+def _split_layer(
+    kind: type[ColumnParallelLinear | RowParallelLinear], layer: nn.Linear, cut: Cut, ranks: RankGroup
+) -> nn.Linear:
     if type(layer) is not nn.Linear or layer.bias is not None:
         raise ValueError(f"{type(layer).__name__} layers (fp8, biases) are not cut: take tensor 1, or linears 'bf16'")
     weight = cut.of(layer.weight.detach()).clone()
@@ -105,10 +107,10 @@ def _narrower(kind: type[Column | Row], layer: nn.Linear, cut: Cut, ranks: Ranks
     return cut_layer
 
 
-def _share(width: int, ranks: Ranks) -> Span:
+def _span_of_rank(width: int, ranks: RankGroup) -> Span:
     each = width // ranks.count
     return (ranks.rank * each, (ranks.rank + 1) * each)
 
 
-def _moved(span: Span, by: int) -> Span:
+def _shift(span: Span, by: int) -> Span:
     return (span[0] + by, span[1] + by)
