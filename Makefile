@@ -9,14 +9,14 @@ BIN := $(VENV)/bin
 help:
 	@echo "make demo    run the whole mill on a small crawl, offline, into demo/"
 	@echo "make test    run the tests"
-	@echo "make lint    ruff and mypy"
-	@echo "make soak    long proofs, ten minutes of each; again to go on (SOAK=60 for a minute)"
+	@echo "make lint    run ruff and mypy"
+	@echo "make soak    run long proofs, ten minutes of each; run again to resume (SOAK=60: one minute)"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Gristmill needs Python 3.11 or later; try make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-# Stamps: an install is done again only when what it depends on has changed: it lists the packages.
+# Stamps: reinstall only when the dependencies or the list of packages change.
 INSTALLS := pyproject.toml setup.py
 
 $(VENV)/.installed: $(INSTALLS) | $(BIN)/python
@@ -33,7 +33,7 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2
 
-# mypy does not follow an editable install: it is shown the folders under their import name.
+# mypy cannot follow an editable install that maps folders: it reads links that have the import names.
 LINKS := .links/gristmill
 $(LINKS): setup.py
 	@mkdir -p $@ && ln -sfn ../../gristmill/__init__.py $@/__init__.py && ln -sfn ../../gristmill/py.typed $@/py.typed

@@ -1,15 +1,17 @@
-"""Gristmill: raw crawl dumps in, packed token shards out. This is the whole public interface for Python; all else may
-change.
+"""Gristmill: raw crawl dumps in, packed token shards out. This is the whole public interface for Python; all other
+modules may change between versions.
 
     import gristmill
 
-    summary = gristmill.run("recipe.yaml", "out")          # what `gristmill run` does
+    summary = gristmill.run("recipe.yaml", "out")          # what `gristmill run` does; summary.record is run.json
+    recipe = gristmill.Recipe                              # the type of a loaded recipe, which `run` takes too
+    page = gristmill.extract(html, url)                    # the main text of one page, and its metadata
+    table = gristmill.stages.TextSignals()(table)          # any stage, on an Arrow table
     shards = gristmill.open_shards("out/shards/4096")      # token shards, memory-mapped
     loader = gristmill.Loader(shards, batch_rows=8)        # batches as a pure function of seed, epoch and position
-    gristmill.extract(html, url)                           # the main text of one page
-    gristmill.stages.TextSignals()(table)                  # any stage, on an Arrow table
+    gristmill.Verdict                                      # an ablation's: adopt, reject or inconclusive
 
-Names are imported when they are first used, so that `import gristmill` costs nothing.
+Names are imported on first use, so `import gristmill` costs nothing. Modules lie in floors and rooms: docs/design.md.
 """
 
 from __future__ import annotations

@@ -90,6 +90,22 @@ def test_the_loop_that_trains_on_shards_runs(run_of_two_lengths: Path) -> None:
     assert [batch.rows.input_ids.shape for batch in seen] == [(4, 16)] * 3
 
 
+def test_the_examples_on_shards_run(run_of_two_lengths: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    page = (Path(__file__).parents[2] / "docs" / "shards.md").read_text(encoding="utf-8")
+    reading, training = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "out").symlink_to(run_of_two_lengths)
+    (tmp_path / "shards").symlink_to(run_of_two_lengths / "shards" / "16")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(reading.replace("shards/2048", "shards/16").replace("rows(0, 64)", "rows(0, 2)"), names)
+    assert names["block"].shape == (2, 16) and len(names["row"].input_ids) == 16
+    for places in (3, 6):  # the second run resumes
+        exec(training.replace("batch_rows=8", "batch_rows=2").replace("num_workers=2", "num_workers=0"), {})
+        state = yaml.safe_load((tmp_path / "state.json").read_text())
+        assert 2 * places in state.values(), state
+
+
 def test_the_lines_for_python_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["A quiet sentence about nothing.", "A quiet sentence about nothing.", "Another sentence."]
     lines(tmp_path / "in" / "a.jsonl", texts)
