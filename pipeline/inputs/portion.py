@@ -93,9 +93,9 @@ class Inputs:
         unknown = [file for file in self.read if not file.content]
         if not unknown:
             return self
-        known = {file.path: file for file in with_contents(unknown, store, self.source.name, remember, check)}
+        hashed = {file.path: file for file in with_contents(unknown, store, self.source.name, remember, check)}
         parts = tuple(
-            ([replace(span, file=known.get(span.file.path, span.file)) for span in spans], limit)
+            ([replace(span, file=hashed.get(span.file.path, span.file)) for span in spans], limit)
             for spans, limit in self.parts
         )
         return replace(self, parts=parts)

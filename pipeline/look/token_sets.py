@@ -4,7 +4,7 @@ lies beside them."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ def exported(
         raise RunFailed(str(error)) from error
 
 
-def card_of(record: dict[str, Any], packing: dict[str, Any], heard: dict[str, Any]) -> str:
+def card_of(record: Mapping[str, Any], packing: dict[str, Any], heard: dict[str, Any]) -> str:
     """README.md of what a `pack` stage wrote, out of run.json and what the stages before it told."""
     tokenizer, mix = heard.get("tokenizer", {}), heard.get("mix", {})
     mixed = (

@@ -1,0 +1,51 @@
+"""What a run leaves for people: the reports of stages, cards of data sets, the log, run.json and report.html."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gristmill.pipeline.formatting import one_line
+from gristmill.pipeline.plan.plan import Plan
+from gristmill.pipeline.recipe.recipe import Recipe
+from gristmill.pipeline.run.findings import Findings
+from gristmill.pipeline.run.record import record_up_to, without_times
+from gristmill.pipeline.run.scores import scores_of
+from gristmill.pipeline.store.journal import Journal
+from gristmill.pipeline.store.records import PageSample, RunRecord
+from gristmill.pipeline.store.store import Store, json_bytes
+
+
+def write_reports(
+    store: Store,
+    journal: Journal,
+    recipe: Recipe,
+    plan: Plan,
+    findings: Findings,
+    record: RunRecord,
+    pages: dict[str, list[PageSample]],
+) -> None:
+    """All files for people, out of the record and the findings. Files whose content stays are not written again."""
+    from gristmill.pipeline.look.token_sets import card_of
+    from gristmill.pipeline.report.build import build_report
+    from gristmill.pipeline.run.samples import legs_with_rules, samples_of
+
+    legs = legs_with_rules(store)
+    for entry in record["stages"]:
+        name = entry["name"]
+        report: dict[str, Any] = without_times(entry)  # a stage's own metrics are among it
+        report |= {"samples": samples_of(store, name, legs)}
+        report |= findings.metrics.get(name, {})
+        if name in pages:
+            report |= {"pages": pages[name]}
+        if name in findings.scored and record["status"] == "done":
+            report |= {"scores": scores_of(store, *findings.scored[name], entry["docs_in"] - entry["quarantined"])}
+        journal.keep(f"stages/{name}/report.json", json_bytes(report))
+    for name, metrics in findings.metrics.items():
+        if "packing" in metrics:
+            card = card_of(record_up_to(name, record, plan, recipe), metrics["packing"], findings.heard[name])
+            journal.keep(f"{metrics['packing']['folder']}/README.md", card.encode("utf-8", "replace"))
+    if findings.log:
+        lines = "".join(f"{one_line(line)}\n" for line in findings.log)
+        store.write("logs/run.log", lines.encode("utf-8", "replace"))
+    journal.keep("run.json", json_bytes(record))
+    store.write("report.html", build_report(store.address).encode("utf-8", "replace"))
