@@ -54,6 +54,7 @@ ENGINE: dict[str, tuple[str, ...]] = {
     "flow": (
         "gristmill.pipeline.run.flow",
         "gristmill.pipeline.flow.rows",
+        "gristmill.pipeline.flow.saved",
         "gristmill.pipeline.flow.rounds",
         "gristmill.pipeline.flow.verdicts",
         *_DOCUMENTS,

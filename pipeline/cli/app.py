@@ -168,7 +168,7 @@ def run_command(
 def tell_so_far(folder: str) -> None:
     """What there is of a run that failed, and its alarms, which often say why."""
     from gristmill.pipeline.progress.progress import final_table
-    from gristmill.pipeline.store.records import RunRecord
+    from gristmill.pipeline.store.run_records import RunRecord
     from gristmill.pipeline.store.store import Store
 
     try:
@@ -186,7 +186,7 @@ def tell_so_far(folder: str) -> None:
 @app.command()
 def plan(recipe: RecipePath, out: OutOption = None, check_inputs: CheckInputs = False, as_json: AsJson = False) -> None:
     """Show what would run, what is up to date, and why not."""
-    from gristmill.pipeline.flow.rows import check_saved
+    from gristmill.pipeline.flow.saved import check_saved
     from gristmill.pipeline.recipe import recipe as recipes
     from gristmill.pipeline.run.dry_run import foresee, render
 

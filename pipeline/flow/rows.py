@@ -12,22 +12,18 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import cast
 
 import numpy as np
 import pyarrow as pa
 import xxhash
 
 from gristmill.kernels.base.columns import widened
-from gristmill.pipeline.errors import DamagedFile, RecipeError, RunFailed
+from gristmill.pipeline.errors import DamagedFile, RunFailed
 from gristmill.pipeline.fingerprint import digest
-from gristmill.pipeline.recipe.recipe import Recipe, Step
 from gristmill.pipeline.store.checksums import IN_BATCH, as_in_a_file, batch_checksum, checked_batch, is_whole
 from gristmill.pipeline.store.parts import bucket_of
-from gristmill.pipeline.store.records import FileFacts, RowsHandle, SavedIndex
+from gristmill.pipeline.store.records import FileFacts, RowsHandle
 from gristmill.pipeline.store.store import HashingFile, Store
-from gristmill.stages.paths import located
-from gristmill.stages.stage import Global
 
 FILES_IN_A_TASK = 64  # more are named in a file of their own, which every task of the round reads
 
@@ -185,73 +181,3 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
             "a column holds more than Arrow can count"
         )
     return batches[0]
-
-
-def kept_at(address: str, step: Step) -> Store:
-    """Where rows are kept for other runs: an address, or a path that is the recipe's as its other paths are."""
-    return Store(located(address, step.folder.resolve()))
-
-
-def owner_of(recipe: Recipe, step: Step) -> str:
-    """What saved rows say that they are of: rows of another recipe's stage are never replaced."""
-    return f"{recipe.name}/{step.called}"
-
-
-def check_saved(recipe: Recipe, whole: bool) -> None:
-    """Before any work: what global stages take from earlier runs is there, and what they leave takes no other's place."""
-    leaves: set[str] = set()
-    for step in recipe.all_steps:
-        if not isinstance(step.stage, Global):
-            continue
-        where = f"{recipe.path}:{step.line}: {step.called}"
-        takes = {kept_at(address, step).address for address in step.stage.loads}
-        for address in sorted(takes - leaves):
-            if read_index(Store(address)) is None:
-                raise RecipeError(f"{where}: {address} holds no saved index (there is no index.json)")
-        saves = {kept_at(address, step).address for address in step.stage.saves}
-        for address in sorted(saves) if whole else ():
-            if address in takes:
-                raise RecipeError(
-                    f"{where}: {address} would be replaced, and is what is compared with; "
-                    "save into another folder, and name both in the next run"
-                )
-            there: SavedIndex | None = Store(address).read_json_if_whole("index.json")
-            owner = there.get("of") if isinstance(there, dict) and is_as_written(there) else None
-            if owner not in (None, owner_of(recipe, step)):
-                raise RecipeError(f"{where}: {address} is of {owner}; save into another folder, or remove it")
-        leaves |= saves
-
-
-def saved_is_gone(step: Step) -> bool:
-    """Whether something that the stage has left for later runs is not there."""
-    return any(not kept_at(address, step).exists("index.json") for address in cast(Global, step.stage).saves)
-
-
-def kept_before(step: Step) -> list[str]:
-    """What tells the rows that a stage takes from earlier runs from others; nothing of a stage that takes none."""
-    return [digest(read_index(kept_at(address, step))) for address in cast(Global, step.stage).loads]
-
-
-def write_index(store: Store, index: SavedIndex) -> None:
-    """What a saved index holds; it counts once this is there."""
-    store.write_json("index.json", {**index, "checksum": digest(index)})
-
-
-def read_index(store: Store) -> SavedIndex | None:
-    """What a saved index holds; None where there is none, an error where it is not what was written."""
-    index: SavedIndex | None = store.read_json_if_whole("index.json")
-    if isinstance(index, dict) and is_as_written(index):
-        return index
-    if not store.exists("index.json"):
-        return None
-    raise RunFailed(
-        f"{store.at('index.json')}: this is not what was written; "
-        "run the recipe that saved this index again, which mends it"
-    )
-
-
-def is_as_written(index: SavedIndex) -> bool:
-    """Indexes of earlier versions have no checksum."""
-    return "checksum" not in index or index["checksum"] == digest(
-        {name: value for name, value in index.items() if name != "checksum"}
-    )

@@ -9,7 +9,8 @@ from typing import TypedDict
 
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.formatting import as_money
-from gristmill.pipeline.store.records import CountRecord, LegTask, RunRecord, StageRecord, WholeRecord
+from gristmill.pipeline.store.records import CountRecord, LegTask
+from gristmill.pipeline.store.run_records import RunRecord, StageRecord, WholeRecord
 
 
 def share_of(text: str) -> float:

@@ -1,8 +1,6 @@
-"""The input files of a source: found, identified by content, split where they are large, grouped where they are small.
+"""The input files of a source: found, and identified by content.
 
-Files of a run are no inputs of the next: what lies in a run's folder counts only where a path leads into that folder by
-name. Groups are cut where the hash of a path says so, not by counting: one file more changes the group it falls into
-and no other.
+Files of a run are no inputs of the next: files in a run's folder count only where a path leads into that folder by name.
 """
 
 from __future__ import annotations
@@ -10,7 +8,7 @@ from __future__ import annotations
 import glob as globbing
 import json
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -23,7 +21,7 @@ from gristmill.pipeline.errors import RecipeError, RunFailed, of_storage
 from gristmill.pipeline.inputs.listing import LOOP, SPECIAL, Folders, may_hold
 from gristmill.pipeline.inputs.passed_over import by_ending, in_words
 from gristmill.pipeline.json_types import JSON
-from gristmill.pipeline.recipe.recipe import Parts, Source
+from gristmill.pipeline.recipe.recipe import Source
 from gristmill.pipeline.store.records import FileStretch
 from gristmill.pipeline.store.store import Store
 from gristmill.stages.paths import located
@@ -282,15 +280,6 @@ class Cache(TypedDict):
     files: dict[str, Remembered]
 
 
-class FileContent(TypedDict):
-    """A stretch of a file as fingerprints know it."""
-
-    path: str
-    content: str
-    start: int
-    end: int | None
-
-
 def remembered_in(data: bytes) -> dict[str, Remembered]:
     """The contents of inputs.json: size, stamp and content hash by address. The file is only a cache: if it is torn or
     altered, it counts as empty and is written anew."""
@@ -404,53 +393,3 @@ def open_input(address: str) -> BinaryIO:
         return Path(address).open("rb")
     fs, path = url_to_fs(address)
     return cast(BinaryIO, fs.open(path, "rb", block_size=8 << 20, cache_type="readahead"))
-
-
-def cut_into_parts(files: list[InputFile], reader: Reader, parts: Parts, who: str) -> Iterator[list[Span]]:
-    """The spans of each part: a large file gives several, small files share one."""
-    waiting: list[Span] = []
-    waiting_bytes = 0
-    for file in files:
-        if file.size > parts.max_bytes:
-            try:
-                with open_input(file.address) as stream:
-                    spans = reader.spans(stream, file.path, file.size, parts.max_bytes)
-            except OSError as error:
-                raise RunFailed(f"sources.{who}: {file.address} cannot be read: {error.strerror or error}") from error
-            yield from ([span] for span in spans_of(file, spans))
-        elif file.size >= parts.small_file or parts.files == 1:
-            yield spans_of(file)
-        else:
-            if waiting and waiting_bytes + file.size > parts.max_bytes:
-                yield waiting
-                waiting, waiting_bytes = [], 0
-            waiting += spans_of(file)
-            waiting_bytes += file.size
-            if xxhash.xxh3_64_intdigest(file.path.encode("utf-8", "surrogateescape")) % parts.files == 0:
-                yield waiting
-                waiting, waiting_bytes = [], 0
-    if waiting:
-        yield waiting
-
-
-def spans_of(file: InputFile, spans: Sequence[tuple[int, int | None]] = ((0, None),)) -> list[Span]:
-    """The spans of a file with the bytes of each, in proportion where a format counts in something else than bytes."""
-    whole = spans[-1][1] or file.size
-    ends = [file.size * (whole if end is None else end) // max(1, whole) for _, end in spans]
-    return [
-        Span(file, start, end, until - since)
-        for (start, end), since, until in zip(spans, [0, *ends], ends, strict=False)
-    ]
-
-
-def key_of(source: str, spans: list[Span]) -> str:
-    """A name for a part that stays as long as it reads the same stretches: what a person recognises, then a hash."""
-    facts = json.dumps([source, [[s.file.path, s.start, s.end] for s in spans]], ensure_ascii=True)
-    stem = "".join(
-        c if c.isascii() and c.isalnum() else "-" for c in PurePosixPath(spans[0].file.path).name.split(".")[0]
-    )[:40]
-    return f"{stem or 'part'}-{xxhash.xxh3_64_hexdigest(facts.encode())[:12]}"
-
-
-def contents_of(spans: list[Span]) -> list[FileContent]:
-    return [{"path": s.file.path, "content": s.file.content, "start": s.start, "end": s.end} for s in spans]

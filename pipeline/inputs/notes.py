@@ -10,7 +10,7 @@ from gristmill.pipeline.inputs.files import changed_since
 from gristmill.pipeline.inputs.passed_over import by_ending, in_words
 from gristmill.pipeline.inputs.portion import Inputs
 from gristmill.pipeline.store.faults import LONGEST_PATH, NAMED, few, files, shortened
-from gristmill.pipeline.store.records import InputRecord, Manifest
+from gristmill.pipeline.store.run_records import InputRecord, Manifest
 from gristmill.pipeline.store.store import Store
 
 Facts = Mapping[str, InputRecord]  # `inputs` of run.json: by source

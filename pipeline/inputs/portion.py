@@ -15,8 +15,9 @@ from typing import cast
 
 import xxhash
 
+from gristmill.pipeline.inputs.cutting import cut_into_parts, key_of
 from gristmill.pipeline.inputs.estimate import Halves, halves_of
-from gristmill.pipeline.inputs.files import InputFile, Span, cut_into_parts, find_files, key_of, not_in, with_contents
+from gristmill.pipeline.inputs.files import InputFile, Span, find_files, not_in, with_contents
 from gristmill.pipeline.recipe.recipe import Parts, Recipe, Source
 from gristmill.pipeline.store.store import Store
 from gristmill.stages.stage import Reader

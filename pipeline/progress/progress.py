@@ -20,14 +20,8 @@ from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.plan.plan import Node
 from gristmill.pipeline.progress.ui import UI
 from gristmill.pipeline.screen import escape
-from gristmill.pipeline.store.records import (
-    CountRecord,
-    Result,
-    RunRecord,
-    Task,
-    counts_by_source,
-    counts_by_stage,
-)
+from gristmill.pipeline.store.records import CountRecord, Result, Task, counts_by_source, counts_by_stage
+from gristmill.pipeline.store.run_records import RunRecord
 
 EVERY = 60.0  # seconds between two lines of a log
 

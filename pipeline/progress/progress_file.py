@@ -26,7 +26,8 @@ from gristmill.pipeline.plan.plan import Leg, Node
 from gristmill.pipeline.progress.progress import Tally
 from gristmill.pipeline.progress.ui import UI
 from gristmill.pipeline.store.counts import RunAccount
-from gristmill.pipeline.store.records import CountsByStage, NodeProgress, Result, Task, counts_by_source
+from gristmill.pipeline.store.records import CountsByStage, Result, Task, counts_by_source
+from gristmill.pipeline.store.run_records import NodeProgress
 from gristmill.pipeline.store.store import Store
 
 PATH = "logs/progress.json"

@@ -9,7 +9,7 @@ from typing import TypedDict
 from rich.table import Table
 
 from gristmill.pipeline import fingerprint
-from gristmill.pipeline.flow.rows import kept_before, saved_is_gone
+from gristmill.pipeline.flow.saved import kept_before, saved_is_gone
 from gristmill.pipeline.inputs.notes import alarms_of_inputs, facts_of, gone_since, notes_beside
 from gristmill.pipeline.inputs.portion import Portion, find_inputs
 from gristmill.pipeline.plan.plan import GlobalNode, Leg, Node, make_plan
@@ -17,7 +17,8 @@ from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.leg_tasks import begun_of, global_task, tasks_of_leg, tasks_of_rules
 from gristmill.pipeline.screen import escape
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.records import Manifest, Part
+from gristmill.pipeline.store.records import Part
+from gristmill.pipeline.store.run_records import Manifest
 from gristmill.pipeline.store.store import Store
 
 GONE = {False: "its files are gone (cleaned?)", True: "its files are not what was written (damaged?)"}

@@ -15,8 +15,7 @@ from gristmill.pipeline.run.flow import DaskFlow
 from gristmill.pipeline.run.scores import signals_of
 from gristmill.pipeline.store.counts import RunAccount
 from gristmill.pipeline.store.records import (
-    FilePath,
-    InputRecord,
+    Files,
     LegTask,
     PagesTask,
     Part,
@@ -25,6 +24,7 @@ from gristmill.pipeline.store.records import (
     StageMetrics,
     counts_by_stage,
 )
+from gristmill.pipeline.store.run_records import InputRecord
 from gristmill.stages.stage import Stage
 
 
@@ -59,7 +59,7 @@ class Findings:
         self.take_files(result["files"])
         self.sink_files |= {facts["path"] for role, facts in result["files"].items() if role.startswith("sink/")}
 
-    def take_files(self, files: Mapping[str, FilePath]) -> None:
+    def take_files(self, files: Files) -> None:
         self.own_files |= {facts["path"] for facts in files.values()}
 
     def take_flow(self, name: str, flow: DaskFlow) -> None:

@@ -7,9 +7,9 @@ mapped again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import Any, TypeAlias, TypeGuard, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
@@ -21,19 +21,15 @@ from gristmill.pipeline.flow.rows import (
     StoredRows,
     handle_of,
     keep_table,
-    kept_at,
-    read_index,
     read_rows,
-    write_index,
 )
+from gristmill.pipeline.flow.saved import kept_at, load_rows, save_rows
 from gristmill.pipeline.json_types import JSON, JSONObject
 from gristmill.pipeline.recipe.recipe import Step
-from gristmill.pipeline.store.checksums import open_checked
 from gristmill.pipeline.store.counts import RunAccount
 from gristmill.pipeline.store.parts import StoredDocuments, bucket_of, buckets_for, identity
 from gristmill.pipeline.store.records import (
-    FileFacts,
-    FilePath,
+    Files,
     Part,
     RejectsSettings,
     Result,
@@ -41,7 +37,6 @@ from gristmill.pipeline.store.records import (
     RoundKind,
     RoundTask,
     RowsHandle,
-    SavedIndex,
     StageMetrics,
     counts_by_source,
 )
@@ -68,7 +63,6 @@ BYTES_A_GROUP = 32 << 20
 MOST_GROUPS = 1 << 14  # then groups grow: files times buckets are slices, and a slice should not be a few bytes
 PARTS_ALONE = 1024  # up to so many parts, each is a task of its own
 FAN_IN = 8
-COPIED_AT_ONCE = 8 << 20
 RoundFunction: TypeAlias = MapFunction | MeetFunction | JoinFunction | MergeFunction | ScanFunction | PublishFunction
 
 
@@ -104,8 +98,8 @@ class DaskFlow:
         self.parts = 1  # of the documents that were mapped
         self.metrics: StageMetrics = {}  # for the stage's report
         self.handed_on: StageMetrics = {}  # for later stages
-        # Files of every task, so that others may be cleared away.
-        self.files: list[Mapping[str, FilePath | FileFacts]] = []
+        self.files: list[Files] = []  # of every task, so that others may be cleared away
+        self.other_paths: set[str] = set()  # of files that no task wrote
 
     def map(
         self,
@@ -243,7 +237,7 @@ class DaskFlow:
 
     def leave(self, path: str, text: str) -> None:
         self.store.write_if_other(path, text.encode())
-        self.files.append({"left": {"path": path}})
+        self.other_paths.add(path)
 
     def mark(self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], beside: Beside = None) -> Dataset:
         documents = cast(StoredDocuments, docs)
@@ -256,34 +250,13 @@ class DaskFlow:
         return self.counted(tasks, documents)
 
     def save(self, rows: Rows, address: str, facts: JSONObject) -> None:
-        stored, kept = cast(StoredRows, rows), kept_at(address, self.step)
+        kept = kept_at(address, self.step)
         if self.partial:  # the index of some documents must not stand for that of all
             kept = Store(f"{self.store.address.rstrip('/')}/index/{self.node}/{PurePosixPath(address).name}")
-        kept.make_root()
-        names: list[FileFacts] = []
-        for file in stored.files:
-            name = f"{file['checksum']}.arrow"
-            if not self.engine.journal.holds(kept, name, file["checksum"]):
-                with open_checked(self.store, file) as rows_of_file, kept.commit(name) as copy:
-                    while piece := rows_of_file.read(COPIED_AT_ONCE):
-                        copy.write(piece)
-            names.append({"path": name, "bytes": file["bytes"], "checksum": file["checksum"], "rows": file["rows"]})
-        index: SavedIndex = {
-            "of": self.owner,
-            "facts": facts,
-            "by": stored.by,
-            "buckets": stored.buckets,
-            "files": names,
-        }
-        write_index(kept, index)
+        save_rows(self.store, kept, cast(StoredRows, rows), self.owner, facts, self.engine.journal)
 
     def load(self, address: str) -> tuple[Rows, JSONObject]:
-        kept = kept_at(address, self.step)
-        saved = read_index(kept)
-        if saved is None:
-            raise RunFailed(f"{self.node}: {kept.address} holds no saved index (there is no index.json)")
-        files: list[FileFacts] = [{**file, "store": kept.anywhere} for file in saved["files"]]
-        return StoredRows(tuple(files), saved["buckets"], saved["by"]), saved["facts"]
+        return load_rows(kept_at(address, self.step), self.node)
 
     def drop(self, docs: Dataset, losers: Rows) -> Dataset:
         return self.ended("drop", None, losers, docs, {"rejects": self.rejects})
@@ -297,14 +270,14 @@ class DaskFlow:
         return self.ended("rewrite", function, rows, docs, {"rejects": self.rejects, "columns": list(columns)})
 
     @property
-    def between_rounds(self) -> dict[str, FileFacts]:
+    def between_rounds(self) -> Files:
         """Files of rows that one round left for another. Without them the rounds have to be done again, even if nothing
         has changed."""
         return {
             facts["path"]: facts
             for files in self.files
             for facts in files.values()
-            if facts["path"].startswith("flow/") and is_written(facts)
+            if facts["path"].startswith("flow/")
         }
 
     def ended(
@@ -384,7 +357,7 @@ class DaskFlow:
     def handle_of(self, rows: StoredRows) -> RowsHandle:
         handle = handle_of(self.store, f"flow/{self.node}", rows)
         if "list" in handle:
-            self.files.append({"list": {"path": handle["list"]}})
+            self.other_paths.add(handle["list"])
         return handle
 
     def at_home(self, rows: Rows) -> StoredRows:
@@ -464,11 +437,6 @@ class DaskFlow:
         self.peak_memory = max([self.peak_memory, *(result.get("peak_memory", 0) for result in results)])
         self.files += [result["files"] for result in results]
         return results
-
-
-def is_written(facts: FilePath | FileFacts) -> TypeGuard[FileFacts]:
-    """Is it a file of a task, with a length and a checksum?"""
-    return "bytes" in facts
 
 
 def of_parts(parts: list[Part]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import cast
 
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.errors import GristmillError, NotConserved, RunFailed, of_storage
-from gristmill.pipeline.flow.rows import kept_before, owner_of
+from gristmill.pipeline.flow.saved import kept_before, owner_of
 from gristmill.pipeline.flow.verdicts import untouched
 from gristmill.pipeline.formatting import plain
 from gristmill.pipeline.plan.plan import GlobalNode
@@ -56,6 +56,7 @@ def run_global_stage(
     check_account(node.name, stage, docs, after, flow, findings.account)
     for files in flow.files:
         findings.take_files(files)
+    findings.own_files |= flow.other_paths
     note_the_end(task, after, flow, engine)
     return after
 

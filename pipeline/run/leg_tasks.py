@@ -7,7 +7,7 @@ from typing import Literal, NotRequired, TypedDict
 
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.inputs.files import contents_of, key_of
+from gristmill.pipeline.inputs.cutting import contents_of, key_of
 from gristmill.pipeline.inputs.portion import Inputs, size_of
 from gristmill.pipeline.json_types import StageSpec
 from gristmill.pipeline.plan.plan import Leg

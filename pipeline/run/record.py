@@ -18,11 +18,11 @@ from gristmill.pipeline.recipe.recipe import Prices, Recipe, Source
 from gristmill.pipeline.run.findings import Findings
 from gristmill.pipeline.store.counts import RunAccount
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.records import (
+from gristmill.pipeline.store.records import Part
+from gristmill.pipeline.store.run_records import (
     Cost,
     Manifest,
     ManifestPart,
-    Part,
     PartOwner,
     RunFacts,
     RunRecord,

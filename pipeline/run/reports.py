@@ -11,7 +11,8 @@ from gristmill.pipeline.run.findings import Findings
 from gristmill.pipeline.run.record import record_up_to, without_times
 from gristmill.pipeline.run.scores import scores_of
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.records import PageSample, RunRecord
+from gristmill.pipeline.store.records import PageSample
+from gristmill.pipeline.store.run_records import RunRecord
 from gristmill.pipeline.store.store import Store, json_bytes
 
 

@@ -10,7 +10,7 @@ from gristmill.pipeline import fingerprint
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.errors import DamagedFile, RecipeError
-from gristmill.pipeline.flow.rows import check_saved
+from gristmill.pipeline.flow.saved import check_saved
 from gristmill.pipeline.inputs.notes import alarms_of_changes, alarms_of_inputs, facts_of, gone_since, notes_of
 from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs
 from gristmill.pipeline.leg.rules import without_condemned
@@ -32,17 +32,8 @@ from gristmill.pipeline.run.stale import alarms_of_unused, stale_files
 from gristmill.pipeline.store.faults import NAMED, few
 from gristmill.pipeline.store.journal import Journal
 from gristmill.pipeline.store.parts import StoredDocuments
-from gristmill.pipeline.store.records import (
-    InputRecord,
-    LegRules,
-    LegTask,
-    PageSample,
-    Part,
-    Result,
-    RulesTask,
-    RunRecord,
-    counts_by_stage,
-)
+from gristmill.pipeline.store.records import LegTask, PageSample, Part, Result, RulesTask, counts_by_stage
+from gristmill.pipeline.store.run_records import InputRecord, LegRules, RunRecord
 from gristmill.pipeline.store.sinks import publish
 from gristmill.pipeline.store.store import Store, json_bytes, one_run_at_a_time
 from gristmill.stages.stage import Sink

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 
 from gristmill.pipeline.leg.rules import Deciding
 from gristmill.pipeline.look.why import CANNOT_ASK, Held, Said, asked_by_uid, shown
-from gristmill.pipeline.store.records import LegRules, Part
+from gristmill.pipeline.store.records import Part
+from gristmill.pipeline.store.run_records import LegRules
 from gristmill.pipeline.store.store import Store
 
 FILES = 32

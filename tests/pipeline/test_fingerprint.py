@@ -67,6 +67,8 @@ DECIDES_NOTHING = {
     "gristmill.pipeline.formatting",
     "gristmill.pipeline.json_types",  # types alone
     "gristmill.pipeline.store.records",  # the same
+    "gristmill.pipeline.store.run_records",  # the same
+    "gristmill.pipeline.store.journal",  # what is done, and whether files are what was written
     "gristmill.pipeline.processes.memory",  # a peak, for the record
 }
 
