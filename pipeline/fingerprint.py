@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gristmill import stages
+from gristmill.pipeline.json_types import StageSpec
 from gristmill.stages.paths import CONTENTS
 from gristmill.stages.stage import Reader, Stage
 
@@ -58,6 +59,7 @@ ENGINE: dict[str, tuple[str, ...]] = {
     "flow": (
         "gristmill.pipeline.run.flow",
         "gristmill.pipeline.flow.rows",
+        "gristmill.pipeline.flow.saved",
         "gristmill.pipeline.flow.rounds",
         "gristmill.pipeline.flow.verdicts",
         *_DOCUMENTS,
@@ -75,7 +77,7 @@ def digest(data: Any) -> str:
     ).hexdigest()[:32]
 
 
-def of_stage(stage: Stage, spec: Mapping[str, Any]) -> str:
+def of_stage(stage: Stage, spec: StageSpec) -> str:
     """The fingerprint of a stage by itself, without its inputs."""
     placement = {
         name
@@ -83,9 +85,8 @@ def of_stage(stage: Stage, spec: Mapping[str, Any]) -> str:
         if isinstance(field.json_schema_extra, dict) and field.json_schema_extra.get("placement")
     }
     if isinstance(stage, Reader):
-        placement.add(
-            "path"
-        )  # files count by their path below the source's root and their contents, wherever that root lies
+        # Files count by their path below the source's root and their contents, wherever that root lies.
+        placement.add("path")
     settings = stage.model_dump(
         mode="json", exclude=placement, context={CONTENTS: lambda paths: [hash_below(path) for path in paths]}
     )
@@ -153,7 +154,7 @@ def code_of_module(name: str, roots: tuple[str, ...] = OURS) -> dict[str, str]:
     """Hash of a module and of all below it in `roots`, packages or single modules, and versions of the other packages
     they use."""
     _source_named(name)
-    found: dict[str, str] = {}
+    hashes: dict[str, str] = {}
     seen: set[str] = set()
     waiting = [name]
     while waiting:
@@ -163,12 +164,12 @@ def code_of_module(name: str, roots: tuple[str, ...] = OURS) -> dict[str, str]:
         seen.add(module)
         source = source_of(module) if is_below(module, (*roots, name)) else None
         if source is None:
-            found |= version_of(module.split(".")[0])
+            hashes |= version_of(module.split(".")[0])
             continue
-        found[module] = code_in(source).hash
-        found |= models_of(module, source)
+        hashes[module] = code_in(source).hash
+        hashes |= models_of(module, source)
         waiting += imported_names(source, module)
-    return dict(sorted(found.items()))
+    return dict(sorted(hashes.items()))
 
 
 def is_below(module: str, roots: tuple[str, ...]) -> bool:
@@ -215,11 +216,11 @@ def models_of(module: str, source: str) -> dict[str, str]:
 
 def code_of_source(source: str) -> dict[str, str]:
     """Of what a file of the user's imports."""
-    found: dict[str, str] = {}
+    hashes: dict[str, str] = {}
     for name in imported_names(source, ""):
         ours = is_below(name, (*OURS, ENGINE_ROOT)) and source_of(name) is not None
-        found |= code_of_module(name, (*OURS, ENGINE_ROOT)) if ours else version_of(name.split(".")[0])
-    return dict(sorted(found.items()))
+        hashes |= code_of_module(name, (*OURS, ENGINE_ROOT)) if ours else version_of(name.split(".")[0])
+    return dict(sorted(hashes.items()))
 
 
 def is_presentation(module: str) -> bool:

@@ -21,12 +21,12 @@ from unittest.mock import patch
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.engine.work import run_tasks
-from gristmill.pipeline.leg.leg import Result, Task
 from gristmill.pipeline.processes import template
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.record import without_times
 from gristmill.pipeline.run.run import run
+from gristmill.pipeline.store.records import Result, Task
 
 SLICE = 10
 RESULTS = ("write", "legs", "stages", "flow", "shards", "index")
@@ -130,7 +130,7 @@ def in_this_process(engine: Engine, tasks: list[Task], results: dict[str, Result
         engine.accept(task, result)
         results[task["task"]] = result
         engine.worked += 1
-        engine.watcher.finished(task, result, anew=True)
+        engine.ui.finished(task, result, anew=True)
 
 
 def work(folder: Path, face: Quieter, with_workers: bool = True) -> Quieter:

@@ -99,7 +99,7 @@ def run_command(
     from gristmill.pipeline.inputs.estimate import estimate, share_of
     from gristmill.pipeline.inputs.notes import notes_beside
     from gristmill.pipeline.inputs.portion import Portion
-    from gristmill.pipeline.progress.progress import face_for, final_table
+    from gristmill.pipeline.progress.progress import final_table, ui_for
     from gristmill.pipeline.recipe import recipe as recipes
     from gristmill.pipeline.run.run import run
     from gristmill.stages.stage import Global
@@ -122,8 +122,8 @@ def run_command(
     where = Where(asked, memory or loaded.head.memory, scheduler, cluster)
     screen = console(stderr=True)
     try:
-        with face_for(as_json, screen) as face:
-            summary = run(loaded, folder, where, face, portion, check_inputs)
+        with ui_for(as_json, screen) as ui:
+            summary = run(loaded, folder, where, ui, portion, check_inputs)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         screen.print(
@@ -168,13 +168,14 @@ def run_command(
 def tell_so_far(folder: str) -> None:
     """What there is of a run that failed, and its alarms, which often say why."""
     from gristmill.pipeline.progress.progress import final_table
+    from gristmill.pipeline.store.run_records import RunRecord
     from gristmill.pipeline.store.store import Store
 
     try:
-        record = Store(folder).read_json("run.json") or {}
+        record: RunRecord | None = Store(folder).read_json("run.json")
     except OSError:  # a folder that cannot be read is why it failed
         return
-    if record.get("status") == "failed" and record["stages"]:
+    if record and record.get("status") == "failed" and record["stages"]:
         screen = console(stderr=True)
         screen.print(final_table(record))
         for alarm in record["alarms"]:
@@ -185,7 +186,7 @@ def tell_so_far(folder: str) -> None:
 @app.command()
 def plan(recipe: RecipePath, out: OutOption = None, check_inputs: CheckInputs = False, as_json: AsJson = False) -> None:
     """Show what would run, what is up to date, and why not."""
-    from gristmill.pipeline.flow.rows import check_saved
+    from gristmill.pipeline.flow.saved import check_saved
     from gristmill.pipeline.recipe import recipe as recipes
     from gristmill.pipeline.run.dry_run import foresee, render
 
@@ -359,15 +360,15 @@ def demo(
     from gristmill.pipeline.demo.check_shards import check_shards
     from gristmill.pipeline.demo.crawl import ROW_LENGTH, write_crawl
     from gristmill.pipeline.engine.cluster import Where
-    from gristmill.pipeline.progress.progress import face_for, final_table
+    from gristmill.pipeline.progress.progress import final_table, ui_for
     from gristmill.pipeline.recipe import recipe as recipes
     from gristmill.pipeline.run.run import run
 
     crawl = out / "crawl"
     crawl.mkdir(parents=True, exist_ok=True)
     truth = write_crawl(crawl)
-    with face_for(False, console(stderr=True)) as face:
-        summary = run(recipes.load(crawl / "demo.yaml"), str(out / "run"), Where(workers), face)
+    with ui_for(False, console(stderr=True)) as ui:
+        summary = run(recipes.load(crawl / "demo.yaml"), str(out / "run"), Where(workers), ui)
     show = console()
     show.print(final_table(summary.record))
     findings = [*check(out / "run", truth), *check_shards(out / "run", ROW_LENGTH)]

@@ -19,13 +19,15 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
+from gristmill.kernels.base.files import write_whole
 from gristmill.pipeline.errors import GristmillError, RunFailed, in_words
 from gristmill.pipeline.leg.care import Care, Last, Place, SearchEnded, Spot, Trail
-from gristmill.pipeline.leg.leg import Result, Task, grind
+from gristmill.pipeline.leg.leg import grind
 from gristmill.pipeline.leg.rules import run_decide
 from gristmill.pipeline.processes.lifetime import end_with_parent, how_it_ended
+from gristmill.pipeline.store.records import LegTask, Result, RulesTask
 
 MOST_DEATHS = 96
 STRIKES = 2
@@ -33,6 +35,17 @@ LONG = 2.0  # seconds over one document that are worth a word
 MOST_WORDS = 5
 EVERY = 0.1
 TOO_LONG = "took too long"
+
+
+class Orders(TypedDict):
+    """What the child is to do."""
+
+    task: LegTask | RulesTask
+    search: Place | None
+    row: int | None
+    one_by_one: list[Place]
+    condemned: list[tuple[int, str, int, str]]  # a spot, and what it did
+    memory: int | None
 
 
 @dataclass
@@ -47,14 +60,16 @@ class _Search:
     unclear: Counter[Place | None] = field(default_factory=Counter)  # deaths for which no row was to blame
 
 
-def grind_carefully(task: Task, memory: int | None, place: Place | None, note: Callable[[str], None]) -> Result:
+def grind_carefully(
+    task: LegTask | RulesTask, memory: int | None, place: Place | None, note: Callable[[str], None]
+) -> Result:
     """The result of a leg or its rules on a part, whatever its documents do to the process that works on them. `place`
     is where a worker died over it, if that is known; `note` tells the person who waits."""
     search = _Search(place)
     over = f"part {task['key']} of {task['leg']}"
-    how, at = "", None
+    how, last = "", None
     for _ in range(MOST_DEATHS):
-        answer, how, at = _try(task, memory, search, note)
+        answer, how, last = _try(task, memory, search, note)
         if answer is not None and "failed" in answer:
             raise RunFailed(answer["failed"])
         if answer is not None and "searched" not in answer:
@@ -63,26 +78,26 @@ def grind_carefully(task: Task, memory: int | None, place: Place | None, note: C
             if search.row is None:
                 search.one_by_one.add(search.place)
             search.place = search.row = None
-        elif at is None or at.place is None:
+        elif last is None or last.place is None:
             search.place = search.row = None
             search.unclear[None] += 1
-        elif at.row is None:
-            search.unclear[at.place] += 1
-            search.place, search.row = (None if at.place in search.one_by_one else at.place), None
+        elif last.row is None:
+            search.unclear[last.place] += 1
+            search.place, search.row = (None if last.place in search.one_by_one else last.place), None
         else:
-            spot = (*at.place, at.row)
-            search.unclear.pop(at.place, None)
+            spot = (*last.place, last.row)
+            search.unclear.pop(last.place, None)
             search.strikes[spot] += STRIKES if how == TOO_LONG else 1  # of which somebody's kill is no sign
             if search.strikes[spot] >= STRIKES:
                 search.condemned[spot] = f"killed the worker: {how}"
                 search.place = search.row = None
-                note(f"{at.place[1]}: {at.document} {_did(how)}; it is quarantined")
+                note(f"{last.place[1]}: {last.document} {_did(how)}; it is quarantined")
             else:
-                search.place, search.row = at.place, at.row
-                note(f"{at.place[1]}: {at.document} of {over} {_did(how)}; trying it once more")
+                search.place, search.row = last.place, last.row
+                note(f"{last.place[1]}: {last.document} of {over} {_did(how)}; trying it once more")
         if search.unclear and max(search.unclear.values()) > STRIKES:
             break
-    where = at.in_words() if at is not None and at.place is not None else "while reading"
+    where = last.in_words() if last is not None and last.place is not None else "while reading"
     raise RunFailed(
         f"{task['leg']}: part {task['key']} kills every process that works on it; the last one {how} {where}"
     )
@@ -108,17 +123,17 @@ def _did(how: str) -> str:
 
 
 def _try(
-    task: Task, memory: int | None, search: _Search, note: Callable[[str], None]
+    task: LegTask | RulesTask, memory: int | None, search: _Search, note: Callable[[str], None]
 ) -> tuple[Result | None, str, Last | None]:
     """A child at work: its answer, or how it died and where."""
     with tempfile.TemporaryDirectory(prefix="gristmill-") as name:
         folder = Path(name)
-        orders = {
+        orders: Orders = {
             "task": task,
             "search": search.place,
             "row": search.row,
             "one_by_one": sorted(search.one_by_one),
-            "condemned": [[*spot, how] for spot, how in sorted(search.condemned.items())],
+            "condemned": [(*spot, how) for spot, how in sorted(search.condemned.items())],
             "memory": memory,
         }
         (folder / "orders.json").write_text(json.dumps(orders))
@@ -132,7 +147,7 @@ def _try(
             child.kill()
             raise
         if (folder / "answer.json").exists():
-            answer: dict[str, Any] = json.loads((folder / "answer.json").read_text())
+            answer: Result = json.loads((folder / "answer.json").read_text())
             return answer, "", None
         last = Last.of(folder / "trail")
         return None, how_it_died(code, last), last
@@ -162,7 +177,7 @@ def main(name: str) -> None:
     """The child's side."""
     folder = Path(name)
     end_with_parent()
-    orders = json.loads((folder / "orders.json").read_text())
+    orders: Orders = json.loads((folder / "orders.json").read_text())
     task = orders["task"]
     trail = Trail(folder / "trail")
     trail.begins(task["task"])
@@ -177,10 +192,9 @@ def main(name: str) -> None:
         frozenset((batch, stage) for batch, stage in orders["one_by_one"]),
         watch=True,
     )
-    answer: dict[str, Any]
+    answer: Result
     try:
-        carry_out = {"leg": grind, "decide": run_decide}[task["kind"]]
-        answer = carry_out(task, care)
+        answer = grind(task, care) if task["kind"] == "leg" else run_decide(task, care)
     except SearchEnded:
         answer = {"searched": True}
     except GristmillError as error:
@@ -191,5 +205,4 @@ def main(name: str) -> None:
         raise  # the document at hand is too much for this process: that is a death
     except Exception as error:  # a fault of ours or of a stage's, for which no document is to be blamed
         answer = {"failed": f"{task['node']}, {task['key']}: {type(error).__name__}: {error}"}
-    (folder / "answer.tmp").write_text(json.dumps(answer))
-    (folder / "answer.tmp").replace(folder / "answer.json")
+    write_whole(folder / "answer.json", json.dumps(answer).encode(), durable=False)

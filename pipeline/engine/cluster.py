@@ -8,15 +8,21 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 import yaml
 
 from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.json_types import JSON, JSONObject
 from gristmill.pipeline.processes import template
 from gristmill.pipeline.processes.cores import cores_here
 from gristmill.pipeline.processes.gpus import gpus_here, spread_over
 from gristmill.pipeline.recipe.memory_limit import check_memory
+
+if TYPE_CHECKING:
+    from distributed import Client, LocalCluster, Scheduler
+    from distributed.deploy.cluster import Cluster
+    from tornado.httputil import HTTPServerRequest
 
 STARTS = 3
 LOGGERS = (
@@ -62,7 +68,7 @@ class Where:
 
 
 @contextlib.contextmanager
-def connected(where: Where, recipe: Path) -> Iterator[Any]:
+def connected(where: Where, recipe: Path) -> Iterator[Client]:
     """A Dask client; what was started here is stopped at the end. Workers of this machine are forked from a template
     with the stages of the recipe."""
     # Dask is slow to import; a run in which nothing has changed never gets here.
@@ -110,7 +116,8 @@ def connected(where: Where, recipe: Path) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def silenced() -> Iterator[None]:
-    """Without what Dask logs, in a process that may be somebody else's: after the block its loggers are as they were."""
+    """Keep Dask from logging, in a process that may be somebody else's: after the block its loggers are as they
+    were."""
     loggers = [logging.getLogger(name) for name in LOGGERS]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -122,15 +129,15 @@ def silenced() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def local(where: Where, recipe: Path) -> Any:
+def local(where: Where, recipe: Path) -> LocalCluster:
     """Processes of this machine, one thread each, that answer on loopback alone."""
     import distributed.utils
     from distributed import LocalCluster
 
-    distributed.utils._forkserver_preload_set = True  # type: ignore[attr-defined]  # what a template loads is ours to say
+    distributed.utils._forkserver_preload_set = True  # type: ignore[attr-defined]  # `template` says what to load
     template.begin(recipe)
     gpus = gpus_here() if where.gpus else []
-    for left in reversed(range(STARTS)):
+    for tries_left in reversed(range(STARTS)):
         try:
             cluster = LocalCluster(
                 n_workers=0 if gpus else where.count,
@@ -150,9 +157,10 @@ def local(where: Where, recipe: Path) -> Any:
         except ValueError as error:
             raise RecipeError(f"--memory {where.memory}: {error}") from error
         except RuntimeError as error:  # Dask gives up when a worker is killed before it has said hello
-            if not left:
+            if not tries_left:
                 raise RunFailed(
-                    f"the workers do not start: they end before they are ready, {STARTS} times over ({error.__cause__ or error})"
+                    f"the workers do not start: they end before they are ready, {STARTS} times over "
+                    f"({error.__cause__ or error})"
                 ) from error
     raise AssertionError(STARTS)
 
@@ -160,11 +168,11 @@ def local(where: Where, recipe: Path) -> Any:
 class DashboardOnDemand:
     """Dask's dashboard, which takes 0.4 s to import, is put up when somebody first asks the scheduler for a page."""
 
-    def __init__(self, scheduler: Any) -> None:
+    def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.is_up = False
 
-    def find_handler(self, request: Any, **_: Any) -> None:
+    def find_handler(self, request: HTTPServerRequest, **_: JSON) -> None:
         """None: the dashboard stands behind this one and is asked next."""
         if not self.is_up:
             self.is_up = True
@@ -185,7 +193,7 @@ KINDS = {
 }
 
 
-def settings_in(path: Path) -> tuple[str, int, dict[str, Any]]:
+def settings_in(path: Path) -> tuple[str, int, JSONObject]:
     """What a cluster file says: its type, the number of jobs, and what is the type's own."""
     try:
         settings = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -213,7 +221,7 @@ def settings_in(path: Path) -> tuple[str, int, dict[str, Any]]:
     return kind, jobs, settings
 
 
-def from_file(path: Path, recipe: Path) -> Any:
+def from_file(path: Path, recipe: Path) -> Cluster:
     """A dask-jobqueue cluster from YAML: `type: slurm`, `jobs: 20`, and the settings of dask-jobqueue's class."""
     kind, jobs, settings = settings_in(path)
     if kind == "local":
@@ -228,6 +236,10 @@ def from_file(path: Path, recipe: Path) -> Any:
     return cluster
 
 
-def _close(thing: Any) -> None:
+class Closable(Protocol):
+    def close(self, timeout: float) -> None: ...
+
+
+def _close(connection: Closable) -> None:
     with contextlib.suppress(Exception):  # whatever is gone already cannot be closed, and the result is on disk
-        thing.close(timeout=5)
+        connection.close(timeout=5)

@@ -14,38 +14,30 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from types import TracebackType
+from typing import TYPE_CHECKING
 
 from gristmill.pipeline.engine.cluster import Where, connected
 from gristmill.pipeline.engine.work import NOTES, run_tasks
 from gristmill.pipeline.errors import DamagedFile, NotConserved, RunFailed
 from gristmill.pipeline.formatting import one_line, plain
 from gristmill.pipeline.leg.care import Last, Place
-from gristmill.pipeline.leg.leg import Result, Task
 from gristmill.pipeline.processes.gpus import RESOURCE
+from gristmill.pipeline.progress.ui import UI
 from gristmill.pipeline.store.journal import FOLDER, Journal, files_of
 from gristmill.pipeline.store.parts import resting_on
+from gristmill.pipeline.store.records import PagesTask, Result, Task
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 TOGETHER_BYTES = 32 << 20
 TOGETHER_TASKS = 256
 SLOW_START = 10.0  # seconds worth a word
 IN_FLIGHT = 3  # tasks sent for each worker: one at work, two on the way
 TRIES = 5  # of a group that is lost for no reason that is known
-QUEUED_TRIES = (
-    100  # of one that stood in the queue of a worker that others killed: where many documents kill, that is often
-)
-
-
-class Watcher(Protocol):
-    """Is told what happens."""
-
-    def finished(self, task: Task, result: Result, anew: bool) -> None: ...
-
-    def connected(self, dashboard: str | None, workers: int) -> None: ...
-
-    def stopping(self) -> None: ...
-
-    def note(self, message: str) -> None: ...
+# Of a group that stood in the queue of a worker that others killed: where many documents kill, that is often.
+QUEUED_TRIES = 100
 
 
 class Engine:
@@ -55,7 +47,7 @@ class Engine:
         self,
         journal: Journal,
         where: Where,
-        watcher: Watcher,
+        ui: UI,
         recipe: Path,
         before_workers: Callable[[], None] | None = None,
         before_work: Callable[[], None] | None = None,
@@ -65,50 +57,52 @@ class Engine:
         self.before_work = before_work  # of the first task that is not done yet
         self.journal = journal
         self.where = where
-        self.watcher = watcher
+        self.ui = ui
         self.worked = 0
         self.start_seconds = 0.0  # until workers were ready
         self._along: list[Task] = []
         self._shared = False  # do the workers of other machines write where we read?
         self._stack = contextlib.ExitStack()
-        self._client: Any = None
+        self._client: Client | None = None  # None: no task has needed a worker yet
 
     def __enter__(self) -> Engine:
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.journal.flush()
-        if isinstance(error[1], KeyboardInterrupt) and self._client is not None:
-            self.watcher.stopping()
+        if isinstance(error, KeyboardInterrupt) and self._client is not None:
+            self.ui.stopping()
         self._stack.close()
 
     @property
-    def client(self) -> Any:
+    def client(self) -> Client:
         if self._client is None:
             start = time.monotonic()
             with ThreadPoolExecutor(1) as aside:  # processes take seconds to start; tasks wait for both
                 ready = aside.submit(self.before_workers) if self.before_workers is not None else None
                 self._client = self._stack.enter_context(connected(self.where, self.recipe))
-                self._client.subscribe_topic(NOTES, lambda event: self.watcher.note(one_line(str(event[1]))))
-                self.wait_for_workers()
+                self._client.subscribe_topic(NOTES, lambda event: self.ui.note(one_line(str(event[1]))))
+                self.wait_for_workers(self._client)
                 if ready is not None:
                     ready.result()
             self.start_seconds = time.monotonic() - start
             if self.before_workers is None and self.start_seconds > SLOW_START:
-                self.watcher.note(
+                self.ui.note(
                     f"workers were ready after {self.start_seconds:.0f} s; the next run finds kernels and tables made"
                 )
-            self.watcher.connected(getattr(self._client, "dashboard_link", None), self.slots)
+            self.ui.connected(getattr(self._client, "dashboard_link", None), self.slots)
         return self._client
 
-    def wait_for_workers(self) -> None:
+    def wait_for_workers(self, client: Client) -> None:
         """The first one. Jobs of a cluster may stand in a queue for hours; nobody knows when a scheduler of others gets
         workers."""
         elsewhere = self.where.scheduler or self.where.cluster
-        if elsewhere and not self._client.nthreads():
-            self.watcher.note(f"no worker is there yet at {elsewhere}; waiting for the first")
+        if elsewhere and not client.nthreads():
+            self.ui.note(f"no worker is there yet at {elsewhere}; waiting for the first")
         if not self.where.scheduler:
-            self._client.wait_for_workers(1, timeout=None if self.where.cluster else 600)
+            client.wait_for_workers(1, timeout=None if self.where.cluster else 600)
 
     @property
     def slots(self) -> int:
@@ -124,14 +118,14 @@ class Engine:
             else f"; its limit of {self.where.memory} (--memory, or `memory` in the recipe) may be too low"
         )
 
-    def has_gpus(self) -> bool:
+    def has_gpus(self, client: Client) -> bool:
         """Does any worker say that it has one? Where none does, stages find what there is, or say what is missing."""
         return any(
             worker.get("resources", {}).get(RESOURCE)
-            for worker in self._client.scheduler_info(n_workers=-1)["workers"].values()
+            for worker in client.scheduler_info(n_workers=-1)["workers"].values()
         )
 
-    def along(self, task: Task) -> None:
+    def along(self, task: PagesTask) -> None:
         """A task that nothing waits for: it travels with the next that are worked on."""
         if task["task"] not in self.journal.done:
             self._along.append(task)
@@ -142,7 +136,7 @@ class Engine:
             along, self._along = self._along, []
             self.run(along)
 
-    def result_along(self, task: Task) -> Result:
+    def result_along(self, task: PagesTask) -> Result:
         """The result of a task that went along. In a run that needed no workers none are started for it."""
         if task["task"] not in self.journal.done:
             [result] = run_tasks([task])
@@ -153,17 +147,17 @@ class Engine:
     def run(self, tasks: Iterable[Task]) -> dict[str, Result]:
         """The result of every task, by fingerprint."""
         results: dict[str, Result] = {}
-        left: list[Task] = []
+        to_do: list[Task] = []
         for task in tasks:
-            known = self.journal.done.get(task["task"])
-            if known is None:
-                left.append(task)
+            done = self.journal.done.get(task["task"])
+            if done is None:
+                to_do.append(task)
             else:
-                results[task["task"]] = resting_on(known, task)
-                self.watcher.finished(task, known, anew=False)
-        if left:
+                results[task["task"]] = resting_on(done, task)
+                self.ui.finished(task, done, anew=False)
+        if to_do:
             along, self._along = self._along, []
-            self._work(left + along, results)
+            self._work(to_do + along, results)
             self.journal.flush()
         return results
 
@@ -177,18 +171,19 @@ class Engine:
             if error.errno is not None or client.status == "running":
                 raise
             raise RunFailed(
-                f"the connection to the scheduler{f' at {self.where.scheduler}' if self.where.scheduler else ''} is lost ({error}); what is finished is kept"
+                f"the connection to the scheduler{f' at {self.where.scheduler}' if self.where.scheduler else ''} is lost "
+                f"({error}); what is finished is kept"
             ) from error
 
-    def _send_and_take(self, client: Any, tasks: list[Task], results: dict[str, Result]) -> None:
+    def _send_and_take(self, client: Client, tasks: list[Task], results: dict[str, Result]) -> None:
         """Tasks to workers, a bounded number at a time, and what comes of them into the journal."""
         from distributed import KilledWorker, as_completed
 
         groups = deque(Group(group) for group in together(tasks, self.slots))
-        flying: dict[Any, tuple[Group, Path | None]] = {}
+        flying: dict[str, tuple[Group, Path | None]] = {}
         completed = as_completed()
         attempt = 0
-        for_gpus = {RESOURCE: 1} if any(task.get("gpu") for task in tasks) and self.has_gpus() else None
+        for_gpus = {RESOURCE: 1} if any(task.get("gpu") for task in tasks) and self.has_gpus(client) else None
 
         def send() -> None:
             nonlocal attempt
@@ -220,7 +215,7 @@ class Engine:
                     self.accept(task, result)
                     results[task["task"]] = result
                     self.worked += 1
-                    self.watcher.finished(task, result, anew=True)
+                    self.ui.finished(task, result, anew=True)
             future.release()
             send()
 
@@ -241,20 +236,20 @@ class Engine:
         if group.careful:  # documents do not kill it: somebody else did
             return [group.again(f"killed its worker {TRIES} times{self.limit}")]
         if last is None:
-            self.watcher.note(f"a worker died over {group}; trying again with care")
+            self.ui.note(f"a worker died over {group}; trying again with care")
             return [Group([task], careful=True) for task in group.tasks]
         number = next(number for number, task in enumerate(group.tasks) if task["task"] == last.task)
         task = group.tasks[number]
         what = f"{task['node']}, {task['key']}"
         if last.place is None:
-            self.watcher.note(f"a worker died over {what}; trying again with care")
+            self.ui.note(f"a worker died over {what}; trying again with care")
         else:
             died = (
                 f"took longer than its patience ({self.journal.store.at('logs/trace.txt')} says where)"
                 if last.hung
                 else "died"
             )
-            self.watcher.note(f"a worker {died} {last.in_words()} of {what}; looking for the one to blame")
+            self.ui.note(f"a worker {died} {last.in_words()} of {what}; looking for the one to blame")
         rest = [tasks for tasks in (group.tasks[:number], group.tasks[number + 1 :]) if tasks]
         return [Group([task], careful=True, place=last.place), *(Group(tasks) for tasks in rest)]
 
@@ -278,7 +273,8 @@ class Engine:
             self._shared = store.exists(files[0][0])
             if not self._shared:
                 raise RunFailed(
-                    f"{store.at(files[0][0])}: a worker wrote this file, and it is not here: the output folder must lie under the same path for all workers (a shared file system, or s3://)"
+                    f"{store.at(files[0][0])}: a worker wrote this file, and it is not here: the output folder must lie "
+                    "under the same path for all workers (a shared file system, or s3://)"
                 )
 
 
@@ -318,19 +314,19 @@ class Group:
 
 def together(tasks: list[Task], slots: int) -> list[list[Task]]:
     """Small tasks in groups, so that the scheduler sees few and yet every worker gets its share."""
-    total = sum(int(t["cost"]) for t in tasks)
+    total = sum(task["cost"] for task in tasks)
     bytes_each = min(TOGETHER_BYTES, max(1, total // (slots * 8)))
     tasks_each = max(1, min(TOGETHER_TASKS, -(-len(tasks) // (slots * 8))))
     groups: list[list[Task]] = [[]]
     size = 0
     for task in tasks:
         if groups[-1] and (
-            size + int(task["cost"]) > bytes_each
+            size + task["cost"] > bytes_each
             or len(groups[-1]) >= tasks_each
             or groups[-1][-1].get("gpu") != task.get("gpu")
         ):
             groups.append([])
             size = 0
         groups[-1].append(task)
-        size += int(task["cost"])
+        size += task["cost"]
     return [g for g in groups if g]

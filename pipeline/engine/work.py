@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -18,7 +18,7 @@ from gristmill.pipeline.engine.careful import grind_carefully
 from gristmill.pipeline.errors import DamagedFile, GristmillError, in_words
 from gristmill.pipeline.flow import rounds as flow_tasks, verdicts as flow_verdicts
 from gristmill.pipeline.leg.care import Care, Place, Trail
-from gristmill.pipeline.leg.leg import Result, Task, forget_peak, grind
+from gristmill.pipeline.leg.leg import grind
 from gristmill.pipeline.leg.rules import run_decide
 from gristmill.pipeline.leg.side_by_side import run_pages
 from gristmill.pipeline.processes.lifetime import (
@@ -27,13 +27,19 @@ from gristmill.pipeline.processes.lifetime import (
     let_go_of_the_template,
     no_way_back_for_forks,
 )
+from gristmill.pipeline.processes.memory import forget_peak
 from gristmill.pipeline.processes.template import LOADS
+from gristmill.pipeline.store.parts import parts_of
+from gristmill.pipeline.store.records import Result, Task
 from gristmill.stages.stage import CannotRun
+
+if TYPE_CHECKING:
+    from distributed import Worker
 
 TOO_MUCH = ("offset overflow", "array cannot contain more than", "input array too large")  # words of Arrow
 
 NOTES = "gristmill"  # the topic under which workers say something for people
-KINDS = {
+ROUNDS = {
     "map": flow_tasks.run_map,
     "exchange": flow_tasks.run_exchange,
     "join": flow_tasks.run_join,
@@ -44,7 +50,6 @@ KINDS = {
     "mark": flow_verdicts.run_mark,
     "drop": flow_verdicts.run_drop,
     "rewrite": flow_verdicts.run_rewrite,
-    "pages": run_pages,
 }
 
 
@@ -69,23 +74,24 @@ def run_tasks(
             if care.trail is not None:
                 care.trail.begins(task["task"])
             with no_way_back_for_forks():
-                result = one(task, care, careful, place)
-            done.append(result | {"seconds": round(time.perf_counter() - start, 4)})
+                result = run_task(task, care, careful, place)
+            done.append({**result, "seconds": round(time.perf_counter() - start, 4)})
             if "failed" in done[-1]:
                 break
     return done
 
 
-def one(task: Task, care: Care, careful: bool, place: Place | None) -> Result:
+def run_task(task: Task, care: Care, careful: bool, place: Place | None) -> Result:
+    """The result of a task, or why there is none."""
     what = f"{named_in(task)}, {task['kind']} {task['key']}"
     try:
-        if careful and task["kind"] in ("leg", "decide"):
-            return grind_carefully(task, memory_limit(), place, note)
         if task["kind"] == "leg":
-            return grind(task, care)
+            return grind_carefully(task, memory_limit(), place, note) if careful else grind(task, care)
         if task["kind"] == "decide":
-            return run_decide(task, care)
-        return KINDS[task["kind"]](task)
+            return grind_carefully(task, memory_limit(), place, note) if careful else run_decide(task, care)
+        if task["kind"] == "pages":
+            return run_pages(task)
+        return ROUNDS[task["kind"]](task)
     except CannotRun as error:
         return {"failed": f"{named_in(task)}: {error}", "error": "RunFailed"}
     except DamagedFile as error:
@@ -111,22 +117,24 @@ def one(task: Task, care: Care, careful: bool, place: Place | None) -> Result:
 
 
 def too_much(task: Task, error: Exception) -> str:
-    """Of a task that stumbled over the 2 GB that Arrow can count in one column: which files are too large, and what
+    """What to say of a task that met the 2 GB that Arrow can count in one column: which files are too large, and what
     helps."""
-    parts = task.get("parts") or [part for part in (task.get("part"),) if part]
-    read = [*task.get("inputs", []), *(origin for part in parts for origin in part["inputs"])]
-    files = sorted({str(origin["path"]) for origin in read if "path" in origin})
+    read = [*(task["inputs"] if task["kind"] == "leg" else []), *(p for part in parts_of(task) for p in part["inputs"])]
+    files = sorted({origin["path"] for origin in read if "path" in origin})
     named = f" ({', '.join(files[:3])}{f' and {len(files) - 3:,} more' if len(files) > 3 else ''})" if files else ""
     return (
-        f"the documents of one part{named} are too much for one column, which holds 2 GB ({error}); split large files, or where the format "
-        "can be split (a compressed .jsonl cannot) or files are small take a smaller `parts: {max_bytes: ...}`"
+        f"the documents of one part{named} are too much for one column, which holds 2 GB ({error}); split large files, "
+        "or where the format can be split (a compressed .jsonl cannot) or files are small take a smaller "
+        "`parts: {max_bytes: ...}`"
     )
 
 
 def named_in(task: Task) -> str:
     """The node of a task, with the file and class of a global stage of a user's own."""
-    address = str(task.get("stage", {}).get("stage", ""))
-    return f"{task['node']} ({Path(address).name})" if ".py:" in address else str(task["node"])
+    if task["kind"] == "leg" or task["kind"] == "decide" or task["kind"] == "pages":
+        return task["node"]
+    address = task["stage"]["stage"]
+    return f"{task['node']} ({Path(address).name})" if ".py:" in address else task["node"]
 
 
 def note(message: str) -> None:
@@ -142,19 +150,19 @@ def memory_limit() -> int | None:
     try:
         from distributed import get_worker
 
-        limit: Any = get_worker().memory_manager.memory_limit
+        limit: int | None = get_worker().memory_manager.memory_limit
     except (ImportError, ValueError):
         return None
     return int(limit) if limit else None
 
 
-def dask_setup(worker: Any) -> None:
+def dask_setup(worker: Worker) -> None:
     """Preloaded by every local worker: leave Ctrl-C to the driver, and do not outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.register_at_fork(after_in_child=let_go_of_the_template)
     end_with_parent()
 
 
-def dask_teardown(worker: Any) -> None:
+def dask_teardown(worker: Worker) -> None:
     """What stages have left at work ends with their worker."""
     end_descendants()

@@ -12,21 +12,18 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 import xxhash
 
 from gristmill.kernels.base.columns import widened
-from gristmill.pipeline.errors import DamagedFile, RecipeError, RunFailed
+from gristmill.pipeline.errors import DamagedFile, RunFailed
 from gristmill.pipeline.fingerprint import digest
-from gristmill.pipeline.recipe.recipe import Recipe, Step
 from gristmill.pipeline.store.checksums import IN_BATCH, as_in_a_file, batch_checksum, checked_batch, is_whole
 from gristmill.pipeline.store.parts import bucket_of
+from gristmill.pipeline.store.records import FileFacts, RowsHandle
 from gristmill.pipeline.store.store import HashingFile, Store
-from gristmill.stages.paths import located
-from gristmill.stages.stage import Global
 
 FILES_IN_A_TASK = 64  # more are named in a file of their own, which every task of the round reads
 
@@ -35,17 +32,17 @@ FILES_IN_A_TASK = 64  # more are named in a file of their own, which every task 
 class StoredRows:
     """Rows on disk, cut into buckets; the files of one round or of several."""
 
-    files: tuple[dict[str, Any], ...]
+    files: tuple[FileFacts, ...]
     buckets: int
     by: str | None
 
     @property
     def count(self) -> int:
-        return sum(int(f["rows"]) for f in self.files)
+        return sum(f["rows"] for f in self.files)
 
     @property
     def bytes(self) -> int:
-        return sum(int(f["bytes"]) for f in self.files)
+        return sum(f["bytes"] for f in self.files)
 
     @property
     def identity(self) -> str:
@@ -53,7 +50,7 @@ class StoredRows:
         return digest([self.by, sorted(f["checksum"] for f in self.files)])
 
 
-def handed_over(store: Store, folder: str, rows: StoredRows) -> dict[str, Any]:
+def handle_of(store: Store, folder: str, rows: StoredRows) -> RowsHandle:
     """How a task is told which files to read: by name, or, of many, by the name of a list."""
     if len(rows.files) <= FILES_IN_A_TASK:
         return {"files": list(rows.files), "by": rows.by}
@@ -61,30 +58,30 @@ def handed_over(store: Store, folder: str, rows: StoredRows) -> dict[str, Any]:
     return {"list": path, "checksum": store.write_if_other(path, content), "by": rows.by}
 
 
-def files_of_rows(store: Store, rows: dict[str, Any]) -> Sequence[dict[str, Any]]:
-    return rows["files"] if "files" in rows else _listed(store.address, rows["list"], rows["checksum"])
+def files_of_rows(store: Store, rows: RowsHandle) -> Sequence[FileFacts]:
+    return _listed(store.address, rows["list"], rows["checksum"]) if "list" in rows else rows["files"]
 
 
 @lru_cache(8)
-def _listed(address: str, path: str, checksum: str) -> tuple[dict[str, Any], ...]:
+def _listed(address: str, path: str, checksum: str) -> tuple[FileFacts, ...]:
     content = Store(address).read(path)
     if xxhash.xxh3_128_hexdigest(content) != checksum:
         raise DamagedFile(path)
     return tuple(json.loads(content))
 
 
-def read_rows(store: Store, rows: dict[str, Any], bucket: int | None, buckets: int) -> pa.Table | None:
+def read_rows(store: Store, rows: RowsHandle, bucket: int | None, buckets: int) -> pa.Table | None:
     """One bucket's slice of every file (all of it for None); None where there is no row. The order of rows is that of
     files and no promise."""
     tables = []
     for facts in files_of_rows(store, rows):
-        home = Store(facts["store"]) if "store" in facts else store  # of a saved index: a folder of its own
+        owner = Store(facts["store"]) if "store" in facts else store  # of a saved index: a folder of its own
         try:
-            table = _slice(home, facts, rows, bucket, buckets)
+            table = _slice(owner, facts, rows, bucket, buckets)
         except Exception as error:  # whatever Arrow makes of a damaged file
-            if not isinstance(error, DamagedFile) and is_whole(home, facts["path"], facts["checksum"]):
+            if not isinstance(error, DamagedFile) and is_whole(owner, facts["path"], facts["checksum"]):
                 raise
-            raise damaged_rows(home, facts) from error
+            raise damaged_rows(owner, facts) from error
         if table is not None:
             tables.append(table)
     return widened(pa.concat_tables(_alike(tables))) if tables else None
@@ -101,9 +98,7 @@ def _alike(tables: list[pa.Table]) -> list[pa.Table]:
     ]
 
 
-def _slice(
-    store: Store, facts: dict[str, Any], rows: dict[str, Any], bucket: int | None, buckets: int
-) -> pa.Table | None:
+def _slice(store: Store, facts: FileFacts, rows: RowsHandle, bucket: int | None, buckets: int) -> pa.Table | None:
     """The rows of a bucket that a file holds, each batch held against its checksum."""
     path = facts["path"]
     with store.open(path) as file:
@@ -116,30 +111,33 @@ def _slice(
             batches = [checked_batch(reader, schema, i, path) for i in range(bucket * share, (bucket + 1) * share)]
         else:
             wide = checked_batch(reader, schema, bucket * count // buckets, path)
-            batches = [wide.filter(pa.array(bucket_of(wide.column(rows["by"]).to_numpy(), buckets) == bucket))]
+            buckets_of_rows = bucket_of(wide.column(rows.get("by")).to_numpy(), buckets)
+            batches = [wide.filter(pa.array(buckets_of_rows == bucket))]
         if count == 0 or (bucket is None and sum(map(len, batches)) != facts["rows"]):
             raise DamagedFile(path)
         batches = [batch for batch in batches if len(batch)]
         return pa.Table.from_batches(batches, reader.schema) if batches else None
 
 
-def damaged_rows(store: Store, facts: dict[str, Any]) -> RunFailed:
-    """What to say of a file that is not what was written: this run makes its own anew, and another run its saved index."""
+def damaged_rows(store: Store, facts: FileFacts) -> RunFailed:
+    """The error for a file that is not what was written: this run makes its own anew, and another run its saved
+    index."""
     if "store" not in facts:
         return DamagedFile(facts["path"])
     return RunFailed(
-        f"{store.at(facts['path'])}: the content of this saved index is not what was written; run the recipe that saved it again, which mends it"
+        f"{store.at(facts['path'])}: the content of this saved index is not what was written; "
+        "run the recipe that saved it again, which mends it"
     )
 
 
-def write_rows(store: Store, path: str, table: pa.Table, by: str | None, buckets: int) -> dict[str, Any]:
+def write_rows(store: Store, path: str, table: pa.Table, by: str | None, buckets: int) -> FileFacts:
     """Rows cut by the top bits of a column into one record batch a bucket."""
     with store.commit(path) as file:
         _write(file, table, by, buckets)
     return {"path": path, "bytes": file.length, "checksum": file.checksum, "rows": len(table)}
 
 
-def keep_table(store: Store, beginning: str, table: pa.Table) -> dict[str, Any]:
+def keep_table(store: Store, beginning: str, table: pa.Table) -> FileFacts:
     """A small table whole, in a file named by what is in it: one that is there already is not written again."""
     content = io.BytesIO()
     file = HashingFile(content)
@@ -175,78 +173,11 @@ def _cut(table: pa.Table, by: str | None, buckets: int) -> list[pa.RecordBatch]:
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """All rows of a table that was widened; a reader takes a bucket for one batch, so that a second one would be lost."""
+    """All rows of a table that was widened. A reader takes a bucket to be one batch; a second one would be lost."""
     batches = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
     if len(batches[0]) != len(table):
         raise RunFailed(
-            f"{len(table):,} rows do not fit one record batch ({len(batches[0]):,} do): a column holds more than Arrow can count"
+            f"{len(table):,} rows do not fit one record batch ({len(batches[0]):,} do): "
+            "a column holds more than Arrow can count"
         )
     return batches[0]
-
-
-def kept_at(address: str, step: Step) -> Store:
-    """Where rows are kept for other runs: an address, or a path that is the recipe's as its other paths are."""
-    return Store(located(address, step.folder.resolve()))
-
-
-def owner_of(recipe: Recipe, step: Step) -> str:
-    """What saved rows say that they are of: rows of another recipe's stage are never replaced."""
-    return f"{recipe.name}/{step.called}"
-
-
-def check_saved(recipe: Recipe, whole: bool) -> None:
-    """Before any work: what global stages take from earlier runs is there, and what they leave takes no other's place."""
-    leaves: set[str] = set()
-    for step in recipe.all_steps:
-        if not isinstance(step.stage, Global):
-            continue
-        where = f"{recipe.path}:{step.line}: {step.called}"
-        takes = {kept_at(address, step).address for address in step.stage.loads}
-        for address in sorted(takes - leaves):
-            if read_index(Store(address)) is None:
-                raise RecipeError(f"{where}: {address} holds no saved index (there is no index.json)")
-        mine = {kept_at(address, step).address for address in step.stage.saves}
-        for address in sorted(mine) if whole else ():
-            if address in takes:
-                raise RecipeError(
-                    f"{where}: {address} would be replaced, and is what is compared with; save into another folder, and name both in the next run"
-                )
-            there = Store(address).read_json_if_whole("index.json")
-            owner = there.get("of") if isinstance(there, dict) and is_as_written(there) else None
-            if owner not in (None, owner_of(recipe, step)):
-                raise RecipeError(f"{where}: {address} is of {owner}; save into another folder, or remove it")
-        leaves |= mine
-
-
-def saved_is_gone(step: Step) -> bool:
-    """Whether something that the stage has left for later runs is not there."""
-    return any(not kept_at(address, step).exists("index.json") for address in cast(Global, step.stage).saves)
-
-
-def kept_before(step: Step) -> list[str]:
-    """What tells the rows that a stage takes from earlier runs from others; nothing of a stage that takes none."""
-    return [digest(read_index(kept_at(address, step))) for address in cast(Global, step.stage).loads]
-
-
-def write_index(store: Store, index: dict[str, Any]) -> None:
-    """What a saved index holds; it counts once this is there."""
-    store.write_json("index.json", index | {"checksum": digest(index)})
-
-
-def read_index(store: Store) -> dict[str, Any] | None:
-    """What a saved index holds; None where there is none, an error where it is not what was written."""
-    index = store.read_json_if_whole("index.json")
-    if isinstance(index, dict) and is_as_written(index):
-        return index
-    if not store.exists("index.json"):
-        return None
-    raise RunFailed(
-        f"{store.at('index.json')}: this is not what was written; run the recipe that saved this index again, which mends it"
-    )
-
-
-def is_as_written(index: dict[str, Any]) -> bool:
-    """Indexes of earlier versions have no checksum."""
-    return "checksum" not in index or index["checksum"] == digest(
-        {name: value for name, value in index.items() if name != "checksum"}
-    )

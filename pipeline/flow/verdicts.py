@@ -1,62 +1,63 @@
-"""How a global stage ends: verdicts and signals laid beside the documents of each part, or the documents written anew
-with other texts."""
+"""How a global stage ends: verdicts and signals beside the documents of each part, or the documents written anew with
+other texts."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from gristmill.kernels.base.columns import widened
-from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.flow.rounds import rows_of, set_out
 from gristmill.pipeline.flow.rows import read_rows
-from gristmill.pipeline.leg.leg import Result, Task, peak_memory
+from gristmill.pipeline.processes.memory import peak_memory
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.store.checksums import open_checked
 from gristmill.pipeline.store.counts import Count
-from gristmill.pipeline.store.parts import Part, kept_mask, read_part, text_length, with_text_lengths
-from gristmill.pipeline.store.rejects import Rejects
+from gristmill.pipeline.store.parts import kept_mask, read_part, text_length, with_text_lengths
+from gristmill.pipeline.store.records import FileFacts, Files, Part, Result, RoundTask
+from gristmill.pipeline.store.rejects import RejectsWriter
 from gristmill.pipeline.store.store import Store
-from gristmill.pipeline.store.writing import part_writers, write_table
+from gristmill.pipeline.store.writing import part_writers, write_every_row, write_table
 from gristmill.stages.contract import ContractBroken, check_documents, check_same_types, check_texts, check_verdicts
 from gristmill.stages.flow import JoinFunction
 
-PartChange = Callable[[Store, Task, str, Part, pa.Table | None], tuple[Part, dict[str, Any], Count]]
+PartChange = Callable[[Store, RoundTask, str, Part, pa.Table | None], tuple[Part, Files, Count]]
 
 
-def run_drop(task: Task) -> Result:
-    """Verdicts beside the documents of some parts, from the rows that name the losers."""
+def run_drop(task: RoundTask) -> Result:
+    """Verdicts beside the documents of some parts, from the rows that name those to drop."""
     return _each_part(task, _drop_from_part)
 
 
-def run_mark(task: Task) -> Result:
+def run_mark(task: RoundTask) -> Result:
     """Verdicts and signals beside the documents of some parts, as a method of the stage makes them from the documents."""
     return _each_part(task, _mark_part)
 
 
-def run_rewrite(task: Task) -> Result:
+def run_rewrite(task: RoundTask) -> Result:
     """The documents of some parts with new texts, as a method of the stage makes them from the rows of each part."""
     return _each_part(task, _rewrite_part)
 
 
-def _each_part(task: Task, change: PartChange) -> Result:
+def _each_part(task: RoundTask, change: PartChange) -> Result:
     start = time.perf_counter()
     store = Store(task["out"])
     called = registry.build(task["stage"]).called
     rows = read_rows(store, task["rows"], task["bucket"], task["buckets"]) if "rows" in task else None
     parts: list[Part] = []
-    files: dict[str, Any] = {}
+    files: Files = {}
     counts: dict[str, Count] = {}
     for part in task["parts"]:
-        part, made, count = change(store, task, called, part, rows_of(rows, part))
+        part, written, count = change(store, task, called, part, rows_of(rows, part))
         parts.append(part)
-        files |= {f"{part['key']}/{name}": facts for name, facts in made.items()}
+        files |= {f"{part['key']}/{name}": facts for name, facts in written.items()}
         if part["source"] in counts:
             counts[part["source"]].add(count)
         else:
@@ -74,19 +75,19 @@ def _each_part(task: Task, change: PartChange) -> Result:
 
 
 def _drop_from_part(
-    store: Store, task: Task, called: str, part: Part, rows: pa.Table | None
-) -> tuple[Part, dict[str, Any], Count]:
+    store: Store, task: RoundTask, called: str, part: Part, rows: pa.Table | None
+) -> tuple[Part, Files, Count]:
     count = untouched(part)
     if rows is None or part["documents"] is None:
         return part, {}, count
-    uid = _uids(store, part)
+    uid = _uids(store, part["documents"])
     check_verdicts("drop", rows)
     rows = rows.sort_by("uid")
     order = np.argsort(uid, kind="stable")
     place = order[np.clip(np.searchsorted(uid, rows.column("uid").to_numpy(), sorter=order), 0, len(uid) - 1)]
     if not (uid[place] == rows.column("uid").to_numpy()).all():
         raise ContractBroken(f"the rows to drop name documents that are not in part {part['key']}")
-    return _laid_beside(store, task, called, part, rows, uid, place)
+    return _attach(store, task, called, part, rows, uid, place)
 
 
 def untouched(part: Part) -> Count:
@@ -94,27 +95,27 @@ def untouched(part: Part) -> Count:
     return Count(docs_in=part["kept"], kept=part["kept"], text_bytes=part["text_bytes"])
 
 
-def _uids(store: Store, part: Part) -> np.ndarray[Any, Any]:
-    with open_checked(store, part["documents"]) as file:
-        uid: np.ndarray[Any, Any] = pq.read_table(file, columns=["uid"]).column("uid").to_numpy()
+def _uids(store: Store, documents: FileFacts) -> NDArray[np.uint64]:
+    with open_checked(store, documents) as file:
+        uid: NDArray[np.uint64] = pq.read_table(file, columns=["uid"]).column("uid").to_numpy()
     return uid
 
 
-def _laid_beside(
+def _attach(
     store: Store,
-    task: Task,
+    task: RoundTask,
     called: str,
     part: Part,
     rows: pa.Table,
-    uid: np.ndarray[Any, Any],
-    place: np.ndarray[Any, Any],
-) -> tuple[Part, dict[str, Any], Count]:
+    uid: NDArray[np.uint64],
+    place: NDArray[np.int64],
+) -> tuple[Part, Files, Count]:
     """Rows on documents, `place` of each in its part, as files beside the part's."""
     count = untouched(part)
     reason = _scatter(rows.column("reason"), place, len(uid), pa.string())
     detail = _scatter(rows.column("detail"), place, len(uid), pa.string())
     kept = pc.is_null(reason)
-    files: dict[str, Any] = {}
+    files: Files = {}
     part = {**part, "verdicts": [*part["verdicts"]], "signals": [*part["signals"]]}
     base = f"legs/{called}/{part['key']}.{task['task'][:8]}"
     if not pc.all(kept).as_py():
@@ -128,7 +129,7 @@ def _laid_beside(
                 "detail": detail,
             }
         )
-        facts = _beside(store, f"{base}.verdicts.parquet", verdicts)
+        facts = write_every_row(store, f"{base}.verdicts.parquet", verdicts)
         count, rejected = _reject(store, task, called, part, verdicts)
         files |= {"verdicts": facts, **rejected}
         part["verdicts"].append(facts)
@@ -139,46 +140,39 @@ def _laid_beside(
             {"uid": uid}
             | {name: _scatter(rows.column(name), place, len(uid), rows.schema.field(name).type) for name in extras}
         )
-        facts = _beside(store, f"{base}.signals.parquet", signals)
+        facts = write_every_row(store, f"{base}.signals.parquet", signals)
         files["signals"] = facts
         part["signals"].append(facts)
     return part, files, count
 
 
-def _beside(store: Store, path: str, table: pa.Table) -> dict[str, Any]:
-    facts = write_table(store, path, table)
-    if facts is None or facts["rows"] != len(table):
-        raise RunFailed(f"{path}: of {len(table):,} rows {facts['rows'] if facts else 0:,} were written")
-    return facts
-
-
 def _mark_part(
-    store: Store, task: Task, called: str, part: Part, rows: pa.Table | None
-) -> tuple[Part, dict[str, Any], Count]:
+    store: Store, task: RoundTask, called: str, part: Part, rows: pa.Table | None
+) -> tuple[Part, Files, Count]:
     _, function = set_out(task)
-    made: list[pa.Table] = []
+    marks: list[pa.Table] = []
     for batch in read_part(store, part, task["columns"]):
         documents = pa.Table.from_batches([batch])
         marked = function(documents)
         check_verdicts(task["method"], marked)
         check_documents(task["method"], marked, documents)
-        check_same_types((made or [marked])[0].schema, marked.schema)
-        made.append(marked)
-    if not made:
+        check_same_types((marks or [marked])[0].schema, marked.schema)
+        marks.append(marked)
+    if not marks or part["documents"] is None:
         return part, {}, untouched(part)
-    return _laid_beside(
+    return _attach(
         store,
         task,
         called,
         part,
-        widened(pa.concat_tables(made)),
-        _uids(store, part),
+        widened(pa.concat_tables(marks)),
+        _uids(store, part["documents"]),
         np.flatnonzero(kept_mask(store, part)),
     )
 
 
 def _scatter(
-    values: pa.ChunkedArray, place: np.ndarray[Any, Any], length: int, kind: pa.DataType
+    values: pa.ChunkedArray, place: NDArray[np.int64], length: int, kind: pa.DataType
 ) -> pa.Array | pa.ChunkedArray:
     """Values laid at their places in a column of nulls."""
     if len(place) == length and bool((place == np.arange(length)).all()):
@@ -188,51 +182,54 @@ def _scatter(
     return values.cast(kind).combine_chunks().take(pa.array(index, mask=index < 0))
 
 
-def _reject(store: Store, task: Task, called: str, part: Part, verdicts: pa.Table) -> tuple[Count, dict[str, Any]]:
+def _reject(store: Store, task: RoundTask, called: str, part: Part, verdicts: pa.Table) -> tuple[Count, Files]:
     """The documents that go, with their texts, into the rejects; and the account of it."""
     count = Count(docs_in=part["kept"], text_bytes=part["text_bytes"])
     fate = verdicts.filter(pc.is_valid(verdicts.column("reason"))).combine_chunks()
     count.dropped.update({row["values"]: row["counts"] for row in pc.value_counts(fate.column("reason")).to_pylist()})
     with part_writers() as writers:
-        rejects = Rejects(store, f"{part['key']}.{task['task'][:8]}", part["source"], task["rejects"], writers)
+        rejects = RejectsWriter(store, f"{part['key']}.{task['task'][:8]}", part["source"], task["rejects"], writers)
         for batch in read_part(store, part, ["uid", "url", "text"]):
-            at = pc.index_in(batch.column("uid"), value_set=fate.column("uid").combine_chunks())
-            gone = pc.is_valid(at)
-            told = fate.take(at.filter(gone))
-            goes = batch.filter(gone)
-            count.text_bytes -= text_length(goes)
-            rejects.named(called, goes, told.column("reason"), told.column("detail"))
-        made = rejects.close()
+            place = pc.index_in(batch.column("uid"), value_set=fate.column("uid").combine_chunks())
+            is_gone = pc.is_valid(place)
+            why = fate.take(place.filter(is_gone))
+            gone = batch.filter(is_gone)
+            count.text_bytes -= text_length(gone)
+            rejects.named(called, gone, why.column("reason"), why.column("detail"))
+        files = rejects.close()
     count.kept = count.docs_in - sum(count.dropped.values())
-    return count, made
+    return count, files
 
 
 def _rewrite_part(
-    store: Store, task: Task, called: str, part: Part, rows: pa.Table | None
-) -> tuple[Part, dict[str, Any], Count]:
+    store: Store, task: RoundTask, called: str, part: Part, rows: pa.Table | None
+) -> tuple[Part, Files, Count]:
     count = untouched(part)
     if rows is None or part["documents"] is None or not part["kept"]:
         return part, {}, count
     documents = pa.Table.from_batches(list(read_part(store, part)))
     function = cast(JoinFunction, getattr(registry.build(task["stage"]), task["method"]))
-    made = function(rows, widened(documents.select(task["columns"])))
-    check_verdicts(task["method"], made, changes=["text"])
-    check_documents(task["method"], made, documents)
-    kept = pc.is_null(made.column("reason"))
-    if "text" in made.column_names:
-        check_texts(documents, made, kept.to_numpy())
-    files: dict[str, Any] = {}
+    rewritten = function(rows, widened(documents.select(task["columns"])))
+    check_verdicts(task["method"], rewritten, changes=["text"])
+    check_documents(task["method"], rewritten, documents)
+    kept = pc.is_null(rewritten.column("reason"))
+    if "text" in rewritten.column_names:
+        check_texts(documents, rewritten, kept.to_numpy())
+    files: Files = {}
     if not pc.all(kept).as_py():
-        fate = pa.table({name: made.column(name) for name in ("uid", "reason", "detail")})
+        fate = pa.table({name: rewritten.column(name) for name in ("uid", "reason", "detail")})
         count, rejected = _reject(store, task, called, part, fate)
         files |= rejected
-    for name in made.column_names:
+    for name in rewritten.column_names:
         if name not in ("home", "uid", "reason", "detail"):
-            at = documents.schema.get_field_index(name)
-            values = made.column(name)
-            if at >= 0 and values.type == pa.large_string():  # as files of other parts have it
-                values = values.cast(documents.schema.field(at).type)
-            documents = documents.append_column(name, values) if at < 0 else documents.set_column(at, name, values)
+            index = documents.schema.get_field_index(name)
+            values = rewritten.column(name)
+            if index >= 0 and values.type == pa.large_string():  # as files of other parts have it
+                values = values.cast(documents.schema.field(index).type)
+            if index < 0:
+                documents = documents.append_column(name, values)
+            else:
+                documents = documents.set_column(index, name, values)
     documents = documents.filter(kept)
     count.text_bytes = text_length(documents)
     lengthy = (
@@ -248,6 +245,7 @@ def _rewrite_part(
     if facts is not None:
         files["documents"] = facts
     changed: Part = {
+        **part,
         "documents": facts,
         "verdicts": [],
         "signals": [],
@@ -255,4 +253,4 @@ def _rewrite_part(
         "kept": len(documents),
         "text_bytes": count.text_bytes,
     }
-    return {**part, **changed}, files, count
+    return changed, files, count

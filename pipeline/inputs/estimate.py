@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypedDict
 
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.formatting import as_money
+from gristmill.pipeline.store.records import CountRecord, LegTask
+from gristmill.pipeline.store.run_records import RunRecord, StageRecord, WholeRecord
 
 
 def share_of(text: str) -> float:
@@ -22,9 +24,8 @@ def share_of(text: str) -> float:
     return share
 
 
-USUAL_START = (
-    3.0  # seconds until workers are ready; whatever it took above them was for kernels, which are compiled once
-)
+# Seconds until workers are ready; whatever it took above them was for kernels, which are compiled once.
+USUAL_START = 3.0
 SURE = "right in 9 of 10 cases"
 # Two-sided 95 % points of Student's t. Few parts of uneven inputs seldom include the largest, so they show too little
 # spread: WIDER makes up for it. The interval then held the truth in 93 to 99 % of made-up inputs, even and uneven, of
@@ -60,7 +61,7 @@ class PartRead:
     whole: bool
 
     @classmethod
-    def of(cls, task: Mapping[str, Any], count: Mapping[str, Any]) -> PartRead:
+    def of(cls, task: LegTask, count: CountRecord) -> PartRead:
         whole = task["limit"] is None or count["kept"] < task["limit"]
         return cls(task["cost"], count["bytes_in"], count["kept"], whole)
 
@@ -90,8 +91,14 @@ class Whole:
     low: int | None
     high: int | None
 
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)
+    def plain(self) -> WholeRecord:
+        return {
+            "parts": self.parts,
+            "of": self.of,
+            "documents": self.documents,
+            "low": self.low,
+            "high": self.high,
+        }
 
 
 def documents_in_all(parts: Sequence[PartRead], halves: Halves) -> Whole:
@@ -154,6 +161,21 @@ def student(free: float) -> float:
     return STUDENT[int(free) - 1] if 1 <= free < len(STUDENT) + 1 else 1.96 + 2.6 / max(1.0, free)
 
 
+class EstimateRecord(TypedDict):
+    """An estimate as `gristmill run --json` prints it."""
+
+    share: float
+    documents: int
+    low: int | None
+    high: int | None
+    kept: int
+    seconds: float
+    disk_bytes: int
+    memory_bytes: int
+    cost: float | None
+    currency: str | None
+
+
 @dataclass(frozen=True)
 class Estimate:
     """Time, disk, memory and money for the whole."""
@@ -169,8 +191,19 @@ class Estimate:
     cost: float | None  # at the recipe's prices
     currency: str | None
 
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)
+    def plain(self) -> EstimateRecord:
+        return {
+            "share": self.share,
+            "documents": self.documents,
+            "low": self.low,
+            "high": self.high,
+            "kept": self.kept,
+            "seconds": self.seconds,
+            "disk_bytes": self.disk_bytes,
+            "memory_bytes": self.memory_bytes,
+            "cost": self.cost,
+            "currency": self.currency,
+        }
 
     def in_words(self) -> str:
         money = "" if self.cost is None else f", {as_money(self.cost, self.currency)}"
@@ -180,36 +213,32 @@ class Estimate:
             else "too little was read to say how sure"
         )
         return (
-            f"this read {self.share:.2%} of the input. The whole: about {self.documents:,} documents ({sure}), {self.kept:,} kept, "
-            f"{for_people(self.seconds)} on as many workers, {self.disk_bytes / 1e9:,.1f} GB of disk, "
+            f"this read {self.share:.2%} of the input. The whole: about {self.documents:,} documents ({sure}), "
+            f"{self.kept:,} kept, {for_people(self.seconds)} on as many workers, {self.disk_bytes / 1e9:,.1f} GB of disk, "
             f"{self.memory_bytes / 1e9:,.1f} GB of memory a worker{money} (duplicates grow with size: fewer may be kept)"
         )
 
 
-def estimate(record: dict[str, Any], workers: int) -> Estimate:
-    """Scale a partial run up: documents by the parts that each source gave them from, all else by bytes read. Start-up
-    is not scaled: only the seconds of the stages are. What was compiled on the way will not be again."""
+def estimate(record: RunRecord, workers: int) -> Estimate:
+    """Scale a partial run up: documents by the parts that each source gave them from, all else by bytes read. Only the
+    seconds of the stages are scaled, not those of the start; kernels that were compiled will not be compiled again."""
     readers = {e["name"]: e for e in record["stages"] if e["kind"] == "read"}
     read, whole = sum(e["bytes_in"] for e in readers.values()), sum(i["bytes"] for i in record["inputs"].values())
     share = min(1.0, read / whole) if whole and read else 1.0
-    all_read = {name: {"documents": e["kept"], "low": e["kept"], "high": e["kept"]} for name, e in readers.items()}
-    sources = {name: record["inputs"][name].get("estimate") or all_read[name] for name in readers}
+    sources = {name: record["inputs"][name].get("estimate") or read_whole(entry) for name, entry in readers.items()}
     last = record["stages"][-1]
     price = record.get("cost")
     compiling = max(0.0, record["start"]["seconds"] - USUAL_START)
     fixed = max(0.0, record["seconds"] - compiling - sum(e["seconds"] for e in record["stages"]) / workers)
     documents = sum(s["documents"] for s in sources.values())
-    known = all(s["low"] is not None for s in sources.values())
-    below, above = (
-        ([s["documents"] - s["low"] for s in sources.values()], [s["high"] - s["documents"] for s in sources.values()])
-        if known
-        else ([], [])
-    )
+    lows = [s["documents"] - s["low"] for s in sources.values() if s["low"] is not None]
+    highs = [s["high"] - s["documents"] for s in sources.values() if s["high"] is not None]
+    is_sure = len(lows) == len(sources)
     return Estimate(
         share,
         documents,
-        round(documents - math.hypot(*below)) if known else None,
-        round(documents + math.hypot(*above)) if known else None,
+        round(documents - math.hypot(*lows)) if is_sure else None,
+        round(documents + math.hypot(*highs)) if is_sure else None,
         round(
             sum(
                 count["kept"] * sources[name]["documents"] / max(1, readers[name]["kept"])
@@ -222,6 +251,12 @@ def estimate(record: dict[str, Any], workers: int) -> Estimate:
         None if price is None else price["amount"] / share,
         None if price is None else price["currency"],
     )
+
+
+def read_whole(reader: StageRecord) -> WholeRecord:
+    """Of a source that was read to its end."""
+    kept = reader["kept"]
+    return {"parts": 0, "of": 0, "documents": kept, "low": kept, "high": kept}
 
 
 def for_people(seconds: float) -> str:

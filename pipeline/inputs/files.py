@@ -1,8 +1,6 @@
-"""The input files of a source: found, identified by content, split where they are large, grouped where they are small.
+"""The input files of a source: found, and identified by content.
 
-Files of a run are no inputs of the next: what lies in a run's folder counts only where a path leads into that folder by
-name. Groups are cut where the hash of a path says so, not by counting: one file more changes the group it falls into
-and no other.
+Files of a run are no inputs of the next: files in a run's folder count only where a path leads into that folder by name.
 """
 
 from __future__ import annotations
@@ -10,11 +8,11 @@ from __future__ import annotations
 import glob as globbing
 import json
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, TypeAlias, TypedDict, cast
 
 import xxhash
 from fsspec.core import url_to_fs
@@ -22,7 +20,9 @@ from fsspec.core import url_to_fs
 from gristmill.pipeline.errors import RecipeError, RunFailed, of_storage
 from gristmill.pipeline.inputs.listing import LOOP, SPECIAL, Folders, may_hold
 from gristmill.pipeline.inputs.passed_over import by_ending, in_words
-from gristmill.pipeline.recipe.recipe import Parts, Source
+from gristmill.pipeline.json_types import JSON
+from gristmill.pipeline.recipe.recipe import Source
+from gristmill.pipeline.store.records import FileStretch
 from gristmill.pipeline.store.store import Store
 from gristmill.stages.paths import located
 from gristmill.stages.stage import Reader
@@ -53,9 +53,15 @@ class Span:
     end: int | None
     bytes: int  # of the file; start and end may be numbers of another kind (row groups)
 
-    def plain(self) -> dict[str, Any]:
-        place = {"start": self.start, "end": self.end, "bytes": self.bytes}
-        return {"address": self.file.address, "path": self.file.path, "size": self.file.size, **place}
+    def plain(self) -> FileStretch:
+        return {
+            "address": self.file.address,
+            "path": self.file.path,
+            "size": self.file.size,
+            "start": self.start,
+            "end": self.end,
+            "bytes": self.bytes,
+        }
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,8 @@ def find_files(source: Source, folder: Path, who: str) -> Listing:
             other = files.get(file.path)
             if other is not None and other.address != file.address:
                 raise RecipeError(
-                    f"{who}: {file.address} and {other.address} have the same path {file.path} below their roots; make them two sources"
+                    f"{who}: {file.address} and {other.address} have the same path {file.path} below their roots; "
+                    "make them two sources"
                 )
             files[file.path] = file
     return Listing([files[path] for path in sorted(files)], passed_over)
@@ -115,11 +122,11 @@ def list_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> 
         if any(c in path for c in "*?[") and not fs.exists(path):
             root = _fixed_part(path)
             fs = Folders(root if "**" in path else None) if is_local else fs
-            found = fs.glob(path, detail=True)
+            there = fs.glob(path, detail=True)
             if is_local:
                 all_were_read([error for error in fs.unread if may_hold(str(error.filename), path)])
             named = named_by_glob(path)
-            matching = {name: facts for name, facts in found.items() if facts["type"] not in ("directory", LOOP)}
+            matching = {name: facts for name, facts in there.items() if facts["type"] not in ("directory", LOOP)}
             runs = runs_above(matching, root, fs.exists)
             chosen = {
                 name: facts
@@ -128,7 +135,8 @@ def list_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> 
             }
             if matching and not chosen:
                 raise RecipeError(
-                    f"{who}: {address}: only files of runs match ({min(runs.values())}); name the folder in it that is meant"
+                    f"{who}: {address}: only files of runs match ({min(runs.values())}); "
+                    "name the folder in it that is meant"
                 )
             if not chosen:
                 raise RecipeError(
@@ -139,27 +147,30 @@ def list_at(address: str, folder: Path, suffixes: tuple[str, ...], who: str) -> 
             if is_local and not _readable(root):
                 raise RecipeError(f"{who}: {address}: the folder may not be read (permission denied)")
             fs = Folders(root) if is_local else fs
-            found = fs.find(path, detail=True)
+            there = fs.find(path, detail=True)
             if is_local:
                 all_were_read(fs.unread)
-            if is_run(root, found.__contains__):
+            if is_run(root, there.__contains__):
                 raise RecipeError(
-                    f"{who}: {address}: this is the folder of a run; name the folder in it that is meant, such as {address.rstrip('/')}/write"
+                    f"{who}: {address}: this is the folder of a run; name the folder in it that is meant, "
+                    f"such as {address.rstrip('/')}/write"
                 )
-            files = {name: facts for name, facts in found.items() if facts["type"] != LOOP}
+            files = {name: facts for name, facts in there.items() if facts["type"] != LOOP}
             matching = {name: facts for name, facts in files.items() if not suffixes or name.lower().endswith(suffixes)}
-            runs = runs_above(files, root, found.__contains__)
+            runs = runs_above(files, root, there.__contains__)
             passed_over = {
                 name: int(facts["size"]) for name, facts in files.items() if name not in matching and name not in runs
             }
             chosen = {name: facts for name, facts in matching.items() if name not in runs}
             if matching and not chosen:
                 raise RecipeError(
-                    f"{who}: {address}: the folder has files of runs alone ({min(runs[name] for name in matching)}); name the folder in it that is meant"
+                    f"{who}: {address}: the folder has files of runs alone ({min(runs[name] for name in matching)}); "
+                    "name the folder in it that is meant"
                 )
             if not chosen:
                 raise RecipeError(
-                    f"{who}: {address}: the folder has no file that ends in {', '.join(suffixes)}; it has {in_words(by_ending(files))}"
+                    f"{who}: {address}: the folder has no file that ends in {', '.join(suffixes)}; "
+                    f"it has {in_words(by_ending(files))}"
                     if files
                     else f"{who}: {address}: the folder is empty"
                 )
@@ -199,7 +210,7 @@ def not_reached(error: OSError, address: str, who: str) -> RunFailed:
     return RunFailed(f"{who}: {address}: cannot be reached: {error.strerror or error}")
 
 
-def refuse_special(who: str, address: str, facts: Mapping[str, Any]) -> None:
+def refuse_special(who: str, address: str, facts: Mapping[str, JSON]) -> None:
     """Pipes, sockets and devices are never opened: reading one could block for ever."""
     if facts["type"] == SPECIAL:
         raise RecipeError(
@@ -223,8 +234,8 @@ def runs_above(names: Iterable[str], root: str, exists: Callable[[str], bool]) -
             run_at[folder] = (run_of(above) if above != folder else "") or (folder if is_run(folder, exists) else "")
         return run_at[folder]
 
-    found = {name: run_of(name.rpartition("/")[0]) for name in names}
-    return {name: run for name, run in found.items() if run}
+    runs = {name: run_of(name.rpartition("/")[0]) for name in names}
+    return {name: run for name, run in runs.items() if run}
 
 
 def is_run(folder: str, exists: Callable[[str], bool]) -> bool:
@@ -259,7 +270,17 @@ def _fixed_part(path: str) -> str:
     return "/".join(steps) or "/"
 
 
-def remembered_in(data: bytes) -> dict[str, list[Any]]:
+Remembered: TypeAlias = "list[int | str]"  # size, stamp and content hash of a file
+
+
+class Cache(TypedDict):
+    """inputs.json."""
+
+    sum: str
+    files: dict[str, Remembered]
+
+
+def remembered_in(data: bytes) -> dict[str, Remembered]:
     """The contents of inputs.json: size, stamp and content hash by address. The file is only a cache: if it is torn or
     altered, it counts as empty and is written anew."""
     try:
@@ -280,7 +301,7 @@ def remembered_in(data: bytes) -> dict[str, list[Any]]:
     )
 
 
-def sum_of(files: Mapping[str, Any]) -> str:
+def sum_of(files: Mapping[str, Remembered]) -> str:
     return xxhash.xxh3_128_hexdigest(json.dumps(files, sort_keys=True).encode())
 
 
@@ -295,21 +316,22 @@ def with_contents(
         remembered = {}
 
     def hashed(file: InputFile) -> InputFile:
-        known = remembered.get(file.address)
+        before = remembered.get(file.address)
         if "://" in file.address and file.stamp:
             content = f"{file.size}-{file.stamp}"
-        elif known and known[:2] == [file.size, file.stamp] and not check:
-            content = known[2]
+        elif before and before[:2] == [file.size, file.stamp] and not check:
+            content = str(before[2])
         else:
             content = _content_hash(file, who)
         return replace(file, content=content)
 
     with ThreadPoolExecutor(8) as threads:  # xxh3 lets go of the GIL; many small files wait on the disk
         done = list(threads.map(hashed, files, chunksize=64))
-    fresh = {f.address: [f.size, f.stamp, f.content] for f in done}
+    fresh: dict[str, Remembered] = {f.address: [f.size, f.stamp, f.content] for f in done}
     if remember and any(remembered.get(a) != facts for a, facts in fresh.items()):
-        known = remembered | fresh
-        store.write(REMEMBERED, json.dumps({"sum": sum_of(known), "files": known}).encode())
+        files_now = remembered | fresh
+        cache: Cache = {"sum": sum_of(files_now), "files": files_now}
+        store.write(REMEMBERED, json.dumps(cache).encode())
     return done
 
 
@@ -320,7 +342,8 @@ def not_in(store: Store, listing: Listing, who: str) -> Listing:
     outside = [file for file in listing.files if not without_protocol(file.address).startswith(own)]
     if listing.files and not outside:
         raise RecipeError(
-            f"{who}: {listing.files[0].address} is of the run in {store.address} itself; choose another --out, or other inputs"
+            f"{who}: {listing.files[0].address} is of the run in {store.address} itself; "
+            "choose another --out, or other inputs"
         )
     return Listing(
         outside, {a: size for a, size in listing.passed_over.items() if not without_protocol(a).startswith(own)}
@@ -338,9 +361,7 @@ def changed_since(files: list[InputFile], who: str) -> list[str]:
                 changed.append(file.path)
                 continue
             stamp = str(facts.get("stamp"))
-            written = (
-                int(facts["size"]) != file.size or facts["type"] != "file" or stamp.split()[0] != file.stamp.split()[0]
-            )
+            written = facts["size"] != file.size or facts["type"] != "file" or stamp.split()[0] != file.stamp.split()[0]
             # if size and modification time are the same, only the contents can tell a set-back time from a new mode or
             # a new link
             try:
@@ -372,53 +393,3 @@ def open_input(address: str) -> BinaryIO:
         return Path(address).open("rb")
     fs, path = url_to_fs(address)
     return cast(BinaryIO, fs.open(path, "rb", block_size=8 << 20, cache_type="readahead"))
-
-
-def cut_into_parts(files: list[InputFile], reader: Reader, parts: Parts, who: str) -> Iterator[list[Span]]:
-    """The spans of each part: a large file gives several, small files share one."""
-    waiting: list[Span] = []
-    waiting_bytes = 0
-    for file in files:
-        if file.size > parts.max_bytes:
-            try:
-                with open_input(file.address) as stream:
-                    spans = reader.spans(stream, file.path, file.size, parts.max_bytes)
-            except OSError as error:
-                raise RunFailed(f"sources.{who}: {file.address} cannot be read: {error.strerror or error}") from error
-            yield from ([span] for span in spans_of(file, spans))
-        elif file.size >= parts.small_file or parts.files == 1:
-            yield spans_of(file)
-        else:
-            if waiting and waiting_bytes + file.size > parts.max_bytes:
-                yield waiting
-                waiting, waiting_bytes = [], 0
-            waiting += spans_of(file)
-            waiting_bytes += file.size
-            if xxhash.xxh3_64_intdigest(file.path.encode("utf-8", "surrogateescape")) % parts.files == 0:
-                yield waiting
-                waiting, waiting_bytes = [], 0
-    if waiting:
-        yield waiting
-
-
-def spans_of(file: InputFile, spans: Sequence[tuple[int, int | None]] = ((0, None),)) -> list[Span]:
-    """The spans of a file with the bytes of each, in proportion where a format counts in something else than bytes."""
-    whole = spans[-1][1] or file.size
-    ends = [file.size * (whole if end is None else end) // max(1, whole) for _, end in spans]
-    return [
-        Span(file, start, end, until - since)
-        for (start, end), since, until in zip(spans, [0, *ends], ends, strict=False)
-    ]
-
-
-def key_of(source: str, spans: list[Span]) -> str:
-    """A name for a part that stays as long as it reads the same stretches: what a person recognises, then a hash."""
-    facts = json.dumps([source, [[s.file.path, s.start, s.end] for s in spans]], ensure_ascii=True)
-    stem = "".join(
-        c if c.isascii() and c.isalnum() else "-" for c in PurePosixPath(spans[0].file.path).name.split(".")[0]
-    )[:40]
-    return f"{stem or 'part'}-{xxhash.xxh3_64_hexdigest(facts.encode())[:12]}"
-
-
-def contents_of(spans: list[Span]) -> list[Mapping[str, Any]]:
-    return [{"path": s.file.path, "content": s.file.content, "start": s.start, "end": s.end} for s in spans]

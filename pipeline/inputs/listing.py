@@ -1,15 +1,17 @@
-"""Folders of this machine as inputs are looked for in them: linked folders are entered, and one that may not be read is
-told of, where fsspec leaves both out without a word."""
+"""Folders of this machine, searched for inputs: linked folders are entered, and folders that may not be read are
+reported. fsspec leaves both out without a word."""
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 from fsspec.implementations.local import LocalFileSystem
+
+from gristmill.pipeline.json_types import JSON
 
 LOOP = "loop"  # the kind of a linked folder that is not entered
 SPECIAL = "special"  # the kind of what is neither file nor folder: opening it could wait for ever
@@ -33,19 +35,19 @@ class Folders(LocalFileSystem):  # type: ignore[misc]
         self.whole = None if whole is None else Path(whole).resolve()
         self.unread: list[OSError] = []  # folders that could not be looked into
 
-    def info(self, path: Any, **options: Any) -> dict[str, Any]:
-        facts: dict[str, Any] = super().info(path, **options)
-        entry = path if isinstance(path, os.DirEntry) else Path(facts["name"])
+    def info(self, path: str | os.DirEntry[str], **options: JSON) -> dict[str, JSON]:
+        facts: dict[str, JSON] = super().info(path, **options)
+        entry = path if isinstance(path, os.DirEntry) else Path(str(facts["name"]))
         there = entry.stat(follow_symlinks=False)
         if facts["islink"]:
-            link = Path(facts["name"])
+            link = Path(str(facts["name"]))
             try:
                 there = link.stat()
             except OSError:  # it leads nowhere, which is said when it is read
                 return facts
             if stat.S_ISDIR(there.st_mode):
-                found = isinstance(path, os.DirEntry)  # and not named by whoever asks
-                facts["type"] = LOOP if found and self.is_loop(link) else "directory"
+                is_listed = isinstance(path, os.DirEntry)  # and not named by whoever asks
+                facts["type"] = LOOP if is_listed and self.is_loop(link) else "directory"
             elif stat.S_ISREG(there.st_mode):
                 facts["type"] = "file"
         facts["stamp"] = stamp_of(there)
@@ -62,9 +64,17 @@ class Folders(LocalFileSystem):  # type: ignore[misc]
         return any(above.resolve().is_relative_to(target) for above in link.parents)
 
     def walk(
-        self, path: str, maxdepth: int | None = None, topdown: bool = True, on_error: Any = None, **options: Any
-    ) -> Any:
-        return super().walk(path, maxdepth, topdown, on_error or self.note, **options)
+        self,
+        path: str,
+        maxdepth: int | None = None,
+        topdown: bool = True,
+        on_error: Callable[[OSError], None] | None = None,
+        **options: JSON,
+    ) -> Iterator[tuple[str, Mapping[str, JSON], Mapping[str, JSON]]]:
+        walked: Iterator[tuple[str, Mapping[str, JSON], Mapping[str, JSON]]] = super().walk(
+            path, maxdepth, topdown, on_error or self.note, **options
+        )
+        return walked
 
     def note(self, error: OSError) -> None:
         if not isinstance(error, FileNotFoundError) and Path(str(error.filename)).name != OF_THE_SYSTEM:

@@ -4,21 +4,21 @@ last run, that changed while it ran."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from gristmill.pipeline.inputs.files import changed_since
 from gristmill.pipeline.inputs.passed_over import by_ending, in_words
 from gristmill.pipeline.inputs.portion import Inputs
 from gristmill.pipeline.store.faults import LONGEST_PATH, NAMED, few, files, shortened
 from gristmill.pipeline.store.journal import Journal
+from gristmill.pipeline.store.run_records import InputRecord, Manifest
 from gristmill.pipeline.store.store import Store
 
-Facts = Mapping[str, Mapping[str, Any]]  # `inputs` of run.json: by source
+Facts = Mapping[str, InputRecord]  # `inputs` of run.json: by source
 
 
-def facts_of(inputs: Mapping[str, Inputs], gone: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
+def facts_of(inputs: Mapping[str, Inputs], gone: Mapping[str, Sequence[str]]) -> dict[str, InputRecord]:
     """The entry of each source in run.json; `gone` has the paths that the last run read and this one cannot find."""
-    facts: dict[str, dict[str, Any]] = {}
+    facts: dict[str, InputRecord] = {}
     for name, taken in inputs.items():
         facts[name] = {"files": len(taken.files), "bytes": taken.bytes}
         if taken.passed_over:
@@ -58,9 +58,8 @@ def gone_since(inputs: Mapping[str, Inputs], store: Store, journal: Journal) -> 
     gone = {}
     for name, taken in inputs.items():
         path = f"legs/{name}/manifest.json"
-        manifest = (
-            store.read_json_if_whole(path) if journal.is_as_written(path) else None
-        )  # a damaged one is written anew
+        # a damaged manifest is written anew
+        manifest: Manifest | None = store.read_json_if_whole(path) if journal.is_as_written(path) else None
         parts = manifest["parts"] if manifest else []
         before = {span["path"] for part in parts for span in part["inputs"] if "path" in span}
         gone[name] = sorted(before - {file.path for file in taken.files})
@@ -85,7 +84,8 @@ def mostly_passed_over(inputs: Mapping[str, Inputs]) -> list[str]:
         if len(taken.passed_over) > count or sum(taken.passed_over.values()) > size:
             [note] = notes_of(facts_of({name: taken}, {}))
             alarms.append(
-                f"{note}; that is more than is read ({files(count)}). Add a source that reads them, or name the wanted files by a glob"
+                f"{note}; that is more than is read ({files(count)}). "
+                "Add a source that reads them, or name the wanted files by a glob"
             )
     return alarms
 
@@ -108,7 +108,8 @@ def read_twice(inputs: Mapping[str, Inputs]) -> list[str]:
 
 
 def alarms_of_changes(inputs: Mapping[str, Inputs]) -> list[str]:
-    """One for each source whose files were written to while they were read: the result may hold parts of both versions."""
+    """One for each source whose files were written to while they were read: the result may hold parts of both
+    versions."""
     alarms = []
     for name, taken in inputs.items():
         changed = changed_since(taken.read, name)

@@ -19,11 +19,11 @@ PACKED = (".gz", ".zst", ".zstd", ".bz2", ".xz", ".br", ".lz4")
 def ending_of(path: str) -> str:
     """`.html.gz` of `a/page.HTML.gz`, in small letters."""
     name = PurePosixPath(path).name.lower()
-    found = ENDING.search(name)
-    if found is None:
+    match = ENDING.search(name)
+    if match is None:
         return NO_ENDING
     last = name[name.rindex(".") :]
-    return one_line(found[0] if last in PACKED else last)
+    return one_line(match[0] if last in PACKED else last)
 
 
 def by_ending(paths: Iterable[str]) -> dict[str, int]:

@@ -15,8 +15,9 @@ from typing import cast
 
 import xxhash
 
+from gristmill.pipeline.inputs.cutting import cut_into_parts, key_of
 from gristmill.pipeline.inputs.estimate import Halves, halves_of
-from gristmill.pipeline.inputs.files import InputFile, Span, cut_into_parts, find_files, key_of, not_in, with_contents
+from gristmill.pipeline.inputs.files import InputFile, Span, find_files, not_in, with_contents
 from gristmill.pipeline.recipe.recipe import Parts, Recipe, Source
 from gristmill.pipeline.store.store import Store
 from gristmill.stages.stage import Reader
@@ -93,9 +94,9 @@ class Inputs:
         unknown = [file for file in self.read if not file.content]
         if not unknown:
             return self
-        known = {file.path: file for file in with_contents(unknown, store, self.source.name, remember, check)}
+        hashed = {file.path: file for file in with_contents(unknown, store, self.source.name, remember, check)}
         parts = tuple(
-            ([replace(span, file=known.get(span.file.path, span.file)) for span in spans], limit)
+            ([replace(span, file=hashed.get(span.file.path, span.file)) for span in spans], limit)
             for spans, limit in self.parts
         )
         return replace(self, parts=parts)

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import pyarrow as pa
 
@@ -29,6 +29,18 @@ Spot = tuple[int, str, int]  # and a row of it
 
 class SearchEnded(Exception):
     """Every row that was to be tried has been, and this process lives."""
+
+
+class TrailRecord(TypedDict):
+    """What a trail says."""
+
+    task: str
+    batch: NotRequired[int]
+    stage: NotRequired[str]
+    rows: NotRequired[int]
+    row: NotRequired[int | None]
+    uid: NotRequired[str]
+    url: NotRequired[str | None]
 
 
 class Trail:
@@ -46,7 +58,7 @@ class Trail:
         self._write({"task": task})
 
     def about_to(self, place: Place, batch: pa.RecordBatch, row: int | None) -> None:
-        record: dict[str, Any] = {
+        record: TrailRecord = {
             "task": self.task,
             "batch": place[0],
             "stage": place[1],
@@ -55,10 +67,11 @@ class Trail:
         }
         if len(batch) == 1 and "uid" in batch.schema.names:
             url = batch.column("url")[0].as_py() if "url" in batch.schema.names else None
-            record |= {"uid": f"{batch.column('uid')[0].as_py():016x}", "url": url and url[:LONGEST_URL]}
+            record["uid"] = f"{batch.column('uid')[0].as_py():016x}"
+            record["url"] = url and url[:LONGEST_URL]
         self._write(record)
 
-    def _write(self, record: dict[str, Any]) -> None:
+    def _write(self, record: TrailRecord) -> None:
         os.pwrite(self.file, json.dumps(record).encode().ljust(LONGEST_RECORD), 0)
 
     def close(self) -> None:

@@ -10,13 +10,9 @@ the rest goes on.
 
 from __future__ import annotations
 
-import contextlib
-import resource
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +26,7 @@ from gristmill.pipeline.inputs.files import open_input
 from gristmill.pipeline.leg.care import Care, SearchEnded
 from gristmill.pipeline.leg.slowest import Slowest
 from gristmill.pipeline.plan.sink_columns import filled, from_text
+from gristmill.pipeline.processes.memory import peak_memory
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.store.checksums import open_checked
 from gristmill.pipeline.store.counts import Count, check_chain
@@ -42,10 +39,11 @@ from gristmill.pipeline.store.parts import (
     texts_with_replacements,
     with_text_lengths,
 )
-from gristmill.pipeline.store.rejects import Rejects
+from gristmill.pipeline.store.records import Files, LegTask, Part, Result
+from gristmill.pipeline.store.rejects import RejectsWriter, error_detail
 from gristmill.pipeline.store.sinks import staged
 from gristmill.pipeline.store.store import Store
-from gristmill.pipeline.store.writing import PartWriter, part_writers, write_table
+from gristmill.pipeline.store.writing import PartWriter, part_writers, write_every_row
 from gristmill.stages.contract import check_same_types, check_table
 from gristmill.stages.documents import rebatch
 from gristmill.stages.read.markup import MARKUP, rows_of_markup
@@ -62,20 +60,18 @@ from gristmill.stages.stage import (
     with_columns,
 )
 
-Task = dict[str, Any]
-Result = dict[str, Any]
 # When all of so many documents fail, it is the stage that is broken and not the documents.
 ENOUGH_TO_BLAME_THE_STAGE = 16
 
 
-def grind(task: Task, care: Care | None = None) -> Result:
+def grind(task: LegTask, care: Care | None = None) -> Result:
     """Carry one leg out on one part."""
     with part_writers() as writers:
         return _Grinding(task, care or Care(), writers).run()
 
 
 class _Grinding:
-    def __init__(self, task: Task, care: Care, writers: list[PartWriter]) -> None:
+    def __init__(self, task: LegTask, care: Care, writers: list[PartWriter]) -> None:
         self.task = task
         self.care = care
         self.store = Store(task["out"])
@@ -87,18 +83,19 @@ class _Grinding:
         self.faults = Faults()
         self.log: list[str] = []
         self.file_name = file_name = f"{task['key']}.{task['task'][:8]}"
-        self.rejects = Rejects(self.store, file_name, self.source, task["rejects"], writers)
+        self.rejects = RejectsWriter(self.store, file_name, self.source, task["rejects"], writers)
         self.documents = PartWriter(self.store, f"legs/{task['leg']}/{file_name}.documents.parquet")
         paths = {s.called: f"{s.called}/{file_name}.parquet" for s in self.stages if isinstance(s, Sink)}
         self.sinks = {name: PartWriter(self.store, path, staged(path)) for name, path in paths.items()}
         writers += [self.documents, *self.sinks.values()]
-        self.columns = from_text(task["columns"]) if "columns" in task else None  # that sinks are shown of every part
+        # Columns that every file of a sink has.
+        self.columns = from_text(task["columns"]) if "columns" in task else None
         self.added = {name for s in self.stages for name in s.added}
         self.slowest = Slowest()
         self.text_bytes = 0
         self.rows_left = 0
         self.batch_number = -1
-        self.measured: list[pa.Table] = []  # what a leg beside its documents found: rows and signals
+        self.measured: list[pa.Table] = []  # rows and signals of a leg that leaves the documents as they are
         self.schemas: dict[str, pa.Schema] = {}  # of each stage's answer to its first batch, and of each sink's table
 
     def run(self) -> Result:
@@ -108,7 +105,7 @@ class _Grinding:
                 self.through_stages(batch)
         if self.care.search is not None:
             raise SearchEnded
-        files: dict[str, Any] = {}
+        files: Files = {}
         documents = self.documents.close()
         if documents is not None:
             files["documents"] = documents
@@ -123,35 +120,46 @@ class _Grinding:
         arrived = None if self.task["part"] is None else int(self.task["part"]["kept"])
         written = self.documents.rows if self.task["documents"] and not self.task["beside"] else None
         check_chain(counts, list(self.counts), arrived, written, f"{self.task['leg']}, part {self.task['key']}")
-        told = {"counts": counts, "log": self.log, "peak_memory": peak_memory(), "slowest": self.slowest.by_stage}
-        if self.task["beside"]:
-            part, beside = self.laid_beside(self.task["part"])
-            return {"part": part, "files": files | beside, **told}
-        part = {"leg": self.task["leg"]} | new_part(
-            self.task["key"], self.source, self.rows_left, self.text_bytes, documents, self.task["inputs"]
-        )
-        part["sinks"] = {name: files[f"sink/{name}"]["path"] for name in self.sinks if f"sink/{name}" in files}
-        return {"part": part, "files": files, **told}
+        part: Part
+        if self.task["beside"] and self.task["part"] is not None:
+            part, beside = self.with_signals(self.task["part"])
+            files |= beside
+        else:
+            part = {
+                "leg": self.task["leg"],
+                **new_part(
+                    self.task["key"], self.source, self.rows_left, self.text_bytes, documents, self.task["inputs"]
+                ),
+                "sinks": {name: files[f"sink/{name}"]["path"] for name in self.sinks if f"sink/{name}" in files},
+            }
+        return {
+            "part": part,
+            "files": files,
+            "counts": counts,
+            "log": self.log,
+            "peak_memory": peak_memory(),
+            "slowest": self.slowest.by_stage,
+        }
 
-    def laid_beside(self, part: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def with_signals(self, part: Part) -> tuple[Part, Files]:
         """The part with the signals that were measured on it, and without the documents that broke a stage."""
-        files: dict[str, Any] = {}
+        files: Files = {}
         part = {**part, "verdicts": [*part["verdicts"]], "signals": [*part["signals"]]}
         base = f"legs/{self.task['leg']}/{self.file_name}"
         place = np.full(part["rows"], -1, dtype=np.int64)
-        if self.measured:
+        if self.measured and part["documents"] is not None:
             table = widened(pa.concat_tables(self.measured)).combine_chunks()
             place[table.column(ROW).to_numpy()] = np.arange(len(table))
             scattered = table.drop_columns([ROW, "uid"]).take(pa.array(place, mask=place < 0))
             with open_checked(self.store, part["documents"]) as file:
                 scattered = scattered.add_column(0, "uid", pq.read_table(file, columns=["uid"]).column("uid"))
-            files["signals"] = write_table(self.store, f"{base}.signals.parquet", scattered)
-            part["signals"].append(files["signals"])
+            signals = write_every_row(self.store, f"{base}.signals.parquet", scattered)
+            files["signals"] = signals
+            part["signals"].append(signals)
         if self.rows_left < part["kept"]:
-            files["quarantined"] = write_table(
-                self.store, f"{base}.quarantined.parquet", pa.table({"kept": place >= 0})
-            )
-            part["verdicts"].append(files["quarantined"])
+            quarantined = write_every_row(self.store, f"{base}.quarantined.parquet", pa.table({"kept": place >= 0}))
+            files["quarantined"] = quarantined
+            part["verdicts"].append(quarantined)
             part["kept"], part["text_bytes"] = self.rows_left, self.text_bytes
         return part, files
 
@@ -159,6 +167,8 @@ class _Grinding:
         """What the leg is fed: the documents of a part, or what the reader makes of spans of files."""
         if self.task["part"] is not None:
             yield from read_part(self.store, self.task["part"], numbered=self.task["beside"])
+            return
+        if self.task["reader"] is None:
             return
         reader = cast(Reader, registry.build(self.task["reader"]))
         count = self.counts[self.source]
@@ -173,10 +183,8 @@ class _Grinding:
                 ) from error
             with file:
                 readings = reader.read(file, origin)
-                begun, passed = (
-                    span["start"],
-                    0,
-                )  # where the next reading begins, and bytes of the span that earlier readings held
+                begun = span["start"]  # where the next reading begins
+                passed = 0  # bytes of the span that earlier readings held
                 while True:
                     start = time.perf_counter()
                     reading = next(readings, None)
@@ -201,7 +209,8 @@ class _Grinding:
                         count.nuls += reading.nuls
                         self.log.append(
                             one_line(
-                                f"{self.source}: {origin.path}: texts with NUL characters, which are taken out: {reading.nuls:,}"
+                                f"{self.source}: {origin.path}: texts with NUL characters, "
+                                f"which are taken out: {reading.nuls:,}"
                             )
                         )
                     self.faults.note(origin, reading)
@@ -252,12 +261,9 @@ class _Grinding:
             if len(batch) and isinstance(stage, Annotate) and stage.expects_values:
                 count.absent.update({name: nulls for name in stage.added if (nulls := batch.column(name).null_count)})
             if isinstance(stage, Sink):
-                shown = batch if self.columns is None else filled(batch, self.columns)
-                self.sinks[stage.called].write(
-                    self.table(
-                        stage, shown.drop_columns([name for name in stage.without if name in shown.schema.names])
-                    )
-                )
+                given_to_sink = batch if self.columns is None else filled(batch, self.columns)
+                hidden = [name for name in stage.without if name in given_to_sink.schema.names]
+                self.sinks[stage.called].write(self.table(stage, given_to_sink.drop_columns(hidden)))
             count.seconds += time.perf_counter() - start
         self.rows_left += len(batch)
         self.text_bytes += text_length(batch)
@@ -301,7 +307,7 @@ class _Grinding:
             check_same_types(self.schemas.setdefault(f"{sink.called}: table", table.schema), table.schema)
         except Exception as error:
             raise RunFailed(
-                f"{registry.named(sink)}: {error if isinstance(error, CannotRun) else said(error)}"
+                f"{registry.named(sink)}: {error if isinstance(error, CannotRun) else error_detail(error)}"
             ) from error
         return table
 
@@ -317,7 +323,8 @@ class _Grinding:
         broken = self.counts[stage.called].quarantined - before
         if broken == len(batch) >= ENOUGH_TO_BLAME_THE_STAGE:
             raise RunFailed(
-                f"{registry.named(stage)}: all {broken} documents of a batch of {self.task['key']} broke it; the last: {self.log[-1]}"
+                f"{registry.named(stage)}: all {broken} documents of a batch of {self.task['key']} broke it; "
+                f"the last: {self.log[-1]}"
             )
 
     def piece(self, stage: Map, batch: pa.RecordBatch, row: int | None) -> Iterator[tuple[pa.RecordBatch, Verdict]]:
@@ -330,7 +337,7 @@ class _Grinding:
             raise RunFailed(f"{registry.named(stage)}: {error}") from error
         except Exception as error:  # whatever a hostile document brings a stage to
             if len(batch) == 1:
-                self.quarantine(stage, batch, said(error))
+                self.quarantine(stage, batch, error_detail(error))
                 return
             yield from self.halves(stage, batch)
         else:
@@ -347,24 +354,7 @@ class _Grinding:
     def quarantine(self, stage: Map, row: pa.RecordBatch, error: str) -> None:
         self.counts[stage.called].quarantined += 1
         self.log.append(
-            f"{stage.called}: document {row.column('uid')[0].as_py():016x} ({row.column('url')[0].as_py()}) of {self.task['key']}: {error}"
+            f"{stage.called}: document {row.column('uid')[0].as_py():016x} ({row.column('url')[0].as_py()}) "
+            f"of {self.task['key']}: {error}"
         )
         self.rejects.quarantined(stage.called, row, error)
-
-
-def said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:2000]
-
-
-def forget_peak() -> None:
-    """From here on `peak_memory` tells of what comes, where the system lets a process forget (Linux)."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-
-
-def peak_memory() -> int:
-    """The most memory this process held since it forgot, or ever, in bytes."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak) if sys.platform == "darwin" else int(peak) * 1024

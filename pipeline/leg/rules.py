@@ -11,21 +11,24 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.leg.care import Care, SearchEnded
-from gristmill.pipeline.leg.leg import ENOUGH_TO_BLAME_THE_STAGE, Result, Task, peak_memory, said
+from gristmill.pipeline.leg.leg import ENOUGH_TO_BLAME_THE_STAGE
+from gristmill.pipeline.processes.memory import peak_memory
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.store.counts import Count, check_chain
-from gristmill.pipeline.store.parts import ROW, TEXT_BYTES, Part, columns_of, read_part, text_lengths
-from gristmill.pipeline.store.rejects import QUARANTINED, Rejects
+from gristmill.pipeline.store.parts import ROW, TEXT_BYTES, columns_of, read_part, text_lengths
+from gristmill.pipeline.store.records import Files, Part, Result, RuleSpec, RulesTask
+from gristmill.pipeline.store.rejects import QUARANTINED, RejectsWriter, error_detail
 from gristmill.pipeline.store.store import Store
-from gristmill.pipeline.store.writing import PartWriter, part_writers, write_table
+from gristmill.pipeline.store.writing import PartWriter, part_writers, write_every_row
 from gristmill.stages.stage import CannotRun, NoSuchSignal, Rule, Verdict, with_columns
 
 KEPT, BROKE = -1, -2  # what a document came to, where it is no index of a reason
@@ -40,7 +43,7 @@ class Deciding:
     texts: tuple[str, ...]
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Deciding:
+    def of(cls, data: RuleSpec) -> Deciding:
         return cls(cast(Rule, registry.build(data["stage"])), data["columns"], tuple(data["texts"]))
 
     def reads(self, there: list[str]) -> list[str]:
@@ -62,31 +65,33 @@ class Deciding:
 
 
 @dataclass
-class Outcome:
+class RuleOutcome:
     """What one rule said of the documents of a batch, as far as they are its first: index of a reason, KEPT, or BROKE."""
 
-    first: np.ndarray[Any, np.dtype[np.int16]]
+    first: NDArray[np.int16]
     verdict: Verdict
     broke: dict[int, str] = field(default_factory=dict)
 
 
-def outcome_of(rule: Rule, batch: pa.RecordBatch, care: Care | None = None) -> Outcome:
-    """A rule's verdict on a batch; where a document breaks the rule, it is found by halving."""
+def outcome_of(rule: Rule, batch: pa.RecordBatch, care: Care | None = None) -> RuleOutcome:
+    """A rule's verdict on a batch. A document that breaks the rule is found by halving."""
     care = care or Care()
     try:
         with care.watching(rule.patience):
             verdict = rule.checked(batch).verdict
-        return Outcome(verdict.first.copy(), verdict)
+        return RuleOutcome(verdict.first.copy(), verdict)
     except (CannotRun, ImportError, NoSuchSignal, RunFailed) as error:  # not a document's doing
         raise RunFailed(f"{registry.named(rule)}: {error}") from error
     except Exception as error:  # whatever a hostile document brings a rule to
         if len(batch) <= 1:
-            return broken(said(error)) if len(batch) else Outcome(np.zeros(0, dtype=np.int16), Verdict.keep(0))
+            return (
+                broken(error_detail(error)) if len(batch) else RuleOutcome(np.zeros(0, dtype=np.int16), Verdict.keep(0))
+            )
     middle = len(batch) // 2
     return _joined(outcome_of(rule, batch.slice(0, middle), care), outcome_of(rule, batch.slice(middle), care))
 
 
-def outcome_with_care(rule: Rule, batch: pa.RecordBatch, care: Care, number: int) -> Outcome:
+def outcome_with_care(rule: Rule, batch: pa.RecordBatch, care: Care, number: int) -> RuleOutcome:
     """The same, in a process that documents may kill: it leaves a trail, and leaves out what killed it before."""
     place = (number, rule.called)
     outcomes = []
@@ -97,12 +102,12 @@ def outcome_with_care(rule: Rule, batch: pa.RecordBatch, care: Care, number: int
     return reduce(_joined, outcomes)
 
 
-def broken(how: str) -> Outcome:
+def broken(how: str) -> RuleOutcome:
     """What becomes of one document that broke a rule."""
-    return Outcome(np.full(1, BROKE, dtype=np.int16), Verdict.keep(1), {0: how})
+    return RuleOutcome(np.full(1, BROKE, dtype=np.int16), Verdict.keep(1), {0: how})
 
 
-def _joined(a: Outcome, b: Outcome) -> Outcome:
+def _joined(a: RuleOutcome, b: RuleOutcome) -> RuleOutcome:
     verdict = Verdict.keep(len(a.first) + len(b.first))
     start = 0
     for half in (a.verdict, b.verdict):
@@ -119,23 +124,23 @@ def _joined(a: Outcome, b: Outcome) -> Outcome:
     first = verdict.first.copy()
     broke = a.broke | {len(a.first) + row: error for row, error in b.broke.items()}
     first[list(broke)] = BROKE
-    return Outcome(first, verdict, broke)
+    return RuleOutcome(first, verdict, broke)
 
 
-def harmless(part: Part, result: Result) -> Part:
-    """A part as its rules may be shown it again: without documents that killed them."""
+def without_condemned(part: Part, result: Result) -> Part:
+    """A part as its rules may see it again: without the documents that killed them."""
     facts = result["files"].get("condemned")
     return part if facts is None else {**part, "verdicts": [*part["verdicts"], facts]}
 
 
-def run_decide(task: Task, care: Care | None = None) -> Result:
+def run_decide(task: RulesTask, care: Care | None = None) -> Result:
     """The verdicts of a leg's rules on one part, its rejects, and the account."""
     with part_writers() as writers:
         return _Decision(task, care or Care(), writers).run()
 
 
 class _Decision:
-    def __init__(self, task: Task, care: Care, writers: list[PartWriter]) -> None:
+    def __init__(self, task: RulesTask, care: Care, writers: list[PartWriter]) -> None:
         self.task = task
         self.care = care
         self.batch_number = -1
@@ -144,7 +149,7 @@ class _Decision:
         self.rules = [Deciding.of(data) for data in task["rules"]]
         self.counts = {d.rule.called: Count() for d in self.rules}
         self.file_name = f"{self.part['key']}.{task['task'][:8]}"
-        self.rejects = Rejects(self.store, self.file_name, self.part["source"], task["rejects"], writers)
+        self.rejects = RejectsWriter(self.store, self.file_name, self.part["source"], task["rejects"], writers)
         rows = int(self.part["rows"])
         self.kept = np.ones(rows, dtype=bool)
         self.stage = np.full(rows, -1, dtype=np.int8)
@@ -179,10 +184,10 @@ class _Decision:
         check_chain(
             counts, names, self.part["kept"], self.alive, f"{self.task['leg']}, rules on part {self.part['key']}"
         )
-        part = {**self.part, "verdicts": [*self.part["verdicts"]]}
-        files: dict[str, Any] = dict(self.rejects.close())
+        part: Part = {**self.part, "verdicts": [*self.part["verdicts"]]}
+        files: Files = {**self.rejects.close()}
         if self.alive < self.part["kept"] or any(bits.any() for bits in self.failed.values()):
-            facts = write_table(
+            facts = write_every_row(
                 self.store, f"legs/{self.task['leg']}/{self.file_name}.verdicts.parquet", self.verdicts(names)
             )
             files["verdicts"] = facts
@@ -190,7 +195,7 @@ class _Decision:
         part["kept"], part["text_bytes"] = self.alive, self.text_bytes
         if self.condemned.any():
             path = f"legs/{self.task['leg']}/{self.file_name}.condemned.parquet"
-            files["condemned"] = write_table(self.store, path, pa.table({"kept": ~self.condemned}))
+            files["condemned"] = write_every_row(self.store, path, pa.table({"kept": ~self.condemned}))
         return {"part": part, "files": files, "counts": counts, "log": self.log, "peak_memory": peak_memory()}
 
     def judge(self, batch: pa.RecordBatch) -> None:
@@ -217,7 +222,7 @@ class _Decision:
         self.alive += int(alive.sum())
         self.text_bytes += int(lengths[alive].sum())
 
-    def note_all(self, called: str, verdict: Verdict, rows: np.ndarray[Any, Any]) -> None:
+    def note_all(self, called: str, verdict: Verdict, rows: NDArray[np.int64]) -> None:
         """Every reason that held, as a bit of its own."""
         names, bits = self.reasons[called], self.failed[called]
         for bit, reason in enumerate(verdict.reasons):
@@ -230,21 +235,22 @@ class _Decision:
         self,
         number: int,
         view: pa.RecordBatch,
-        outcome: Outcome,
-        gone: np.ndarray[Any, Any],
-        rows: np.ndarray[Any, Any],
+        outcome: RuleOutcome,
+        gone: NDArray[np.bool_],
+        rows: NDArray[np.int64],
     ) -> None:
         """The documents of which this rule is the first to drop them."""
         called = self.rules[number].rule.called
         count = self.counts[called]
         verdict = outcome.verdict
-        shown = Verdict.keep(len(view))
-        shown.reasons, shown.details, shown.all = verdict.reasons, verdict.details, verdict.all
-        shown.first = np.where(gone & (outcome.first >= 0), outcome.first, np.int16(-1))
+        first_to_drop = Verdict.keep(len(view))  # the verdict on the documents that no earlier rule dropped
+        first_to_drop.reasons, first_to_drop.details = verdict.reasons, verdict.details
+        first_to_drop.all = verdict.all
+        first_to_drop.first = np.where(gone & (outcome.first >= 0), outcome.first, np.int16(-1))
         if "text" not in view.schema.names:
             view = with_columns(view, {"text": pa.nulls(len(view), pa.string())})
-        if (shown.first >= 0).any():
-            self.rejects.dropped(called, view, shown)
+        if (first_to_drop.first >= 0).any():
+            self.rejects.dropped(called, view, first_to_drop)
         for row in np.flatnonzero(gone).tolist():
             place = int(rows[row])
             if outcome.first[row] == BROKE:
@@ -262,7 +268,8 @@ class _Decision:
         if count.quarantined == len(view) >= ENOUGH_TO_BLAME_THE_STAGE:
             named = registry.named(self.rules[number].rule)
             raise RunFailed(
-                f"{named}: all {len(view)} documents of a batch of {self.part['key']} broke it; the last: {self.log[-1]}"
+                f"{named}: all {len(view)} documents of a batch of {self.part['key']} broke it; "
+                f"the last: {self.log[-1]}"
             )
 
     def verdicts(self, names: list[str]) -> pa.Table:
@@ -271,7 +278,7 @@ class _Decision:
         stage = pa.DictionaryArray.from_arrays(pa.array(self.stage, mask=self.stage < 0), pa.array(names)).cast(
             pa.string()
         )
-        columns: dict[str, Any] = {
+        columns: dict[str, NDArray[np.generic] | pa.Array] = {
             "uid": self.uid,
             "kept": self.kept,
             "stage": stage,

@@ -8,18 +8,18 @@ task of its own, small, and travels with those of the next wave.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import TypedDict, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.inputs.files import InputFile, open_input
-from gristmill.pipeline.leg.leg import Result, Task
 from gristmill.pipeline.plan.plan import Leg
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe
-from gristmill.pipeline.store.parts import Part, identity, read_part
+from gristmill.pipeline.store.parts import identity, read_part
+from gristmill.pipeline.store.records import PageSample, PagesFile, PagesTask, Part, Result
 from gristmill.pipeline.store.sinks import as_lying
 from gristmill.pipeline.store.store import Store
 from gristmill.stages.stage import Origin, Reader
@@ -32,7 +32,7 @@ BEGINNING = 1 << 20  # bytes of a file that are searched first, where its reader
 
 def task_of_pages(
     leg: Leg, recipe: Recipe, store: Store, parts: list[Part], files: Mapping[str, InputFile]
-) -> Task | None:
+) -> PagesTask | None:
     """The task that looks at a few pages of the first part of a leg which extracts what it reads; None where there is
     nothing to see."""
     part = next((p for p in parts if p["rows"] and p["leg"] == leg.name), None)
@@ -62,23 +62,23 @@ def task_of_pages(
     }
 
 
-def run_pages(task: Task) -> Result:
+def run_pages(task: PagesTask) -> Result:
     """A few pages: url, uid, what was extracted, and all that is visible."""
     first = first_rows(Store(task["out"]), task["part"])
     if first is None:
         return {"pages": []}
-    extracted = {row["uid"]: row for row in first.to_pylist()}
+    extracted: dict[int, Extracted] = {row["uid"]: row for row in first.to_pylist()}
     reader = cast(Reader, registry.build(task["reader"]))
-    shown: list[dict[str, Any]] = []
+    samples: list[PageSample] = []
     for end in ends(reader, task["file"]):
         pages = pages_until(reader, task, end)
-        shown = shown_of(pages, extracted) if pages is not None else []
-        if shown:
+        samples = samples_of(pages, extracted) if pages is not None else []
+        if samples:
             break
-    return {"pages": shown}
+    return {"pages": samples}
 
 
-def ends(reader: Reader, file: Mapping[str, Any]) -> list[int | None]:
+def ends(reader: Reader, file: PagesFile) -> list[int | None]:
     """How far to read: not far, and if that shows nothing, all of the first batch."""
     start, end = file["start"], file["end"]
     size = (end or file["size"]) - start
@@ -87,7 +87,7 @@ def ends(reader: Reader, file: Mapping[str, Any]) -> list[int | None]:
     return [start + BEGINNING, end] if apart else [end]
 
 
-def pages_until(reader: Reader, task: Task, end: int | None) -> pa.RecordBatch | None:
+def pages_until(reader: Reader, task: PagesTask, end: int | None) -> pa.RecordBatch | None:
     """The first batch of pages of the task's file."""
     file = task["file"]
     with open_input(file["address"]) as stream:
@@ -97,31 +97,40 @@ def pages_until(reader: Reader, task: Task, end: int | None) -> pa.RecordBatch |
     return reading.documents if reading is not None and "html" in reading.documents.schema.names else None
 
 
-def shown_of(pages: pa.RecordBatch, extracted: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
+class Extracted(TypedDict):
+    """A document as extraction left it."""
+
+    uid: int
+    url: str
+    text: str | None
+
+
+def samples_of(pages: pa.RecordBatch, extracted: Mapping[int, Extracted]) -> list[PageSample]:
     """What the report shows of those pages that were extracted."""
     from gristmill.stages.extract.engines import compare
 
-    shown: list[dict[str, Any]] = []
+    samples: list[PageSample] = []
     rows = {uid: row for row, uid in enumerate(pages.column("uid").to_pylist()) if uid in extracted}
     for uid, row in sorted(rows.items()):
         html = pages.column("html")[row].as_py()
         if html is None or len(html) > LARGEST_PAGE:
             continue
-        known = extracted[uid]
-        _, visible = compare(html, known["url"], pages.column("charset")[row].as_py())
-        shown.append(
+        document = extracted[uid]
+        text = document["text"] or ""
+        _, visible = compare(html, document["url"], pages.column("charset")[row].as_py())
+        samples.append(
             {
                 "uid": f"{uid:016x}",
-                "url": known["url"],
-                "extracted": (known["text"] or "")[:CHARACTERS],
+                "url": document["url"],
+                "extracted": text[:CHARACTERS],
                 "visible": visible[:CHARACTERS],
-                "extracted_characters": len(known["text"] or ""),
+                "extracted_characters": len(text),
                 "visible_characters": len(visible),
             }
         )
-        if len(shown) == PAGES:
+        if len(samples) == PAGES:
             break
-    return shown
+    return samples
 
 
 def first_rows(store: Store, part: Part) -> pa.RecordBatch | None:

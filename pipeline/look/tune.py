@@ -28,7 +28,8 @@ from gristmill.pipeline.formatting import as_hex, as_number, as_share, one_line,
 from gristmill.pipeline.leg.rules import BROKE, KEPT, Deciding, outcome_of
 from gristmill.pipeline.look.run_folder import by_size, grid
 from gristmill.pipeline.processes.cores import cores_here
-from gristmill.pipeline.store.parts import ROW, Part, columns_of, read_part
+from gristmill.pipeline.store.parts import ROW, columns_of, read_part
+from gristmill.pipeline.store.records import Part
 from gristmill.pipeline.store.store import Store
 from gristmill.stages.stage import Rule
 

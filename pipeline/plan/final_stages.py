@@ -47,7 +47,8 @@ def order_faults(steps: Sequence[Step]) -> Iterator[tuple[Step, str]]:
             if source is not None and source < place:
                 yield (
                     step,
-                    f"changes texts between {at(steps[source])} and {at(steps[after[0]])}, which would write the tokens of the old texts: "
+                    f"changes texts between {at(steps[source])} and {at(steps[after[0]])}, "
+                    "which would write the tokens of the old texts: "
                     f"put it before {steps[source].called}",
                 )
 

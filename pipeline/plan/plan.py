@@ -1,7 +1,7 @@
 """Recipe to plan: legs (runs of map stages, fused) and global stages, as a DAG in the order of work.
 
 The shared stages are cut where a global stage stands, where a source joins, and where text should lie on disk
-(`measures.pieces`); the first leg of a source takes its own stages and the shared ones up to the next cut. A leg works
+(`signals.pieces`); the first leg of a source takes its own stages and the shared ones up to the next cut. A leg works
 first and decides then: its measuring and rewriting stages see every document, and its rules decide afterwards on what
 was measured, so that a new threshold is a pass over numbers. A leg that only measures lays its signals beside the
 documents that it read.
@@ -10,7 +10,6 @@ documents that it read.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.errors import RecipeError
@@ -112,13 +111,13 @@ class Plan:
         """Names of the sources and stages that documents pass on their way to the node of a stage, and the node's own;
         sinks only look on."""
         nodes = {node.name: node for node in self.nodes}
-        left, passed, names = [name], set[str](), set[str]()
-        while left:
-            node = nodes[left.pop()]
+        waiting, passed, names = [name], set[str](), set[str]()
+        while waiting:
+            node = nodes[waiting.pop()]
             if node.name in passed:
                 continue
             passed.add(node.name)
-            left += node.feeds
+            waiting += node.feeds
             steps = node.steps if isinstance(node, Leg) else (node.step,)
             names |= {step.called for step in steps if not isinstance(step.stage, Sink)}
             if isinstance(node, Leg) and node.source is not None:
@@ -128,28 +127,26 @@ class Plan:
     def waves(self) -> list[list[Node]]:
         """Nodes that can be worked on together."""
         done: set[str] = set()
-        left, waves = list(self.nodes), []
-        while left:
-            wave = [n for n in left if all(f in done for f in n.feeds)]
+        waiting, waves = list(self.nodes), []
+        while waiting:
+            wave = [n for n in waiting if all(f in done for f in n.feeds)]
             # A global stage is a program of several rounds and has the engine for itself.
             legs: list[Node] = [n for n in wave if isinstance(n, Leg)]
             wave = legs or wave[:1]
             waves.append(wave)
             done |= {n.name for n in wave}
-            left = [n for n in left if n not in wave]
+            waiting = [n for n in waiting if n not in wave]
         return waves
 
-    def stage_order(self) -> list[tuple[str, Any]]:
+    def stage_order(self) -> list[tuple[str, Step | Source]]:
         """(name, step or source) of everything that leaves a report: readers first, then stages in the order in which
         documents meet them."""
         legs = [node.in_order_of_work if isinstance(node, Leg) else (node.step,) for node in self.nodes]
         steps = {step.called: step for leg in legs for step in leg}
-        sources: dict[str, Any] = {source.name: source for source in self.recipe.sources}
-        return list(
-            (
-                sources | {name: steps[name] for name in in_one_order([[step.called for step in leg] for leg in legs])}
-            ).items()
-        )
+        by_name: dict[str, Step | Source] = {source.name: source for source in self.recipe.sources}
+        for name in in_one_order([[step.called for step in leg] for leg in legs]):
+            by_name[name] = steps[name]
+        return list(by_name.items())
 
     def to_prepare(self) -> list[Stage]:
         """Stages that have work which is worth doing once on a machine."""
@@ -173,7 +170,8 @@ def make_plan(recipe: Recipe) -> Plan:
         for step in source.steps:
             if isinstance(step.stage, Global):
                 raise RecipeError(
-                    f"{recipe.path}:{step.line}: {step.called} needs the whole data set; it belongs under the shared stages"
+                    f"{recipe.path}:{step.line}: {step.called} needs the whole data set; "
+                    "it belongs under the shared stages"
                 )
 
     nodes: list[Node] = []

@@ -2,7 +2,7 @@
 
 A recipe names rules; the stages that measure what they need are put in before them, once for all rules that look at the
 same text. A rewrite makes a new version of the text: what was measured on the old one is measured again if a later rule
-asks for it, and a sink is not shown the tokens of the old one, which hold what was masked since. Within a leg, both
+asks for it, and stale token columns, which hold what was masked since, are not passed to sinks. Within a leg, both
 versions are kept: `words@c4_lines` is the signal, and `text@c4_lines` the text, as they were before `c4_lines`.
 """
 
@@ -78,9 +78,8 @@ class _Walk:
     def __init__(self, recipe: Recipe, taken: set[str]) -> None:
         self.recipe = recipe
         self.taken = taken
-        self.configured: dict[
-            type[Stage], Step
-        ] = {}  # the last measuring stage of each kind that the recipe wrote itself
+        # The last measuring stage of each kind that the recipe names itself.
+        self.configured: dict[type[Stage], Step] = {}
         self.of_text: set[str] = set()
         self.encoded: set[str] = set()  # that hold the text itself
         self.outdated: set[str] = set()  # of these, the ones of an older text
@@ -129,11 +128,11 @@ class _Walk:
                 break
             if isinstance(other.stage, Rule):
                 soon += [name for name in needs_of(other) if name not in valid | READ]
-        found: dict[type[Annotate], list[str]] = {}
+        by_kind: dict[type[Annotate], list[str]] = {}
         for name in wanted:
             kind = self.who_adds(name, step)
-            found.setdefault(kind, [n for n in dict.fromkeys(soon) if n in kind.adds])
-        return [self.gauge(kind, names, step, rewritten) for kind, names in found.items()]
+            by_kind.setdefault(kind, [n for n in dict.fromkeys(soon) if n in kind.adds])
+        return [self.gauge(kind, names, step, rewritten) for kind, names in by_kind.items()]
 
     def check_names(self, step: Step, stage: Annotate, valid: set[str]) -> None:
         """What an input says must not pass for what is measured here, unless it may stand in for it."""
@@ -157,7 +156,8 @@ class _Walk:
         where = f"{self.recipe.path}:{step.line}: {step.called} needs the signal {signal}"
         if not kinds:
             raise RecipeError(
-                f"{where}, which no stage measures; put a stage before it that adds it (`from_meta` does, of columns of the input)"
+                f"{where}, which no stage measures; put a stage before it that adds it "
+                "(`from_meta` does, of columns of the input)"
             )
         kind = kinds[0]
         required = [name for name, field in kind.model_fields.items() if field.is_required()]
@@ -192,14 +192,14 @@ def needs_of(step: Step) -> tuple[str, ...]:
 
 def measured_again(steps: Sequence[Step]) -> dict[str, list[str]]:
     """For each rewrite of a leg, the signals of which the values before it are kept beside those after it."""
-    found = {}
+    again = {}
     for place, step in enumerate(steps):
         if isinstance(step.stage, Rewrite):
             later = {
                 name for other in steps[place + 1 :] if isinstance(other.stage, Annotate) for name in other.stage.added
             }
-            found[step.called] = sorted(later)
-    return found
+            again[step.called] = sorted(later)
+    return again
 
 
 def texts_kept(steps: Sequence[Step], decided: Sequence[Step]) -> list[str]:
@@ -227,13 +227,13 @@ def seen_by(steps: Sequence[Step], decided: Sequence[Step], rule: Step) -> tuple
 def pieces(steps: Sequence[Step]) -> list[tuple[Step, ...]]:
     """A run of map stages, cut where text should lie on disk: after a costly stage, so that a new measure does not
     repeat it; before a costly stage or a sink, where rules must have decided first."""
-    found: list[list[Step]] = []
+    cut: list[list[Step]] = []
     for step in steps:
-        last = found[-1] if found else []
+        last = cut[-1] if cut else []
         undecided = any(isinstance(s.stage, Rule) and not decides_on_the_spot(s) for s in last)
         costly = any(isinstance(s.stage, Map) and s.stage.costly for s in last)
         waits = isinstance(step.stage, Sink) or (isinstance(step.stage, Map) and step.stage.costly)
-        if not found or (undecided and waits) or (costly and isinstance(step.stage, Annotate | Rewrite)):
-            found.append([])
-        found[-1].append(step)
-    return [tuple(piece) for piece in found]
+        if not cut or (undecided and waits) or (costly and isinstance(step.stage, Annotate | Rewrite)):
+            cut.append([])
+        cut[-1].append(step)
+    return [tuple(piece) for piece in cut]

@@ -1,7 +1,7 @@
-"""What a sink is shown of every part: the columns that any of them has, so that all files that it writes have the same.
+"""The columns that every file of a sink has: all that any part has.
 
-A signal may be there for some documents alone: a deduplication tells nothing of parts without duplicates, and sources
-are measured differently. What reads many Parquet files takes the columns of the first for those of all.
+A signal may be there for some documents alone: a deduplication adds nothing to parts without duplicates, and sources
+are measured differently. Readers of many Parquet files take the columns of the first for those of all.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gristmill.pipeline.store.checksums import open_checked
-from gristmill.pipeline.store.parts import TEXT_BYTES, Part
+from gristmill.pipeline.store.parts import TEXT_BYTES
+from gristmill.pipeline.store.records import Part
 from gristmill.pipeline.store.store import Store
 from gristmill.stages.documents import BASE, PAGE
 from gristmill.stages.stage import Sink, Stage, with_columns
@@ -31,21 +32,23 @@ def columns_of_all(store: Store, parts: Iterable[Part]) -> pa.Schema:
     types: dict[str, list[pa.DataType]] = {}
     for part in parts:
         for facts in [part["documents"], *part["signals"]] if part["kept"] else ():
+            if facts is None:
+                continue
             alike = facts.get("schema", facts["path"])
-            if alike in looked_at or not store.exists(
-                facts["path"]
-            ):  # of a run that was cleaned there may be nothing to foresee
+            # A run that was cleaned may have no file left.
+            if alike in looked_at or not store.exists(facts["path"]):
                 continue
             looked_at.add(alike)
             with open_checked(store, facts) as file:
                 for field in pq.read_schema(file):
                     types.setdefault(field.name, []).append(field.type)
-    known = {*BASE.names, *PAGE.names, TEXT_BYTES}
-    found = {name: together(kinds) for name, kinds in sorted(types.items()) if name not in known and "@" not in name}
-    return pa.schema([(name, kind) for name, kind in found.items() if kind is not None])
+    of_readers = {*BASE.names, *PAGE.names, TEXT_BYTES}
+    signals = [name for name in sorted(types) if name not in of_readers and "@" not in name]
+    columns = [(name, common_type(types[name])) for name in signals]
+    return pa.schema([(name, kind) for name, kind in columns if kind is not None])
 
 
-def together(kinds: list[pa.DataType]) -> pa.DataType | None:
+def common_type(kinds: list[pa.DataType]) -> pa.DataType | None:
     """The type that holds values of all; None where there is none."""
     try:
         return (

@@ -14,10 +14,10 @@ def in_one_order(legs: Sequence[Sequence[str]]) -> list[str]:
     work."""
     before: dict[str, set[str]] = {}
     for names in legs:
-        for at, name in enumerate(names):
-            before.setdefault(name, set()).update(names[:at])
+        for place, name in enumerate(names):
+            before.setdefault(name, set()).update(names[:place])
     order: dict[str, None] = {}
     while len(order) < len(before):
-        left = [name for name in before if name not in order]
-        order[next((name for name in left if before[name] <= order.keys()), left[0])] = None
+        waiting = [name for name in before if name not in order]
+        order[next((name for name in waiting if before[name] <= order.keys()), waiting[0])] = None
     return list(order)

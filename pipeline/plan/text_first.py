@@ -27,8 +27,8 @@ def check_pages_become_text(recipe: Recipe, written: Recipe) -> None:
                 step for step in steps[reads:] if step.called in names
             )  # who asked, where the mill measures for it
             raise RecipeError(
-                f"{recipe.path}:{step.line}: {step.called} reads text, but {source.name} gives pages (HTML): put `extract` before it"
-                f"; {reader.instead_for_text}"
+                f"{recipe.path}:{step.line}: {step.called} reads text, but {source.name} gives pages (HTML): "
+                f"put `extract` before it; {reader.instead_for_text}"
             )
 
 
@@ -51,7 +51,7 @@ def makes_text(stage: Stage) -> bool:
 
 
 def reads_text(step: Step) -> bool:
-    """Is a stage of no use before there is text? One from outside that says nothing of what it reads may look at html."""
+    """Is a stage of no use before there is text? A user's own that says nothing of what it reads may look at html."""
     stage = step.stage
     if isinstance(stage, Global):
         by_url = "url" in stage.columns  # url_dedup looks at texts only to choose the longest

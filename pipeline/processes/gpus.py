@@ -10,7 +10,10 @@ from __future__ import annotations
 import copy
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from distributed import LocalCluster
 
 RESOURCE = "GPU"
 DRIVER = Path("/proc/driver/nvidia/gpus")
@@ -28,15 +31,15 @@ def gpus_here() -> list[str]:
     return [str(i) for i in range(len(list(DRIVER.iterdir())))] if DRIVER.is_dir() else []
 
 
-def spread_over(cluster: Any, workers: int, gpus: list[str]) -> None:
+def spread_over(cluster: LocalCluster, workers: int, gpus: list[str]) -> None:
     """Start workers in a local cluster that has none yet; the first get a GPU each, the others see none."""
     specs = {}
     for number in range(workers):
         spec = copy.copy(cluster.new_spec)
         options = dict(spec["options"])
-        mine = gpus[number] if number < len(gpus) else ""
-        options["env"] = {**(options.get("env") or {}), "CUDA_VISIBLE_DEVICES": mine}
-        if mine:
+        gpu = gpus[number] if number < len(gpus) else ""
+        options["env"] = {**(options.get("env") or {}), "CUDA_VISIBLE_DEVICES": gpu}
+        if gpu:
             options["resources"] = {RESOURCE: 1}
         specs[number] = {**spec, "options": options}
     cluster.worker_spec.update(specs)

@@ -14,10 +14,9 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
-from typing import Any
 
 from gristmill.pipeline.processes import lifetime
 
@@ -55,7 +54,7 @@ def begin(recipe: Path) -> None:
         forkserver.ensure_running()
 
 
-def unregister(name: Any, rtype: str) -> None:
+def unregister(name: Sized, rtype: str) -> None:
     """In place of the standard library's: a resource tracker that was killed and is started anew knows nothing of what
     is given back to it, and would print a trace for each."""
     resource_tracker.register(name, rtype)
@@ -69,11 +68,11 @@ def end() -> None:
     with server._lock:  # type: ignore[attr-defined]
         pid = server._forkserver_pid  # type: ignore[attr-defined]
         if pid is not None:
-            left = lifetime.descendants(pid)
+            descendants = lifetime.descendants(pid)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             server._stop_unlocked()  # type: ignore[attr-defined]
-            lifetime.end(left)
+            lifetime.end(descendants)
 
 
 @contextlib.contextmanager
@@ -93,7 +92,8 @@ def environment(wanted: dict[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Ctrl-C is the driver's alone: a process that is started in the block never sees it, and the driver does after it."""
+    """Ctrl-C is the driver's alone: a process that is started in the block never sees it, and the driver sees it after
+    the block."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

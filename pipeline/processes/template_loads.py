@@ -73,10 +73,10 @@ def load_stages(recipe: Path) -> None:
 def prepare_aside(stage: Stage) -> None:
     """For what it leaves on disk alone, in a process of its own: nobody knows what the code of others leaves behind in
     memory."""
-    answer, said = os.pipe()
+    answer, child_end = os.pipe()
     child = os.fork()
     if child:
-        os.close(said)
+        os.close(child_end)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         os.set_blocking(answer, False)  # a process that it left behind may hold the other end
         failure = ""
@@ -92,13 +92,14 @@ def prepare_aside(stage: Stage) -> None:
         prepare(stage)
         code = 0
     except RunFailed as error:
-        os.write(said, str(error).encode("utf-8", "replace")[: select.PIPE_BUF])
+        os.write(child_end, str(error).encode("utf-8", "replace")[: select.PIPE_BUF])
     finally:
         os._exit(code)
 
 
 def did_not_start(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """A line for a worker that ended before any code of ours: a new one is tried, or the driver says that none starts."""
+    """A line for a worker that ended before any code of ours ran: a new one is tried, or the driver says that none
+    starts."""
     print(f"a worker did not start: {kind.__name__}: {one_line(str(error))}", file=sys.stderr, flush=True)
 
 

@@ -8,17 +8,20 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from types import TracebackType
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from gristmill.pipeline.formatting import plain
-from gristmill.pipeline.leg.leg import Result, Task
+from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.plan.plan import Node
+from gristmill.pipeline.progress.ui import UI
 from gristmill.pipeline.screen import escape
+from gristmill.pipeline.store.records import CountRecord, Result, Task, counts_by_source, counts_by_stage
+from gristmill.pipeline.store.run_records import RunRecord
 
 EVERY = 60.0  # seconds between two lines of a log
 
@@ -35,20 +38,18 @@ class Tally:
         self.drops: Counter[str] = Counter()
 
     def add(self, task: Task, result: Result) -> None:
-        by_stage = list(result.get("counts", {}).items())
-        if task["kind"] == "leg" and by_stage:
-            documents = int(by_stage[0][1]["docs_in"])
+        if task["kind"] == "leg" and "counts" in result:
+            first = next(iter(counts_by_stage(result).values()), None)
+            documents = 0 if first is None else first["docs_in"]
             self.read += documents if task["reader"] else 0
             self.documents += documents
-            self.bytes += int(task["cost"])
-        if task["kind"] in ("leg", "decide"):
-            for stage, count in by_stage:
-                self.drop(stage, count)
-        for counts in result.get("counts", {}).values() if task["kind"] == "drop" else []:
-            for stage, count in counts.items():
-                self.drop(stage, count)
+            self.bytes += 0 if first is None else task["cost"]
+        if task["kind"] == "leg" or task["kind"] == "decide" or task["kind"] == "drop":
+            for by_stage in counts_by_source(task, result).values():
+                for stage, count in by_stage.items():
+                    self.drop(stage, count)
 
-    def drop(self, stage: str, count: dict[str, Any]) -> None:
+    def drop(self, stage: str, count: CountRecord) -> None:
         for reason, times in count["dropped"].items():
             self.drops[f"{stage}: {reason}"] += times
         if count["quarantined"]:
@@ -56,10 +57,11 @@ class Tally:
 
     def rates(self) -> str:
         seconds = max(1e-6, time.monotonic() - self.start)
-        return f"{self.read:,} documents read; at work {self.documents / seconds:,.0f} documents/s, {self.bytes / seconds / 1e6:,.1f} MB/s"
+        speed = f"{self.documents / seconds:,.0f} documents/s, {self.bytes / seconds / 1e6:,.1f} MB/s"
+        return f"{self.read:,} documents read; at work {speed}"
 
 
-class Quiet:
+class Quiet(UI):
     """Says nothing but notes, on standard error."""
 
     def begins(self, node: Node, parts: int) -> None: ...
@@ -78,7 +80,9 @@ class Quiet:
     def __enter__(self) -> Quiet:
         return self
 
-    def __exit__(self, *error: Any) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
 
 class Lines(Quiet):
@@ -86,7 +90,7 @@ class Lines(Quiet):
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.now = now
-        self.said = now()
+        self.last_line = now()
         self.tally = Tally()
         self.parts: dict[str, int] = {}
         self.done: Counter[tuple[str, str]] = Counter()
@@ -95,27 +99,25 @@ class Lines(Quiet):
         self.parts[node.name] = parts
 
     def finished(self, task: Task, result: Result, anew: bool) -> None:
-        kind = task["kind"]
-        if kind == "pages":
+        if task["kind"] == "pages":
             return
-        self.done[task["node"], kind] += 1
+        self.done[task["node"], task["kind"]] += 1
         if anew:
             self.tally.add(task, result)
-        if anew and self.now() - self.said >= EVERY:
-            self.said = self.now()
-            if kind in ("leg", "decide"):
-                done = f"{self.done[task['node'], kind]:,} of {self.parts[task['node']]:,} parts" + (
-                    ", by its rules" if kind == "decide" else ""
-                )
+        if anew and self.now() - self.last_line >= EVERY:
+            self.last_line = self.now()
+            if task["kind"] == "leg" or task["kind"] == "decide":
+                done = f"{self.done[task['node'], task['kind']]:,} of {self.parts[task['node']]:,} parts"
+                done += ", by its rules" if task["kind"] == "decide" else ""
             else:
-                done = f"{kind}, round {task['round'] + 1}"
+                done = f"{task['kind']}, round {task['round'] + 1}"
             self.note(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {task['node']}: {done}; {self.tally.rates()}")
 
 
 class Events(Quiet):
     """One JSON line for each thing that happens, on standard error; standard output is for the result."""
 
-    def say(self, what: str, **facts: Any) -> None:  # the facts of an event are its line, as they come
+    def say(self, what: str, **facts: JSON) -> None:  # the facts of an event are its line, as they come
         print(json.dumps({"event": what} | facts), file=sys.stderr, flush=True)
 
     def begins(self, node: Node, parts: int) -> None:
@@ -148,7 +150,7 @@ class LiveView(Quiet):
         self.progress = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console
         )
-        self.bars: dict[str, Any] = {}
+        self.bars: dict[str, TaskID] = {}
         self.where = "starting"
         self.live = Live(get_renderable=self.view, console=console, refresh_per_second=4, transient=True)
 
@@ -156,7 +158,9 @@ class LiveView(Quiet):
         self.live.__enter__()
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.live.__exit__(None, None, None)
 
     def view(self) -> Group:
@@ -199,15 +203,15 @@ class LiveView(Quiet):
         self.console.print(plain(message), markup=False, style="yellow")
 
 
-def face_for(json_events: bool, console: Console) -> Quiet:
-    """The face that suits where the output goes."""
+def ui_for(json_events: bool, console: Console) -> Quiet:
+    """The one that suits where the output goes."""
     if json_events:
         return Events()
     return LiveView(console) if console.is_terminal else Lines()
 
 
-def final_table(record: dict[str, Any]) -> Table:
-    """What came of the run, stage by stage."""
+def final_table(record: RunRecord) -> Table:
+    """The counts of a run, stage by stage."""
     table = Table(
         title=f"{escape(record['name'])}: {record['status']} in {record['seconds']:,.1f} s", title_justify="left"
     )

@@ -9,29 +9,31 @@ from typing import Any, Protocol
 
 from gristmill.pipeline.plan.stage_order import in_one_order
 from gristmill.pipeline.progress.progress_file import PATH, is_alive
-from gristmill.pipeline.store.counts import Account, Count
+from gristmill.pipeline.store.counts import Count, RunAccount
 
 
-class Folder(Protocol):
+class RecordFolder(Protocol):
+    """A run's folder, as far as JSON files are asked of it."""
+
     def has(self, path: str) -> bool: ...
 
     def json(self, path: str) -> dict[str, Any]: ...
 
 
-def record_in(folder: Folder) -> dict[str, Any]:
+def record_in(folder: RecordFolder) -> dict[str, Any]:
     """run.json of a run that ended, well or not; of one that goes on or was killed, what it would say by now."""
-    found = folder.json("run.json")
-    if found.get("stages") or found.get("status") != "running" or not folder.has(PATH):
-        return found
+    record = folder.json("run.json")
+    if record.get("stages") or record.get("status") != "running" or not folder.has(PATH):
+        return record
     live = folder.json(PATH)
     going = live.get("state") == "running"
-    return record_so_far(live, found, "interrupted" if going and is_alive(live) is False else str(live.get("state")))
+    return record_so_far(live, record, "interrupted" if going and is_alive(live) is False else str(live.get("state")))
 
 
 def record_so_far(live: Mapping[str, Any], before: Mapping[str, Any], state: str) -> dict[str, Any]:
     """What run.json would say by now, of a run in this state."""
     nodes = [node for node in live.get("nodes") or [] if isinstance(node, dict)]
-    account = Account()
+    account = RunAccount()
     for stage, sources in (live.get("stages") or {}).items():
         for source, count in sources.items():
             account.of(str(stage), str(source)).add(Count.from_plain(count))
@@ -40,7 +42,7 @@ def record_so_far(live: Mapping[str, Any], before: Mapping[str, Any], state: str
         [*readers, *in_one_order([[str(stage) for stage in node.get("stages") or []] for node in nodes])]
     )
     kinds = {str(node["name"]): "global" for node in nodes if node.get("kind") == "global"}
-    known = {str(entry.get("name")): entry for entry in before.get("stages") or [] if isinstance(entry, dict)}
+    recorded = {str(entry.get("name")): entry for entry in before.get("stages") or [] if isinstance(entry, dict)}
     started = float(live.get("started") or 0)
     return {
         "name": live.get("name") or before.get("name"),
@@ -54,9 +56,9 @@ def record_so_far(live: Mapping[str, Any], before: Mapping[str, Any], state: str
         "stages": [
             {
                 "name": name,
-                "kind": "read" if name in readers else kinds.get(name, str(known.get(name, {}).get("kind") or "")),
-                "about": known.get(name, {}).get("about") or "",
-                "settings": known.get(name, {}).get("settings") or {},
+                "kind": "read" if name in readers else kinds.get(name, str(recorded.get(name, {}).get("kind") or "")),
+                "about": recorded.get(name, {}).get("about") or "",
+                "settings": recorded.get(name, {}).get("settings") or {},
                 **account.total(name).plain(),
                 "sources": {source: count.plain() for source, count in sorted(account.stages.get(name, {}).items())},
             }

@@ -9,15 +9,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
 from gristmill.pipeline.fingerprint import names_files
+from gristmill.pipeline.json_types import JSON, JSONObject, StageSpec
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.first_mistakes import readers_hint, source_hint, stage_hint
 from gristmill.pipeline.recipe.memory_limit import check_memory
-from gristmill.pipeline.recipe.yaml_lines import Place
+from gristmill.pipeline.recipe.yaml_lines import YAML, Place
 from gristmill.pipeline.recipe.yaml_settings import YamlFile, beside, quoted
 from gristmill.stages.checks import RecipeContext, nearest
 from gristmill.stages.stage import PLACEMENT, Reader, Settings, Sink, Stage
@@ -111,7 +112,7 @@ class Step:
         return self.stage.called
 
     @cached_property
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> StageSpec:
         return registry.spec_of(self.stage, self.address, self.folder)
 
 
@@ -144,7 +145,7 @@ class Recipe:
     def name(self) -> str:
         return self.head.name
 
-    def resolved(self) -> dict[str, Any]:
+    def resolved(self) -> JSONObject:
         """The recipe with every default written out."""
         return {
             **self.head.model_dump(mode="json"),
@@ -163,8 +164,9 @@ class Recipe:
 class _Reader(YamlFile):
     """Reads one recipe; keeps where it is, so that any complaint can say so."""
 
-    def step(self, data: Any, place: Place) -> Step:
+    def step(self, data: YAML, place: Place) -> Step:
         """One item of a list of stages: `name`, or `name: {settings}`."""
+        address: str | int
         if isinstance(data, str):
             address, settings = data, None
         elif isinstance(data, dict) and len(data) == 1:
@@ -184,14 +186,14 @@ class _Reader(YamlFile):
 
     def stage_class(self, address: str, place: Place) -> type[Stage]:
         try:
-            found = registry.find(address, self.folder)
+            kind = registry.find(address, self.folder)
         except LookupError as error:
             raise self.wrong(place, str(error)) from error
-        if inspect.isabstract(found):
-            raise self.wrong(place, f"{found.__name__} leaves {', '.join(sorted(found.__abstractmethods__))} unwritten")
-        return found
+        if inspect.isabstract(kind):
+            raise self.wrong(place, f"{kind.__name__} leaves {', '.join(sorted(kind.__abstractmethods__))} unwritten")
+        return kind
 
-    def list_of_steps(self, data: Any, place: Place) -> tuple[Step, ...]:
+    def list_of_steps(self, data: YAML, place: Place) -> tuple[Step, ...]:
         if data is None:
             return ()
         if not isinstance(data, list):
@@ -199,7 +201,7 @@ class _Reader(YamlFile):
             raise self.wrong(place, f"a list of stages was expected, each behind a dash: `- {example.strip(chr(39))}`")
         return tuple(step for i, item in enumerate(data) for step in self.noted(self.working_step, item, (*place, i)))
 
-    def working_step(self, item: Any, place: Place) -> Step:
+    def working_step(self, item: YAML, place: Place) -> Step:
         step = self.step(item, place)
         if isinstance(step.stage, Reader):
             raise self.wrong(place, f"{step.called} reads files; it belongs under sources")
@@ -215,13 +217,13 @@ class _Reader(YamlFile):
         ]
         return [name for name, other in alike if field in other.model_fields]
 
-    def source(self, name: Any, data: Any) -> list[Source]:
+    def source(self, name: str | int, data: YAML) -> list[Source]:
         """One, or none where the reader is wrong, which is noted."""
         place: Place = ("sources", name)
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise self.wrong(place, f"{A_NAME} were expected in a source's name")
         misplaced = source_hint(name, data)
-        if misplaced:
+        if misplaced or not isinstance(data, dict):
             raise self.wrong(place, misplaced)
         readers = [key for key in data if key not in ("stages", "join")]
         if len(readers) != 1:
@@ -235,7 +237,7 @@ class _Reader(YamlFile):
             raise self.wrong((*place, "join"), "the name of a stage was expected")
         return [Source(name, step, steps, join, self.lines[place]) for step in reader]
 
-    def reader(self, address: Any, settings: Any, place: Place) -> Step:
+    def reader(self, address: str | int, settings: YAML, place: Place) -> Step:
         step = self.step({address: settings}, place)
         if not isinstance(step.stage, Reader):
             raise self.wrong((*place, address), f"{address} does not read files{readers_hint([address])}")
@@ -244,10 +246,11 @@ class _Reader(YamlFile):
     def recipe(self) -> Recipe:
         if not isinstance(self.data, dict):
             raise self.wrong((), "a recipe is a mapping with name, sources and stages")
-        heads = self.noted(self.head)
-        sources = tuple(self.sources())
+        data = self.data
+        heads = self.noted(self.head, data)
+        sources = tuple(self.sources(data))
         steps = tuple(
-            step for found in self.noted(self.list_of_steps, self.data.get("stages"), ("stages",)) for step in found
+            step for taken in self.noted(self.list_of_steps, data.get("stages"), ("stages",)) for step in taken
         )
         self.say_all()
         self.check_names(sources, steps)
@@ -260,22 +263,22 @@ class _Reader(YamlFile):
         self.say_all()
         return Recipe(self.path, heads[0], sources, steps)
 
-    def head(self) -> RecipeHead:
+    def head(self, data: dict[str | int, YAML]) -> RecipeHead:
         """The fields that are not stages."""
-        rest = {k: v for k, v in self.data.items() if k not in ("sources", "stages")}
+        rest: YAML = {k: v for k, v in data.items() if k not in ("sources", "stages")}
         head: RecipeHead = self.settings(RecipeHead, rest, (), also=("sources", "stages"))
         if not NAME.fullmatch(head.name):
             raise self.wrong(("name",), f"{A_NAME} were expected, not {head.name!r}")
         return head
 
-    def sources(self) -> Iterator[Source]:
-        data = self.data.get("sources")
-        if isinstance(data, dict) and data:
-            for name in data:
-                for found in self.noted(self.source, name, data[name]):
-                    yield from found
-        elif "sources" in self.data or not self.complaints:  # else it may be what was misspelt
-            given = "" if not data else f", not {quoted(data)}"
+    def sources(self, data: dict[str | int, YAML]) -> Iterator[Source]:
+        by_name = data.get("sources")
+        if isinstance(by_name, dict) and by_name:
+            for name, settings in by_name.items():
+                for sources in self.noted(self.source, name, settings):
+                    yield from sources
+        elif "sources" in data or not self.complaints:  # else it may be what was misspelt
+            given = "" if not by_name else f", not {quoted(by_name)}"
             self.complain(
                 ("sources",),
                 f"at least one source was expected, such as `crawl: {{warc: {{path: crawl/*.warc.gz}}}}`{given}",
@@ -291,7 +294,8 @@ class _Reader(YamlFile):
         ):
             if name in seen:
                 self.complaints.append(
-                    f"{self.path}:{line}: {name} is the name of something on line {seen[name]} already; give one of them a name of its own (`name: other_{name}`)"
+                    f"{self.path}:{line}: {name} is the name of something on line {seen[name]} already; "
+                    f"give one of them a name of its own (`name: other_{name}`)"
                 )
             seen.setdefault(name, line)
         for step in (*steps, *(x for s in sources for x in s.steps)):
@@ -303,10 +307,8 @@ class _Reader(YamlFile):
         for source in sources:
             if source.join is not None and source.join not in names:
                 near = nearest(source.join, names)
-                self.complain(
-                    ("sources", source.name, "join"),
-                    f"no shared stage is called {source.join}; {f'did you mean {near[0]}?' if near else 'there are ' + (', '.join(names) or 'none')}",
-                )
+                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names) or 'none'}"
+                self.complain(("sources", source.name, "join"), f"no shared stage is called {source.join}; {hint}")
 
 
 def context_of(step: Step, sources: Sequence[Source], steps: Sequence[str]) -> RecipeContext:
@@ -321,24 +323,24 @@ def load(path: str | os.PathLike[str]) -> Recipe:
     return _Reader(Path(path)).recipe()
 
 
-def schema() -> dict[str, Any]:
+def schema() -> JSONObject:
     """JSON schema of recipes, for editors."""
-    readers: list[Any] = []
-    steps: list[Any] = []
-    definitions: dict[str, Any] = {}
+    readers: list[JSON] = []
+    steps: list[JSON] = []
+    definitions: JSONObject = {}
     for name, kind in sorted(registry.built_in().items()):
         described = kind.model_json_schema(ref_template="#/$defs/{model}")
         definitions |= described.pop("$defs", {})
         definitions[name] = described
-        one = {
+        by_name: JSONObject = {
             "type": "object",
             "properties": {name: {"anyOf": [{"$ref": f"#/$defs/{name}"}, {"type": "null"}]}},
             "required": [name],
         }
         if issubclass(kind, Reader):
-            readers.append(one)
+            readers.append(by_name)
         else:
-            steps += [{**one, "additionalProperties": False}, {"const": name}]
+            steps += [{**by_name, "additionalProperties": False}, {"const": name}]
     outside = {"type": "object", "propertyNames": {"pattern": r"\.py:\w+$"}, "minProperties": 1, "maxProperties": 1}
     head = RecipeHead.model_json_schema(ref_template="#/$defs/{model}")
     definitions |= head.pop("$defs", {})

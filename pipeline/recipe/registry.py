@@ -17,10 +17,11 @@ import types
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from gristmill import stages
 from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.json_types import StageSpec
 from gristmill.stages.stage import CannotRun, Stage, snake_case
 
 ENTRY_POINTS = "gristmill.stages"
@@ -68,10 +69,10 @@ def find(name: str, folder: Path | None = None) -> type[Stage]:
     if name in names():
         return cast(type[Stage], getattr(stages, names()[name]))
     if name in installed():
-        found = installed()[name].load()
-        if not (isinstance(found, type) and issubclass(found, Stage)):
+        kind = installed()[name].load()
+        if not (isinstance(kind, type) and issubclass(kind, Stage)):
             raise LookupError(f"entry point {name!r} is no stage")
-        return found
+        return kind
     near = difflib.get_close_matches(name, [*names(), *installed()], n=1)
     raise LookupError(
         f"no such stage {name!r}; {f'did you mean {near[0]}?' if near else '`gristmill doctor` lists all there are'}"
@@ -93,10 +94,10 @@ def class_from_source(file_name: str, text: str, class_name: str) -> type[Stage]
             del sys.modules[module_name]
             hint = f" ({ALONE})" if isinstance(error, ModuleNotFoundError) else ""
             raise LookupError(f"{file_name} does not import: {type(error).__name__}: {error}{hint}") from error
-    found = getattr(sys.modules[module_name], class_name, None)
-    if not (isinstance(found, type) and issubclass(found, Stage)):
+    kind = getattr(sys.modules[module_name], class_name, None)
+    if not (isinstance(kind, type) and issubclass(kind, Stage)):
         raise LookupError(f"{file_name} has no stage named {class_name}")
-    return found
+    return kind
 
 
 def named(stage: Stage) -> str:
@@ -112,14 +113,14 @@ def prepare(stage: Stage) -> None:
     try:
         stage.prepare()
     except Exception as error:
-        said = str(error) if isinstance(error, CannotRun) else f"prepare() failed: {type(error).__name__}: {error}"
-        raise RunFailed(f"{named(stage)}: {said}") from error
+        message = str(error) if isinstance(error, CannotRun) else f"prepare() failed: {type(error).__name__}: {error}"
+        raise RunFailed(f"{named(stage)}: {message}") from error
 
 
-def spec_of(stage: Stage, address: str, folder: Path | None = None) -> dict[str, Any]:
+def spec_of(stage: Stage, address: str, folder: Path | None = None) -> StageSpec:
     """A stage as plain data; the code of a user's own is what its class was made of, whatever has become of the file
     since."""
-    spec = {"stage": address, "settings": stage.model_dump(mode="json"), "code": None}
+    spec: StageSpec = {"stage": address, "settings": stage.model_dump(mode="json"), "code": None}
     if ".py:" not in address:
         return spec
     file = (folder or Path()) / address.rpartition(":")[0]
@@ -127,7 +128,10 @@ def spec_of(stage: Stage, address: str, folder: Path | None = None) -> dict[str,
     if code is None:  # a class that the file imports and does not make
         code = file.read_text(encoding="utf-8")
     helpers = modules_beside(code, file.parent)
-    return spec | {"code": code} | ({"helpers": helpers} if helpers else {})
+    spec["code"] = code
+    if helpers:
+        spec["helpers"] = helpers
+    return spec
 
 
 def modules_beside(code: str, folder: Path) -> dict[str, str]:
@@ -168,9 +172,9 @@ def files_of_module(name: str, folder: Path) -> list[Path]:
     ]
 
 
-def build(spec: Mapping[str, Any]) -> Stage:
+def build(spec: StageSpec) -> Stage:
     """The stage that a spec describes."""
-    name: str = spec["stage"]
+    name = spec["stage"]
     if spec["code"] is not None:
         path, _, class_name = name.rpartition(":")
         return class_from_source(Path(path).name, spec["code"], class_name)(**spec["settings"])

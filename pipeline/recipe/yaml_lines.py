@@ -6,14 +6,16 @@ file can become is bounded: aliases of aliases double, and brackets in brackets 
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import yaml
 
 from gristmill.pipeline.errors import RecipeError
 
 Place = tuple[str | int, ...]
+YAML: TypeAlias = "bool | int | float | str | date | list[YAML] | dict[str | int, YAML] | None"
 
 MOST_BYTES = 4 << 20  # of a file: a larger one is data that was given for a recipe
 MOST_VALUES = 100_000  # that aliases and merge keys may make of it
@@ -22,7 +24,7 @@ DEEPEST = 64
 MERGE = "tag:yaml.org,2002:merge"
 
 
-def load_with_lines(path: Path) -> tuple[Any, dict[Place, int]]:
+def load_with_lines(path: Path) -> tuple[YAML, dict[Place, int]]:
     """The data of a YAML file, and the line of every key and item by its place in the data."""
     try:
         if path.stat().st_size > MOST_BYTES:
@@ -55,7 +57,7 @@ class _Loader(yaml.SafeLoader):
         super().__init__(text)
         self.depth = 0
 
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         self.depth += 1
         if self.depth > DEEPEST:
             place = self.peek_event().start_mark  # type: ignore[no-untyped-call]
@@ -75,7 +77,7 @@ class _Reading:
         self.values = 0
         self.text = 0
 
-    def value(self, node: yaml.Node, place: Place) -> Any:
+    def value(self, node: yaml.Node, place: Place) -> YAML:
         self.count(node, len(place))
         self.lines.setdefault(place, node.start_mark.line + 1)
         if isinstance(node, yaml.MappingNode):
@@ -85,7 +87,8 @@ class _Reading:
         if isinstance(node, yaml.SequenceNode):
             return [self.value(item, (*place, i)) for i, item in enumerate(node.value)]
         try:
-            return self.loader.construct_object(node, deep=True)  # type: ignore[no-untyped-call]
+            value: YAML = self.loader.construct_object(node, deep=True)  # type: ignore[no-untyped-call]
+            return value
         except ValueError as error:  # a date that no calendar has
             raise RecipeError(f"{self.at(node)}: {node.value!r} cannot be understood: {error}") from error
 

@@ -7,17 +7,18 @@ import types
 from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin
+from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from pydantic import ValidationError
 
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.recipe.yaml_lines import Place, load_with_lines
+from gristmill.pipeline.recipe.yaml_lines import YAML, Place, load_with_lines
 from gristmill.stages.checks import in_a_sentence, nearest
 from gristmill.stages.paths import FOLDER, located
 from gristmill.stages.stage import Settings
 
 Made = TypeVar("Made")
+Arguments = ParamSpec("Arguments")
 LONGEST = 200  # characters of a wrong value that a message shows
 CLOSE = 0.8  # how alike a misspelt name is to the one that was meant; what is less alike is only a guess
 
@@ -35,15 +36,16 @@ class YamlFile:
         self.complaints: list[str] = []
 
     def wrong(self, place: Place, what: str) -> RecipeError:
-        at = place
-        while at not in self.lines:
-            at = at[:-1]
-        return RecipeError(f"{self.path}:{self.lines[at]}: {dotted(place)}{': ' if place else ''}{what}")
+        above = place
+        while above not in self.lines:
+            above = above[:-1]
+        return RecipeError(f"{self.path}:{self.lines[above]}: {dotted(place)}{': ' if place else ''}{what}")
 
-    def noted(self, make: Callable[..., Made], *of: Any) -> list[Made]:
-        """What is made, alone in a list; an empty one where it is wrong, and the complaint is kept until `say_all`."""
+    def noted(self, make: Callable[Arguments, Made], *of: Arguments.args, **more: Arguments.kwargs) -> list[Made]:
+        """What a reader makes, alone in a list. Where it complains: an empty list, and the complaint is kept until
+        `say_all`."""
         try:
-            return [make(*of)]
+            return [make(*of, **more)]
         except RecipeError as error:
             self.complaints.append(str(error))
             return []
@@ -60,7 +62,7 @@ class YamlFile:
         """What else has a field of this name, which may have been taken for one of `kind`."""
         return []
 
-    def settings(self, kind: type[Settings], data: Any, place: Place, also: Sequence[str] = ()) -> Any:
+    def settings(self, kind: type[Settings], data: YAML, place: Place, also: Sequence[str] = ()) -> Any:
         """A settings model from its data; the complaints are raised with line, field and the nearest valid name
         (`also`: of others that may stand here)."""
         if data is None:
@@ -75,21 +77,21 @@ class YamlFile:
             lines = []
             guessed = set()
             complaints = sorted(error.errors(include_url=False), key=lambda c: c["type"] == "missing")
-            around = {its["loc"][:depth] for its in complaints for depth in range(1, len(its["loc"]))}
+            around = {fault["loc"][:depth] for fault in complaints for depth in range(1, len(fault["loc"]))}
             for complaint in complaints:
                 where = (*place, *complaint["loc"])
                 if complaint["loc"] in around:  # a list without its wrong members is too short: they are named already
                     continue
                 if complaint["type"] == "extra_forbidden":
                     inside, name = complaint["loc"][:-1], str(complaint["loc"][-1])
-                    known = [*fields_at(kind, inside), *(() if inside else also)]
-                    near = nearest(name, known)
-                    others = [] if inside or nearest(name, known, CLOSE) else self.elsewhere(kind, name)
+                    fields = [*fields_at(kind, inside), *(() if inside else also)]
+                    near = nearest(name, fields)
+                    others = [] if inside or nearest(name, fields, CLOSE) else self.elsewhere(kind, name)
                     if others:
-                        hint = f"{name} is a field of {in_a_sentence(others)}; here there are {', '.join(known)}"
+                        hint = f"{name} is a field of {in_a_sentence(others)}; here there are {', '.join(fields)}"
                     else:
                         guessed |= {(*inside, field) for field in near}
-                        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+                        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(fields)}"
                         if not near and len(where) == 1:
                             hint += "; a key of your own, for anchors, begins with `x-`"
                     lines.append(str(self.wrong(where, f"no such field; {hint}")))
@@ -110,7 +112,7 @@ class YamlFile:
             raise RecipeError("\n".join(lines)) from error
 
 
-def settings_hint(kind: type[Settings], given: Any) -> str:
+def settings_hint(kind: type[Settings], given: YAML) -> str:
     """What a stage that was given a value in place of its settings probably meant."""
     required = [name for name, field in kind.model_fields.items() if field.is_required()]
     return (
@@ -120,7 +122,7 @@ def settings_hint(kind: type[Settings], given: Any) -> str:
     )
 
 
-def value_hint(kind: str, given: Any) -> str:
+def value_hint(kind: str, given: YAML) -> str:
     """What a value of a wrong type probably was to be, by pydantic's name for the fault."""
     if kind == "string_type" and isinstance(given, bool | int | float | date):
         return "; to YAML it is a word only in quotes"
@@ -136,7 +138,7 @@ def is_private(key: str | int) -> bool:
     return str(key).startswith(("x-", "."))
 
 
-def quoted(value: Any) -> str:
+def quoted(value: YAML) -> str:
     """A value in a message; a long one is cut."""
     text = repr(value)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
@@ -144,22 +146,21 @@ def quoted(value: Any) -> str:
 
 def fields_at(kind: type[Settings], steps: Sequence[str | int]) -> list[str]:
     """The fields of the model that lies at a place inside a model."""
-    annotation: Any = kind
+    annotation: Any = kind  # of a field: any form that a type can have
     for step in steps:
         models = _models(annotation)
         if models and step in models[0].model_fields:
             annotation = models[0].model_fields[str(step)].annotation
         elif get_origin(annotation) in (dict, tuple, list):
-            inner = [one for one in get_args(annotation) if one is not Ellipsis]
-            annotation = inner[-1]
+            annotation = [inner for inner in get_args(annotation) if inner is not Ellipsis][-1]
     models = _models(annotation)
     return [*models[0].model_fields] if models else [*kind.model_fields]
 
 
-def beside(value: Any, folder: Path) -> Any:
+def beside(value: YAML, folder: Path) -> YAML:
     """A path in a file is relative to the file, as far as there is something."""
     if isinstance(value, list):
-        return [beside(one, folder) for one in value]
+        return [beside(inner, folder) for inner in value]
     there = located(value, folder) if isinstance(value, str) else ""
     return there if there and Path(there).exists() else value
 
@@ -174,5 +175,5 @@ def dotted(place: Place) -> str:
 
 def _models(annotation: Any) -> list[type[Settings]]:
     if get_origin(annotation) in (Union, types.UnionType):
-        return [model for one in get_args(annotation) for model in _models(one)]
+        return [model for inner in get_args(annotation) for model in _models(inner)]
     return [annotation] if isinstance(annotation, type) and issubclass(annotation, Settings) else []

@@ -1,11 +1,11 @@
-"""What a run is loud about: stages that took more than they say they would, documents that broke a stage, sources that
-are damaged or empty, and which of their files are the cause."""
+"""What a run raises alarms about: stages that dropped more than they expect to, documents that broke a stage, sources
+that are damaged or empty, and which of their files are the cause."""
 
 from __future__ import annotations
 
 from gristmill.pipeline.plan.plan import Plan
 from gristmill.pipeline.recipe.recipe import Source
-from gristmill.pipeline.store.counts import Account, Count
+from gristmill.pipeline.store.counts import Count, RunAccount
 from gristmill.stages.read.markup import MARKUP
 from gristmill.stages.stage import Map
 
@@ -22,31 +22,32 @@ NOTED = {
 }
 
 
-def alarms(plan: Plan, account: Account, ended: bool) -> list[str]:
+def alarms(plan: Plan, account: RunAccount, ended: bool) -> list[str]:
     """All alarms of a run that has ended, or of as much of it as there is."""
-    found = alarms_of_stages(plan, account)
+    raised = alarms_of_stages(plan, account)
     for name, thing in plan.stage_order():
         if not isinstance(thing, Source) or not (ended or name in account.stages):
             continue
         read = account.total(name)
         if read.quarantined:
             where = read.faults.of_damage()
-            found.append(
-                f"{name}: {read.quarantined:,} damaged record{'s' if read.quarantined > 1 else ''} in its files{where and ': '}{where}"
+            raised.append(
+                f"{name}: {read.quarantined:,} damaged record{'s' if read.quarantined > 1 else ''} in its files"
+                f"{where and ': '}{where}"
             )
-        found += [f"{name}: {remark}" for remark in read.faults.of_remarks()]
-        found += [f"{name}: {line}" for line in alarms_of_notes(read)]
+        raised += [f"{name}: {remark}" for remark in read.faults.of_remarks()]
+        raised += [f"{name}: {line}" for line in alarms_of_notes(read)]
         if read.kept == 0:
-            found.append(f"{name} gave no documents")
+            raised.append(f"{name} gave no documents")
         if (raw := raw_markup(name, account)) > MOST_MARKUP * read.kept:
-            found.append(
-                f"{name}: {raw:,} of {read.kept:,} texts are markup; name the field with `html:` in its reader (or read .html files with `html`),"
-                " and put `extract` first"
+            raised.append(
+                f"{name}: {raw:,} of {read.kept:,} texts are markup; name the field with `html:` in its reader "
+                "(or read .html files with `html`), and put `extract` first"
             )
-    return found
+    return raised
 
 
-def raw_markup(source: str, account: Account) -> int:
+def raw_markup(source: str, account: RunAccount) -> int:
     """Texts of a source that are markup, where no stage made text of such."""
     noted = [
         counts[source].noted[MARKUP] for name, counts in account.stages.items() if name != source and source in counts
@@ -54,9 +55,9 @@ def raw_markup(source: str, account: Account) -> int:
     return 0 if any(noted) else account.total(source).noted[MARKUP]
 
 
-def alarms_of_stages(plan: Plan, account: Account) -> list[str]:
+def alarms_of_stages(plan: Plan, account: RunAccount) -> list[str]:
     """Stages that took more of a source than they say they would, and what broke them; while the run goes on too."""
-    found = []
+    raised = []
     for name, thing in plan.stage_order():
         if isinstance(thing, Source):
             continue
@@ -64,21 +65,24 @@ def alarms_of_stages(plan: Plan, account: Account) -> list[str]:
             gone = count.docs_in - count.kept
             if count.docs_in and gone / count.docs_in > thing.stage.expect_drops:
                 most = max([*count.dropped.items(), ("quarantined", count.quarantined)], key=lambda x: x[1])
-                found.append(
-                    f"{name} dropped {gone / count.docs_in:.0%} of {origin} ({gone:,} of {count.docs_in:,}), most as {most[0]}; it expects {thing.stage.expect_drops:.0%} at most"
+                raised.append(
+                    f"{name} dropped {gone / count.docs_in:.0%} of {origin} ({gone:,} of {count.docs_in:,}), "
+                    f"most as {most[0]}; it expects {thing.stage.expect_drops:.0%} at most"
                 )
             for signal, times in sorted(count.absent.items()):
                 if times == count.kept > 0:
-                    found.append(
-                        f"{name} found {signal} in none of {count.kept:,} documents of {origin}; look at where it is read from"
+                    raised.append(
+                        f"{name} found {signal} in none of {count.kept:,} documents of {origin}; "
+                        "look at where it is read from"
                     )
-            found += thing.stage.alarms(origin, count.docs_in, count.noted) if isinstance(thing.stage, Map) else []
-            found += [f"{name}, {origin}: {line}" for line in alarms_of_notes(count)]
+            raised += thing.stage.alarms(origin, count.docs_in, count.noted) if isinstance(thing.stage, Map) else []
+            raised += [f"{name}, {origin}: {line}" for line in alarms_of_notes(count)]
             if count.quarantined:
-                found.append(
-                    f"{name} quarantined {count.quarantined:,} document{'s' if count.quarantined > 1 else ''} of {origin} that broke it"
+                raised.append(
+                    f"{name} quarantined {count.quarantined:,} document{'s' if count.quarantined > 1 else ''} "
+                    f"of {origin} that broke it"
                 )
-    return found
+    return raised
 
 
 def alarms_of_notes(count: Count) -> list[str]:

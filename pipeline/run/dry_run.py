@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import TypedDict
 
 from rich.table import Table
 
 from gristmill.pipeline import fingerprint
-from gristmill.pipeline.flow.rows import kept_before, saved_is_gone
+from gristmill.pipeline.flow.saved import kept_before, saved_is_gone
 from gristmill.pipeline.inputs.notes import alarms_of_inputs, facts_of, gone_since, notes_beside
 from gristmill.pipeline.inputs.portion import Portion, find_inputs
-from gristmill.pipeline.plan.plan import GlobalNode, Leg, make_plan
+from gristmill.pipeline.plan.plan import GlobalNode, Leg, Node, make_plan
 from gristmill.pipeline.recipe.recipe import Recipe
 from gristmill.pipeline.run.leg_tasks import begun_of, global_task, tasks_of_leg, tasks_of_rules
 from gristmill.pipeline.screen import escape
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.parts import Part
+from gristmill.pipeline.store.records import Part
+from gristmill.pipeline.store.run_records import Manifest
 from gristmill.pipeline.store.store import Store
 
 GONE = {False: "its files are gone (cleaned?)", True: "its files are not what was written (damaged?)"}
 CHANGED = ("its documents changed", "its documents changed, or what earlier runs saved for it")
+
+
+class ForeseenRecord(TypedDict):
+    """A node of the plan, as `gristmill plan --json` prints it."""
+
+    name: str
+    kind: str
+    stages: list[str]
+    feeds: list[str]
+    fingerprint: str
+    parts: int | None
+    up_to_date: int | None
+    why: str
 
 
 @dataclass(frozen=True)
@@ -37,14 +51,23 @@ class Foreseen:
     up_to_date: int | None
     why: str
 
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)
+    def plain(self) -> ForeseenRecord:
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "stages": self.stages,
+            "feeds": self.feeds,
+            "fingerprint": self.fingerprint,
+            "parts": self.parts,
+            "up_to_date": self.up_to_date,
+            "why": self.why,
+        }
 
 
 def foresee(
     recipe: Recipe, out: str, check_inputs: bool = False, note: Callable[[str], object] = str
 ) -> list[Foreseen]:
-    """Every node of the plan, held against the journal. `note` hears what there is to say of the inputs, line by line."""
+    """Every node of the plan, held against the journal. `note` gets what there is to say of the inputs, line by line."""
     store = Store(out)
     plan = make_plan(recipe)
     inputs = find_inputs(recipe, store, Portion(), remember=False, check=check_inputs)
@@ -53,16 +76,18 @@ def foresee(
     for line in [*loud, *notes_beside(loud, facts_of(inputs, gone_since(inputs, store, journal)))]:
         note(line)
     journal.check(store.stamps(""))
-    known: dict[str, list[Part] | None] = {}
+    after: dict[str, list[Part] | None] = {}  # by node, the parts that it leaves; None: not known yet
     seen = []
     for node in plan.nodes:
-        upstream = [known[f] for f in node.feeds]
-        print_ = node.fingerprint(recipe)
+        upstream = [after[f] for f in node.feeds]
+        node_fingerprint = node.fingerprint(recipe)
         if isinstance(node, Leg):
-            print_ = fingerprint.digest([print_, node.fingerprint_of_rules(recipe)])
-        manifest = f"legs/{node.name}/manifest.json"
-        before = store.read_json_if_whole(manifest) if journal.is_as_written(manifest) else None
-        changed = "its stages, their code or packages changed" if before and before["fingerprint"] != print_ else ""
+            node_fingerprint = fingerprint.digest([node_fingerprint, node.fingerprint_of_rules(recipe)])
+        path = f"legs/{node.name}/manifest.json"
+        before: Manifest | None = store.read_json_if_whole(path) if journal.is_as_written(path) else None
+        changed = (
+            "its stages, their code or packages changed" if before and before["fingerprint"] != node_fingerprint else ""
+        )
         fed = [p for parts in upstream if parts is not None for p in parts]
         if any(parts is None for parts in upstream):
             seen.append(
@@ -71,17 +96,17 @@ def foresee(
                     kind(node),
                     stages(node),
                     list(node.feeds),
-                    print_,
+                    node_fingerprint,
                     None,
                     None,
-                    changed or f"known once {', '.join(f for f in node.feeds if known[f] is None)} is done",
+                    changed or f"known once {', '.join(f for f in node.feeds if after[f] is None)} is done",
                 )
             )
-            known[node.name] = None
+            after[node.name] = None
             continue
         if isinstance(node, GlobalNode):
             kept = kept_before(node.step)
-            task = global_task(print_, fed, kept)
+            task = global_task(node_fingerprint, fed, kept)
             done, begun = journal.done.get(task), journal.done.get(begun_of(task))
             if done and begun and saved_is_gone(node.step):
                 why = "what it keeps for later runs is gone: it is saved again"
@@ -99,13 +124,13 @@ def foresee(
                     "global",
                     stages(node),
                     list(node.feeds),
-                    print_,
+                    node_fingerprint,
                     len(fed),
                     len(fed) if done and begun else 0,
                     why,
                 )
             )
-            known[node.name] = done["parts"] if done else None
+            after[node.name] = done["parts"] if done else None
             continue
         tasks = tasks_of_leg(node, recipe, store, inputs, fed)
         results = [journal.done.get(t["task"]) for t in tasks]
@@ -134,11 +159,18 @@ def foresee(
             )
         seen.append(
             Foreseen(
-                node.name, "leg", stages(node), list(node.feeds) or [f"files of {node.name}"], print_, parts, fresh, why
+                node.name,
+                "leg",
+                stages(node),
+                list(node.feeds) or [f"files of {node.name}"],
+                node_fingerprint,
+                parts,
+                fresh,
+                why,
             )
         )
         by_key = {key: r["part"] for key, r in decided.items() if r is not None}
-        known[node.name] = None if waiting or undecided else [by_key.get(p["key"], p) for p in worked]
+        after[node.name] = None if waiting or undecided else [by_key.get(p["key"], p) for p in worked]
     return seen
 
 
@@ -147,11 +179,11 @@ def not_run(done: int, parts: int) -> str:
     return f"begun: {done:,} of {parts:,} parts done" if done else "never run"
 
 
-def kind(node: Any) -> str:
+def kind(node: Node) -> str:
     return "global" if isinstance(node, GlobalNode) else "leg"
 
 
-def stages(node: Any) -> list[str]:
+def stages(node: Node) -> list[str]:
     return [node.name] if isinstance(node, GlobalNode) else [s.called for s in node.in_order_of_work]
 
 

@@ -1,15 +1,15 @@
 """`Flow`, as global stages know it, carried out in rounds of flat tasks on the engine.
 
-Parts and rows are cut by the top bits of a hash, so that which task does what depends on the data alone. What a round
-made lies on disk and in the journal; a run that was killed goes on in the round it was in, and a part that did not
-change is not mapped again.
+Parts and rows are cut by the top bits of a hash, so that which task does what depends on the data alone. The rows of a
+round lie on disk and in the journal: a killed run resumes in the round it was in, and a part that did not change is not
+mapped again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
@@ -19,18 +19,27 @@ from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.flow.rows import (
     StoredRows,
-    handed_over,
+    handle_of,
     keep_table,
-    kept_at,
-    read_index,
     read_rows,
-    write_index,
 )
-from gristmill.pipeline.leg.leg import Result, Task
+from gristmill.pipeline.flow.saved import kept_at, load_rows, save_rows
+from gristmill.pipeline.json_types import JSON, JSONObject
 from gristmill.pipeline.recipe.recipe import Step
-from gristmill.pipeline.store.checksums import open_checked
-from gristmill.pipeline.store.counts import Account
-from gristmill.pipeline.store.parts import Documents, Part, bucket_of, buckets_for, identity
+from gristmill.pipeline.store.counts import RunAccount
+from gristmill.pipeline.store.parts import StoredDocuments, bucket_of, buckets_for, identity
+from gristmill.pipeline.store.records import (
+    Files,
+    Part,
+    RejectsSettings,
+    Result,
+    RoundInputs,
+    RoundKind,
+    RoundTask,
+    RowsHandle,
+    StageMetrics,
+    counts_by_source,
+)
 from gristmill.pipeline.store.store import Store
 from gristmill.stages.flow import (
     Beside,
@@ -54,7 +63,7 @@ BYTES_A_GROUP = 32 << 20
 MOST_GROUPS = 1 << 14  # then groups grow: files times buckets are slices, and a slice should not be a few bytes
 PARTS_ALONE = 1024  # up to so many parts, each is a task of its own
 FAN_IN = 8
-COPIED_AT_ONCE = 8 << 20
+RoundFunction: TypeAlias = MapFunction | MeetFunction | JoinFunction | MergeFunction | ScanFunction | PublishFunction
 
 
 class DaskFlow:
@@ -67,9 +76,9 @@ class DaskFlow:
         step: Step,
         node: str,
         stage_fingerprint: str,
-        rejects: dict[str, Any],
-        account: Account,
-        before: dict[str, Any],
+        rejects: RejectsSettings,
+        account: RunAccount,
+        before: StageMetrics,
         partial: bool = False,
         owner: str = "",
     ) -> None:
@@ -82,14 +91,15 @@ class DaskFlow:
         self.account = account
         self.partial = partial
         self.owner = owner  # of the rows that it saves
-        self.before = before  # what global stages before this one told and handed on
+        self.before = before  # by name, what global stages before this one told or handed on
         self.round = 0
         self.seconds = 0.0  # of all rounds
         self.peak_memory = 0
         self.parts = 1  # of the documents that were mapped
-        self.told: dict[str, Any] = {}
-        self.handed_on: dict[str, Any] = {}
-        self.files: list[dict[str, Any]] = []  # of every task, so that others may be cleared away
+        self.metrics: StageMetrics = {}  # for the stage's report
+        self.handed_on: StageMetrics = {}  # for later stages
+        self.files: list[Files] = []  # of every task, so that others may be cleared away
+        self.other_paths: set[str] = set()  # of files that no task wrote
 
     def map(
         self,
@@ -103,13 +113,13 @@ class DaskFlow:
         cut: int = 0,
         gpu: bool = False,
     ) -> Rows:
-        documents = cast(Documents, docs)
+        documents = cast(StoredDocuments, docs)
         self.parts = len(documents.parts)
         buckets = cut or self.buckets_for(documents.rows * fan, by)
         extra, inputs = self.beside(beside)
-        given = {"columns": list(columns), "by": by, "cut": buckets, "gpu": gpu, **extra}
+        given: RoundInputs = {"columns": list(columns), "by": by, "cut": buckets, "gpu": gpu, **extra}
         tasks = [
-            self.task("map", function, name, {"parts": parts, **given}, [*of_parts(parts), *inputs], bytes_of(parts))
+            self.task("map", function, name, {**given, "parts": parts}, [*of_parts(parts), *inputs], bytes_of(parts))
             for name, parts in self.groups(documents)
         ]
         return self.rows_of(tasks, buckets, by)
@@ -120,7 +130,13 @@ class DaskFlow:
         stored = cast(StoredRows, rows)
         cut = self.buckets_for(stored.count * fan, by)
         extra, inputs = self.beside(beside)
-        given = {"rows": self.handed_over(stored), "by": by, "buckets": stored.buckets, "cut": cut, **extra}
+        given: RoundInputs = {
+            "rows": self.handle_of(stored),
+            "by": by,
+            "buckets": stored.buckets,
+            "cut": cut,
+            **extra,
+        }
         return self.rows_of(
             self.for_each_bucket("exchange", function, stored, given, [stored.identity, *inputs]), cut, by
         )
@@ -128,9 +144,9 @@ class DaskFlow:
     def meet(self, function: MeetFunction, left: Rows, right: Rows, *, by: str = "home") -> Rows:
         stored, others = cast(StoredRows, left), cast(StoredRows, right)
         cut = self.buckets_for(max(stored.count, others.count), by)
-        given = {
-            "rows": self.handed_over(stored),
-            "others": self.handed_over(others),
+        given: RoundInputs = {
+            "rows": self.handle_of(stored),
+            "others": self.handle_of(others),
             "by": by,
             "buckets": stored.buckets,
             "cut": cut,
@@ -158,7 +174,7 @@ class DaskFlow:
     ) -> Rows:
         stored = self.at_home(rows)
         cut = self.buckets_for(stored.count * fan, by)
-        given = {"columns": list(columns), "by": by, "cut": cut, "of": of}
+        given: RoundInputs = {"columns": list(columns), "by": by, "cut": cut, "of": of}
         tasks = self.for_each_home("join", function, stored, docs, given) if stored.files else []
         return self.rows_of(tasks, cut, by)
 
@@ -168,13 +184,13 @@ class DaskFlow:
         while files:
             groups = [files[i : i + FAN_IN] for i in range(0, len(files), FAN_IN)]
             root = len(groups) == 1
-            cut: dict[str, Any] = {"by": by, "cut": buckets} if root else {"by": None, "cut": 1}
+            cut: RoundInputs = {"by": by, "cut": buckets} if root else {"by": None, "cut": 1}
             tasks = [
                 self.task(
                     "merge",
                     function,
                     f"{i} of {len(groups)}",
-                    {"rows": {"files": group}, **cut},
+                    {**cut, "rows": {"files": group}},
                     [f["checksum"] for f in group],
                 )
                 for i, group in enumerate(groups)
@@ -187,69 +203,60 @@ class DaskFlow:
     def scan(self, function: ScanFunction, rows: Rows, *, by: str = "home") -> Rows:
         stored = cast(StoredRows, rows)
         cut = self.buckets_for(stored.count, by)
-        given = {"rows": self.handed_over(stored), "by": by, "buckets": stored.buckets, "cut": cut, "order": stored.by}
+        given: RoundInputs = {
+            "rows": self.handle_of(stored),
+            "by": by,
+            "buckets": stored.buckets,
+            "cut": cut,
+            "order": stored.by,
+        }
         return self.rows_of([self.task("scan", function, "all", given, [stored.identity], stored.bytes)], cut, by)
 
     def gather(self, rows: Rows) -> pa.Table:
         table = read_rows(self.store, {"files": cast(StoredRows, rows).files}, None, 1)
         return pa.table({}) if table is None else table
 
-    def tell(self, name: str, value: Any) -> None:
-        self.told[name] = value
+    def tell(self, name: str, value: JSON) -> None:
+        self.metrics[name] = value
         self.hand_on(name, value)
 
-    def hand_on(self, name: str, value: Any) -> None:
+    def hand_on(self, name: str, value: JSON) -> None:
         self.handed_on[name] = value
 
-    def heard(self, name: str) -> Any:
-        return self.before.get(name)
+    def heard(self, name: str) -> JSON:
+        value: JSON = self.before.get(name)
+        return value
 
     def publish(self, function: PublishFunction, rows: Rows, *, beside: Beside = None) -> list[dict[str, Any]]:
         stored = cast(StoredRows, rows)
         extra, inputs = self.beside(beside)
-        given = {"rows": self.handed_over(stored), "buckets": stored.buckets, **extra}
+        given: RoundInputs = {"rows": self.handle_of(stored), "buckets": stored.buckets, **extra}
         tasks = self.for_each_bucket("publish", function, stored, given, [stored.identity, *inputs])
         self.round += 1
-        return [facts for result in self.run(tasks) for facts in result["published"]]
+        return [dict(facts) for result in self.run(tasks) for facts in result["published"]]
 
     def leave(self, path: str, text: str) -> None:
         self.store.write_if_other(path, text.encode())
-        self.files.append({"left": {"path": path}})
+        self.other_paths.add(path)
 
     def mark(self, function: MapFunction, docs: Dataset, *, columns: Sequence[str], beside: Beside = None) -> Dataset:
-        documents = cast(Documents, docs)
+        documents = cast(StoredDocuments, docs)
         extra, inputs = self.beside(beside)
-        given = {"columns": list(columns), "rejects": self.rejects, **extra}
+        given: RoundInputs = {"columns": list(columns), "rejects": self.rejects, **extra}
         tasks = [
-            self.task("mark", function, name, {"parts": parts, **given}, [*of_parts(parts), *inputs], bytes_of(parts))
+            self.task("mark", function, name, {**given, "parts": parts}, [*of_parts(parts), *inputs], bytes_of(parts))
             for name, parts in self.groups(documents)
         ]
         return self.counted(tasks, documents)
 
-    def save(self, rows: Rows, address: str, facts: dict[str, Any]) -> None:
-        stored, kept = cast(StoredRows, rows), kept_at(address, self.step)
+    def save(self, rows: Rows, address: str, facts: JSONObject) -> None:
+        kept = kept_at(address, self.step)
         if self.partial:  # the index of some documents must not stand for that of all
             kept = Store(f"{self.store.address.rstrip('/')}/index/{self.node}/{PurePosixPath(address).name}")
-        kept.make_root()
-        names = []
-        for file in stored.files:
-            name = f"{file['checksum']}.arrow"
-            if not self.engine.journal.holds(kept, name, file["checksum"]):
-                with open_checked(self.store, file) as rows_of_file, kept.commit(name) as copy:
-                    while piece := rows_of_file.read(COPIED_AT_ONCE):
-                        copy.write(piece)
-            names.append({"path": name, "bytes": file["bytes"], "checksum": file["checksum"], "rows": file["rows"]})
-        write_index(
-            kept, {"of": self.owner, "facts": facts, "by": stored.by, "buckets": stored.buckets, "files": names}
-        )
+        save_rows(self.store, kept, cast(StoredRows, rows), self.owner, facts, self.engine.journal)
 
-    def load(self, address: str) -> tuple[Rows, dict[str, Any]]:
-        kept = kept_at(address, self.step)
-        saved = read_index(kept)
-        if saved is None:
-            raise RunFailed(f"{self.node}: {kept.address} holds no saved index (there is no index.json)")
-        files = tuple({**file, "store": kept.anywhere} for file in saved["files"])
-        return StoredRows(files, int(saved["buckets"]), saved["by"]), saved["facts"]
+    def load(self, address: str) -> tuple[Rows, JSONObject]:
+        return load_rows(kept_at(address, self.step), self.node)
 
     def drop(self, docs: Dataset, losers: Rows) -> Dataset:
         return self.ended("drop", None, losers, docs, {"rejects": self.rejects})
@@ -257,40 +264,47 @@ class DaskFlow:
     def rewrite(self, function: JoinFunction, rows: Rows, docs: Dataset, *, columns: Sequence[str]) -> Dataset:
         if not cast(Global, self.step.stage).rewrites:
             raise RunFailed(
-                f"{self.node}: a stage that writes texts anew says so (`rewrites: ClassVar[bool] = True`), or what was measured on the old ones would still count"
+                f"{self.node}: a stage that writes texts anew says so (`rewrites: ClassVar[bool] = True`), "
+                "or what was measured on the old ones would still count"
             )
         return self.ended("rewrite", function, rows, docs, {"rejects": self.rejects, "columns": list(columns)})
 
     @property
-    def between_rounds(self) -> dict[str, dict[str, Any]]:
-        """Files of rows that one round left for another; without them a run that finds nothing changed has the rounds
-        to do again."""
-        made = [facts for files in self.files for facts in files.values()]
-        return {facts["path"]: facts for facts in made if facts["path"].startswith("flow/") and "bytes" in facts}
+    def between_rounds(self) -> Files:
+        """Files of rows that one round left for another. Without them the rounds have to be done again, even if nothing
+        has changed."""
+        return {
+            facts["path"]: facts
+            for files in self.files
+            for facts in files.values()
+            if facts["path"].startswith("flow/")
+        }
 
     def ended(
-        self, kind: str, function: JoinFunction | None, rows: Rows, docs: Dataset, given: dict[str, Any]
+        self, kind: RoundKind, function: JoinFunction | None, rows: Rows, docs: Dataset, given: RoundInputs
     ) -> Dataset:
-        """The last round: what it makes is documents again, and it is counted."""
-        return self.counted(self.for_each_home(kind, function, self.at_home(rows), docs, given), cast(Documents, docs))
+        """The last round: it makes documents again, and is counted."""
+        return self.counted(
+            self.for_each_home(kind, function, self.at_home(rows), docs, given), cast(StoredDocuments, docs)
+        )
 
-    def counted(self, tasks: list[Task], documents: Documents) -> Dataset:
+    def counted(self, tasks: list[RoundTask], documents: StoredDocuments) -> Dataset:
         self.round += 1
         by_key: dict[str, Part] = {}
-        for result in self.run(tasks):
+        for task, result in zip(tasks, self.run(tasks), strict=True):
             by_key |= {p["key"]: p for p in result["parts"]}
-            for source, counts in result["counts"].items():
+            for source, counts in counts_by_source(task, result).items():
                 self.account.add(source, counts, result["peak_memory"])
-        return Documents(tuple(by_key.get(p["key"], p) for p in documents.parts))
+        return StoredDocuments(tuple(by_key.get(p["key"], p) for p in documents.parts))
 
-    def beside(self, rows: Beside) -> tuple[dict[str, Any], list[str]]:
-        """How a task is told of the table that its function is called with, and what that adds to its identity."""
+    def beside(self, rows: Beside) -> tuple[RoundInputs, list[str]]:
+        """The table that a function is called with, as tasks get it, and what that adds to their identity."""
         if rows is None:
             return {}, []
         if isinstance(rows, pa.Table):
             rows = self.stored(rows)
         stored = cast(StoredRows, rows)
-        return {"beside": self.handed_over(stored)}, ["beside", stored.identity]
+        return {"beside": self.handle_of(stored)}, ["beside", stored.identity]
 
     def stored(self, table: pa.Table) -> StoredRows:
         """A table of the driver's, as rows that tasks can read."""
@@ -299,15 +313,20 @@ class DaskFlow:
         return StoredRows((facts,) if len(table) else (), 1, None)
 
     def buckets_for(self, rows: float, by: str) -> int:
-        """Into how many buckets a round cuts what it makes. Files times buckets are slices, and each costs its reader a
-        third of a millisecond: so few rows go into few buckets, but for those that go home, of which each part's worker
-        wants its own."""
+        """Into how many buckets a round cuts its rows. Files times buckets are slices, and each costs its reader a third
+        of a millisecond: so few rows go into few buckets. Rows that go home get more, for each part's worker wants its
+        own."""
         least = min(self.parts, HOMES) if by == "home" else BUCKETS_FOR_WORK if self.parts > 1 else 1
         return max(buckets_for(int(rows), ROWS_A_BUCKET, MOST_BUCKETS), buckets_for(least, 1))
 
     def for_each_bucket(
-        self, kind: str, function: Callable[..., Any], rows: StoredRows, given: dict[str, Any], inputs: list[str]
-    ) -> list[Task]:
+        self,
+        kind: RoundKind,
+        function: RoundFunction,
+        rows: StoredRows,
+        given: RoundInputs,
+        inputs: list[str],
+    ) -> list[RoundTask]:
         each = rows.bytes // rows.buckets
         return [
             self.task(kind, function, f"bucket {b}", {**given, "bucket": b}, inputs, each)
@@ -315,9 +334,14 @@ class DaskFlow:
         ]
 
     def for_each_home(
-        self, kind: str, function: Callable[..., Any] | None, rows: StoredRows, docs: Dataset, given: dict[str, Any]
-    ) -> list[Task]:
-        given = {"rows": self.handed_over(rows), "buckets": rows.buckets, **given}
+        self,
+        kind: RoundKind,
+        function: RoundFunction | None,
+        rows: StoredRows,
+        docs: Dataset,
+        given: RoundInputs,
+    ) -> list[RoundTask]:
+        given = {**given, "rows": self.handle_of(rows), "buckets": rows.buckets}
         return [
             self.task(
                 kind,
@@ -327,14 +351,14 @@ class DaskFlow:
                 [rows.identity, *of_parts(parts)],
                 bytes_of(parts),
             )
-            for b, parts in self.by_bucket(cast(Documents, docs), rows.buckets)
+            for b, parts in self.by_bucket(cast(StoredDocuments, docs), rows.buckets)
         ]
 
-    def handed_over(self, rows: StoredRows) -> dict[str, Any]:
-        told = handed_over(self.store, f"flow/{self.node}", rows)
-        if "list" in told:
-            self.files.append({"list": {"path": told["list"]}})
-        return told
+    def handle_of(self, rows: StoredRows) -> RowsHandle:
+        handle = handle_of(self.store, f"flow/{self.node}", rows)
+        if "list" in handle:
+            self.other_paths.add(handle["list"])
+        return handle
 
     def at_home(self, rows: Rows) -> StoredRows:
         stored = cast(StoredRows, rows)
@@ -342,7 +366,7 @@ class DaskFlow:
             raise ValueError(f"{self.node}: these rows are cut by {stored.by}; give `by='home'` in the round before")
         return stored
 
-    def groups(self, documents: Documents) -> list[tuple[str, list[Part]]]:
+    def groups(self, documents: StoredDocuments) -> list[tuple[str, list[Part]]]:
         """Which parts are mapped together: each alone while they are few, by their home where they are many."""
         if len(documents.parts) <= PARTS_ALONE:
             return [(p["key"], [p]) for p in documents.parts if p["kept"]]
@@ -362,28 +386,27 @@ class DaskFlow:
             if (kept := [p for p in parts if p["kept"]])
         ]
 
-    def by_bucket(self, documents: Documents, buckets: int) -> list[tuple[int, list[Part]]]:
-        at = bucket_of(np.array([p["home"] for p in documents.parts], dtype=np.uint64), buckets)
-        found: dict[int, list[Part]] = {}
-        for bucket, part in zip(at.tolist(), documents.parts, strict=True):
-            found.setdefault(int(bucket), []).append(part)
-        return sorted(found.items())
+    def by_bucket(self, documents: StoredDocuments, buckets: int) -> list[tuple[int, list[Part]]]:
+        buckets_of_parts = bucket_of(np.array([p["home"] for p in documents.parts], dtype=np.uint64), buckets)
+        by_bucket: dict[int, list[Part]] = {}
+        for bucket, part in zip(buckets_of_parts.tolist(), documents.parts, strict=True):
+            by_bucket.setdefault(int(bucket), []).append(part)
+        return sorted(by_bucket.items())
 
     def task(
         self,
-        kind: str,
-        function: Callable[..., Any] | None,
+        kind: RoundKind,
+        function: RoundFunction | None,
         key: str,
-        given: dict[str, Any],
+        given: RoundInputs,
         inputs: list[str],
         cost: int = 0,
-    ) -> Task:
+    ) -> RoundTask:
         """A task of this round; its fingerprint is of the stage, the method and the contents it reads."""
         method = "drop" if function is None else self.method(function)
         shape = {name: given.get(name) for name in ("columns", "by", "buckets", "cut", "bucket", "order")}
-        facts = fingerprint.digest([self.fingerprint, kind, method, shape, self.round, sorted(inputs)])
         return {
-            "task": facts,
+            "task": fingerprint.digest([self.fingerprint, kind, method, shape, self.round, sorted(inputs)]),
             "kind": kind,
             "node": self.node,
             "key": key,
@@ -395,24 +418,25 @@ class DaskFlow:
             **given,
         }
 
-    def method(self, function: Callable[..., Any]) -> str:
+    def method(self, function: RoundFunction) -> str:
         if getattr(function, "__self__", None) is not self.step.stage:
             raise TypeError(
-                f"{self.node}: a round takes a method of the stage (self.something), not {function!r}: that is what can travel to a worker"
+                f"{self.node}: a round takes a method of the stage (self.something), not {function!r}: "
+                "that is what can travel to a worker"
             )
         return str(getattr(function, "__name__", ""))
 
-    def rows_of(self, tasks: list[Task], buckets: int, by: str | None) -> StoredRows:
+    def rows_of(self, tasks: list[RoundTask], buckets: int, by: str | None) -> StoredRows:
         self.round += 1
         return StoredRows(tuple(r["files"]["rows"] for r in self.run(tasks) if r["files"]), buckets, by)
 
-    def run(self, tasks: list[Task]) -> list[Result]:
-        results = self.engine.run(tasks)
-        found = [results[t["task"]] for t in tasks]
-        self.seconds += sum(float(r.get("seconds", 0)) for r in found)
-        self.peak_memory = max([self.peak_memory, *(int(r.get("peak_memory", 0)) for r in found)])
-        self.files += [r["files"] for r in found]
-        return found
+    def run(self, tasks: list[RoundTask]) -> list[Result]:
+        by_task = self.engine.run(tasks)
+        results = [by_task[task["task"]] for task in tasks]
+        self.seconds += sum(result.get("seconds", 0) for result in results)
+        self.peak_memory = max([self.peak_memory, *(result.get("peak_memory", 0) for result in results)])
+        self.files += [result["files"] for result in results]
+        return results
 
 
 def of_parts(parts: list[Part]) -> list[str]:
@@ -420,4 +444,4 @@ def of_parts(parts: list[Part]) -> list[str]:
 
 
 def bytes_of(parts: list[Part]) -> int:
-    return sum(int(p["text_bytes"]) for p in parts)
+    return sum(part["text_bytes"] for part in parts)

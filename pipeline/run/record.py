@@ -3,39 +3,83 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import replace
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypedDict
 
 import psutil
 
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.leg.slowest import Slowest
-from gristmill.pipeline.plan.plan import Plan
+from gristmill.pipeline.plan.plan import Leg, Node, Plan
 from gristmill.pipeline.recipe.recipe import Prices, Recipe, Source
-from gristmill.pipeline.store.counts import Account
+from gristmill.pipeline.run.findings import Findings
+from gristmill.pipeline.store.counts import RunAccount
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.parts import Part
+from gristmill.pipeline.store.records import Part
+from gristmill.pipeline.store.run_records import (
+    Cost,
+    Manifest,
+    ManifestPart,
+    PartOwner,
+    RunFacts,
+    RunRecord,
+    StageRecord,
+)
 from gristmill.pipeline.store.store import Store
 from gristmill.stages.stage import Annotate, Global, Reader, Rule, Sink, Stage
+from gristmill.trainer.run.energy import Machine
 
 PACKAGES = ("gristmill", "pyarrow", "numpy", "dask", "distributed", "resiliparse", "xxhash", "pydantic")
 # All of a record that a clock, a machine or a price decides.
 TIMELY = {"seconds", "started", "finished", "peak_memory", "machine", "joules", "slowest", "cost"}
 
 
-def record_of(
-    recipe: Recipe, plan: Plan, account: Account, slowest: Slowest, workers: int, facts: dict[str, Any]
-) -> dict[str, Any]:
+class Times(TypedDict):
+    """When a run was at work, how long, and what that took."""
+
+    started: str
+    finished: str
+    seconds: float
+    start: dict[str, float]
+    joules: float | None
+
+
+@dataclass
+class Stopwatch:
+    """Times and energy of a run."""
+
+    began: float
+    meter: Machine
+    start_seconds: float = 0.0  # until workers were ready
+
+    @classmethod
+    def start(cls) -> Stopwatch:
+        return cls(time.time(), Machine.here())
+
+    def times(self) -> Times:
+        return {
+            "started": datetime.fromtimestamp(self.began, UTC).isoformat(timespec="seconds"),
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            "seconds": round(time.time() - self.began, 3),
+            # Until workers were ready; compiling kernels is in it.
+            "start": {"seconds": round(self.start_seconds, 3)},
+            "joules": self.meter.joules(),  # of the driver's machine; null: no meter
+        }
+
+
+def record_of(recipe: Recipe, plan: Plan, findings: Findings, workers: int, facts: RunFacts) -> RunRecord:
     """The record of a run; `facts` are what only the run itself knows. One that ended before its end has the stages
     that are done."""
     prices = recipe.head.prices
-    stages = []
+    stages: list[StageRecord] = []
     for name, thing in plan.stage_order():
-        if facts["status"] != "done" and name not in account.stages:
+        if facts["status"] != "done" and name not in findings.account.stages:
             continue
         stage = thing.reader.stage if isinstance(thing, Source) else thing.stage
-        stages.append(entry(name, stage, account, slowest, prices))
+        stages.append(entry(name, stage, findings.account, findings.slowest, prices))
     return {
         "name": recipe.name,
         "status": facts["status"],
@@ -49,13 +93,20 @@ def record_of(
             "memory": psutil.virtual_memory().total,
             "workers": workers,
         },
-        **facts,
+        "started": facts["started"],
+        "finished": facts["finished"],
+        "seconds": facts["seconds"],
+        "start": facts["start"],
+        "joules": facts["joules"],
+        "disk_bytes": facts["disk_bytes"],
+        "inputs": facts["inputs"],
+        "alarms": facts["alarms"],
         "cost": cost_of(stages, facts["joules"], prices),
         "stages": stages,
     }
 
 
-def record_up_to(name: str, record: dict[str, Any], plan: Plan, recipe: Recipe) -> dict[str, Any]:
+def record_up_to(name: str, record: RunRecord, plan: Plan, recipe: Recipe) -> RunRecord:
     """The record less all that the documents of a global stage did not pass: stages after it, sinks, sources that join
     later."""
     passed = plan.leading_to(name)
@@ -70,7 +121,7 @@ def record_up_to(name: str, record: dict[str, Any], plan: Plan, recipe: Recipe) 
     }
 
 
-def entry(name: str, stage: Stage, account: Account, slowest: Slowest, prices: Prices | None) -> dict[str, Any]:
+def entry(name: str, stage: Stage, account: RunAccount, slowest: Slowest, prices: Prices | None) -> StageRecord:
     """One stage. Its cost is of the seconds in which workers were at it, whenever that was."""
     total = account.total(name).plain()
     return {
@@ -90,12 +141,12 @@ def entry(name: str, stage: Stage, account: Account, slowest: Slowest, prices: P
     }
 
 
-def cost_of(stages: list[dict[str, Any]], joules: float | None, prices: Prices | None) -> dict[str, Any] | None:
+def cost_of(stages: list[StageRecord], joules: float | None, prices: Prices | None) -> Cost | None:
     """What the whole cost at the recipe's prices; None where it names none."""
     if prices is None:
         return None
     energy = (joules or 0.0) / 3.6e6 * prices.kilowatt_hour
-    return {"amount": round(sum(its["cost"] for its in stages) + energy, 6), "currency": prices.currency}
+    return {"amount": round(sum(stage["cost"] or 0.0 for stage in stages) + energy, 6), "currency": prices.currency}
 
 
 def without_times(data: Any) -> Any:
@@ -112,20 +163,29 @@ def kind_of(stage: Stage) -> str:
     return "rewrite"
 
 
-def manifest_part(node: str, part: Part) -> dict[str, Any]:
-    """What the manifest of a leg or global stage says of a part: the files that it made itself. No times, so that runs
+def manifest_of(node: Node, parts: list[Part], node_fingerprint: str) -> Manifest:
+    return {
+        "leg": node.name,
+        "stages": [step.called for step in node.in_order_of_work] if isinstance(node, Leg) else [node.name],
+        "feeds": list(node.feeds),
+        "fingerprint": node_fingerprint,
+        "rows": sum(part["rows"] for part in parts),
+        "parts": [manifest_part(node.name, part) for part in parts],
+    }
+
+
+def manifest_part(node: str, part: Part) -> ManifestPart:
+    """What the manifest of a leg or global stage says of a part: the files that it wrote itself. No times, so that runs
     can be compared."""
-    made = [part["documents"]] if part["documents"] else []
-    made += [*part["verdicts"], *part["signals"]]
-    own = {facts["path"].rsplit(".", 2)[1]: facts for facts in made if facts["path"].startswith(f"legs/{node}/")}
+    files = [part["documents"]] if part["documents"] else []
+    files += [*part["verdicts"], *part["signals"]]
+    own = {facts["path"].rsplit(".", 2)[1]: facts for facts in files if facts["path"].startswith(f"legs/{node}/")}
     sinks = part.get("sinks", {}) if part["leg"] == node else {}
-    home = (
-        {} if part["leg"] == node else {"from": part["leg"]}
-    )  # the leg whose documents the rows of a global stage lie beside
+    owner: PartOwner = {} if part["leg"] == node else {"from": part["leg"]}
     return {
         "key": part["key"],
         "source": part["source"],
-        **home,
+        **owner,
         "inputs": part["inputs"],
         "rows": part["rows"],
         "kept": part["kept"],
@@ -149,11 +209,13 @@ def check_folder(recipe: Recipe, store: Store, journal: Journal) -> None:
     ours = isinstance(record, dict) and isinstance(record.get("name"), str)
     if ours and record["name"] != recipe.name:
         raise RecipeError(
-            f"{store.address}: this folder holds a run of the recipe named {record['name']}, not {recipe.name}; choose another --out, or remove it"
+            f"{store.address}: this folder holds a run of the recipe named {record['name']}, not {recipe.name}; "
+            "choose another --out, or remove it"
         )
     if record is not None and not ours:
         raise RecipeError(
-            f"{store.address}: this folder holds files that are no run of ours (its run.json is not); choose an empty one"
+            f"{store.address}: this folder holds files that are no run of ours (its run.json is not); "
+            "choose an empty one"
         )
     if (
         record is None

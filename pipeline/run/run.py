@@ -1,60 +1,52 @@
-"""A recipe carried out in a folder: legs and global stages in order, manifests, the account, alarms, and the report."""
+"""A recipe carried out in a folder: legs and global stages in order, and what they leave when all is done."""
 
 from __future__ import annotations
 
 import time
-import traceback
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from typing import Any, Protocol, cast
 
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.engine.engine import Engine, Watcher
-from gristmill.pipeline.errors import DamagedFile, GristmillError, NotConserved, RecipeError, RunFailed, of_storage
-from gristmill.pipeline.figures import kept_figures
-from gristmill.pipeline.flow.rows import check_saved, kept_before, owner_of
-from gristmill.pipeline.flow.verdicts import untouched
-from gristmill.pipeline.formatting import one_line, plain
-from gristmill.pipeline.inputs.estimate import PartRead, documents_in_all
+from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.errors import DamagedFile, RecipeError
+from gristmill.pipeline.flow.rows import check_saved
+from gristmill.pipeline.flow.saved import check_saved
 from gristmill.pipeline.inputs.notes import alarms_of_changes, alarms_of_inputs, facts_of, gone_since, notes_of
 from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs
-from gristmill.pipeline.leg.leg import Result, Task
-from gristmill.pipeline.leg.rules import harmless
+from gristmill.pipeline.leg.rules import without_condemned
 from gristmill.pipeline.leg.side_by_side import task_of_pages
-from gristmill.pipeline.leg.slowest import Slowest
 from gristmill.pipeline.plan.plan import GlobalNode, Leg, Node, Plan, make_plan
 from gristmill.pipeline.processes import template
 from gristmill.pipeline.processes.interrupts import one_is_enough
 from gristmill.pipeline.progress.progress_file import OnRecord, on_record
+from gristmill.pipeline.progress.ui import UI
 from gristmill.pipeline.recipe import registry
 from gristmill.pipeline.recipe.recipe import Recipe, Step
 from gristmill.pipeline.run.alarms import alarms, alarms_of_stages
-from gristmill.pipeline.run.flow import DaskFlow
-from gristmill.pipeline.run.leg_tasks import begun_of, documents_of, global_task, tasks_of_leg, tasks_of_rules
-from gristmill.pipeline.run.record import check_folder, is_done, manifest_part, record_of, record_up_to, without_times
-from gristmill.pipeline.run.scores import scores_of
+from gristmill.pipeline.run.findings import Findings
+from gristmill.pipeline.run.global_stage import run_global_stage
+from gristmill.pipeline.run.leg_tasks import documents_of, tasks_of_leg, tasks_of_rules
+from gristmill.pipeline.run.record import (
+    Stopwatch,
+    check_folder,
+    is_done,
+    manifest_of,
+    record_of,
+    without_times,
+)
+from gristmill.pipeline.run.reports import write_reports
 from gristmill.pipeline.run.stale import alarms_of_unused, stale_files
-from gristmill.pipeline.store.counts import Account
 from gristmill.pipeline.store.faults import NAMED, few
 from gristmill.pipeline.store.journal import Journal
-from gristmill.pipeline.store.parts import Documents, Part
+from gristmill.pipeline.store.parts import StoredDocuments
+from gristmill.pipeline.store.records import LegTask, PageSample, Part, Result, RulesTask, counts_by_stage
+from gristmill.pipeline.store.run_records import InputRecord, LegRules, RunRecord
 from gristmill.pipeline.store.sinks import publish
 from gristmill.pipeline.store.store import Store, json_bytes, one_run_at_a_time
-from gristmill.stages.contract import kind_of
-from gristmill.stages.stage import CannotRun, Global, Map, Sink, Stage
-from gristmill.trainer.run.energy import Machine
+from gristmill.stages.stage import Map, Sink
 
 SLOW_PREPARATION = 3.0  # seconds worth a word
-
-
-class Face(Watcher, Protocol):
-    """What a run tells the person who started it."""
-
-    def begins(self, node: Node, parts: int) -> None: ...
-
-    def ends(self, node: Node) -> None: ...
 
 
 @dataclass
@@ -62,16 +54,15 @@ class Summary:
     """What a run came to."""
 
     out: str
-    record: dict[str, Any]
+    record: RunRecord
     worked: int
     alarms: list[str] = field(default_factory=list)
 
 
 def run(
-    recipe: Recipe, out: str, where: Where, face: Face, portion: Portion | None = None, check_inputs: bool = False
+    recipe: Recipe, out: str, where: Where, ui: UI, portion: Portion | None = None, check_inputs: bool = False
 ) -> Summary:
-    """Carry a recipe out; what is finished already is not done again. `check_inputs` hashes all inputs anew, whatever
-    their times say."""
+    """Run a recipe; finished work is not repeated. `check_inputs` hashes all inputs anew, whatever their times say."""
     store = Store(out)
     where.check()
     store.make_root()
@@ -85,10 +76,10 @@ def run(
                 template.begin(recipe.path)
             while True:
                 try:
-                    return on_its_record(_Run(recipe, store, where, face, portion or Portion(), journal, check_inputs))
+                    return on_its_record(_Run(recipe, store, where, ui, portion or Portion(), journal, check_inputs))
                 except DamagedFile as error:
                     journal.suspect(error)
-                    face.note(f"{error.path}: its content is not what was written; what made it is done again")
+                    ui.note(f"{error.path}: its content is not what was written; what made it is done again")
         finally:
             template.end()
 
@@ -96,9 +87,9 @@ def run(
 def on_its_record(running: _Run) -> Summary:
     """Carry a run out, and let other processes see how far it is."""
     recording = OnRecord(
-        running.face, running.recipe.name, running.plan.nodes, lambda account: alarms_of_stages(running.plan, account)
+        running.ui, running.recipe.name, running.plan.nodes, lambda account: alarms_of_stages(running.plan, account)
     )
-    with on_record(recording, running.store) as running.face:
+    with on_record(recording, running.store) as running.ui:
         return running.carry_out()
 
 
@@ -108,7 +99,7 @@ class _Run:
         recipe: Recipe,
         store: Store,
         where: Where,
-        face: Face,
+        ui: UI,
         portion: Portion,
         journal: Journal,
         check_inputs: bool,
@@ -116,72 +107,61 @@ class _Run:
         self.recipe = recipe
         self.store = store
         self.journal = journal
-        self.face = face
+        self.ui = ui
         self.portion = portion
+        self.check_inputs = check_inputs
         self.plan: Plan = make_plan(recipe)
         self.where = replace(
             where, gpus=any(thing.stage.gpu for _, thing in self.plan.stage_order() if isinstance(thing, Step))
         )
-        self.began = time.time()
-        self.meter = Machine.here()
-        self.check_inputs = check_inputs
+        self.stopwatch = Stopwatch.start()
         self.inputs: dict[str, Inputs] = find_inputs(recipe, store, portion, check=check_inputs)
-        self.input_facts = facts_of(self.inputs, gone_since(self.inputs, store, journal))
-        self.account = Account()
-        self.slowest = Slowest()
-        self.documents: dict[str, Documents] = {}
-        self.told: dict[str, dict[str, Any]] = {}  # what global stages have for their reports
-        self.handed_on: dict[str, Any] = {}  # from one global stage to the next
-        self.heard: dict[str, dict[str, Any]] = {}  # by global stage: what it and those before it said
-        self.mine: set[str] = set()  # files that belong to this version of the run
-        self.cards: set[str] = set()  # of data sets; written last, out of the record
-        self.sunk: set[str] = set()  # files of sinks among them
-        self.log: list[str] = []
-        self.start_seconds = 0.0
+        self.findings = Findings(facts_of(self.inputs, gone_since(self.inputs, store, journal)))
+        self.documents: dict[str, StoredDocuments] = {}
         self.begun = False
-        self.at_work: dict[str, Task] = {}  # of the wave at hand, those whose results are not taken yet
-        self.pages: dict[str, list[Task]] = {}  # for each stage that extracts, the look at a few of its pages
-        self.scored: dict[
-            str, tuple[Stage, list[Part]]
-        ] = {}  # stages that score or cut by scores, and the documents they had
+        # Of the wave at hand, the tasks whose results are not taken yet.
+        self.at_work: dict[str, LegTask | RulesTask] = {}
 
     def carry_out(self) -> Summary:
-        gone = {name: {"gone": entry["gone"]} for name, entry in self.input_facts.items() if "gone" in entry}
+        gone: dict[str, InputRecord] = {
+            name: {"gone": entry["gone"]} for name, entry in self.findings.inputs.items() if "gone" in entry
+        }
         for line in [*alarms_of_inputs(self.inputs), *notes_of(gone)]:
-            self.face.note(line)  # before the work, which may be in vain
+            self.ui.note(line)  # before the work, which may be in vain
         journal = self.journal
         journal.check(self.store.stamps(""))
         journal.gather()
         if journal.damaged:
-            self.face.note(
+            self.ui.note(
                 f"{few(journal.damaged[:NAMED], len(journal.damaged))}: not what was written; what made them is done again"
             )
         if self.store.read_json_if_whole("run.json") is None:
             self.begin()
         prepare = None if self.where.forked else self.prepare  # workers that are forked have a template, which does it
-        engine = Engine(journal, self.where, self.face, self.recipe.path, prepare, self.begin)
+        engine = Engine(journal, self.where, self.ui, self.recipe.path, prepare, self.begin)
         try:
-            with self.meter, engine:
+            with self.stopwatch.meter, engine:
                 for wave in self.plan.waves():
                     self.work(wave, engine)
                 engine.finish_along()
-            self.start_seconds = engine.start_seconds
-        except DamagedFile:  # made anew at once
+            self.stopwatch.start_seconds = engine.start_seconds
+        except DamagedFile:  # `run` tries again at once
             raise
         except BaseException as error:
             if self.begun or not isinstance(error, RecipeError):
                 self.break_off(error, journal)
             raise
         self.store.remove_temporary()  # of workers that were killed
-        self.store.remove(
-            stale_files(self.store, self.plan, journal, self.mine | self.cards)
-        )  # even if nothing was worked on: an input that is gone leaves outputs and no work
+        # Even if nothing was worked on: an input that is gone leaves outputs and no work.
+        own_files = self.findings.own_files | self.findings.cards
+        self.store.remove(stale_files(self.store, self.plan, journal, own_files))
         changed = alarms_of_changes(self.inputs) if engine.worked else []
         record = self.record(more_alarms=[*changed, *alarms_of_unused(self.store, self.plan)])
-        before = self.store.read_json_if_whole("run.json") or {}
+        before: RunRecord | None = self.store.read_json_if_whole("run.json")
         if (
             engine.worked
             or journal.damaged
+            or before is None
             or before.get("status") != "done"
             or without_times(before) != without_times(record)
         ):
@@ -189,8 +169,8 @@ class _Run:
 
             survey_legs(self.store, journal.keep)
             pages = {
-                name: [page for t in tasks for page in engine.result_along(t)["pages"]]
-                for name, tasks in self.pages.items()
+                name: [page for task in tasks for page in engine.result_along(task)["pages"]]
+                for name, tasks in self.findings.pages.items()
             }
             self.write_reports(record, pages)
         else:
@@ -201,7 +181,8 @@ class _Run:
     def begin(self) -> None:
         """What the folder says of itself from here on is of this run, and no more of one before it."""
         self.begun = True
-        self.keep_json("run.json", {"name": self.recipe.name, "status": "running", "recipe": self.recipe.resolved()})
+        started = {"name": self.recipe.name, "status": "running", "recipe": self.recipe.resolved()}
+        self.journal.keep("run.json", json_bytes(started))
         self.journal.flush()
 
     def break_off(self, error: BaseException, journal: Journal) -> None:
@@ -213,7 +194,7 @@ class _Run:
             record = self.record(status, None if status == "interrupted" else f"{error}" or type(error).__name__)
             self.write_reports(record, {})
         except Exception as also:  # a full disk, say, which may be the error itself: that one is to be heard
-            self.face.note(f"no report of what there is: {f'{also}' or type(also).__name__}")
+            self.ui.note(f"no report of what there is: {f'{also}' or type(also).__name__}")
 
     def prepare(self) -> None:
         """What stages like to have done once on a machine, before many workers do it at once."""
@@ -223,7 +204,7 @@ class _Run:
             for stage in stages:
                 registry.prepare(stage)
             if time.monotonic() - start > SLOW_PREPARATION:
-                self.face.note(
+                self.ui.note(
                     f"kernels and tables made ready in {time.monotonic() - start:.0f} s; the next run finds them"
                 )
 
@@ -235,7 +216,7 @@ class _Run:
         legs = [n for n in wave if isinstance(n, Leg)]
         tasks, results = self.work_legs(legs, engine)
         for source in (leg.source.name for leg in legs if leg.source is not None):
-            self.extrapolate(source, tasks[source], results)
+            self.findings.extrapolate(source, self.inputs[source], tasks[source], results)
         worked = {leg.name: self.taken(tasks[leg.name], results) if tasks[leg.name] else self.fed(leg) for leg in legs}
         rules = {leg.name: tasks_of_rules(leg, self.recipe, self.store, worked[leg.name]) for leg in legs}
         results = self.results(engine, rules)
@@ -249,37 +230,35 @@ class _Run:
             )
             self.look_at_pages(leg, parts, engine)
             for step in leg.works:
-                self.look_at_scores(step.called, step.stage, worked[leg.name])
+                self.findings.note_scores(step.called, step.stage, worked[leg.name])
 
-    def work_legs(self, legs: list[Leg], engine: Engine) -> tuple[dict[str, list[Task]], dict[str, Result]]:
+    def work_legs(self, legs: list[Leg], engine: Engine) -> tuple[dict[str, list[LegTask]], dict[str, Result]]:
         """The work of legs, and what came of it. Where some documents of a source are asked for and its parts have too
         few, more are read."""
-        tasks: dict[str, list[Task]] = {}
+        tasks: dict[str, list[LegTask]] = {}
         results: dict[str, Result] = {}
         ever: dict[str, set[str]] = {leg.name: set() for leg in legs}  # those that gave way to others are done too
-        left = legs
-        while left:
-            for leg in left:
+        short = legs  # whose parts have too few documents, or were not worked on yet
+        while short:
+            for leg in short:
                 tasks[leg.name] = tasks_of_leg(leg, self.recipe, self.store, self.inputs, self.fed(leg))
                 ever[leg.name].update(task["task"] for task in tasks[leg.name])
-                self.face.begins(leg, len(ever[leg.name]))
-            counted = [t["task"] for its in tasks.values() for t in its if documents_of(t) in engine.journal.done]
+                self.ui.begins(leg, len(ever[leg.name]))
+            counted = [
+                task["task"]
+                for of_leg in tasks.values()
+                for task in of_leg
+                if documents_of(task) in engine.journal.done
+            ]
             results |= self.results(engine, tasks, {*results, *counted})
-            left = [
+            short = [
                 leg
                 for leg in legs
                 if leg.source is not None and self.takes_more(leg.source.name, tasks[leg.name], results, engine.journal)
             ]
         return tasks, results | self.results(engine, tasks, results)
 
-    def extrapolate(self, source: str, tasks: list[Task], results: dict[str, Result]) -> None:
-        """Of a run on some parts of a source: how many documents the whole has."""
-        halves = self.inputs[source].halves
-        if halves is not None:
-            parts = [PartRead.of(task, results[task["task"]]["counts"][source]) for task in tasks]
-            self.input_facts[source]["estimate"] = documents_in_all(parts, halves).plain()
-
-    def takes_more(self, source: str, tasks: list[Task], results: dict[str, Result], journal: Journal) -> bool:
+    def takes_more(self, source: str, tasks: list[LegTask], results: dict[str, Result], journal: Journal) -> bool:
         """Have the parts of a source given fewer documents than are asked for, and are there more? How many they gave
         stays known when those files are not used, so that the same command finds the same parts again without reading.
         """
@@ -287,7 +266,9 @@ class _Run:
         for task in tasks:
             result = results.get(task["task"])
             given[task["key"]] = (
-                journal.done[documents_of(task)]["documents"] if result is None else result["counts"][source]["kept"]
+                journal.done[documents_of(task)]["documents"]
+                if result is None
+                else counts_by_stage(result)[source]["kept"]
             )
         more = self.inputs[source].topped_up(self.portion.documents, given)
         if more is None:
@@ -298,10 +279,12 @@ class _Run:
         self.inputs[source] = more.with_contents(self.store, check=self.check_inputs)
         return True
 
-    def results(self, engine: Engine, tasks: dict[str, list[Task]], known: Container[str] = ()) -> dict[str, Result]:
-        """Of the tasks of some legs, less those that are known."""
-        self.at_work = {task["task"]: task for its in tasks.values() for task in its}
-        return engine.run(task for name, task in self.at_work.items() if name not in known)
+    def results(
+        self, engine: Engine, tasks: Mapping[str, Sequence[LegTask | RulesTask]], done: Container[str] = ()
+    ) -> dict[str, Result]:
+        """Of the tasks of some legs, less those that are `done`."""
+        self.at_work = {task["task"]: task for of_leg in tasks.values() for task in of_leg}
+        return engine.run(task for name, task in self.at_work.items() if name not in done)
 
     def publish_sinks(self, leg: Leg) -> None:
         """The sinks of a leg appear, each when the last leg that writes into it has been worked."""
@@ -312,16 +295,9 @@ class _Run:
                 if isinstance(n, Leg) and n is not leg and sink in [step.called for step in n.works]
             ]
             if all(n.name in self.documents for n in others):
-                wanted = {path for path in self.sunk if path.startswith(f"{sink}/")}
+                wanted = {path for path in self.findings.sink_files if path.startswith(f"{sink}/")}
                 if publish(self.store, sink, wanted):
                     self.journal.named(wanted)
-
-    def look_at_scores(self, called: str, stage: Stage, parts: list[Part]) -> None:
-        """Note the documents whose scores the report shows: those that were scored, or that are to be cut by score;
-        rules come after."""
-        if stage.scored_signals:
-            known = self.scored.get(called, (stage, []))[1]
-            self.scored[called] = (stage, known + parts)
 
     def look_at_pages(self, leg: Leg, parts: list[Part], engine: Engine) -> None:
         """Have some pages, extracted and whole, looked at for the report, of a leg that extracts what it reads."""
@@ -330,196 +306,64 @@ class _Run:
             files = {file.path: file for file in self.inputs[leg.source.name].files}
             task = task_of_pages(leg, self.recipe, self.store, parts, files)
             if task is not None:
-                self.pages.setdefault(stages[0], []).append(task)
+                self.findings.pages.setdefault(stages[0], []).append(task)
                 engine.along(task)
 
-    def note_rules(self, leg: Leg, tasks: list[Task], results: dict[str, Result]) -> None:
+    def note_rules(self, leg: Leg, tasks: list[RulesTask], results: dict[str, Result]) -> None:
         """What the rules of a leg decide on, and where it lies, for `tune` and the report; without what kills a rule."""
         path = f"legs/{leg.name}/rules.json"
         if tasks:
-            self.keep_json(
-                path, {"rules": tasks[0]["rules"], "parts": [harmless(t["part"], results[t["task"]]) for t in tasks]}
-            )
+            parts = [without_condemned(task["part"], results[task["task"]]) for task in tasks]
+            rules: LegRules = {"rules": tasks[0]["rules"], "parts": parts}
+            self.journal.keep(path, json_bytes(rules))
         elif self.store.exists(path):
             self.store.remove([path])
 
-    def taken(self, tasks: list[Task], results: dict[str, Result]) -> list[Part]:
-        """The parts that tasks made, their files and counts noted."""
+    def taken(self, tasks: Sequence[LegTask | RulesTask], results: dict[str, Result]) -> list[Part]:
+        """The parts of some tasks' results, which are noted."""
         for task in tasks:
-            result = results[task["task"]]
             self.at_work.pop(task["task"], None)
-            self.account.add(task["source"], result["counts"], result["peak_memory"])
-            self.slowest.add(result.get("slowest", {}))
-            self.log += result["log"]
-            self.remember(result["files"])
-            self.sunk |= {facts["path"] for name, facts in result["files"].items() if name.startswith("sink/")}
+            self.findings.take(task, results[task["task"]])
         return [results[task["task"]]["part"] for task in tasks]
 
     def work_global(self, node: GlobalNode, engine: Engine) -> None:
-        docs = Documents(tuple(self.fed(node)))
-        self.face.begins(node, len(docs.parts))
-        self.look_at_scores(node.name, node.step.stage, list(docs.parts))
-        print_ = node.fingerprint(self.recipe)
-        task = global_task(print_, docs.parts, kept_before(node.step))
-        if not {task, begun_of(task)} & engine.journal.done.keys():
-            engine.journal.add(begun_of(task), {"ended": False})
-        flow = DaskFlow(
-            engine,
-            self.store,
-            node.step,
-            node.name,
-            print_,
-            self.recipe.head.rejects.model_dump(),
-            self.account,
-            self.handed_on,
-            not self.portion.whole,
-            owner_of(self.recipe, node.step),
-        )
-        stage = cast(Global, node.step.stage)
-        try:
-            after = stage.run(docs, flow)
-        except (GristmillError, OSError):
-            raise
-        except Exception as error:
-            if of_storage(error):
-                raise
-            raise RunFailed(self.said_of(stage, error)) from error
-        if not isinstance(after, Documents):
-            raise RunFailed(
-                f"{registry.named(stage)}: run() answered with {kind_of(after)}; the documents were expected"
-            )
-        self.told[node.name] = flow.told
-        self.handed_on |= flow.handed_on
-        self.heard[node.name] = dict(self.handed_on)
-        readme = stage.readme_path(flow.told)
-        if readme is not None:
-            self.cards.add(readme)
-        count = self.account.total(node.name)
-        if node.name not in self.account.stages:  # a stage that only looks: all stay
-            for part in docs.parts:
-                self.account.of(node.name, part["source"]).add(untouched(part))
-            count = self.account.total(node.name)
-        mine = self.account.stages.get(node.name, {})
-        for each in mine.values():  # rounds before the last one cost too
-            each.seconds += max(0.0, flow.seconds - count.seconds) / len(mine)
-        self.account.peak_memory[node.name] = max(self.account.peak_memory.get(node.name, 0), flow.peak_memory)
-        count.check(node.name)
-        if count.docs_in != docs.rows or count.kept != after.rows:
-            raise NotConserved(
-                f"{node.name}: {docs.rows:,} documents were handed over and {after.rows:,} are left, but it says {count.docs_in:,} and {count.kept:,}"
-            )
-        if count.kept < count.docs_in and not stage.drops:
-            raise RunFailed(
-                f"{node.name} dropped {count.docs_in - count.kept:,} documents, and it declares that it drops none (`drops = False`)"
-            )
-        for task_files in flow.files:
-            self.remember(task_files)
-        beside = [f for p in after.parts for f in [*p["verdicts"], *p["signals"]]]
-        ended = {"parts": list(after.parts), "files": {f["path"]: f for f in beside}}
-        if (
-            engine.journal.done.get(task) != ended
-        ):  # for `plan`, which looks a global stage up without going through its rounds
-            engine.journal.add(task, ended)
-        if not engine.journal.done.get(begun_of(task), {}).get("ended"):
-            engine.journal.add(begun_of(task), {"ended": True, "files": flow.between_rounds})
-        self.finish(node, list(after.parts), print_)
-
-    def said_of(self, stage: Stage, error: Exception) -> str:
-        """What is wrong with a global stage, and where in its code unless it says that itself."""
-        if isinstance(error, CannotRun):
-            return f"{registry.named(stage)}: {error}"
-        self.store.write("logs/trace.txt", plain("".join(traceback.format_exception(error))).encode("utf-8", "replace"))
-        return f"{registry.named(stage)}: {type(error).__name__}: {error} (where in the code: {self.store.at('logs/trace.txt')})"
+        docs = StoredDocuments(tuple(self.fed(node)))
+        self.ui.begins(node, len(docs.parts))
+        self.findings.note_scores(node.name, node.step.stage, list(docs.parts))
+        partial = not self.portion.whole
+        after = run_global_stage(node, docs, self.recipe, self.store, engine, self.findings, partial)
+        self.finish(node, list(after.parts), node.fingerprint(self.recipe))
 
     def fed(self, node: Node) -> list[Part]:
         return sorted((p for name in node.feeds for p in self.documents[name].parts), key=lambda p: str(p["key"]))
 
-    def remember(self, files: dict[str, Any]) -> None:
-        self.mine |= {facts["path"] for facts in files.values()}
-
-    def finish(self, node: Node, parts: list[Part], print_: str) -> None:
+    def finish(self, node: Node, parts: list[Part], node_fingerprint: str) -> None:
         """A node is done: its manifest is written."""
-        self.documents[node.name] = Documents(tuple(parts))
-        stages = [s.called for s in node.in_order_of_work] if isinstance(node, Leg) else [node.name]
-        manifest = {
-            "leg": node.name,
-            "stages": stages,
-            "feeds": list(node.feeds),
-            "fingerprint": print_,
-            "rows": sum(p["rows"] for p in parts),
-            "parts": [manifest_part(node.name, p) for p in parts],
-        }
-        self.keep_json(f"legs/{node.name}/manifest.json", manifest)
-        self.face.ends(node)
+        self.documents[node.name] = StoredDocuments(tuple(parts))
+        manifest = manifest_of(node, parts, node_fingerprint)
+        self.journal.keep(f"legs/{node.name}/manifest.json", json_bytes(manifest))
+        self.ui.ends(node)
 
-    def keep_json(self, path: str, data: dict[str, Any]) -> None:
-        self.journal.keep(path, json_bytes(data))
-
-    def record(self, status: str = "done", error: str | None = None, more_alarms: Sequence[str] = ()) -> dict[str, Any]:
+    def record(self, status: str = "done", error: str | None = None, more_alarms: Sequence[str] = ()) -> RunRecord:
         """run.json."""
-        facts: dict[str, Any] = {
-            "started": datetime.fromtimestamp(self.began, UTC).isoformat(timespec="seconds"),
-            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-            "seconds": round(time.time() - self.began, 3),
-            "start": {
-                "seconds": round(self.start_seconds, 3)
-            },  # until workers were ready, kernels that had to be compiled among it
-            "joules": self.meter.joules(),  # of the driver's machine; null: no meter
-            "disk_bytes": sum(size for path, size in self.store.files("").items() if path in self.mine),
-            "inputs": self.input_facts,
-            "alarms": [
-                *alarms_of_inputs(self.inputs),
-                *more_alarms,
-                *alarms(self.plan, self.account, ended=status == "done"),
-            ],
-        }
+        findings = self.findings
+        disk_bytes = sum(size for path, size in self.store.files("").items() if path in findings.own_files)
+        loud = [*alarms_of_inputs(self.inputs), *more_alarms]
+        loud += alarms(self.plan, findings.account, ended=status == "done")
         return record_of(
             self.recipe,
             self.plan,
-            self.account,
-            self.slowest,
+            findings,
             self.where.count,
-            {"status": status, "error": error, **facts},
+            {
+                "status": status,
+                "error": error,
+                **self.stopwatch.times(),
+                "disk_bytes": disk_bytes,
+                "inputs": findings.inputs,
+                "alarms": loud,
+            },
         )
 
-    def figures_kept(self, stage: Stage, report: dict[str, Any]) -> dict[str, Any]:
-        """What report.json keeps of the figures of a stage from outside. A fault in them costs the figures alone."""
-        try:
-            return kept_figures(type(stage), report)
-        except Exception as error:
-            self.face.note(f"no figures of {registry.named(stage)}: {type(error).__name__}: {error}")
-            return {}
-
-    def write_reports(self, record: dict[str, Any], pages: dict[str, list[dict[str, Any]]]) -> None:
-        from gristmill.pipeline.report.build import build_report
-        from gristmill.pipeline.run.samples import legs_with_rules, samples_of
-
-        legs = legs_with_rules(self.store)
-        stages = {name: thing.stage for name, thing in self.plan.stage_order() if isinstance(thing, Step)}
-        for entry in record["stages"]:
-            steady: dict[str, Any] = without_times(entry)
-            steady |= {"samples": samples_of(self.store, entry["name"], legs)}
-            steady |= self.told.get(entry["name"], {})
-            if entry["name"] in pages:
-                steady |= {"pages": pages[entry["name"]]}
-            if entry["name"] in self.scored and record["status"] == "done":
-                steady |= {
-                    "scores": scores_of(
-                        self.store, *self.scored[entry["name"]], entry["docs_in"] - entry["quarantined"]
-                    )
-                }
-            if entry["name"] in stages:
-                steady |= self.figures_kept(stages[entry["name"]], steady)
-            self.keep_json(f"stages/{entry['name']}/report.json", steady)
-        for name, told in self.told.items():
-            stage = cast(Global, stages[name])
-            path = stage.readme_path(told)
-            if path is not None:
-                text = stage.readme(told, self.heard[name], record_up_to(name, record, self.plan, self.recipe))
-                self.journal.keep(path, text.encode("utf-8", "replace"))
-        if self.log:
-            self.store.write(
-                "logs/run.log", "".join(f"{one_line(line)}\n" for line in self.log).encode("utf-8", "replace")
-            )
-        self.keep_json("run.json", record)
-        self.store.write("report.html", build_report(self.store.address).encode("utf-8", "replace"))
+    def write_reports(self, record: RunRecord, pages: dict[str, list[PageSample]]) -> None:
+        write_reports(self.store, self.journal, self.recipe, self.plan, self.findings, record, pages, self.ui.note)

@@ -8,13 +8,16 @@ texts only of a few parts' first rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-from gristmill.pipeline.store.parts import Part, read_part
+from gristmill.pipeline.json_types import JSONObject
+from gristmill.pipeline.store.parts import read_part
+from gristmill.pipeline.store.records import Part
 from gristmill.pipeline.store.sinks import as_lying
 from gristmill.pipeline.store.store import Store
 from gristmill.stages.documents import BATCH_ROWS
@@ -27,7 +30,41 @@ MOST_GROUPS = 30  # of sources or languages, the largest
 EACH, CHARACTERS = 2, 200
 
 
-def scores_of(store: Store, stage: Stage, parts: Sequence[Part], arrived: int) -> dict[str, Any]:
+class Example(TypedDict):
+    """A document with its score."""
+
+    tenth: int
+    score: float
+    uid: str
+    url: str | None
+    text: str
+
+
+class SignalScores(TypedDict):
+    """How one signal is spread."""
+
+    signal: str
+    documents: int
+    without: int
+    mean: float
+    low: float
+    high: float
+    counts: list[int]
+    deciles: list[float]
+    by: dict[str, dict[str, list[int]]]
+    examples: list[Example]
+
+
+class Scores(TypedDict):
+    """`scores` of a stage's report."""
+
+    of: int
+    whole: bool
+    judge: JSONObject | None
+    signals: list[SignalScores]
+
+
+def scores_of(store: Store, stage: Stage, parts: Sequence[Part], arrived: int) -> Scores:
     """For a stage's report; `arrived` documents came to it."""
     chosen = _chosen(parts)
     signals = stage.scored_signals
@@ -37,12 +74,12 @@ def scores_of(store: Store, stage: Stage, parts: Sequence[Part], arrived: int) -
         for batch in _batches(store, part, [*signals, "language"])
     ]
     whole = len(chosen) == sum(1 for part in parts if part["rows"])
-    found = [_scores(store, chosen, signal, tables) for signal in signals]
+    scores = [_scores(store, chosen, signal, tables) for signal in signals]
     return {
         "of": arrived,
         "whole": whole,
         "judge": stage.model_card(),
-        "signals": [one for one in found if one is not None],
+        "signals": [of_signal for of_signal in scores if of_signal is not None],
     }
 
 
@@ -76,36 +113,35 @@ def _batches(store: Store, part: Part, columns: Sequence[str]) -> Iterator[pa.Re
             )
 
 
-def _scores(
-    store: Store, parts: Sequence[Part], signal: str, tables: Sequence[pa.RecordBatch]
-) -> dict[str, Any] | None:
+def _scores(store: Store, parts: Sequence[Part], signal: str, tables: Sequence[pa.RecordBatch]) -> SignalScores | None:
     having = [table for table in tables if signal in table.schema.names]
     values = np.concatenate([_numbers(table, signal) for table in having]) if having else np.empty(0)
-    known = np.isfinite(values)
-    if not known.any():
+    has_score = np.isfinite(values)
+    if not has_score.any():
         return None
-    low, high = _range(values[known])
+    scores = values[has_score]
+    low, high = _range(scores)
     edges = np.linspace(low, high, BINS + 1)
-    deciles = np.quantile(values[known], np.linspace(0, 1, 11), method="inverted_cdf")
+    deciles = np.quantile(scores, np.linspace(0, 1, 11), method="inverted_cdf")
     groups = {}
     for name in ("source", "language"):
-        labels = pa.chunked_array([_labels(table, name) for table in having], pa.string()).filter(pa.array(known))
-        groups[name] = _by_group(values[known], labels.combine_chunks().dictionary_encode(), edges)
+        labels = pa.chunked_array([_labels(table, name) for table in having], pa.string()).filter(pa.array(has_score))
+        groups[name] = _by_group(scores, labels.combine_chunks().dictionary_encode(), edges)
     return {
         "signal": signal,
-        "documents": int(known.sum()),
-        "without": int((~known).sum()),
-        "mean": float(values[known].mean()),
+        "documents": len(scores),
+        "without": len(values) - len(scores),
+        "mean": float(scores.mean()),
         "low": low,
         "high": high,
-        "counts": _counts(values[known], edges),
+        "counts": _counts(scores, edges),
         "deciles": deciles.tolist(),
         "by": {name: counted for name, counted in groups.items() if counted},
         "examples": _examples(store, parts, signal, deciles),
     }
 
 
-def _numbers(table: pa.RecordBatch, signal: str) -> np.ndarray[Any, Any]:
+def _numbers(table: pa.RecordBatch, signal: str) -> NDArray[np.float64]:
     return np.asarray(table.column(signal).cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
 
 
@@ -115,7 +151,7 @@ def _labels(table: pa.RecordBatch, name: str) -> pa.Array:
     return table.column(name).cast(pa.string())
 
 
-def _range(values: np.ndarray[Any, Any]) -> tuple[float, float]:
+def _range(values: NDArray[np.float64]) -> tuple[float, float]:
     """From 0 to 1 where all lie there, else from the lowest to the highest."""
     low, high = float(values.min()), float(values.max())
     if low >= 0 and high <= 1:
@@ -123,13 +159,13 @@ def _range(values: np.ndarray[Any, Any]) -> tuple[float, float]:
     return (low, high) if low < high else (low - 0.5, high + 0.5)
 
 
-def _counts(values: np.ndarray[Any, Any], edges: np.ndarray[Any, Any]) -> list[int]:
+def _counts(values: NDArray[np.float64], edges: NDArray[np.float64]) -> list[int]:
     counted: list[int] = np.histogram(values, edges)[0].tolist()
     return counted
 
 
 def _by_group(
-    values: np.ndarray[Any, Any], labels: pa.DictionaryArray, edges: np.ndarray[Any, Any]
+    values: NDArray[np.float64], labels: pa.DictionaryArray, edges: NDArray[np.float64]
 ) -> dict[str, list[int]]:
     names = labels.dictionary.to_pylist()
     which = labels.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)
@@ -138,9 +174,9 @@ def _by_group(
     return {names[i]: _counts(values[which == i], edges) for i in largest}
 
 
-def _examples(store: Store, parts: Sequence[Part], signal: str, deciles: np.ndarray[Any, Any]) -> list[dict[str, Any]]:
+def _examples(store: Store, parts: Sequence[Part], signal: str, deciles: NDArray[np.float64]) -> list[Example]:
     """Some documents of each tenth, the lowest by uid of those looked at."""
-    found: list[dict[str, Any]] = []
+    examples: list[Example] = []
     first = [next(_batches(store, part, ["uid", "url", "text", signal]), None) for part in _of_many_sources(parts)]
     batches = [batch for batch in first if batch is not None and {"uid", "text", signal} <= set(batch.schema.names)]
     rows = [
@@ -158,10 +194,10 @@ def _examples(store: Store, parts: Sequence[Part], signal: str, deciles: np.ndar
         taken[tenth] += 1
         url = batches[b].column("url")[row].as_py() if "url" in batches[b].schema.names else None
         text = (batches[b].column("text")[row].as_py() or "")[:CHARACTERS]
-        found.append({"tenth": tenth + 1, "score": score, "uid": f"{uid:016x}", "url": url, "text": text})
+        examples.append({"tenth": tenth + 1, "score": score, "uid": f"{uid:016x}", "url": url, "text": text})
         if min(taken) == EACH:
             break
-    return sorted(found, key=lambda one: (one["tenth"], one["score"], one["uid"]))
+    return sorted(examples, key=lambda example: (example["tenth"], example["score"], example["uid"]))
 
 
 def _of_many_sources(parts: Sequence[Part]) -> list[Part]:

@@ -6,10 +6,11 @@ longer has are kept, and an alarm says so: somebody may be training on them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable
+from typing import TypedDict
 
 from gristmill.pipeline.formatting import as_bytes
+from gristmill.pipeline.json_types import JSON
 from gristmill.pipeline.plan.plan import Plan
 from gristmill.pipeline.recipe.recipe import FOLDERS, Step
 from gristmill.pipeline.store.journal import Journal, files_of
@@ -19,9 +20,9 @@ from gristmill.stages.stage import Sink, snake_case
 from gristmill.stages.tokens.folders import owner_of_set
 
 
-def stale_files(store: Store, plan: Plan, journal: Journal, mine: set[str]) -> list[str]:
+def stale_files(store: Store, plan: Plan, journal: Journal, own_files: set[str]) -> list[str]:
     """Files that the journal knows to be ours, and, where a run was killed before it could note them, files that bear
-    the name of a part in folders of ours; less those that are `mine`, of this version of the run."""
+    the name of a part in folders of ours; less `own_files`, those of this version of the run."""
     present = store.files("")
     folders = (
         "legs/",
@@ -29,9 +30,9 @@ def stale_files(store: Store, plan: Plan, journal: Journal, mine: set[str]) -> l
         "flow/",
         *(f"{x.called}/" for _, x in plan.stage_order() if isinstance(x, Step) and isinstance(x.stage, Sink)),
     )
-    stale = {path for result in journal.done.values() for path, _ in files_of(result)} - mine
-    stale |= {path for path in present if path.startswith(folders) and OF_A_PART.search(path)} - mine
-    stale |= {path for path in present if owner_of_set(path) is not None} - mine
+    stale = {path for result in journal.done.values() for path, _ in files_of(result)} - own_files
+    stale |= {path for path in present if path.startswith(folders) and OF_A_PART.search(path)} - own_files
+    stale |= {path for path in present if owner_of_set(path) is not None} - own_files
     names = {n.name for n in plan.nodes} | {name for name, _ in plan.stage_order()}
     stale |= {
         p
@@ -68,7 +69,8 @@ def alarms_of_unused(store: Store, plan: Plan) -> list[str]:
     unused = unused_results(present, {name for name, _ in plan.stage_order()})
     return [
         f"{stage} is no longer in the recipe; its results in {folder_of(paths)} ({len(paths):,} files, "
-        f"{as_bytes(sum(present[path] for path in paths))}) are those of an earlier run and are kept; `gristmill clean {store.address} --unused` removes them"
+        f"{as_bytes(sum(present[path] for path in paths))}) are those of an earlier run and are kept; "
+        f"`gristmill clean {store.address} --unused` removes them"
         for stage, paths in unused.items()
     ]
 
@@ -76,14 +78,25 @@ def alarms_of_unused(store: Store, plan: Plan) -> list[str]:
 def folder_of(paths: list[str]) -> str:
     """The folder that files lie in, at whatever depth."""
     first, last = paths[0].split("/")[:-1], paths[-1].split("/")[:-1]
-    return "".join(f"{one}/" for one, other in zip(first, last, strict=False) if one == other)
+    return "".join(f"{step}/" for step, other in zip(first, last, strict=False) if step == other)
 
 
-def stages_of(resolved: Mapping[str, Any]) -> set[str]:
+class StagesOfSource(TypedDict, total=False):
+    stages: list[dict[str, dict[str, JSON]]]
+
+
+class ResolvedRecipe(TypedDict, total=False):
+    """`recipe` of run.json, as far as its stages go."""
+
+    stages: list[dict[str, dict[str, JSON]]]
+    sources: dict[str, StagesOfSource]
+
+
+def stages_of(resolved: ResolvedRecipe) -> set[str]:
     """Names of all stages of a recipe as run.json has it."""
     lists = [resolved.get("stages", []), *(source.get("stages", []) for source in resolved.get("sources", {}).values())]
     return {
-        settings.get("name") or snake_case(address.rpartition(":")[2])
+        str(settings.get("name") or snake_case(address.rpartition(":")[2]))
         for steps in lists
         for step in steps
         for address, settings in step.items()

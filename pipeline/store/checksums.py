@@ -10,19 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import pyarrow as pa
 import xxhash
 
 from gristmill.pipeline.errors import DamagedFile
+from gristmill.pipeline.store.records import FileFacts
 from gristmill.pipeline.store.store import Stamp, Store
 
 READ_AT_ONCE = 1 << 20
 IN_BATCH = b"checksum"
 
 
-def open_checked(store: Store, facts: dict[str, Any]) -> IO[bytes]:
+def open_checked(store: Store, facts: FileFacts) -> IO[bytes]:
     """A file of the run, opened to be read; DamagedFile if its content is not what was written."""
     if not is_whole(store, facts["path"], facts["checksum"]):
         raise DamagedFile(facts["path"])
@@ -80,7 +81,7 @@ def as_in_a_file(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.ipc.read_record_batch(batch.serialize(), batch.schema) if len(batch) else batch
 
 
-def checked_batch(reader: Any, schema: pa.Buffer, place: int, path: str) -> pa.RecordBatch:
+def checked_batch(reader: pa.ipc.RecordBatchFileReader, schema: pa.Buffer, place: int, path: str) -> pa.RecordBatch:
     """A record batch of a file of rows; DamagedFile if it is not what was written. Files of earlier versions have no
     checksums in them."""
     read = reader.get_batch_with_custom_metadata(place)

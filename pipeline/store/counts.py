@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
 from gristmill.pipeline.errors import NotConserved
 from gristmill.pipeline.store.faults import Faults
+from gristmill.pipeline.store.records import CountRecord, CountsByStage
 
 
 @dataclass
@@ -45,8 +45,8 @@ class Count:
         self.nuls += other.nuls
         self.faults.add(other.faults)
 
-    def plain(self) -> dict[str, Any]:
-        return {
+    def plain(self) -> CountRecord:
+        record: CountRecord = {
             "docs_in": self.docs_in,
             "kept": self.kept,
             "dropped": dict(sorted(self.dropped.items())),
@@ -55,29 +55,44 @@ class Count:
             "bytes_in": self.bytes_in,
             "bytes_out": self.bytes_out,
             "text_bytes": self.text_bytes,
-            **({"absent": dict(sorted(self.absent.items()))} if self.absent else {}),
-            **({"noted": dict(sorted(self.noted.items()))} if self.noted else {}),
-            **({"nuls": self.nuls} if self.nuls else {}),
         }
+        if self.absent:
+            record["absent"] = dict(sorted(self.absent.items()))
+        if self.noted:
+            record["noted"] = dict(sorted(self.noted.items()))
+        if self.nuls:
+            record["nuls"] = self.nuls
+        return record
 
     @classmethod
-    def from_plain(cls, data: dict[str, Any]) -> Count:
-        counters = {"dropped": Counter(data["dropped"])} | {
-            name: Counter(data.get(name, {})) for name in ("absent", "noted")
-        }
-        return cls(**{**data, **counters, "faults": Faults.from_plain(data.get("faults", {}))})
+    def from_plain(cls, data: CountRecord) -> Count:
+        return cls(
+            docs_in=data["docs_in"],
+            kept=data["kept"],
+            quarantined=data["quarantined"],
+            dropped=Counter(data["dropped"]),
+            seconds=data["seconds"],
+            bytes_in=data["bytes_in"],
+            bytes_out=data["bytes_out"],
+            text_bytes=data["text_bytes"],
+            absent=Counter(data.get("absent", {})),
+            noted=Counter(data.get("noted", {})),
+            nuls=data.get("nuls", 0),
+            faults=Faults.from_plain(data.get("faults", {})),
+        )
 
     def check(self, what: str) -> None:
         """in = kept + dropped + quarantined, or the run stops."""
         out = self.kept + sum(self.dropped.values()) + self.quarantined
         if self.docs_in != out:
             raise NotConserved(
-                f"{what}: {self.docs_in:,} documents went in, but {self.kept:,} kept + {sum(self.dropped.values()):,} dropped + {self.quarantined:,} quarantined = {out:,}"
+                f"{what}: {self.docs_in:,} documents went in, but {self.kept:,} kept + "
+                f"{sum(self.dropped.values()):,} dropped + {self.quarantined:,} quarantined = {out:,}"
             )
 
 
 @dataclass
-class Account:
+class RunAccount:
     """Counts by stage, then by source."""
 
     stages: dict[str, dict[str, Count]] = field(default_factory=dict)
@@ -86,7 +101,7 @@ class Account:
     def of(self, stage: str, source: str) -> Count:
         return self.stages.setdefault(stage, {}).setdefault(source, Count())
 
-    def add(self, source: str, counts: dict[str, dict[str, Any]], peak_memory: int = 0) -> None:
+    def add(self, source: str, counts: CountsByStage, peak_memory: int = 0) -> None:
         for stage, plain in counts.items():
             self.of(stage, source).add(Count.from_plain(plain))
             self.peak_memory[stage] = max(self.peak_memory.get(stage, 0), peak_memory)
@@ -98,10 +113,8 @@ class Account:
         return total
 
 
-def check_chain(
-    counts: dict[str, dict[str, Any]], order: list[str], arrived: int | None, left: int | None, what: str
-) -> None:
-    """Holds one part to the law: each stage by itself, and each stage against its neighbours and the files on both
+def check_chain(counts: CountsByStage, order: list[str], arrived: int | None, written: int | None, what: str) -> None:
+    """Hold one part to the law: each stage by itself, and against the stages before and after it and the files on both
     sides."""
     before = arrived
     for stage in order:
@@ -110,5 +123,5 @@ def check_chain(
         if before is not None and count.docs_in != before:
             raise NotConserved(f"{what}: {before:,} documents were handed to {stage}, which saw {count.docs_in:,}")
         before = count.kept
-    if left is not None and before is not None and before != left:
-        raise NotConserved(f"{what}: {before:,} documents left the last stage, but {left:,} were written")
+    if written is not None and before is not None and before != written:
+        raise NotConserved(f"{what}: {before:,} documents left the last stage, but {written:,} were written")

@@ -5,11 +5,11 @@ Kept by file until a run's alarms name a few; the log of the run names all. Sums
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from gristmill.pipeline.formatting import one_line
+from gristmill.pipeline.store.records import FaultRecord
 from gristmill.stages.documents import Reading
 from gristmill.stages.stage import Origin
 
@@ -18,7 +18,7 @@ LONGEST_PATH, LONGEST_REASON = 80, 160
 
 
 @dataclass
-class Fault:
+class FileFault:
     """One file: its damaged records, what the first of them is, whether that takes all of the file, and remarks."""
 
     damaged: int = 0
@@ -26,9 +26,9 @@ class Fault:
     whole: bool = False
     remarks: set[str] = field(default_factory=set)
 
-    def add(self, other: Fault) -> None:
+    def add(self, other: FileFault) -> None:
         self.damaged += other.damaged
-        self.first = min((at for at in (self.first, other.first) if at is not None), default=None)
+        self.first = min((first for first in (self.first, other.first) if first is not None), default=None)
         self.whole |= other.whole
         self.remarks |= other.remarks
 
@@ -43,31 +43,31 @@ class Fault:
 class Faults:
     """By path below the source's root."""
 
-    by_file: dict[str, Fault] = field(default_factory=dict)
+    by_file: dict[str, FileFault] = field(default_factory=dict)
 
     def note(self, origin: Origin, reading: Reading) -> None:
         """What a reader said of a file as it went through it."""
         for damage in reading.damaged:
             whole = damage.start == 0 and damage.end >= origin.size > 0 and len(reading.documents) == 0
-            self.of(origin.path).add(Fault(damage.records, (damage.start, damage.what), whole))
+            self.of(origin.path).add(FileFault(damage.records, (damage.start, damage.what), whole))
         if reading.remarks:
-            self.of(origin.path).add(Fault(remarks=set(reading.remarks)))
+            self.of(origin.path).add(FileFault(remarks=set(reading.remarks)))
 
-    def of(self, path: str) -> Fault:
-        return self.by_file.setdefault(path, Fault())
+    def of(self, path: str) -> FileFault:
+        return self.by_file.setdefault(path, FileFault())
 
     def add(self, other: Faults) -> None:
         for path, fault in other.by_file.items():
             self.of(path).add(fault)
 
-    def plain(self) -> dict[str, Any]:
-        return {path: [f.damaged, f.first, f.whole, sorted(f.remarks)] for path, f in sorted(self.by_file.items())}
+    def plain(self) -> dict[str, FaultRecord]:
+        return {path: (f.damaged, f.first, f.whole, sorted(f.remarks)) for path, f in sorted(self.by_file.items())}
 
     @classmethod
-    def from_plain(cls, data: dict[str, Any]) -> Faults:
+    def from_plain(cls, data: Mapping[str, FaultRecord]) -> Faults:
         return cls(
             {
-                path: Fault(damaged, None if first is None else (first[0], first[1]), whole, set(remarks))
+                path: FileFault(damaged, None if first is None else (first[0], first[1]), whole, set(remarks))
                 for path, (damaged, first, whole, remarks) in data.items()
             }
         )
@@ -88,7 +88,8 @@ class Faults:
                 saying.setdefault(remark, []).append(path)
         kinds = sorted(saying.items(), key=lambda kind: (-len(kind[1]), kind[0]))
         lines = [
-            f"{few([shortened(path, LONGEST_PATH) for path in paths[:NAMED]], len(paths))}: {shortened(remark, 2 * LONGEST_REASON)}"
+            f"{few([shortened(path, LONGEST_PATH) for path in paths[:NAMED]], len(paths))}: "
+            f"{shortened(remark, 2 * LONGEST_REASON)}"
             for remark, paths in kinds[:NAMED]
         ]
         others = {path for _, paths in kinds[NAMED:] for path in paths}

@@ -18,16 +18,15 @@ import uuid
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import xxhash
 
 from gristmill.pipeline.errors import DamagedFile, RunFailed
 from gristmill.pipeline.store.checksums import hash_of_content
+from gristmill.pipeline.store.records import FileFacts, Files, JournalEntry, Result, StampRecord
 from gristmill.pipeline.store.sinks import staged, waiting_for_names
 from gristmill.pipeline.store.store import Stamp, Store
 
-Result = dict[str, Any]
 FOLDER = "journal"
 FLUSH_SECONDS, FLUSH_SECONDS_REMOTE = 1.0, 10.0
 MANY_SEGMENTS = 32
@@ -42,14 +41,13 @@ class Journal:
         self.store = store
         self.looks_only = looks_only  # a look at a run changes nothing in its folder
         self.done: dict[str, Result] = {}
-        self.gone: dict[
-            str, bool
-        ] = {}  # tasks that were done and whose files went; is one still there, with another content?
+        # Tasks that were done and whose files went; is one still there, with another content?
+        self.gone: dict[str, bool] = {}
         self.damaged: list[str] = []  # files that are gone or are not what was written
         self._made_anew: set[str] = set()
         self.suspects: set[str] = set()  # files that a worker found damaged, whatever their stamps say
-        self._of_the_run: dict[str, dict[str, Any]] = {}  # files that the run itself wrote: its record and reports
-        self._stamps: dict[str, tuple[Stamp, str]] = {}  # by path: stamp and checksum of a content that was seen
+        self._of_the_run: dict[str, FileFacts] = {}  # files that the run itself wrote: its record and reports
+        self._stamps: dict[str, StampRecord] = {}  # by path: stamp and checksum of a content that was seen
         self._waiting: list[bytes] = []
         self._flushed = time.monotonic()
         self._segments: list[str] = []
@@ -62,7 +60,7 @@ class Journal:
                 for line in data.split(b"\n"):
                     self._take(_entry(line))
 
-    def _take(self, entry: Mapping[str, Any]) -> None:
+    def _take(self, entry: JournalEntry) -> None:
         if "task" in entry and "result" in entry:
             self.done[entry["task"]] = entry["result"]
         if "file" in entry:
@@ -101,11 +99,11 @@ class Journal:
         return len(self.gone)
 
     @property
-    def files(self) -> dict[str, dict[str, Any]]:
+    def files(self) -> Files:
         """Every file that is known to be of the run, with its length and checksum."""
         return {path: facts for result in self.done.values() for path, facts in files_of(result)} | self._of_the_run
 
-    def _is_known(self, path: str, stamp: Stamp, facts: Mapping[str, Any]) -> bool:
+    def _is_known(self, path: str, stamp: Stamp, facts: FileFacts) -> bool:
         """Is this the content that was written? Object stores, whose listings tell no more than lengths, keep checksums
         of their own."""
         return not self.store.local or (
@@ -121,7 +119,7 @@ class Journal:
             )
         self.suspects -= files.keys()
 
-    def _remember(self, stamps: dict[str, tuple[Stamp, str]]) -> None:
+    def _remember(self, stamps: dict[str, StampRecord]) -> None:
         self._stamps |= stamps
         if stamps:
             self._write({"stamps": stamps})
@@ -131,7 +129,8 @@ class Journal:
         anew, once."""
         if error.path in self._made_anew:
             raise RunFailed(
-                f"{self.store.at(error.path)}: damaged again after it was made anew; look at the disk and the memory of this machine"
+                f"{self.store.at(error.path)}: damaged again after it was made anew; "
+                "look at the disk and the memory of this machine"
             ) from error
         self._made_anew.add(error.path)
         self.suspects.add(error.path)
@@ -147,15 +146,16 @@ class Journal:
 
     def add(self, task: str, result: Result) -> None:
         self.done[task] = result
-        self._write({"task": task, "result": result} | self._stamps_of(files_of(result)))
+        self._write(self._with_stamps({"task": task, "result": result}, files_of(result)))
 
     def keep(self, path: str, content: bytes) -> None:
         """A file that the run itself writes: a record, a manifest, a report. One that is there with this content stays
         as it is."""
-        facts = {"path": path, "bytes": len(content), "checksum": self.store.write_if_other(path, content)}
+        checksum = self.store.write_if_other(path, content)
+        facts: FileFacts = {"path": path, "bytes": len(content), "checksum": checksum}
         if self._of_the_run.get(path) != facts:
             self._of_the_run[path] = facts
-            self._write({"file": facts} | self._stamps_of([(path, facts)]))
+            self._write(self._with_stamps({"file": facts}, [(path, facts)]))
 
     def is_as_written(self, path: str) -> bool:
         """Is a file of the run itself what was written, as far as anything is known of it?"""
@@ -180,21 +180,21 @@ class Journal:
             }
         )
 
-    def _stamps_of(self, files: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
-        """Stamps of files that have just been written. Of the same content the first stamp holds: what changes it later
-        is looked into."""
+    def _with_stamps(self, entry: JournalEntry, files: Iterable[tuple[str, FileFacts]]) -> JournalEntry:
+        """An entry with the stamps of files that have just been written. The first stamp of a content holds: what
+        changes it later is looked into."""
         new = {
             path: facts["checksum"] for path, facts in files if self._stamps.get(path, ((), ""))[1] != facts["checksum"]
         }
         stamps = {path: (stamp, checksum) for path, checksum in new.items() if (stamp := self._stamp(path)) is not None}
         self._stamps |= stamps
-        return {"stamps": stamps} if stamps else {}
+        return {**entry, "stamps": stamps} if stamps else entry
 
     def _stamp(self, path: str) -> Stamp | None:
         """Of a file of a sink, where it waits for the others."""
         return self.store.stamp(staged(path)) or self.store.stamp(path)
 
-    def _write(self, entry: Mapping[str, Any]) -> None:
+    def _write(self, entry: JournalEntry) -> None:
         if self.looks_only:
             return
         self._waiting.append(_line(entry))
@@ -230,12 +230,12 @@ def is_renamed(before: Stamp, now: Stamp) -> bool:
     return bool(before) and (before[0], before[1], before[3]) == (now[0], now[1], now[3])
 
 
-def _line(entry: Mapping[str, Any]) -> bytes:
+def _line(entry: JournalEntry) -> bytes:
     facts = json.dumps(entry, ensure_ascii=True, separators=(",", ":")).encode()[1:]
     return b'%s%s",%s\n' % (LINE_STARTS, xxhash.xxh3_64_hexdigest(facts).encode(), facts)
 
 
-def _entry(line: bytes) -> dict[str, Any]:
+def _entry(line: bytes) -> JournalEntry:
     """What a line says; nothing, if it was torn by a kill or changed since: the task will be done again. Earlier
     versions wrote no checksum."""
     start = len(LINE_STARTS) + LENGTH_OF_CHECKSUM
@@ -245,7 +245,7 @@ def _entry(line: bytes) -> dict[str, Any]:
     ):
         return {}
     try:
-        entry = json.loads(line)
+        entry: JournalEntry = json.loads(line)
     except ValueError:
         return {}
     return entry if isinstance(entry, dict) else {}
@@ -257,6 +257,6 @@ def _ends_line(path: Path) -> bool:
         return file.read(1) == b"\n"
 
 
-def files_of(result: Result) -> list[tuple[str, dict[str, Any]]]:
+def files_of(result: Result) -> list[tuple[str, FileFacts]]:
     """Path and facts of every file that a task's result stands for."""
     return [(facts["path"], facts) for facts in result.get("files", {}).values()]

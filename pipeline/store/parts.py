@@ -11,27 +11,27 @@ import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
+from numpy.typing import NDArray
 
 from gristmill.kernels.base.columns import text_column
 from gristmill.pipeline.fingerprint import digest
 from gristmill.pipeline.store.checksums import open_checked
+from gristmill.pipeline.store.records import FileFacts, Part, PartInput, Result, Task
 from gristmill.pipeline.store.store import Store
 from gristmill.stages.documents import BATCH_ROWS
 
-Part = dict[str, Any]
 TOP = 1 << 64
-# Names of files of parts, and of rows that rounds of a global stage hand on.
+# Names of files of parts, and of rows that one round of a global stage leaves for another.
 OF_A_PART = re.compile(
     r"-[0-9a-f]{12}\.[0-9a-f]{8}(\.documents|\.verdicts|\.signals|\.quarantined)?\.parquet$|-[0-9a-f]{16}\.arrow$"
 )
-BESIDE = ("verdicts", "signals")  # files that are laid beside the documents
 
 
 def home_of(key: str) -> int:
@@ -39,7 +39,7 @@ def home_of(key: str) -> int:
 
 
 def new_part(
-    key: str, source: str, rows: int, text_bytes: int, documents: dict[str, Any] | None, origin: list[dict[str, Any]]
+    key: str, source: str, rows: int, text_bytes: int, documents: FileFacts | None, origin: Sequence[PartInput]
 ) -> Part:
     return {
         "key": key,
@@ -58,42 +58,55 @@ def new_part(
 def identity(part: Part) -> str:
     """What a stage that reads the part depends on: contents, never where or when they were made."""
     sums = [
-        (part["documents"] or {}).get("checksum"),
+        None if part["documents"] is None else part["documents"]["checksum"],
         [v["checksum"] for v in part["verdicts"]],
         [s["checksum"] for s in part["signals"]],
     ]
     return digest([part["key"], part["source"], part["rows"], sums])
 
 
-def resting_on(result: dict[str, Any], task: dict[str, Any]) -> dict[str, Any]:
-    """What an earlier run made of the parts of a task, laid on the files that those parts have now: their contents are
-    the same, but a stage before may have been done anew since, and files are named by who made them."""
-    given = task.get("parts") or ([task["part"]] if task.get("part") else [])
-    name = next((name for name in ("part", "parts") if name in result), None)
-    if not given or name is None:
+def parts_of(task: Task) -> list[Part]:
+    """The parts that a task reads."""
+    if task["kind"] == "leg" or task["kind"] == "decide" or task["kind"] == "pages":
+        return [task["part"]] if task["part"] is not None else []
+    return task.get("parts", [])
+
+
+def resting_on(result: Result, task: Task) -> Result:
+    """The result of an earlier run on the files that the parts of its task have now. Their contents are the same, but
+    an earlier stage may have been done anew since, and files are named by the task that wrote them."""
+    given = parts_of(task)
+    if not given or not {"part", "parts"} & result.keys():
         return result
     beneath = {part["key"]: part for part in given}
     own = {facts["path"] for facts in result["files"].values()}
 
-    def laid(part: Part) -> Part:
+    def rebased(files: list[FileFacts], under: list[FileFacts]) -> list[FileFacts]:
+        return [facts if facts["path"] in own else under[i] for i, facts in enumerate(files)]
+
+    def rebase(part: Part) -> Part:
         under = beneath[part["key"]]
         if part["documents"] is None or part["documents"]["path"] in own:  # written anew, with nothing beneath
             return part
-        if part["documents"] == under["documents"] and all(
-            part[kind][: len(under[kind])] == under[kind] for kind in BESIDE
-        ):
+        verdicts, signals = under["verdicts"], under["signals"]
+        stays = part["verdicts"][: len(verdicts)] == verdicts and part["signals"][: len(signals)] == signals
+        if part["documents"] == under["documents"] and stays:
             return part
-        beside = {
-            kind: [facts if facts["path"] in own else under[kind][i] for i, facts in enumerate(part[kind])]
-            for kind in BESIDE
+        return {
+            **under,
+            "verdicts": rebased(part["verdicts"], verdicts),
+            "signals": rebased(part["signals"], signals),
+            "kept": part["kept"],
+            "text_bytes": part["text_bytes"],
         }
-        return {**under, **beside, "kept": part["kept"], "text_bytes": part["text_bytes"]}
 
-    return {**result, name: laid(result[name]) if name == "part" else [laid(part) for part in result[name]]}
+    if "part" in result:
+        return {**result, "part": rebase(result["part"])}
+    return {**result, "parts": [rebase(part) for part in result["parts"]]}
 
 
 @dataclass(frozen=True)
-class Documents:
+class StoredDocuments:
     """A data set as a global stage sees it."""
 
     parts: tuple[Part, ...]
@@ -108,9 +121,8 @@ class Documents:
 
 
 ROW = "@row"  # the place of a document in its part, where a reader asks for it
-TEXT_BYTES = (
-    "@text_bytes"  # length of its text, so that the account of a rule need not read texts; a column of documents files
-)
+# Length of its text, so that the account of a rule need not read texts; a column of documents files.
+TEXT_BYTES = "@text_bytes"
 
 
 def read_part(
@@ -154,16 +166,17 @@ def texts_with_replacements(batch: pa.RecordBatch) -> int:
     """How many texts hold U+FFFD."""
     data, offsets = text_column(batch.column("text"))
     texts = data[offsets[0] : offsets[-1]].tobytes()
-    places = [found.start() for found in re.finditer("\ufffd".encode(), texts)] if "\ufffd".encode() in texts else []
+    lost = "\ufffd".encode()
+    places = [match.start() for match in re.finditer(lost, texts)] if lost in texts else []
     return len(set(np.searchsorted(offsets - offsets[0], places, side="right").tolist()))
 
 
-def text_lengths(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
+def text_lengths(batch: pa.RecordBatch) -> NDArray[np.int64]:
     """Bytes of each text, from the column of lengths or, in documents of an earlier version, from the texts."""
     there = TEXT_BYTES in batch.schema.names
     lengths = batch.column(TEXT_BYTES) if there else pc.fill_null(pc.binary_length(batch.column("text")), 0)
-    found: np.ndarray[Any, np.dtype[np.int64]] = lengths.to_numpy(zero_copy_only=False).astype(np.int64)
-    return found
+    as_numbers: NDArray[np.int64] = lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+    return as_numbers
 
 
 def with_text_lengths(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -173,15 +186,15 @@ def with_text_lengths(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def columns_of(store: Store, part: Part) -> list[str]:
     """Names of all columns of a part and of what is laid beside it."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for facts in [part["documents"], *part["signals"]]:
         if facts is not None:
             with open_checked(store, facts) as file:
-                found |= dict.fromkeys(pq.read_schema(file).names)
-    return list(found)
+                names |= dict.fromkeys(pq.read_schema(file).names)
+    return list(names)
 
 
-def kept_mask(store: Store, part: Part) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def kept_mask(store: Store, part: Part) -> NDArray[np.bool_]:
     keep = np.ones(part["rows"], dtype=bool)
     for verdict in part["verdicts"]:
         with open_checked(store, verdict) as file:
@@ -192,22 +205,22 @@ def kept_mask(store: Store, part: Part) -> np.ndarray[Any, np.dtype[np.bool_]]:
 class _Beside:
     """A file of signals, read along with the documents that it lies beside; of its columns those that are asked for."""
 
-    def __init__(self, file: Any, columns: Sequence[str] | None) -> None:
+    def __init__(self, file: IO[bytes], columns: Sequence[str] | None) -> None:
         signals = pq.ParquetFile(file, pre_buffer=False)
         self.names = [
             name for name in signals.schema_arrow.names if name != "uid" and (columns is None or name in columns)
         ]
         self.batches = signals.iter_batches(batch_size=BATCH_ROWS, columns=self.names) if self.names else iter(())
-        self.left: list[pa.RecordBatch] = []
+        self.waiting: list[pa.RecordBatch] = []
 
     def next(self, rows: int) -> Iterator[tuple[str, pa.Array]]:
         """The next so many rows, by column."""
         if not self.names:
             return
-        while sum(len(batch) for batch in self.left) < rows:
-            self.left.append(next(self.batches))
-        table = pa.Table.from_batches(self.left)
-        self.left = table.slice(rows).to_batches()
+        while sum(len(batch) for batch in self.waiting) < rows:
+            self.waiting.append(next(self.batches))
+        table = pa.Table.from_batches(self.waiting)
+        self.waiting = table.slice(rows).to_batches()
         taken = table.slice(0, rows).combine_chunks()
         for name in self.names:
             column = taken.column(name)
@@ -215,14 +228,15 @@ class _Beside:
 
 
 def buckets_for(amount: int, each: int, most: int = 4096) -> int:
-    """A power of two: how many buckets of about `each` hold the amount. It depends on the data alone, never on workers."""
+    """A power of two: how many buckets of about `each` hold the amount. It depends on the data alone, never on
+    workers."""
     buckets = 1
     while buckets < most and buckets * each < amount:
         buckets *= 2
     return buckets
 
 
-def bucket_of(values: np.ndarray[Any, Any], buckets: int) -> np.ndarray[Any, Any]:
+def bucket_of(values: NDArray[np.uint64], buckets: int) -> NDArray[np.uint64]:
     """The bucket of each uint64 by its top bits."""
     if buckets == 1:
         return np.zeros(len(values), dtype=np.uint64)

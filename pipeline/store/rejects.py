@@ -3,13 +3,14 @@ answer."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from gristmill.pipeline.store.parts import TOP
+from gristmill.pipeline.store.records import Files, RejectsSettings
 from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.store.writing import PartWriter
 from gristmill.stages.documents import Reading
@@ -30,11 +31,11 @@ QUARANTINED = "quarantined"
 DAMAGED = "damaged"
 
 
-class Rejects:
+class RejectsWriter:
     """The rejects of one part, a writer for each stage that has any."""
 
     def __init__(
-        self, store: Store, file_name: str, source: str, settings: dict[str, Any], writers: list[PartWriter]
+        self, store: Store, file_name: str, source: str, settings: RejectsSettings, writers: list[PartWriter]
     ) -> None:
         self.store = store
         self.file_name = file_name
@@ -97,15 +98,20 @@ class Rejects:
         rows = rows.append_column("source", pa.repeat(self.source, len(rows))).append_column(
             "stage", pa.repeat(stage, len(rows))
         )
-        for made in rows.select(SCHEMA.names).cast(SCHEMA).combine_chunks().to_batches():
-            self._writer(stage).write(made)
+        for rejected in rows.select(SCHEMA.names).cast(SCHEMA).combine_chunks().to_batches():
+            self._writer(stage).write(rejected)
 
-    def close(self) -> dict[str, dict[str, Any]]:
+    def close(self) -> Files:
         return {
             f"rejects/{stage}": facts
             for stage, writer in self._writers.items()
             if (facts := writer.close()) is not None
         }
+
+
+def error_detail(error: BaseException) -> str:
+    """An error as the detail of the document that caused it."""
+    return f"{type(error).__name__}: {error}"[:2000]
 
 
 def _detail(verdict: Verdict, row: int) -> str | None:
@@ -116,5 +122,5 @@ def _detail(verdict: Verdict, row: int) -> str | None:
     return f"also {', '.join(others)}" if others else None
 
 
-def _texts(values: list[Any]) -> pa.Array:
-    return pa.array([v if v is None else str(v).encode("utf-8", "replace").decode() for v in values], pa.string())
+def _texts(values: Sequence[str | None]) -> pa.Array:
+    return pa.array([v if v is None else v.encode("utf-8", "replace").decode() for v in values], pa.string())

@@ -12,12 +12,13 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import fsspec
 import xxhash
 from fsspec.core import url_to_fs
 
+from gristmill.kernels.base.files import whole_file
 from gristmill.pipeline.errors import RecipeError, RunFailed, of_storage
 
 Stamp = tuple[int, ...]  # size, and of a local file when it was written and changed, and its inode
@@ -32,7 +33,7 @@ class HashingFile:
         self.length = 0
         self.closed = False
 
-    def write(self, data: Any) -> int:
+    def write(self, data: bytes | memoryview) -> int:
         view = memoryview(data)
         self._hash.update(view)
         self.length += view.nbytes
@@ -72,9 +73,9 @@ class Store:
         except (
             ValueError,
             ImportError,
-        ) as error:  # a protocol that nobody knows, or one whose package is not installed
+        ) as error:  # an unknown protocol, or one whose package is not installed
             raise RecipeError(f"{address}: {error}") from error
-        self.fs = cast(fsspec.AbstractFileSystem, fs)
+        self.fs: fsspec.AbstractFileSystem = fs
         self.root = str(root).rstrip("/")
         self.local = "file" in (self.fs.protocol if isinstance(self.fs.protocol, tuple) else (self.fs.protocol,))
 
@@ -88,7 +89,10 @@ class Store:
         return f"{self.root}/{path}" if path else self.root
 
     def open(self, path: str) -> IO[bytes]:
-        return cast(IO[bytes], Path(self.at(path)).open("rb") if self.local else self.fs.open(self.at(path), "rb"))
+        if self.local:
+            return Path(self.at(path)).open("rb")
+        remote: IO[bytes] = self.fs.open(self.at(path), "rb")
+        return remote
 
     def read(self, path: str) -> bytes:
         with self.open(path) as file:
@@ -143,24 +147,12 @@ class Store:
         """A file to write to, that appears under its name when the block ends well, and not at all otherwise."""
         full = self.at(path)
         if self.local:
-            temporary = Path(full).with_name(f".{PurePosixPath(full).name}.{os.getpid()}.tmp")
-            temporary.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with temporary.open("wb") as file:
-                    yield (hashing := HashingFile(file))
-                    file.flush()
-                    os.fsync(file.fileno())
-                temporary.replace(full)
-            except BaseException as error:
-                with contextlib.suppress(OSError):
-                    temporary.unlink()
-                if isinstance(error, OSError) and error.filename == str(temporary):
-                    raise OSError(error.errno, error.strerror, full) from error
-                raise
+            with whole_file(Path(full)) as local_file:
+                yield HashingFile(local_file)
             return
         file = self.fs.open(full, "wb")
         try:
-            yield (hashing := HashingFile(file))  # noqa: F841
+            yield HashingFile(file)
         except BaseException:
             discard = getattr(file, "discard", None)
             file.closed = True  # no upload is completed when the object goes away
@@ -224,9 +216,9 @@ class Store:
         """Clear what a killed run left half written."""
         if not self.local:
             return 0
-        left = [path for path in self.files("") if path.endswith(".tmp") and PurePosixPath(path).name.startswith(".")]
-        self.remove(left)
-        return len(left)
+        drafts = [path for path in self.files("") if path.endswith(".tmp") and PurePosixPath(path).name.startswith(".")]
+        self.remove(drafts)
+        return len(drafts)
 
 
 def json_bytes(data: Any) -> bytes:
@@ -263,7 +255,8 @@ def one_run_at_a_time(store: Store) -> Iterator[None]:
         except BlockingIOError:
             lock.seek(0)
             raise RunFailed(
-                f"{store.address}: another run is at work here (process {lock.read().strip() or 'unknown'}); wait for it or stop it"
+                f"{store.address}: another run is at work here (process {lock.read().strip() or 'unknown'}); "
+                "wait for it or stop it"
             ) from None
         except OSError as error:  # a file system of a cluster that knows no locks is like an object store
             if error.errno not in (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK):

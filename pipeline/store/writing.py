@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.store.records import FileFacts
 from gristmill.pipeline.store.store import HashingFile, Store
 from gristmill.stages.documents import BATCH_BYTES, BATCH_ROWS
 
@@ -25,7 +26,7 @@ class PartWriter:
         self.rows = 0
         self._stack = contextlib.ExitStack()
         self._file: HashingFile | None = None
-        self._writer: Any = None
+        self._writer: pq.ParquetWriter | None = None
         self._schema = pa.schema([])
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
@@ -54,7 +55,7 @@ class PartWriter:
             )
         self._writer.write_table(table, row_group_size=len(table))
 
-    def close(self) -> dict[str, Any] | None:
+    def close(self) -> FileFacts | None:
         """Commit the file; its facts, or None if there was nothing to write."""
         self._flush()
         if self._writer is None or self._file is None:
@@ -90,7 +91,7 @@ def part_writers() -> Iterator[list[PartWriter]]:
         raise
 
 
-def write_table(store: Store, path: str, table: pa.Table) -> dict[str, Any] | None:
+def write_table(store: Store, path: str, table: pa.Table) -> FileFacts | None:
     """One small table as a part file."""
     with part_writers() as writers:
         writer = PartWriter(store, path)
@@ -98,3 +99,11 @@ def write_table(store: Store, path: str, table: pa.Table) -> dict[str, Any] | No
         for batch in table.combine_chunks().to_batches():
             writer.write(batch)
         return writer.close()
+
+
+def write_every_row(store: Store, path: str, table: pa.Table) -> FileFacts:
+    """A table of rows that lie beside documents: RunFailed if not all are written."""
+    facts = write_table(store, path, table)
+    if facts is None or facts["rows"] != len(table):
+        raise RunFailed(f"{path}: of {len(table):,} rows {facts['rows'] if facts else 0:,} were written")
+    return facts

@@ -29,7 +29,8 @@ from gristmill.kernels.base.types import Array
 from gristmill.pipeline.leg.rules import Deciding
 from gristmill.pipeline.processes.cores import cores_here
 from gristmill.pipeline.store.checksums import open_checked
-from gristmill.pipeline.store.parts import Part, columns_of, read_part
+from gristmill.pipeline.store.parts import columns_of, read_part
+from gristmill.pipeline.store.records import Part, RuleSpec
 from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.survey.apart import NOT_SIGNALS, Apart, Asked, asked_of, finite, odd_elsewhere
 from gristmill.pipeline.survey.cuts import find_cuts, is_number
@@ -108,7 +109,7 @@ def survey_legs(store: Store, keep: Callable[[str, bytes], None] | None = None) 
     store.remove([path for path in paths if path.endswith("/survey.json") and path.split("/")[1] not in firsts])
 
 
-def survey(store: Store, leg: str, rules: Sequence[Mapping[str, Any]], parts: Sequence[Part]) -> dict[str, Any] | None:
+def survey(store: Store, leg: str, rules: Sequence[RuleSpec], parts: Sequence[Part]) -> dict[str, Any] | None:
     """For the report, of a leg with rules; `parts` are its documents as they came to the rules."""
     parts = [part for part in parts if part["rows"] and part["documents"] is not None]
     if not parts:
@@ -150,6 +151,8 @@ def numbers_of(store: Store, part: Part) -> set[str]:
     """Columns of a part, and of what is laid beside it, that are a number for each document."""
     found = set()
     for facts in [part["documents"], *part["signals"]]:
+        if facts is None:
+            continue
         with open_checked(store, facts) as file:
             found |= {column.name for column in pq.read_schema(file) if is_number(column.type)}
     return found

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.engine.work import run_tasks
-from gristmill.pipeline.leg.leg import Result, Task
+from gristmill.pipeline.store.records import Result, Task
 
 Work = Callable[[Engine, list[Task], dict[str, Result]], None]
 
@@ -18,7 +18,7 @@ def work_here(engine: Engine, left: list[Task], results: dict[str, Result]) -> N
         results[task["task"]] = run_tasks([task])[0]
         engine.accept(task, results[task["task"]])
         engine.worked += 1
-        engine.watcher.finished(task, results[task["task"]], anew=True)
+        engine.ui.finished(task, results[task["task"]], anew=True)
 
 
 def interrupted_after(tasks: int, by: signal.Signals = signal.SIGINT) -> Work:

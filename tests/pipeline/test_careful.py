@@ -17,9 +17,9 @@ from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import QUEUED_TRIES, TRIES, Engine, Group
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.leg.care import Care, Last, SearchEnded, Trail
-from gristmill.pipeline.leg.leg import Result, Task
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.store.journal import Journal
+from gristmill.pipeline.store.records import Result, Task
 from gristmill.pipeline.store.store import Store
 
 DEADLY = """
@@ -80,7 +80,7 @@ def carefully(
                 task, None, place if task["kind"] == "decide" or stage != "DeadlyRule" else None, notes.append
             )
             engine.accept(task, results[task["task"]])
-            engine.watcher.finished(task, results[task["task"]], anew=True)
+            engine.ui.finished(task, results[task["task"]], anew=True)
 
     monkeypatch.setattr(Engine, "_work", work)
     lines(folder / "docs.jsonl", texts(culprits))

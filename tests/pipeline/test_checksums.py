@@ -18,7 +18,8 @@ from runs import go, tree
 
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.errors import DamagedFile, RunFailed
-from gristmill.pipeline.flow.rows import read_index, read_rows, write_index, write_rows
+from gristmill.pipeline.flow.rows import read_rows, write_rows
+from gristmill.pipeline.flow.saved import read_index, write_index
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe
 from gristmill.pipeline.run.run import run

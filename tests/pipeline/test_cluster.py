@@ -16,12 +16,12 @@ from runs import lines, save, written
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.errors import RunFailed
-from gristmill.pipeline.leg.leg import Result, Task
 from gristmill.pipeline.processes.cores import cores_here, quota
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe.recipe import load
 from gristmill.pipeline.run.run import run
 from gristmill.pipeline.store.journal import Journal
+from gristmill.pipeline.store.records import Result, Task
 from gristmill.pipeline.store.store import Store, one_run_at_a_time
 
 
@@ -70,7 +70,7 @@ def test_jobs_that_stand_in_a_queue_are_waited_for(tmp_path: Path) -> None:
         (Where(2), 0, [(1, 600)]),
     ):
         engine, watcher = engine_at(tmp_path, where, client)
-        engine.wait_for_workers()
+        engine.wait_for_workers(client)
         assert (len(watcher.notes), waited) == (notes, timeouts)
         waited.clear()
 

@@ -18,8 +18,9 @@ from runs import save
 
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.inputs.cutting import cut_into_parts
 from gristmill.pipeline.inputs.estimate import PartRead, Whole, documents_in_all, estimate, halves_of
-from gristmill.pipeline.inputs.files import InputFile, cut_into_parts
+from gristmill.pipeline.inputs.files import InputFile
 from gristmill.pipeline.inputs.portion import Portion
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe as recipes

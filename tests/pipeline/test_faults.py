@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from runs import go, lines, save
 
-from gristmill.pipeline.store.faults import Fault, Faults
+from gristmill.pipeline.store.faults import Faults, FileFault
 from gristmill.stages.documents import Collector
 from gristmill.stages.stage import Origin
 
@@ -99,7 +99,7 @@ def test_at_most_three_files_are_named_in_words_of_bounded_length() -> None:
 
 def test_what_is_said_of_a_file_does_not_depend_on_its_parts_or_their_order() -> None:
     pieces = [
-        Faults({f"f{n % 3}": Fault(n, (100 - n, f"what {n}"), n == 7, {f"remark {n % 2}"})}) for n in range(1, 20)
+        Faults({f"f{n % 3}": FileFault(n, (100 - n, f"what {n}"), n == 7, {f"remark {n % 2}"})}) for n in range(1, 20)
     ]
     said = set()
     for seed in range(5):

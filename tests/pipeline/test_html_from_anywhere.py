@@ -17,7 +17,7 @@ from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.plan.plan import make_plan
 from gristmill.pipeline.recipe.recipe import load
 from gristmill.pipeline.run.alarms import alarms
-from gristmill.pipeline.store.counts import Account
+from gristmill.pipeline.store.counts import RunAccount
 
 
 def page(name: str) -> str:
@@ -126,7 +126,7 @@ def test_texts_that_are_markup_are_extracted_or_alarmed_about(tmp_path: Path) ->
 @pytest.mark.parametrize(("markup", "told"), [(0, 0), (1, 0), (2, 1)])
 def test_a_few_texts_that_begin_with_a_tag_raise_no_alarm(tmp_path: Path, markup: int, told: int) -> None:
     recipe = load(save(tmp_path / "r.yaml", "name: r\nsources: {s: {jsonl: {path: x}}}\nstages: [write]\n"))
-    account = Account()
+    account = RunAccount()
     account.add("s", {"s": {**account.of("s", "s").plain(), "docs_in": 100, "kept": 100, "noted": {"markup": markup}}})
     assert len([alarm for alarm in alarms(make_plan(recipe), account, ended=True) if "are markup" in alarm]) == told
 

@@ -17,10 +17,10 @@ from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.inputs.files import REMEMBERED, files_at, find_files, not_in
-from gristmill.pipeline.leg.leg import Result, Task
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe.recipe import load
 from gristmill.pipeline.run.run import run
+from gristmill.pipeline.store.records import Result, Task
 from gristmill.pipeline.store.store import Store
 
 TWO = "name: own\nsources:\n  a: {parquet: {path: .}}\n  b: {jsonl: {path: .}}\nstages: [write]\n"

@@ -132,7 +132,7 @@ def test_what_stumbles_over_the_limit_names_stage_part_file_and_remedy(
     def fails(task: dict[str, Any]) -> dict[str, Any]:
         raise pa.ArrowInvalid(f"{words} while concatenating arrays")
 
-    monkeypatch.setitem(work.KINDS, "join", fails)
+    monkeypatch.setitem(work.ROUNDS, "join", fails)
     task = {"node": "my_dedup", "kind": "join", "key": "bucket 3", "out": str(tmp_path), "parts": [part]}
     words = "offset overflow"
     [result] = work.run_tasks([task])

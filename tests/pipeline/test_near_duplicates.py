@@ -14,7 +14,7 @@ from runs import Counting, go, save, written
 
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.flow.rows import check_saved, read_index, write_index
+from gristmill.pipeline.flow.saved import check_saved, read_index, write_index
 from gristmill.pipeline.inputs.portion import Portion
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.dry_run import foresee

@@ -12,7 +12,7 @@ from runs import lines, save, written
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.inputs import files as inputs
-from gristmill.pipeline.inputs.files import key_of
+from gristmill.pipeline.inputs.cutting import key_of
 from gristmill.pipeline.inputs.portion import Portion, find_inputs
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe as recipes

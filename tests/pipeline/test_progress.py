@@ -15,7 +15,7 @@ from runs import lines, save
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.inputs.estimate import estimate
-from gristmill.pipeline.progress.progress import Events, Lines, LiveView, face_for
+from gristmill.pipeline.progress.progress import Events, Lines, LiveView, ui_for
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.run import run
 
@@ -54,7 +54,7 @@ def test_a_log_hears_of_a_long_run_once_a_minute(
     run(asked, str(tmp_path / "again"), Where(1), Lines(lambda: 0.0))
     assert capsys.readouterr().err == ""
     screen = Console(file=io.StringIO())
-    assert isinstance(face_for(False, screen), Lines) and isinstance(face_for(True, screen), Events)
+    assert isinstance(ui_for(False, screen), Lines) and isinstance(ui_for(True, screen), Events)
 
 
 def record(seconds: float, start: float) -> dict[str, Any]:

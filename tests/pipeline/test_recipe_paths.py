@@ -16,7 +16,7 @@ from runs import go, lines, save, sentences
 
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.flow.rows import kept_at
+from gristmill.pipeline.flow.saved import kept_at
 from gristmill.pipeline.inputs.files import find_files
 from gristmill.pipeline.recipe import recipe as recipes, registry
 from gristmill.pipeline.run.dry_run import foresee

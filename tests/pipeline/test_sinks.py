@@ -11,11 +11,11 @@ from crawls import jsonl
 from runs import go
 
 from gristmill.pipeline.engine.cluster import Where
-from gristmill.pipeline.leg.leg import Result, Task
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.recipe import recipe
 from gristmill.pipeline.run.run import run
 from gristmill.pipeline.store import sinks
+from gristmill.pipeline.store.records import Result, Task
 from gristmill.pipeline.store.store import Store
 
 TEXTS = [f"A text of the mill, number {n}, long enough to be told from others." for n in range(24)]

@@ -23,7 +23,7 @@ from gristmill.pipeline import fingerprint
 from gristmill.pipeline.plan.plan import make_plan
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.run.alarms import alarms_of_stages
-from gristmill.pipeline.store.counts import Account, Count
+from gristmill.pipeline.store.counts import Count, RunAccount
 from gristmill.stages.stage import CannotRun, Reader
 
 SUBJECTS = {subject.stage: subject for subject in [*READERS, *TEXT, *RULES, *DEDUP, *BLEND, *TOKENS, *JUDGES]}
@@ -126,6 +126,6 @@ def test_a_stage_says_how_many_drops_are_no_alarm(expected: float, alarms: int, 
     (tmp_path / "r.yaml").write_text(
         "name: r\nsources:\n  a: {jsonl: {path: in}}\nstages:\n  - s.py:Few: {rate: 0.4}\n"
     )
-    account = Account()
+    account = RunAccount()
     account.of("few", "a").add(Count(docs_in=10, kept=4, dropped=Counter({"not_sampled": 6})))
     assert len(alarms_of_stages(make_plan(recipes.load(tmp_path / "r.yaml")), account)) == alarms

@@ -1,0 +1,44 @@
+"""Files that appear under their names whole, or not at all: written beside, and renamed when they are done."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+
+def draft_of(path: Path) -> Path:
+    """Where this process writes a file until it is whole: hidden beside it. `Store.remove_temporary` clears these."""
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, durable: bool = True) -> Iterator[BinaryIO]:
+    """A file to write to. It gets its name when the block ends well; a block that fails leaves nothing behind.
+
+    `durable` waits until the content is on disk before the name is given, so that a machine that loses power has the
+    old content or the new. An error of the system names the path and not the draft.
+    """
+    draft = draft_of(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with draft.open("wb") as file:
+            yield file
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        if isinstance(error, OSError) and error.filename == str(draft):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
+
+
+def write_whole(path: Path, content: bytes, durable: bool = True) -> None:
+    """A small file with this content."""
+    with whole_file(path, durable) as file:
+        file.write(content)

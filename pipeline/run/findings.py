@@ -1,0 +1,84 @@
+"""What a run learns as it goes, for its record and its reports: counts, times, logs, metrics, and which files are its own.
+
+`run.py` drives the work and hands every result in here; `reports.py` writes from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from gristmill.pipeline.inputs.estimate import PartRead, documents_in_all
+from gristmill.pipeline.inputs.portion import Inputs
+from gristmill.pipeline.leg.slowest import Slowest
+from gristmill.pipeline.run.flow import DaskFlow
+from gristmill.pipeline.store.counts import RunAccount
+from gristmill.pipeline.store.records import (
+    Files,
+    LegTask,
+    PagesTask,
+    Part,
+    Result,
+    RulesTask,
+    StageMetrics,
+    counts_by_stage,
+)
+from gristmill.pipeline.store.run_records import InputRecord
+from gristmill.stages.stage import Global, Stage
+
+
+@dataclass
+class Findings:
+    """All that is known of a run so far."""
+
+    inputs: dict[str, InputRecord]  # by source, as run.json has them
+    account: RunAccount = field(default_factory=RunAccount)
+    slowest: Slowest = field(default_factory=Slowest)
+    log: list[str] = field(default_factory=list)
+    metrics: dict[str, StageMetrics] = field(default_factory=dict)  # by global stage, for its report
+    handed_on: StageMetrics = field(default_factory=dict)  # by global stages, for those after them
+    heard: dict[str, StageMetrics] = field(
+        default_factory=dict
+    )  # by global stage: what it and those before it handed on
+    own_files: set[str] = field(default_factory=set)  # of this version of the run
+    sink_files: set[str] = field(default_factory=set)  # of these, the ones in sinks
+    cards: set[str] = field(default_factory=set)  # of data sets; written last, out of the record
+    pages: dict[str, list[PagesTask]] = field(
+        default_factory=dict
+    )  # by stage that extracts, looks at a few of its pages
+    scored: dict[str, tuple[Stage, list[Part]]] = field(
+        default_factory=dict
+    )  # by stage that scores or cuts by scores, the documents that it had
+
+    def take(self, task: LegTask | RulesTask, result: Result) -> None:
+        """The result of a leg, or of its rules, on one part."""
+        self.account.add(task["source"], counts_by_stage(result), result["peak_memory"])
+        self.slowest.add(result.get("slowest", {}))
+        self.log += result["log"]
+        self.take_files(result["files"])
+        self.sink_files |= {facts["path"] for role, facts in result["files"].items() if role.startswith("sink/")}
+
+    def take_files(self, files: Files) -> None:
+        self.own_files |= {facts["path"] for facts in files.values()}
+
+    def take_flow(self, name: str, stage: Global, flow: DaskFlow) -> None:
+        """What a global stage told and handed on."""
+        self.metrics[name] = flow.metrics
+        self.handed_on |= flow.handed_on
+        self.heard[name] = dict(self.handed_on)
+        readme = stage.readme_path(flow.metrics)
+        if readme is not None:
+            self.cards.add(readme)
+
+    def extrapolate(self, source: str, inputs: Inputs, tasks: Iterable[LegTask], results: Mapping[str, Result]) -> None:
+        """Of a run on some parts of a source: how many documents the whole has."""
+        if inputs.halves is not None:
+            parts = [PartRead.of(task, counts_by_stage(results[task["task"]])[source]) for task in tasks]
+            self.inputs[source]["estimate"] = documents_in_all(parts, inputs.halves).plain()
+
+    def note_scores(self, called: str, stage: Stage, parts: list[Part]) -> None:
+        """Note the documents whose scores the report shows: those that were scored, or that are to be cut by score;
+        rules come after."""
+        if stage.scored_signals:
+            before = self.scored.get(called, (stage, []))[1]
+            self.scored[called] = (stage, before + parts)

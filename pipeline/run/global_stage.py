@@ -1,0 +1,121 @@
+"""One global stage of a run: carried out, held to its account, and noted in the journal."""
+
+from __future__ import annotations
+
+import traceback
+from typing import cast
+
+from gristmill.pipeline.engine.engine import Engine
+from gristmill.pipeline.errors import GristmillError, NotConserved, RunFailed, of_storage
+from gristmill.pipeline.flow.saved import kept_before, owner_of
+from gristmill.pipeline.flow.verdicts import untouched
+from gristmill.pipeline.formatting import plain
+from gristmill.pipeline.plan.plan import GlobalNode
+from gristmill.pipeline.recipe import registry
+from gristmill.pipeline.recipe.recipe import Recipe
+from gristmill.pipeline.run.findings import Findings
+from gristmill.pipeline.run.flow import DaskFlow
+from gristmill.pipeline.run.leg_tasks import begun_of, global_task, rejects_settings
+from gristmill.pipeline.store.counts import RunAccount
+from gristmill.pipeline.store.parts import StoredDocuments
+from gristmill.pipeline.store.records import Result
+from gristmill.pipeline.store.store import Store
+from gristmill.stages.contract import kind_of
+from gristmill.stages.stage import CannotRun, Global
+
+
+def run_global_stage(
+    node: GlobalNode,
+    docs: StoredDocuments,
+    recipe: Recipe,
+    store: Store,
+    engine: Engine,
+    findings: Findings,
+    partial: bool,
+) -> StoredDocuments:
+    """The documents after a global stage. `partial`: they are not all that the inputs hold."""
+    stage_fingerprint = node.fingerprint(recipe)
+    task = global_task(stage_fingerprint, docs.parts, kept_before(node.step))
+    if not {task, begun_of(task)} & engine.journal.done.keys():
+        engine.journal.add(begun_of(task), {"ended": False})
+    flow = DaskFlow(
+        engine,
+        store,
+        node.step,
+        node.name,
+        stage_fingerprint,
+        rejects_settings(recipe),
+        findings.account,
+        findings.handed_on,
+        partial,
+        owner_of(recipe, node.step),
+    )
+    stage = cast(Global, node.step.stage)
+    after = carry_out(stage, docs, flow, store)
+    findings.take_flow(node.name, stage, flow)
+    check_account(node.name, stage, docs, after, flow, findings.account)
+    for files in flow.files:
+        findings.take_files(files)
+    findings.own_files |= flow.other_paths
+    note_the_end(task, after, flow, engine)
+    return after
+
+
+def carry_out(stage: Global, docs: StoredDocuments, flow: DaskFlow, store: Store) -> StoredDocuments:
+    """A stage's own program. Whatever it raises that is no error for people is put in words, with its trace."""
+    try:
+        after = stage.run(docs, flow)
+    except (GristmillError, OSError):
+        raise
+    except Exception as error:
+        if of_storage(error):
+            raise
+        raise RunFailed(failure_of(stage, error, store)) from error
+    if not isinstance(after, StoredDocuments):
+        raise RunFailed(f"{registry.named(stage)}: run() answered with {kind_of(after)}; the documents were expected")
+    return after
+
+
+def failure_of(stage: Global, error: Exception, store: Store) -> str:
+    """What is wrong with a global stage, and where in its code unless it says that itself."""
+    if isinstance(error, CannotRun):
+        return f"{registry.named(stage)}: {error}"
+    store.write("logs/trace.txt", plain("".join(traceback.format_exception(error))).encode("utf-8", "replace"))
+    where = f"(where in the code: {store.at('logs/trace.txt')})"
+    return f"{registry.named(stage)}: {type(error).__name__}: {error} {where}"
+
+
+def check_account(
+    name: str, stage: Global, docs: StoredDocuments, after: StoredDocuments, flow: DaskFlow, account: RunAccount
+) -> None:
+    """Every document that went in is kept or dropped with a reason; all rounds count into the stage's time and memory."""
+    if name not in account.stages:  # a stage that only looks: all stay
+        for part in docs.parts:
+            account.of(name, part["source"]).add(untouched(part))
+    count = account.total(name)
+    by_source = account.stages.get(name, {})
+    for of_source in by_source.values():  # rounds before the last one cost too
+        of_source.seconds += max(0.0, flow.seconds - count.seconds) / len(by_source)
+    account.peak_memory[name] = max(account.peak_memory.get(name, 0), flow.peak_memory)
+    count.check(name)
+    if count.docs_in != docs.rows or count.kept != after.rows:
+        raise NotConserved(
+            f"{name}: {docs.rows:,} documents were handed over and {after.rows:,} are left, "
+            f"but it says {count.docs_in:,} and {count.kept:,}"
+        )
+    if count.kept < count.docs_in and not stage.drops:
+        raise RunFailed(
+            f"{name} dropped {count.docs_in - count.kept:,} documents, "
+            "and it declares that it drops none (`drops = False`)"
+        )
+
+
+def note_the_end(task: str, after: StoredDocuments, flow: DaskFlow, engine: Engine) -> None:
+    """In the journal, for `plan`, which looks a global stage up without going through its rounds."""
+    done = engine.journal.done
+    beside = [facts for part in after.parts for facts in [*part["verdicts"], *part["signals"]]]
+    ended: Result = {"parts": list(after.parts), "files": {facts["path"]: facts for facts in beside}}
+    if done.get(task) != ended:
+        engine.journal.add(task, ended)
+    if not done.get(begun_of(task), {}).get("ended"):
+        engine.journal.add(begun_of(task), {"ended": True, "files": flow.between_rounds})

@@ -1,0 +1,70 @@
+"""What a run leaves for people: the reports of stages, cards of data sets, the log, run.json and report.html."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from gristmill.pipeline.figures import kept_figures
+from gristmill.pipeline.formatting import one_line
+from gristmill.pipeline.plan.plan import Plan
+from gristmill.pipeline.recipe import registry
+from gristmill.pipeline.recipe.recipe import Recipe, Step
+from gristmill.pipeline.run.findings import Findings
+from gristmill.pipeline.run.record import record_up_to, without_times
+from gristmill.pipeline.run.scores import scores_of
+from gristmill.pipeline.store.journal import Journal
+from gristmill.pipeline.store.records import PageSample
+from gristmill.pipeline.store.run_records import RunRecord
+from gristmill.pipeline.store.store import Store, json_bytes
+from gristmill.stages.stage import Global, Stage
+
+
+def write_reports(
+    store: Store,
+    journal: Journal,
+    recipe: Recipe,
+    plan: Plan,
+    findings: Findings,
+    record: RunRecord,
+    pages: dict[str, list[PageSample]],
+    note: Callable[[str], None],
+) -> None:
+    """All files for people, out of the record and the findings. Files whose content stays are not written again."""
+    from gristmill.pipeline.report.build import build_report
+    from gristmill.pipeline.run.samples import legs_with_rules, samples_of
+
+    legs = legs_with_rules(store)
+    stages = {name: thing.stage for name, thing in plan.stage_order() if isinstance(thing, Step)}
+    for entry in record["stages"]:
+        name = entry["name"]
+        report: dict[str, Any] = without_times(entry)  # a stage's own metrics are among it
+        report |= {"samples": samples_of(store, name, legs)}
+        report |= findings.metrics.get(name, {})
+        if name in pages:
+            report |= {"pages": pages[name]}
+        if name in findings.scored and record["status"] == "done":
+            report |= {"scores": scores_of(store, *findings.scored[name], entry["docs_in"] - entry["quarantined"])}
+        if name in stages:
+            report |= figures_of(stages[name], report, note)
+        journal.keep(f"stages/{name}/report.json", json_bytes(report))
+    for name, metrics in findings.metrics.items():
+        stage = cast(Global, stages[name])
+        path = stage.readme_path(metrics)
+        if path is not None:
+            text = stage.readme(metrics, findings.heard[name], record_up_to(name, record, plan, recipe))
+            journal.keep(path, text.encode("utf-8", "replace"))
+    if findings.log:
+        lines = "".join(f"{one_line(line)}\n" for line in findings.log)
+        store.write("logs/run.log", lines.encode("utf-8", "replace"))
+    journal.keep("run.json", json_bytes(record))
+    store.write("report.html", build_report(store.address).encode("utf-8", "replace"))
+
+
+def figures_of(stage: Stage, report: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
+    """What report.json keeps of the figures of a stage from outside. A fault in them costs the figures alone."""
+    try:
+        return kept_figures(type(stage), report)
+    except Exception as error:
+        note(f"no figures of {registry.named(stage)}: {type(error).__name__}: {error}")
+        return {}

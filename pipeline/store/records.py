@@ -1,0 +1,324 @@
+"""Plain data of a run by kind: tasks, results, parts, counts, journal entries, manifests and the record.
+
+Tasks and results travel to workers and back as they are. Parts, results and counts lie in the journal and in JSON files
+of the run's folder. The keys here are those on the wire and on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict, cast, final
+
+from gristmill.pipeline.json_types import JSONObject, StageSpec
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+class FilePath(TypedDict):
+    """A file of the run, by its path below the run's folder."""
+
+    path: str
+
+
+class FileFacts(FilePath):
+    """A file with its length, the checksum of its content, and what is known of the rows in it."""
+
+    bytes: int
+    checksum: str
+    rows: NotRequired[int]
+    schema: NotRequired[str]  # a hash of names and types of the columns
+    store: NotRequired[str]  # the address of the folder, of a file outside the run's (a saved index)
+
+
+Files: TypeAlias = dict[str, FileFacts]  # of a task's result, by their role: `documents`, `signals`, `rejects/STAGE`
+
+
+@final
+class FewRows(TypedDict):
+    """Rows of a round, in files that are named here."""
+
+    files: Sequence[FileFacts]
+    by: NotRequired[str | None]  # the column by which they were cut into buckets
+
+
+@final
+class ManyRows(TypedDict):
+    """Rows of a round in so many files that a file of the run lists them."""
+
+    list: str  # the path of that file
+    checksum: str
+    by: str | None
+
+
+RowsHandle: TypeAlias = FewRows | ManyRows  # how a task is told which rows to read
+
+
+class SavedIndex(TypedDict):
+    """`index.json` beside rows that a run has saved for later runs."""
+
+    of: str  # recipe and stage that own it
+    facts: JSONObject
+    by: str | None
+    buckets: int
+    files: list[FileFacts]
+    checksum: NotRequired[str]
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+# Where the documents of a part came from: a stretch of an input file (source, path, start, end), or a part of an earlier
+# leg (from, key).
+PartInput = TypedDict(
+    "PartInput",
+    {"source": str, "path": str, "start": int, "end": int | None, "from": str, "key": str},
+    total=False,
+)
+
+
+class Part(TypedDict):
+    """A part of a data set: its documents file, and the verdict and signal files beside it."""
+
+    leg: NotRequired[str]  # that wrote its documents
+    key: str  # its name for good
+    source: str
+    home: int  # a hash of the key, by which rows of a global stage find back
+    rows: int  # in its documents file
+    kept: int  # of these, the documents that are still in
+    text_bytes: int
+    documents: FileFacts | None
+    verdicts: list[FileFacts]
+    signals: list[FileFacts]
+    inputs: Sequence[PartInput]
+    sinks: NotRequired[dict[str, str]]  # by sink, the path of the file that it wrote
+
+
+class FileStretch(TypedDict):
+    """A stretch of an input file that a task reads."""
+
+    start: int
+    end: int | None
+    bytes: int
+    address: str
+    path: str
+    size: int  # of the whole file
+
+
+# --- counts -----------------------------------------------------------------------------------------------------------
+
+# Of one input file: damaged records, the first of them (where, what), whether that is all of the file, and remarks.
+FaultRecord: TypeAlias = tuple[int, tuple[int, str] | None, bool, list[str]]
+
+
+@final
+class CountRecord(TypedDict):
+    """One stage's account of one source, as plain data (`counts.Count`)."""
+
+    docs_in: int
+    kept: int
+    dropped: dict[str, int]
+    quarantined: int
+    seconds: float
+    bytes_in: int
+    bytes_out: int
+    text_bytes: int
+    absent: NotRequired[dict[str, int]]
+    noted: NotRequired[dict[str, int]]
+    nuls: NotRequired[int]
+    faults: NotRequired[dict[str, FaultRecord]]  # by path
+
+
+CountsByStage: TypeAlias = dict[str, CountRecord]
+CountsBySource: TypeAlias = dict[str, CountsByStage]  # by source, then by stage
+
+
+class SlowDocument(TypedDict):
+    """A document, and how long a stage took over it."""
+
+    uid: str | None
+    url: str | None
+    source: str | None
+    bytes: int  # of its page, or of its text
+    seconds: float
+
+
+class PageSample(TypedDict):
+    """A page as it was extracted, beside all that it shows."""
+
+    uid: str
+    url: str | None
+    extracted: str
+    visible: str
+    extracted_characters: int
+    visible_characters: int
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+
+class RejectsSettings(TypedDict):
+    """`rejects` of the recipe."""
+
+    keep: float
+    text: bool
+
+
+class RuleSpec(TypedDict):
+    """A rule of a leg, and where it finds what it looks at (`plan.signals.seen_by`)."""
+
+    stage: StageSpec
+    columns: dict[str, str]
+    texts: list[str]
+
+
+class TaskHead(TypedDict):
+    """What every task has."""
+
+    task: str  # its fingerprint, under which the journal knows it
+    node: str
+    key: str
+    cost: int  # bytes
+    out: str  # the run's folder
+
+
+class LegTask(TaskHead):
+    """The working stages of a leg on one part."""
+
+    kind: Literal["leg"]
+    leg: str
+    stages: list[StageSpec]
+    documents: bool  # does anything read the documents that it leaves?
+    beside: bool  # does it only lay signals beside the documents that it reads?
+    measured_again: dict[str, list[str]]
+    texts_kept: list[str]
+    rejects: RejectsSettings
+    batch_bytes: int
+    reader: StageSpec | None
+    source: str
+    part: Part | None  # None where a reader gives the documents
+    files: list[FileStretch]
+    inputs: list[PartInput]
+    limit: int | None
+    gpu: bool
+    columns: NotRequired[str]  # of every file of a sink, as `sink_columns.as_text` writes them
+
+
+class RulesTask(TaskHead):
+    """The rules of a leg on one part."""
+
+    kind: Literal["decide"]
+    leg: str
+    rules: list[RuleSpec]
+    source: str
+    part: Part
+    rejects: RejectsSettings
+
+
+class PagesFile(TypedDict):
+    """The input file of a few pages for the report."""
+
+    address: str
+    path: str
+    size: int
+    start: int
+    end: int | None
+
+
+class PagesTask(TaskHead):
+    """A look at a few pages, for the report."""
+
+    kind: Literal["pages"]
+    reader: StageSpec
+    source: str
+    part: Part
+    file: PagesFile
+
+
+RoundKind: TypeAlias = Literal["map", "exchange", "meet", "join", "merge", "scan", "publish", "mark", "drop", "rewrite"]
+
+
+class RoundInputs(TypedDict, total=False):
+    """What one task of a round reads and how it cuts what it writes; which of these it has depends on the round."""
+
+    parts: list[Part]  # map, join, mark, drop, rewrite
+    columns: list[str]  # of the documents: map, join, mark, rewrite
+    rows: RowsHandle  # all but map and mark
+    others: RowsHandle  # meet
+    beside: RowsHandle  # of a table that the method is called with
+    bucket: int
+    buckets: int  # into how many the rows are cut
+    order: str | None  # scan
+    of: str | None  # join
+    by: str | None  # the column by which its rows are cut
+    cut: int  # into how many buckets
+    rejects: RejectsSettings  # mark, drop, rewrite
+    gpu: bool
+
+
+class RoundTask(TaskHead, RoundInputs):
+    """One task of a round of a global stage."""
+
+    kind: RoundKind
+    stage: StageSpec
+    method: str
+    round: int
+
+
+Task: TypeAlias = LegTask | RulesTask | PagesTask | RoundTask
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+class Result(TypedDict, total=False):
+    """What came of a task, as a worker answers and as the journal keeps it; which keys it has depends on the kind."""
+
+    part: Part  # leg, decide
+    parts: list[Part]  # mark, drop, rewrite
+    rows: int  # of the other rounds
+    published: list[FileFacts]  # publish; with what the stage says of each file
+    pages: list[PageSample]  # pages
+    files: Files
+    counts: CountsByStage | CountsBySource  # leg and decide; mark, drop and rewrite
+    log: list[str]
+    peak_memory: int
+    slowest: dict[str, list[SlowDocument]]  # leg
+    seconds: float
+    failed: str  # why there is no result
+    error: str  # the class of that error
+    damaged: str  # the path of a file that is not what was written
+    trace: str
+    searched: bool  # of a child that searched a batch: all its rows live
+    documents: int  # an entry of the driver's: how many documents a part gave
+    ended: bool  # an entry of the driver's: has a global stage that was begun come to its end?
+
+
+def counts_by_stage(result: Result) -> CountsByStage:
+    """The counts of a leg or its rules."""
+    return cast(CountsByStage, result.get("counts", {}))
+
+
+def counts_by_source(task: Task, result: Result) -> CountsBySource:
+    """The counts of any task."""
+    if task["kind"] == "leg" or task["kind"] == "decide":
+        return {task["source"]: counts_by_stage(result)}
+    return cast(CountsBySource, result.get("counts") or {})
+
+
+# --- what lies in the run's folder ------------------------------------------------------------------------------------
+
+StampRecord: TypeAlias = tuple[
+    tuple[int, ...], str
+]  # the stamp of a file, and the checksum of the content it stands for
+
+
+class JournalEntry(TypedDict, total=False):
+    """One line of the journal: a task that is done, a file that the run itself wrote, or contents by stamp."""
+
+    task: str
+    result: Result
+    file: FileFacts
+    stamps: Mapping[str, StampRecord]
+
+
+# What a global stage has for its report and for later stages, by name; each stage has keys of its own.
+StageMetrics: TypeAlias = dict[str, Any]

@@ -1,0 +1,154 @@
+"""JSON files of a run's folder as types: manifests, rules, run.json, and the nodes of `logs/progress.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NotRequired, TypedDict
+
+from gristmill.pipeline.json_types import JSONObject
+from gristmill.pipeline.store.records import CountsByStage, FaultRecord, Part, PartInput, RuleSpec, SlowDocument
+
+# The leg whose documents the rows of a global stage lie beside.
+PartOwner = TypedDict("PartOwner", {"from": str}, total=False)
+ManifestPart = TypedDict(
+    "ManifestPart",
+    {
+        "key": str,
+        "source": str,
+        "from": NotRequired[str],  # as in `PartOwner`
+        "inputs": Sequence[PartInput],
+        "rows": int,
+        "kept": int,
+        "files": dict[str, str],
+        "checksums": dict[str, str],
+    },
+)
+
+
+class Manifest(TypedDict):
+    """`legs/NODE/manifest.json`: the parts of a leg or a global stage."""
+
+    leg: str
+    stages: list[str]
+    feeds: list[str]
+    fingerprint: str
+    rows: int
+    parts: list[ManifestPart]
+
+
+class LegRules(TypedDict):
+    """`legs/LEG/rules.json`: what the rules of a leg decide on, and where that lies."""
+
+    rules: list[RuleSpec]
+    parts: list[Part]
+
+
+class StageRecord(TypedDict):
+    """A stage in run.json; its counts are those of a `CountRecord`."""
+
+    name: str
+    stage: str
+    kind: str
+    about: str
+    settings: JSONObject
+    adds: list[str]
+    docs_in: int
+    kept: int
+    dropped: dict[str, int]
+    quarantined: int
+    seconds: float
+    bytes_in: int
+    bytes_out: int
+    text_bytes: int
+    absent: NotRequired[dict[str, int]]
+    noted: NotRequired[dict[str, int]]
+    nuls: NotRequired[int]
+    faults: NotRequired[dict[str, FaultRecord]]
+    peak_memory: int
+    slowest: list[SlowDocument]
+    cost: float | None
+    sources: CountsByStage  # by source
+
+
+class PassedOver(TypedDict):
+    """Files in the folders of a source that no source reads."""
+
+    files: int
+    bytes: int
+    endings: dict[str, int]
+
+
+class GoneFiles(TypedDict):
+    """Files of the last run that are no longer among the inputs."""
+
+    files: int
+    named: list[str]
+
+
+class WholeRecord(TypedDict):
+    """How many documents a source has in all, from those that a part of it gave."""
+
+    parts: int
+    of: int
+    documents: int
+    low: int | None
+    high: int | None
+
+
+class InputRecord(TypedDict, total=False):
+    """The input files of a source in run.json."""
+
+    files: int
+    bytes: int
+    passed_over: PassedOver
+    gone: GoneFiles
+    estimate: WholeRecord
+
+
+class Cost(TypedDict):
+    amount: float
+    currency: str
+
+
+class RunFacts(TypedDict):
+    """What only the run itself knows of run.json."""
+
+    status: str
+    error: str | None
+    started: str
+    finished: str
+    seconds: float
+    start: dict[str, float]
+    joules: float | None
+    disk_bytes: int
+    inputs: dict[str, InputRecord]
+    alarms: list[str]
+
+
+class RunRecord(RunFacts):
+    """run.json of a run that has ended, well or not."""
+
+    name: str
+    gristmill: str
+    recipe: JSONObject
+    versions: dict[str, str]
+    machine: JSONObject
+    cost: Cost | None
+    stages: list[StageRecord]
+
+
+class NodeProgress(TypedDict):
+    """A leg or global stage in `logs/progress.json`."""
+
+    name: str
+    kind: str
+    source: str | None
+    stages: list[str]
+    state: str
+    doing: str | None
+    parts: int | None
+    done: int
+    decided: int
+    anew: int
+    began: float | None
+    ended: float | None
