@@ -8,8 +8,8 @@ from typing import Any, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationInfo, model_validator
 
+from gristmill.kernels.base.types import Mask
 from gristmill.stages.paths import FOLDER
-from gristmill.stages.verdict import Mask
 
 # A field marked so says where work is done, never what comes out; it is left out of fingerprints. All others count.
 PLACEMENT: dict[str, Any] = {"placement": True}

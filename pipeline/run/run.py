@@ -10,7 +10,6 @@ from gristmill.pipeline import fingerprint
 from gristmill.pipeline.engine.cluster import Where
 from gristmill.pipeline.engine.engine import Engine
 from gristmill.pipeline.errors import DamagedFile, RecipeError
-from gristmill.pipeline.flow.rows import check_saved
 from gristmill.pipeline.flow.saved import check_saved
 from gristmill.pipeline.inputs.notes import alarms_of_changes, alarms_of_inputs, facts_of, gone_since, notes_of
 from gristmill.pipeline.inputs.portion import Inputs, Portion, find_inputs
