@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from gristmill.pipeline.leg.rules import Deciding
-from gristmill.pipeline.look.why import CANNOT_ASK, Held, Said, asked_by_uid, shown
+from gristmill.pipeline.look.why import CANNOT_ASK, Held, RuleReasons, as_value, reasons_by_uid
 from gristmill.pipeline.store.store import Store
 
 FILES = 32
@@ -85,13 +85,13 @@ def give_numbers(store: Store, stage: str, legs: Sequence[Leg], by_part: dict[st
             mine = {
                 int(sample["uid"], 16): sample for sample in by_part.get(part["key"], []) if sample["uid"] is not None
             }
-            for uid, said in asked_by_uid(store.open, leg.rules, part, list(mine)):
+            for uid, said in reasons_by_uid(store.open, leg.rules, part, list(mine)):
                 detail = detail_of(stage, said)
                 if detail is not None:
                     mine[uid]["detail"] = detail
 
 
-def detail_of(stage: str, said: Said) -> str | None:
+def detail_of(stage: str, said: RuleReasons) -> str | None:
     """`top_2gram_share 0.5003 > 0.2; also duplicate_line_share, words`: the first reason of the stage in numbers, and
     what else the document is beyond; after what the stage said itself, the number if it said none. None where there is
     nothing to add."""
@@ -100,7 +100,7 @@ def detail_of(stage: str, said: Said) -> str | None:
         return None
     if stage in said.details:
         own = said.details[stage]
-        return f"{own}; {first.words}" if first.threshold is not None and shown(first.value) not in own else None
+        return f"{own}; {first.words}" if first.threshold is not None and as_value(first.value) not in own else None
     also = dict.fromkeys(named(held) for held in said.held if held is not first)
     also.pop(named(first), None)
     more = f" and {len(also) - NAMED} more" if len(also) > NAMED else ""
