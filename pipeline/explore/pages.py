@@ -180,7 +180,7 @@ def signals_of(found: FoundDocument) -> list[tuple[str, list[SignalLine]]]:
     limits: dict[str | None, dict[str, None]] = {}
     for held in found.story.why:
         if held.threshold is not None and held.value is not None:
-            limits.setdefault(held.column, {})[f"{held.sign} {apart(held.value, held.threshold)[1]}"] = None
+            limits.setdefault(held.column, {})[f"{held.sign} {telling_digits(held.value, held.threshold)[1]}"] = None
     said = {name: ", ".join(its) for name, its in limits.items()}
     return [
         (

@@ -60,7 +60,7 @@ class Held:
         if self.signal is not None and self.value is not None and self.threshold is not None:
             value, threshold = telling_digits(self.value, self.threshold)
             return f"{self.signal} {value} {self.sign} {threshold}"
-        return ", ".join(f"{name} {shown(value)}" for name, value in self.seen.items())
+        return ", ".join(f"{name} {as_value(value)}" for name, value in self.seen.items())
 
 
 def telling_digits(one: float, other: float) -> tuple[str, str]:
