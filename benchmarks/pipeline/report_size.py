@@ -30,7 +30,7 @@ from gristmill.pipeline.store.counts import Count
 from gristmill.pipeline.store.parts import new_part
 from gristmill.pipeline.store.store import Store, json_bytes
 from gristmill.pipeline.store.writing import write_table
-from gristmill.pipeline.survey.look import survey_legs
+from gristmill.pipeline.survey.survey import survey_legs
 from gristmill.stages import C4Quality, FinewebQuality, GopherQuality, GopherRepetition, KeepLanguages
 
 ROWS = 50_000  # of a part

@@ -109,7 +109,7 @@ def tiny_trial(folder: Path, number: int, seeds: int, planted: float) -> dict[st
 
     from gristmill.pipeline.ablate.plan import load
     from gristmill.pipeline.ablate.run import run
-    from gristmill.pipeline.ablate.show import Face
+    from gristmill.pipeline.ablate.show import AblationUi
     from gristmill.pipeline.ablate.workers import Crew
 
     make_set(folder / "control", tales(1000, 3 * number))
@@ -119,7 +119,7 @@ def tiny_trial(folder: Path, number: int, seeds: int, planted: float) -> dict[st
     held_out(folder / "prose.parquet", 120, 3 * number + 2)
     (folder / "plan.yaml").write_text(PLAN.format(seeds=seeds), encoding="utf-8")
     with (folder / "said.txt").open("w") as said:
-        return run(load(folder / "plan.yaml"), folder / "out", Crew(0, 1), Face(folder / "out", said))
+        return run(load(folder / "plan.yaml"), folder / "out", Crew(0, 1), AblationUi(folder / "out", said))
 
 
 def main() -> None:

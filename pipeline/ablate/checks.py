@@ -31,7 +31,7 @@ LOOKED_AT = 64  # rows
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedPlan:
     """What was found. `problems` are by arm; `shape` is the model's."""
 
     folders: dict[str, Path]
@@ -49,7 +49,7 @@ class Checked:
     warnings: list[str]
 
 
-def checked(loaded: Loaded, out: Path, note: Callable[[str], None]) -> Checked:
+def check_plan(loaded: Loaded, out: Path, note: Callable[[str], None]) -> CheckedPlan:
     plan = loaded.plan
     needed = list(
         dict.fromkeys(
@@ -130,7 +130,7 @@ def checked(loaded: Loaded, out: Path, note: Callable[[str], None]) -> Checked:
     if len(plan.seeds) < 3:
         warnings.append(f"{len(plan.seeds)} seeds: intervals are four times as wide as of 3; take 5")
     fingerprints = {name: each.fingerprint for name, each in shards.items()}
-    return Checked(
+    return CheckedPlan(
         {name: shards[name].folder if name in shards else loaded.place(plan.sets[name]) for name in needed},
         fingerprints,
         sizes,

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from gristmill.pipeline.ablate.run import Prepared
+from gristmill.pipeline.ablate.run import PreparedAblation
 from gristmill.pipeline.ablate.workers import Crew, connected
 from gristmill.pipeline.processes.gpus import RESOURCE
 from gristmill.trainer.model.flops import flops_of
@@ -15,7 +15,7 @@ from gristmill.trainer.model.flops import flops_of
 SIZE, TRIAL = 1024, 0.3  # of matrices; seconds
 
 
-def flops_of_all(ready: Prepared) -> float:
+def flops_of_all(ready: PreparedAblation) -> float:
     """Rows counted as whole: documents inside them make it a little less."""
     meta = ready.found.meta
     a_row = flops_of(ready.found.shape, np.array([meta.row_length])).total

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from gristmill.pipeline.ablate.plan import Loaded, Texts
+from gristmill.pipeline.ablate.plan import Loaded, TextSet
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.fingerprint import digest, file_hash, stamp
 from gristmill.pipeline.inputs.files import InputFile, files_at
@@ -33,7 +33,7 @@ ITEMS = pa.schema(
 
 
 @dataclass(frozen=True)
-class Documents:
+class HeldOutDocuments:
     """In a fixed order. Without a column for it, or a value there, a document is a cluster of its own."""
 
     texts: list[str]
@@ -68,7 +68,7 @@ def identity(asked: Mapping[str, Any]) -> str:
     return digest({"texts": texts, "choices": choices, "target": asked["target"]})
 
 
-def documents_of(name: str, asked: Mapping[str, Any]) -> Documents:
+def documents_of(name: str, asked: Mapping[str, Any]) -> HeldOutDocuments:
     """The texts of one set; an empty text is left out."""
     who = f"evaluate.texts.{name}"
     files = [InputFile(address, address, 0, "") for address in asked["files"]]
@@ -93,7 +93,7 @@ def documents_of(name: str, asked: Mapping[str, Any]) -> Documents:
         )
     if len(kept) < 2:
         raise RecipeError(f"{who}: {len(kept)} documents with text; at least 2 are needed")
-    return Documents(*([column[i] for i in kept] for column in (texts, domains, clusters)))
+    return HeldOutDocuments(*([column[i] for i in kept] for column in (texts, domains, clusters)))
 
 
 def tokenizer_of(loaded: Loaded, control_folder: Path) -> tuple[Path, str]:
@@ -108,7 +108,7 @@ def tokenizer_of(loaded: Loaded, control_folder: Path) -> tuple[Path, str]:
         raise RecipeError(f"evaluate.tokenizer: {path}: cannot be read ({error.strerror}){hint}") from error
 
 
-def _texts(loaded: Loaded, name: str, texts: Texts) -> dict[str, Any]:
+def _texts(loaded: Loaded, name: str, texts: TextSet) -> dict[str, Any]:
     files = [file for path in texts.files for file in files_at(path, loaded.folder, SUFFIXES, f"evaluate.texts.{name}")]
     contents = [
         f"{f.size} {f.stamp}" if "://" in f.address else file_hash(f.address, *stamp(Path(f.address))) for f in files

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gristmill.pipeline.ablate.checks import Checked
+from gristmill.pipeline.ablate.checks import CheckedPlan
 from gristmill.pipeline.ablate.evaluation import identity
 from gristmill.pipeline.ablate.feeding import blended
 from gristmill.pipeline.ablate.length import stages_of
-from gristmill.pipeline.ablate.plan import CONTROL, Base, Loaded, Plan, Training
+from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Base, Loaded, TrainingPlan
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.fingerprint import code_of_engine, code_of_module, digest, stamp
 
@@ -26,7 +26,7 @@ Job = dict[str, Any]
 BASE = "base"
 
 
-def base_job(loaded: Loaded, found: Checked, out: Path, device: str, threads: int) -> Job | None:
+def base_job(loaded: Loaded, found: CheckedPlan, out: Path, device: str, threads: int) -> Job | None:
     """None where the base is there already, or there is none."""
     base = loaded.plan.base
     if base is None or base.mix is None or base.tokens is None:
@@ -43,7 +43,13 @@ def base_job(loaded: Loaded, found: Checked, out: Path, device: str, threads: in
 
 
 def arm_jobs(
-    loaded: Loaded, found: Checked, out: Path, evaluate: Mapping[str, Any], base: str | None, device: str, threads: int
+    loaded: Loaded,
+    found: CheckedPlan,
+    out: Path,
+    evaluate: Mapping[str, Any],
+    base: str | None,
+    device: str,
+    threads: int,
 ) -> list[Job]:
     """A job for each seed and arm that has no problem, seed by seed, the control first. `base` is the fingerprint of
     the job that trains it."""
@@ -81,7 +87,7 @@ def rate_of(base: Base | None) -> float:
 
 
 def training_facts(
-    asked: Training, rate: float, tokens: int, row_length: int, seed: int, device: str, schedule: dict[str, Any]
+    asked: TrainingPlan, rate: float, tokens: int, row_length: int, seed: int, device: str, schedule: dict[str, Any]
 ) -> dict[str, Any]:
     """What `gristmill.trainer.run.settings.Training.from_facts` reads; what the trainer would refuse is said here,
     before anything is trained."""
@@ -123,7 +129,7 @@ def training_facts(
     return facts
 
 
-def _of_base(asked: Training) -> dict[str, Any]:
+def _of_base(asked: TrainingPlan) -> dict[str, Any]:
     """Warm-up, then level: an anneal goes on from it."""
     return {
         "kind": "stable",
@@ -134,13 +140,13 @@ def _of_base(asked: Training) -> dict[str, Any]:
     }
 
 
-def _stages(plan: Plan, arm: str, found: Checked) -> list[dict[str, Any]]:
+def _stages(plan: AblationPlan, arm: str, found: CheckedPlan) -> list[dict[str, Any]]:
     """The last one goes on to the end."""
     *before, (last, _) = stages_of(plan, arm, found.length)
     return [*(_stage(weights, found) | {"rows": rows} for weights, rows in before), _stage(last, found)]
 
 
-def _stage(weights: Mapping[str, float], found: Checked) -> dict[str, Any]:
+def _stage(weights: Mapping[str, float], found: CheckedPlan) -> dict[str, Any]:
     return {
         "weights": {str(found.folders[name]): weight for name, weight in weights.items()},
         "identity": {found.fingerprints[name]: weight for name, weight in weights.items()},
@@ -148,7 +154,7 @@ def _stage(weights: Mapping[str, float], found: Checked) -> dict[str, Any]:
 
 
 def _job(folder: Path, arm: str, seed: int, *, stages: list[dict[str, Any]], share: float, begin: dict[str, Any], training: dict[str, Any],
-         evaluate: dict[str, Any] | None, found: Checked, keep_model: bool, device: str, threads: int) -> Job:  # fmt: skip
+         evaluate: dict[str, Any] | None, found: CheckedPlan, keep_model: bool, device: str, threads: int) -> Job:  # fmt: skip
     from gristmill.trainer.run import settings
 
     code = code_of_engine("training")

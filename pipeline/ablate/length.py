@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gristmill.pipeline.ablate.feeding import blended
-from gristmill.pipeline.ablate.plan import CONTROL, Loaded, Plan, Training
+from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Loaded, TrainingPlan
 from gristmill.pipeline.errors import RecipeError
 
 
@@ -48,7 +48,7 @@ def length_of(loaded: Loaded, row_length: int) -> Length:
     return Length(updates, before, plan.training.rows_per_update, row_length)
 
 
-def stages_of(plan: Plan, arm: str, length: Length) -> list[tuple[dict[str, float], int]]:
+def stages_of(plan: AblationPlan, arm: str, length: Length) -> list[tuple[dict[str, float], int]]:
     """What a run reads: shares of tokens by set, and for how many rows."""
     new = {} if arm == CONTROL else plan.arms[arm]
     mixed = blended(plan.control, new, plan.protocol.new if new else 0.0)
@@ -56,7 +56,7 @@ def stages_of(plan: Plan, arm: str, length: Length) -> list[tuple[dict[str, floa
     return [*([(blended(plan.control, {}, 0.0), before)] if before else []), (mixed, length.rows - before)]
 
 
-def weights_of(plan: Plan, arm: str, length: Length) -> dict[str, float]:
+def weights_of(plan: AblationPlan, arm: str, length: Length) -> dict[str, float]:
     """Shares of a run's tokens, over the whole run."""
     found: dict[str, float] = {}
     for weights, rows in stages_of(plan, arm, length):
@@ -65,7 +65,7 @@ def weights_of(plan: Plan, arm: str, length: Length) -> dict[str, float]:
     return found
 
 
-def in_words(plan: Plan, length: Length) -> str:
+def in_words(plan: AblationPlan, length: Length) -> str:
     """What all runs have in common."""
     asked = "" if length.tokens == plan.tokens else f" (the plan says {plan.tokens:,})"
     return (
@@ -74,7 +74,7 @@ def in_words(plan: Plan, length: Length) -> str:
     )
 
 
-def _check(loaded: Loaded, where: str, tokens: int, training: Training, row_length: int) -> None:
+def _check(loaded: Loaded, where: str, tokens: int, training: TrainingPlan, row_length: int) -> None:
     least = training.rows_per_update * row_length
     if tokens < least:
         raise RecipeError(

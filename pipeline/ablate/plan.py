@@ -72,7 +72,7 @@ Count = Annotated[int, BeforeValidator(_count_from), Field(gt=0)]
 Seeds = Annotated[tuple[Annotated[int, Field(ge=0, lt=1 << 32)], ...], BeforeValidator(_seeds_from)]
 
 
-class Texts(Settings):
+class TextSet(Settings):
     """Held-out documents, scored in bits per byte."""
 
     files: Paths
@@ -103,7 +103,7 @@ class Choices(Settings):
 class Evaluate(Settings):
     """What arms are measured on. `target` decides, `guard` must not rise, all others are reported."""
 
-    texts: Annotated[dict[str, Texts], Field(min_length=1)]
+    texts: Annotated[dict[str, TextSet], Field(min_length=1)]
     choices: Annotated[dict[str, Choices], Field(default_factory=dict)]
     target: Annotated[str, Field(description="the name of one of texts or choices")]
     guard: Annotated[str | None, Field(description="general text: the name of one of texts")] = None
@@ -121,7 +121,7 @@ class Evaluate(Settings):
     point_documents: Annotated[int, Field(ge=2, description="of it that are looked at then")] = 256
 
 
-class Training(Settings):
+class TrainingPlan(Settings):
     """How every run is trained; all runs alike."""
 
     rate: Annotated[
@@ -174,10 +174,10 @@ class Base(Settings):
     shape: Annotated[str | dict[str, Any] | None, Field(description="a name (10m to 8b), or the numbers of one")] = None
     tokens: Count | None = None
     seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
-    training: Training | None = None
+    training: TrainingPlan | None = None
 
 
-class Plan(Settings):
+class AblationPlan(Settings):
     """An ablation as a person writes it down."""
 
     name: str
@@ -191,7 +191,7 @@ class Plan(Settings):
     protocol: Annotated[Protocol, BeforeValidator(protocol_from)] = Protocol(name="llama3")
     tokens: Annotated[Count, Field(description="of each run, padding counted; whole updates, as many as come nearest")]
     seeds: Annotated[Seeds, Field(description="a number of them, or a list")] = (0, 1, 2, 3, 4)
-    training: Training = Training()
+    training: TrainingPlan = TrainingPlan()
     stands_for: Annotated[
         Count | None, Field(description="simulated epoching: the tokens of the large run that these runs stand for")
     ] = None
@@ -205,7 +205,7 @@ class Loaded:
     """A plan and where it lies; paths in it are relative to it."""
 
     path: Path
-    plan: Plan
+    plan: AblationPlan
 
     @property
     def folder(self) -> Path:
@@ -232,7 +232,7 @@ def load(path: Path) -> Loaded:
             (),
             "control is missing: without one nothing can be said of an arm. Name the set, or the mix, that arms must beat",
         )
-    plan: Plan = file.settings(Plan, file.data, ())
+    plan: AblationPlan = file.settings(AblationPlan, file.data, ())
     _check_names(file, plan)
     _check_arms(file, plan)
     _check_base(file, plan)
@@ -244,7 +244,7 @@ def load(path: Path) -> Loaded:
     return Loaded(path, plan)
 
 
-def _check_names(file: YamlFile, plan: Plan) -> None:
+def _check_names(file: YamlFile, plan: AblationPlan) -> None:
     named: dict[Place, Iterable[str]] = {
         ("sets",): plan.sets,
         ("arms",): plan.arms,
@@ -278,7 +278,7 @@ def _check_names(file: YamlFile, plan: Plan) -> None:
         raise file.wrong(("seeds",), "a seed stands twice")
 
 
-def _check_arms(file: YamlFile, plan: Plan) -> None:
+def _check_arms(file: YamlFile, plan: AblationPlan) -> None:
     """Runs of one seed that read the same are the same run."""
     known = {_shares(plan.control): "the control"}
     for name, mix in plan.arms.items():
@@ -295,7 +295,7 @@ def _shares(mix: dict[str, float]) -> frozenset[tuple[str, float]]:
     return frozenset((name, round(weight / sum(mix.values()), 9)) for name, weight in mix.items())
 
 
-def _check_base(file: YamlFile, plan: Plan) -> None:
+def _check_base(file: YamlFile, plan: AblationPlan) -> None:
     base = plan.base
     if plan.protocol.from_scratch:
         if base is not None:
@@ -339,7 +339,7 @@ def _check_base(file: YamlFile, plan: Plan) -> None:
             raise file.wrong(place, f"no shape is named {shape!r}; there are {', '.join(NAMED)}")
 
 
-def _check_evaluate(file: YamlFile, plan: Plan) -> None:
+def _check_evaluate(file: YamlFile, plan: AblationPlan) -> None:
     evaluate = plan.evaluate
     both = [name for name in evaluate.choices if name in evaluate.texts]
     if both:

@@ -23,7 +23,7 @@ from gristmill.pipeline.ablate.measures import (
     levels_of,
     measures_of,
 )
-from gristmill.pipeline.ablate.plan import CONTROL, Plan
+from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan
 from gristmill.pipeline.ablate.work import Result
 from gristmill.pipeline.errors import RunFailed
 
@@ -62,7 +62,9 @@ def cost_of(jobs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def arms_of(plan: Plan, scores: Scores, problems: dict[str, str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def arms_of(
+    plan: AblationPlan, scores: Scores, problems: dict[str, str]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Measures, and every arm with its differences and verdict. One that has fewer than two seeds beside the control's
     has a problem instead, or was not run."""
     control = [seed for seed in plan.seeds if (CONTROL, seed) in scores]
@@ -93,7 +95,9 @@ Guarded = tuple[
 ]  # the relative rise, the chance that it is the budget, and that as Holm's step-down over all arms has it
 
 
-def _guards(plan: Plan, scores: Scores, seeds: dict[str, list[int]], measures: list[Measure]) -> dict[str, Guarded]:
+def _guards(
+    plan: AblationPlan, scores: Scores, seeds: dict[str, list[int]], measures: list[Measure]
+) -> dict[str, Guarded]:
     """By arm; none where the plan has none."""
     rises = {}
     for measure in (m for m in measures if m.role == "guard" and m.domain is None):
@@ -105,7 +109,7 @@ def _guards(plan: Plan, scores: Scores, seeds: dict[str, list[int]], measures: l
 
 
 def _arm(
-    plan: Plan,
+    plan: AblationPlan,
     arm: str,
     scores: Scores,
     seeds: list[int],
@@ -151,7 +155,7 @@ def _arm(
     }
 
 
-def _without(plan: Plan, arm: str, problem: str | None) -> dict[str, Any]:
+def _without(plan: AblationPlan, arm: str, problem: str | None) -> dict[str, Any]:
     """An arm that has nothing to say."""
     return {
         "name": arm, "mix": dict(plan.arms[arm]), "status": "failed" if problem else "not run", "error": problem, "seeds": [], "p": None, "p_holm": None, "guard": None,
@@ -159,7 +163,7 @@ def _without(plan: Plan, arm: str, problem: str | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def utilities_csv(plan: Plan, scores: Scores) -> str | None:
+def utilities_csv(plan: AblationPlan, scores: Scores) -> str | None:
     """Sources x tasks as `gristmill.mixing.weights.tables` reads them, if every arm is one set alone: an arm's
     difference to the control, and the error that tells arms apart.
 
@@ -183,7 +187,7 @@ def utilities_csv(plan: Plan, scores: Scores) -> str | None:
     return _csv(lines)
 
 
-def ablations_csv(plan: Plan, scores: Scores, length: Length) -> str | None:
+def ablations_csv(plan: AblationPlan, scores: Scores, length: Length) -> str | None:
     """Runs with the mix that each read and its losses, as regmix and log_linear fit them: where arms are mixes. Control
     and arms, a line a seed."""
     arms, seeds = _comparable(plan, scores)
@@ -213,7 +217,7 @@ def ablations_csv(plan: Plan, scores: Scores, length: Length) -> str | None:
     return _csv(lines)
 
 
-def _comparable(plan: Plan, scores: Scores) -> tuple[list[str], list[int]]:
+def _comparable(plan: AblationPlan, scores: Scores) -> tuple[list[str], list[int]]:
     """Arms and seeds that have all been run with each other: every arm that has at least two of the control's seeds,
     and the seeds of all these."""
     seeds = [seed for seed in plan.seeds if (CONTROL, seed) in scores]
@@ -222,7 +226,7 @@ def _comparable(plan: Plan, scores: Scores) -> tuple[list[str], list[int]]:
     return (arms, seeds) if len(seeds) >= 2 else ([], [])
 
 
-def _tasks(plan: Plan, scores: Scores) -> list[Measure]:
+def _tasks(plan: AblationPlan, scores: Scores) -> list[Measure]:
     """A set that has domains counts by them, any other as a whole."""
     measures = [m for m in measures_of(plan.evaluate, scores) if m.role != "guard"]
     with_domains = {m.name for m in measures if m.domain is not None}

@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
 from gristmill.mixing.verdicts.paired import effective, numbered
-from gristmill.pipeline.ablate.checks import Checked, checked
+from gristmill.pipeline.ablate.checks import CheckedPlan, check_plan
 from gristmill.pipeline.ablate.evaluation import LEAST_CLUSTERS, asked_of, documents_of
 from gristmill.pipeline.ablate.jobs import BASE, Job, arm_jobs, base_job
 from gristmill.pipeline.ablate.length import in_words, weights_of
-from gristmill.pipeline.ablate.plan import CONTROL, Loaded, Plan
+from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Loaded
 from gristmill.pipeline.ablate.results import (
     VERSION,
     ablations_csv,
@@ -33,7 +33,7 @@ from gristmill.pipeline.ablate.results import (
     machine_facts,
     utilities_csv,
 )
-from gristmill.pipeline.ablate.show import Face
+from gristmill.pipeline.ablate.show import AblationUi
 from gristmill.pipeline.ablate.work import ITEMS_FILE, Result, carry_out, finished
 from gristmill.pipeline.ablate.workers import Crew, Team, Work
 from gristmill.pipeline.errors import RecipeError, RunFailed
@@ -43,12 +43,12 @@ from gristmill.trainer.evaluation.multiple_choice import BadQuestions, encoded_q
 RECORD = "ablation.json"
 
 
-class Prepared:
+class PreparedAblation:
     """What a plan comes to on this machine, before anything is trained."""
 
     def __init__(self, loaded: Loaded, out: Path, crew: Crew, note: Callable[[str], None]) -> None:
         self.loaded, self.out, self.crew = loaded, out, crew
-        self.found: Checked = checked(loaded, out, note)
+        self.found: CheckedPlan = check_plan(loaded, out, note)
         self.evaluate = asked_of(loaded)
         self.warnings = [*self.found.warnings, *_warnings(self.evaluate, self.found)]
         self.base = base_job(loaded, self.found, out, crew.device, crew.threads)
@@ -63,12 +63,12 @@ class Prepared:
         )
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> AblationPlan:
         return self.loaded.plan
 
 
 def run(
-    loaded: Loaded, out: Path, crew: Crew, face: Face, only: str | None = None, work: Work = carry_out
+    loaded: Loaded, out: Path, crew: Crew, face: AblationUi, only: str | None = None, work: Work = carry_out
 ) -> dict[str, Any]:
     """The record, as it stands in ablation.json. What is done already is not done again."""
     start = time.perf_counter()
@@ -76,7 +76,7 @@ def run(
     store.make_root()
     with one_run_at_a_time(store):
         store.remove_temporary()
-        ready = Prepared(loaded, out, crew, face.note)
+        ready = PreparedAblation(loaded, out, crew, face.note)
         store.write_json("plan.json", loaded.plan.model_dump(mode="json"))
         face.note(in_words(ready.plan, ready.found.length))
         for warning in ready.warnings:
@@ -121,7 +121,7 @@ def _keep(store: Store, record: dict[str, Any]) -> None:
     store.write("ablation.html", build_page(store.address).encode("utf-8", "replace"))
 
 
-def _worked(team: Team, jobs: Iterable[Job], face: Face) -> dict[str, Result]:
+def _worked(team: Team, jobs: Iterable[Job], face: AblationUi) -> dict[str, Result]:
     """Results by folder; those that are there already are only read."""
     results: dict[str, Result] = {}
     left = []
@@ -139,7 +139,7 @@ def _worked(team: Team, jobs: Iterable[Job], face: Face) -> dict[str, Result]:
 
 
 def _record(
-    ready: Prepared, results: dict[str, Result], scores: dict[tuple[str, int], Any], start: float
+    ready: PreparedAblation, results: dict[str, Result], scores: dict[tuple[str, int], Any], start: float
 ) -> dict[str, Any]:
     plan, found = ready.plan, ready.found
     problems = dict(found.problems)
@@ -193,7 +193,7 @@ def _record(
     return found_clean
 
 
-def _warnings(evaluate: dict[str, Any], found: Checked) -> list[str]:
+def _warnings(evaluate: dict[str, Any], found: CheckedPlan) -> list[str]:
     """Every file of the evaluation is read once before anything is trained."""
     warnings = []
     for name, texts in evaluate["texts"].items():

@@ -24,7 +24,7 @@ TAIL = 4096  # bytes of metrics.jsonl that are looked at
 COLOURS = {"adopt": "green", "reject": "red", "inconclusive": "yellow"}
 
 
-class Face:
+class AblationUi:
     """Says what happens in lines, on standard error and in log.txt of the folder."""
 
     def __init__(self, out: Path, stream: IO[str] | None = None) -> None:
@@ -67,7 +67,7 @@ class Face:
             log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
 
 
-class LiveFace(Face):
+class LiveAblationUi(AblationUi):
     """A table of jobs on a terminal, with what each has come to."""
 
     def __init__(self, out: Path, console: Console) -> None:
@@ -112,8 +112,8 @@ class LiveFace(Face):
         return Group(table, f"{self.left} jobs to come")
 
 
-def face_for(out: Path, console: Console) -> Face:
-    return LiveFace(out, console) if console.is_terminal else Face(out)
+def ui_for(out: Path, console: Console) -> AblationUi:
+    return LiveAblationUi(out, console) if console.is_terminal else AblationUi(out)
 
 
 def last_metrics(path: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gristmill.pipeline.ablate.evaluation import ITEMS, Documents, documents_of
+from gristmill.pipeline.ablate.evaluation import ITEMS, HeldOutDocuments, documents_of
 from gristmill.pipeline.ablate.facts import read_facts, write_facts
 from gristmill.pipeline.ablate.feeding import rows_and_order
 from gristmill.pipeline.ablate.jobs import Job
@@ -212,7 +212,7 @@ def _measured(job: Job, folder: Path, device: Any) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-def _held_out(documents: Documents, job: Job) -> Any:
+def _held_out(documents: HeldOutDocuments, job: Job) -> Any:
     """Texts as the trainer measures them."""
     from tokenizers import Tokenizer
 

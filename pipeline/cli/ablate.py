@@ -53,10 +53,10 @@ def ablate(
         return
 
     from gristmill.pipeline.ablate.plan import load, one_arm
-    from gristmill.pipeline.ablate.show import Face, face_for, foreseen
+    from gristmill.pipeline.ablate.show import AblationUi, foreseen, ui_for
 
     needs_torch()
-    from gristmill.pipeline.ablate.run import Prepared, run
+    from gristmill.pipeline.ablate.run import PreparedAblation, run
     from gristmill.pipeline.ablate.workers import crew_of
 
     loaded = load(plan)
@@ -67,7 +67,7 @@ def ablate(
     if dry_run:
         from gristmill.pipeline.ablate.estimate import flops_of_all, speed_of
 
-        ready = Prepared(
+        ready = PreparedAblation(
             one_arm(loaded, only) if only else loaded,
             folder,
             crew,
@@ -78,7 +78,7 @@ def ablate(
         console().print(foreseen(ready, flops_of_all(ready), speed_of(crew)))
         return
     try:
-        record = run(loaded, folder, crew, Face(folder) if as_json else face_for(folder, screen), only)
+        record = run(loaded, folder, crew, AblationUi(folder) if as_json else ui_for(folder, screen), only)
     except KeyboardInterrupt:
         screen.print(
             f"interrupted; what is finished is kept in {escape(str(folder))}, and the same command goes on from the last checkpoints",

@@ -94,7 +94,7 @@ def train_judge(
     labelling = judging.Labelling(
         head, tuple(good_label or ()), tuple(part.strip() for part in classes.split(",")) if classes else (), meaning
     )
-    how = judging.Training(
+    how = judging.JudgeTraining(
         kind,
         hold_out,
         seed,
@@ -271,7 +271,7 @@ def medu(
     screen.print(f"documents: {len(documents):,}, sources: {len(sources):,}, tasks: {len(tasks):,}", soft_wrap=True)
     try:
         with counting("answers") as seen:
-            asked = medu_files.Asked(reading, most_failures, max_tokens)  # type: ignore[arg-type]  # checked above
+            asked = medu_files.AskSettings(reading, most_failures, max_tokens)  # type: ignore[arg-type]  # checked above
             watched = medu_files.Watched(back_end.opened(tensor_parallel), seen)
             found = medu_files.find(watched, tasks, documents, asked, folder / "answers", seed)
     except (LanguageModelError, ValueError) as error:

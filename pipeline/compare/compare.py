@@ -17,16 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from gristmill.pipeline.compare.counts import Cost, Level, Reason, costs, levels, reasons
+from gristmill.pipeline.compare.counts import CostPair, LevelPair, Reason, costs, levels, reasons
 from gristmill.pipeline.compare.fates import CannotJoin, Draw, Fate, Joined, files_of, joined
-from gristmill.pipeline.compare.sides import Documents, documents_of
-from gristmill.pipeline.compare.signals import Signal, as_plain, sampled_below, signals
+from gristmill.pipeline.compare.sides import JoinedDocuments, documents_of
+from gristmill.pipeline.compare.signals import SignalMedians, as_plain, sampled_below, signals
 from gristmill.pipeline.formatting import as_number
 from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in
 from gristmill.pipeline.look import recipe_differences as recipes
 from gristmill.pipeline.look.overview import Overview, overview_of, reports_of
 from gristmill.pipeline.look.recipe_differences import Difference, StagePair
-from gristmill.pipeline.look.run_folder import Folder, NotFound, Run
+from gristmill.pipeline.look.run_folder import Folder, NotFound, RecordedRun
 from gristmill.pipeline.progress.so_far import record_in
 from gristmill.pipeline.store.parts import TOP
 
@@ -42,12 +42,12 @@ class Comparison:
     stages: list[StagePair]
     versions: list[Difference]
     machine: list[Difference]
-    funnel: list[Level]
+    funnel: list[LevelPair]
     reasons: list[Reason]
-    documents: Documents | None
-    signals: list[Signal]
+    documents: JoinedDocuments | None
+    signals: list[SignalMedians]
     signals_of: int | None  # documents at most, where medians are of a sample
-    costs: list[Cost]
+    costs: list[CostPair]
 
 
 def compare(a: str, b: str) -> Comparison:
@@ -59,7 +59,7 @@ def compare(a: str, b: str) -> Comparison:
     )
     runs = (seen[0].run, seen[1].run)
     unlike = [*same_folder(folders), *caveats(runs, found), *changed_files(folders)]
-    documents: Documents | None = None
+    documents: JoinedDocuments | None = None
     kept: tuple[Any, Any] = (np.empty(0, np.uint64),) * 2
     most = max(one.totals.documents for one in seen)
     few = min(sampled_below(most), followed_below(found) or TOP)  # beyond what is followed nobody knows what was kept
@@ -92,7 +92,7 @@ def is_local(folder: Folder) -> bool:
     return "file" in ([folder.fs.protocol] if isinstance(folder.fs.protocol, str) else folder.fs.protocol)
 
 
-def caveats(runs: tuple[Run, Run], found: tuple[Mapping[str, Any], Mapping[str, Any]]) -> list[str]:
+def caveats(runs: tuple[RecordedRun, RecordedRun], found: tuple[Mapping[str, Any], Mapping[str, Any]]) -> list[str]:
     """What run.json alone says against holding two runs beside each other."""
     said = []
     for name, run in zip("AB", runs, strict=True):
@@ -138,11 +138,11 @@ def changed_files(folders: tuple[Folder, Folder]) -> list[str]:
 
 def follow(
     folders: tuple[Folder, Folder],
-    runs: tuple[Run, Run],
+    runs: tuple[RecordedRun, RecordedRun],
     seen: tuple[Overview, Overview],
     found: tuple[Mapping[str, Any], Mapping[str, Any]],
     few: int,
-) -> tuple[Documents, tuple[Any, Any], list[str]]:
+) -> tuple[JoinedDocuments, tuple[Any, Any], list[str]]:
     """The join, checked against what both runs counted; and what it says against comparing."""
     shares = [share_of_rejects(one) for one in found]
     if min(shares) <= 0:
@@ -165,7 +165,7 @@ def follow(
     return documents, (kept[0], kept[1]), said
 
 
-def read_by_one(documents: Documents, runs: tuple[Run, Run]) -> list[str]:
+def read_by_one(documents: JoinedDocuments, runs: tuple[RecordedRun, RecordedRun]) -> list[str]:
     """Documents that one run alone read, of sources that both have: what one source is to one run alone is said
     already."""
     shared = set.intersection(*({reader.name for reader in run.readers} for run in runs))

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from gristmill.pipeline.look.overview import Overview
 from gristmill.pipeline.look.recipe_differences import StagePair
-from gristmill.pipeline.look.run_folder import Run
+from gristmill.pipeline.look.run_folder import RecordedRun
 from gristmill.pipeline.look.volume import Volume
 
 
 @dataclass(frozen=True)
-class Level:
+class LevelPair:
     """What is left after a stage in each run, of all sources or of one; null where the run has no such stage."""
 
     stage: str
@@ -37,7 +37,7 @@ class Reason:
 
 
 @dataclass(frozen=True)
-class Cost:
+class CostPair:
     """What a stage took in each run."""
 
     stage: str
@@ -57,7 +57,7 @@ class Rest:
     volume: Volume = field(default_factory=Volume)
 
 
-def levels(seen: tuple[Overview, Overview], pairs: Sequence[StagePair]) -> list[Level]:
+def levels(seen: tuple[Overview, Overview], pairs: Sequence[StagePair]) -> list[LevelPair]:
     """The funnel of both, stage by stage: all sources together, then each. What a stage does not see stays as it was."""
     tables = [funnel_table(one) for one in seen]
     sources = list(dict.fromkeys(source for one in seen for source in (reader.name for reader in one.run.readers)))
@@ -66,7 +66,7 @@ def levels(seen: tuple[Overview, Overview], pairs: Sequence[StagePair]) -> list[
         for source in [None, *(sources if len(sources) > 1 else [])]:
             a, b = (table.get(stage, {}).get(source, Rest()) for table in tables)
             if (a.left, b.left) != (None, None):
-                found.append(Level(stage, source, a.left, b.left, a.gone, b.gone, a.volume, b.volume))
+                found.append(LevelPair(stage, source, a.left, b.left, a.gone, b.gone, a.volume, b.volume))
     return found
 
 
@@ -88,7 +88,7 @@ def funnel_table(seen: Overview) -> dict[str, dict[str | None, Rest]]:
     return table
 
 
-def reasons(runs: tuple[Run, Run], pairs: Sequence[StagePair]) -> list[Reason]:
+def reasons(runs: tuple[RecordedRun, RecordedRun], pairs: Sequence[StagePair]) -> list[Reason]:
     """Reasons for which both did not drop the same number, in the order of work."""
     counts = [
         {
@@ -107,7 +107,7 @@ def reasons(runs: tuple[Run, Run], pairs: Sequence[StagePair]) -> list[Reason]:
     return found
 
 
-def costs(seen: tuple[Overview, Overview], pairs: Sequence[StagePair]) -> list[Cost]:
+def costs(seen: tuple[Overview, Overview], pairs: Sequence[StagePair]) -> list[CostPair]:
     a, b = ({cost.stage: cost for cost in one.costs} for one in seen)
     found = []
     for name in (pair.name for pair in pairs):
@@ -116,5 +116,5 @@ def costs(seen: tuple[Overview, Overview], pairs: Sequence[StagePair]) -> list[C
             tuple(cost and getattr(cost, key) for cost in both)
             for key in ("seconds", "documents_per_second", "bytes_out", "peak_memory", "cost")
         ]
-        found.append(Cost(name, *numbers))  # type: ignore[arg-type]
+        found.append(CostPair(name, *numbers))  # type: ignore[arg-type]
     return found

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gristmill.pipeline.look.history import legs_of
-from gristmill.pipeline.look.run_folder import Folder, Run
+from gristmill.pipeline.look.run_folder import Folder, RecordedRun
 from gristmill.pipeline.store.parts import TOP
 from gristmill.stages.blend.copies import COPIES
 
@@ -110,14 +110,14 @@ class Files:
     rejects: list[tuple[str, str]]  # stage, path
 
 
-def files_of(folder: Folder, run: Run) -> Files:
+def files_of(folder: Folder, run: RecordedRun) -> Files:
     stages = [(stage.name, f"stages/{stage.name}/rejects") for stage in run.stages]
     return Files(
         arrived(folder, run), [(name, f"{path}/{file}") for name, path in stages for file in folder.names(path)]
     )
 
 
-def arrived(folder: Folder, run: Run) -> list[tuple[str, str]]:
+def arrived(folder: Folder, run: RecordedRun) -> list[tuple[str, str]]:
     """Files that hold every document which reached the last stages, one file for each of their parts; where those were
     cleaned away, what a sink wrote of the same parts."""
     legs = legs_of(folder, run)

@@ -11,7 +11,7 @@ from gristmill.pipeline.compare import tables
 from gristmill.pipeline.compare.compare import Comparison
 from gristmill.pipeline.compare.sides import Sides
 from gristmill.pipeline.figures import Figures
-from gristmill.pipeline.report.charts import Piece, row_bar
+from gristmill.pipeline.report.charts import BarPiece, row_bar
 from gristmill.pipeline.report.sections import environment
 from gristmill.pipeline.report.stacked import stacked
 
@@ -92,7 +92,7 @@ def striped(sides: Sequence[Sides]) -> list[tuple[str, Markup]]:
 def stripes(one: Sides) -> Markup:
     counts = (one.both_kept, one.only_a, one.only_b, one.both_gone)
     whole = sum(counts) or 1
-    return row_bar([Piece(count / whole, look) for count, (look, _) in zip(counts, STRIPES, strict=True)])
+    return row_bar([BarPiece(count / whole, look) for count, (look, _) in zip(counts, STRIPES, strict=True)])
 
 
 def funnel(found: Comparison) -> Markup:
@@ -101,7 +101,7 @@ def funnel(found: Comparison) -> Markup:
     widest = max((value for level in levels for value in (level.a, level.b) if value is not None), default=0) or 1
     bars = [
         Markup("").join(
-            row_bar([Piece(value / widest, look)])
+            row_bar([BarPiece(value / widest, look)])
             for value, look in ((level.a, "series-3"), (level.b, "series-2"))
             if value is not None
         )

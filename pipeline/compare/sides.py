@@ -38,7 +38,7 @@ class Sides:
 
 
 @dataclass(frozen=True)
-class Example:
+class MovedDocument:
     """A document that changed sides; `detail` is what the run that dropped it noted."""
 
     uid: str
@@ -56,11 +56,11 @@ class Way:
     b: str
     documents: int
     dropped_by: str  # A, B, or both
-    examples: list[Example] = field(default_factory=list)
+    examples: list[MovedDocument] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Documents:
+class JoinedDocuments:
     """The join of both runs. `share` is how much of all documents it looked at (runs may keep a share of their
     rejects)."""
 
@@ -78,7 +78,7 @@ Pair = tuple[Fate, Fate]
 
 def documents_of(
     join: Joined, draws: tuple[Draw, Draw], folders: tuple[Folder, Folder], files: tuple[Files, Files], share: float
-) -> Documents:
+) -> JoinedDocuments:
     before: Counter[tuple[str, Fate, Fate]] = Counter()
     drawn: Counter[tuple[str, Fate, Fate]] = Counter()
     ways: Counter[Pair] = Counter()
@@ -92,7 +92,7 @@ def documents_of(
     changed = [(pair, count) for pair, count in ordered if side_of(*pair) in ("only_a", "only_b")]
     shown = examples({pair: join.samples[pair] for pair, _ in changed[:WAYS]}, folders, files)
     mixed = any(draw.stages for draw in draws)
-    return Documents(
+    return JoinedDocuments(
         share,
         mixed,
         sides_of(before),
@@ -118,14 +118,14 @@ def side_of(a: Fate, b: Fate) -> str:
     return ("both_kept" if b.kept else "only_a") if a.kept else ("only_b" if b.kept else "both_gone")
 
 
-def way(pair: Pair, count: int, shown: list[Example]) -> Way:
+def way(pair: Pair, count: int, shown: list[MovedDocument]) -> Way:
     a, b = pair
     return Way(str(a), str(b), count, "both" if a.gone and b.gone else "A" if a.gone else "B", shown)
 
 
 def examples(
     samples: Mapping[Pair, Sequence[int]], folders: tuple[Folder, Folder], files: tuple[Files, Files]
-) -> dict[Pair, list[Example]]:
+) -> dict[Pair, list[MovedDocument]]:
     """The sampled documents with their texts: from the rejects of the run that dropped them, else from where the other
     kept them."""
     columns = ("url", "source", "detail", "text")
@@ -150,8 +150,8 @@ def examples(
     return {pair: [example(uid, rows.get(uid, {})) for uid in uids] for pair, uids in samples.items()}
 
 
-def example(uid: int, row: Mapping[str, Any]) -> Example:
+def example(uid: int, row: Mapping[str, Any]) -> MovedDocument:
     text = row.get("text")
-    return Example(
+    return MovedDocument(
         f"{uid:016x}", str(row.get("source") or ""), row.get("url"), row.get("detail"), text[:PREVIEW] if text else None
     )

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from gristmill.pipeline.formatting import as_short
 from gristmill.pipeline.look.history import legs_of
-from gristmill.pipeline.look.run_folder import Folder, Run
+from gristmill.pipeline.look.run_folder import Folder, RecordedRun
 from gristmill.pipeline.store.parts import TOP
 from gristmill.stages.documents import BASE, PAGE
 
@@ -40,7 +40,7 @@ class Medians:
 
 
 @dataclass(frozen=True)
-class Signal:
+class SignalMedians:
     """A signal in both runs; null where a run does not measure it."""
 
     name: str
@@ -68,18 +68,20 @@ def sampled_below(documents: int) -> int:
 
 def signals(
     folders: tuple[Folder, Folder],
-    runs: tuple[Run, Run],
+    runs: tuple[RecordedRun, RecordedRun],
     records: tuple[Mapping[str, Any], Mapping[str, Any]],
     kept: tuple[Any, Any],
     limit: int,
-) -> list[Signal]:
+) -> list[SignalMedians]:
     """`records` are both run.json; `kept` the uids below `limit` that each run kept, in order."""
     found = [medians(*one, limit) for one in zip(folders, runs, records, kept, strict=True)]
-    return [Signal(name, found[0].get(name), found[1].get(name)) for name in dict.fromkeys([*found[0], *found[1]])]
+    return [
+        SignalMedians(name, found[0].get(name), found[1].get(name)) for name in dict.fromkeys([*found[0], *found[1]])
+    ]
 
 
 def medians(
-    folder: Folder, run: Run, record: Mapping[str, Any], kept: npt.NDArray[np.uint64], limit: int
+    folder: Folder, run: RecordedRun, record: Mapping[str, Any], kept: npt.NDArray[np.uint64], limit: int
 ) -> dict[str, Medians]:
     """By signal: of each source, as the last leg that measures it left it, or where none does, as it was read."""
     adds = {str(entry["name"]): set(entry.get("adds") or []) for entry in record.get("stages") or []}
@@ -159,5 +161,5 @@ def is_signal(field: pa.Field) -> bool:
     return number and "@" not in field.name and field.name not in {*BASE.names, *PAGE.names}
 
 
-def as_plain(signal: Signal) -> Mapping[str, Any]:
+def as_plain(signal: SignalMedians) -> Mapping[str, Any]:
     return {"name": signal.name, "a": signal.a and vars(signal.a), "b": signal.b and vars(signal.b)}

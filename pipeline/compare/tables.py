@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gristmill.pipeline.compare.compare import Comparison
-from gristmill.pipeline.compare.counts import Level
-from gristmill.pipeline.compare.sides import Documents, Sides, Way
+from gristmill.pipeline.compare.counts import LevelPair
+from gristmill.pipeline.compare.sides import JoinedDocuments, Sides, Way
 from gristmill.pipeline.compare.signals import as_median
 from gristmill.pipeline.figures import Figures
 from gristmill.pipeline.formatting import (
@@ -100,7 +100,7 @@ def listed(value: str | None) -> list[Any] | None:
     return found if isinstance(found, list) else None
 
 
-def headline(found: Documents) -> str:
+def headline(found: JoinedDocuments) -> str:
     """How many changed sides, in words."""
     whole = found.sides[-1]
     if not found.before_mix:
@@ -114,7 +114,7 @@ def headline(found: Documents) -> str:
     )
 
 
-def draw_line(found: Documents) -> str:
+def draw_line(found: JoinedDocuments) -> str:
     """What the draws alone changed, in words; and what both come to."""
     its, end = found.drawn[-1], found.end
     return (
@@ -136,7 +136,7 @@ def was(count: int) -> str:
     return "was" if count == 1 else "were"
 
 
-def sides(found: Documents) -> Figures:
+def sides(found: JoinedDocuments) -> Figures:
     """By source; all of them last."""
     title = "Documents by what both runs did with them" + (", before the mix" if found.before_mix else "")
     head = (
@@ -155,7 +155,7 @@ def sides(found: Documents) -> Figures:
     )
 
 
-def drawn(found: Documents) -> Figures:
+def drawn(found: JoinedDocuments) -> Figures:
     head = ("source", "kept in both", "kept in A only", "kept in B only", "left out by both")
     return Figures(
         "Documents that came to the mix in both runs", head, [counted_sides(one) for one in several(found.drawn)]
@@ -208,11 +208,11 @@ def funnel(found: Comparison) -> tuple[Figures, list[Group]]:
     ), groups
 
 
-def texts(level: Level) -> tuple[int | None, int | None]:
+def texts(level: LevelPair) -> tuple[int | None, int | None]:
     return level.volume_a.text_bytes, level.volume_b.text_bytes
 
 
-def tokens(level: Level) -> tuple[int | None, int | None]:
+def tokens(level: LevelPair) -> tuple[int | None, int | None]:
     return level.volume_a.tokens, level.volume_b.tokens
 
 

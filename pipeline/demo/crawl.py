@@ -91,7 +91,7 @@ class Truth:
 
 
 @dataclass(frozen=True)
-class Record:
+class PlantedRecord:
     """One WARC record before compression, and why a reader skips it (None: it is a document)."""
 
     data: bytes
@@ -189,7 +189,7 @@ def slug(title: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in title.lower()).strip("-")
 
 
-def oddities(truth: Truth, rng: random.Random) -> list[Record]:
+def oddities(truth: Truth, rng: random.Random) -> list[PlantedRecord]:
     """Records that are no documents, each with the reason for which a reader skips it."""
     html = b"<!DOCTYPE html><html><head><title>Sorry</title></head><body><h1>Sorry</h1><p>There is nothing here.</p></body></html>"
     out = []
@@ -220,7 +220,7 @@ def oddities(truth: Truth, rng: random.Random) -> list[Record]:
             ("WARC-Profile", profile),
             ("Content-Type", "application/http; msgtype=response"),
         ]
-        out.append(Record(warc("revisit", url, block, headers), "revisit"))
+        out.append(PlantedRecord(warc("revisit", url, block, headers), "revisit"))
     return out
 
 
@@ -231,20 +231,20 @@ def response(
     status: str = "200 OK",
     reason: str | None = None,
     extra: str = "",
-) -> Record:
+) -> PlantedRecord:
     http = f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n{extra}Content-Length: {len(payload)}\r\n\r\n"
     headers = [("WARC-Payload-Digest", digest(payload)), ("Content-Type", "application/http; msgtype=response")]
-    return Record(warc("response", url, http.encode() + payload, headers), reason)
+    return PlantedRecord(warc("response", url, http.encode() + payload, headers), reason)
 
 
-def exchange(kind: str, url: str, block: str) -> Record:
+def exchange(kind: str, url: str, block: str) -> PlantedRecord:
     content_type = "application/http; msgtype=request" if kind == "request" else "application/warc-fields"
-    return Record(warc(kind, url, block.encode(), [("Content-Type", content_type)]), "not_a_page")
+    return PlantedRecord(warc(kind, url, block.encode(), [("Content-Type", content_type)]), "not_a_page")
 
 
-def warcinfo(name: str) -> Record:
+def warcinfo(name: str) -> PlantedRecord:
     block = b"software: gristmill demo\r\nformat: WARC File Format 1.0\r\n"
-    return Record(
+    return PlantedRecord(
         warc("warcinfo", None, block, [("WARC-Filename", name), ("Content-Type", "application/warc-fields")]),
         "not_a_page",
     )

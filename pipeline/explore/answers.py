@@ -33,7 +33,7 @@ ALWAYS = {
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """A response, whole."""
 
     status: int
@@ -57,12 +57,12 @@ def as_bytes(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def page(text: str, status: int = 200) -> Answer:
-    return Answer(status, as_bytes(text))
+def page(text: str, status: int = 200) -> Response:
+    return Response(status, as_bytes(text))
 
 
-def json_answer(data: Any) -> Answer:
-    return Answer(
+def json_answer(data: Any) -> Response:
+    return Response(
         200,
         as_bytes(json.dumps(data, default=for_machines)),
         "application/json; charset=utf-8",
@@ -70,13 +70,13 @@ def json_answer(data: Any) -> Answer:
     )
 
 
-def elsewhere(address: str, cookie: str | None = None) -> Answer:
+def elsewhere(address: str, cookie: str | None = None) -> Response:
     """See another page of ours."""
-    return Answer(303, b"", more={"Location": address} | ({"Set-Cookie": cookie} if cookie else {}))
+    return Response(303, b"", more={"Location": address} | ({"Set-Cookie": cookie} if cookie else {}))
 
 
-def bare(status: int, message: str, more: dict[str, str] | None = None) -> Answer:
+def bare(status: int, message: str, more: dict[str, str] | None = None) -> Response:
     """A message for whoever has not shown the token, or speaks no HTTP: plain text, nothing of the run in it."""
-    return Answer(
+    return Response(
         status, as_bytes(f"{message}\n"), "text/plain; charset=utf-8", "default-src 'none'; sandbox", more or {}
     )

@@ -1,5 +1,5 @@
 """Which page answers which address. Addresses are matched whole against a few patterns; what they name is looked up in
-the shelf's lists."""
+the snapshot's lists."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gristmill.pipeline.explore import pages
 from gristmill.pipeline.explore.answers import (
     FRAME_POLICY,
     REPORT_POLICY,
-    Answer,
+    Response,
     as_bytes,
     elsewhere,
     json_answer,
     page,
 )
-from gristmill.pipeline.explore.document import PIECE, Found, NotYet, Piece, Texts, find
+from gristmill.pipeline.explore.document import PIECE, FoundDocument, StillSearching, TextCache, TextPiece, find
 from gristmill.pipeline.explore.live import live_of
 from gristmill.pipeline.explore.matches import first_match
 from gristmill.pipeline.explore.originals import NoOriginal, Originals, inert
@@ -34,9 +34,9 @@ from gristmill.pipeline.explore.query import (
     query_of,
     words_of,
 )
+from gristmill.pipeline.explore.reading_turns import Busy, Turn, Turns
 from gristmill.pipeline.explore.search import READ_ERRORS, Searcher
-from gristmill.pipeline.explore.shelf import READ_WRONG, Shelf, Shelves
-from gristmill.pipeline.explore.turns import Busy, Turn, Turns
+from gristmill.pipeline.explore.snapshot import READ_WRONG, Snapshot, Snapshots
 from gristmill.pipeline.look.history import parse_uid
 from gristmill.pipeline.look.run_folder import NotFound
 
@@ -45,7 +45,7 @@ FINDING = 6.0  # seconds in which a document is found
 READING_AGAIN = 30.0  # seconds of reading an input file for an original
 LARGEST_REPORT = 64 << 20
 
-Asked = Mapping[str, str]
+Fields = Mapping[str, str]
 
 
 class Explorer:
@@ -53,12 +53,12 @@ class Explorer:
 
     def __init__(self, out: str) -> None:
         self.out = out
-        self.shelves = Shelves(out)
-        self.searcher = Searcher(self.shelves)
+        self.snapshots = Snapshots(out)
+        self.searcher = Searcher(self.snapshots)
         self.turns = Turns()
-        self.texts = Texts()
+        self.texts = TextCache()
         self.originals = Originals()
-        self.routes: list[tuple[re.Pattern[str], Callable[[Shelf, Asked, tuple[str, ...]], Answer]]] = [
+        self.routes: list[tuple[re.Pattern[str], Callable[[Snapshot, Fields, tuple[str, ...]], Response]]] = [
             (re.compile(r"/"), self.overview),
             (re.compile(r"/(documents|rejects)"), self.listing),
             (re.compile(r"/find"), self.find),
@@ -70,44 +70,44 @@ class Explorer:
             (re.compile(r"/report"), self.report),
         ]
 
-    def __call__(self, path: str, query: str) -> Answer:
+    def __call__(self, path: str, query: str) -> Response:
         if path == "/live.json":
             return json_answer(live_of(self.out))
         if path == "/style.css":
-            return Answer(200, as_bytes(pages.style()), "text/css; charset=utf-8")
+            return Response(200, as_bytes(pages.style()), "text/css; charset=utf-8")
         if path == "/script.js":
-            return Answer(200, as_bytes(pages.script()), "text/javascript; charset=utf-8")
-        shelf = self.shelves.now()
+            return Response(200, as_bytes(pages.script()), "text/javascript; charset=utf-8")
+        snapshot = self.snapshots.now()
         try:
             for pattern, answer in self.routes:
                 found = pattern.fullmatch(path)
                 if found:
-                    return answer(shelf, fields_of(query), found.groups())
-            return page(pages.problem(shelf, "No such page", "There is nothing at this address."), 404)
+                    return answer(snapshot, fields_of(query), found.groups())
+            return page(pages.problem(snapshot, "No such page", "There is nothing at this address."), 404)
         except BadRequest as error:
-            return page(pages.problem(shelf, "Not understood", str(error)), 400)
+            return page(pages.problem(snapshot, "Not understood", str(error)), 400)
         except (NotFound, NoOriginal) as error:
-            return page(pages.problem(shelf, "Not found", str(error)), 404)
+            return page(pages.problem(snapshot, "Not found", str(error)), 404)
         except Busy as error:
-            return page(pages.problem(shelf, "Busy", str(error)), 503)
+            return page(pages.problem(snapshot, "Busy", str(error)), 503)
         except (*READ_ERRORS, *READ_WRONG) as error:
-            return page(pages.problem(shelf, "Cannot be read", f"{type(error).__name__}: {error}"[:600]), 500)
+            return page(pages.problem(snapshot, "Cannot be read", f"{type(error).__name__}: {error}"[:600]), 500)
 
-    def overview(self, shelf: Shelf, asked: Asked, _: tuple[str, ...]) -> Answer:
-        return page(pages.overview(shelf, live_of(self.out) if shelf.live is not None else {"state": "done"}))
+    def overview(self, snapshot: Snapshot, asked: Fields, _: tuple[str, ...]) -> Response:
+        return page(pages.overview(snapshot, live_of(self.out) if snapshot.live is not None else {"state": "done"}))
 
-    def listing(self, shelf: Shelf, asked: Asked, names: tuple[str, ...]) -> Answer:
+    def listing(self, snapshot: Snapshot, asked: Fields, names: tuple[str, ...]) -> Response:
         kind: Kind = "documents" if names[0] == "documents" else "rejects"
-        query = query_of(kind, asked, shelf)
+        query = query_of(kind, asked, snapshot)
         number = number_of(asked, "page", 1, 1)
         start = number_of(asked, "at", 0, 0) if query.filtered else (number - 1) * PAGE
         with self.turns.turn(SEARCHING) as turn:
-            found = self.searcher.search(shelf, query, turn, start)
+            found = self.searcher.search(snapshot, query, turn, start)
         if number > 1 and not query.filtered and found.total is not None and start >= found.total:
             raise NotFound(f"there is no page {number:,}: the last is {max(1, -(-found.total // PAGE)):,}")
-        return page(pages.listing(shelf, query, found, start, number))
+        return page(pages.listing(snapshot, query, found, start, number))
 
-    def find(self, shelf: Shelf, asked: Asked, _: tuple[str, ...]) -> Answer:
+    def find(self, snapshot: Snapshot, asked: Fields, _: tuple[str, ...]) -> Response:
         """One box for everything: a uid, an address, or words."""
         wanted = asked.get("q", "")
         if UID.fullmatch(wanted):
@@ -116,102 +116,102 @@ class Explorer:
             return elsewhere(f"/document/{parse_uid(wanted):016x}")
         if "://" in wanted or wanted.startswith("www.") or ADDRESS.fullmatch(wanted):
             return elsewhere(Query("documents", url=wanted).link())
-        return elsewhere(query_of("documents", {"words": wanted}, shelf).link())
+        return elsewhere(query_of("documents", {"words": wanted}, snapshot).link())
 
-    def document(self, shelf: Shelf, asked: Asked, names: tuple[str, ...]) -> Answer:
+    def document(self, snapshot: Snapshot, asked: Fields, names: tuple[str, ...]) -> Response:
         version, words = number_of(asked, "version", 0, LAST), words_of(asked.get("words", ""))
         with self.turns.turn(FINDING) as turn:
-            found = self._found(shelf, names[0], asked, turn)
-            if isinstance(found, NotYet):
-                return page(pages.not_yet(shelf, names[0], found.parts, found.of))
+            found = self._found(snapshot, names[0], asked, turn)
+            if isinstance(found, StillSearching):
+                return page(pages.not_yet(snapshot, names[0], found.parts, found.of))
             number = min(version, len(found.versions) - 1)
-            piece = self._piece(shelf, found, number, number_of(asked, "from", 0, 0))
+            piece = self._piece(snapshot, found, number, number_of(asked, "from", 0, 0))
             if words and "from" not in asked and piece is not None:
-                number, piece = self._with_match(shelf, found, number, piece, words)
-            return page(pages.document(shelf, found, number, piece, words))
+                number, piece = self._with_match(snapshot, found, number, piece, words)
+            return page(pages.document(snapshot, found, number, piece, words))
 
-    def original(self, shelf: Shelf, asked: Asked, names: tuple[str, ...]) -> Answer:
+    def original(self, snapshot: Snapshot, asked: Fields, names: tuple[str, ...]) -> Response:
         """The page as it was crawled, in a frame, beside what was extracted."""
         why_not, original = "", None
         with self.turns.turn(READING_AGAIN) as turn:
-            found = self._surely_found(shelf, names[0], asked, turn)
+            found = self._surely_found(snapshot, names[0], asked, turn)
             try:
-                original = self.originals.find(shelf, found.story, turn)
+                original = self.originals.find(snapshot, found.story, turn)
             except NoOriginal as error:
                 why_not = str(error)
             first = found.versions[0] if found.versions else None  # as extraction left it, before anything was repaired
-            piece = self._piece(shelf, found, 0, number_of(asked, "from", 0, 0)) or Piece("", 0, 0)
-        return page(pages.original(shelf, found, original, why_not, piece, first), 200 if original else 404)
+            piece = self._piece(snapshot, found, 0, number_of(asked, "from", 0, 0)) or TextPiece("", 0, 0)
+        return page(pages.original(snapshot, found, original, why_not, piece, first), 200 if original else 404)
 
-    def frame(self, shelf: Shelf, asked: Asked, names: tuple[str, ...]) -> Answer:
+    def frame(self, snapshot: Snapshot, asked: Fields, names: tuple[str, ...]) -> Response:
         with self.turns.turn(READING_AGAIN) as turn:
-            found = self._surely_found(shelf, names[0], asked, turn)
-            return Answer(
-                200, as_bytes(inert(self.originals.find(shelf, found.story, turn).markup)), policy=FRAME_POLICY
+            found = self._surely_found(snapshot, names[0], asked, turn)
+            return Response(
+                200, as_bytes(inert(self.originals.find(snapshot, found.story, turn).markup)), policy=FRAME_POLICY
             )
 
-    def markup(self, shelf: Shelf, asked: Asked, names: tuple[str, ...]) -> Answer:
+    def markup(self, snapshot: Snapshot, asked: Fields, names: tuple[str, ...]) -> Response:
         start = number_of(asked, "from", 0, 0)
         with self.turns.turn(READING_AGAIN) as turn:
-            found = self._surely_found(shelf, names[0], asked, turn)
-            text = self.originals.find(shelf, found.story, turn).markup
+            found = self._surely_found(snapshot, names[0], asked, turn)
+            text = self.originals.find(snapshot, found.story, turn).markup
         start = min(start, len(text))
-        return page(pages.markup(shelf, found, Piece(text[start : start + PIECE], start, len(text))))
+        return page(pages.markup(snapshot, found, TextPiece(text[start : start + PIECE], start, len(text))))
 
-    def reject(self, shelf: Shelf, asked: Asked, _: tuple[str, ...]) -> Answer:
+    def reject(self, snapshot: Snapshot, asked: Fields, _: tuple[str, ...]) -> Response:
         """A record that never became a document: by stage, file and row, as a list named it."""
         stage = asked.get("stage", "")
-        query = query_of("rejects", {"stage": stage} if stage else {}, shelf)
+        query = query_of("rejects", {"stage": stage} if stage else {}, snapshot)
         file = next(
-            (file for file in self.searcher.files(shelf, query) if stage and file.name == asked.get("file")), None
+            (file for file in self.searcher.files(snapshot, query) if stage and file.name == asked.get("file")), None
         )
         row = number_of(asked, "row", 0, 0)
-        if file is None or row >= self.shelves.length(shelf, file):
+        if file is None or row >= self.snapshots.length(snapshot, file):
             raise NotFound("no such record among the rejects of this run")
-        found = shelf.folder.row(file.path, row)
+        found = snapshot.folder.row(file.path, row)
         text, start = str(found.get("text") or ""), number_of(asked, "from", 0, 0)
         start = min(start, len(text))
-        piece = Piece(text[start : start + PIECE], start, len(text))
+        piece = TextPiece(text[start : start + PIECE], start, len(text))
         words = words_of(asked.get("words", ""))
         link = replace(query, words=words).link(file=file.name, row=row).replace("/rejects", "/reject", 1)
-        return page(pages.reject(shelf, file.stage, found, piece, pages.pieces(piece, f"{link}&from=", ""), words))
+        return page(pages.reject(snapshot, file.stage, found, piece, pages.pieces(piece, f"{link}&from=", ""), words))
 
-    def report(self, shelf: Shelf, asked: Asked, _: tuple[str, ...]) -> Answer:
+    def report(self, snapshot: Snapshot, asked: Fields, _: tuple[str, ...]) -> Response:
         """report.html of the run, in an origin of its own."""
-        if not shelf.folder.has("report.html"):
+        if not snapshot.folder.has("report.html"):
             raise NotFound("this run has no report.html yet")
-        with shelf.folder.fs.open(shelf.folder.full("report.html"), "rb") as file:
-            return Answer(200, file.read(LARGEST_REPORT), policy=REPORT_POLICY)
+        with snapshot.folder.fs.open(snapshot.folder.full("report.html"), "rb") as file:
+            return Response(200, file.read(LARGEST_REPORT), policy=REPORT_POLICY)
 
-    def _found(self, shelf: Shelf, uid: str, asked: Asked, turn: Turn) -> Found | NotYet:
+    def _found(self, snapshot: Snapshot, uid: str, asked: Fields, turn: Turn) -> FoundDocument | StillSearching:
         part = number_of(asked, "part", 0, -1)
-        return find(shelf, int(uid, 16), part if part >= 0 else None, number_of(asked, "skip", 0, 0), turn)
+        return find(snapshot, int(uid, 16), part if part >= 0 else None, number_of(asked, "skip", 0, 0), turn)
 
-    def _surely_found(self, shelf: Shelf, uid: str, asked: Asked, turn: Turn) -> Found:
-        found = self._found(shelf, uid, asked, turn)
-        if isinstance(found, NotYet):
+    def _surely_found(self, snapshot: Snapshot, uid: str, asked: Fields, turn: Turn) -> FoundDocument:
+        found = self._found(snapshot, uid, asked, turn)
+        if isinstance(found, StillSearching):
             raise NotFound(f"time was up after {found.parts:,} of {found.of:,} parts; open the document first")
         return found
 
     def _with_match(
-        self, shelf: Shelf, found: Found, number: int, piece: Piece, words: tuple[str, ...]
-    ) -> tuple[int, Piece]:
+        self, snapshot: Snapshot, found: FoundDocument, number: int, piece: TextPiece, words: tuple[str, ...]
+    ) -> tuple[int, TextPiece]:
         """The stretch in which the words first stand: of the version asked for, or else of the first, in which lists
         look for them."""
         for candidate in dict.fromkeys([number, 0]) if found.versions else []:
-            at = first_match(self.texts.whole(shelf, found.versions[candidate]), words)
+            at = first_match(self.texts.whole(snapshot, found.versions[candidate]), words)
             if at is not None:
                 return candidate, self.texts.piece(
-                    shelf, found.versions[candidate], 0 if at < PIECE - BEFORE else at - BEFORE
+                    snapshot, found.versions[candidate], 0 if at < PIECE - BEFORE else at - BEFORE
                 )
         return number, piece
 
-    def _piece(self, shelf: Shelf, found: Found, number: int, start: int) -> Piece | None:
+    def _piece(self, snapshot: Snapshot, found: FoundDocument, number: int, start: int) -> TextPiece | None:
         """A stretch of the text that a leg left; of what is in rejects alone, the beginning that its story holds."""
         if 0 <= number < len(found.versions):
-            return self.texts.piece(shelf, found.versions[number], start)
+            return self.texts.piece(snapshot, found.versions[number], start)
         text: Any = found.story.text
-        return Piece(text[start:], min(start, len(text)), len(text)) if text else None
+        return TextPiece(text[start:], min(start, len(text)), len(text)) if text else None
 
 
 BEFORE = 400  # characters shown before a match that lies deep in a long text

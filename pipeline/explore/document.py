@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
+from gristmill.pipeline.explore.reading_turns import Turn
 from gristmill.pipeline.explore.search import READ_ERRORS, unread
-from gristmill.pipeline.explore.shelf import File, Shelf
-from gristmill.pipeline.explore.turns import Turn
+from gristmill.pipeline.explore.snapshot import File, Snapshot
 from gristmill.pipeline.formatting import as_hex
 from gristmill.pipeline.look.history import Story, follow, refused, rejected
 from gristmill.pipeline.look.run_folder import NotFound
@@ -32,7 +32,7 @@ class Version:
 
 
 @dataclass
-class Found:
+class FoundDocument:
     """A document and all that the run knows of it."""
 
     story: Story
@@ -42,7 +42,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Piece:
+class TextPiece:
     """A stretch of a text."""
 
     text: str
@@ -55,74 +55,76 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class NotYet:
+class StillSearching:
     """Time was up before the document was found: so many parts were looked through."""
 
     parts: int
     of: int
 
 
-def find(shelf: Shelf, uid: int, part: int | None, skip: int, turn: Turn) -> Found | NotYet:
+def find(snapshot: Snapshot, uid: int, part: int | None, skip: int, turn: Turn) -> FoundDocument | StillSearching:
     """A document by its uid. `part` says where a list saw it; `skip`, how many parts an earlier search went through."""
     troubles: list[str] = []
-    files = shelf.documents
-    order = [part] if part is not None and part < len(files) and holds(shelf, files[part], uid, troubles) else None
+    files = snapshot.documents
+    order = [part] if part is not None and part < len(files) and holds(snapshot, files[part], uid, troubles) else None
     for number in order if order is not None else range(skip, len(files)):
         if order is None and turn.over:
-            return NotYet(number, len(files))
-        if order is not None or holds(shelf, files[number], uid, troubles):
-            return told(shelf, uid, number, troubles)
-    for stage, row in reject_rows(shelf, uid, turn, troubles):
-        return Found(refused(stage, row, shelf.run), None, troubles=troubles)
+            return StillSearching(number, len(files))
+        if order is not None or holds(snapshot, files[number], uid, troubles):
+            return told(snapshot, uid, number, troubles)
+    for stage, row in reject_rows(snapshot, uid, turn, troubles):
+        return FoundDocument(refused(stage, row, snapshot.run), None, troubles=troubles)
     raise NotFound(f"no document {as_hex(uid)} in this run, and nothing that its stages rejected has that uid")
 
 
-def rows_of(shelf: Shelf, file: File, uid: int) -> list[int]:
+def rows_of(snapshot: Snapshot, file: File, uid: int) -> list[int]:
     """The rows of a file that have a uid: one, or none."""
-    uids = shelf.folder.column(file.path, ["uid"]).column(0).to_numpy()
+    uids = snapshot.folder.column(file.path, ["uid"]).column(0).to_numpy()
     return [int(row) for row in np.flatnonzero(uids == np.uint64(uid))[:1]]
 
 
-def holds(shelf: Shelf, file: File, uid: int, troubles: list[str]) -> bool:
+def holds(snapshot: Snapshot, file: File, uid: int, troubles: list[str]) -> bool:
     try:
-        return bool(rows_of(shelf, file, uid))
+        return bool(rows_of(snapshot, file, uid))
     except (*READ_ERRORS, IndexError) as error:
         troubles.append(unread(file, error))
         return False
 
 
-def reject_rows(shelf: Shelf, uid: int, turn: Turn, troubles: list[str]) -> list[tuple[str, dict[str, Any]]]:
+def reject_rows(snapshot: Snapshot, uid: int, turn: Turn, troubles: list[str]) -> list[tuple[str, dict[str, Any]]]:
     """A document that broke the stage which read it lies in rejects alone."""
-    for file in shelf.rejects(shelf.stage_names):
+    for file in snapshot.rejects(snapshot.stage_names):
         if turn.over:
             raise NotFound(
                 f"{as_hex(uid)} is in no part of this run; time was up before all rejects were looked through"
             )
-        if holds(shelf, file, uid, troubles):
+        if holds(snapshot, file, uid, troubles):
             columns = ["uid", "url", "source", "reason", "detail", "text"]
-            rows = shelf.folder.rows(file.path, columns, pads.field("uid") == pa.scalar(uid, pa.uint64()), 1)
+            rows = snapshot.folder.rows(file.path, columns, pads.field("uid") == pa.scalar(uid, pa.uint64()), 1)
             return [(file.stage, row) for row in rows]
     return []
 
 
-def told(shelf: Shelf, uid: int, number: int, troubles: list[str]) -> Found:
+def told(snapshot: Snapshot, uid: int, number: int, troubles: list[str]) -> FoundDocument:
     """The story of a document of one part; where a file of it cannot be read, as much as its part and the rejects say."""
-    file = shelf.documents[number]
+    file = snapshot.documents[number]
     try:
-        story = follow(shelf.folder, shelf.run, shelf.legs, uid, file.key)
+        story = follow(snapshot.folder, snapshot.run, snapshot.legs, uid, file.key)
     except (NotFound, *READ_ERRORS, TypeError, IndexError) as error:
         troubles.append(f"its story is not whole: {type(error).__name__}: {error}"[:400])
         story = Story(as_hex(uid), file.source)
-        for stage, row in rejected(shelf.folder, shelf.run, pads.field("uid") == pa.scalar(uid, pa.uint64()), file.key):
-            story = refused(stage, row, shelf.run)
+        for stage, row in rejected(
+            snapshot.folder, snapshot.run, pads.field("uid") == pa.scalar(uid, pa.uint64()), file.key
+        ):
+            story = refused(stage, row, snapshot.run)
     versions = [
         Version(one.leg, one.file, one.row) for one in story.passages if one.file.endswith(".documents.parquet")
     ]
-    versions = versions or [Version(file.stage, file.path, row) for row in rows_of(shelf, file, uid)]
-    return Found(story, number, versions, troubles)
+    versions = versions or [Version(file.stage, file.path, row) for row in rows_of(snapshot, file, uid)]
+    return FoundDocument(story, number, versions, troubles)
 
 
-class Texts:
+class TextCache:
     """Whole texts of documents, read one row at a time; the last few are kept for whoever pages through them."""
 
     KEPT = 4
@@ -130,24 +132,24 @@ class Texts:
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, int], str] = OrderedDict()
 
-    def piece(self, shelf: Shelf, version: Version, start: int) -> Piece:
-        text = self.whole(shelf, version)
+    def piece(self, snapshot: Snapshot, version: Version, start: int) -> TextPiece:
+        text = self.whole(snapshot, version)
         start = min(start, len(text))
-        return Piece(text[start : start + PIECE], start, len(text))
+        return TextPiece(text[start : start + PIECE], start, len(text))
 
-    def whole(self, shelf: Shelf, version: Version) -> str:
+    def whole(self, snapshot: Snapshot, version: Version) -> str:
         text = self._kept.get((version.path, version.row))
         if text is None:
-            text = text_of(shelf, version.path, version.row)
+            text = text_of(snapshot, version.path, version.row)
             self._kept[version.path, version.row] = text
             for old in list(self._kept)[: -self.KEPT]:
                 self._kept.pop(old, None)
         return text
 
 
-def text_of(shelf: Shelf, path: str, row: int) -> str:
+def text_of(snapshot: Snapshot, path: str, row: int) -> str:
     """The text in a row of a file; only its row group's texts are read, and few at a time."""
-    with shelf.folder.fs.open(shelf.folder.full(path), "rb") as opened:
+    with snapshot.folder.fs.open(snapshot.folder.full(path), "rb") as opened:
         parquet = pq.ParquetFile(opened, pre_buffer=False)
         if "text" not in parquet.schema_arrow.names:
             return ""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gristmill.pipeline.formatting import as_bytes, as_number, as_seconds, as_share, one_line
-from gristmill.pipeline.look.run_folder import Count, Folder, NotFound, Run
+from gristmill.pipeline.look.run_folder import DocumentCounts, Folder, NotFound, RecordedRun
 from gristmill.pipeline.progress.progress_file import PATH, is_alive
 from gristmill.pipeline.progress.so_far import record_so_far
 from gristmill.pipeline.report.sections import is_web
@@ -52,7 +52,7 @@ def shown(facts: Mapping[str, Any], alive: bool | None, now: float) -> dict[str,
             node | {"state": "broke off", "left": None, "left_words": ""} if node["state"] == "running" else node
             for node in nodes
         ]
-    run = Run.of(record_so_far(facts, {}, state))
+    run = RecordedRun.of(record_so_far(facts, {}, state))
     dashboard = facts.get("dashboard")
     return {
         "state": state,
@@ -84,7 +84,7 @@ STATES = {
 }
 
 
-def stage_of(count: Count) -> dict[str, str]:
+def stage_of(count: DocumentCounts) -> dict[str, str]:
     gone = count.lost + count.quarantined
     numbers = {name: as_number(getattr(count, name)) for name in ("docs_in", "kept", "lost", "quarantined")}
     return numbers | {"gone": as_share(gone, count.docs_in)}

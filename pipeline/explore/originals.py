@@ -19,10 +19,10 @@ from typing import cast
 import numpy as np
 from pydantic import ValidationError
 
-from gristmill.pipeline.explore.shelf import Shelf
-from gristmill.pipeline.explore.turns import Turn
+from gristmill.pipeline.explore.reading_turns import Turn
+from gristmill.pipeline.explore.snapshot import Snapshot
 from gristmill.pipeline.inputs.files import REMEMBERED, open_input, remembered_in
-from gristmill.pipeline.look.history import Span, Story
+from gristmill.pipeline.look.history import FileSpan, Story
 from gristmill.pipeline.recipe import registry
 from gristmill.stages.read.charset import decode_page
 from gristmill.stages.stage import Origin, Reader
@@ -84,11 +84,11 @@ class Originals:
         self._kept: OrderedDict[str, Original] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(self, shelf: Shelf, story: Story, turn: Turn) -> Original:
+    def find(self, snapshot: Snapshot, story: Story, turn: Turn) -> Original:
         with self._lock:
             known = self._kept.get(story.uid or "")
         if known is None:
-            known = read_again(shelf, story, turn)
+            known = read_again(snapshot, story, turn)
             with self._lock:
                 self._kept[story.uid or ""] = known
                 while len(self._kept) > FEW or (
@@ -98,17 +98,17 @@ class Originals:
         return known
 
 
-def read_again(shelf: Shelf, story: Story, turn: Turn) -> Original:
+def read_again(snapshot: Snapshot, story: Story, turn: Turn) -> Original:
     """The page of a document out of the file that it was read from."""
     if story.uid is None or story.source is None or not story.read_from:
         raise NoOriginal("the run does not say which file it was read from")
-    reader = reader_of(shelf, story.source)
+    reader = reader_of(snapshot, story.source)
     if not reader.gives_pages:
         raise NoOriginal(f"the source {story.source} has texts, not pages: what was read is the text itself")
     wanted = np.uint64(int(story.uid, 16))
     missing: list[str] = []
     for span in story.read_from:
-        addresses = list(addresses_of(shelf, span, reader))
+        addresses = list(addresses_of(snapshot, span, reader))
         if not addresses:
             missing.append(span.path)
         for address, size in addresses:
@@ -128,9 +128,9 @@ def read_again(shelf: Shelf, story: Story, turn: Turn) -> Original:
     raise NoOriginal(f"it is no longer in its input file{': cannot be read: ' + ', '.join(missing) if missing else ''}")
 
 
-def reader_of(shelf: Shelf, source: str) -> Reader:
+def reader_of(snapshot: Snapshot, source: str) -> Reader:
     """The reader of a source, as run.json has it; only readers that come with the mill."""
-    recipe = shelf.record.get("recipe") or {}
+    recipe = snapshot.record.get("recipe") or {}
     settings = (recipe.get("sources") or {}).get(source) if isinstance(recipe, dict) else None
     named = [name for name in settings or {} if name in registry.names()]
     readers = [name for name in named if issubclass(registry.find(name), Reader)]
@@ -142,10 +142,10 @@ def reader_of(shelf: Shelf, source: str) -> Reader:
         raise NoOriginal(f"run.json: the reader of {source} is not as the mill writes it") from error
 
 
-def addresses_of(shelf: Shelf, span: Span, reader: Reader) -> Iterator[tuple[str, int]]:
+def addresses_of(snapshot: Snapshot, span: FileSpan, reader: Reader) -> Iterator[tuple[str, int]]:
     """Input files that a span may mean, as the journal remembers them, with their sizes then."""
     try:
-        remembered = remembered_in(shelf.folder.read(REMEMBERED))
+        remembered = remembered_in(snapshot.folder.read(REMEMBERED))
     except LookupError as error:
         raise NoOriginal("the journal does not say where the input files are") from error
     roots = [reader.path] if isinstance(reader.path, str) else list(reader.path)
@@ -167,7 +167,7 @@ def is_below(address: str, root: str) -> bool:
 
 
 def in_file(
-    reader: Reader, address: str, size: int, span: Span, wanted: np.uint64, story: Story, turn: Turn
+    reader: Reader, address: str, size: int, span: FileSpan, wanted: np.uint64, story: Story, turn: Turn
 ) -> Original | None:
     """The document with this uid, in one span of one file; it must be the same record still."""
     with open_input(address) as stream:

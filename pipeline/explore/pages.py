@@ -13,17 +13,16 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment
 
-from gristmill.pipeline.explore.document import PIECE, Found, Piece, Version
+from gristmill.pipeline.explore.document import PIECE, FoundDocument, TextPiece, Version
 from gristmill.pipeline.explore.matches import marked
 from gristmill.pipeline.explore.originals import Original
 from gristmill.pipeline.explore.query import ADDRESS, PAGE, Query, as_typed
-from gristmill.pipeline.explore.search import Findings, Hit
-from gristmill.pipeline.explore.shelf import Shelf
+from gristmill.pipeline.explore.search import Hit, SearchPage
+from gristmill.pipeline.explore.snapshot import Snapshot
 from gristmill.pipeline.formatting import as_hex, one_line
 from gristmill.pipeline.look.history import span_text
 from gristmill.pipeline.look.overview import overview_of, reports_of
 from gristmill.pipeline.look.run_folder import by_size
-from gristmill.pipeline.look.why import apart
 from gristmill.pipeline.report.sections import environment as as_in_reports
 
 HERE = Path(__file__).parent
@@ -49,19 +48,19 @@ def script() -> str:
     return (HERE / "templates" / "live.js").read_text(encoding="utf-8")
 
 
-def rendered(template: str, shelf: Shelf, here: str, title: str, values: Mapping[str, Any]) -> str:
+def rendered(template: str, snapshot: Snapshot, here: str, title: str, values: Mapping[str, Any]) -> str:
     common = {
-        "shelf": shelf,
-        "run": shelf.run,
+        "snapshot": snapshot,
+        "run": snapshot.run,
         "here": here,
         "title": title,
-        "has_report": shelf.folder.has("report.html"),
+        "has_report": snapshot.folder.has("report.html"),
     }
     return environment().get_template(template).render(common | dict(values))
 
 
-def problem(shelf: Shelf, title: str, message: str) -> str:
-    return rendered("problem.html", shelf, "", title, {"message": message})
+def problem(snapshot: Snapshot, title: str, message: str) -> str:
+    return rendered("problem.html", snapshot, "", title, {"message": message})
 
 
 @dataclass(frozen=True)
@@ -78,11 +77,11 @@ class StageLine:
     gone_width: float
 
 
-def overview(shelf: Shelf, live: Mapping[str, Any]) -> str:
-    seen = overview_of(shelf.record, reports_of(shelf.folder, shelf.record))
-    widest = max((stage.count.docs_in for stage in shelf.run.stages), default=0) or 1
+def overview(snapshot: Snapshot, live: Mapping[str, Any]) -> str:
+    seen = overview_of(snapshot.record, reports_of(snapshot.folder, snapshot.record))
+    widest = max((stage.count.docs_in for stage in snapshot.run.stages), default=0) or 1
     lines = []
-    for stage in shelf.run.stages:
+    for stage in snapshot.run.stages:
         count = stage.count
         reasons = by_size(count.dropped | ({stage.troubled: count.quarantined} if count.quarantined else {}))
         named = [(reason, n, Query("rejects", stage=stage.name, reason=reason).link()) for reason, n in reasons]
@@ -99,7 +98,7 @@ def overview(shelf: Shelf, live: Mapping[str, Any]) -> str:
             )
         )
     return rendered(
-        "overview.html", shelf, "overview", "Overview", {"totals": seen.totals, "stages": lines, "live": live}
+        "overview.html", snapshot, "overview", "Overview", {"totals": seen.totals, "stages": lines, "live": live}
     )
 
 
@@ -108,17 +107,17 @@ def rounded(value: float) -> float:
 
 
 @dataclass(frozen=True)
-class Line:
+class ListLine:
     """A row of a list, with the address of the whole."""
 
     hit: Hit
     link: str
 
 
-def listing(shelf: Shelf, query: Query, found: Findings, start: int, page: int) -> str:
-    lines = [Line(hit, link_of(query, hit)) for hit in found.hits]
+def listing(snapshot: Snapshot, query: Query, found: SearchPage, start: int, page: int) -> str:
+    lines = [ListLine(hit, link_of(query, hit)) for hit in found.hits]
     pages = -(-found.total // PAGE) if found.total is not None and not query.filtered else None
-    reasons = sorted({reason for stage in shelf.run.stages for reason in [*stage.count.dropped, stage.troubled]})
+    reasons = sorted({reason for stage in snapshot.run.stages for reason in [*stage.count.dropped, stage.troubled]})
     onward = (
         None
         if found.ended or not (found.hits or found.out_of_time)
@@ -136,7 +135,7 @@ def listing(shelf: Shelf, query: Query, found: Findings, start: int, page: int) 
         "onward": onward,
     }
     values |= {"reasons": reasons, "words": as_typed(query.words), "elsewhere": elsewhere(query)}
-    return rendered("list.html", shelf, query.kind, query.kind.capitalize(), values)
+    return rendered("list.html", snapshot, query.kind, query.kind.capitalize(), values)
 
 
 def link_of(query: Query, hit: Hit) -> str:
@@ -176,12 +175,12 @@ class SignalLine:
     limit: str | None
 
 
-def signals_of(found: Found) -> list[tuple[str, list[SignalLine]]]:
+def signals_of(found: FoundDocument) -> list[tuple[str, list[SignalLine]]]:
     """By the leg that measured them, in the order of legs; first those that the document was beyond."""
     limits: dict[str | None, dict[str, None]] = {}
     for held in found.story.why:
         if held.threshold is not None and held.value is not None:
-            limits.setdefault(held.column, {})[f"{held.sign} {apart(held.value, held.threshold)[1]}"] = None
+            limits.setdefault(held.column, {})[f"{held.sign} {telling_digits(held.value, held.threshold)[1]}"] = None
     said = {name: ", ".join(its) for name, its in limits.items()}
     return [
         (
@@ -208,7 +207,9 @@ def value_of(value: object) -> str:
     return text if len(text) <= LONGEST_SIGNAL else f"{text[:LONGEST_SIGNAL]}… ({len(text):,} characters)"
 
 
-def document(shelf: Shelf, found: Found, version: int, piece: Piece | None, words: tuple[str, ...]) -> str:
+def document(
+    snapshot: Snapshot, found: FoundDocument, version: int, piece: TextPiece | None, words: tuple[str, ...]
+) -> str:
     story = found.story
     base = f"/document/{story.uid}"
     part = f"part={found.part}&" if found.part is not None else ""
@@ -225,10 +226,10 @@ def document(shelf: Shelf, found: Found, version: int, piece: Piece | None, word
     values |= {"words": words, "original": f"{base}/original?{part}".rstrip("?&") if story.read_from else None}
     values |= {"read_from": [span_text(span) for span in story.read_from[:8]]}
     values |= {"pieces": pieces(piece, f"{base}?{part}version={version}&from=", "#text") if piece else []}
-    return rendered("document.html", shelf, "documents", story.uid or "a record", values)
+    return rendered("document.html", snapshot, "documents", story.uid or "a record", values)
 
 
-def pieces(piece: Piece, link: str, fragment: str) -> list[tuple[str, str]]:
+def pieces(piece: TextPiece, link: str, fragment: str) -> list[tuple[str, str]]:
     """Links to the other parts of a long text."""
     found = []
     if piece.start > 0:
@@ -241,17 +242,22 @@ def pieces(piece: Piece, link: str, fragment: str) -> list[tuple[str, str]]:
 
 
 def original(
-    shelf: Shelf, found: Found, page: Original | None, why_not: str, piece: Piece, version: Version | None
+    snapshot: Snapshot,
+    found: FoundDocument,
+    page: Original | None,
+    why_not: str,
+    piece: TextPiece,
+    version: Version | None,
 ) -> str:
     story = found.story
     part = f"?part={found.part}" if found.part is not None else ""
     values = {"story": story, "page": page, "why_not": why_not, "piece": piece, "version": version, "part": part}
     return rendered(
-        "original.html", shelf, "documents", f"{story.uid}: original", values | {"base": f"/document/{story.uid}"}
+        "original.html", snapshot, "documents", f"{story.uid}: original", values | {"base": f"/document/{story.uid}"}
     )
 
 
-def markup(shelf: Shelf, found: Found, piece: Piece) -> str:
+def markup(snapshot: Snapshot, found: FoundDocument, piece: TextPiece) -> str:
     base = f"/document/{found.story.uid}"
     part = f"part={found.part}&" if found.part is not None else ""
     values = {
@@ -261,15 +267,20 @@ def markup(shelf: Shelf, found: Found, piece: Piece) -> str:
         "part": part,
         "pieces": pieces(piece, f"{base}/markup?{part}from=", ""),
     }
-    return rendered("markup.html", shelf, "documents", f"{found.story.uid}: markup", values)
+    return rendered("markup.html", snapshot, "documents", f"{found.story.uid}: markup", values)
 
 
-def not_yet(shelf: Shelf, uid: str, parts: int, of: int) -> str:
-    return rendered("not_yet.html", shelf, "documents", uid, {"uid": uid, "parts": parts, "of": of})
+def not_yet(snapshot: Snapshot, uid: str, parts: int, of: int) -> str:
+    return rendered("not_yet.html", snapshot, "documents", uid, {"uid": uid, "parts": parts, "of": of})
 
 
 def reject(
-    shelf: Shelf, stage: str, row: Mapping[str, Any], piece: Piece, links: list[tuple[str, str]], words: tuple[str, ...]
+    snapshot: Snapshot,
+    stage: str,
+    row: Mapping[str, Any],
+    piece: TextPiece,
+    links: list[tuple[str, str]],
+    words: tuple[str, ...],
 ) -> str:
     values = {
         "stage": stage,
@@ -279,4 +290,4 @@ def reject(
         "words": words,
         "uid": as_hex(row.get("uid")),
     }
-    return rendered("reject.html", shelf, "rejects", f"Rejected by {stage}", values)
+    return rendered("reject.html", snapshot, "rejects", f"Rejected by {stage}", values)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal
 from urllib.parse import parse_qsl, urlencode
 
-from gristmill.pipeline.explore.shelf import Shelf
+from gristmill.pipeline.explore.snapshot import Snapshot
 from gristmill.pipeline.formatting import nearest
 
 PAGE = 50  # documents on a page
@@ -85,10 +85,10 @@ def number_of(asked: Mapping[str, str], name: str, least: int, usual: int) -> in
     return int(text)
 
 
-def query_of(kind: Kind, asked: Mapping[str, str], shelf: Shelf) -> Query:
+def query_of(kind: Kind, asked: Mapping[str, str], snapshot: Snapshot) -> Query:
     """The query that a request means; sources and stages are those of the run."""
     source, stage, outcome = (asked.get(name, "") for name in ("source", "stage", "outcome"))
-    for name, value, known in (("source", source, shelf.source_names), ("stage", stage, shelf.stage_names)):
+    for name, value, known in (("source", source, snapshot.source_names), ("stage", stage, snapshot.stage_names)):
         if value and value not in known:
             raise BadRequest(f"no {name} {value!r} in this run{nearest(value, known)}")
     if outcome not in ("", "kept", "gone"):

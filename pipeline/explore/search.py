@@ -21,17 +21,17 @@ import pyarrow.parquet as pq
 
 from gristmill.pipeline.explore.matches import Stretch, excerpt
 from gristmill.pipeline.explore.query import PAGE, Query
-from gristmill.pipeline.explore.shelf import File, Shelf, Shelves
-from gristmill.pipeline.explore.turns import Turn
+from gristmill.pipeline.explore.reading_turns import Turn
+from gristmill.pipeline.explore.snapshot import File, Snapshot, Snapshots
 from gristmill.pipeline.formatting import as_hex
-from gristmill.pipeline.look.why import asked_by_uid
+from gristmill.pipeline.look.why import reasons_by_uid
 
 BATCH = 1024  # rows looked at between two looks at the clock
 BEGINNING = 280  # characters of a text in a list
 REMEMBERED = 64  # parts whose fates are remembered
 READ_ERRORS = (OSError, pa.ArrowInvalid, pa.ArrowException, KeyError, ValueError, EOFError)
 
-Fates = Mapping[str, Any]  # uid: sorted array; code: into `said`; said: list of (stage, reason)
+RejectFates = Mapping[str, Any]  # uid: sorted array; code: into `said`; said: list of (stage, reason)
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Hit:
 
 
 @dataclass
-class Findings:
+class SearchPage:
     """A page of a list, and how far the search came."""
 
     hits: list[Hit] = field(default_factory=list)
@@ -72,23 +72,23 @@ class Findings:
 class Searcher:
     """Looks through a run's files for a query."""
 
-    def __init__(self, shelves: Shelves) -> None:
-        self.shelves = shelves
-        self._fates: OrderedDict[str, Fates] = OrderedDict()
+    def __init__(self, snapshots: Snapshots) -> None:
+        self.snapshots = snapshots
+        self._fates: OrderedDict[str, RejectFates] = OrderedDict()
         self._lock = threading.Lock()
 
-    def files(self, shelf: Shelf, query: Query) -> list[File]:
+    def files(self, snapshot: Snapshot, query: Query) -> list[File]:
         if query.kind == "documents":
-            return shelf.documents
-        return shelf.rejects([query.stage] if query.stage else shelf.stage_names)
+            return snapshot.documents
+        return snapshot.rejects([query.stage] if query.stage else snapshot.stage_names)
 
-    def search(self, shelf: Shelf, query: Query, turn: Turn, start: int) -> Findings:
-        found = Findings(after=start)
-        files = self.files(shelf, query)
+    def search(self, snapshot: Snapshot, query: Query, turn: Turn, start: int) -> SearchPage:
+        found = SearchPage(after=start)
+        files = self.files(snapshot, query)
         place = 0
         for number, file in enumerate(files):
             try:
-                rows = self.shelves.length(shelf, file)
+                rows = self.snapshots.length(snapshot, file)
             except READ_ERRORS as error:
                 found.troubles.append(unread(file, error))
                 continue
@@ -96,38 +96,38 @@ class Searcher:
                 found.out_of_time = True
                 break
             if place + rows > start and len(found.hits) < PAGE:
-                self._search_file(shelf, query, turn, found, number, file, place)
+                self._search_file(snapshot, query, turn, found, number, file, place)
                 if found.out_of_time or len(found.hits) >= PAGE:
                     break
                 found.after = place + rows
             place += rows
-        found.total = self._total(shelf, files, turn)
-        self._show_texts(shelf, query, files, found, turn)
-        give_numbers(shelf, found.hits, turn)
+        found.total = self._total(snapshot, files, turn)
+        self._show_texts(snapshot, query, files, found, turn)
+        give_numbers(snapshot, found.hits, turn)
         return found
 
-    def _total(self, shelf: Shelf, files: list[File], turn: Turn) -> int | None:
+    def _total(self, snapshot: Snapshot, files: list[File], turn: Turn) -> int | None:
         total = 0
         for file in files:
-            if turn.over and file.path not in self.shelves._lengths:
+            if turn.over and file.path not in self.snapshots._lengths:
                 return None
             try:
-                total += self.shelves.length(shelf, file)
+                total += self.snapshots.length(snapshot, file)
             except READ_ERRORS:
                 continue
         return total
 
     def _search_file(
-        self, shelf: Shelf, query: Query, turn: Turn, found: Findings, number: int, file: File, place: int
+        self, snapshot: Snapshot, query: Query, turn: Turn, found: SearchPage, number: int, file: File, place: int
     ) -> None:
         """One file from `found.after` on; leaves there where it stopped."""
         try:
-            fates = self.fates(shelf, file) if query.kind == "documents" else None
-            for row, batch in batches(shelf, file, query, max(0, found.after - place)):
+            fates = self.fates(snapshot, file) if query.kind == "documents" else None
+            for row, batch in batches(snapshot, file, query, max(0, found.after - place)):
                 mask = chosen(batch, query, fates)
                 for at in np.flatnonzero(mask).tolist():
                     found.hits.append(hit_of(batch, at, number, row + at, file, fates))
-                    found.hits[-1].part = number if fates is not None else shelf.part_of.get(file.key)
+                    found.hits[-1].part = number if fates is not None else snapshot.part_of.get(file.key)
                     if len(found.hits) == PAGE:
                         found.looked += at + 1
                         found.after = place + row + at + 1
@@ -140,45 +140,45 @@ class Searcher:
         except READ_ERRORS as error:
             found.troubles.append(unread(file, error))
 
-    def fates(self, shelf: Shelf, file: File) -> Fates:
+    def fates(self, snapshot: Snapshot, file: File) -> RejectFates:
         """What became of the documents of a part that lie in rejects: uid, stage and reason of each."""
-        beside = shelf.rejects_of_part(file.key)
+        beside = snapshot.rejects_of_part(file.key)
         name = "\n".join(reject.path for reject in beside)
         with self._lock:
             known = self._fates.get(name)
         if known is None:
-            known = fates_of(shelf, beside)
+            known = fates_of(snapshot, beside)
             with self._lock:
                 self._fates[name] = known
                 while len(self._fates) > REMEMBERED:
                     self._fates.popitem(last=False)
         return known
 
-    def _show_texts(self, shelf: Shelf, query: Query, files: list[File], found: Findings, turn: Turn) -> None:
+    def _show_texts(self, snapshot: Snapshot, query: Query, files: list[File], found: SearchPage, turn: Turn) -> None:
         """What was looked for in each text that was found, or its first words, as long as there is time."""
         by_file: dict[int, list[Hit]] = {}
         for hit in found.hits:
             by_file.setdefault(hit.file, []).append(hit)
         for number, hits in by_file.items():
             try:
-                for hit, text in texts_at(shelf, files[number].path, hits, turn):
+                for hit, text in texts_at(snapshot, files[number].path, hits, turn):
                     around = excerpt(text, query.words) if query.words and not turn.over else None
                     hit.shown, hit.characters = around or [(text[:BEGINNING], False)], len(text)
             except READ_ERRORS as error:
                 found.troubles.append(unread(files[number], error))
 
 
-def give_numbers(shelf: Shelf, hits: list[Hit], turn: Turn) -> None:
+def give_numbers(snapshot: Snapshot, hits: list[Hit], turn: Turn) -> None:
     """For what rules took by stored signals: the number of the reason by which it went, as long as there is time."""
     wanted: dict[tuple[str, int], dict[int, Hit]] = {}  # by stage and part
     for hit in hits:
-        if hit.uid is not None and hit.part is not None and hit.stage in shelf.rules:
+        if hit.uid is not None and hit.part is not None and hit.stage in snapshot.rules:
             wanted.setdefault((str(hit.stage), hit.part), {})[int(hit.uid, 16)] = hit
     for (stage, number), mine in wanted.items():
-        key = shelf.documents[number].key
-        for deciding, part in shelf.rules[stage]:
+        key = snapshot.documents[number].key
+        for deciding, part in snapshot.rules[stage]:
             if part["key"] == key and not turn.over:
-                for uid, said in asked_by_uid(shelf.folder_open, [deciding], part, list(mine)):
+                for uid, said in reasons_by_uid(snapshot.folder_open, [deciding], part, list(mine)):
                     mine[uid].numbers = next((held.words for held in said.held if held.reason == mine[uid].reason), "")
 
 
@@ -186,7 +186,7 @@ def unread(file: File, error: Exception) -> str:
     return f"{file.path}: cannot be read: {type(error).__name__}: {error}"[:400]
 
 
-def batches(shelf: Shelf, file: File, query: Query, start: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+def batches(snapshot: Snapshot, file: File, query: Query, start: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Batches of a file from a row on, each with its first row; text only where words are looked for."""
     wanted = [
         "uid",
@@ -195,7 +195,7 @@ def batches(shelf: Shelf, file: File, query: Query, start: int) -> Iterator[tupl
         *(["reason", "detail"] if query.kind == "rejects" else []),
         *(["text"] if query.words else []),
     ]
-    with shelf.folder.fs.open(shelf.folder.full(file.path), "rb") as opened:
+    with snapshot.folder.fs.open(snapshot.folder.full(file.path), "rb") as opened:
         parquet = pq.ParquetFile(opened, pre_buffer=False)
         columns = [name for name in wanted if name in parquet.schema_arrow.names]
         row = 0
@@ -218,7 +218,7 @@ def column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
     return batch.column(name).cast(kind)
 
 
-def chosen(batch: pa.RecordBatch, query: Query, fates: Fates | None) -> npt.NDArray[np.bool_]:
+def chosen(batch: pa.RecordBatch, query: Query, fates: RejectFates | None) -> npt.NDArray[np.bool_]:
     """Which rows of a batch a query means."""
     mask = np.ones(len(batch), bool)
 
@@ -250,7 +250,7 @@ def is_meant(query: Query, stage: str, reason: str) -> bool:
     return (not query.stage or stage == query.stage) and (not query.reason or reason == query.reason)
 
 
-def codes_of(batch: pa.RecordBatch, fates: Fates) -> npt.NDArray[np.int32]:
+def codes_of(batch: pa.RecordBatch, fates: RejectFates) -> npt.NDArray[np.int32]:
     """For each document who took it and why, as an index into `said`; -1: it is in no rejects."""
     uid, known = column(batch, "uid", pa.uint64()).to_numpy(zero_copy_only=False), fates["uid"]
     if not len(known):
@@ -259,7 +259,7 @@ def codes_of(batch: pa.RecordBatch, fates: Fates) -> npt.NDArray[np.int32]:
     return np.where(known[at] == uid, fates["code"][at], -1).astype(np.int32)
 
 
-def hit_of(batch: pa.RecordBatch, at: int, number: int, row: int, file: File, fates: Fates | None) -> Hit:
+def hit_of(batch: pa.RecordBatch, at: int, number: int, row: int, file: File, fates: RejectFates | None) -> Hit:
     values = {name: batch.column(name)[at].as_py() for name in batch.schema.names if name != "text"}
     hit = Hit(
         number,
@@ -279,13 +279,13 @@ def hit_of(batch: pa.RecordBatch, at: int, number: int, row: int, file: File, fa
     return hit
 
 
-def fates_of(shelf: Shelf, files: list[File]) -> Fates:
+def fates_of(snapshot: Snapshot, files: list[File]) -> RejectFates:
     """The first stage that took a document is the one that it went by."""
     said: dict[tuple[str, str], int] = {}
     uids, codes = [np.empty(0, np.uint64)], [np.empty(0, np.int32)]
     for file in files:
         try:
-            table = shelf.folder.column(file.path, ["uid", "reason"])
+            table = snapshot.folder.column(file.path, ["uid", "reason"])
         except READ_ERRORS:
             continue  # the list of rejects says so
         table = table.filter(pc.is_valid(table.column("uid")))
@@ -302,9 +302,9 @@ def fates_of(shelf: Shelf, files: list[File]) -> Fates:
     return {"uid": uid[order], "code": code[order], "said": list(said)}
 
 
-def texts_at(shelf: Shelf, path: str, hits: list[Hit], turn: Turn) -> Iterator[tuple[Hit, str]]:
+def texts_at(snapshot: Snapshot, path: str, hits: list[Hit], turn: Turn) -> Iterator[tuple[Hit, str]]:
     """The texts of rows of a file; of a row group the column of texts is read once."""
-    with shelf.folder.fs.open(shelf.folder.full(path), "rb") as opened:
+    with snapshot.folder.fs.open(snapshot.folder.full(path), "rb") as opened:
         parquet = pq.ParquetFile(opened, pre_buffer=False)
         if "text" not in parquet.schema_arrow.names:
             return

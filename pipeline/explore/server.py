@@ -20,7 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from gristmill.pipeline.explore.answers import Answer, bare, elsewhere
+from gristmill.pipeline.explore.answers import Response, bare, elsewhere
 
 CONNECTIONS = 48  # at once; further ones are turned away
 SILENCE = 15.0  # seconds that a client may take for each piece of its request or of our answer
@@ -31,7 +31,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # a redirect.
 WELCOME = b'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/"><title>Gristmill</title><a href="/">Go on</a>'
 
-Application = Callable[[str, str], Answer]  # path, query
+Application = Callable[[str, str], Response]  # path, query
 
 
 class Server(ThreadingHTTPServer):
@@ -119,7 +119,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self._give(self._checked(), body=False)
 
-    def _checked(self) -> Answer:
+    def _checked(self) -> Response:
         """The first thing that is wrong with a request, or what the application says."""
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or not self.server.is_us(hosts[0].strip().lower()):
@@ -141,7 +141,7 @@ class Handler(BaseHTTPRequestHandler):
             )
         return self.server.application(path, query)
 
-    def _admitted(self, query: str) -> Answer:
+    def _admitted(self, query: str) -> Response:
         try:
             given = parse_qs(query, max_num_fields=10, errors="replace").get("token", [""])[0]
         except ValueError:
@@ -151,7 +151,7 @@ class Handler(BaseHTTPRequestHandler):
         cookie = f"{self.server.cookie}={self.server.session}; Path=/; HttpOnly; SameSite=Strict"
         if self.headers.get("Sec-Fetch-Site", "none").lower() in ("same-origin", "none"):
             return elsewhere("/", cookie)
-        return Answer(200, WELCOME, more={"Set-Cookie": cookie})
+        return Response(200, WELCOME, more={"Set-Cookie": cookie})
 
     def _has_cookie(self) -> bool:
         found = [
@@ -159,7 +159,7 @@ class Handler(BaseHTTPRequestHandler):
         ]
         return any(name == self.server.cookie and same(value, self.server.session) for name, _, value in found)
 
-    def _give(self, answer: Answer, body: bool = True) -> None:
+    def _give(self, answer: Response, body: bool = True) -> None:
         self.send_response(answer.status)
         for name, value in answer.headers.items():
             self.send_header(name, value)

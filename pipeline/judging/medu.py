@@ -66,7 +66,7 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskSettings:
     """How the model is asked."""
 
     readings: Readings = "at_once"
@@ -75,7 +75,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Findings:
+class MeduFindings:
     utilities: Utilities
     documents: list[medu.SampledDocument]
     descriptions: Mapping[str, medu.Description]
@@ -151,10 +151,10 @@ def find(
     model: LanguageModel,
     tasks: Mapping[str, list[str]],
     documents: list[medu.SampledDocument],
-    asked: Asked,
+    asked: AskSettings,
     answers: Path,
     seed: int,
-) -> Findings:
+) -> MeduFindings:
     """Describe each task, mark all documents for it, and say what sources are worth. Every answer is kept in the folder
     `answers`."""
     account = Account()
@@ -191,10 +191,10 @@ def find(
         raise RunFailed(
             f"{error}\nWhat was answered is kept in {answers}: the same command goes on from there"
         ) from error
-    return Findings(medu.utilities(documents, chosen), documents, descriptions, labels, agreements, account)
+    return MeduFindings(medu.utilities(documents, chosen), documents, descriptions, labels, agreements, account)
 
 
-def save(found: Findings, out: Path, model: str, prices: Prices | None) -> None:
+def save(found: MeduFindings, out: Path, model: str, prices: Prices | None) -> None:
     """`utilities.csv`, a description a task, every mark, and the account."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "utilities.csv").write_text(medu.utilities_csv(found.utilities), encoding="utf-8")
@@ -351,7 +351,7 @@ def _is_a_count(column: pa.ChunkedArray) -> bool:
     return (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)) and not column.null_count
 
 
-def _marks(found: Findings) -> pa.Table:
+def _marks(found: MeduFindings) -> pa.Table:
     tables = []
     for one in found.labels:
         read = one.readable

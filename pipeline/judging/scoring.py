@@ -27,7 +27,7 @@ NAMES = ("uid", "id", "url", "source", "language")  # carried over to the scores
 
 
 @dataclass(frozen=True, order=True)
-class Example:
+class ScoredText:
     score: float
     order: int  # the number of the text, below 0: of equal scores the earlier one counts as higher
     where: str = field(compare=False)
@@ -40,8 +40,8 @@ class HeadScores:
 
     head: Head
     scores: list[np.ndarray[Any, Any]] = field(default_factory=list)
-    best: list[Example] = field(default_factory=list)  # heaps while texts come, sorted at the end
-    worst: list[Example] = field(default_factory=list)  # the worst first; until then their scores are turned round
+    best: list[ScoredText] = field(default_factory=list)  # heaps while texts come, sorted at the end
+    worst: list[ScoredText] = field(default_factory=list)  # the worst first; until then their scores are turned round
 
     def all(self) -> np.ndarray[Any, Any]:
         return np.concatenate(self.scores) if self.scores else np.empty(0, np.float32)
@@ -114,14 +114,14 @@ def _note(
             _keep(heap, _example(float(keys[row]), -(number + row), place, row, table, text), shown)
 
 
-def _keep(heap: list[Example], example: Example, shown: int) -> None:
+def _keep(heap: list[ScoredText], example: ScoredText, shown: int) -> None:
     if len(heap) < shown:
         heapq.heappush(heap, example)
     elif heap[0] < example:
         heapq.heapreplace(heap, example)
 
 
-def _example(score: float, order: int, place: _Place, row: int, table: pa.Table, text: str) -> Example:
+def _example(score: float, order: int, place: _Place, row: int, table: pa.Table, text: str) -> ScoredText:
     url = table["url"][row].as_py() if "url" in table.column_names else None
     where = (
         str(url)
@@ -130,7 +130,7 @@ def _example(score: float, order: int, place: _Place, row: int, table: pa.Table,
         if len(table) == 1 and not place.row
         else f"{place.file.path}, row {place.row + row:,}"
     )
-    return Example(score, order, where, (table[text][row].as_py() or "")[:KEPT_TEXT])
+    return ScoredText(score, order, where, (table[text][row].as_py() or "")[:KEPT_TEXT])
 
 
 def _row_table(place: _Place, table: pa.Table, scores: dict[str, np.ndarray[Any, Any]]) -> pa.Table:

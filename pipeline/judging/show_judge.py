@@ -14,7 +14,7 @@ from rich.text import Text
 from gristmill.classifiers.card import Head, JudgeCard, NotExplained
 from gristmill.classifiers.judge import Judge
 from gristmill.pipeline.formatting import as_number, as_percent, as_short, one_line
-from gristmill.pipeline.judging.scoring import Example, HeadScores
+from gristmill.pipeline.judging.scoring import HeadScores, ScoredText
 from gristmill.pipeline.look.run_folder import grid
 
 EXCERPT = 200
@@ -90,7 +90,7 @@ def of_labels(head: Head) -> str:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownText:
     """One text with its scores and, where asked for, the words that moved them."""
 
     where: str
@@ -105,12 +105,12 @@ class HeadFindings:
     texts: int
     mean: float
     quantiles: list[tuple[int, float]]
-    best: list[Shown] = field(default_factory=list)
-    worst: list[Shown] = field(default_factory=list)
+    best: list[ShownText] = field(default_factory=list)
+    worst: list[ShownText] = field(default_factory=list)
 
 
 @dataclass
-class Findings:
+class JudgeFindings:
     heads: list[HeadFindings]
     unexplained: str = ""  # why no words are shown, though they were asked for
 
@@ -150,18 +150,18 @@ class Findings:
             screen.print(Text(one_line(self.unexplained), style="dim"))
 
 
-def of_one_text(judge: Judge, text: str, explain: bool) -> Findings:
+def of_one_text(judge: Judge, text: str, explain: bool) -> JudgeFindings:
     scores = judge.score(pa.array([text], pa.large_string()))
-    found = Findings([])
+    found = JudgeFindings([])
     for head in judge.card.heads:
         score = float(scores[head.name][0])
         words = _words(judge, text, head, found) if explain else None
-        found.heads.append(HeadFindings(head, 1, score, [], [Shown("standard input", _start(text), score, words)]))
+        found.heads.append(HeadFindings(head, 1, score, [], [ShownText("standard input", _start(text), score, words)]))
     return found
 
 
-def of_files(judge: Judge, scored: Iterable[HeadScores], explain: bool) -> Findings:
-    found = Findings([])
+def of_files(judge: Judge, scored: Iterable[HeadScores], explain: bool) -> JudgeFindings:
+    found = JudgeFindings([])
     for one in scored:
         scores = one.all()
         best, worst = (
@@ -173,12 +173,12 @@ def of_files(judge: Judge, scored: Iterable[HeadScores], explain: bool) -> Findi
     return found
 
 
-def _shown(judge: Judge, example: Example, head: Head, explain: bool, found: Findings) -> Shown:
+def _shown(judge: Judge, example: ScoredText, head: Head, explain: bool, found: JudgeFindings) -> ShownText:
     words = _words(judge, example.text, head, found) if explain else None
-    return Shown(example.where, _start(example.text), example.score, words)
+    return ShownText(example.where, _start(example.text), example.score, words)
 
 
-def _words(judge: Judge, text: str, head: Head, found: Findings) -> list[Push] | None:
+def _words(judge: Judge, text: str, head: Head, found: JudgeFindings) -> list[Push] | None:
     try:
         return judge.explain(text, head.name, WORDS)
     except NotExplained as error:
@@ -190,7 +190,7 @@ def _start(text: str) -> str:
     return one_line(text[: 4 * EXCERPT])[:EXCERPT]
 
 
-def _show_examples(screen: Console, title: str, rows: Sequence[Shown]) -> None:
+def _show_examples(screen: Console, title: str, rows: Sequence[ShownText]) -> None:
     if not rows:
         return
     screen.print(Text(f"\n{title}", style="bold"))
@@ -200,7 +200,7 @@ def _show_examples(screen: Console, title: str, rows: Sequence[Shown]) -> None:
         _show_words(screen, one)
 
 
-def _show_words(screen: Console, one: Shown) -> None:
+def _show_words(screen: Console, one: ShownText) -> None:
     for title, sign in (("raised by", 1), ("lowered by", -1)):
         pushes = [f"{one_line(word)} {push:+.2f}" for word, push in one.words or [] if push * sign > 0]
         if pushes:

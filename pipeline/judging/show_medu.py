@@ -7,13 +7,13 @@ from rich.text import Text
 
 from gristmill.classifiers.llm.account import Prices
 from gristmill.pipeline.formatting import as_number, as_percent, as_seconds, one_line
-from gristmill.pipeline.judging.medu import Findings
+from gristmill.pipeline.judging.medu import MeduFindings
 from gristmill.pipeline.look.run_folder import grid
 
 FAINT = 0.5  # of the probability that labels have together: below it a model wanted to say something else
 
 
-def show_findings(screen: Console, found: Findings, prices: Prices | None) -> None:
+def show_findings(screen: Console, found: MeduFindings, prices: Prices | None) -> None:
     table = found.utilities
     rows = []
     for i, source in enumerate(table.sources):

@@ -89,7 +89,7 @@ class Lesson:
 
 
 @dataclass(frozen=True)
-class Training:
+class JudgeTraining:
     """How a judge is trained; what is None is as the kind has it."""
 
     kind: str
@@ -120,7 +120,7 @@ def lesson_of_two_sets(good: Sequence[str], bad: Sequence[str], columns: Columns
     return _lesson(table, columns, labels, Head(labelling.head, "probability", (BAD, GOOD), meaning))
 
 
-def train(lesson: Lesson, how: Training, log: Callable[[str], None]) -> Judge:
+def train(lesson: Lesson, how: JudgeTraining, log: Callable[[str], None]) -> Judge:
     """A judge with its figures on what was held out, where anything was."""
     if how.kind == "neural":
         return _neural(lesson, how, log)
@@ -140,7 +140,7 @@ def train(lesson: Lesson, how: Training, log: Callable[[str], None]) -> Judge:
     )
 
 
-def _fasttext(texts: LabelledTexts, head: Head, how: Training) -> Judge:
+def _fasttext(texts: LabelledTexts, head: Head, how: JudgeTraining) -> Judge:
     from gristmill.classifiers.fasttext.judge import FastTextRecipe, preset, train_fasttext
 
     tokenizer = Path(how.tokenizer).read_text(encoding="utf-8") if how.tokenizer else None
@@ -150,13 +150,13 @@ def _fasttext(texts: LabelledTexts, head: Head, how: Training) -> Judge:
     return train_fasttext(texts, head, replace(recipe, seed=how.seed, threads=how.threads), tokenizer)
 
 
-def _linear(texts: LabelledTexts, head: Head, how: Training) -> Judge:
+def _linear(texts: LabelledTexts, head: Head, how: JudgeTraining) -> Judge:
     from gristmill.classifiers.linear.judge import LinearRecipe, train_linear
 
     return train_linear(texts, head, LinearRecipe(seed=how.seed))
 
 
-def _neural(lesson: Lesson, how: Training, log: Callable[[str], None]) -> Judge:
+def _neural(lesson: Lesson, how: JudgeTraining, log: Callable[[str], None]) -> Judge:
     if how.encoder is None:
         raise RecipeError(
             "--encoder: a neural judge grows on an encoder; name its folder (config.json, *.safetensors, tokenizer.json) or hub id"

@@ -21,7 +21,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from gristmill.pipeline.formatting import as_hex, one_line, plain
-from gristmill.pipeline.look.run_folder import Folder, NotFound, Run, cell, grid
+from gristmill.pipeline.look.run_folder import Folder, NotFound, RecordedRun, cell, grid
 from gristmill.pipeline.look.why import Held, why_it_went
 from gristmill.pipeline.store.parts import TOP
 from gristmill.stages.documents import BASE, PAGE, uid_of
@@ -32,7 +32,7 @@ NOT_SIGNALS = {*BASE.names, *PAGE.names}
 
 
 @dataclass(frozen=True)
-class Span:
+class FileSpan:
     """A stretch of a file. `certain` when the uid proves the file; else the document came from one of those listed."""
 
     source: str
@@ -96,7 +96,7 @@ class Story:
     meta: str | None = None
     text: str | None = None
     characters: int = 0
-    read_from: list[Span] = field(default_factory=list)
+    read_from: list[FileSpan] = field(default_factory=list)
     passages: list[Passage] = field(default_factory=list)
     verdicts: list[Judgement] = field(default_factory=list)
     why: list[Held] = field(
@@ -132,7 +132,7 @@ def history(out: str, uid: int | str | None = None, url: str | None = None) -> S
     if (uid is None) == (url is None):
         raise ValueError("history wants a uid or a URL, one of them")
     folder = Folder.open(out)
-    run = Run.of(folder.json("run.json"))
+    run = RecordedRun.of(folder.json("run.json"))
     legs = legs_of(folder, run)
     if url is None:
         return follow(folder, run, legs, parse_uid(uid) if isinstance(uid, str) else int(uid or 0))
@@ -149,7 +149,7 @@ def history(out: str, uid: int | str | None = None, url: str | None = None) -> S
 # --- legs and their parts --------------------------------------------------------------------------------------------
 
 
-def legs_of(folder: Folder, run: Run) -> list[dict[str, Any]]:
+def legs_of(folder: Folder, run: RecordedRun) -> list[dict[str, Any]]:
     """Manifests of this run's legs and global stages, in the order in which documents pass them."""
     place = {stage.name: order for order, stage in enumerate(run.stages)}
     found: list[tuple[int, str, dict[str, Any]]] = []
@@ -171,7 +171,7 @@ def parents(part: Mapping[str, Any]) -> set[tuple[str, str]]:
     return above | ({(str(part["from"]), str(part["key"]))} if part.get("from") else set())
 
 
-def with_url(folder: Folder, run: Run, legs: list[dict[str, Any]], url: str) -> list[int]:
+def with_url(folder: Folder, run: RecordedRun, legs: list[dict[str, Any]], url: str) -> list[int]:
     uids: dict[int, None] = {}
     for leg in legs:
         for part in leg["parts"]:
@@ -189,7 +189,7 @@ def with_url(folder: Folder, run: Run, legs: list[dict[str, Any]], url: str) -> 
 
 
 def rejected(
-    folder: Folder, run: Run, where: pads.Expression, key: str | None = None
+    folder: Folder, run: RecordedRun, where: pads.Expression, key: str | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Rejects that satisfy a filter, by stage; with a key, those of one part."""
     for stage in run.stages:
@@ -201,7 +201,7 @@ def rejected(
                 yield stage.name, row
 
 
-def refused(stage: str, row: Mapping[str, Any], run: Run) -> Story:
+def refused(stage: str, row: Mapping[str, Any], run: RecordedRun) -> Story:
     """The story of a record that lies in rejects alone."""
     text = row.get("text") or ""
     story = Story(as_hex(row["uid"]), row["source"], url=row["url"], text=text[:PREVIEW], characters=len(text))
@@ -214,7 +214,7 @@ def refused(stage: str, row: Mapping[str, Any], run: Run) -> Story:
 # --- following one document ------------------------------------------------------------------------------------------
 
 
-def follow(folder: Folder, run: Run, legs: list[dict[str, Any]], uid: int, key: str | None = None) -> Story:
+def follow(folder: Folder, run: RecordedRun, legs: list[dict[str, Any]], uid: int, key: str | None = None) -> Story:
     """The story of a document; whoever knows the part in which it was read names it, and no other is searched."""
     story = Story(as_hex(uid))
     rows: dict[tuple[str, str], int] = {}  # the document's row, by leg and part
@@ -267,7 +267,7 @@ def row_of(folder: Folder, part: Mapping[str, Any], uid: int) -> int | None:
 
 
 def pass_through(
-    folder: Folder, run: Run, leg: Mapping[str, Any], part: Mapping[str, Any], row: int, story: Story
+    folder: Folder, run: RecordedRun, leg: Mapping[str, Any], part: Mapping[str, Any], row: int, story: Story
 ) -> None:
     """Add to a story what one part knows of the document in its row."""
     files = part["files"]
@@ -315,17 +315,18 @@ def is_cluster(signal: str, value: object) -> bool:
     return signal.endswith("_cluster") and isinstance(value, int)
 
 
-def spans_of(part: Mapping[str, Any], story: Story) -> list[Span]:
+def spans_of(part: Mapping[str, Any], story: Story) -> list[FileSpan]:
     """The file it was read from: the one whose path gives the uid, else every file of its source in the part."""
     given = [one for one in part.get("inputs") or [] if "path" in one and one["source"] == story.source]
     proven = [one for one in given if story.id and as_hex(uid_of(one["source"], one["path"], story.id)) == story.uid]
     chosen = proven or given
     return [
-        Span(one["source"], one["path"], int(one.get("start") or 0), one.get("end"), len(chosen) == 1) for one in chosen
+        FileSpan(one["source"], one["path"], int(one.get("start") or 0), one.get("end"), len(chosen) == 1)
+        for one in chosen
     ]
 
 
-def judgements(run: Run, leg: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[Judgement]:
+def judgements(run: RecordedRun, leg: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[Judgement]:
     """One for each stage of a leg, up to the one that dropped the document."""
     readers = {stage.name for stage in run.readers}
     said: list[Judgement] = []
@@ -340,7 +341,7 @@ def judgements(run: Run, leg: Mapping[str, Any], verdict: Mapping[str, Any]) -> 
 
 
 def written(
-    folder: Folder, run: Run, leg: Mapping[str, Any], part: Mapping[str, Any], story: Story
+    folder: Folder, run: RecordedRun, leg: Mapping[str, Any], part: Mapping[str, Any], story: Story
 ) -> Iterator[Written]:
     """Files of sinks in this leg that the document reached, and its row there."""
     passed = {said.stage for said in story.verdicts if said.verdict == "kept"}
@@ -438,14 +439,14 @@ def render_history(story: Story) -> RenderableType:
     return Group(*parts)
 
 
-def span_text(span: Span) -> str:
+def span_text(span: FileSpan) -> str:
     """Spans are what a worker read, not where the document lies in it: that, its id says."""
     read = "read whole" if span.start == 0 and span.end is None else f"read from byte {span.start:,} to {end_of(span)}"
     among = "one of the records in" if span.certain else "perhaps one of the records in"
     return f"{among} {span.path} ({read})"
 
 
-def end_of(span: Span) -> str:
+def end_of(span: FileSpan) -> str:
     return "its end" if span.end is None else f"{span.end:,}"
 
 

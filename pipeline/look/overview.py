@@ -26,7 +26,7 @@ from gristmill.pipeline.formatting import (
     as_tokens,
     one_line,
 )
-from gristmill.pipeline.look.run_folder import Folder, Run, StageCount, by_size, grid
+from gristmill.pipeline.look.run_folder import Folder, RecordedRun, StageCount, by_size, grid
 from gristmill.pipeline.look.volume import Left, Told, Volume, volumes
 from gristmill.pipeline.progress.so_far import record_in
 
@@ -51,7 +51,7 @@ class Totals:
 
 
 @dataclass(frozen=True)
-class Level:
+class FunnelLevel:
     """What is left of one source after a stage, and what went there. `gone` counts all reasons and what was
     quarantined."""
 
@@ -65,7 +65,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Cost:
+class StageCost:
     """What a stage took, and how fast it was. Seconds are those of workers, added up."""
 
     stage: str
@@ -83,10 +83,10 @@ class Cost:
 class Overview:
     """run.json, and what follows from it."""
 
-    run: Run
+    run: RecordedRun
     totals: Totals
-    funnel: list[Level]
-    costs: list[Cost]
+    funnel: list[FunnelLevel]
+    costs: list[StageCost]
 
 
 def overview(out: str) -> Overview:
@@ -105,7 +105,7 @@ def reports_of(folder: Folder, found: Mapping[str, Any], kind: str | None = "glo
 
 
 def overview_of(found: Mapping[str, Any], reports: Mapping[str, Told]) -> Overview:
-    run = Run.of(found)
+    run = RecordedRun.of(found)
     volume = volumes(found.get("stages") or [], reports)
     levels = funnel(run, volume)
     last = volume[-1].whole if volume else Volume()
@@ -128,7 +128,7 @@ def overview_of(found: Mapping[str, Any], reports: Mapping[str, Told]) -> Overvi
     return Overview(run, totals, levels, [cost(stage) for stage in run.stages])
 
 
-def funnel(run: Run, volume: Sequence[Left]) -> list[Level]:
+def funnel(run: RecordedRun, volume: Sequence[Left]) -> list[FunnelLevel]:
     """For each source its reader, then the stages that it passed, in order."""
     after = {left.stage: left.by_source for left in volume}
     steps = [(reader.name, "read", by_source(reader)) for reader in run.readers]
@@ -138,7 +138,7 @@ def funnel(run: Run, volume: Sequence[Left]) -> list[Level]:
         for source, its in sources.items():
             is_left = after[at].get(source, Volume())
             levels.append(
-                Level(
+                FunnelLevel(
                     name,
                     source,
                     its.kept,
@@ -155,18 +155,18 @@ def by_source(reader: StageCount) -> Mapping[str, Any]:
     return reader.sources or {reader.name: reader.count}
 
 
-def left_at_last(levels: Sequence[Level]) -> dict[str, int]:
+def left_at_last(levels: Sequence[FunnelLevel]) -> dict[str, int]:
     """What is left of each source in the end."""
     return {level.source: level.left for level in levels}
 
 
-def cost(stage: StageCount) -> Cost:
+def cost(stage: StageCount) -> StageCost:
     def each_second(amount: int | None) -> float | None:
         return amount / stage.seconds if amount and stage.seconds else None
 
     speed = each_second(stage.count.docs_in)
     rates = (stage.bytes_in, each_second(stage.bytes_in), stage.bytes_out, stage.peak_memory, stage.cost)
-    return Cost(stage.name, stage.count.docs_in, stage.seconds, speed, *rates)
+    return StageCost(stage.name, stage.count.docs_in, stage.seconds, speed, *rates)
 
 
 def plain(seen: Overview) -> dict[str, Any]:
@@ -214,7 +214,7 @@ def render(seen: Overview) -> RenderableType:
     )
 
 
-def counts_of(stage: StageCount, levels: Sequence[Level]) -> Sequence[object]:
+def counts_of(stage: StageCount, levels: Sequence[FunnelLevel]) -> Sequence[object]:
     count = stage.count
     numbers = [as_number(n) for n in (count.docs_in, count.kept, count.lost, count.quarantined)]
     left = Volume.of_all(
@@ -224,7 +224,7 @@ def counts_of(stage: StageCount, levels: Sequence[Level]) -> Sequence[object]:
     return (stage.name, stage.kind, *numbers, gone, as_bytes(left.text_bytes), as_tokens(left.tokens, left.counted))
 
 
-def cost_of(cost: Cost) -> Sequence[object]:
+def cost_of(cost: StageCost) -> Sequence[object]:
     speed = f"{as_bytes(cost.bytes_per_second)}" if cost.bytes_per_second else "–"
     return (
         cost.stage,
@@ -240,7 +240,7 @@ def cost_of(cost: Cost) -> Sequence[object]:
 def by_sources(seen: Overview) -> tuple[Sequence[str], Iterator[Sequence[object]]]:
     """The funnel with a column for each source; a stage that a source does not pass has a dash there."""
     sources = list(dict.fromkeys(level.source for level in seen.funnel))
-    left: dict[str, dict[str, Level]] = {}
+    left: dict[str, dict[str, FunnelLevel]] = {}
     for level in seen.funnel:
         left.setdefault(level.stage, {})[level.source] = level
     shown = {
@@ -250,7 +250,7 @@ def by_sources(seen: Overview) -> tuple[Sequence[str], Iterator[Sequence[object]
     return ("after", *sources), ((stage, *numbers) for stage, numbers in shown.items())
 
 
-def drops_of(run: Run) -> Iterator[Sequence[object]]:
+def drops_of(run: RecordedRun) -> Iterator[Sequence[object]]:
     for stage in run.stages:
         for reason, n in by_size(stage.count.dropped):
             yield stage.name, reason, as_number(n), as_share(n, stage.count.docs_in)

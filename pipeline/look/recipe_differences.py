@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any
 
-from gristmill.pipeline.look.run_folder import Run
+from gristmill.pipeline.look.run_folder import RecordedRun
 
 NOT_COMPARED = ("name", "out", "description", "sources", "stages")  # of a recipe's head: stages have their own lines
 
@@ -33,7 +33,9 @@ class StagePair:
     differences: list[Difference] = field(default_factory=list)
 
 
-def stage_pairs(a: Run, b: Run, entries: tuple[Mapping[str, Any], Mapping[str, Any]]) -> list[StagePair]:
+def stage_pairs(
+    a: RecordedRun, b: RecordedRun, entries: tuple[Mapping[str, Any], Mapping[str, Any]]
+) -> list[StagePair]:
     """Every source and stage of either run, in one order that agrees with both as far as one can."""
     names_a, names_b = ([stage.name for stage in run.stages] for run in (a, b))
     its_a, its_b = (
@@ -70,17 +72,17 @@ def in_one_order(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, bool
             yield from ((name, name in a) for name in b[b0:b1])
 
 
-def head_differences(a: Run, b: Run) -> list[Difference]:
+def head_differences(a: RecordedRun, b: RecordedRun) -> list[Difference]:
     """What the recipes say beside sources and stages."""
     heads = [flat({key: value for key, value in run.recipe.items() if key not in NOT_COMPARED}) for run in (a, b)]
     return differences(*heads)
 
 
-def version_differences(a: Run, b: Run) -> list[Difference]:
+def version_differences(a: RecordedRun, b: RecordedRun) -> list[Difference]:
     return differences(dict(a.versions), dict(b.versions))
 
 
-def machine_differences(a: Run, b: Run) -> list[Difference]:
+def machine_differences(a: RecordedRun, b: RecordedRun) -> list[Difference]:
     return differences(flat(a.machine), flat(b.machine))
 
 
@@ -100,7 +102,7 @@ def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, str]:
     return found
 
 
-def named_in(run: Run) -> set[str]:
+def named_in(run: RecordedRun) -> set[str]:
     """Names that a recipe itself gives: sources, stages of sources, shared stages."""
     sources = run.recipe.get("sources") or {}
     steps = [

@@ -127,7 +127,7 @@ class Folder:
 
 
 @dataclass(frozen=True)
-class Count:
+class DocumentCounts:
     """What came in and what became of it."""
 
     docs_in: int = 0
@@ -141,14 +141,14 @@ class Count:
         return sum(self.dropped.values())
 
     @classmethod
-    def of(cls, entry: Mapping[str, Any]) -> Count:
+    def of(cls, entry: Mapping[str, Any]) -> DocumentCounts:
         dropped = {str(reason): int(n) for reason, n in (entry.get("dropped") or {}).items()}
         kept, quarantined = int(entry.get("kept") or 0), int(entry.get("quarantined") or 0)
         return cls(int(entry.get("docs_in") or 0), kept, dropped, quarantined, entry.get("text_bytes"))
 
 
 @dataclass(frozen=True)
-class Slow:
+class SlowDocument:
     """A document on which a stage spent long; `bytes` are those of its page, or text."""
 
     uid: str | None
@@ -166,26 +166,35 @@ class StageCount:
     kind: str
     about: str
     settings: dict[str, Any]
-    count: Count
-    sources: dict[str, Count]
+    count: DocumentCounts
+    sources: dict[str, DocumentCounts]
     seconds: float | None
     bytes_in: int | None
     bytes_out: int | None
     peak_memory: int | None
     cost: float | None = None  # at the recipe's prices
-    slowest: list[Slow] = field(default_factory=list)
+    slowest: list[SlowDocument] = field(default_factory=list)
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> StageCount:
-        sources = {str(source): Count.of(its) for source, its in (entry.get("sources") or {}).items()}
+        sources = {str(source): DocumentCounts.of(its) for source, its in (entry.get("sources") or {}).items()}
         words = (str(entry.get("name") or ""), str(entry.get("kind") or ""), str(entry.get("about") or ""))
         sizes = (entry.get("bytes_in"), entry.get("bytes_out"), entry.get("peak_memory"))
         slowest = [
-            Slow(its.get("uid"), its.get("url"), its.get("source"), its["bytes"], its["seconds"])
+            SlowDocument(its.get("uid"), its.get("url"), its.get("source"), its["bytes"], its["seconds"])
             for its in entry.get("slowest") or []
         ]
         settings = dict(entry.get("settings") or {})
-        return cls(*words, settings, Count.of(entry), sources, entry.get("seconds"), *sizes, entry.get("cost"), slowest)
+        return cls(
+            *words,
+            settings,
+            DocumentCounts.of(entry),
+            sources,
+            entry.get("seconds"),
+            *sizes,
+            entry.get("cost"),
+            slowest,
+        )
 
     @property
     def troubled(self) -> str:
@@ -194,7 +203,7 @@ class StageCount:
 
 
 @dataclass(frozen=True)
-class Step:
+class FunnelStep:
     """How many documents of all sources are left after a stage, and how many it took."""
 
     name: str
@@ -203,7 +212,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Run:
+class RecordedRun:
     """run.json."""
 
     name: str
@@ -220,7 +229,7 @@ class Run:
     stages: list[StageCount]
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Run:
+    def of(cls, found: Mapping[str, Any]) -> RecordedRun:
         name, status, started, finished, gristmill = (
             str(found.get(key) or "") for key in ("name", "status", "started", "finished", "gristmill")
         )
@@ -247,11 +256,11 @@ class Run:
     def readers(self) -> list[StageCount]:
         return [stage for stage in self.stages if stage.kind == "read"]
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[FunnelStep]:
         """The funnel, source by source: a stage that only some sources pass leaves the others as they were."""
         alive = {stage.name: stage.count.kept for stage in self.readers}
         records = sum(stage.count.docs_in for stage in self.readers)
-        steps = [Step("read", sum(alive.values()), records - sum(alive.values()))] if alive else []
+        steps = [FunnelStep("read", sum(alive.values()), records - sum(alive.values()))] if alive else []
         for stage in self.stages:
             if stage.kind == "read":
                 continue
@@ -259,7 +268,7 @@ class Run:
             alive |= {source: its.kept for source, its in stage.sources.items()} if stage.sources else {}
             kept = sum(alive.values()) if stage.sources else stage.count.kept
             steps.append(
-                Step(
+                FunnelStep(
                     stage.name,
                     kept,
                     max(before - kept, 0) if stage.sources else stage.count.lost + stage.count.quarantined,
@@ -275,7 +284,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Sample:
+class SampleDocument:
     """A document that went, and why."""
 
     reason: str
@@ -292,7 +301,7 @@ class StageView:
 
     stage: StageCount
     reason: str | None
-    samples: list[Sample]
+    samples: list[SampleDocument]
     pages: list[dict[str, Any]] = field(
         default_factory=list
     )  # of extraction: what was taken, beside all that the page shows
@@ -309,7 +318,7 @@ def stage_view(out: str, stage: str, reason: str | None = None, limit: int = 10)
     """A stage's counts with up to `limit` samples of what it dropped, of one reason or evenly of all."""
     folder = Folder.open(out)
     run = record_in(folder)
-    entry = Run.of(run).stage(stage)
+    entry = RecordedRun.of(run).stage(stage)
     reasons = [*entry.count.dropped, *([entry.troubled] if entry.count.quarantined else [])]
     if reason is not None and reason not in reasons:
         raise NotFound(f"stage {stage} dropped nothing for reason {one_line(reason)!r}{nearest(reason, reasons)}")
@@ -327,20 +336,20 @@ def stage_view(out: str, stage: str, reason: str | None = None, limit: int = 10)
     return StageView(entry, reason, samples, list(report.get("pages") or []), told, figures)
 
 
-def samples_of(folder: Folder, stage: str, reason: str, ready: Mapping[str, Any], limit: int) -> list[Sample]:
+def samples_of(folder: Folder, stage: str, reason: str, ready: Mapping[str, Any], limit: int) -> list[SampleDocument]:
     """Samples that the stage's report holds; where they are too few, the rejects themselves."""
     samples = [
-        Sample(reason, *(row.get(key) for key in ("uid", "url", "source", "detail", "text")))
+        SampleDocument(reason, *(row.get(key) for key in ("uid", "url", "source", "detail", "text")))
         for row in ready.get(reason) or []
     ]
     if len(samples) >= limit:
         return samples[:limit]
-    rejected: list[Sample] = []
+    rejected: list[SampleDocument] = []
     for name in folder.names(f"stages/{stage}/rejects"):
         path, columns = f"stages/{stage}/rejects/{name}", ["uid", "url", "source", "detail", "text"]
         for row in folder.rows(path, columns, pads.field("reason") == reason, limit - len(rejected)):
             rejected.append(
-                Sample(reason, as_hex(row["uid"]), row["url"], row["source"], row["detail"], row.get("text"))
+                SampleDocument(reason, as_hex(row["uid"]), row["url"], row["source"], row["detail"], row.get("text"))
             )
         if len(rejected) >= limit:
             break

@@ -61,7 +61,7 @@ class Moved:
 
 
 @dataclass
-class Sides:
+class KeptCounts:
     """How many documents of a source are kept as it is and as it would be."""
 
     documents: int = 0
@@ -70,7 +70,7 @@ class Sides:
     newly_dropped: int = 0
     newly_kept: int = 0
 
-    def add(self, other: Sides) -> None:
+    def add(self, other: KeptCounts) -> None:
         for name in ("documents", "before", "after", "newly_dropped", "newly_kept"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -81,14 +81,14 @@ class Tuning:
 
     leg: str
     changes: list[Change]
-    sources: dict[str, Sides] = field(default_factory=dict)
+    sources: dict[str, KeptCounts] = field(default_factory=dict)
     drops_before: dict[str, int] = field(default_factory=dict)
     drops_after: dict[str, int] = field(default_factory=dict)
     moved: list[Moved] = field(default_factory=list)
 
     @property
-    def total(self) -> Sides:
-        total = Sides()
+    def total(self) -> KeptCounts:
+        total = KeptCounts()
         for sides in self.sources.values():
             total.add(sides)
         return total
@@ -98,7 +98,7 @@ class Tuning:
 class _Found:
     """What one part has to say."""
 
-    sides: Sides = field(default_factory=Sides)
+    sides: KeptCounts = field(default_factory=KeptCounts)
     before: Counter[str] = field(default_factory=Counter)
     after: Counter[str] = field(default_factory=Counter)
     moved: list[tuple[int, int, str, str, dict[str, Any]]] = field(
@@ -125,7 +125,7 @@ def tune(out: str, settings: Sequence[str], samples: int = 5, threads: int | Non
         for (_, part), one in zip(
             work, pool.map(lambda its: _ask(store, its[1], its[0].before, its[0].after, samples), work), strict=True
         ):
-            answer.sources.setdefault(part["source"], Sides()).add(one.sides)
+            answer.sources.setdefault(part["source"], KeptCounts()).add(one.sides)
             answer.drops_before = dict(Counter(answer.drops_before) + one.before)
             answer.drops_after = dict(Counter(answer.drops_after) + one.after)
             found.append(one)
@@ -233,7 +233,7 @@ def _ask(store: Store, part: Part, before: Sequence[Deciding], after: Sequence[D
         why_before, names = _first(before, said_before, len(batch))
         why_after, names_after = _first(after, said_after, len(batch))
         found.sides.add(
-            Sides(
+            KeptCounts(
                 len(batch),
                 int((why_before < 0).sum()),
                 int((why_after < 0).sum()),

@@ -27,7 +27,7 @@ from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.leg.rules import BROKE, Deciding, outcome_of
 from gristmill.pipeline.look.run_folder import Folder
-from gristmill.pipeline.survey.cuts import is_number
+from gristmill.pipeline.survey.thresholds import is_number
 from gristmill.stages.stage import Rule, Verdict, with_columns
 
 Opened = Callable[[str], AbstractContextManager[IO[bytes]]]
@@ -58,21 +58,21 @@ class Held:
     @property
     def words(self) -> str:
         if self.signal is not None and self.value is not None and self.threshold is not None:
-            value, threshold = apart(self.value, self.threshold)
+            value, threshold = telling_digits(self.value, self.threshold)
             return f"{self.signal} {value} {self.sign} {threshold}"
-        return ", ".join(f"{name} {shown(value)}" for name, value in self.seen.items())
+        return ", ".join(f"{name} {as_value(value)}" for name, value in self.seen.items())
 
 
-def apart(one: float, other: float) -> tuple[str, str]:
+def telling_digits(one: float, other: float) -> tuple[str, str]:
     """Two numbers in four digits; in as many as it takes to tell them apart."""
     for digits in range(4, 18):
-        both = shown(one, digits), shown(other, digits)
+        both = as_value(one, digits), as_value(other, digits)
         if both[0] != both[1]:
             break
     return both
 
 
-def shown(value: Any, digits: int = 4) -> str:
+def as_value(value: Any, digits: int = 4) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "unknown"
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -266,16 +266,16 @@ def numbers_in(settings: Any, path: str = "") -> Iterator[tuple[str, float]]:
 
 
 @dataclass(frozen=True)
-class Said:
+class RuleReasons:
     """What the rules of a leg say of one document."""
 
     held: list[Held]
     details: dict[str, str]  # by stage: what it said itself of the reason by which it takes the document
 
 
-def asked_of_part(
+def reasons_in_part(
     opened: Opened, rules: Sequence[Deciding], part: Mapping[str, Any], rows: Sequence[int], cuts: Cuts = ()
-) -> list[Said]:
+) -> list[RuleReasons]:
     """What the rules say of some documents of a part, by their rows in growing order. Rules that read texts are not
     asked again."""
     paths = [facts["path"] for facts in [part["documents"], *part["signals"]]]
@@ -287,7 +287,7 @@ def asked_of_part(
     for path in paths:
         taken = rows_of(opened, path, rows, columns)
         found |= {name: taken.column(name) for name in taken.column_names}
-    said = [Said([], {}) for _ in rows]
+    said = [RuleReasons([], {}) for _ in rows]
     whole = pa.table(found).combine_chunks().to_batches() if found and rows else []
     for d in deciding if whole else []:
         view = d.view(whole[0])
@@ -299,9 +299,9 @@ def asked_of_part(
     return said
 
 
-def asked_by_uid(
+def reasons_by_uid(
     opened: Opened, rules: Sequence[Deciding], part: Mapping[str, Any], uids: Sequence[int]
-) -> Iterator[tuple[int, Said]]:
+) -> Iterator[tuple[int, RuleReasons]]:
     """The same of documents by their uids; nothing of a part of which a file is gone."""
     if not uids or part["documents"] is None:
         return
@@ -309,7 +309,7 @@ def asked_by_uid(
         with opened(part["documents"]["path"]) as file:
             there = pq.read_table(file, columns=["uid"]).column("uid").to_numpy()
         rows = np.flatnonzero(np.isin(there, np.array(uids, np.uint64))).tolist()
-        yield from zip(there[rows].tolist(), asked_of_part(opened, rules, part, rows), strict=True)
+        yield from zip(there[rows].tolist(), reasons_in_part(opened, rules, part, rows), strict=True)
     except CANNOT_ASK:
         return
 
@@ -359,7 +359,7 @@ def why_it_went(folder: Folder, leg: str, key: str, verdicts: str, row: int) -> 
     for rule in rules["rules"]:
         if part is not None and rule["stage"].get("code") is None:
             try:
-                asked += asked_of_part(opened, [Deciding.of(rule)], part, [row], cuts)[0].held
+                asked += reasons_in_part(opened, [Deciding.of(rule)], part, [row], cuts)[0].held
             except CANNOT_ASK:  # it reads a table that is gone, say; the verdicts and the survey are there still
                 continue
     found: list[Held] = []

@@ -13,7 +13,7 @@ from typing import Any
 from gristmill.pipeline.formatting import as_number, as_seconds
 from gristmill.pipeline.look.recipe_differences import flat
 from gristmill.pipeline.look.run_folder import Folder
-from gristmill.pipeline.report.ablation_curves import LOSS, ON_THE_WAY, Metrics, curve_of, metrics_of, top_of
+from gristmill.pipeline.report.ablation_curves import LOSS, ON_THE_WAY, JobMetrics, curve_of, metrics_of, top_of
 from gristmill.pipeline.report.ablation_tables import (
     CONTROL,
     Record,
@@ -34,7 +34,7 @@ from gristmill.pipeline.report.ablation_tables import (
     signed,
     span,
 )  # fmt: skip
-from gristmill.pipeline.report.charts_lines import Curve, Curves, Estimate, Forest, forest, lines
+from gristmill.pipeline.report.charts_lines import Curve, Curves, ForestPlot, IntervalEstimate, forest, lines
 from gristmill.pipeline.report.sections import environment
 from gristmill.pipeline.report.stacked import stacked
 
@@ -46,7 +46,7 @@ TOGETHER = 5  # arms in one drawing, beside the control
 
 
 @dataclass(frozen=True)
-class Said:
+class ArmVerdict:
     """An arm and its verdict, in words."""
 
     name: str
@@ -67,9 +67,9 @@ def build_page(out: str) -> str:
     return page_of(record, {str(job["folder"]): metrics_of(folder, str(job["metrics"])) for job in jobs_of(record)})
 
 
-def page_of(record: Record, metrics: Mapping[str, Metrics]) -> str:
+def page_of(record: Record, metrics: Mapping[str, JobMetrics]) -> str:
     arms = record.get("arms") or []
-    said = sorted((said_of(arm, record) for arm in arms), key=lambda one: WORDS.index(one.word))
+    said = sorted((verdict_of(arm, record) for arm in arms), key=lambda one: WORDS.index(one.word))
     order = [one.name for one in said]
     values = {
         "record": record,
@@ -95,7 +95,7 @@ def page_of(record: Record, metrics: Mapping[str, Metrics]) -> str:
     return environment().get_template("ablation.html").render(values)
 
 
-def counted(said: Sequence[Said]) -> str:
+def counted(said: Sequence[ArmVerdict]) -> str:
     """How many arms came to what, as a sentence."""
     counts = {word: sum(one.word == word for one in said) for word in WORDS}
     parts = [f"{counts['adopt']} arm{'' if counts['adopt'] == 1 else 's'} to adopt", f"{counts['reject']} to reject"]
@@ -104,10 +104,10 @@ def counted(said: Sequence[Said]) -> str:
     )
 
 
-def without(record: Record, metrics: Mapping[str, Metrics]) -> str:
+def without(record: Record, metrics: Mapping[str, JobMetrics]) -> str:
     """Which runs that are done have no curve, in words; nothing where all have."""
     done = [job for job in record.get("jobs") or [] if job["status"] == "done"]
-    bare = [job for job in done if not metrics.get(str(job["folder"]), Metrics()).values[LOSS]]
+    bare = [job for job in done if not metrics.get(str(job["folder"]), JobMetrics()).values[LOSS]]
     if not bare:
         return "" if done else "No run was finished."
     if len(bare) == len(done):
@@ -132,12 +132,12 @@ def facts(record: Record) -> list[tuple[str, str]]:
     ]
 
 
-def said_of(arm: Mapping[str, Any], record: Record) -> Said:
+def verdict_of(arm: Mapping[str, Any], record: Record) -> ArmVerdict:
     verdict, found = arm.get("verdict"), target_of(arm)
     name = str(arm["name"])
     if not verdict or found is None:
         word = "failed" if arm.get("status") == "failed" else "not run"
-        return Said(name, word, MARKS[word], str(arm.get("error") or "no run of it was finished"), "", [], [])
+        return ArmVerdict(name, word, MARKS[word], str(arm.get("error") or "no run of it was finished"), "", [], [])
     seeds, of = len(arm.get("seeds") or []), len(record.get("seeds") or [])
     needed = verdict.get("seeds_needed")
     settle = f"{needed:,} seeds would settle it, if the difference is what it seems (now {seeds})" if needed else ""
@@ -149,7 +149,7 @@ def said_of(arm: Mapping[str, Any], record: Record) -> Said:
         ("seeds", f"{seeds} of {of}"),
         ("guard", guarded(arm.get("guard"))),
     ]
-    return Said(
+    return ArmVerdict(
         name,
         str(verdict["word"]),
         MARKS.get(str(verdict["word"]), "?"),
@@ -204,9 +204,9 @@ def failures(record: Record) -> list[tuple[str, str]]:
 # --- differences -----------------------------------------------------------------------------------------------------
 
 
-def forests(record: Record, order: Sequence[str]) -> list[Forest]:
+def forests(record: Record, order: Sequence[str]) -> list[ForestPlot]:
     """The target with its domains, the guard against its budget, then each set that is only reported."""
-    found: list[Forest] = []
+    found: list[ForestPlot] = []
     confidence = share(record.get("confidence") or 0.95)
     about = f"arm less control, with the {confidence} interval over seeds and items; a tick for each seed"
     sets = dict.fromkeys((str(one["set"]), str(one["role"])) for one in record.get("measures") or [])
@@ -218,7 +218,7 @@ def forests(record: Record, order: Sequence[str]) -> list[Forest]:
             budget = next((arm["guard"]["budget"] for arm in record["arms"] if arm.get("guard")), None)
             if estimates:
                 found.append(
-                    Forest(
+                    ForestPlot(
                         f"Guard: {name}",
                         "its rise, relative to the control; it must stay below the budget",
                         "of the control's",
@@ -238,17 +238,17 @@ def forests(record: Record, order: Sequence[str]) -> list[Forest]:
         if estimates:
             title = f"{'Target' if role == 'target' else 'Reported'}: {name}"
             found.append(
-                Forest(
+                ForestPlot(
                     title, f"{about}; {first['better']} is better", str(first["unit"]), str(first["better"]), estimates
                 )
             )
     return found
 
 
-def of_difference(arm: Mapping[str, Any], one: Mapping[str, Any]) -> Estimate:
+def of_difference(arm: Mapping[str, Any], one: Mapping[str, Any]) -> IntervalEstimate:
     name, minor = (str(arm["name"]), False) if one["domain"] is None else (str(one["domain"]), True)
     seeds = [float(value) for value in (one.get("by_seed") or {}).values() if value is not None]
-    return Estimate(name, "", float(one["difference"]), one["low"], one["high"], seeds, look_of(one), minor)
+    return IntervalEstimate(name, "", float(one["difference"]), one["low"], one["high"], seeds, look_of(one), minor)
 
 
 def look_of(one: Mapping[str, Any]) -> str:
@@ -259,14 +259,14 @@ def look_of(one: Mapping[str, Any]) -> str:
     return look(good, bad, 0.0)
 
 
-def of_guard(arm: Mapping[str, Any], measure: Mapping[str, Any]) -> Estimate:
+def of_guard(arm: Mapping[str, Any], measure: Mapping[str, Any]) -> IntervalEstimate:
     guard = arm["guard"]
     level = float(measure["control"]["mean"])
     found: Mapping[str, Any] = next(
         (one for one in arm["differences"] if one["role"] == "guard" and one["domain"] is None), {}
     )
     seeds = [value / level for value in (found.get("by_seed") or {}).values() if value is not None and level]
-    return Estimate(
+    return IntervalEstimate(
         str(arm["name"]),
         "",
         float(guard["rise"]),
@@ -287,7 +287,7 @@ def look(high: float | None, low: float | None, line: float) -> str:
 # --- curves ----------------------------------------------------------------------------------------------------------
 
 
-def drawings(record: Record, metrics: Mapping[str, Metrics], order: Sequence[str]) -> list[Curves]:
+def drawings(record: Record, metrics: Mapping[str, JobMetrics], order: Sequence[str]) -> list[Curves]:
     """Loss and the target on the way, a few arms at a time beside the control."""
     titles = ((LOSS, "Training loss", "mean of all seeds, and the band that they fill; nats a token"),
               (ON_THE_WAY, "Target on the way", "bits per byte on a part of the target's documents, so not the figure of the end"))  # fmt: skip
@@ -308,7 +308,7 @@ def drawings(record: Record, metrics: Mapping[str, Metrics], order: Sequence[str
     return found
 
 
-def runs_of(record: Record, metrics: Mapping[str, Metrics], arm: str, value: str) -> list[Mapping[int, float]]:
+def runs_of(record: Record, metrics: Mapping[str, JobMetrics], arm: str, value: str) -> list[Mapping[int, float]]:
     return [
         metrics[str(job["folder"])].values[value]
         for job in record.get("jobs") or []

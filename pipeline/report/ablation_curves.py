@@ -20,16 +20,16 @@ LOSS, ON_THE_WAY, GRAMS = "loss", "evaluation.target_bits_per_byte", "grams_co2"
 
 
 @dataclass
-class Metrics:
+class JobMetrics:
     """Values of one job by update, and the grams of CO2 that its lines state (null: not in all)."""
 
     values: dict[str, dict[int, float]] = field(default_factory=lambda: {LOSS: {}, ON_THE_WAY: {}})
     grams: float | None = None
 
 
-def metrics_of(folder: Folder, path: str) -> Metrics:
+def metrics_of(folder: Folder, path: str) -> JobMetrics:
     """A job's lines; of one that was killed the last may be torn, and is left out. No file, no lines."""
-    found, stated, lines = Metrics(), 0.0, 0
+    found, stated, lines = JobMetrics(), 0.0, 0
     for line in read(folder, path):
         step = line.get("step")
         if type(step) is not int:

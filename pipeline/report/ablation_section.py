@@ -11,7 +11,8 @@ from markupsafe import Markup
 from gristmill.pipeline.figures import Figures
 from gristmill.pipeline.formatting import as_number
 from gristmill.pipeline.look.run_folder import Folder
-from gristmill.pipeline.report.ablation import Said, said_of
+from gristmill.pipeline.report.ablation import ArmVerdict, verdict_of
+from gristmill.pipeline.report.blend import table
 from gristmill.pipeline.report.blocks import table
 from gristmill.pipeline.report.sections import Section, fragment
 
@@ -33,7 +34,7 @@ def ablations(folder: Folder) -> list[Section]:
 
 
 def verdicts(record: dict[str, Any], name: str) -> Markup:
-    arms = [said_of(arm, record) for arm in record.get("arms") or []]
+    arms = [verdict_of(arm, record) for arm in record.get("arms") or []]
     heads = tuple(dict.fromkeys(head for arm in arms for head, _ in arm.figures))
     rows = [
         (arm.name, f"{arm.mark} {arm.word}", why_of(arm), *(dict(arm.figures).get(head, "–") for head in heads))
@@ -50,7 +51,7 @@ def verdicts(record: dict[str, Any], name: str) -> Markup:
     return fragment(VERDICTS, values)
 
 
-def why_of(arm: Said) -> str:
+def why_of(arm: ArmVerdict) -> str:
     """With what else is beyond chance, on sets that are only reported."""
     return "; beside it: ".join([arm.why, *([", ".join(what for _, what in arm.beside)] if arm.beside else [])])
 

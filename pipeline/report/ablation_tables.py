@@ -8,7 +8,7 @@ from typing import Any
 
 from gristmill.pipeline.figures import Figures
 from gristmill.pipeline.formatting import as_bytes, as_energy, as_number, as_seconds
-from gristmill.pipeline.report.ablation_curves import Metrics
+from gristmill.pipeline.report.ablation_curves import JobMetrics
 
 CONTROL = "control"  # the name of its jobs
 REPEATS = 4  # epochs, above which data is worth less (Muennighoff et al. 2023)
@@ -59,7 +59,7 @@ def measures(record: Record) -> Figures:
     return Figures("What was measured", ("measure", "role", "unit", "control", "items", "clusters"), rows, words=3)
 
 
-def costs(record: Record, metrics: Mapping[str, Metrics], order: Sequence[str]) -> Figures:
+def costs(record: Record, metrics: Mapping[str, JobMetrics], order: Sequence[str]) -> Figures:
     by_arm: dict[str, list[Mapping[str, Any]]] = {}
     for job in jobs_of(record):
         by_arm.setdefault(str(job["arm"]), []).append(job)
@@ -75,7 +75,7 @@ def costs(record: Record, metrics: Mapping[str, Metrics], order: Sequence[str]) 
     )
 
 
-def cost(jobs: Sequence[Mapping[str, Any]], metrics: Mapping[str, Metrics]) -> tuple[str, ...]:
+def cost(jobs: Sequence[Mapping[str, Any]], metrics: Mapping[str, JobMetrics]) -> tuple[str, ...]:
     done = [job for job in jobs if job["status"] == "done"]
     seconds, measuring, tokens = (
         sum(job[key] or 0 for job in done) for key in ("seconds", "seconds_measuring", "tokens")

@@ -17,16 +17,16 @@ from markupsafe import Markup
 from gristmill.pipeline.formatting import as_bytes, as_energy, as_money, plain
 from gristmill.pipeline.inputs.notes import notes_of
 from gristmill.pipeline.look.overview import reports_of
-from gristmill.pipeline.look.run_folder import Count, Folder, Run, Sample, StageCount, by_size
+from gristmill.pipeline.look.run_folder import DocumentCounts, Folder, RecordedRun, SampleDocument, StageCount, by_size
 from gristmill.pipeline.look.volume import volumes
 from gristmill.pipeline.progress.so_far import record_in
 from gristmill.pipeline.report.ablation_section import ablations
 from gristmill.pipeline.report.blocks import section_of
-from gristmill.pipeline.report.funnel import Funnel, funnel
+from gristmill.pipeline.report.funnel import FunnelTable, funnel
 from gristmill.pipeline.report.makers import MAKERS
 from gristmill.pipeline.report.sections import TOPICS, Section, SectionMaker, bars, environment, sections_of
-from gristmill.pipeline.report.whatif import Survey, data_of, effects, explained, languages, signal_sections
-from gristmill.pipeline.survey.look import VERSION
+from gristmill.pipeline.report.sliders import Survey, data_of, effects, explained, languages, signal_sections
+from gristmill.pipeline.survey.survey import VERSION
 
 SAMPLES = 5  # of a reason; the rest are in the rejects
 READERS = 4  # shown one by one; more are folded into one line
@@ -39,7 +39,7 @@ class SourceFate:
     """What became of a source: records, what was kept at the end, and the stage and reason that took most."""
 
     name: str
-    count: Count
+    count: DocumentCounts
     kept: int
     lost: int
     quarantined: int
@@ -55,8 +55,8 @@ class StagePage:
     anchor: str
     settings: list[tuple[str, str]]
     drops: Markup | None
-    samples: list[tuple[str, list[Sample]]]
-    stays: list[Sample]  # documents that all rules of its leg keep
+    samples: list[tuple[str, list[SampleDocument]]]
+    stays: list[SampleDocument]  # documents that all rules of its leg keep
     sections: list[Section]
     topics: list[str]  # where else the page tells of it
 
@@ -99,7 +99,7 @@ def page_of(
 ) -> str:
     """The page, from run.json and the stages' reports by name. A stage without a report (a run that failed) has its
     counts alone."""
-    run = Run.of(found)
+    run = RecordedRun.of(found)
     entries = list(zip(run.stages, found.get("stages") or [], strict=True))
     pages, told = [], []
     for number, (stage, entry) in enumerate(entries):
@@ -115,7 +115,7 @@ def page_of(
     script = (HERE / "script.js").read_text("utf-8")
     values = {
         "run": run,
-        "funnel": funnel(run, found.get("stages") or [], reports) if run.readers or run.stages else Funnel.empty(),
+        "funnel": funnel(run, found.get("stages") or [], reports) if run.readers or run.stages else FunnelTable.empty(),
         "input_notes": notes_of(found.get("inputs") or {}),
         "sources": [fate(run, reader) for reader in run.readers],
         "stages": [page for page in pages if page not in folded],
@@ -143,7 +143,7 @@ def as_one(readers: Sequence[StageCount]) -> StageCount:
         for reason, n in reader.count.dropped.items():
             dropped[reason] = dropped.get(reason, 0) + n
     counts = [reader.count for reader in readers]
-    count = Count(
+    count = DocumentCounts(
         sum(its.docs_in for its in counts),
         sum(its.kept for its in counts),
         dropped,
@@ -155,7 +155,7 @@ def as_one(readers: Sequence[StageCount]) -> StageCount:
     return StageCount(f"{len(readers)} sources", "read", "", {}, count, {}, seconds, size, None, peak, None, [])
 
 
-def costs(found: Mapping[str, Any], run: Run) -> dict[str, str]:
+def costs(found: Mapping[str, Any], run: RecordedRun) -> dict[str, str]:
     """What a run took beside time, in words; empty where nobody measured it."""
     peak = max((stage.peak_memory for stage in run.stages if stage.peak_memory), default=None)
     price = found.get("cost") or {}
@@ -176,7 +176,7 @@ def topics_of(told: Sequence[tuple[str, Section]]) -> list[Topic]:
     ]
 
 
-def fate(run: Run, reader: StageCount) -> SourceFate:
+def fate(run: RecordedRun, reader: StageCount) -> SourceFate:
     """One source's way through all stages that it passed."""
     passed = [(reader.name, reader.count)]
     passed += [
@@ -222,8 +222,8 @@ def stage_page(
     return StagePage(stage, f"stage-{number}", settings, drops, samples, stays, with_it, topics), apart
 
 
-def sample_of(reason: str, row: Mapping[str, Any]) -> Sample:
-    return Sample(
+def sample_of(reason: str, row: Mapping[str, Any]) -> SampleDocument:
+    return SampleDocument(
         reason, *(None if row.get(key) is None else str(row[key]) for key in ("uid", "url", "source", "detail", "text"))
     )
 

@@ -63,14 +63,14 @@ def series_class(index: int) -> str:
 
 
 @dataclass(frozen=True)
-class Piece:
+class BarPiece:
     """A stretch of a bar: its share of the whole width, from 0 to 1, and the class that says what it looks like."""
 
     share: float
     look: str
 
 
-def row_bar(pieces: Sequence[Piece]) -> Markup:
+def row_bar(pieces: Sequence[BarPiece]) -> Markup:
     """A bar of pieces for a cell of a table; the numbers stand beside it, so that it is hidden from screen readers."""
     parts, at = [], 0.0
     for piece in pieces:
@@ -93,7 +93,7 @@ KEY = """\
 
 
 @dataclass(frozen=True)
-class Threshold:
+class ThresholdMark:
     """Where a rule cuts a signal: what lies below (`low`) or above (`high`) of `value` goes."""
 
     side: Literal["low", "high"]
@@ -113,7 +113,7 @@ class Histogram:
     places: Sequence[float]
     counts: Sequence[int]
     ticks: Sequence[tuple[float, str]]  # place, label
-    thresholds: Sequence[Threshold] = ()
+    thresholds: Sequence[ThresholdMark] = ()
     gone: Sequence[int] | None = None
     identity: str = ""  # for the script that moves its thresholds
     knee: float | None = None  # the place from which on the scale is another

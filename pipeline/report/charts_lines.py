@@ -154,7 +154,7 @@ LINES = """\
 
 
 @dataclass(frozen=True)
-class Estimate:
+class IntervalEstimate:
     """A line of a forest plot: a difference with its interval (null: unbounded), and what each seed said."""
 
     name: str
@@ -168,20 +168,20 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Forest:
+class ForestPlot:
     """Differences on one axis. `budget` is a second line beside that of no difference."""
 
     title: str
     about: str
     unit: str
     better: str  # lower or higher
-    estimates: Sequence[Estimate]
+    estimates: Sequence[IntervalEstimate]
     budget: float | None = None
     digits: int = 4
     percent: bool = False
 
 
-def forest(found: Forest) -> Markup:
+def forest(found: ForestPlot) -> Markup:
     """Rows of a table, each with its drawing on the axis that all share."""
     ends = [
         value for one in found.estimates for value in (one.value, one.low, one.high, *one.seeds) if value is not None
@@ -203,20 +203,20 @@ def forest(found: Forest) -> Markup:
     return fragment(FOREST, facts)
 
 
-def drawn_row(one: Estimate, axis: Axis) -> dict[str, object]:
+def drawn_row(one: IntervalEstimate, axis: Axis) -> dict[str, object]:
     """Places in percent. An end that is unbounded runs to the edge."""
     low = "0" if one.low is None else axis.at(one.low)
     high = "100" if one.high is None else axis.at(one.high)
     return {"low": low, "high": high, "value": axis.at(one.value), "seeds": [axis.at(seed) for seed in one.seeds]}
 
 
-def said(value: float, found: Forest) -> str:
+def said(value: float, found: ForestPlot) -> str:
     text = f"{100 * value:+.2f}%" if found.percent else f"{value:+.{found.digits}f}"
     zero = f"{0:+.{2 if found.percent else found.digits}f}".lstrip("+")
     return zero + ("%" if found.percent else "") if text.strip("+-%") == zero else text.replace("-", "−")
 
 
-def interval(one: Estimate, found: Forest) -> str:
+def interval(one: IntervalEstimate, found: ForestPlot) -> str:
     low, high = ("unbounded" if end is None else said(end, found) for end in (one.low, one.high))
     return f"{low} to {high}"
 

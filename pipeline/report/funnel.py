@@ -8,15 +8,15 @@ from typing import Any
 
 from markupsafe import Markup
 
-from gristmill.pipeline.look.run_folder import Run
+from gristmill.pipeline.look.run_folder import RecordedRun
 from gristmill.pipeline.look.volume import Volume, volumes
-from gristmill.pipeline.report.charts import SERIES, Piece, key_of, row_bar, series_class
+from gristmill.pipeline.report.charts import SERIES, BarPiece, key_of, row_bar, series_class
 
 OTHERS = "other sources"
 
 
 @dataclass(frozen=True)
-class Level:
+class FunnelLine:
     """A line of the funnel. `by_source` and `volumes` are in the order in which the funnel names the sources."""
 
     name: str
@@ -36,13 +36,13 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Funnel:
-    levels: list[Level]
+class FunnelTable:
+    levels: list[FunnelLine]
     sources: list[str]
     key: Markup
 
     @classmethod
-    def empty(cls) -> Funnel:
+    def empty(cls) -> FunnelTable:
         return cls([], [], Markup(""))
 
     @property
@@ -54,7 +54,9 @@ class Funnel:
         return any(level.whole.text_bytes is not None for level in self.levels)
 
 
-def funnel(run: Run, entries: Sequence[Mapping[str, Any]], reports: Mapping[str, Mapping[str, Any]]) -> Funnel:
+def funnel(
+    run: RecordedRun, entries: Sequence[Mapping[str, Any]], reports: Mapping[str, Mapping[str, Any]]
+) -> FunnelTable:
     """Source by source: a stage that only some sources pass leaves the others as they were."""
     alive = {stage.name: stage.count.kept for stage in run.readers}
     names = sorted(alive, key=lambda name: (-alive[name], name))
@@ -86,15 +88,17 @@ def funnel(run: Run, entries: Sequence[Mapping[str, Any]], reports: Mapping[str,
         known = volume[name].by_source
         by_volume = [Volume.of_all(known.get(source, Volume()) for source in group) for group in groups]
         parts = by_source if sum(by_source) == step.kept else [step.kept]  # sources that a stage does not tell apart
-        pieces = [Piece(count / widest, look) for count, look in zip(parts, looks, strict=False)]
-        bar = row_bar([*pieces, Piece(step.gone / widest, "lost-shape")])
+        pieces = [BarPiece(count / widest, look) for count, look in zip(parts, looks, strict=False)]
+        bar = row_bar([*pieces, BarPiece(step.gone / widest, "lost-shape")])
         seconds, cost = took.get(name, (None, None))
-        time_bar = row_bar([Piece((seconds or 0.0) / longest, "all-shape")])
+        time_bar = row_bar([BarPiece((seconds or 0.0) / longest, "all-shape")])
         levels.append(
-            Level(name, step.kept, step.gone, by_source, volume[name].whole, by_volume, seconds, cost, bar, time_bar)
+            FunnelLine(
+                name, step.kept, step.gone, by_source, volume[name].whole, by_volume, seconds, cost, bar, time_bar
+            )
         )
     key = list(zip(looks, shown, strict=True)) if len(shown) > 1 else [("kept-shape", "left")]
-    return Funnel(levels, shown, key_of([*key, ("lost-shape", "gone here")]))
+    return FunnelTable(levels, shown, key_of([*key, ("lost-shape", "gone here")]))
 
 
 def total(costs: Sequence[float | None]) -> float | None:

@@ -164,7 +164,7 @@ class _Run:
             or before.get("status") != "done"
             or without_times(before) != without_times(record)
         ):
-            from gristmill.pipeline.survey.look import survey_legs
+            from gristmill.pipeline.survey.survey import survey_legs
 
             survey_legs(self.store, journal.keep)
             pages = {

@@ -12,7 +12,13 @@ from typing import TypedDict
 import pyarrow.parquet as pq
 
 from gristmill.pipeline.leg.rules import Deciding
-from gristmill.pipeline.look.why import CANNOT_ASK, Held, Said, asked_by_uid, shown
+from gristmill.pipeline.look.why import (
+    CANNOT_ASK,
+    Held,
+    RuleReasons,
+    as_value,
+    reasons_by_uid,
+)
 from gristmill.pipeline.store.records import Part
 from gristmill.pipeline.store.run_records import LegRules
 from gristmill.pipeline.store.store import Store
@@ -96,13 +102,13 @@ def give_numbers(store: Store, stage: str, legs: Sequence[DecidingLeg], by_part:
             samples = {
                 int(sample["uid"], 16): sample for sample in by_part.get(part["key"], []) if sample["uid"] is not None
             }
-            for uid, answer in asked_by_uid(store.open, leg.rules, part, list(samples)):
+            for uid, answer in reasons_by_uid(store.open, leg.rules, part, list(samples)):
                 detail = detail_of(stage, answer)
                 if detail is not None:
                     samples[uid]["detail"] = detail
 
 
-def detail_of(stage: str, answer: Said) -> str | None:
+def detail_of(stage: str, answer: RuleReasons) -> str | None:
     """`top_2gram_share 0.5003 > 0.2; also duplicate_line_share, words`: the first reason of the stage in numbers, and
     what else the document is beyond; after what the stage said itself, the number if it said none. None where there is
     nothing to add."""
@@ -111,7 +117,7 @@ def detail_of(stage: str, answer: Said) -> str | None:
         return None
     if stage in answer.details:
         own = answer.details[stage]
-        return f"{own}; {first.words}" if first.threshold is not None and shown(first.value) not in own else None
+        return f"{own}; {first.words}" if first.threshold is not None and as_value(first.value) not in own else None
     also = dict.fromkeys(named(held) for held in answer.held if held is not first)
     also.pop(named(first), None)
     more = f" and {len(also) - NAMED} more" if len(also) > NAMED else ""

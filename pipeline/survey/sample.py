@@ -21,13 +21,14 @@ from gristmill.pipeline.store.parts import ROW, read_part
 from gristmill.pipeline.store.records import Part
 from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.survey.cuts import goes
+from gristmill.pipeline.survey.thresholds import Array, goes
 
 SAMPLE = 2000  # documents whose signals the page carries
 KEPT, CHARACTERS = 5, 600  # samples of what stays
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnSample:
     """Some documents of each group, those whose uids have the smallest hashes; group by group."""
 
     batch: pa.RecordBatch
@@ -37,7 +38,7 @@ class Drawn:
 
 def draw(
     store: Store, parts: Sequence[Part], columns: Sequence[str], groups: Mapping[str, int], pool: ThreadPoolExecutor
-) -> Drawn:
+) -> DrawnSample:
     number = len(set(groups.values()))
     hashes = list(pool.map(lambda part: mixed(uids_of(store, part)), parts))
     sizes = np.zeros(number, np.int64)
@@ -52,13 +53,13 @@ def draw(
     taken = list(pool.map(lambda pair: rows_of(store, pair[0], columns, pair[1]), zip(parts, chosen, strict=True)))
     tables = [table for table in taken if table.num_rows]
     if not tables:
-        return Drawn(pa.record_batch({"uid": pa.array([], pa.uint64())}), np.zeros(0, np.int64), sizes)
+        return DrawnSample(pa.record_batch({"uid": pa.array([], pa.uint64())}), np.zeros(0, np.int64), sizes)
     which = np.concatenate(
         [np.full(t.num_rows, groups[p["source"]]) for p, t in zip(parts, taken, strict=True) if t.num_rows]
     )
     table = pa.concat_tables(tables, promote_options="permissive")
     order = np.lexsort((mixed(table.column("uid").to_numpy()), which))
-    return Drawn(table.take(pa.array(order)).combine_chunks().to_batches()[0], which[order], sizes)
+    return DrawnSample(table.take(pa.array(order)).combine_chunks().to_batches()[0], which[order], sizes)
 
 
 def mixed(uids: Array) -> Array:

@@ -21,7 +21,7 @@ from gristmill.pipeline.ablate.evaluation import documents_of
 from gristmill.pipeline.ablate.jobs import Job
 from gristmill.pipeline.ablate.plan import load
 from gristmill.pipeline.ablate.run import run
-from gristmill.pipeline.ablate.show import Face
+from gristmill.pipeline.ablate.show import AblationUi
 from gristmill.pipeline.ablate.work import Result, items_of
 from gristmill.pipeline.ablate.workers import Crew
 
@@ -37,7 +37,7 @@ def write_example(folder: Path, seeds: int = 5, joules: bool = True) -> dict[str
         load(folder / "plan.yaml"),
         folder / "out",
         Crew(0, 1),
-        Face(folder / "out", (folder / "said.txt").open("w")),
+        AblationUi(folder / "out", (folder / "said.txt").open("w")),
         work=simulated(joules),
     )
 

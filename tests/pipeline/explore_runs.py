@@ -19,7 +19,7 @@ from warcio.warcwriter import WARCWriter
 
 from gristmill.pipeline.explore.app import Explorer
 from gristmill.pipeline.explore.server import Server
-from gristmill.pipeline.look.run_folder import Folder, Run
+from gristmill.pipeline.look.run_folder import Folder, RecordedRun
 
 SCRIPT = "<script>alert('planted')</script>"
 ESCAPED = "&lt;script&gt;alert('planted')&lt;/script&gt;"
@@ -154,5 +154,5 @@ def served(out: Path | str, host: str = "127.0.0.1") -> Iterator[Server]:
         thread.join()
 
 
-def run_of(out: Path) -> Run:
-    return Run.of(Folder.open(str(out)).json("run.json"))
+def run_of(out: Path) -> RecordedRun:
+    return RecordedRun.of(Folder.open(str(out)).json("run.json"))

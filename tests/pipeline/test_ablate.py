@@ -25,7 +25,7 @@ from gristmill.pipeline.ablate import work
 from gristmill.pipeline.ablate.jobs import Job
 from gristmill.pipeline.ablate.plan import load
 from gristmill.pipeline.ablate.run import run
-from gristmill.pipeline.ablate.show import Face
+from gristmill.pipeline.ablate.show import AblationUi
 from gristmill.pipeline.ablate.work import Result, carry_out
 from gristmill.pipeline.ablate.workers import Crew
 from gristmill.pipeline.cli.app import app
@@ -47,7 +47,7 @@ class Counting:
 
 def go(plan: Path, out: Path, doing: Any = carry_out, only: str | None = None) -> dict[str, Any]:
     with (plan.parent / "said.txt").open("a") as said:
-        return run(load(plan), out, HERE, Face(out, said), only, doing)
+        return run(load(plan), out, HERE, AblationUi(out, said), only, doing)
 
 
 @pytest.fixture(scope="module")
@@ -244,7 +244,7 @@ def test_workers_give_the_same_figures(finished: tuple[Path, dict[str, Any]]) ->
         load(plan),
         plan.parent / "spread",
         Crew(2, 1),
-        Face(plan.parent / "spread", (plan.parent / "said.txt").open("a")),
+        AblationUi(plan.parent / "spread", (plan.parent / "said.txt").open("a")),
     )
     assert spread["status"] == "done" and spread["arms"] == record["arms"]
 

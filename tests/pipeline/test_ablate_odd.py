@@ -20,7 +20,7 @@ from gristmill.mixing.weights import tables
 from gristmill.pipeline.ablate import work
 from gristmill.pipeline.ablate.plan import load
 from gristmill.pipeline.ablate.run import run
-from gristmill.pipeline.ablate.show import Face, verdicts
+from gristmill.pipeline.ablate.show import AblationUi, verdicts
 from gristmill.pipeline.ablate.work import carry_out, items_of
 from gristmill.pipeline.ablate.workers import Crew
 from gristmill.pipeline.errors import GristmillError, RecipeError
@@ -29,7 +29,12 @@ from gristmill.pipeline.errors import GristmillError, RecipeError
 def go(plan: Path, doing: Any = None) -> dict[str, Any]:
     with (plan.parent / "said.txt").open("w") as said:
         return run(
-            load(plan), plan.parent / "out", Crew(0, 1), Face(plan.parent / "out", said), None, doing or simulated()
+            load(plan),
+            plan.parent / "out",
+            Crew(0, 1),
+            AblationUi(plan.parent / "out", said),
+            None,
+            doing or simulated(),
         )
 
 

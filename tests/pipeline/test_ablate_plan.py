@@ -10,10 +10,10 @@ import yaml
 from ablation_example import EFFECTS, FAILS, write_example
 
 from gristmill.pipeline.ablate.jobs import training_facts
-from gristmill.pipeline.ablate.plan import Training, load, one_arm
+from gristmill.pipeline.ablate.plan import TrainingPlan, load, one_arm
 from gristmill.pipeline.ablate.protocols import Protocol
 from gristmill.pipeline.errors import RecipeError
-from gristmill.trainer.run.settings import Training as TrainerSettings
+from gristmill.trainer.run.settings import TrainingPlan as TrainerSettings
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "ablations" / "candidates.yaml"
 GOOD = """\
@@ -161,7 +161,7 @@ def test_an_arm_that_is_not_there(tmp_path: Path) -> None:
 def test_protocols_end_at_zero(name: Any, share: float, kind: str) -> None:
     protocol = Protocol(name=name)
     training = TrainerSettings.from_facts(
-        training_facts(Training(), 0.01, 64_000, 10, 1, "cpu", protocol.schedule(None, 100))
+        training_facts(TrainingPlan(), 0.01, 64_000, 10, 1, "cpu", protocol.schedule(None, 100))
     )
     assert protocol.new == share and training.schedule.kind == kind and training.updates == 100
     assert training.schedule.share(99, 100) <= 0.021 and training.schedule.share(50, 100) > (
@@ -170,7 +170,7 @@ def test_protocols_end_at_zero(name: Any, share: float, kind: str) -> None:
 
 
 def test_updates_are_whole() -> None:
-    training = Training(rows_per_update=10)
+    training = TrainingPlan(rows_per_update=10)
     assert training.updates(1000, 10) == 10 and training.updates(1, 10) == 1 and training.updates(1049, 10) == 10
     assert training.updates(1050, 10) == 10 and training.updates(1051, 10) == 11
 
@@ -181,7 +181,9 @@ def test_two_stages_have_an_update_each_and_the_rate_falls_as_the_new_data_come(
     protocol = Protocol(name="two_stage", steady=steady)
     before = protocol.updates_before(updates)
     assert 1 <= before < updates and abs(before - steady * updates) <= 1
-    facts = training_facts(Training(rows_per_update=1), 0.01, updates, 1, 1, "cpu", protocol.schedule(None, updates))
+    facts = training_facts(
+        TrainingPlan(rows_per_update=1), 0.01, updates, 1, 1, "cpu", protocol.schedule(None, updates)
+    )
     schedule = TrainerSettings.from_facts(facts).schedule
     shares = [schedule.share(update, updates) for update in range(updates)]
     assert shares[: before + 1] == [1.0] * (before + 1) and all(share < 1 for share in shares[before + 1 :])
@@ -226,7 +228,7 @@ def test_numbers_that_lead_nowhere_are_refused(tmp_path: Path, change: tuple[str
 
 def test_under_muon_all_that_is_no_matrix_follows_the_plan_too() -> None:
     facts = training_facts(
-        Training(optimizer="muon", weight_decay=0.02),
+        TrainingPlan(optimizer="muon", weight_decay=0.02),
         3e-5,
         64_000,
         10,

@@ -14,11 +14,11 @@ from ablation_sets import make_plan
 from distributed import LocalCluster
 
 from gristmill.pipeline.ablate import workers
-from gristmill.pipeline.ablate.checks import checked
+from gristmill.pipeline.ablate.checks import check_plan
 from gristmill.pipeline.ablate.jobs import base_job
 from gristmill.pipeline.ablate.plan import load
 from gristmill.pipeline.ablate.run import run
-from gristmill.pipeline.ablate.show import Face
+from gristmill.pipeline.ablate.show import AblationUi
 from gristmill.pipeline.ablate.work import carry_out
 from gristmill.pipeline.ablate.workers import Crew, Team, crew_of
 from gristmill.pipeline.errors import RecipeError, RunFailed
@@ -34,7 +34,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 def go(plan: Path, out: Path, crew: Crew, **more: Any) -> dict[str, Any]:
     with (plan.parent / "said.txt").open("a") as said:
-        return run(load(plan), out, crew, Face(out, said), **more)
+        return run(load(plan), out, crew, AblationUi(out, said), **more)
 
 
 def test_workers_that_are_there_already_give_the_same_figures(cluster: LocalCluster, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_results_that_are_not_to_be_seen_here_are_said(
 
 def test_a_folder_that_somebody_is_at_work_in_is_left_to_them(tmp_path: Path) -> None:
     loaded = load(make_plan(tmp_path, tokens=1024))
-    job = base_job(loaded, checked(loaded, tmp_path / "out", lambda line: None), tmp_path / "out", "cpu", 1)
+    job = base_job(loaded, check_plan(loaded, tmp_path / "out", lambda line: None), tmp_path / "out", "cpu", 1)
     assert job is not None
     Path(job["folder"]).mkdir(parents=True)
     with Path(job["folder"], ".lock").open("a") as lock:

@@ -22,9 +22,9 @@ from gristmill.pipeline.cli.app import app
 from gristmill.pipeline.formatting import as_energy
 from gristmill.pipeline.look.run_folder import Folder
 from gristmill.pipeline.report.ablation import beside, build_page, forests, look, page_of
-from gristmill.pipeline.report.ablation_curves import LOSS, ON_THE_WAY, POINTS, Metrics, curve_of, metrics_of, top_of
+from gristmill.pipeline.report.ablation_curves import LOSS, ON_THE_WAY, POINTS, JobMetrics, curve_of, metrics_of, top_of
 from gristmill.pipeline.report.build import build_report
-from gristmill.pipeline.report.charts_lines import Curve, Curves, Estimate, Forest, forest, lines
+from gristmill.pipeline.report.charts_lines import Curve, Curves, ForestPlot, IntervalEstimate, forest, lines
 
 HOSTILE = "<script>alert('x')</script>\x1b[31m\u202e{{ 7*7 }}\"'</style>"
 
@@ -256,7 +256,7 @@ def test_lines_that_are_no_metrics_are_left_out(tmp_path: Path) -> None:
 
 def test_grams_are_added_where_all_runs_state_them(example: tuple[Path, dict[str, Any]]) -> None:
     _, record = example
-    stated = {str(job["folder"]): Metrics(grams=100.0) for job in [record["base"], *record["jobs"]]}
+    stated = {str(job["folder"]): JobMetrics(grams=100.0) for job in [record["base"], *record["jobs"]]}
     text = Page(page_of(record, stated)).text
     assert "1.60 kg" in text and "500.0 g" in text and text.count("not stated") == 1  # torn finished no run
 
@@ -309,10 +309,10 @@ def test_the_drawing_leaves_out_the_first_tenth_where_that_is_high() -> None:
 
 def test_a_forest_has_its_budget_and_unbounded_ends() -> None:
     rows = [
-        Estimate("a", "", 0.01, None, 0.02, [0.0, 0.02], "unsure"),
-        Estimate("b", "", -0.01, -0.02, -0.001, [], "better"),
+        IntervalEstimate("a", "", 0.01, None, 0.02, [0.0, 0.02], "unsure"),
+        IntervalEstimate("b", "", -0.01, -0.02, -0.001, [], "better"),
     ]
-    drawn = forest(Forest("Guard", "", "of the control's", "lower", rows, budget=0.005, percent=True))
+    drawn = forest(ForestPlot("Guard", "", "of the control's", "lower", rows, budget=0.005, percent=True))
     assert (
         drawn.count('class="threshold"') == 2
         and 'x1="0%"' in drawn

@@ -24,7 +24,7 @@ from gristmill.pipeline.compare import fates as compare_fates
 from gristmill.pipeline.compare.compare import compare, plain
 from gristmill.pipeline.compare.fates import ABSENT_FATE, KEPT_FATE, Codes, Draw, Fate, Joined, Piles, add_pile
 from gristmill.pipeline.compare.page import page_of
-from gristmill.pipeline.compare.signals import Medians, Signal
+from gristmill.pipeline.compare.signals import Medians, SignalMedians
 from gristmill.pipeline.compare.tables import funnel, percent, shortened, signed
 from gristmill.pipeline.inputs.files import sum_of
 from gristmill.pipeline.look.recipe_differences import in_one_order
@@ -229,11 +229,11 @@ def test_medians_are_those_of_the_documents(runs: tuple[Path, Path]) -> None:
 
 
 def test_medians_that_look_alike_are_alike() -> None:
-    assert Signal("s", Medians(0.93910, 0.5, 9, 8), Medians(0.93940, 0.5, 9, 7)).same
-    assert not Signal("s", Medians(0.939, 0.5, 9, 8), Medians(0.941, 0.5, 9, 8)).same
+    assert SignalMedians("s", Medians(0.93910, 0.5, 9, 8), Medians(0.93940, 0.5, 9, 7)).same
+    assert not SignalMedians("s", Medians(0.939, 0.5, 9, 8), Medians(0.941, 0.5, 9, 8)).same
     assert (
-        not Signal("s", Medians(0.939, 0.5, 9, 8), Medians(0.939, None, 9, 0)).same
-        and not Signal("s", None, Medians(1, 1, 1, 1)).same
+        not SignalMedians("s", Medians(0.939, 0.5, 9, 8), Medians(0.939, None, 9, 0)).same
+        and not SignalMedians("s", None, Medians(1, 1, 1, 1)).same
     )
 
 

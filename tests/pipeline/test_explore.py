@@ -18,7 +18,7 @@ from explore_runs import EVIL_URL, LONG, SCRIPT, Asker, finished, hashes, run_of
 from markupsafe import escape
 from outfolder import FIRST, HOSTILE as HOSTILE_NAME, QUARANTINED, SAME, make as made_up
 
-from gristmill.pipeline.explore import turns
+from gristmill.pipeline.explore import reading_turns as turns
 from gristmill.pipeline.explore.server import Server
 
 

@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 from gristmill.pipeline.cli import app as cli
 from gristmill.pipeline.explore import server as serving
 from gristmill.pipeline.explore.query import BadRequest, as_typed, fields_of, number_of, words_of
+from gristmill.pipeline.explore.reading_turns import Turns
 from gristmill.pipeline.explore.server import Server
-from gristmill.pipeline.explore.turns import Turns
 
 SECRET = "a secret beside the run"
 

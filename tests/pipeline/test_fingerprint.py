@@ -17,7 +17,7 @@ from test_house import ROOT, imports, modules
 from gristmill.pipeline import fingerprint
 from gristmill.pipeline.ablate.jobs import Job
 from gristmill.pipeline.ablate.plan import load
-from gristmill.pipeline.ablate.run import Prepared
+from gristmill.pipeline.ablate.run import PreparedAblation
 from gristmill.pipeline.ablate.workers import Crew
 from gristmill.pipeline.engine import work
 from gristmill.pipeline.plan.plan import GlobalNode, Leg, make_plan as plan_of
@@ -254,7 +254,7 @@ def test_a_job_of_an_ablation_hangs_on_the_code_that_chooses_its_rows(tmp_path: 
 
     def jobs() -> list[Job]:
         forget()
-        ready = Prepared(load(plan), tmp_path / "out", Crew(0, 1), lambda note: None)
+        ready = PreparedAblation(load(plan), tmp_path / "out", Crew(0, 1), lambda note: None)
         assert ready.base is not None and len(ready.jobs) == 6
         return [ready.base, *ready.jobs]
 

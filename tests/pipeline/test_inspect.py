@@ -17,7 +17,7 @@ from rich.console import Console, RenderableType
 
 from gristmill.pipeline.formatting import as_seconds, as_share, plain
 from gristmill.pipeline.look.history import (
-    Span,
+    FileSpan,
     Written,
     history,
     is_cluster,
@@ -94,7 +94,7 @@ def test_a_document_that_was_kept_has_its_whole_way_told(out: str) -> None:
     story = history(out, f"{FIRST:016x}")
     assert story.outcome == "kept" and story.uid == f"{FIRST:016x}"
     assert story.read_from == [
-        Span("crawl", "crawl-0.warc.gz", 0, 5000, True)
+        FileSpan("crawl", "crawl-0.warc.gz", 0, 5000, True)
     ]  # of two files in the part, the one that gives the uid
     assert [(passage.leg, passage.part, passage.row) for passage in story.passages] == [
         ("extract", "extract-0", 0), ("exact_dedup", "extract-0", 0), ("write", "extract-0", 0),
@@ -207,9 +207,9 @@ def test_signals_and_places_are_said_for_people() -> None:
         and signal_text(12345678) == "12345678"
     )
     assert signal_text(bytes(9582)) == "9,582 bytes" and signal_text(None) == "null" and signal_text([1, 2]) == "[1, 2]"
-    assert span_text(Span("a", "x.warc.gz", 0, None, True)) == "one of the records in x.warc.gz (read whole)"
+    assert span_text(FileSpan("a", "x.warc.gz", 0, None, True)) == "one of the records in x.warc.gz (read whole)"
     assert (
-        span_text(Span("a", "x.warc.gz", 5, None, False))
+        span_text(FileSpan("a", "x.warc.gz", 5, None, False))
         == "perhaps one of the records in x.warc.gz (read from byte 5 to its end)"
     )
     assert is_cluster("minhash_cluster", 5) and not is_cluster("minhash_cluster_size", 5)
@@ -253,7 +253,7 @@ def test_a_document_of_a_leg_that_only_writes_is_told_from_what_was_written(tmp_
         "text 1",
         "kept",
     )
-    assert story.read_from == [Span("books", "books.jsonl", 0, None, True)] and story.written == [
+    assert story.read_from == [FileSpan("books", "books.jsonl", 0, None, True)] and story.written == [
         Written("write", "write/0-a.f.parquet", 1)
     ]
     assert [said.stage for said in story.verdicts] == ["books", "write"] and [

@@ -20,7 +20,7 @@ from gristmill.pipeline.look.tune import tune
 from gristmill.pipeline.report import build_report
 from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.survey import sample
-from gristmill.pipeline.survey.look import survey_legs
+from gristmill.pipeline.survey.survey import survey_legs
 
 CHROMIUM = next(
     (

@@ -18,17 +18,17 @@ from hypothesis import given, strategies as st
 from runs import go
 
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.look.run_folder import Folder, Run
+from gristmill.pipeline.look.run_folder import Folder, RecordedRun
 from gristmill.pipeline.look.tune import tune
 from gristmill.pipeline.look.volume import Left, Volume
 from gristmill.pipeline.look.why import cuts_of
 from gristmill.pipeline.report import build_report
-from gristmill.pipeline.report.whatif import bar_starts, drawn, in_words, is_flat, tokens_a_unit, until
+from gristmill.pipeline.report.sliders import bar_starts, drawn, in_words, is_flat, tokens_a_unit, until
 from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.survey import sample
-from gristmill.pipeline.survey.cuts import Cut, find_cuts, with_value
-from gristmill.pipeline.survey.edges import MOST, edges_of, places_of
-from gristmill.pipeline.survey.look import survey as survey_again, survey_legs
+from gristmill.pipeline.survey.histogram_edges import MOST, edges_of, places_of
+from gristmill.pipeline.survey.survey import survey as survey_again, survey_legs
+from gristmill.pipeline.survey.thresholds import RuleThreshold, find_thresholds, with_value
 from gristmill.stages import DolmaGopher, GopherQuality, KeepLanguages
 from gristmill.stages.stage import Range, Rule, Signals, Verdict
 
@@ -193,10 +193,10 @@ def view(rows: int = 300) -> pa.RecordBatch:
 
 
 def test_only_thresholds_on_one_signal_are_cuts_and_the_side_of_a_tie_is_known() -> None:
-    found = find_cuts(Odd(), view())
+    found = find_thresholds(Odd(), view())
     assert [(cut.field, cut.signal, cut.side, cut.at_goes) for cut in found] == [("closed", "c", "high", True)]
     assert found[0].narrow  # a Python number is rounded to float32 by numpy
-    ranged = find_cuts(
+    ranged = find_thresholds(
         KeepLanguages(languages=["en"]),
         pa.record_batch({"language": ["en", "de"], "language_score": pa.array([0.5, 0.7], pa.float32())}),
     )
@@ -213,7 +213,7 @@ def test_only_thresholds_on_one_signal_are_cuts_and_the_side_of_a_tie_is_known()
 def test_bins_are_on_the_side_of_each_edge_that_the_comparison_says(
     side: Any, at_goes: bool, narrow: bool, values: list[float], steps: list[Any]
 ) -> None:
-    cut = Cut("s", "f", "x", side, 0.0, at_goes, narrow)
+    cut = RuleThreshold("s", "f", "x", side, 0.0, at_goes, narrow)
     edges = np.array(sorted(float(step) for step in steps))
     numbers = np.array([*values, *edges.astype(np.float32)], np.float32)
     bins = cut.bins(numbers, edges)
@@ -300,7 +300,7 @@ def test_a_signal_that_is_the_same_in_all_documents_is_words() -> None:
 
 
 def test_words_are_told_as_the_tokens_that_the_funnel_estimates(out: Path, survey: dict[str, Any]) -> None:
-    run = Run.of(json.loads((out / "run.json").read_text()))
+    run = RecordedRun.of(json.loads((out / "run.json").read_text()))
     last = next(stage for stage in run.stages if stage.name == "dolma_gopher")
     assert until(survey, run) == "Counted after dolma_gopher."
     tales, rhymes = (
@@ -381,7 +381,7 @@ def test_a_limit_that_no_array_holds_is_a_limit_like_any_other() -> None:
     """Whoever wants no limit writes a large number: the survey comes last, and may not end a run over it."""
     rule = GopherQuality(max_words=10**21, max_mean_word_length=1e300)
     view = pa.record_batch({name: np.arange(5.0) for name in rule.needs})
-    found = {cut.field: cut.value for cut in find_cuts(rule, view)}
+    found = {cut.field: cut.value for cut in find_thresholds(rule, view)}
     assert found["min_words"] == 50.0 and found.get("max_words", 1e21) == 1e21
 
 

@@ -19,7 +19,7 @@ from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.inputs.estimate import estimate
 from gristmill.pipeline.leg.slowest import MOST, Slowest
 from gristmill.pipeline.look.overview import overview
-from gristmill.pipeline.look.run_folder import Run
+from gristmill.pipeline.look.run_folder import RecordedRun
 from gristmill.pipeline.look.volume import Volume, volumes
 from gristmill.pipeline.recipe import recipe as recipes
 from gristmill.pipeline.report.build import page_of
@@ -197,7 +197,7 @@ def test_a_run_says_what_it_cost_and_which_pages_were_slow(priced: Path) -> None
         "amount": pytest.approx(work + (record["joules"] or 0) / 3.6e6 * 0.3, abs=1e-5),
         "currency": "EUR",
     }
-    slowest = Run.of(record).stage("extract").slowest
+    slowest = RecordedRun.of(record).stage("extract").slowest
     assert len(slowest) == MOST and all(its.seconds > 0 and its.bytes > 0 and its.url for its in slowest)
     assert all(not its["slowest"] for name, its in stages.items() if name != "extract")
     page = (priced / "out/report.html").read_text()

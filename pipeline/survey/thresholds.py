@@ -29,7 +29,7 @@ LARGEST = np.finfo(np.float64).max  # a limit that a recipe sets to mean none ma
 
 
 @dataclass(frozen=True)
-class Cut:
+class RuleThreshold:
     """One threshold: documents with the signal below (`low`) or above (`high`) of it go."""
 
     stage: str
@@ -82,19 +82,19 @@ def goes(rule: Rule, view: pa.RecordBatch) -> Array:
     return gone
 
 
-def lax(rule: Rule, cuts: list[Cut]) -> Rule:
+def lax(rule: Rule, cuts: list[RuleThreshold]) -> Rule:
     """The rule with thresholds at which nothing goes."""
     for cut in cuts:
         rule = with_value(rule, cut.field, -np.inf if cut.side == "low" else np.inf)
     return rule
 
 
-def strict(rule: Rule, cuts: list[Cut], one: Cut) -> Rule:
+def strict(rule: Rule, cuts: list[RuleThreshold], one: RuleThreshold) -> Rule:
     """The rule with nothing but one threshold, at which all go that it can take at all."""
     return with_value(lax(rule, cuts), one.field, np.inf if one.side == "low" else -np.inf)
 
 
-def all_strict(rule: Rule, cuts: list[Cut]) -> Rule:
+def all_strict(rule: Rule, cuts: list[RuleThreshold]) -> Rule:
     """The rule with every threshold where it takes all that it can."""
     for cut in cuts:
         rule = with_value(rule, cut.field, np.inf if cut.side == "low" else -np.inf)
@@ -107,7 +107,7 @@ def reasons_of(rule: Rule, view: pa.RecordBatch) -> dict[str, Array]:
     return {reason: (verdict.all >> np.uint64(bit)) & np.uint64(1) == 1 for bit, reason in enumerate(verdict.reasons)}
 
 
-def own_reasons(rule: Rule, cuts: list[Cut], view: pa.RecordBatch) -> list[str | None]:
+def own_reasons(rule: Rule, cuts: list[RuleThreshold], view: pa.RecordBatch) -> list[str | None]:
     """The one reason that each threshold gives and no other does; None where it has none of its own."""
     if not cuts:
         return []
@@ -124,7 +124,7 @@ def own_reasons(rule: Rule, cuts: list[Cut], view: pa.RecordBatch) -> list[str |
     ]
 
 
-def find_cuts(rule: Rule, view: pa.RecordBatch) -> list[Cut]:
+def find_thresholds(rule: Rule, view: pa.RecordBatch) -> list[RuleThreshold]:
     """The thresholds of a rule, from some documents. A field that moves several signals, or none, is no threshold."""
     view = view.slice(0, ROWS)
     if not len(view) or "text" in rule.needs:
@@ -153,7 +153,7 @@ def is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def _probed(rule: Rule, view: pa.RecordBatch, path: str, value: float, signal: str) -> Cut | None:
+def _probed(rule: Rule, view: pa.RecordBatch, path: str, value: float, signal: str) -> RuleThreshold | None:
     kind = view.schema.field(signal).type
     whole = pa.types.is_integer(kind)
     probe = float(round(value) + 13) if whole else value + PROBE
@@ -166,7 +166,7 @@ def _probed(rule: Rule, view: pa.RecordBatch, path: str, value: float, signal: s
         takes, spares = (below, above) if side == "low" else (above, below)
         if takes.any() and not spares.any() and at.any() == (at >= takes).all():
             closed = bool(at.any())
-            return Cut(
+            return RuleThreshold(
                 rule.called, path, signal, side, value, closed, _is_narrow(rule, view, path, signal, side, closed)
             )
     return None

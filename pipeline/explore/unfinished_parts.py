@@ -6,13 +6,15 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gristmill.pipeline.look.run_folder import Folder, Run
+from gristmill.pipeline.look.run_folder import Folder, RecordedRun
 from gristmill.pipeline.store.sinks import staged
 
 LARGEST_JOURNAL = 256 << 20  # bytes; beyond that a page would wait too long for parts that the manifests will name
 
 
-def finished_parts(folder: Folder, run: Run, legs: list[dict[str, Any]], troubles: list[str]) -> list[dict[str, Any]]:
+def finished_parts(
+    folder: Folder, run: RecordedRun, legs: list[dict[str, Any]], troubles: list[str]
+) -> list[dict[str, Any]]:
     """The legs, and those of which only some parts are done: the journal knows these. Files that are not there are left
     out."""
     done = {leg["leg"] for leg in legs}

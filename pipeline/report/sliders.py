@@ -18,11 +18,11 @@ import numpy as np
 from markupsafe import Markup
 
 from gristmill.pipeline.formatting import as_number, as_share, as_short
-from gristmill.pipeline.look.run_folder import Run, StageCount
+from gristmill.pipeline.look.run_folder import RecordedRun, StageCount
 from gristmill.pipeline.look.volume import Left, Volume
-from gristmill.pipeline.report.charts import TICKS, Histogram, Piece, Threshold, histogram, round_step, row_bar
+from gristmill.pipeline.report.charts import TICKS, BarPiece, Histogram, ThresholdMark, histogram, round_step, row_bar
 from gristmill.pipeline.report.sections import Section, fragment, longest_of
-from gristmill.pipeline.survey.look import OTHERS
+from gristmill.pipeline.survey.survey import OTHERS
 
 BARS = 56
 Survey = Mapping[str, Any]
@@ -179,7 +179,7 @@ def drawn(
     starts = [*bar_starts(places), len(counts)]
     bars = [sum(counts[a:b]) for a, b in pairwise(starts)]
     marks = [
-        Threshold(
+        ThresholdMark(
             cut["side"],
             cut["value"],
             found["places"][cut["at"]],
@@ -246,7 +246,7 @@ def tick(value: float) -> str:
     return f"{value + 0.0:.4g}"
 
 
-def effects(surveys: Sequence[Survey], run: Run) -> list[dict[str, Any]]:
+def effects(surveys: Sequence[Survey], run: RecordedRun) -> list[dict[str, Any]]:
     """Each leg's thresholds by how much they alone take."""
     found = []
     for index, its in enumerate(surveys):
@@ -258,14 +258,17 @@ def effects(surveys: Sequence[Survey], run: Run) -> list[dict[str, Any]]:
         most = longest_of([row["takes"] for row in rows], whole)
         for row in rows:
             row["bar"] = row_bar(
-                [Piece(row["alone"] / most, "gone-shape"), Piece((row["takes"] - row["alone"]) / most, "lost-shape")]
+                [
+                    BarPiece(row["alone"] / most, "gone-shape"),
+                    BarPiece((row["takes"] - row["alone"]) / most, "lost-shape"),
+                ]
             )
         stay = sum(documents for documents, _ in its["stay"])
         found.append({"called": called(its, run), "index": index, "whole": whole, "stay": stay, "rows": rows})
     return [one for one in found if one["rows"]]
 
 
-def called(survey: Survey, run: Run) -> str:
+def called(survey: Survey, run: RecordedRun) -> str:
     """A leg by its rules, and by the sources that come to them: its own name is that of one of them."""
     rules, last = list(survey["rules"]), last_stage(survey, run)
     names = ", ".join(rules) if len(rules) <= NAMED else f"{rules[0]} to {rules[-1]}, {len(rules)} rules"
@@ -275,7 +278,7 @@ def called(survey: Survey, run: Run) -> str:
     return f"{names}, of {sources} sources" if sources > 1 else names
 
 
-def elsewhere(survey: Survey, run: Run) -> list[str]:
+def elsewhere(survey: Survey, run: RecordedRun) -> list[str]:
     """Sources that come to its last rule in another leg."""
     last = last_stage(survey, run)
     return (
@@ -285,13 +288,13 @@ def elsewhere(survey: Survey, run: Run) -> list[str]:
     )
 
 
-def last_stage(survey: Survey, run: Run) -> StageCount | None:
+def last_stage(survey: Survey, run: RecordedRun) -> StageCount | None:
     """The last of its rules, as the run counted it."""
     name = list(survey["rules"])[-1] if survey["rules"] else ""
     return next((stage for stage in run.stages if stage.name == name), None)
 
 
-def until(survey: Survey, run: Run) -> str:
+def until(survey: Survey, run: RecordedRun) -> str:
     """Up to where the answer counts: what later stages take is not in it."""
     last = last_stage(survey, run)
     if last is None:
@@ -303,7 +306,7 @@ def until(survey: Survey, run: Run) -> str:
     return f"Counted after {last.name}" + (f", before {some}." if later else ".") + beside
 
 
-def tokens_a_unit(survey: Survey, run: Run, lefts: Sequence[Left]) -> list[float] | None:
+def tokens_a_unit(survey: Survey, run: RecordedRun, lefts: Sequence[Left]) -> list[float] | None:
     """For each group of sources the tokens that stand for a unit of what documents are weighed by, as the funnel
     estimates them; None where it does not."""
     last = last_stage(survey, run)
@@ -349,7 +352,7 @@ def languages(surveys: Sequence[Survey]) -> Section | None:
     whole = sum(came for _, came, _ in given)
     rows = [
         (name, [("came", as_number(came)), ("share", as_share(came, whole)), ("stay", as_number(left)), ("of them", as_share(left, came))],
-         row_bar([Piece(left / most, "kept-shape"), Piece((came - left) / most, "lost-shape")]))
+         row_bar([BarPiece(left / most, "kept-shape"), BarPiece((came - left) / most, "lost-shape")]))
         for name, came, left in given
     ]  # fmt: skip
     return Section("", fragment(LANGUAGES, {"rows": rows}), topic="languages")
@@ -364,7 +367,7 @@ LANGUAGES = """\
 """
 
 
-def data_of(surveys: Sequence[Survey], run: Run, lefts: Sequence[Left], where: str) -> Markup:
+def data_of(surveys: Sequence[Survey], run: RecordedRun, lefts: Sequence[Left], where: str) -> Markup:
     """What the script needs, as JSON that cannot end the element it stands in."""
     legs = [
         {name: its[name] for name in PARTS_OF_DATA}

@@ -17,10 +17,10 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from gristmill.pipeline.explore.live import shown
-from gristmill.pipeline.explore.unfinished import finished_parts
+from gristmill.pipeline.explore.unfinished_parts import finished_parts
 from gristmill.pipeline.leg.rules import Deciding
 from gristmill.pipeline.look.history import legs_of, parents
-from gristmill.pipeline.look.run_folder import Folder, NotFound, Run
+from gristmill.pipeline.look.run_folder import Folder, NotFound, RecordedRun
 from gristmill.pipeline.look.why import CANNOT_ASK
 from gristmill.pipeline.progress.progress_file import PATH as PROGRESS, is_alive
 from gristmill.pipeline.progress.so_far import record_so_far
@@ -46,12 +46,12 @@ class File:
 
 
 @dataclass(frozen=True)
-class Shelf:
+class Snapshot:
     """A run's folder at one moment."""
 
     folder: Folder
     record: dict[str, Any]  # run.json, or what a run that has not ended says of itself
-    run: Run
+    run: RecordedRun
     live: dict[str, Any] | None  # logs/progress.json
     alive: bool | None  # is its driver at work? None: it is on another machine
     legs: list[dict[str, Any]]
@@ -137,7 +137,7 @@ class Shelf:
                 yield File(f"stages/{stage}/rejects/{name}", stage, name.split(".")[0], "")
 
 
-def read_shelf(out: str) -> Shelf:
+def read_snapshot(out: str) -> Snapshot:
     """The folder as it is now. What cannot be read is said in `troubles`, and the rest is there."""
     folder = Folder.open(out)
     if "file" not in folder.fs.protocol:
@@ -163,14 +163,14 @@ def read_shelf(out: str) -> Shelf:
         else record_so_far(live or {}, record or {}, state)
     )
     try:
-        run = Run.of(chosen)
+        run = RecordedRun.of(chosen)
     except READ_WRONG as error:
         troubles.append(f"run.json: not as the mill writes it ({type(error).__name__}: {error})")
-        chosen, run = {}, Run.of({})
+        chosen, run = {}, RecordedRun.of({})
     legs = manifests(folder, run, troubles)
     if not ended:
         legs = finished_parts(folder, run, legs, troubles)
-    return Shelf(folder, chosen, run, live, alive, legs, troubles)
+    return Snapshot(folder, chosen, run, live, alive, legs, troubles)
 
 
 def json_or_trouble(folder: Folder, path: str, troubles: list[str]) -> dict[str, Any] | None:
@@ -210,7 +210,7 @@ def is_progress(live: Mapping[str, Any]) -> bool:
     return True
 
 
-def manifests(folder: Folder, run: Run, troubles: list[str]) -> list[dict[str, Any]]:
+def manifests(folder: Folder, run: RecordedRun, troubles: list[str]) -> list[dict[str, Any]]:
     try:
         found = legs_of(TolerantFolder(folder.fs, folder.root), run)
     except READ_WRONG as error:
@@ -224,32 +224,32 @@ def manifests(folder: Folder, run: Run, troubles: list[str]) -> list[dict[str, A
 
 
 @dataclass
-class Shelves:
-    """The shelf, looked at anew once it is no longer fresh and something in it has changed; and lengths of files, which
+class Snapshots:
+    """The snapshot, looked at anew once it is no longer fresh and something in it has changed; and lengths of files, which
     never change."""
 
     out: str
-    _shelf: Shelf | None = None
+    _snapshot: Snapshot | None = None
     _seen: float = 0.0
     _stamp: object = None
     _lengths: dict[str, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def now(self) -> Shelf:
+    def now(self) -> Snapshot:
         with self._lock:
-            local = self._shelf is None or "file" in self._shelf.folder.fs.protocol
-            if self._shelf is None or time.monotonic() - self._seen > (FRESH if local else FRESH_REMOTE):
+            local = self._snapshot is None or "file" in self._snapshot.folder.fs.protocol
+            if self._snapshot is None or time.monotonic() - self._seen > (FRESH if local else FRESH_REMOTE):
                 stamp = stamp_of(self.out)
-                if self._shelf is None or stamp != self._stamp or self._shelf.going_on:
-                    self._shelf, self._stamp = read_shelf(self.out), stamp
+                if self._snapshot is None or stamp != self._stamp or self._snapshot.going_on:
+                    self._snapshot, self._stamp = read_snapshot(self.out), stamp
                 self._seen = time.monotonic()
-            return self._shelf
+            return self._snapshot
 
-    def length(self, shelf: Shelf, file: File) -> int:
+    def length(self, snapshot: Snapshot, file: File) -> int:
         """Rows of a file, from its footer."""
         known = self._lengths.get(file.path)
         if known is None:
-            with shelf.folder.fs.open(shelf.folder.full(file.path), "rb") as opened:
+            with snapshot.folder.fs.open(snapshot.folder.full(file.path), "rb") as opened:
                 known = pq.read_metadata(opened).num_rows
             self._lengths[file.path] = known
         return known

@@ -12,6 +12,10 @@ from gristmill.kernels.base.types import Array
 from gristmill.pipeline.leg.rules import Deciding
 from gristmill.pipeline.survey.cuts import (
     Cut,
+from gristmill.pipeline.survey.histogram_edges import edges_of
+from gristmill.pipeline.survey.thresholds import (
+    Array,
+    RuleThreshold,
     all_strict,
     goes,
     is_number,
@@ -21,17 +25,16 @@ from gristmill.pipeline.survey.cuts import (
     strict,
     with_value,
 )
-from gristmill.pipeline.survey.edges import edges_of
 
 NOT_SIGNALS = {"uid", "text", "url", "id", "date", "meta", "source"}
 
 
 @dataclass
-class Asked:
+class SurveyPlan:
     """What is looked at in every part."""
 
     rules: list[Deciding]
-    cuts: list[list[Cut]]  # by rule
+    cuts: list[list[RuleThreshold]]  # by rule
     reasons: list[list[str | None]]  # by rule and cut: the reason that is the cut's alone
     edges: dict[str, Array]  # by signal
     decades: set[str]  # signals whose edges lie evenly by their logarithms
@@ -40,14 +43,14 @@ class Asked:
     groups: dict[str, int]  # sources, as they are told apart
 
 
-def asked_of(
+def plan_survey(
     rules: list[Deciding],
-    cuts: list[list[Cut]],
+    cuts: list[list[RuleThreshold]],
     sample: pa.RecordBatch,
     columns: list[str],
     weight: str | None,
     groups: dict[str, int],
-) -> Asked:
+) -> SurveyPlan:
     thresholds: dict[str, list[float]] = {}
     for cut in (cut for its in cuts for cut in its):
         thresholds.setdefault(cut.signal, []).append(cut.value)
@@ -66,7 +69,7 @@ def asked_of(
             edges[name] = np.array(steps)
             decades |= {name} if by_decades else set()
     reasons = [own_reasons(d.rule, its, d.view(sample)) for d, its in zip(rules, cuts, strict=True)]
-    return Asked(rules, cuts, reasons, edges, decades, columns, weight, groups)
+    return SurveyPlan(rules, cuts, reasons, edges, decades, columns, weight, groups)
 
 
 def finite(column: pa.Array) -> Array:
@@ -76,7 +79,7 @@ def finite(column: pa.Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Apart:
+class Decomposition:
     """The rules of a leg taken apart, for a batch of documents."""
 
     gone: Array  # by what no threshold governs
@@ -87,7 +90,7 @@ class Apart:
     odd: set[int]
 
     @classmethod
-    def of(cls, asked: Asked, batch: pa.RecordBatch) -> Apart:
+    def of(cls, asked: SurveyPlan, batch: pa.RecordBatch) -> Decomposition:
         gone = np.zeros(len(batch), bool)
         touched, beyond, bins, columns, odd = [], [], [], {}, set()
         for number, (deciding, cuts, reasons) in enumerate(zip(asked.rules, asked.cuts, asked.reasons, strict=True)):
@@ -116,7 +119,7 @@ class Apart:
         return cls(gone, touched, beyond, bins, columns, odd)
 
 
-def odd_elsewhere(asked: Asked, batch: pa.RecordBatch) -> set[int]:
+def odd_elsewhere(asked: SurveyPlan, batch: pa.RecordBatch) -> set[int]:
     """Rules of which a threshold, moved to a few other places, does not do what its cut says: it governs more than one
     signal."""
     odd = set()

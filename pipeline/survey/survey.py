@@ -32,10 +32,20 @@ from gristmill.pipeline.store.checksums import open_checked
 from gristmill.pipeline.store.parts import columns_of, read_part
 from gristmill.pipeline.store.records import Part, RuleSpec
 from gristmill.pipeline.store.store import Store
-from gristmill.pipeline.survey.apart import NOT_SIGNALS, Apart, Asked, asked_of, finite, odd_elsewhere
-from gristmill.pipeline.survey.cuts import find_cuts, is_number
+from gristmill.pipeline.survey.apart import NOT_SIGNALS, finite, odd_elsewhere
+from gristmill.pipeline.survey.cuts import is_number
+from gristmill.pipeline.survey.decomposition import (
+    NOT_SIGNALS,
+    Decomposition,
+    SurveyPlan,
+    finite,
+    odd_elsewhere,
+    plan_survey,
+)
 from gristmill.pipeline.survey.edges import places_of
-from gristmill.pipeline.survey.sample import Drawn, draw, kept_samples
+from gristmill.pipeline.survey.histogram_edges import places_of
+from gristmill.pipeline.survey.sample import DrawnSample, draw, kept_samples
+from gristmill.pipeline.survey.thresholds import Array, find_thresholds, is_number
 
 SOURCES = 12  # told apart; the smaller ones are one
 OTHERS = "other sources"
@@ -47,7 +57,7 @@ VERSION = 2  # of what survey.json holds
 
 
 @dataclass
-class Found:
+class SurveyCounts:
     """What one part, or all of them, came to: counts by group of sources."""
 
     reach: Array
@@ -61,7 +71,7 @@ class Found:
     odd: set[int] = field(default_factory=set)  # rules that thresholds do not explain
 
     @classmethod
-    def of(cls, asked: Asked) -> Found:
+    def of(cls, asked: SurveyPlan) -> SurveyCounts:
         groups = len(set(asked.groups.values()))
         cuts = [cut for its in asked.cuts for cut in its]
         bins = [np.zeros((groups, 2, len(asked.edges[cut.signal]) + 1), np.int64) for cut in cuts]
@@ -71,7 +81,7 @@ class Found:
         reached = [np.zeros(len(asked.edges[cut.signal]) + 1, np.int64) for cut in cuts]
         return cls(np.zeros(two, np.int64), np.zeros(two, np.int64), free, bins, reached, histograms)
 
-    def add(self, other: Found) -> None:
+    def add(self, other: SurveyCounts) -> None:
         self.reach += other.reach
         self.stay += other.stay
         for mine, its in zip(
@@ -131,20 +141,20 @@ def survey(store: Store, leg: str, rules: Sequence[RuleSpec], parts: Sequence[Pa
         drawn = draw(store, parts, columns, groups, pool)
         if not len(drawn.batch):
             return None
-        cuts = [find_cuts(d.rule, d.view(drawn.batch)) for d in deciding]
-        asked = asked_of(deciding, cuts, drawn.batch, columns, weight, groups)
-        odd = Apart.of(asked, drawn.batch).odd | odd_elsewhere(asked, drawn.batch)
+        cuts = [find_thresholds(d.rule, d.view(drawn.batch)) for d in deciding]
+        asked = plan_survey(deciding, cuts, drawn.batch, columns, weight, groups)
+        odd = Decomposition.of(asked, drawn.batch).odd | odd_elsewhere(asked, drawn.batch)
         while True:
-            asked = asked_of(
+            asked = plan_survey(
                 deciding, [[] if k in odd else its for k, its in enumerate(cuts)], drawn.batch, columns, weight, groups
             )
-            found = Found.of(asked)
-            for one in pool.map(partial(look, store, asked), parts):
+            found = SurveyCounts.of(asked)
+            for one in pool.map(partial(survey_part, store, asked), parts):
                 found.add(one)
             if not found.odd:
                 break
             odd |= found.odd
-    return told(leg, rules, asked, found, drawn, kept_samples(store, parts, deciding, there))
+    return survey_record(leg, rules, asked, found, drawn, kept_samples(store, parts, deciding, there))
 
 
 def numbers_of(store: Store, part: Part) -> set[str]:
@@ -171,11 +181,11 @@ def groups_of(parts: Sequence[Part]) -> dict[str, int]:
 # --- one part --------------------------------------------------------------------------------------------------------
 
 
-def look(store: Store, asked: Asked, part: Part) -> Found:
-    found = Found.of(asked)
+def survey_part(store: Store, asked: SurveyPlan, part: Part) -> SurveyCounts:
+    found = SurveyCounts.of(asked)
     group = asked.groups[part["source"]]
     for batch in read_part(store, part, asked.columns):
-        apart = Apart.of(asked, batch)
+        apart = Decomposition.of(asked, batch)
         found.odd |= apart.odd
         if apart.odd:
             continue
@@ -195,7 +205,7 @@ def look(store: Store, asked: Asked, part: Part) -> Found:
             found.bins[k][group, 0] += np.bincount(bins[held], minlength=length)
             found.bins[k][group, 1] += np.bincount(bins[held], weights[held], length).astype(np.int64)
         for name, counts in found.histograms.items():
-            values = seen_of(apart.columns.get(name), batch, name)
+            values = signal_values(apart.columns.get(name), batch, name)
             if len(values):
                 counts += np.bincount(np.searchsorted(asked.edges[name], values, side="right"), minlength=len(counts))
                 found.spanned(name, float(values.min()), float(values.max()))
@@ -204,7 +214,7 @@ def look(store: Store, asked: Asked, part: Part) -> Found:
     return found
 
 
-def seen_of(seen: pa.Array | None, batch: pa.RecordBatch, name: str) -> Array:
+def signal_values(seen: pa.Array | None, batch: pa.RecordBatch, name: str) -> Array:
     """The signal of each document that has it, as a rule saw it where one did."""
     if seen is None and name not in batch.schema.names:
         return np.zeros(0, np.float64)
@@ -218,7 +228,7 @@ def weights_of(batch: pa.RecordBatch, weight: str | None) -> Array:
     return values
 
 
-def count_languages(found: Found, column: pa.Array, stays: Array) -> None:
+def count_languages(found: SurveyCounts, column: pa.Array, stays: Array) -> None:
     coded = pc.dictionary_encode(column.cast(pa.string()))
     names = [*coded.dictionary.to_pylist(), None]
     which = pc.fill_null(coded.indices, len(names) - 1).to_numpy(zero_copy_only=False)
@@ -232,8 +242,13 @@ def count_languages(found: Found, column: pa.Array, stays: Array) -> None:
 # --- what is told ----------------------------------------------------------------------------------------------------
 
 
-def told(
-    leg: str, rules: Sequence[Mapping[str, Any]], asked: Asked, found: Found, drawn: Drawn, kept: list[dict[str, Any]]
+def survey_record(
+    leg: str,
+    rules: Sequence[Mapping[str, Any]],
+    asked: SurveyPlan,
+    found: SurveyCounts,
+    drawn: DrawnSample,
+    kept: list[dict[str, Any]],
 ) -> dict[str, Any]:
     names = {group: name for name, group in reversed(asked.groups.items())}
     sources = [OTHERS if list(asked.groups.values()).count(k) > 1 else names[k] for k in range(len(found.reach))]
@@ -258,7 +273,7 @@ def told(
                 "weights": found.bins[k][:, 1].tolist(),
             }
         )
-    apart = Apart.of(asked, drawn.batch)
+    apart = Decomposition.of(asked, drawn.batch)
     languages = sorted(found.languages.items(), key=lambda item: (-item[1][0], item[0]))
     return {
         "version": VERSION,
@@ -269,7 +284,7 @@ def told(
         "stay": found.stay.tolist(),
         "rules": recipe,
         "cuts": lines,
-        "signals": {name: signal_told(asked, found, name) for name in asked.edges},
+        "signals": {name: signal_record(asked, found, name) for name in asked.edges},
         "languages": [[name, *counts.tolist()] for name, counts in languages[:LANGUAGES]],
         "more_languages": [
             max(0, len(languages) - LANGUAGES),
@@ -280,9 +295,9 @@ def told(
             "sizes": drawn.sizes.tolist(),
             "groups": np.bincount(drawn.groups, minlength=len(drawn.sizes)).tolist(),
             "weights": weights_of(drawn.batch, asked.weight).tolist(),
-            "gone": packed(apart.gone.astype(np.uint8)),
+            "gone": as_base64(apart.gone.astype(np.uint8)),
             "bins": [
-                packed(np.where(touched, bins, OUT_OF_REACH))
+                as_base64(np.where(touched, bins, OUT_OF_REACH))
                 for touched, bins in zip(apart.touched, apart.bins, strict=True)
             ],
         },
@@ -294,7 +309,7 @@ def recipe_lines(deciding: Deciding, rule: Mapping[str, Any]) -> dict[str, Any]:
     return {"stage": rule["stage"]["stage"], "settings": deciding.rule.model_dump(mode="json", exclude_defaults=True)}
 
 
-def signal_told(asked: Asked, found: Found, name: str) -> dict[str, Any]:
+def signal_record(asked: SurveyPlan, found: SurveyCounts, name: str) -> dict[str, Any]:
     edges, decades = asked.edges[name].tolist(), name in asked.decades
     cuts = [cut for its in asked.cuts for cut in its if cut.signal == name]
     knee = max([knee_of(edges), *(cut.value for cut in cuts)])
@@ -322,5 +337,5 @@ def knee_of(edges: list[float]) -> float:
     return wide[0] if wide else edges[-1]
 
 
-def packed(values: Array) -> str:
+def as_base64(values: Array) -> str:
     return base64.b64encode(values.astype(np.uint8).tobytes()).decode()
