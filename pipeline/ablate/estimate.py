@@ -17,8 +17,8 @@ SIZE, TRIAL = 1024, 0.3  # of matrices; seconds
 
 def flops_of_all(ready: PreparedAblation) -> float:
     """Rows counted as whole: documents inside them make it a little less."""
-    meta = ready.found.meta
-    a_row = flops_of(ready.found.shape, np.array([meta.row_length])).total
+    meta = ready.checked.meta
+    a_row = flops_of(ready.checked.shape, np.array([meta.row_length])).total
     jobs = [*ready.jobs, *([ready.base] if ready.base else [])]
     return float(sum(job["training"]["updates"] * job["training"]["rows_per_update"] * a_row for job in jobs))
 

@@ -4,15 +4,14 @@ workers read the same."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import xxhash
 
 from gristmill.pipeline.ablate.plan import Loaded, TextSet
+from gristmill.pipeline.ablate.records import ChoicesSpec, EvaluationSpec, TextsSpec
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.fingerprint import digest, file_hash, stamp
 from gristmill.pipeline.inputs.files import InputFile, files_at
@@ -41,16 +40,21 @@ class HeldOutDocuments:
     clusters: list[str]
 
 
-def asked_of(loaded: Loaded) -> dict[str, Any]:
+def evaluation_spec(loaded: Loaded) -> EvaluationSpec:
     """What a job is told about its evaluation: absolute paths, and hashes of what they hold."""
     evaluate = loaded.plan.evaluate
     texts = {name: _texts(loaded, name, texts) for name, texts in evaluate.texts.items()}
-    choices = {}
+    choices: dict[str, ChoicesSpec] = {}
     for name, asked in evaluate.choices.items():
         path = loaded.place(asked.file)
         if not path.is_file():
             raise RecipeError(f"evaluate.choices.{name}: {path}: no such file")
-        choices[name] = {**asked.model_dump(), "file": str(path), "content": file_hash(str(path), *stamp(path))}
+        choices[name] = {
+            "file": str(path),
+            "cluster": asked.cluster,
+            "score": asked.score,
+            "content": file_hash(str(path), *stamp(path)),
+        }
     return {
         "texts": texts,
         "choices": choices,
@@ -61,14 +65,14 @@ def asked_of(loaded: Loaded) -> dict[str, Any]:
     }
 
 
-def identity(asked: Mapping[str, Any]) -> str:
+def identity(asked: EvaluationSpec) -> str:
     """Where files lie does not count; what they hold does."""
-    texts = {name: {**one, "files": None} for name, one in asked["texts"].items()}
-    choices = {name: {**one, "file": None} for name, one in asked["choices"].items()}
+    texts = {name: {**spec, "files": None} for name, spec in asked["texts"].items()}
+    choices = {name: {**spec, "file": None} for name, spec in asked["choices"].items()}
     return digest({"texts": texts, "choices": choices, "target": asked["target"]})
 
 
-def documents_of(name: str, asked: Mapping[str, Any]) -> HeldOutDocuments:
+def documents_of(name: str, asked: TextsSpec) -> HeldOutDocuments:
     """The texts of one set; an empty text is left out."""
     who = f"evaluate.texts.{name}"
     files = [InputFile(address, address, 0, "") for address in asked["files"]]
@@ -108,12 +112,19 @@ def tokenizer_of(loaded: Loaded, control_folder: Path) -> tuple[Path, str]:
         raise RecipeError(f"evaluate.tokenizer: {path}: cannot be read ({error.strerror}){hint}") from error
 
 
-def _texts(loaded: Loaded, name: str, texts: TextSet) -> dict[str, Any]:
+def _texts(loaded: Loaded, name: str, texts: TextSet) -> TextsSpec:
     files = [file for path in texts.files for file in files_at(path, loaded.folder, SUFFIXES, f"evaluate.texts.{name}")]
     contents = [
         f"{f.size} {f.stamp}" if "://" in f.address else file_hash(f.address, *stamp(Path(f.address))) for f in files
     ]
-    return {**texts.model_dump(), "files": [file.address for file in files], "content": contents}
+    return {
+        "files": [file.address for file in files],
+        "text": texts.text,
+        "domain": texts.domain,
+        "cluster": texts.cluster,
+        "most": texts.most,
+        "content": contents,
+    }
 
 
 def _words(table: pa.Table, column: str | None) -> list[str]:

@@ -7,18 +7,19 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+
+from gristmill.pipeline.look.records import JSONObject
 
 
-def read_facts(path: Path) -> dict[str, Any]:
+def read_facts(path: Path) -> JSONObject:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        facts = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return facts if isinstance(facts, dict) else {}
 
 
-def write_facts(path: Path, facts: Mapping[str, Any]) -> None:
+def write_facts(path: Path, facts: Mapping[str, object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -9,21 +9,26 @@ larger share keeps what a smaller one kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 import xxhash
 
 from gristmill.kernels.base.splitmix import mixed_all, mixed_plain
-from gristmill.kernels.base.types import Array, Offsets
+from gristmill.kernels.base.types import Offsets
+from gristmill.pipeline.ablate.records import MixStage
+from gristmill.pipeline.look.records import JSONObject
 from gristmill.shards.format import ShardMeta
 from gristmill.shards.orders import RowOrder, Shuffled
 from gristmill.shards.reader import ShardSet, open_shards
 from gristmill.shards.rows import Rows
 from gristmill.shards.weighted import PERIOD, Together, Weighted
+
+RowNumbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class Thinned:
     def fingerprint(self) -> str:
         return str(xxhash.xxh3_128_hexdigest(f"{self.shards.fingerprint} {self.share!r}".encode()))
 
-    def take(self, rows: Array, out: Array | None = None) -> Rows:
+    def take(self, rows: RowNumbers, out: RowNumbers | None = None) -> Rows:
         return self.shards.take(self.kept[np.asarray(rows, np.int64)], out)
 
 
@@ -70,7 +75,7 @@ class SeededBy:
     def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
         return self.order.rows_at(places, rows, self.seed, epoch)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JSONObject:
         return {"name": "seeded", "seed": self.seed, "order": self.order.facts()}
 
 
@@ -89,7 +94,7 @@ class GoneOn:
             found[here] = self.order.rows_at(within[here], rows, seed, own_epoch)
         return found
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JSONObject:
         return {"name": "gone_on", "read": self.read, "order": self.order.facts()}
 
 
@@ -110,7 +115,7 @@ class OneThenOther:
                 found[here] = order.rows_at(places[here] - first, rows, seed, 0)
         return found
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JSONObject:
         return {
             "name": "one_then_other",
             "rows_before": self.rows_before,
@@ -119,7 +124,7 @@ class OneThenOther:
         }
 
 
-def kept_rows(shards: ShardSet, share: float) -> Array:
+def kept_rows(shards: ShardSet, share: float) -> RowNumbers:
     """The rows of the smallest hashes, in the order in which they stand; at least one."""
     if share >= 1:
         return np.arange(len(shards))
@@ -145,13 +150,13 @@ def size_of(shards: ShardSet, share: float = 1.0) -> SetSize:
 def blended(control: Mapping[str, float], arm: Mapping[str, float], new: float) -> dict[str, float]:
     """Shares of tokens: what is not new is the control's mix. In sum 1."""
     parts = ((control, 1 - new), (arm, new))
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for mix, share in parts:
         total = sum(mix.values())
         for name, weight in mix.items():
             if share > 0:
-                found[name] = found.get(name, 0.0) + share * weight / total
-    return found
+                shares[name] = shares.get(name, 0.0) + share * weight / total
+    return shares
 
 
 def shares_of_rows(weights: Mapping[str, float], sizes: Mapping[str, SetSize]) -> dict[str, float]:
@@ -162,14 +167,14 @@ def shares_of_rows(weights: Mapping[str, float], sizes: Mapping[str, SetSize]) -
 
 def epochs_of(stages: Iterable[tuple[Mapping[str, float], int]], sizes: Mapping[str, SetSize]) -> dict[str, float]:
     """How often each set is gone through by stages of these weights and so many rows."""
-    found: dict[str, float] = {}
+    epochs: dict[str, float] = {}
     for weights, rows in stages:
         for name, share in shares_of_rows(weights, sizes).items():
-            found[name] = found.get(name, 0.0) + share * rows / max(1, sizes[name].rows)
-    return found
+            epochs[name] = epochs.get(name, 0.0) + share * rows / max(1, sizes[name].rows)
+    return epochs
 
 
-def rows_and_order(stages: list[dict[str, Any]], share: float, seed: int) -> tuple[Together, RowOrder]:
+def rows_and_order(stages: Sequence[MixStage], share: float, seed: int) -> tuple[Together, RowOrder]:
     """What a loader reads. A stage has `weights` {folder: share of tokens}, and `rows` if another one follows it."""
     folders = list(dict.fromkeys(folder for stage in stages for folder in stage["weights"]))
     whole = [open_shards(folder) for folder in folders]
@@ -180,16 +185,16 @@ def rows_and_order(stages: list[dict[str, Any]], share: float, seed: int) -> tup
     read = dict.fromkeys(folders, 0)
     for stage in stages:
         rows = shares_of_rows(stage["weights"], sizes)
-        mine = [folder for folder in folders if folder in rows]
+        of_stage = [folder for folder in folders if folder in rows]
         own: list[RowOrder] = [
             GoneOn(SeededBy(Shuffled(), seed_of(seed, sets[folders.index(folder)].fingerprint)), read[folder])
-            for folder in mine
+            for folder in of_stage
         ]
-        picked = Together([sets[folders.index(folder)] for folder in mine])
-        order = Weighted.of(picked, [rows[folder] for folder in mine], own)
-        for folder, count in zip(mine, rows_read(order, stage.get("rows", 0), seed), strict=True):
+        picked = Together([sets[folders.index(folder)] for folder in of_stage])
+        order = Weighted.of(picked, [rows[folder] for folder in of_stage], own)
+        for folder, count in zip(of_stage, rows_read(order, stage.get("rows", 0), seed), strict=True):
             read[folder] += count
-        orders.append(Among.of(together, [folders.index(folder) for folder in mine], order, len(picked)))
+        orders.append(Among.of(together, [folders.index(folder) for folder in of_stage], order, len(picked)))
     if len(orders) == 1:
         return together, orders[0]
     return together, OneThenOther(orders[0], orders[1], stages[0]["rows"])
@@ -227,7 +232,7 @@ class Among:
         moved: Offsets = found + (np.array(self.firsts) - np.array(self.chosen_firsts))[owner]
         return moved
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JSONObject:
         return {"name": "among", "firsts": list(self.firsts), "order": self.order.facts()}
 
 

@@ -12,41 +12,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from gristmill.pipeline.ablate.checks import CheckedPlan
 from gristmill.pipeline.ablate.evaluation import identity
 from gristmill.pipeline.ablate.feeding import blended
 from gristmill.pipeline.ablate.length import stages_of
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Base, Loaded, TrainingPlan
+from gristmill.pipeline.ablate.records import EvaluationSpec, Job, MixStage, ScheduleSpec, Start, TrainingSpec
 from gristmill.pipeline.errors import RecipeError
 from gristmill.pipeline.fingerprint import code_of_engine, code_of_module, digest, stamp
+from gristmill.pipeline.look.records import JSONObject
 
-Job = dict[str, Any]
 BASE = "base"
 
 
-def base_job(loaded: Loaded, found: CheckedPlan, out: Path, device: str, threads: int) -> Job | None:
+def base_job(loaded: Loaded, checked: CheckedPlan, out: Path, device: str, threads: int) -> Job | None:
     """None where the base is there already, or there is none."""
     base = loaded.plan.base
     if base is None or base.mix is None or base.tokens is None:
         return None
     asked = base.training or loaded.plan.training
     training = training_facts(
-        asked, float(asked.rate or 0), base.tokens, found.meta.row_length, base.seed, device, _of_base(asked)
+        asked, float(asked.rate or 0), base.tokens, checked.meta.row_length, base.seed, device, _of_base(asked)
     )
     return _job(
         out / BASE, BASE, base.seed,
-        stages=[_stage(blended(base.mix, {}, 0.0), found)], share=1.0, begin={"shape": found.shape.facts(), "seed": base.seed},
-        training=training, evaluate=None, found=found, keep_model=True, device=device, threads=threads,
+        stages=[_stage(blended(base.mix, {}, 0.0), checked)], share=1.0,
+        begin={"shape": checked.shape.facts(), "seed": base.seed}, training=training, evaluate=None, checked=checked,
+        keep_model=True, device=device, threads=threads,
     )  # fmt: skip
 
 
 def arm_jobs(
     loaded: Loaded,
-    found: CheckedPlan,
+    checked: CheckedPlan,
     out: Path,
-    evaluate: Mapping[str, Any],
+    evaluate: EvaluationSpec,
     base: str | None,
     device: str,
     threads: int,
@@ -58,20 +59,20 @@ def arm_jobs(
     jobs = []
     for seed in plan.seeds:
         for arm in (CONTROL, *plan.arms):
-            if arm in found.problems:
+            if arm in checked.problems:
                 continue
-            schedule = plan.protocol.schedule(plan.training.warmup, found.length.updates)
-            training = training_facts(plan.training, rate, plan.tokens, found.meta.row_length, seed, device, schedule)
-            begin: dict[str, Any] = {"shape": found.shape.facts(), "seed": seed}
+            schedule = plan.protocol.schedule(plan.training.warmup, checked.length.updates)
+            training = training_facts(plan.training, rate, plan.tokens, checked.meta.row_length, seed, device, schedule)
+            begin: Start = {"shape": checked.shape.facts(), "seed": seed}
             if base is not None:
                 begin = {"model": str(out / BASE / "model"), "fingerprint": base}
-            elif found.model is not None:
-                begin = {"model": str(found.model), "fingerprint": model_identity(found.model)}
+            elif checked.model is not None:
+                begin = {"model": str(checked.model), "fingerprint": model_identity(checked.model)}
             jobs.append(
                 _job(
                     out / "jobs" / arm / f"seed-{seed}", arm, seed,
-                    stages=_stages(plan, arm, found), share=found.share, begin=begin, training=training,
-                    evaluate=dict(evaluate), found=found, keep_model=plan.keep_models, device=device, threads=threads,
+                    stages=_stages(plan, arm, checked), share=checked.share, begin=begin, training=training,
+                    evaluate=evaluate, checked=checked, keep_model=plan.keep_models, device=device, threads=threads,
                 )
             )  # fmt: skip
     return jobs
@@ -87,15 +88,21 @@ def rate_of(base: Base | None) -> float:
 
 
 def training_facts(
-    asked: TrainingPlan, rate: float, tokens: int, row_length: int, seed: int, device: str, schedule: dict[str, Any]
-) -> dict[str, Any]:
+    asked: TrainingPlan,
+    rate: float,
+    tokens: int,
+    row_length: int,
+    seed: int,
+    device: str,
+    schedule: ScheduleSpec,
+) -> TrainingSpec:
     """What `gristmill.trainer.run.settings.Training.from_facts` reads; what the trainer would refuse is said here,
     before anything is trained."""
     from gristmill.trainer.run import settings
 
     updates = asked.updates(tokens, row_length)
     every = max(1, updates // asked.checkpoints)
-    optimizer: dict[str, Any] = {
+    optimizer: JSONObject = {
         "name": asked.optimizer,
         "rate": rate,
         "weight_decay": asked.weight_decay,
@@ -105,7 +112,7 @@ def training_facts(
         optimizer["betas"] = [0.9, 0.95]
     else:  # embedding, head and norms, which Muon leaves to AdamW, follow the plan too
         optimizer["adamw"] = {"rate": rate, "weight_decay": asked.weight_decay, "betas": [0.9, 0.95]}
-    facts = {
+    facts: TrainingSpec = {
         "updates": updates,
         "rows_per_update": asked.rows_per_update,
         "rows_per_step": asked.rows_per_step,
@@ -129,7 +136,7 @@ def training_facts(
     return facts
 
 
-def _of_base(asked: TrainingPlan) -> dict[str, Any]:
+def _of_base(asked: TrainingPlan) -> ScheduleSpec:
     """Warm-up, then level: an anneal goes on from it."""
     return {
         "kind": "stable",
@@ -140,21 +147,34 @@ def _of_base(asked: TrainingPlan) -> dict[str, Any]:
     }
 
 
-def _stages(plan: AblationPlan, arm: str, found: CheckedPlan) -> list[dict[str, Any]]:
+def _stages(plan: AblationPlan, arm: str, checked: CheckedPlan) -> list[MixStage]:
     """The last one goes on to the end."""
-    *before, (last, _) = stages_of(plan, arm, found.length)
-    return [*(_stage(weights, found) | {"rows": rows} for weights, rows in before), _stage(last, found)]
+    *before, (last, _) = stages_of(plan, arm, checked.length)
+    return [*({**_stage(weights, checked), "rows": rows} for weights, rows in before), _stage(last, checked)]
 
 
-def _stage(weights: Mapping[str, float], found: CheckedPlan) -> dict[str, Any]:
+def _stage(weights: Mapping[str, float], checked: CheckedPlan) -> MixStage:
     return {
-        "weights": {str(found.folders[name]): weight for name, weight in weights.items()},
-        "identity": {found.fingerprints[name]: weight for name, weight in weights.items()},
+        "weights": {str(checked.folders[name]): weight for name, weight in weights.items()},
+        "identity": {checked.fingerprints[name]: weight for name, weight in weights.items()},
     }
 
 
-def _job(folder: Path, arm: str, seed: int, *, stages: list[dict[str, Any]], share: float, begin: dict[str, Any], training: dict[str, Any],
-         evaluate: dict[str, Any] | None, found: CheckedPlan, keep_model: bool, device: str, threads: int) -> Job:  # fmt: skip
+def _job(
+    folder: Path,
+    arm: str,
+    seed: int,
+    *,
+    stages: list[MixStage],
+    share: float,
+    begin: Start,
+    training: TrainingSpec,
+    evaluate: EvaluationSpec | None,
+    checked: CheckedPlan,
+    keep_model: bool,
+    device: str,
+    threads: int,
+) -> Job:
     from gristmill.trainer.run import settings
 
     code = code_of_engine("training")
@@ -174,9 +194,11 @@ def _job(folder: Path, arm: str, seed: int, *, stages: list[dict[str, Any]], sha
     learns = settings.Training.from_facts(training).identity()
     reads = [{key: value for key, value in stage.items() if key != "weights"} for stage in stages]
     fingerprint = digest([reads, share, start, learns, training["deterministic"], code])
-    measured = digest([fingerprint, identity(evaluate), found.before, measures]) if evaluate else fingerprint
+    measured = digest([fingerprint, identity(evaluate), checked.before, measures]) if evaluate else fingerprint
     return {
-        "folder": str(folder), "arm": arm, "seed": seed, "fingerprint": measured, "training_fingerprint": fingerprint,
+        "folder": str(folder), "arm": arm, "seed": seed, "fingerprint": measured,
+        "training_fingerprint": fingerprint,
         "stages": stages, "share": share, "begin": begin, "training": training, "evaluate": evaluate,
-        "tokenizer": str(found.tokenizer), "row_length": found.meta.row_length, "before": found.before, "keep_model": keep_model, "device": device, "threads": threads,
+        "tokenizer": str(checked.tokenizer), "row_length": checked.meta.row_length, "before": checked.before,
+        "keep_model": keep_model, "device": device, "threads": threads,
     }  # fmt: skip

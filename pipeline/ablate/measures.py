@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from gristmill.kernels.base.types import Floats
@@ -19,9 +19,11 @@ from gristmill.mixing.verdicts.paired import Better, Errors, Paired, bootstrap, 
 from gristmill.mixing.verdicts.power import detectable
 from gristmill.pipeline.ablate.plan import CONTROL, Evaluate
 from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.report.ablation_record import DifferenceRecord, MeasureRecord
 
 Scores = Mapping[tuple[str, int], pa.Table]  # items by arm and seed
 DRAWS = 10_000
+Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Measure:
     role: str  # target, guard, reported
     better: Better
     unit: str
-    places: Any  # of its items in a table
+    places: Places  # of its items in a table
     sizes: Floats
     clusters: tuple[str, ...]
 
@@ -41,7 +43,7 @@ class Measure:
     def task(self) -> str:
         return self.name if self.domain is None else f"{self.name}/{self.domain}"
 
-    def facts(self, levels: Mapping[int, float]) -> dict[str, Any]:
+    def facts(self, levels: Mapping[int, float]) -> MeasureRecord:
         return {
             "set": self.name,
             "domain": self.domain,
@@ -72,7 +74,7 @@ def measures_of(evaluate: Evaluate, scores: Scores) -> list[Measure]:
         accuracy = name in evaluate.choices and evaluate.choices[name].score != "bits_per_byte"
         whole = np.flatnonzero(sets == name)
         of_set = list(dict.fromkeys(domains[whole].tolist()))
-        parts: list[tuple[str | None, Any]] = [(None, whole)]
+        parts: list[tuple[str | None, Places]] = [(None, whole)]
         if len(of_set) > 1:
             parts += [(domain, whole[domains[whole] == domain]) for domain in sorted(of_set)]
         for domain, places in parts:
@@ -109,10 +111,12 @@ def compared(scores: Scores, arm: str, seeds: Sequence[int], measure: Measure) -
 
 def difference_facts(
     pairs: Paired, found: Errors, measure: Measure, seeds: Sequence[int], confidence: float
-) -> dict[str, Any]:
+) -> DifferenceRecord:
     """What ablation.json says of one arm on one measure."""
     low, high = found.interval(confidence)
-    drawn = bootstrap(pairs, DRAWS, 0, confidence) if found.seeds > 1 and found.clusters > 1 else (math.nan, math.nan)
+    resampled = (
+        bootstrap(pairs, DRAWS, 0, confidence) if found.seeds > 1 and found.clusters > 1 else (math.nan, math.nan)
+    )
     control = float(pairs.control_S.mean())
     return {
         "set": measure.name,
@@ -127,7 +131,7 @@ def difference_facts(
         "relative": {"difference": found.mean / control, "low": number(low / control), "high": number(high / control)}
         if control > 0
         else None,
-        "bootstrap": {"low": number(drawn[0]), "high": number(drawn[1])},
+        "bootstrap": {"low": number(resampled[0]), "high": number(resampled[1])},
         "seeds_error": number(found.seeds_error),
         "items_error": number(found.items_error),
         "p": found.chance(),

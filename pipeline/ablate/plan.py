@@ -8,43 +8,45 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
 from gristmill.mixing.verdicts.verdict import CONFIDENCE, GUARD_BUDGET
 from gristmill.pipeline.ablate.protocols import Protocol, protocol_from
 from gristmill.pipeline.errors import RecipeError
+from gristmill.pipeline.look.records import JSON
 from gristmill.pipeline.recipe.yaml_lines import Place
 from gristmill.pipeline.recipe.yaml_settings import YamlFile
 from gristmill.stages.checks import nearest
 from gristmill.stages.paths import located
 from gristmill.stages.stage import PLACEMENT, Settings
 
+ShapeNumbers = dict[str, int | float | bool]  # fields of `gristmill.trainer.model.shapes.Shape`
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}")
 CONTROL = "control"  # the name of its jobs
 MANY_SEEDS = 1000
 COUNT = re.compile(r"\d{1,20}(\.\d{1,20})?([eE]\+?\d{1,2})?")
 
 
-def _one_or_many(value: Any) -> Any:
+def _one_or_many(value: JSON) -> JSON:
     return [value] if isinstance(value, str) else value
 
 
-def _mix_from(value: Any) -> Any:
+def _mix_from(value: JSON) -> JSON:
     """`web` is `{web: 1}`."""
     if not isinstance(value, str | dict) or not value:
         raise ValueError(f"the name of a set, or a mix {{set: weight}}, was expected, not {value!r}")
     return {value: 1.0} if isinstance(value, str) else value
 
 
-def _arms_from(value: Any) -> Any:
+def _arms_from(value: JSON) -> JSON:
     if not isinstance(value, dict) or not value:
         raise ValueError("at least one arm was expected, by name: the set, or the mix, that you ask about")
     return value
 
 
-def _count_from(value: Any) -> Any:
+def _count_from(value: JSON) -> JSON:
     """5e8 is a text to YAML."""
     if not isinstance(value, str):
         return value
@@ -54,7 +56,7 @@ def _count_from(value: Any) -> Any:
     return int(found) if found.denominator == 1 else float(found)
 
 
-def _seeds_from(value: Any) -> Any:
+def _seeds_from(value: JSON) -> JSON:
     """5 is 0, 1, 2, 3, 4."""
     seeds = list(range(value)) if type(value) is int and 0 < value <= MANY_SEEDS else value
     if not isinstance(seeds, list | tuple):
@@ -171,7 +173,7 @@ class Base(Settings):
 
     model: Annotated[str | None, Field(description="a Hugging Face folder of the Llama family, or a hub id")] = None
     mix: Annotated[Mix | None, Field(description="sets that it is trained on")] = None
-    shape: Annotated[str | dict[str, Any] | None, Field(description="a name (10m to 8b), or the numbers of one")] = None
+    shape: Annotated[str | ShapeNumbers | None, Field(description="a name (10m to 8b), or the numbers of one")] = None
     tokens: Count | None = None
     seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
     training: TrainingPlan | None = None
@@ -187,7 +189,7 @@ class AblationPlan(Settings):
     control: Annotated[Mix, Field(description="a set, or {set: weight}: what arms must beat")]
     arms: Annotated[dict[str, Mix], BeforeValidator(_arms_from)]
     base: Base | None = None
-    shape: Annotated[str | dict[str, Any] | None, Field(description="from_scratch: of every run")] = None
+    shape: Annotated[str | ShapeNumbers | None, Field(description="from_scratch: of every run")] = None
     protocol: Annotated[Protocol, BeforeValidator(protocol_from)] = Protocol(name="llama3")
     tokens: Annotated[Count, Field(description="of each run, padding counted; whole updates, as many as come nearest")]
     seeds: Annotated[Seeds, Field(description="a number of them, or a list")] = (0, 1, 2, 3, 4)
@@ -266,12 +268,12 @@ def _check_names(file: YamlFile, plan: AblationPlan) -> None:
     }
     if plan.base is not None and plan.base.mix is not None:
         mixes["base", "mix"] = plan.base.mix
-    for at, mix in mixes.items():
+    for place, mix in mixes.items():
         for name in mix:
             if name not in plan.sets:
                 near = nearest(name, plan.sets)
                 raise file.wrong(
-                    (*at, name),
+                    (*place, name),
                     f"no set is called {name}; {f'did you mean {near[0]}?' if near else 'there are ' + ', '.join(plan.sets)}",
                 )
     if len(set(plan.seeds)) < len(plan.seeds):

@@ -14,10 +14,11 @@ The control of every protocol is the same run on the control's mix alone.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from gristmill.pipeline.ablate.records import ScheduleSpec
 from gristmill.stages.stage import Settings
 
 Name = Literal["llama3", "microanneal", "two_stage", "from_scratch", "custom"]
@@ -67,7 +68,7 @@ class Protocol(Settings):
             raise ValueError(f"{self.name} needs 2 updates or more, one of each stage; its tokens are {updates}")
         return min(max(1, round(self.before * updates)), updates - 1)
 
-    def schedule(self, warmup: float | None, updates: int) -> dict[str, Any]:
+    def schedule(self, warmup: float | None, updates: int) -> ScheduleSpec:
         """Settings of `gristmill.trainer.run.schedule.RateSchedule`."""
         if self.name == "two_stage":
             fall = (updates - self.updates_before(updates)) / updates
@@ -79,6 +80,6 @@ class Protocol(Settings):
         }
 
 
-def protocol_from(value: Any) -> Any:
+def protocol_from(value: object) -> object:
     """`llama3` is `{name: llama3}`."""
     return {"name": value} if isinstance(value, str) else value

@@ -8,11 +8,9 @@ import math
 import os
 import platform
 from collections.abc import Sequence
-from typing import Any
 
 from gristmill.mixing.verdicts.paired import Errors, errors
 from gristmill.mixing.verdicts.verdict import holm, over, relative, verdict
-from gristmill.pipeline.ablate.jobs import Job
 from gristmill.pipeline.ablate.length import Length, weights_of
 from gristmill.pipeline.ablate.measures import (
     Measure,
@@ -24,47 +22,64 @@ from gristmill.pipeline.ablate.measures import (
     measures_of,
 )
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan
-from gristmill.pipeline.ablate.work import Result
+from gristmill.pipeline.ablate.records import Job, Result
 from gristmill.pipeline.errors import RunFailed
+from gristmill.pipeline.look.records import JSON, JSONObject
+from gristmill.pipeline.report.ablation_record import (
+    AblationCost,
+    ArmRecord,
+    DifferenceRecord,
+    GuardRecord,
+    JobRecord,
+    MeasureRecord,
+)
 
 VERSION = 1
-OF_JOB = (
-    "loss", "updates", "tokens", "counted", "seconds", "tokens_per_second", "joules", "peak_memory", "refused", "seconds_measuring", "measured_in", "device",
-)  # fmt: skip
 
 
-def job_facts(job: Job, result: Result | None, folder: str) -> dict[str, Any]:
+def job_facts(job: Job, result: Result | None, folder: str) -> JobRecord:
     """One line of the list of jobs. What was not measured is null."""
     status = "not run" if result is None else "failed" if "failed" in result else "done"
-    facts = {name: (result or {}).get(name) for name in OF_JOB}
-    error = (result or {}).get("failed")
+    outcome: Result = result or {}
     return {
         "arm": job["arm"],
         "seed": job["seed"],
         "status": status,
-        "error": error,
+        "error": outcome.get("failed"),
         "folder": folder,
         "metrics": f"{folder}/metrics.jsonl",
-        **facts,
+        "loss": outcome.get("loss"),
+        "updates": outcome.get("updates"),
+        "tokens": outcome.get("tokens"),
+        "counted": outcome.get("counted"),
+        "seconds": outcome.get("seconds"),
+        "tokens_per_second": outcome.get("tokens_per_second"),
+        "joules": outcome.get("joules"),
+        "peak_memory": outcome.get("peak_memory"),
+        "refused": outcome.get("refused"),
+        "seconds_measuring": outcome.get("seconds_measuring"),
+        "measured_in": outcome.get("measured_in"),
+        "device": outcome.get("device"),
     }
 
 
-def cost_of(jobs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def cost_of(jobs: Sequence[JobRecord]) -> AblationCost:
     """Of all that was done; joules only where each job has them."""
     done = [job for job in jobs if job["status"] == "done"]
     joules = [job["joules"] for job in done]
+    measured = [value for value in joules if value is not None]
     return {
         "jobs": len(done),
-        "tokens": sum(job["tokens"] for job in done),
-        "seconds": sum(job["seconds"] for job in done),
+        "tokens": sum(job["tokens"] or 0 for job in done),
+        "seconds": sum(job["seconds"] or 0 for job in done),
         "seconds_measuring": sum(job["seconds_measuring"] or 0.0 for job in done),
-        "joules": sum(joules) if joules and all(value is not None for value in joules) else None,
+        "joules": sum(measured) if measured and len(measured) == len(joules) else None,
     }
 
 
 def arms_of(
     plan: AblationPlan, scores: Scores, problems: dict[str, str]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+) -> tuple[list[MeasureRecord], list[ArmRecord]]:
     """Measures, and every arm with its differences and verdict. One that has fewer than two seeds beside the control's
     has a problem instead, or was not run."""
     control = [seed for seed in plan.seeds if (CONTROL, seed) in scores]
@@ -116,17 +131,19 @@ def _arm(
     measures: list[Measure],
     adjusted: float,
     guarded: Guarded | None,
-) -> dict[str, Any]:
-    differences, of_target = [], None
+) -> ArmRecord:
+    differences: list[DifferenceRecord] = []
+    of_target, better = None, None
     for measure in measures:
         pairs = compared(scores, arm, seeds, measure)
         found = errors(pairs)
         differences.append(difference_facts(pairs, found, measure, seeds, plan.confidence))
         if measure.domain is None and measure.role == "target":
             of_target, better = found, measure.better
-    if of_target is None:
+    if of_target is None or better is None:
         raise RunFailed(f"{arm}: none of its measures is the target")
-    budget, guard, rise, guard_chance = plan.evaluate.guard_budget, None, None, None
+    budget, rise, guard_chance = plan.evaluate.guard_budget, None, None
+    guard: GuardRecord | None = None
     if guarded is not None:
         rise, own, guard_chance = guarded
         low, high = rise.interval(plan.confidence)
@@ -140,7 +157,7 @@ def _arm(
             "p_holm": guard_chance,
             "holds": holds,
         }
-    said = verdict(of_target, better, rise, budget, adjusted, plan.confidence, guard_chance)
+    decision = verdict(of_target, better, rise, budget, adjusted, plan.confidence, guard_chance)
     return {
         "name": arm,
         "mix": dict(plan.arms[arm]),
@@ -150,17 +167,25 @@ def _arm(
         "p": of_target.chance(),
         "p_holm": adjusted,
         "guard": guard,
-        "verdict": {"word": said.word, "why": said.why, "seeds_needed": said.seeds},
+        "verdict": {"word": decision.word, "why": decision.why, "seeds_needed": decision.seeds},
         "differences": differences,
     }
 
 
-def _without(plan: AblationPlan, arm: str, problem: str | None) -> dict[str, Any]:
+def _without(plan: AblationPlan, arm: str, problem: str | None) -> ArmRecord:
     """An arm that has nothing to say."""
     return {
-        "name": arm, "mix": dict(plan.arms[arm]), "status": "failed" if problem else "not run", "error": problem, "seeds": [], "p": None, "p_holm": None, "guard": None,
-        "verdict": None, "differences": [],
-    }  # fmt: skip
+        "name": arm,
+        "mix": dict(plan.arms[arm]),
+        "status": "failed" if problem else "not run",
+        "error": problem,
+        "seeds": [],
+        "p": None,
+        "p_holm": None,
+        "guard": None,
+        "verdict": None,
+        "differences": [],
+    }
 
 
 def utilities_csv(plan: AblationPlan, scores: Scores) -> str | None:
@@ -239,7 +264,7 @@ def _csv(lines: list[list[str]]) -> str:
     return text.getvalue()
 
 
-def machine_facts() -> dict[str, Any]:
+def machine_facts() -> JSONObject:
     return {
         "system": platform.system(),
         "processor": platform.processor() or platform.machine(),
@@ -247,7 +272,7 @@ def machine_facts() -> dict[str, Any]:
     }
 
 
-def clean(data: Any) -> Any:
+def clean(data: JSON) -> JSON:
     """JSON has no infinity and no NaN."""
     if isinstance(data, dict):
         return {str(key): clean(value) for key, value in data.items()}

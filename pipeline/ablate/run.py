@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -19,10 +19,12 @@ from tokenizers import Tokenizer
 
 from gristmill.mixing.verdicts.paired import effective, numbered
 from gristmill.pipeline.ablate.checks import CheckedPlan, check_plan
-from gristmill.pipeline.ablate.evaluation import LEAST_CLUSTERS, asked_of, documents_of
-from gristmill.pipeline.ablate.jobs import BASE, Job, arm_jobs, base_job
+from gristmill.pipeline.ablate.evaluation import LEAST_CLUSTERS, documents_of, evaluation_spec
+from gristmill.pipeline.ablate.jobs import BASE, arm_jobs, base_job
 from gristmill.pipeline.ablate.length import in_words, weights_of
+from gristmill.pipeline.ablate.measures import Scores
 from gristmill.pipeline.ablate.plan import CONTROL, AblationPlan, Loaded
+from gristmill.pipeline.ablate.records import EvaluationSpec, Job, Result
 from gristmill.pipeline.ablate.results import (
     VERSION,
     ablations_csv,
@@ -34,9 +36,10 @@ from gristmill.pipeline.ablate.results import (
     utilities_csv,
 )
 from gristmill.pipeline.ablate.show import AblationUi
-from gristmill.pipeline.ablate.work import ITEMS_FILE, Result, carry_out, finished
+from gristmill.pipeline.ablate.work import ITEMS_FILE, carry_out, finished
 from gristmill.pipeline.ablate.workers import Crew, Team, Work
 from gristmill.pipeline.errors import RecipeError, RunFailed
+from gristmill.pipeline.report.ablation_record import AblationRecord
 from gristmill.pipeline.store.store import Store, one_run_at_a_time
 from gristmill.trainer.evaluation.multiple_choice import BadQuestions, encoded_questions, read_questions
 
@@ -48,13 +51,13 @@ class PreparedAblation:
 
     def __init__(self, loaded: Loaded, out: Path, crew: Crew, note: Callable[[str], None]) -> None:
         self.loaded, self.out, self.crew = loaded, out, crew
-        self.found: CheckedPlan = check_plan(loaded, out, note)
-        self.evaluate = asked_of(loaded)
-        self.warnings = [*self.found.warnings, *_warnings(self.evaluate, self.found)]
-        self.base = base_job(loaded, self.found, out, crew.device, crew.threads)
+        self.checked: CheckedPlan = check_plan(loaded, out, note)
+        self.evaluate = evaluation_spec(loaded)
+        self.warnings = [*self.checked.warnings, *_warnings(self.evaluate, self.checked)]
+        self.base = base_job(loaded, self.checked, out, crew.device, crew.threads)
         self.jobs = arm_jobs(
             loaded,
-            self.found,
+            self.checked,
             out,
             self.evaluate,
             self.base["fingerprint"] if self.base else None,
@@ -69,7 +72,7 @@ class PreparedAblation:
 
 def run(
     loaded: Loaded, out: Path, crew: Crew, face: AblationUi, only: str | None = None, work: Work = carry_out
-) -> dict[str, Any]:
+) -> AblationRecord:
     """The record, as it stands in ablation.json. What is done already is not done again."""
     start = time.perf_counter()
     store = Store(str(out))
@@ -78,10 +81,10 @@ def run(
         store.remove_temporary()
         ready = PreparedAblation(loaded, out, crew, face.note)
         store.write_json("plan.json", loaded.plan.model_dump(mode="json"))
-        face.note(in_words(ready.plan, ready.found.length))
+        face.note(in_words(ready.plan, ready.checked.length))
         for warning in ready.warnings:
             face.note(f"warning: {warning}")
-        for arm, problem in ready.found.problems.items():
+        for arm, problem in ready.checked.problems.items():
             face.note(f"{arm}: {problem}")
         wanted = [job for job in ready.jobs if only is None or job["arm"] in (CONTROL, only)]
         results: dict[str, Result] = {}
@@ -104,7 +107,7 @@ def run(
         _keep(store, record)
         for name, text in (
             ("utilities.csv", utilities_csv(loaded.plan, scores)),
-            ("ablations.csv", ablations_csv(loaded.plan, scores, ready.found.length)),
+            ("ablations.csv", ablations_csv(loaded.plan, scores, ready.checked.length)),
         ):
             if text is None:
                 store.remove([name])  # of another plan, or of arms that there are no more
@@ -113,7 +116,7 @@ def run(
     return record
 
 
-def _keep(store: Store, record: dict[str, Any]) -> None:
+def _keep(store: Store, record: AblationRecord) -> None:
     """The record, and the page that shows it."""
     from gristmill.pipeline.report.ablation import build_page
 
@@ -124,24 +127,22 @@ def _keep(store: Store, record: dict[str, Any]) -> None:
 def _worked(team: Team, jobs: Iterable[Job], face: AblationUi) -> dict[str, Result]:
     """Results by folder; those that are there already are only read."""
     results: dict[str, Result] = {}
-    left = []
+    to_do = []
     for job in jobs:
         done = finished(job)
         if done is None:
-            left.append(job)
+            to_do.append(job)
         else:
-            results[job["folder"]] = done | {"anew": False}
+            results[job["folder"]] = {**done, "anew": False}
             face.ends(job, results[job["folder"]])
-    for job, result in team.done(left, face.begins):
+    for job, result in team.done(to_do, face.begins):
         results[job["folder"]] = result
         face.ends(job, result)
     return results
 
 
-def _record(
-    ready: PreparedAblation, results: dict[str, Result], scores: dict[tuple[str, int], Any], start: float
-) -> dict[str, Any]:
-    plan, found = ready.plan, ready.found
+def _record(ready: PreparedAblation, results: dict[str, Result], scores: Scores, start: float) -> AblationRecord:
+    plan, found = ready.plan, ready.checked
     problems = dict(found.problems)
     for job in ready.jobs:
         result = results.get(job["folder"])
@@ -156,15 +157,15 @@ def _record(
     for facts in arms:
         facts["weights"] = weights_of(plan, facts["name"], found.length)
         facts["epochs"] = found.epochs.get(facts["name"])
-    first = ready.jobs[0]["training"] if ready.jobs else {}
-    record = {
+    schedule = ready.jobs[0]["training"]["schedule"] if ready.jobs else None
+    record: AblationRecord = {
         "version": VERSION,
         "name": plan.name,
         "description": plan.description,
         "status": status,
         "seconds": round(time.perf_counter() - start, 3),
         "plan": plan.model_dump(mode="json"),
-        "protocol": {"name": plan.protocol.name, "new": plan.protocol.new, "before": found.length.before / found.length.updates, "schedule": first.get("schedule")},
+        "protocol": {"name": plan.protocol.name, "new": plan.protocol.new, "before": found.length.before / found.length.updates, "schedule": {**schedule} if schedule else None},
         "model": {"shape": found.shape.facts(), "parameters": found.shape.parameters, "base": plan.base.model if plan.base else None},
         "tokens": found.length.tokens,
         "updates": found.length.updates,
@@ -189,11 +190,10 @@ def _record(
         "machine": machine_facts() | {"workers": ready.crew.processes, "device": ready.crew.device},
         "versions": next((result["versions"] for result in results.values() if "versions" in result), {}),
     }  # fmt: skip
-    found_clean: dict[str, Any] = clean(record)
-    return found_clean
+    return cast(AblationRecord, clean(record))  # type: ignore[arg-type]
 
 
-def _warnings(evaluate: dict[str, Any], found: CheckedPlan) -> list[str]:
+def _warnings(evaluate: EvaluationSpec, found: CheckedPlan) -> list[str]:
     """Every file of the evaluation is read once before anything is trained."""
     warnings = []
     for name, texts in evaluate["texts"].items():

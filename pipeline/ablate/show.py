@@ -9,16 +9,19 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, TypedDict
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from gristmill.pipeline.ablate.jobs import Job
-from gristmill.pipeline.ablate.work import Result
+from gristmill.pipeline.ablate.records import Job, Result
 from gristmill.pipeline.formatting import as_energy
+from gristmill.pipeline.report.ablation_record import AblationRecord
 from gristmill.pipeline.screen import escape
+
+if TYPE_CHECKING:
+    from gristmill.pipeline.ablate.run import PreparedAblation
 
 TAIL = 4096  # bytes of metrics.jsonl that are looked at
 COLOURS = {"adopt": "green", "reject": "red", "inconclusive": "yellow"}
@@ -30,28 +33,28 @@ class AblationUi:
     def __init__(self, out: Path, stream: IO[str] | None = None) -> None:
         self.out = out
         self.stream = stream or sys.stderr
-        self.left = 0
+        self.to_come = 0
 
     @contextlib.contextmanager
     def watching(self, jobs: Sequence[Job]) -> Iterator[None]:
-        self.left = len(jobs)
+        self.to_come = len(jobs)
         yield
 
     def begins(self, job: Job) -> None:
-        self.say(f"{name_of(job)}: begins")
+        self.say(f"{name_of(job)}: started")
 
     def ends(self, job: Job, result: Result) -> None:
-        self.left -= 1
+        self.to_come -= 1
         if "failed" in result:
             self.say(
                 f"{name_of(job)}: failed: {result['failed']}"
                 + (f"\n{result['trace'].rstrip()}" if result.get("trace") else "")
             )
         elif not result["anew"]:
-            self.say(f"{name_of(job)}: is there already")
+            self.say(f"{name_of(job)}: is already done")
         else:
             self.say(
-                f"{name_of(job)}: done, loss {result['loss']:.4f}, {result['tokens']:,} tokens in {result['seconds']:,.1f} s; {self.left} to come"
+                f"{name_of(job)}: done, loss {result['loss']:.4f}, {result['tokens']:,} tokens in {result['seconds']:,.1f} s; {self.to_come} to come"
             )
 
     def note(self, message: str) -> None:
@@ -78,13 +81,13 @@ class LiveAblationUi(AblationUi):
 
     @contextlib.contextmanager
     def watching(self, jobs: Sequence[Job]) -> Iterator[None]:
-        self.jobs, self.left = jobs, len(jobs)
+        self.jobs, self.to_come = jobs, len(jobs)
         with Live(get_renderable=self.view, console=self.console, refresh_per_second=2, transient=True):
             yield
 
     def begins(self, job: Job) -> None:
         self.states[job["folder"]] = "at work"
-        self.record(f"{name_of(job)}: begins")
+        self.record(f"{name_of(job)}: started")
 
     def ends(self, job: Job, result: Result) -> None:
         self.states[job["folder"]] = "failed" if "failed" in result else "done"
@@ -101,7 +104,8 @@ class LiveAblationUi(AblationUi):
         for job in sorted(self.jobs, key=lambda job: self.states.get(job["folder"], "~") != "at work")[
             : max(4, self.console.height - 6)
         ]:
-            state, last = self.states.get(job["folder"], ""), {}
+            state = self.states.get(job["folder"], "")
+            last: MetricsLine = {}
             if state == "at work":
                 last = last_metrics(Path(job["folder"]) / "metrics.jsonl")
             table.add_row(
@@ -109,14 +113,22 @@ class LiveAblationUi(AblationUi):
                 f"{last['loss']:.4f}" if isinstance(last.get("loss"), float) else "",
                 f"{last['tokens_per_second']:,.0f}" if isinstance(last.get("tokens_per_second"), int | float) else "",
             )  # fmt: skip
-        return Group(table, f"{self.left} jobs to come")
+        return Group(table, f"{self.to_come} jobs to come")
 
 
 def ui_for(out: Path, console: Console) -> AblationUi:
     return LiveAblationUi(out, console) if console.is_terminal else AblationUi(out)
 
 
-def last_metrics(path: Path) -> dict[str, Any]:
+class MetricsLine(TypedDict, total=False):
+    """A line of metrics.jsonl."""
+
+    step: int
+    loss: float
+    tokens_per_second: float
+
+
+def last_metrics(path: Path) -> MetricsLine:
     """The last whole line of a file that somebody else is writing."""
     try:
         with path.open("rb") as file:
@@ -136,7 +148,7 @@ def name_of(job: Job) -> str:
     return f"{job['arm']}, seed {job['seed']}"
 
 
-def verdicts(record: dict[str, Any]) -> Table:
+def verdicts(record: AblationRecord) -> Table:
     """Every arm with its target, its guard and what is to be done."""
     target = next((m for m in record["measures"] if m["role"] == "target" and m["domain"] is None), None)
     measured = f"{escape(target['task'])} in {target['unit']} ({target['better']} is better), " if target else ""
@@ -161,7 +173,7 @@ def verdicts(record: dict[str, Any]) -> Table:
     return table
 
 
-def reasons(record: dict[str, Any]) -> list[str]:
+def reasons(record: AblationRecord) -> list[str]:
     """A line for each arm that was run."""
     lines = []
     for arm in record["arms"]:
@@ -175,7 +187,7 @@ def reasons(record: dict[str, Any]) -> list[str]:
     return lines
 
 
-def others(record: dict[str, Any]) -> Table:
+def others(record: AblationRecord) -> Table:
     """All other measures: the guard, and those that decide nothing."""
     table = Table(title="reported", title_justify="left")
     for name in ("arm", "measure", "control", "difference", "interval", "better"):
@@ -192,19 +204,19 @@ def others(record: dict[str, Any]) -> Table:
     return table
 
 
-def cost_line(record: dict[str, Any]) -> str:
+def cost_line(record: AblationRecord) -> str:
     cost = record["cost"]
     joules = "energy not measured" if cost["joules"] is None else as_energy(cost["joules"])
     return f"{cost['jobs']} jobs, {cost['tokens']:,} tokens, {cost['seconds'] / 3600:,.2f} hours of training, {joules}"
 
 
-def foreseen(ready: Any, flops: float, speed: float) -> Table:
+def foreseen(ready: PreparedAblation, flops: float, speed: float) -> Table:
     """What would run, for --dry-run: tokens, epochs, and hours at half of what this machine multiplies."""
     from gristmill.pipeline.ablate.length import in_words, weights_of
 
     plan = ready.plan
     table = Table(
-        title=f"{escape(plan.name)}: {plan.protocol.name}, {in_words(plan, ready.found.length)}", title_justify="left"
+        title=f"{escape(plan.name)}: {plan.protocol.name}, {in_words(plan, ready.checked.length)}", title_justify="left"
     )
     for name in ("run", "tokens", "updates", "reads", "of a run's tokens", "epochs"):
         table.add_column(name, justify="left" if name in ("run", "reads") else "right")
@@ -215,22 +227,22 @@ def foreseen(ready: Any, flops: float, speed: float) -> Table:
         rows = ready.base["training"]["rows_per_update"]
         table.add_row(
             "base",
-            f"{updates * rows * ready.found.meta.row_length:,}",
+            f"{updates * rows * ready.checked.meta.row_length:,}",
             f"{updates:,}",
             ", ".join(map(escape, plan.base.mix)),
             "",
             "",
         )
     for arm in (CONTROL, *plan.arms):
-        if arm in ready.found.problems:
-            table.add_row(escape(arm), "", "", f"[red]{escape(ready.found.problems[arm])}[/red]", "", "")
+        if arm in ready.checked.problems:
+            table.add_row(escape(arm), "", "", f"[red]{escape(ready.checked.problems[arm])}[/red]", "", "")
             continue
         job = next(job for job in ready.jobs if job["arm"] == arm)
-        tokens = job["training"]["updates"] * job["training"]["rows_per_update"] * ready.found.meta.row_length
-        weights = weights_of(plan, arm, ready.found.length)
+        tokens = job["training"]["updates"] * job["training"]["rows_per_update"] * ready.checked.meta.row_length
+        weights = weights_of(plan, arm, ready.checked.length)
         table.add_row(
             escape(arm), f"{tokens:,}", f"{job['training']['updates']:,}", ", ".join(map(escape, weights)),
-            ", ".join(f"{weight:.1%}" for weight in weights.values()), ", ".join(f"{ready.found.epochs[arm][name]:.2f}" for name in weights),
+            ", ".join(f"{weight:.1%}" for weight in weights.values()), ", ".join(f"{ready.checked.epochs[arm][name]:.2f}" for name in weights),
         )  # fmt: skip
     workers = max(1, ready.crew.processes)
     table.caption = (

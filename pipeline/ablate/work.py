@@ -13,19 +13,20 @@ import platform
 import shutil
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gristmill.pipeline.ablate.evaluation import ITEMS, HeldOutDocuments, documents_of
 from gristmill.pipeline.ablate.facts import read_facts, write_facts
 from gristmill.pipeline.ablate.feeding import rows_and_order
-from gristmill.pipeline.ablate.jobs import Job
+from gristmill.pipeline.ablate.records import ChoicesSpec, EvaluationSpec, Job, Outcome, Result, Start
 from gristmill.pipeline.errors import GristmillError, in_words
 from gristmill.pipeline.store.store import Store, one_run_at_a_time
 
@@ -33,7 +34,12 @@ TRAINED, RESULT, ITEMS_FILE, JOB = "trained.json", "result.json", "items.parquet
 OF_TRAINING = ("run.json", "metrics.jsonl", "checkpoints", "model", "tensorboard", TRAINED)
 OF_MEASURING = (RESULT, ITEMS_FILE)
 
-Result = dict[str, Any]
+
+if TYPE_CHECKING:
+    import torch
+
+    from gristmill.trainer.evaluation.evaluate import HeldOut
+    from gristmill.trainer.model.model import Decoder
 
 
 def carry_out(job: Job) -> Result:
@@ -41,7 +47,7 @@ def carry_out(job: Job) -> Result:
     folder = Path(job["folder"])
     done = finished(job)
     if done is not None:
-        return done | {"anew": False}
+        return {**done, "anew": False}
     try:
         store = Store(str(folder))
         store.make_root()
@@ -59,14 +65,14 @@ def carry_out(job: Job) -> Result:
     except Exception as error:  # whatever it is, it is this job's
         if type(error).__name__ == "Stopped":
             raise KeyboardInterrupt from error
-        return failure(job, _said(error), "" if is_ours(error) else traceback.format_exc())
-    return result | {"anew": True}
+        return failure(job, _message_of(error), "" if is_ours(error) else traceback.format_exc())
+    return {**result, "anew": True}
 
 
 def finished(job: Job) -> Result | None:
     """The result that is there already, if it is that of the same job and its files are there."""
     folder = Path(job["folder"])
-    result = read_facts(folder / RESULT)
+    result = cast(Result, read_facts(folder / RESULT))
     if result.get("fingerprint") != job["fingerprint"]:
         return None
     if job["evaluate"] is not None and not (folder / ITEMS_FILE).is_file():
@@ -84,7 +90,8 @@ def _done(job: Job, folder: Path) -> Result:
     torch.set_num_threads(max(1, job["threads"]))
     if job["device"] == "cuda" and not torch.cuda.is_available():
         raise GristmillError(
-            "this machine has a GPU that torch does not see; is it a build of torch without CUDA? (CUDA_VISIBLE_DEVICES= runs on the CPU)"
+            "this machine has a GPU that torch does not see; is it a build of torch without CUDA?"
+            " (CUDA_VISIBLE_DEVICES= runs on the CPU)"
         )
     device = torch.device(job["device"])
     _clear(folder, OF_MEASURING)
@@ -92,11 +99,12 @@ def _done(job: Job, folder: Path) -> Result:
         _clear(folder, OF_TRAINING)
     write_facts(folder / JOB, job)
     trained = read_facts(folder / TRAINED)
+    outcome = cast(Outcome, trained.get("outcome"))
     if trained.get("fingerprint") != job["training_fingerprint"] or not (folder / "model").is_dir():
-        trained = {"fingerprint": job["training_fingerprint"], "outcome": _trained(job, folder, device)}
-        write_facts(folder / TRAINED, trained)
+        outcome = _trained(job, folder, device)
+        write_facts(folder / TRAINED, {"fingerprint": job["training_fingerprint"], "outcome": outcome})
     start = time.perf_counter()
-    items = _measured(job, folder, device) if job["evaluate"] else None
+    items = _measured(job, job["evaluate"], folder, device) if job["evaluate"] else None
     if items is not None:
         draft = folder / f".{ITEMS_FILE}"
         pq.write_table(items, draft)
@@ -104,13 +112,19 @@ def _done(job: Job, folder: Path) -> Result:
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
     return {
-        "arm": job["arm"], "seed": job["seed"], "fingerprint": job["fingerprint"], "training_fingerprint": job["training_fingerprint"],
-        **trained["outcome"], "seconds_measuring": round(time.perf_counter() - start + trained["outcome"].get("seconds_on_the_way", 0.0), 3),
-        "measured_in": job["training"]["precision"] if items is not None else None, "device": name, "versions": _versions(),
-    }  # fmt: skip
+        "arm": job["arm"],
+        "seed": job["seed"],
+        "fingerprint": job["fingerprint"],
+        "training_fingerprint": job["training_fingerprint"],
+        **outcome,
+        "seconds_measuring": round(time.perf_counter() - start + outcome.get("seconds_on_the_way", 0.0), 3),
+        "measured_in": job["training"]["precision"] if items is not None else None,
+        "device": name,
+        "versions": _versions(),
+    }
 
 
-def _trained(job: Job, folder: Path, device: Any) -> Result:
+def _trained(job: Job, folder: Path, device: torch.device) -> Outcome:
     """The run by the trainer; its checkpoints stay until it is measured."""
     import torch
 
@@ -138,10 +152,9 @@ def _trained(job: Job, folder: Path, device: Any) -> Result:
     if device.type == "cuda":
         del model
         torch.cuda.empty_cache()
-    facts = asdict(outcome) | {"seconds_on_the_way": round(sum(spent), 3)}
-    facts["seconds"] = max(
-        0.0, outcome.seconds - sum(spent)
-    )  # of this session's measurements; those before a kill count as training
+    facts = cast(Outcome, asdict(outcome) | {"seconds_on_the_way": round(sum(spent), 3)})
+    # Of this session's measurements; those before a kill count as training.
+    facts["seconds"] = max(0.0, outcome.seconds - sum(spent))
     if not outcome.counted:
         raise GristmillError(
             f"{folder}: no token that was read has a next one in its document, so that nothing was learned"
@@ -151,7 +164,7 @@ def _trained(job: Job, folder: Path, device: Any) -> Result:
     return facts
 
 
-def _beginning(begin: Mapping[str, Any], device: Any) -> Any:
+def _beginning(begin: Start, device: torch.device) -> Decoder:
     import torch
 
     from gristmill.trainer.model.attention import fastest
@@ -167,8 +180,8 @@ def _beginning(begin: Mapping[str, Any], device: Any) -> Any:
 
 
 def _on_the_way(
-    job: Job, updates: int, device: Any, spent: list[float]
-) -> tuple[Callable[[Any, int], dict[str, float]] | None, int | None]:
+    job: Job, updates: int, device: torch.device, spent: list[float]
+) -> tuple[Callable[[Decoder, int], dict[str, float]] | None, int | None]:
     """The target, on some of its documents, `points` times, the last one at the end: the curves of the report. What it
     takes is added to `spent`."""
     asked = job["evaluate"]
@@ -178,16 +191,16 @@ def _on_the_way(
     most = min(asked["point_documents"], texts["most"] or asked["point_documents"])
     held_out = _held_out(documents_of(asked["target"], {**texts, "most": most}), job)
 
-    def evaluate(model: Any, update: int) -> dict[str, float]:
+    def evaluate(model: Decoder, update: int) -> dict[str, float]:
         start = time.perf_counter()
-        found = held_out.measured(model, device).bits_per_byte()
+        bits = held_out.measured(model, device).bits_per_byte()
         spent.append(time.perf_counter() - start)
-        return {"target_bits_per_byte": found}
+        return {"target_bits_per_byte": bits}
 
     return evaluate, -(-updates // asked["points"])
 
 
-def _measured(job: Job, folder: Path, device: Any) -> pa.Table:
+def _measured(job: Job, asked: EvaluationSpec, folder: Path, device: torch.device) -> pa.Table:
     """Every item of every set, as it was scored."""
     import torch
 
@@ -195,24 +208,22 @@ def _measured(job: Job, folder: Path, device: Any) -> pa.Table:
     from gristmill.trainer.model.llama import load_llama
     from gristmill.trainer.step.precision import autocast_for
 
-    asked = job["evaluate"]
-    precision = job["training"][
-        "precision"
-    ]  # as it computed in training; but linear maps that were in fp8 are measured in bf16
+    # As it computed in training; but linear maps that were in fp8 are measured in bf16.
+    precision = job["training"]["precision"]
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     model = load_llama(folder / "model", device, dtype, fastest(device)).eval()
     tables = []
     with torch.no_grad(), autocast_for(device, "fp16") if precision == "fp16" else contextlib.nullcontext():
         for name, texts in asked["texts"].items():
             documents = documents_of(name, texts)
-            found = _held_out(documents, job).measured(model, device)
-            tables.append(items_of(name, documents.domains, documents.clusters, found.bits, found.bytes))
+            scored = _held_out(documents, job).measured(model, device)
+            tables.append(items_of(name, documents.domains, documents.clusters, scored.bits, scored.bytes))
         for name, choices in asked["choices"].items():
             tables.append(_chosen(name, choices, model, job, device))
     return pa.concat_tables(tables)
 
 
-def _held_out(documents: HeldOutDocuments, job: Job) -> Any:
+def _held_out(documents: HeldOutDocuments, job: Job) -> HeldOut:
     """Texts as the trainer measures them."""
     from tokenizers import Tokenizer
 
@@ -227,28 +238,31 @@ def _held_out(documents: HeldOutDocuments, job: Job) -> Any:
     )
 
 
-def _chosen(name: str, choices: Mapping[str, Any], model: Any, job: Job, device: Any) -> pa.Table:
+def _chosen(name: str, choices: ChoicesSpec, model: Decoder, job: Job, device: torch.device) -> pa.Table:
     from tokenizers import Tokenizer
 
     from gristmill.trainer.evaluation.multiple_choice import answers, read_questions
 
     questions = read_questions(Path(choices["file"]))
-    found = answers(
+    answered = answers(
         model, questions, Tokenizer.from_file(job["tokenizer"]), job["row_length"], device, before=job["before"]
     )
     domains = [question.domain for question in questions]
     clusters = domains if choices["cluster"] == "domain" else [question.id for question in questions]
     if choices["score"] == "bits_per_byte":
-        return items_of(name, domains, clusters, found.answer_bits, found.answer_bytes)
+        return items_of(name, domains, clusters, answered.answer_bits, answered.answer_bytes)
     kinds: dict[str, Literal["raw", "byte", "token"]] = {
         "accuracy": "raw",
         "accuracy_by_byte": "byte",
         "accuracy_by_token": "token",
     }
-    return items_of(name, domains, clusters, found.correct(kinds[choices["score"]]), np.ones(len(questions)))
+    return items_of(name, domains, clusters, answered.correct(kinds[choices["score"]]), np.ones(len(questions)))
 
 
-def items_of(name: str, domains: list[str], clusters: list[str], values: Any, sizes: Any) -> pa.Table:
+def items_of(
+    name: str, domains: list[str], clusters: list[str], values: npt.ArrayLike, sizes: npt.ArrayLike
+) -> pa.Table:
+    values, sizes = np.asarray(values, np.float64), np.asarray(sizes, np.float64)
     count = len(values)
     if not np.any(sizes):
         raise GristmillError(f"{name}: the tokenizer leaves nothing of its texts, so there is nothing to measure")
@@ -261,8 +275,8 @@ def items_of(name: str, domains: list[str], clusters: list[str], values: Any, si
         np.arange(count, dtype=np.int32),
         domains,
         clusters,
-        np.asarray(values, np.float64),
-        np.asarray(sizes, np.float64),
+        values,
+        sizes,
     ]
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, ITEMS, strict=True)], schema=ITEMS)
 
@@ -275,7 +289,7 @@ def is_ours(error: Exception) -> bool:
     )
 
 
-def _said(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     """One line; memory of a GPU is told apart, for it asks for another setting."""
     if type(error).__name__ == "OutOfMemoryError":
         return f"out of GPU memory: {str(error).splitlines()[0]} Take a smaller training.rows_per_step, or training.recompute: full"
@@ -286,11 +300,11 @@ def _said(error: Exception) -> str:
 def _versions() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for package in ("gristmill", "torch", "numpy", "tokenizers", "triton"):
         with contextlib.suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+            versions[package] = version(package)
+    return versions
 
 
 def _clear(folder: Path, names: tuple[str, ...]) -> None:

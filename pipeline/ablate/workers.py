@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
-from gristmill.pipeline.ablate.jobs import Job
-from gristmill.pipeline.ablate.work import RESULT, Result, failure
+from gristmill.pipeline.ablate.records import Job, Result
+from gristmill.pipeline.ablate.work import RESULT, failure
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.processes.cores import cores_here
 from gristmill.pipeline.processes.gpus import RESOURCE, gpus_here, spread_over
@@ -32,6 +32,9 @@ DEATHS = 1  # of workers over one job, before it is given up
 ARRIVES = 60.0  # seconds that a file written elsewhere may take to be seen here
 CONNECTS = "10s"
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+if TYPE_CHECKING:
+    from distributed import Client, Future, LocalCluster, Worker
 
 Work = Callable[[Job], Result]
 
@@ -66,16 +69,25 @@ def crew_of(workers: int | None, scheduler: str | None = None) -> Crew:
     return Crew(count, max(1, cores // max(1, count)), gpus[:count] if count else gpus[:1])
 
 
-def _of_these(there: dict[str, Any], asked: int | None, scheduler: str) -> Crew:
+class WorkerInfo(TypedDict):
+    """What a scheduler says of a worker."""
+
+    resources: dict[str, float]
+    nthreads: int
+
+
+def _of_these(there: dict[str, WorkerInfo], asked: int | None, scheduler: str) -> Crew:
     """All with a GPU, or all if none has one."""
     with_gpu = {address: worker for address, worker in there.items() if worker["resources"].get(RESOURCE)}
-    mine = with_gpu or there
-    if not mine:
+    chosen = with_gpu or there
+    if not chosen:
         raise RunFailed(
             f"{scheduler}: no worker has come to this scheduler yet; start some (dask worker {scheduler} --nthreads 1)"
         )
-    count = min(asked or len(mine), len(mine))
-    return Crew(count, min(worker["nthreads"] for worker in mine.values()), tuple(sorted(with_gpu))[:count], scheduler)
+    count = min(asked or len(chosen), len(chosen))
+    return Crew(
+        count, min(worker["nthreads"] for worker in chosen.values()), tuple(sorted(with_gpu))[:count], scheduler
+    )
 
 
 class Team:
@@ -84,8 +96,8 @@ class Team:
     def __init__(self, crew: Crew, work: Work) -> None:
         self.crew, self.work = crew, work
         self._stack = contextlib.ExitStack()
-        self._client: Any = None
-        self._at_work: dict[Any, Job] = {}
+        self._client: Client | None = None
+        self._at_work: dict[Future, Job] = {}
 
     def __enter__(self) -> Team:
         return self
@@ -116,7 +128,7 @@ class Team:
         waiting = list(jobs)
         resources = {RESOURCE: 1} if self.crew.gpus else None
 
-        def hand_over() -> Any:
+        def hand_over() -> Future:
             job = waiting.pop(0)
             begins(job)
             future = self._client.submit(self.work, job, pure=False, resources=resources)
@@ -132,12 +144,14 @@ class Team:
                 if self.crew.scheduler and "failed" not in result and not _arrived(Path(job["folder"]) / RESULT):
                     result = failure(
                         job,
-                        f"its worker has done it, but {job['folder']} is not to be seen here: workers and this machine must share that folder",
+                        f"its worker has done it, but {job['folder']} is not visible here:"
+                        " workers and this machine must share that folder",
                     )
             elif type(error).__name__ == "KilledWorker":
                 result = failure(
                     job,
-                    "its worker died (killed by the system for memory?); the same command goes on from its last checkpoint",
+                    "its worker died (killed by the system for memory?); run the same command to resume from its last"
+                    " checkpoint",
                 )
             else:
                 result = failure(job, f"{type(error).__name__}: {error}")
@@ -147,7 +161,7 @@ class Team:
 
 
 @contextlib.contextmanager
-def connected(scheduler: str) -> Iterator[Any]:
+def connected(scheduler: str) -> Iterator[Client]:
     """A client of a scheduler that is there already."""
     from distributed import Client
 
@@ -162,7 +176,7 @@ def connected(scheduler: str) -> Iterator[Any]:
         _close(client)
 
 
-def _stopped(client: Any, futures: list[Any]) -> None:
+def _stopped(client: Client, futures: list[Future]) -> None:
     """Takes back what has not begun, and ends the workers that are in the middle of a job, for a thread cannot be
     stopped: their nannies start others. (Asked to restart a worker, Dask starts the other and often leaves the process
     of the first at its work.)"""
@@ -203,7 +217,7 @@ def _quiet() -> None:
 
 
 @contextlib.contextmanager
-def _cluster(crew: Crew) -> Iterator[Any]:
+def _cluster(crew: Crew) -> Iterator[Client]:
     import dask
     from distributed import Client, LocalCluster
 
@@ -244,12 +258,12 @@ def _cluster(crew: Crew) -> Iterator[Any]:
         yield client
 
 
-def dask_setup(worker: Any) -> None:
+def dask_setup(worker: Worker) -> None:
     """Preloaded by every worker: leave Ctrl-C to the driver, and do not outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
 
 
-def _close(thing: Any) -> None:
+def _close(thing: Client | LocalCluster) -> None:
     with contextlib.suppress(Exception):  # whatever is gone already cannot be closed, and the results are on disk
         thing.close(timeout=5)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.screen import console, escape
+
+if TYPE_CHECKING:
+    from gristmill.pipeline.report.ablation_record import AblationRecord
 
 
 def ablate(
@@ -49,7 +52,7 @@ def ablate(
     """Train every arm and the control with several seeds, and say which data to adopt. Run it again to go on where it
     stopped."""
     if plan.is_dir():
-        shown(_record_of(plan), plan, as_json)
+        show_record(_record_of(plan), plan, as_json)
         return
 
     from gristmill.pipeline.ablate.plan import load, one_arm
@@ -85,10 +88,10 @@ def ablate(
             soft_wrap=True,
         )
         raise SystemExit(130) from None
-    shown(record, folder, as_json)
+    show_record(record, folder, as_json)
 
 
-def shown(record: dict[str, Any], folder: Path, as_json: bool) -> None:
+def show_record(record: AblationRecord, folder: Path, as_json: bool) -> None:
     """Tables, or JSON; arms that failed are an error once everything else has been said."""
     from gristmill.pipeline.ablate.show import cost_line, others, reasons, verdicts
 
@@ -121,13 +124,13 @@ def needs_torch() -> None:
         raise RecipeError("ablate trains models and needs torch: pip install 'gristmill[gpu]'")
 
 
-def _record_of(folder: Path) -> dict[str, Any]:
+def _record_of(folder: Path) -> AblationRecord:
     try:
-        found: dict[str, Any] = json.loads((folder / "ablation.json").read_text(encoding="utf-8"))
+        record: AblationRecord = json.loads((folder / "ablation.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RecipeError(
             f"{folder}: no ablation is here (there is no ablation.json); give its plan to run it"
         ) from None
     except ValueError as error:
         raise RunFailed(f"{folder}/ablation.json: not JSON ({error})") from error
-    return found
+    return record

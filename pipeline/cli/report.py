@@ -25,12 +25,14 @@ def inspect(
     as_json: AsJson = False,
 ) -> None:
     """Look into a run: its funnel and cost, what a stage dropped and why, one document's whole history."""
-    from gristmill.pipeline.look import history as histories, overview, run_folder as inspecting
+    from gristmill.pipeline.look import overview, run_folder as inspecting
+    from gristmill.pipeline.look.history import history
+    from gristmill.pipeline.look.show_history import render_history
 
     try:
         if uid is not None or url is not None:
-            story = histories.history(out, uid=uid, url=url)
-            data, shown = asdict(story), histories.render_history(story)
+            story = history(out, uid=uid, url=url)
+            data, shown = asdict(story), render_history(story)
         elif stage is not None:
             view = inspecting.stage_view(out, stage, reason, limit)
             data, shown = view.as_data(), inspecting.render_stage(view)

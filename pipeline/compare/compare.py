@@ -13,9 +13,9 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gristmill.pipeline.compare.counts import CostPair, LevelPair, Reason, costs, levels, reasons
 from gristmill.pipeline.compare.fates import CannotJoin, Draw, Fate, Joined, files_of, joined
@@ -26,9 +26,12 @@ from gristmill.pipeline.inputs.files import REMEMBERED, remembered_in
 from gristmill.pipeline.look import recipe_differences as recipes
 from gristmill.pipeline.look.overview import Overview, overview_of, reports_of
 from gristmill.pipeline.look.recipe_differences import Difference, StagePair
-from gristmill.pipeline.look.run_folder import Folder, NotFound, RecordedRun
-from gristmill.pipeline.progress.so_far import record_in
+from gristmill.pipeline.look.records import InputEntry, RunRecord
+from gristmill.pipeline.look.run_folder import Folder, NotFound, RecordedRun, record_in
 from gristmill.pipeline.store.parts import TOP
+
+Uids = npt.NDArray[np.uint64]
+Records = tuple[RunRecord, RunRecord]
 
 
 @dataclass(frozen=True)
@@ -52,28 +55,28 @@ class Comparison:
 
 def compare(a: str, b: str) -> Comparison:
     folders = (Folder.open(a), Folder.open(b))
-    found = (record_in(folders[0]), record_in(folders[1]))
+    records = (record_in(folders[0]), record_in(folders[1]))
     seen = (
-        overview_of(found[0], reports_of(folders[0], found[0])),
-        overview_of(found[1], reports_of(folders[1], found[1])),
+        overview_of(records[0], reports_of(folders[0], records[0])),
+        overview_of(records[1], reports_of(folders[1], records[1])),
     )
     runs = (seen[0].run, seen[1].run)
-    unlike = [*same_folder(folders), *caveats(runs, found), *changed_files(folders)]
+    unlike = [*same_folder(folders), *caveats(runs, records), *changed_files(folders)]
     documents: JoinedDocuments | None = None
-    kept: tuple[Any, Any] = (np.empty(0, np.uint64),) * 2
-    most = max(one.totals.documents for one in seen)
-    few = min(sampled_below(most), followed_below(found) or TOP)  # beyond what is followed nobody knows what was kept
+    kept: tuple[Uids, Uids] = (np.empty(0, np.uint64),) * 2
+    most = max(overview.totals.documents for overview in seen)
+    # Beyond the uids that are followed, nobody knows what was kept.
+    few = min(sampled_below(most), followed_below(records) or TOP)
     try:
-        documents, kept, said = follow(folders, runs, seen, found, few)
-        unlike += said
+        documents, kept, notes = follow(folders, runs, seen, records, few)
+        unlike += notes
     except (CannotJoin, FileNotFoundError, NotFound) as error:
         unlike.append(f"Documents cannot be followed: {error}")
-    pairs = recipes.stage_pairs(*runs, found)
+    pairs = recipes.stage_pairs(*runs, records)
     versions, machine = recipes.version_differences(*runs), recipes.machine_differences(*runs)
-    measured = signals(folders, runs, found, kept, few)
-    sampled = (
-        None if few >= TOP else max((its.documents for one in measured for its in (one.a, one.b) if its), default=0)
-    )
+    measured = signals(folders, runs, records, kept, few)
+    medians = [medians for signal in measured for medians in (signal.a, signal.b) if medians]
+    sampled = None if few >= TOP else max((each.documents for each in medians), default=0)
     return Comparison(
         (a, b), seen, unlike, recipes.head_differences(*runs), pairs, versions, machine, levels(seen, pairs), reasons(runs, pairs), documents,
         measured, sampled, costs(seen, pairs),
@@ -92,12 +95,12 @@ def is_local(folder: Folder) -> bool:
     return "file" in ([folder.fs.protocol] if isinstance(folder.fs.protocol, str) else folder.fs.protocol)
 
 
-def caveats(runs: tuple[RecordedRun, RecordedRun], found: tuple[Mapping[str, Any], Mapping[str, Any]]) -> list[str]:
+def caveats(runs: tuple[RecordedRun, RecordedRun], records: Records) -> list[str]:
     """What run.json alone says against holding two runs beside each other."""
-    said = []
+    notes = []
     for name, run in zip("AB", runs, strict=True):
         if run.status != "done":
-            said.append(
+            notes.append(
                 f"{name} is not done (it is {run.status or 'of unknown state'}): its numbers are those of a part."
             )
     sources = [{reader.name for reader in run.readers} for run in runs]
@@ -106,21 +109,27 @@ def caveats(runs: tuple[RecordedRun, RecordedRun], found: tuple[Mapping[str, Any
         ("B", "A", runs[1], sources[1] - sources[0]),
     ):
         if only:
-            its = sum(reader.count.kept for reader in run.readers if reader.name in only)
-            said.append(
-                f"Only {name} has {plural('source', sorted(only))}: {as_number(its)} document{'' if its == 1 else 's'} that {other} never read."
+            documents = sum(reader.count.kept for reader in run.readers if reader.name in only)
+            notes.append(
+                f"Only {name} has {plural('source', sorted(only))}: {as_number(documents)}"
+                f" document{'' if documents == 1 else 's'} that {other} never read."
             )
-    inputs = [one.get("inputs") or {} for one in found]
+    inputs = [record.get("inputs") or {} for record in records]
     for source in sorted(sources[0] & sources[1]):
-        a, b = ([(its.get(source) or {}).get(key) for key in ("files", "bytes")] for its in inputs)
+        a, b = (sizes_of(entries.get(source)) for entries in inputs)
         if a != b:
             sizes = [f"{as_number(files)} files of {as_number(size)} bytes" for files, size in (a, b)]
-            said.append(f"The inputs of {source} differ: A read {sizes[0]}, B {sizes[1]}.")
+            notes.append(f"The inputs of {source} differ: A read {sizes[0]}, B {sizes[1]}.")
     if recipes.version_differences(*runs):
-        said.append("The versions of packages differ (below): the same setting may decide otherwise.")
+        notes.append("The versions of packages differ (below): the same setting may decide otherwise.")
     if recipes.machine_differences(*runs):
-        said.append("The machines differ (below): times and memory say as much about them as about the recipes.")
-    return said
+        notes.append("The machines differ (below): times and memory say as much about them as about the recipes.")
+    return notes
+
+
+def sizes_of(entry: InputEntry | None) -> tuple[int | None, int | None]:
+    """Files and bytes that a source had."""
+    return (entry.get("files"), entry.get("bytes")) if entry else (None, None)
 
 
 def changed_files(folders: tuple[Folder, Folder]) -> list[str]:
@@ -140,48 +149,49 @@ def follow(
     folders: tuple[Folder, Folder],
     runs: tuple[RecordedRun, RecordedRun],
     seen: tuple[Overview, Overview],
-    found: tuple[Mapping[str, Any], Mapping[str, Any]],
+    records: Records,
     few: int,
-) -> tuple[JoinedDocuments, tuple[Any, Any], list[str]]:
+) -> tuple[JoinedDocuments, tuple[Uids, Uids], list[str]]:
     """The join, checked against what both runs counted; and what it says against comparing."""
-    shares = [share_of_rejects(one) for one in found]
+    shares = [share_of_rejects(record) for record in records]
     if min(shares) <= 0:
         raise CannotJoin(f"{'AB'[shares.index(0)]} kept no rejects (rejects: {{keep: 0}}).")
-    limit = followed_below(found)
+    limit = followed_below(records)
     files = (files_of(folders[0], runs[0]), files_of(folders[1], runs[1]))
-    draws = (Draw.of(found[0]), Draw.of(found[1]))
-    join = joined(folders, files, draws, sum(one.totals.documents for one in seen), limit, few)
+    draws = (Draw.of(records[0]), Draw.of(records[1]))
+    join = joined(folders, files, draws, sum(overview.totals.documents for overview in seen), limit, few)
     if limit >= TOP:
-        for side, (name, one) in enumerate(zip("AB", seen, strict=True)):
-            check(name, one, join, side)
-    said = (
+        for side, (name, overview) in enumerate(zip("AB", seen, strict=True)):
+            check(name, overview, join, side)
+    notes = (
         []
         if limit >= TOP
         else [f"Documents are followed on a share of {min(shares):.2%}: that much of the rejects was kept."]
     )
     documents = documents_of(join, draws, folders, files, min(shares))
-    said += read_by_one(documents, runs)
+    notes += read_by_one(documents, runs)
     kept = [np.concatenate(piles) if piles else np.empty(0, np.uint64) for piles in join.kept]
-    return documents, (kept[0], kept[1]), said
+    return documents, (kept[0], kept[1]), notes
 
 
 def read_by_one(documents: JoinedDocuments, runs: tuple[RecordedRun, RecordedRun]) -> list[str]:
     """Documents that one run alone read, of sources that both have: what one source is to one run alone is said
     already."""
     shared = set.intersection(*({reader.name for reader in run.readers} for run in runs))
-    its = [one for one in documents.sides if one.source in shared]
-    counts = (("A", sum(one.missing_b for one in its)), ("B", sum(one.missing_a for one in its)))
-    said = [f"{as_number(count)} documents were read by {name} alone" for name, count in counts if count]
-    return [f"Inputs differ: {', '.join(said)}; they are on no side below."] if said else []
+    sides = [side for side in documents.sides if side.source in shared]
+    counts = (("A", sum(side.missing_b for side in sides)), ("B", sum(side.missing_a for side in sides)))
+    notes = [f"{as_number(count)} documents were read by {name} alone" for name, count in counts if count]
+    return [f"Inputs differ: {', '.join(notes)}; they are on no side below."] if notes else []
 
 
-def share_of_rejects(found: Mapping[str, Any]) -> float:
-    return float(((found.get("recipe") or {}).get("rejects") or {}).get("keep", 1.0))
+def share_of_rejects(record: RunRecord) -> float:
+    recipe = record.get("recipe") or {}
+    return float((recipe.get("rejects") or {}).get("keep", 1.0))
 
 
-def followed_below(found: tuple[Mapping[str, Any], Mapping[str, Any]]) -> int:
+def followed_below(records: Records) -> int:
     """uids below it lie in the rejects of both runs if they were dropped."""
-    return min(int(share_of_rejects(one) * 2.0**64) for one in found)
+    return min(int(share_of_rejects(record) * 2.0**64) for record in records)
 
 
 def check(name: str, seen: Overview, join: Joined, side: int) -> None:
@@ -205,26 +215,26 @@ def plural(word: str, names: Sequence[str]) -> str:
     return f"the {word}{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
-def plain(found: Comparison) -> dict[str, Any]:
+def plain(comparison: Comparison) -> Mapping[str, object]:
     """For `--json`."""
     heads = [
         {
             "out": out,
-            "name": one.run.name,
-            "status": one.run.status,
-            "started": one.run.started,
-            "seconds": one.run.seconds,
+            "name": each.run.name,
+            "status": each.run.status,
+            "started": each.run.started,
+            "seconds": each.run.seconds,
         }
-        | {"totals": dataclasses.asdict(one.totals)}
-        for out, one in zip(found.outs, found.overviews, strict=True)
+        | {"totals": dataclasses.asdict(each.totals)}
+        for out, each in zip(comparison.outs, comparison.overviews, strict=True)
     ]
     lists = ("head", "stages", "versions", "machine", "funnel", "reasons", "costs")
     return {
         "a": heads[0],
         "b": heads[1],
-        "unlike": found.unlike,
-        **{name: [dataclasses.asdict(one) for one in getattr(found, name)] for name in lists},
-        "documents": dataclasses.asdict(found.documents) if found.documents else None,
-        "signals": [as_plain(one) for one in found.signals],
-        "signals_of": found.signals_of,
+        "unlike": comparison.unlike,
+        **{name: [dataclasses.asdict(each) for each in getattr(comparison, name)] for name in lists},
+        "documents": dataclasses.asdict(comparison.documents) if comparison.documents else None,
+        "signals": [as_plain(each) for each in comparison.signals],
+        "signals_of": comparison.signals_of,
     }

@@ -59,32 +59,34 @@ class Rest:
 
 def levels(seen: tuple[Overview, Overview], pairs: Sequence[StagePair]) -> list[LevelPair]:
     """The funnel of both, stage by stage: all sources together, then each. What a stage does not see stays as it was."""
-    tables = [funnel_table(one) for one in seen]
-    sources = list(dict.fromkeys(source for one in seen for source in (reader.name for reader in one.run.readers)))
-    found = []
+    tables = [funnel_table(overview) for overview in seen]
+    sources = list(dict.fromkeys(reader.name for overview in seen for reader in overview.run.readers))
+    pairs_of_levels = []
     for stage in ["read", *(pair.name for pair in pairs if pair.name not in sources)]:
         for source in [None, *(sources if len(sources) > 1 else [])]:
             a, b = (table.get(stage, {}).get(source, Rest()) for table in tables)
             if (a.left, b.left) != (None, None):
-                found.append(LevelPair(stage, source, a.left, b.left, a.gone, b.gone, a.volume, b.volume))
-    return found
+                pairs_of_levels.append(LevelPair(stage, source, a.left, b.left, a.gone, b.gone, a.volume, b.volume))
+    return pairs_of_levels
 
 
 def funnel_table(seen: Overview) -> dict[str, dict[str | None, Rest]]:
     """By stage, then by source (null: all), what is left and what went."""
-    readers = {reader.name for reader in seen.run.readers}
     table: dict[str, dict[str | None, Rest]] = {}
-    for level in seen.funnel:
-        stage = "read" if level.stage in readers else level.stage
-        volume = Volume(level.text_bytes, level.tokens, level.tokens_counted)
-        table.setdefault(stage, {})[level.source] = Rest(level.left, level.gone, volume)
     alive: dict[str | None, Rest] = {}
-    for its in table.values():
-        gone = sum(rest.gone or 0 for rest in its.values())
-        alive |= its
-        its[None] = Rest(
-            sum(rest.left or 0 for rest in alive.values()), gone, Volume.of_all(rest.volume for rest in alive.values())
+    for step in seen.funnel.steps:
+        if not step.passed:
+            continue
+        rests: dict[str | None, Rest] = {
+            level.source: Rest(level.left, level.gone, level.volume) for level in step.passed
+        }
+        alive |= rests
+        whole = Rest(
+            sum(rest.left or 0 for rest in alive.values()),
+            sum(level.gone for level in step.passed),
+            Volume.of_all(rest.volume for rest in alive.values()),
         )
+        table[step.name] = {**rests, None: whole}
     return table
 
 
@@ -97,24 +99,24 @@ def reasons(runs: tuple[RecordedRun, RecordedRun], pairs: Sequence[StagePair]) -
         }
         for run in runs
     ]
-    found = []
+    differing = []
     for stage in (pair.name for pair in pairs):
-        a, b = (its.get(stage, {}) for its in counts)
+        a, b = (by_stage.get(stage, {}) for by_stage in counts)
         names = sorted({*a, *b}, key=lambda name: (-max(a.get(name, 0), b.get(name, 0)), name))
-        found += [
+        differing += [
             Reason(stage, name, a.get(name, 0), b.get(name, 0)) for name in names if a.get(name, 0) != b.get(name, 0)
         ]
-    return found
+    return differing
 
 
 def costs(seen: tuple[Overview, Overview], pairs: Sequence[StagePair]) -> list[CostPair]:
-    a, b = ({cost.stage: cost for cost in one.costs} for one in seen)
-    found = []
+    a, b = ({cost.stage: cost for cost in overview.costs} for overview in seen)
+    compared = []
     for name in (pair.name for pair in pairs):
         both = (a.get(name), b.get(name))
         numbers = [
             tuple(cost and getattr(cost, key) for cost in both)
             for key in ("seconds", "documents_per_second", "bytes_out", "peak_memory", "cost")
         ]
-        found.append(CostPair(name, *numbers))  # type: ignore[arg-type]
-    return found
+        compared.append(CostPair(name, *numbers))  # type: ignore[arg-type]
+    return compared

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from gristmill.pipeline.look.history import legs_of
+from gristmill.pipeline.look.legs import legs_of
 from gristmill.pipeline.look.run_folder import Folder, RecordedRun
 from gristmill.pipeline.store.parts import TOP
 from gristmill.stages.blend.copies import COPIES

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from gristmill.pipeline.compare.fates import Draw, Fate, Files, Joined, rows_of
+from gristmill.pipeline.look.history import text_in
+from gristmill.pipeline.look.records import Row
 from gristmill.pipeline.look.run_folder import Folder
 
 PREVIEW = 600  # characters of a document that is shown
@@ -129,7 +130,7 @@ def examples(
     """The sampled documents with their texts: from the rejects of the run that dropped them, else from where the other
     kept them."""
     columns = ("url", "source", "detail", "text")
-    rows: dict[int, dict[str, Any]] = {}
+    rows: dict[int, Row] = {}
     for side, (folder, its) in enumerate(zip(folders, files, strict=True)):
         wanted = {uid: pair[side].stage for pair, uids in samples.items() if pair[side].gone for uid in uids}
         stages = set(wanted.values())
@@ -150,8 +151,7 @@ def examples(
     return {pair: [example(uid, rows.get(uid, {})) for uid in uids] for pair, uids in samples.items()}
 
 
-def example(uid: int, row: Mapping[str, Any]) -> MovedDocument:
-    text = row.get("text")
-    return MovedDocument(
-        f"{uid:016x}", str(row.get("source") or ""), row.get("url"), row.get("detail"), text[:PREVIEW] if text else None
-    )
+def example(uid: int, row: Row) -> MovedDocument:
+    text = text_in(row, "text")
+    source, url, detail = text_in(row, "source"), text_in(row, "url"), text_in(row, "detail")
+    return MovedDocument(f"{uid:016x}", source or "", url, detail, text[:PREVIEW] if text else None)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gristmill.pipeline.formatting import as_short
-from gristmill.pipeline.look.history import legs_of
+from gristmill.pipeline.look.legs import legs_of
+from gristmill.pipeline.look.records import LegManifest, RunRecord
 from gristmill.pipeline.look.run_folder import Folder, RecordedRun
 from gristmill.pipeline.store.parts import TOP
 from gristmill.stages.documents import BASE, PAGE
@@ -69,8 +69,8 @@ def sampled_below(documents: int) -> int:
 def signals(
     folders: tuple[Folder, Folder],
     runs: tuple[RecordedRun, RecordedRun],
-    records: tuple[Mapping[str, Any], Mapping[str, Any]],
-    kept: tuple[Any, Any],
+    records: tuple[RunRecord, RunRecord],
+    kept: tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]],
     limit: int,
 ) -> list[SignalMedians]:
     """`records` are both run.json; `kept` the uids below `limit` that each run kept, in order."""
@@ -81,7 +81,7 @@ def signals(
 
 
 def medians(
-    folder: Folder, run: RecordedRun, record: Mapping[str, Any], kept: npt.NDArray[np.uint64], limit: int
+    folder: Folder, run: RecordedRun, record: RunRecord, kept: npt.NDArray[np.uint64], limit: int
 ) -> dict[str, Medians]:
     """By signal: of each source, as the last leg that measures it left it, or where none does, as it was read."""
     adds = {str(entry["name"]): set(entry.get("adds") or []) for entry in record.get("stages") or []}
@@ -99,7 +99,7 @@ def medians(
 
 
 def values_of(
-    folder: Folder, leg: Mapping[str, Any], kept: npt.NDArray[np.uint64], limit: int
+    folder: Folder, leg: LegManifest, kept: npt.NDArray[np.uint64], limit: int
 ) -> dict[str, dict[str, list[Values]]]:
     """What the files of a leg hold of each signal, by source."""
     found: dict[str, dict[str, list[Values]]] = {}
@@ -130,7 +130,7 @@ def measured(folder: Folder, path: str, kept: npt.NDArray[np.uint64], limit: int
         names = [field.name for field in parquet.schema_arrow if is_signal(field)]
         if not names or "uid" not in parquet.schema_arrow.names:
             return
-        pieces: dict[str, list[tuple[Any, Any]]] = {name: [] for name in names}
+        pieces: dict[str, list[Values]] = {name: [] for name in names}
         for batch in parquet.iter_batches(batch_size=BATCH, columns=["uid", *names]):
             uid = batch.column("uid").to_numpy(zero_copy_only=False)
             rows = np.ones(len(uid), bool) if limit >= TOP else uid < np.uint64(limit)
@@ -161,5 +161,5 @@ def is_signal(field: pa.Field) -> bool:
     return number and "@" not in field.name and field.name not in {*BASE.names, *PAGE.names}
 
 
-def as_plain(signal: SignalMedians) -> Mapping[str, Any]:
+def as_plain(signal: SignalMedians) -> Mapping[str, object]:
     return {"name": signal.name, "a": signal.a and vars(signal.a), "b": signal.b and vars(signal.b)}

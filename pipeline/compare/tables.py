@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeVar
 
 from gristmill.pipeline.compare.compare import Comparison
 from gristmill.pipeline.compare.counts import LevelPair
@@ -23,6 +23,7 @@ from gristmill.pipeline.formatting import (
     as_tokens,
 )
 from gristmill.pipeline.look.recipe_differences import Difference, StagePair
+from gristmill.pipeline.look.records import JSON
 from gristmill.pipeline.report.stacked import Group
 
 LONG = 6  # entries of a list that are shown as they are
@@ -92,12 +93,12 @@ def shortened(a: str | None, b: str | None) -> tuple[str, str]:
     )
 
 
-def listed(value: str | None) -> list[Any] | None:
+def listed(value: str | None) -> list[JSON] | None:
     try:
-        found = json.loads(value) if value and value.startswith("[") else None
+        parsed = json.loads(value) if value and value.startswith("[") else None
     except ValueError:
         return None
-    return found if isinstance(found, list) else None
+    return parsed if isinstance(parsed, list) else None
 
 
 def headline(found: JoinedDocuments) -> str:
@@ -318,5 +319,8 @@ def percent(a: float | None, b: float | None) -> str:
     return "0%" if abs(change) < 0.5 else f"{'+' if change > 0 else '−'}{abs(change):,.0f}%"
 
 
-def pair(values: tuple[Any, Any], words: Callable[[Any], str]) -> tuple[str, str]:
+Amount = TypeVar("Amount")
+
+
+def pair(values: tuple[Amount, Amount], words: Callable[[Amount], str]) -> tuple[str, str]:
     return words(values[0]), words(values[1])

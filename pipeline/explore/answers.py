@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
 
 from gristmill.pipeline.formatting import for_machines
 
@@ -61,7 +60,7 @@ def page(text: str, status: int = 200) -> Response:
     return Response(status, as_bytes(text))
 
 
-def json_answer(data: Any) -> Response:
+def json_answer(data: object) -> Response:
     return Response(
         200,
         as_bytes(json.dumps(data, default=for_machines)),

@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from gristmill.pipeline.explore import pages
 from gristmill.pipeline.explore.answers import (
@@ -80,9 +79,9 @@ class Explorer:
         snapshot = self.snapshots.now()
         try:
             for pattern, answer in self.routes:
-                found = pattern.fullmatch(path)
-                if found:
-                    return answer(snapshot, fields_of(query), found.groups())
+                match = pattern.fullmatch(path)
+                if match:
+                    return answer(snapshot, fields_of(query), match.groups())
             return page(pages.problem(snapshot, "No such page", "There is nothing at this address."), 404)
         except BadRequest as error:
             return page(pages.problem(snapshot, "Not understood", str(error)), 400)
@@ -168,13 +167,13 @@ class Explorer:
         row = number_of(asked, "row", 0, 0)
         if file is None or row >= self.snapshots.length(snapshot, file):
             raise NotFound("no such record among the rejects of this run")
-        found = snapshot.folder.row(file.path, row)
-        text, start = str(found.get("text") or ""), number_of(asked, "from", 0, 0)
+        record = snapshot.folder.row(file.path, row)
+        text, start = str(record.get("text") or ""), number_of(asked, "from", 0, 0)
         start = min(start, len(text))
         piece = TextPiece(text[start : start + PIECE], start, len(text))
         words = words_of(asked.get("words", ""))
         link = replace(query, words=words).link(file=file.name, row=row).replace("/rejects", "/reject", 1)
-        return page(pages.reject(snapshot, file.stage, found, piece, pages.pieces(piece, f"{link}&from=", ""), words))
+        return page(pages.reject(snapshot, file.stage, record, piece, pages.pieces(piece, f"{link}&from=", ""), words))
 
     def report(self, snapshot: Snapshot, asked: Fields, _: tuple[str, ...]) -> Response:
         """report.html of the run, in an origin of its own."""
@@ -210,7 +209,7 @@ class Explorer:
         """A stretch of the text that a leg left; of what is in rejects alone, the beginning that its story holds."""
         if 0 <= number < len(found.versions):
             return self.texts.piece(snapshot, found.versions[number], start)
-        text: Any = found.story.text
+        text = found.story.text
         return TextPiece(text[start:], min(start, len(text)), len(text)) if text else None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +15,7 @@ from gristmill.pipeline.explore.search import READ_ERRORS, unread
 from gristmill.pipeline.explore.snapshot import File, Snapshot
 from gristmill.pipeline.formatting import as_hex
 from gristmill.pipeline.look.history import Story, follow, refused, rejected
+from gristmill.pipeline.look.records import RejectRow
 from gristmill.pipeline.look.run_folder import NotFound
 
 PIECE = 20_000  # characters of a text on a page
@@ -91,7 +91,7 @@ def holds(snapshot: Snapshot, file: File, uid: int, troubles: list[str]) -> bool
         return False
 
 
-def reject_rows(snapshot: Snapshot, uid: int, turn: Turn, troubles: list[str]) -> list[tuple[str, dict[str, Any]]]:
+def reject_rows(snapshot: Snapshot, uid: int, turn: Turn, troubles: list[str]) -> list[tuple[str, RejectRow]]:
     """A document that broke the stage which read it lies in rejects alone."""
     for file in snapshot.rejects(snapshot.stage_names):
         if turn.over:
@@ -99,8 +99,7 @@ def reject_rows(snapshot: Snapshot, uid: int, turn: Turn, troubles: list[str]) -
                 f"{as_hex(uid)} is in no part of this run; time was up before all rejects were looked through"
             )
         if holds(snapshot, file, uid, troubles):
-            columns = ["uid", "url", "source", "reason", "detail", "text"]
-            rows = snapshot.folder.rows(file.path, columns, pads.field("uid") == pa.scalar(uid, pa.uint64()), 1)
+            rows = snapshot.folder.rows(file.path, RejectRow, pads.field("uid") == pa.scalar(uid, pa.uint64()), 1)
             return [(file.stage, row) for row in rows]
     return []
 

@@ -3,38 +3,103 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
+from typing import TypedDict, cast
 
 from gristmill.pipeline.formatting import as_bytes, as_number, as_seconds, as_share, one_line
+from gristmill.pipeline.look.records import RunRecord
 from gristmill.pipeline.look.run_folder import DocumentCounts, Folder, NotFound, RecordedRun
 from gristmill.pipeline.progress.progress_file import PATH, is_alive
 from gristmill.pipeline.progress.so_far import record_so_far
 from gristmill.pipeline.report.sections import is_web
 
 
-def live_of(out: str) -> dict[str, Any]:
+class NodeProgress(TypedDict, total=False):
+    """A leg or global stage in progress.json."""
+
+    name: str
+    kind: str
+    stages: list[str]
+    state: str
+    doing: str | None
+    parts: int | None
+    done: int
+    anew: int
+    began: float | None
+    ended: float | None
+
+
+class RecentSpeed(TypedDict, total=False):
+    documents: int
+    bytes: int
+    seconds: float
+
+
+class LiveRecord(TypedDict, total=False):
+    """logs/progress.json."""
+
+    state: str
+    message: str | None
+    host: str
+    started: float
+    updated: float
+    workers: int
+    dashboard: str | None
+    documents: int
+    bytes: int
+    recently: RecentSpeed
+    nodes: list[NodeProgress]
+    alarms: list[str]
+    notes: list[str]
+
+
+class NodeView(TypedDict):
+    """A leg or global stage on the page."""
+
+    name: str
+    stages: str
+    state: str
+    share: float  # percent
+    parts: str
+    seconds: str
+    left: float | None
+    left_words: str
+
+
+class LiveView(TypedDict, total=False):
+    """What the page shows; only `state` where there is no progress.json, or none that can be read."""
+
+    state: str
+    words: dict[str, str]
+    dashboard: str | None
+    nodes: list[NodeView]
+    stages: list[dict[str, str]]
+    alarms: list[str]
+    notes: list[str]
+
+
+def live_of(out: str) -> LiveView:
     """What `logs/progress.json` says by now; `state` is done where there is none."""
     try:
-        facts = Folder.open(out).json(PATH)
+        record = Folder.open(out).json_as(PATH, LiveRecord)
     except NotFound:
         return {"state": "done"}
     except (ValueError, TypeError, OSError):
         return {"state": "unreadable"}
     try:
-        return shown(facts, is_alive(facts), time.time())
+        return live_view(record, is_alive(record), time.time())
     except (TypeError, ValueError, AttributeError, LookupError):
         return {"state": "unreadable"}
 
 
-def shown(facts: Mapping[str, Any], alive: bool | None, now: float) -> dict[str, Any]:
-    """The facts in words and shares; everything is text or a number, and the page takes it for nothing else."""
+def live_view(facts: LiveRecord, alive: bool | None, now: float) -> LiveView:
+    """In words and shares; everything is text or a number, and the page takes it for nothing else."""
     state = str(facts.get("state"))
     if state == "running" and alive is False:
         state = "stopped"
     end = now if state == "running" else float(facts.get("updated") or now)
     seconds = max(0.0, end - float(facts.get("started") or end))
-    recently = facts.get("recently") or {}
+    recently: RecentSpeed = facts.get("recently") or {}
     within = float(recently.get("seconds") or 0)
     speed = (
         float(recently.get("documents") or 0) / within
@@ -48,11 +113,10 @@ def shown(facts: Mapping[str, Any], alive: bool | None, now: float) -> dict[str,
     )
     nodes = [node_of(node, end) for node in facts.get("nodes") or []]
     if state != "running":
-        nodes = [
-            node | {"state": "broke off", "left": None, "left_words": ""} if node["state"] == "running" else node
-            for node in nodes
-        ]
-    run = RecordedRun.of(record_so_far(facts, {}, state))
+        for node in nodes:
+            if node["state"] == "running":
+                node.update({"state": "broke off", "left": None, "left_words": ""})
+    run = RecordedRun.of(cast(RunRecord, record_so_far(facts, {}, state)))
     dashboard = facts.get("dashboard")
     return {
         "state": state,
@@ -77,10 +141,10 @@ def shown(facts: Mapping[str, Any], alive: bool | None, now: float) -> dict[str,
 
 
 STATES = {
-    "running": "is going on",
-    "stopped": "stopped without a word: its process is gone. The same command goes on from there",
-    "failed": "failed. The same command goes on from there",
-    "interrupted": "was interrupted. The same command goes on from there",
+    "running": "is running",
+    "stopped": "stopped without a message: its process is gone. Run the same command to resume",
+    "failed": "failed. Run the same command to resume",
+    "interrupted": "was interrupted. Run the same command to resume",
 }
 
 
@@ -90,15 +154,15 @@ def stage_of(count: DocumentCounts) -> dict[str, str]:
     return numbers | {"gone": as_share(gone, count.docs_in)}
 
 
-def node_of(node: Mapping[str, Any], now: float) -> dict[str, Any]:
+def node_of(node: NodeProgress, now: float) -> NodeView:
     """One leg or global stage: how much of it is done, and how long the rest will take at its speed so far."""
     state, parts, done = str(node.get("state")), node.get("parts"), int(node.get("done") or 0)
     began, ended = node.get("began"), node.get("ended")
     seconds = (float(ended) if ended else now) - float(began) if began else None
     share = 1.0 if state == "done" else done / parts if parts and node.get("kind") == "leg" else 0.0
-    left = None
+    remaining = None
     if state == "running" and seconds is not None and 0 < share < 1 and node.get("anew"):
-        left = seconds * (1 - share) / share
+        remaining = seconds * (1 - share) / share
     doing = f" · {node['doing']}" if node.get("doing") and state == "running" else ""
     of = f"{done:,} of {parts:,} parts" if parts and node.get("kind") == "leg" else f"{parts:,} parts" if parts else ""
     return {
@@ -108,19 +172,19 @@ def node_of(node: Mapping[str, Any], now: float) -> dict[str, Any]:
         "share": round(100 * share, 2),
         "parts": of + doing,
         "seconds": as_seconds(seconds),
-        "left": left,
-        "left_words": as_seconds(left) if left is not None else "",
+        "left": remaining,
+        "left_words": as_seconds(remaining) if remaining is not None else "",
     }
 
 
-def left_of(nodes: list[dict[str, Any]]) -> str:
+def left_of(nodes: Sequence[NodeView]) -> str:
     """Time left of what is being worked on. What has not begun cannot be foreseen, and is only counted."""
-    known = [float(node["left"]) for node in nodes if node["left"] is not None]
+    remaining = [float(node["left"]) for node in nodes if node["left"] is not None]
     waiting = sum(node["state"] == "waiting" for node in nodes)
-    if not known:
+    if not remaining:
         return "not known yet"
     return (
-        f"{as_seconds(max(known))} for what is at work; {waiting} of {len(nodes)} have not begun"
+        f"{as_seconds(max(remaining))} for what is at work; {waiting} of {len(nodes)} have not begun"
         if waiting
-        else as_seconds(max(known))
+        else as_seconds(max(remaining))
     )

@@ -8,21 +8,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 
 from jinja2 import Environment
 
 from gristmill.pipeline.explore.document import PIECE, FoundDocument, TextPiece, Version
+from gristmill.pipeline.explore.live import LiveView
 from gristmill.pipeline.explore.matches import marked
 from gristmill.pipeline.explore.originals import Original
 from gristmill.pipeline.explore.query import ADDRESS, PAGE, Query, as_typed
 from gristmill.pipeline.explore.search import Hit, SearchPage
 from gristmill.pipeline.explore.snapshot import Snapshot
 from gristmill.pipeline.formatting import as_hex, one_line
-from gristmill.pipeline.look.history import span_text
 from gristmill.pipeline.look.overview import overview_of, reports_of
-from gristmill.pipeline.look.run_folder import by_size
+from gristmill.pipeline.look.records import Row
+from gristmill.pipeline.look.run_folder import DocumentCounts, by_size
+from gristmill.pipeline.look.show_history import span_text
+from gristmill.pipeline.look.why import telling_digits
 from gristmill.pipeline.report.sections import environment as as_in_reports
 
 HERE = Path(__file__).parent
@@ -48,7 +50,7 @@ def script() -> str:
     return (HERE / "templates" / "live.js").read_text(encoding="utf-8")
 
 
-def rendered(template: str, snapshot: Snapshot, here: str, title: str, values: Mapping[str, Any]) -> str:
+def rendered(template: str, snapshot: Snapshot, here: str, title: str, values: Mapping[str, object]) -> str:
     common = {
         "snapshot": snapshot,
         "run": snapshot.run,
@@ -70,14 +72,14 @@ class StageLine:
     name: str
     kind: str
     about: str
-    count: Any
+    count: DocumentCounts
     reasons: list[tuple[str, int, str]]  # reason, documents, address
     link: str
     kept_width: float  # percent of the widest
     gone_width: float
 
 
-def overview(snapshot: Snapshot, live: Mapping[str, Any]) -> str:
+def overview(snapshot: Snapshot, live: LiveView) -> str:
     seen = overview_of(snapshot.record, reports_of(snapshot.folder, snapshot.record))
     widest = max((stage.count.docs_in for stage in snapshot.run.stages), default=0) or 1
     lines = []
@@ -277,7 +279,7 @@ def not_yet(snapshot: Snapshot, uid: str, parts: int, of: int) -> str:
 def reject(
     snapshot: Snapshot,
     stage: str,
-    row: Mapping[str, Any],
+    row: Row,
     piece: TextPiece,
     links: list[tuple[str, str]],
     words: tuple[str, ...],
@@ -288,6 +290,11 @@ def reject(
         "piece": piece,
         "pieces": links,
         "words": words,
-        "uid": as_hex(row.get("uid")),
+        "uid": hex_of(row),
     }
     return rendered("reject.html", snapshot, "rejects", f"Rejected by {stage}", values)
+
+
+def hex_of(row: Row) -> str | None:
+    uid = row.get("uid")
+    return as_hex(uid) if isinstance(uid, int) else None

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,13 @@ BEGINNING = 280  # characters of a text in a list
 REMEMBERED = 64  # parts whose fates are remembered
 READ_ERRORS = (OSError, pa.ArrowInvalid, pa.ArrowException, KeyError, ValueError, EOFError)
 
-RejectFates = Mapping[str, Any]  # uid: sorted array; code: into `said`; said: list of (stage, reason)
+
+class RejectFates(NamedTuple):
+    """What became of the documents of a part that lie in rejects."""
+
+    uid: npt.NDArray[np.uint64]  # sorted
+    code: npt.NDArray[np.int32]  # of each: its place in `reasons`
+    reasons: list[tuple[str, str]]  # stage and reason
 
 
 @dataclass
@@ -145,14 +151,14 @@ class Searcher:
         beside = snapshot.rejects_of_part(file.key)
         name = "\n".join(reject.path for reject in beside)
         with self._lock:
-            known = self._fates.get(name)
-        if known is None:
-            known = fates_of(snapshot, beside)
+            fates = self._fates.get(name)
+        if fates is None:
+            fates = fates_of(snapshot, beside)
             with self._lock:
-                self._fates[name] = known
+                self._fates[name] = fates
                 while len(self._fates) > REMEMBERED:
                     self._fates.popitem(last=False)
-        return known
+        return fates
 
     def _show_texts(self, snapshot: Snapshot, query: Query, files: list[File], found: SearchPage, turn: Turn) -> None:
         """What was looked for in each text that was found, or its first words, as long as there is time."""
@@ -178,8 +184,10 @@ def give_numbers(snapshot: Snapshot, hits: list[Hit], turn: Turn) -> None:
         key = snapshot.documents[number].key
         for deciding, part in snapshot.rules[stage]:
             if part["key"] == key and not turn.over:
-                for uid, said in reasons_by_uid(snapshot.folder_open, [deciding], part, list(mine)):
-                    mine[uid].numbers = next((held.words for held in said.held if held.reason == mine[uid].reason), "")
+                for uid, reasons in reasons_by_uid(snapshot.folder_open, [deciding], part, list(mine)):
+                    mine[uid].numbers = next(
+                        (held.words for held in reasons.held if held.reason == mine[uid].reason), ""
+                    )
 
 
 def unread(file: File, error: Exception) -> str:
@@ -233,7 +241,7 @@ def chosen(batch: pa.RecordBatch, query: Query, fates: RejectFates | None) -> np
         only(pc.equal(column(batch, "reason", pa.string()), query.reason))
     if fates is not None and (query.outcome or query.stage or query.reason):
         code = codes_of(batch, fates)
-        wanted = [index for index, (stage, reason) in enumerate(fates["said"]) if is_meant(query, stage, reason)]
+        wanted = [index for index, (stage, reason) in enumerate(fates.reasons) if is_meant(query, stage, reason)]
         mask &= code < 0 if query.outcome == "kept" else np.isin(code, wanted)
     for word in query.words:
         if mask.any():  # words are looked for only in what is left
@@ -251,12 +259,12 @@ def is_meant(query: Query, stage: str, reason: str) -> bool:
 
 
 def codes_of(batch: pa.RecordBatch, fates: RejectFates) -> npt.NDArray[np.int32]:
-    """For each document who took it and why, as an index into `said`; -1: it is in no rejects."""
-    uid, known = column(batch, "uid", pa.uint64()).to_numpy(zero_copy_only=False), fates["uid"]
+    """For each document who took it and why, as an index into `reasons`; -1: it is in no rejects."""
+    uid, known = column(batch, "uid", pa.uint64()).to_numpy(zero_copy_only=False), fates.uid
     if not len(known):
         return np.full(len(uid), -1, np.int32)
     at = np.minimum(np.searchsorted(known, uid), len(known) - 1)
-    return np.where(known[at] == uid, fates["code"][at], -1).astype(np.int32)
+    return np.where(known[at] == uid, fates.code[at], -1).astype(np.int32)
 
 
 def hit_of(batch: pa.RecordBatch, at: int, number: int, row: int, file: File, fates: RejectFates | None) -> Hit:
@@ -275,13 +283,13 @@ def hit_of(batch: pa.RecordBatch, at: int, number: int, row: int, file: File, fa
     else:
         code = int(codes_of(batch.slice(at, 1), fates)[0])
         if code >= 0:
-            hit.stage, hit.reason = fates["said"][code]
+            hit.stage, hit.reason = fates.reasons[code]
     return hit
 
 
 def fates_of(snapshot: Snapshot, files: list[File]) -> RejectFates:
     """The first stage that took a document is the one that it went by."""
-    said: dict[tuple[str, str], int] = {}
+    reasons_taken: dict[tuple[str, str], int] = {}
     uids, codes = [np.empty(0, np.uint64)], [np.empty(0, np.int32)]
     for file in files:
         try:
@@ -290,7 +298,10 @@ def fates_of(snapshot: Snapshot, files: list[File]) -> RejectFates:
             continue  # the list of rejects says so
         table = table.filter(pc.is_valid(table.column("uid")))
         reasons = pc.fill_null(table.column("reason").cast(pa.string()), "").combine_chunks().dictionary_encode()
-        names = [said.setdefault((file.stage, str(name)), len(said)) for name in reasons.dictionary.to_pylist()]
+        names = [
+            reasons_taken.setdefault((file.stage, str(name)), len(reasons_taken))
+            for name in reasons.dictionary.to_pylist()
+        ]
         uids.append(table.column("uid").to_numpy().astype(np.uint64))
         codes.append(
             np.array(names, np.int32)[reasons.indices.to_numpy(zero_copy_only=False)]
@@ -299,7 +310,7 @@ def fates_of(snapshot: Snapshot, files: list[File]) -> RejectFates:
         )
     uid, code = np.concatenate(uids), np.concatenate(codes)
     order = np.argsort(uid, kind="stable")
-    return {"uid": uid[order], "code": code[order], "said": list(said)}
+    return RejectFates(uid[order], code[order], list(reasons_taken))
 
 
 def texts_at(snapshot: Snapshot, path: str, hits: list[Hit], turn: Turn) -> Iterator[tuple[Hit, str]]:

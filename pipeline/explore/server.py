@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
 from gristmill.pipeline.explore.answers import Response, bare, elsewhere
@@ -31,6 +31,8 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # a redirect.
 WELCOME = b'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/"><title>Gristmill</title><a href="/">Go on</a>'
 
+Request: TypeAlias = "socket.socket | tuple[bytes, socket.socket]"  # as socketserver has it
+ClientAddress: TypeAlias = "tuple[str, int]"
 Application = Callable[[str, str], Response]  # path, query
 
 
@@ -83,21 +85,22 @@ class Server(ThreadingHTTPServer):
             or (self.named not in LOOPBACK and name == socket.gethostname().lower())
         )
 
-    def process_request(self, request: Any, client_address: Any) -> None:
+    def process_request(self, request: Request, client_address: ClientAddress) -> None:
         if not self._slots.acquire(blocking=False):
             with contextlib.suppress(OSError):
-                request.sendall(b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n")
+                if isinstance(request, socket.socket):
+                    request.sendall(b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n")
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
+    def process_request_thread(self, request: Request, client_address: ClientAddress) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._slots.release()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: Request, client_address: ClientAddress) -> None:
         """A browser that went away is no error; anything else is ours, and said on standard error without what was
         asked."""
         error = sys.exc_info()[1]
@@ -176,7 +179,7 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self._give(answer, body=self.command != "HEAD")
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Requests are not logged: addresses hold what was looked for."""
 
 

@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import IO, cast
 
 import pyarrow.parquet as pq
 
-from gristmill.pipeline.explore.live import shown
+from gristmill.pipeline.explore.live import LiveRecord, live_view
 from gristmill.pipeline.explore.unfinished_parts import finished_parts
 from gristmill.pipeline.leg.rules import Deciding
-from gristmill.pipeline.look.history import legs_of, parents
-from gristmill.pipeline.look.run_folder import Folder, NotFound, RecordedRun
+from gristmill.pipeline.look.legs import legs_of, parents, read_manifest, sinks_of
+from gristmill.pipeline.look.records import LegManifest, LegRules, RunRecord
+from gristmill.pipeline.look.run_folder import Folder, NotFound, Read, RecordedRun
 from gristmill.pipeline.look.why import CANNOT_ASK
 from gristmill.pipeline.progress.progress_file import PATH as PROGRESS, is_alive
 from gristmill.pipeline.progress.so_far import record_so_far
+from gristmill.pipeline.store.parts import Part
 
 READ_WRONG = (TypeError, ValueError, AttributeError, LookupError)  # what JSON of another shape brings about
 FRESH = 2.0  # seconds for which what was found in the folder is taken as it was
@@ -50,11 +52,11 @@ class Snapshot:
     """A run's folder at one moment."""
 
     folder: Folder
-    record: dict[str, Any]  # run.json, or what a run that has not ended says of itself
+    record: RunRecord  # run.json, or what a run that has not ended says of itself
     run: RecordedRun
-    live: dict[str, Any] | None  # logs/progress.json
+    live: LiveRecord | None  # logs/progress.json
     alive: bool | None  # is its driver at work? None: it is on another machine
-    legs: list[dict[str, Any]]
+    legs: list[LegManifest]
     troubles: list[str]
 
     @property
@@ -73,20 +75,20 @@ class Snapshot:
     @property
     def rejects_are_whole(self) -> bool:
         """Does the recipe keep every reject? Then what is in none was kept."""
-        settings = self.record.get("recipe") or {}
-        return float((settings.get("rejects") or {}).get("keep", 1.0)) >= 1.0 if isinstance(settings, dict) else False
+        recipe = self.record.get("recipe") or {}
+        rejects = (recipe.get("rejects") or {}) if isinstance(recipe, dict) else {"keep": 0.0}
+        return float(rejects.get("keep", 1.0)) >= 1.0
 
     @cached_property
     def documents(self) -> list[File]:
         """Parts as they were read from the sources; where a leg wrote for others alone, what it wrote."""
-        found = []
+        files = []
         for leg in self.legs:
             for part in (part for part in leg["parts"] if not parents(part)):
-                written = [path for name, path in sorted(part["files"].items()) if name.startswith("sink/")]
-                path = part["files"].get("documents") or next(iter(written), None)
+                path = part["files"].get("documents") or next(iter(sinks_of(part)), None)
                 if path is not None:
-                    found.append(File(str(path), str(leg["leg"]), str(part["key"]), str(part.get("source") or "")))
-        return found
+                    files.append(File(str(path), str(leg["leg"]), str(part["key"]), str(part.get("source") or "")))
+        return files
 
     @cached_property
     def part_of(self) -> dict[str, int]:
@@ -94,23 +96,25 @@ class Snapshot:
         return {file.key: number for number, file in enumerate(self.documents)}
 
     @cached_property
-    def rules(self) -> dict[str, list[tuple[Deciding, dict[str, Any]]]]:
+    def rules(self) -> dict[str, list[tuple[Deciding, Part]]]:
         """Rules of ours that decide on stored signals, by name, each with the parts that it looked at. A user's own
         code is not run here."""
-        found: dict[str, list[tuple[Deciding, dict[str, Any]]]] = {}
+        by_name: dict[str, list[tuple[Deciding, Part]]] = {}
         for leg in self.legs:
             path = f"legs/{leg['leg']}/rules.json"
             try:
-                said = self.folder.json(path) if self.folder.has(path) else {}
-                ours = [Deciding.of(rule) for rule in said.get("rules") or [] if rule["stage"].get("code") is None]
+                if not self.folder.has(path):
+                    continue
+                of_leg = self.folder.json_as(path, LegRules)
+                ours = [Deciding.of(rule) for rule in of_leg.get("rules") or [] if rule["stage"].get("code") is None]
                 for deciding in ours:
-                    found.setdefault(deciding.rule.called, []).extend((deciding, part) for part in said["parts"])
+                    by_name.setdefault(deciding.rule.called, []).extend((deciding, part) for part in of_leg["parts"])
             except (*READ_WRONG, *CANNOT_ASK):
                 continue
-        return found
+        return by_name
 
-    def folder_open(self, path: str) -> Any:
-        return self.folder.fs.open(self.folder.full(path), "rb")
+    def folder_open(self, path: str) -> IO[bytes]:
+        return cast(IO[bytes], self.folder.fs.open(self.folder.full(path), "rb"))
 
     def rejects(self, stages: Sequence[str]) -> list[File]:
         """What these stages took, in their order."""
@@ -125,10 +129,10 @@ class Snapshot:
 
     @cached_property
     def _rejects_by_key(self) -> dict[str, list[File]]:
-        found: dict[str, list[File]] = {}
+        by_key: dict[str, list[File]] = {}
         for file in self.rejects(self.stage_names):
-            found.setdefault(file.key, []).append(file)
-        return found
+            by_key.setdefault(file.key, []).append(file)
+        return by_key
 
     def _rejects_of(self, stage: str) -> Iterator[File]:
         """Names of files begin with the part's key."""
@@ -143,13 +147,11 @@ def read_snapshot(out: str) -> Snapshot:
     if "file" not in folder.fs.protocol:
         folder.fs.invalidate_cache()
     troubles: list[str] = []
-    record = json_or_trouble(folder, "run.json", troubles)
-    live = json_or_trouble(folder, PROGRESS, troubles)
+    record = json_or_trouble(folder, "run.json", RunRecord, troubles)
+    live = json_or_trouble(folder, PROGRESS, LiveRecord, troubles)
     alive = is_alive(live) if live is not None else False
-    told = bool(
-        record and record.get("stages")
-    )  # a run that broke off says in run.json what it came to, unless it was killed
-    ended = told and live is None  # whoever ends well takes the file away
+    has_stages = bool(record and record.get("stages"))  # a run that broke off has them too, unless it was killed
+    ended = has_stages and live is None  # a run that ends well removes the file
     if record is None and live is None and not troubles:
         troubles.append("there is no run.json: nothing was run in this folder, or the run stopped before it began")
     if live is not None and not is_progress(live):
@@ -159,8 +161,8 @@ def read_snapshot(out: str) -> Snapshot:
     going = live is not None and live.get("state") == "running" and alive is not False
     chosen = (
         record
-        if record is not None and (live is None or (told and not going))
-        else record_so_far(live or {}, record or {}, state)
+        if record is not None and (live is None or (has_stages and not going))
+        else cast(RunRecord, record_so_far(live or {}, record or {}, state))
     )
     try:
         run = RecordedRun.of(chosen)
@@ -173,9 +175,9 @@ def read_snapshot(out: str) -> Snapshot:
     return Snapshot(folder, chosen, run, live, alive, legs, troubles)
 
 
-def json_or_trouble(folder: Folder, path: str, troubles: list[str]) -> dict[str, Any] | None:
+def json_or_trouble(folder: Folder, path: str, kind: type[Read], troubles: list[str]) -> Read | None:
     try:
-        return folder.json(path)
+        return folder.json_as(path, kind)
     except NotFound:
         return None
     except (ValueError, TypeError, OSError) as error:
@@ -183,44 +185,43 @@ def json_or_trouble(folder: Folder, path: str, troubles: list[str]) -> dict[str,
         return None
 
 
-class TolerantFolder(Folder):
+def manifest_or_none(folder: Folder, path: str) -> LegManifest:
     """A manifest that cannot be read, or is none, is one without parts."""
+    without_parts: LegManifest = {"leg": path.split("/")[1], "stages": [], "parts": []}
+    try:
+        manifest = read_manifest(folder, path)
+    except (ValueError, TypeError, OSError):
+        return without_parts
+    return manifest if is_manifest(manifest) else without_parts
 
-    def json(self, path: str) -> dict[str, Any]:
-        try:
-            found = super().json(path)
-        except (ValueError, TypeError, OSError):
-            return {"stages": [], "parts": []}
-        return found if is_manifest(found) else {"stages": [], "parts": []}
 
-
-def is_manifest(found: Mapping[str, Any]) -> bool:
-    stages, parts = found.get("stages", []), found.get("parts")
+def is_manifest(manifest: LegManifest) -> bool:
+    stages, parts = manifest.get("stages", []), manifest.get("parts")
     whole = isinstance(stages, list) and isinstance(parts, list)
     return whole and all(
         isinstance(part, dict) and "key" in part and isinstance(part.get("files"), dict) for part in parts or []
     )
 
 
-def is_progress(live: Mapping[str, Any]) -> bool:
+def is_progress(live: LiveRecord) -> bool:
     try:
-        shown(live, False, 0.0)
+        live_view(live, False, 0.0)
     except READ_WRONG:
         return False
     return True
 
 
-def manifests(folder: Folder, run: RecordedRun, troubles: list[str]) -> list[dict[str, Any]]:
+def manifests(folder: Folder, run: RecordedRun, troubles: list[str]) -> list[LegManifest]:
     try:
-        found = legs_of(TolerantFolder(folder.fs, folder.root), run)
+        legs = legs_of(folder, run, manifest_or_none)
     except READ_WRONG as error:
         troubles.append(f"legs: a manifest is not as the mill writes it ({type(error).__name__}: {error})")
-        found = []
+        legs = []
     for path in (f"legs/{name}/manifest.json" for name in folder.names("legs")):
-        manifest = json_or_trouble(folder, path, troubles) if folder.has(path) else None
+        manifest = json_or_trouble(folder, path, LegManifest, troubles) if folder.has(path) else None
         if manifest is not None and not is_manifest(manifest):
             troubles.append(f"{folder.full(path)}: not as the mill writes it")
-    return found
+    return legs
 
 
 @dataclass
@@ -247,12 +248,12 @@ class Snapshots:
 
     def length(self, snapshot: Snapshot, file: File) -> int:
         """Rows of a file, from its footer."""
-        known = self._lengths.get(file.path)
-        if known is None:
+        length = self._lengths.get(file.path)
+        if length is None:
             with snapshot.folder.fs.open(snapshot.folder.full(file.path), "rb") as opened:
-                known = pq.read_metadata(opened).num_rows
-            self._lengths[file.path] = known
-        return known
+                length = int(pq.read_metadata(opened).num_rows)
+            self._lengths[file.path] = length
+        return length
 
 
 def stamp_of(out: str) -> object:
@@ -262,9 +263,9 @@ def stamp_of(out: str) -> object:
     return [facts_of(folder, path) for path in paths]
 
 
-def facts_of(folder: Folder, path: str) -> Mapping[str, Any] | None:
+def facts_of(folder: Folder, path: str) -> dict[str, object] | None:
     try:
-        found = folder.fs.info(folder.full(path))
+        info = folder.fs.info(folder.full(path))
     except OSError:
         return None
-    return {name: found.get(name) for name in ("size", "mtime", "ino", "ETag", "LastModified")}
+    return {name: info.get(name) for name in ("size", "mtime", "ino", "ETag", "LastModified")}

@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from typing import TypedDict
 
+from gristmill.pipeline.look.records import LegManifest, PartFiles
 from gristmill.pipeline.look.run_folder import Folder, RecordedRun
+from gristmill.pipeline.store.parts import Part
 from gristmill.pipeline.store.sinks import staged
 
 LARGEST_JOURNAL = 256 << 20  # bytes; beyond that a page would wait too long for parts that the manifests will name
 
 
-def finished_parts(
-    folder: Folder, run: RecordedRun, legs: list[dict[str, Any]], troubles: list[str]
-) -> list[dict[str, Any]]:
+class JournalResult(TypedDict, total=False):
+    """What the journal says of a task that is done."""
+
+    part: Part
+
+
+def finished_parts(folder: Folder, run: RecordedRun, legs: list[LegManifest], troubles: list[str]) -> list[LegManifest]:
     """The legs, and those of which only some parts are done: the journal knows these. Files that are not there are left
     out."""
     done = {leg["leg"] for leg in legs}
     stages = {stage.name for stage in run.stages}
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    by_leg: dict[str, dict[str, PartFiles]] = {}
     for result in results(folder, troubles):
         part = result.get("part")
         if isinstance(part, dict) and part.get("key"):
             for leg, files in files_by_leg(folder, part).items():
                 if leg not in done:
-                    home = {} if leg == part.get("leg") else {"from": part.get("leg")}
-                    facts = {name: part.get(name) for name in ("key", "source", "rows", "kept")}
-                    origin = {"inputs": part.get("inputs") or []}
-                    found.setdefault(leg, {})[str(part["key"])] = facts | home | origin | {"files": files}
-    present = {leg: set(folder.names(f"legs/{leg}")) for leg in found}
-    for leg, parts in found.items():
+                    by_leg.setdefault(leg, {})[str(part["key"])] = part_files(leg, part, files)
+    present = {leg: set(folder.names(f"legs/{leg}")) for leg in by_leg}
+    for leg, parts in by_leg.items():
         whole = [
             part for part in parts.values() if all(is_there(path, leg, present[leg]) for path in part["files"].values())
         ]
@@ -38,28 +41,42 @@ def finished_parts(
     return legs
 
 
+def part_files(leg: str, part: Part, files: dict[str, str]) -> PartFiles:
+    """The part as the manifest of a leg would have it. Of a torn journal any of it may be missing."""
+    entry: PartFiles = {
+        "key": part["key"],
+        "source": part.get("source"),
+        "rows": part.get("rows"),
+        "kept": part.get("kept"),
+        "inputs": part.get("inputs") or [],
+        "files": files,
+    }
+    if leg != part.get("leg"):
+        entry["from"] = part.get("leg")
+    return entry
+
+
 def is_there(path: str, leg: str, present: set[str]) -> bool:
     return not path.startswith(f"legs/{leg}/") or path.rsplit("/", 1)[-1] in present
 
 
-def files_by_leg(folder: Folder, part: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+def files_by_leg(folder: Folder, part: Part) -> dict[str, dict[str, str]]:
     """The files of a part by the leg that made them, named as manifests do; those of a sink where they wait for the
     others."""
-    made = [part["documents"]] if part.get("documents") else []
-    made += [*(part.get("verdicts") or []), *(part.get("signals") or [])]
-    found: dict[str, dict[str, str]] = {}
-    for facts in made:
-        path = str(facts["path"])
+    files = [part.get("documents"), *(part.get("verdicts") or []), *(part.get("signals") or [])]
+    by_leg: dict[str, dict[str, str]] = {}
+    for file in (file for file in files if file):
+        path = str(file["path"])
         if path.startswith("legs/") and path.count("/") == 2 and ".." not in path:
-            found.setdefault(path.split("/")[1], {})[path.rsplit(".", 2)[1]] = path
+            by_leg.setdefault(path.split("/")[1], {})[path.rsplit(".", 2)[1]] = path
     for name, path in (part.get("sinks") or {}).items():
         if ".." not in str(path):
             lying = str(path) if folder.has(str(path)) else staged(str(path))
-            found.setdefault(str(part.get("leg")), {})[f"sink/{name}"] = lying
-    return found
+            by_leg.setdefault(str(part.get("leg")), {})[f"sink/{name}"] = lying
+    return by_leg
 
 
-def results(folder: Folder, troubles: list[str]) -> Iterator[dict[str, Any]]:
+def results(folder: Folder, troubles: list[str]) -> Iterator[JournalResult]:
     """What the journal says of tasks that are done; a torn line is no line."""
     for name in folder.names("journal"):
         if not name.endswith(".jsonl"):

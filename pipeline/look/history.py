@@ -7,21 +7,28 @@ parts that come from one where the document was found.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.text import Text
 
-from gristmill.pipeline.formatting import as_hex, one_line, plain
-from gristmill.pipeline.look.run_folder import Folder, NotFound, RecordedRun, cell, grid
+from gristmill.pipeline.formatting import as_hex, one_line
+from gristmill.pipeline.look.legs import PartName, legs_of, parents, row_of, sinks_of, url_of
+from gristmill.pipeline.look.records import (
+    DroppedRow,
+    LegManifest,
+    PartFiles,
+    RejectRow,
+    Row,
+    RunRecord,
+    UidRow,
+    Value,
+    VerdictRow,
+)
+from gristmill.pipeline.look.run_folder import Folder, NotFound, RecordedRun
 from gristmill.pipeline.look.why import Held, why_it_went
 from gristmill.pipeline.store.parts import TOP
 from gristmill.stages.documents import BASE, PAGE, uid_of
@@ -50,7 +57,7 @@ class Passage:
     part: str
     file: str
     row: int
-    signals: dict[str, Any]
+    signals: Row
 
 
 @dataclass(frozen=True)
@@ -132,7 +139,7 @@ def history(out: str, uid: int | str | None = None, url: str | None = None) -> S
     if (uid is None) == (url is None):
         raise ValueError("history wants a uid or a URL, one of them")
     folder = Folder.open(out)
-    run = RecordedRun.of(folder.json("run.json"))
+    run = RecordedRun.of(folder.json_as("run.json", RunRecord))
     legs = legs_of(folder, run)
     if url is None:
         return follow(folder, run, legs, parse_uid(uid) if isinstance(uid, str) else int(uid or 0))
@@ -146,62 +153,37 @@ def history(out: str, uid: int | str | None = None, url: str | None = None) -> S
     raise NotFound(f"no document or skipped record of this run has the URL {one_line(url)}")
 
 
-# --- legs and their parts --------------------------------------------------------------------------------------------
+# --- finding it -------------------------------------------------------------------------------------------------------
 
 
-def legs_of(folder: Folder, run: RecordedRun) -> list[dict[str, Any]]:
-    """Manifests of this run's legs and global stages, in the order in which documents pass them."""
-    place = {stage.name: order for order, stage in enumerate(run.stages)}
-    found: list[tuple[int, str, dict[str, Any]]] = []
-    for name in folder.names("legs"):
-        if not folder.has(f"legs/{name}/manifest.json"):
-            continue
-        leg = {"leg": name, "stages": [name] if name in place else [], **folder.json(f"legs/{name}/manifest.json")}
-        if all(stage in place for stage in leg["stages"]):  # else it is left from another version of the recipe
-            first = any("path" in given for part in leg["parts"] for given in part.get("inputs") or [])
-            found.append(
-                (min((place[stage] for stage in leg["stages"]), default=-1 if first else len(place)), name, leg)
-            )
-    return [leg for _, _, leg in sorted(found, key=lambda item: item[:2])]
-
-
-def parents(part: Mapping[str, Any]) -> set[tuple[str, str]]:
-    """The parts that a part was made of; none where it was read from files."""
-    above = {(str(given["from"]), str(given["key"])) for given in part.get("inputs") or [] if "from" in given}
-    return above | ({(str(part["from"]), str(part["key"]))} if part.get("from") else set())
-
-
-def with_url(folder: Folder, run: RecordedRun, legs: list[dict[str, Any]], url: str) -> list[int]:
+def with_url(folder: Folder, run: RecordedRun, legs: Sequence[LegManifest], url: str) -> list[int]:
     uids: dict[int, None] = {}
     for leg in legs:
         for part in leg["parts"]:
             files = [part["files"]["documents"]] if "documents" in part["files"] else sinks_of(part)[:1]
             for path in files if not parents(part) else []:
                 if {"uid", "url"} <= folder.columns(path):
-                    uids |= dict.fromkeys(
-                        int(row["uid"]) for row in folder.rows(path, ["uid"], pads.field("url") == url)
-                    )
+                    uids |= dict.fromkeys(row["uid"] for row in folder.rows(path, UidRow, pads.field("url") == url))
     if not uids:
         uids = dict.fromkeys(
-            int(row["uid"]) for _, row in rejected(folder, run, pads.field("url") == url) if row["uid"] is not None
+            row["uid"] for _, row in rejected(folder, run, pads.field("url") == url) if row["uid"] is not None
         )
     return list(uids)
 
 
 def rejected(
     folder: Folder, run: RecordedRun, where: pads.Expression, key: str | None = None
-) -> Iterator[tuple[str, dict[str, Any]]]:
+) -> Iterator[tuple[str, RejectRow]]:
     """Rejects that satisfy a filter, by stage; with a key, those of one part."""
     for stage in run.stages:
         for name in folder.names(f"stages/{stage.name}/rejects"):
             if key is not None and not name.startswith(f"{key}."):
                 continue
-            path, columns = f"stages/{stage.name}/rejects/{name}", ["uid", "url", "source", "reason", "detail", "text"]
-            for row in folder.rows(path, columns, where):
+            for row in folder.rows(f"stages/{stage.name}/rejects/{name}", RejectRow, where):
                 yield stage.name, row
 
 
-def refused(stage: str, row: Mapping[str, Any], run: RecordedRun) -> Story:
+def refused(stage: str, row: RejectRow, run: RecordedRun) -> Story:
     """The story of a record that lies in rejects alone."""
     text = row.get("text") or ""
     story = Story(as_hex(row["uid"]), row["source"], url=row["url"], text=text[:PREVIEW], characters=len(text))
@@ -214,10 +196,10 @@ def refused(stage: str, row: Mapping[str, Any], run: RecordedRun) -> Story:
 # --- following one document ------------------------------------------------------------------------------------------
 
 
-def follow(folder: Folder, run: RecordedRun, legs: list[dict[str, Any]], uid: int, key: str | None = None) -> Story:
+def follow(folder: Folder, run: RecordedRun, legs: Sequence[LegManifest], uid: int, key: str | None = None) -> Story:
     """The story of a document; whoever knows the part in which it was read names it, and no other is searched."""
     story = Story(as_hex(uid))
-    rows: dict[tuple[str, str], int] = {}  # the document's row, by leg and part
+    rows: dict[PartName, int] = {}  # the document's row, by leg and part
     for leg in legs:
         if story.verdicts and story.verdicts[-1].verdict != "kept":
             break  # a global stage still has a row for it, beside those that it judged
@@ -226,12 +208,11 @@ def follow(folder: Folder, run: RecordedRun, legs: list[dict[str, Any]], uid: in
             if (above and not above & rows.keys()) or (key is not None and part["key"] != key):
                 continue
             home = part.get("from") or leg["leg"]
-            anew = (
-                "documents" in part["files"] or home == leg["leg"]
-            )  # a global stage that changes texts writes its parts anew
-            row = row_of(folder, part, uid) if anew else rows.get((home, part["key"]))
+            # A global stage that changes texts writes its parts again.
+            rewritten = "documents" in part["files"] or home == leg["leg"]
+            row = row_of(folder, part, uid) if rewritten else rows.get((home, part["key"]))
             if row is None:
-                rows.pop((home, part["key"]), None)  # rows of later stages lie beside what was written anew
+                rows.pop((home, part["key"]), None)  # rows of later stages lie beside what was rewritten
                 continue
             rows[leg["leg"], part["key"]] = rows[home, part["key"]] = row
             pass_through(folder, run, leg, part, row, story)
@@ -250,50 +231,28 @@ def follow(folder: Folder, run: RecordedRun, legs: list[dict[str, Any]], uid: in
     return story
 
 
-def sinks_of(part: Mapping[str, Any]) -> list[str]:
-    """What sinks wrote of a part; a leg that only writes for others keeps its documents nowhere else."""
-    return [path for name, path in sorted(part["files"].items()) if name.startswith("sink/")]
-
-
-def row_of(folder: Folder, part: Mapping[str, Any], uid: int) -> int | None:
-    """The row of a document in a part; a leg that only writes for others has it in what it wrote."""
-    path = next(
-        iter([part["files"][n] for n in ("documents", "verdicts") if n in part["files"]] + sinks_of(part)), None
-    )
-    if path is None:
-        return None
-    found = np.flatnonzero(folder.column(path, ["uid"]).column(0).to_numpy() == np.uint64(uid))
-    return int(found[0]) if len(found) else None
-
-
-def pass_through(
-    folder: Folder, run: RecordedRun, leg: Mapping[str, Any], part: Mapping[str, Any], row: int, story: Story
-) -> None:
+def pass_through(folder: Folder, run: RecordedRun, leg: LegManifest, part: PartFiles, row: int, story: Story) -> None:
     """Add to a story what one part knows of the document in its row."""
     files = part["files"]
     document = folder.row(files["documents"], row) if "documents" in files else {}
-    if not story.passages and not files.keys() & {
-        "documents",
-        "verdicts",
-    }:  # what it wrote has the columns of those who read it, so that nothing there is a signal
+    if not story.passages and not files.keys() & {"documents", "verdicts"}:
+        # What it wrote has the columns of those who read it, so that nothing there is a signal.
         document = {
             name: value
             for path in sinks_of(part)[:1]
             for name, value in folder.row(path, row).items()
             if name in NOT_SIGNALS
         }
-    verdict = folder.row(files["verdicts"], row) if "verdicts" in files else {"kept": True}
+    verdict: VerdictRow = verdict_of(folder.row(files["verdicts"], row)) if "verdicts" in files else {"kept": True}
     if document:
-        text = document.get("text") or ""
+        text = text_in(document, "text") or ""
         story.text, story.characters = text[:PREVIEW], len(text)
-        story.source, story.id, story.url = document.get("source"), document.get("id"), document.get("url")
-        story.date, story.meta = document.get("date"), document.get("meta")
+        story.source, story.id = text_in(document, "source"), text_in(document, "id")
+        story.url, story.date, story.meta = (text_in(document, name) for name in ("url", "date", "meta"))
     columns = document | (folder.row(files["signals"], row) if "signals" in files else {})
     before = {name: value for passage in story.passages for name, value in passage.signals.items()}
-    found = {
-        name: as_hex(value) if is_cluster(name, value) else value for name, value in columns.items() if is_signal(name)
-    }
-    signals = {name: value for name, value in found.items() if name not in before or before[name] != value}
+    shown = {name: as_signal(name, value) for name, value in columns.items() if is_signal(name)}
+    signals = {name: value for name, value in shown.items() if name not in before or before[name] != value}
     file = files.get("documents") or files.get("verdicts") or ""
     story.passages.append(Passage(leg["leg"], part["key"], file, row, signals))
     if not story.verdicts and story.source is not None:
@@ -310,52 +269,66 @@ def is_signal(column: str) -> bool:
     return column not in NOT_SIGNALS and not column.startswith(("@", "text@"))
 
 
-def is_cluster(signal: str, value: object) -> bool:
+def as_signal(name: str, value: Value) -> Value:
     """A cluster goes by the uid of one of its documents."""
-    return signal.endswith("_cluster") and isinstance(value, int)
+    return as_hex(value) if name.endswith("_cluster") and isinstance(value, int) else value
 
 
-def spans_of(part: Mapping[str, Any], story: Story) -> list[FileSpan]:
+def text_in(row: Row, name: str) -> str | None:
+    value = row.get(name)
+    return value if isinstance(value, str) else None if value is None else str(value)
+
+
+def verdict_of(row: Row) -> VerdictRow:
+    return {
+        "kept": bool(row["kept"]),
+        "stage": str(row.get("stage")),
+        "reason": text_in(row, "reason"),
+        "detail": text_in(row, "detail"),
+    }
+
+
+def spans_of(part: PartFiles, story: Story) -> list[FileSpan]:
     """The file it was read from: the one whose path gives the uid, else every file of its source in the part."""
-    given = [one for one in part.get("inputs") or [] if "path" in one and one["source"] == story.source]
-    proven = [one for one in given if story.id and as_hex(uid_of(one["source"], one["path"], story.id)) == story.uid]
-    chosen = proven or given
+    files = [file for file in part.get("inputs") or [] if "path" in file and file["source"] == story.source]
+    proven = [
+        file for file in files if story.id and as_hex(uid_of(file["source"], file["path"], story.id)) == story.uid
+    ]
+    chosen = proven or files
     return [
-        FileSpan(one["source"], one["path"], int(one.get("start") or 0), one.get("end"), len(chosen) == 1)
-        for one in chosen
+        FileSpan(file["source"], file["path"], int(file.get("start") or 0), file.get("end"), len(chosen) == 1)
+        for file in chosen
     ]
 
 
-def judgements(run: RecordedRun, leg: Mapping[str, Any], verdict: Mapping[str, Any]) -> list[Judgement]:
+def judgements(run: RecordedRun, leg: LegManifest, verdict: VerdictRow) -> list[Judgement]:
     """One for each stage of a leg, up to the one that dropped the document."""
     readers = {stage.name for stage in run.readers}
-    said: list[Judgement] = []
+    passed: list[Judgement] = []
     for stage in (name for name in leg["stages"] if name not in readers):
         if not verdict["kept"] and stage == verdict["stage"]:
             break
-        said.append(Judgement(stage, "kept"))
+        passed.append(Judgement(stage, "kept"))
     if not verdict["kept"]:
         kind = "quarantined" if verdict["reason"] == "quarantined" else "dropped"
-        said.append(Judgement(verdict["stage"], kind, verdict["reason"], verdict["detail"]))
-    return said
+        passed.append(Judgement(verdict["stage"], kind, verdict["reason"], verdict["detail"]))
+    return passed
 
 
-def written(
-    folder: Folder, run: RecordedRun, leg: Mapping[str, Any], part: Mapping[str, Any], story: Story
-) -> Iterator[Written]:
+def written(folder: Folder, run: RecordedRun, leg: LegManifest, part: PartFiles, story: Story) -> Iterator[Written]:
     """Files of sinks in this leg that the document reached, and its row there."""
-    passed = {said.stage for said in story.verdicts if said.verdict == "kept"}
+    passed = {verdict.stage for verdict in story.verdicts if verdict.verdict == "kept"}
     for sink in (name for name in leg["stages"] if run.stage(name).kind == "sink" and name in passed):
         file = part["files"].get(f"sink/{sink}")
         if file is None:
             continue
         uids = folder.column(file, ["uid"]).column(0).to_numpy()
-        found = np.flatnonzero(uids == np.uint64(int(story.uid or "0", 16)))
-        if len(found):
-            yield Written(sink, file, int(found[0]))
+        rows = np.flatnonzero(uids == np.uint64(int(story.uid or "0", 16)))
+        if len(rows):
+            yield Written(sink, file, int(rows[0]))
 
 
-def cluster_of(folder: Folder, legs: list[dict[str, Any]], leg: Mapping[str, Any], story: Story) -> list[Cluster]:
+def cluster_of(folder: Folder, legs: Sequence[LegManifest], leg: LegManifest, story: Story) -> list[Cluster]:
     """The documents that went with this one, where a detail names the one that stayed by its uid in hex."""
     last = story.verdicts[-1]
     named = [word.strip(".,;:()[]") for word in (last.detail or "").split()]
@@ -372,7 +345,7 @@ def cluster_of(folder: Folder, legs: list[dict[str, Any]], leg: Mapping[str, Any
         if "verdicts" not in part["files"]:
             continue
         naming = pc.match_substring(pads.field("detail"), kept)
-        for row in folder.rows(part["files"]["verdicts"], ["uid", "reason"], naming):
+        for row in folder.rows(part["files"]["verdicts"], DroppedRow, naming):
             dropped.append(f"{row['uid']:016x}")
             reason = row["reason"]
     if not dropped:
@@ -381,81 +354,5 @@ def cluster_of(folder: Folder, legs: list[dict[str, Any]], leg: Mapping[str, Any
     return [Cluster(leg["leg"], reason, kept, len(dropped) + 1, sorted(dropped)[:SHOWN], url)]
 
 
-def url_of(folder: Folder, legs: list[dict[str, Any]], leg: Mapping[str, Any], uid: int) -> str | None:
-    """The url of a document beside which a global stage laid something."""
-    homes = {(part.get("from"), part["key"]) for part in leg["parts"]}
-    for part in (part for home in legs for part in home["parts"] if (home["leg"], part["key"]) in homes):
-        if "documents" in part["files"]:
-            for row in folder.rows(
-                part["files"]["documents"], ["url"], pads.field("uid") == pa.scalar(uid, pa.uint64()), 1
-            ):
-                return None if row.get("url") is None else str(row["url"])
-    return None
-
-
 def is_hex(word: str) -> bool:
     return all(letter in "0123456789abcdef" for letter in word)
-
-
-# --- terminal --------------------------------------------------------------------------------------------------------
-
-
-def render_history(story: Story) -> RenderableType:
-    head = Text.assemble((story.uid or "a record without a uid", "bold"), f"  {one_line(story.outcome)}")
-    facts = [(name, getattr(story, name)) for name in ("url", "source", "id", "date", "meta")]
-    read = [("read from", span_text(span)) for span in story.read_from]
-    others = [("same URL", ", ".join(story.same_url))] if story.same_url else []
-    parts: list[RenderableType] = [head, grid("", ("", ""), iter([*facts, *read, *others]), 2)]
-    parts += [
-        Text(),
-        grid("Legs", ("leg", "part", "row", "signals"), (passage_row(passage) for passage in story.passages), 4),
-    ]
-    verdicts = ((said.stage, said.verdict, said.reason or "", said.detail or "") for said in story.verdicts)
-    parts += [Text(), grid("Verdicts", ("stage", "verdict", "reason", "detail"), verdicts, 4)]
-    why = ((held.stage, held.reason or "", held.words, held.field or "") for held in story.why)
-    parts += (
-        [Text(), grid("Every reason that held", ("stage", "reason", "in numbers", "setting"), why, 4)]
-        if story.why
-        else []
-    )
-    for cluster in story.clusters:
-        more = (
-            f" and {cluster.size - 1 - len(cluster.dropped):,} more" if cluster.size - 1 > len(cluster.dropped) else ""
-        )
-        parts += [
-            Text(),
-            Text(f"Cluster of {cluster.size:,} ({one_line(cluster.stage)}: {one_line(cluster.reason)})", style="bold"),
-        ]
-        url = f" ({one_line(cluster.kept_url)})" if cluster.kept_url else ""
-        parts += [Text(f"kept {cluster.kept}{url}; dropped {', '.join(cluster.dropped)}{more}")]
-    if story.written:
-        rows = ((one.stage, one.file, "?" if one.row is None else one.row) for one in story.written)
-        parts += [Text(), grid("Written to", ("stage", "file", "row"), rows, 3)]
-    parts += [
-        Text(),
-        cell(f"Text, {story.characters:,} characters"),
-        Padding(Text(plain(story.text or "")), (0, 0, 0, 2)),
-    ]
-    return Group(*parts)
-
-
-def span_text(span: FileSpan) -> str:
-    """Spans are what a worker read, not where the document lies in it: that, its id says."""
-    read = "read whole" if span.start == 0 and span.end is None else f"read from byte {span.start:,} to {end_of(span)}"
-    among = "one of the records in" if span.certain else "perhaps one of the records in"
-    return f"{among} {span.path} ({read})"
-
-
-def end_of(span: FileSpan) -> str:
-    return "its end" if span.end is None else f"{span.end:,}"
-
-
-def passage_row(passage: Passage) -> Sequence[object]:
-    signals = ", ".join(f"{name}={signal_text(value)}" for name, value in passage.signals.items())
-    return (passage.leg, passage.part, passage.row, signals)
-
-
-def signal_text(value: object) -> str:
-    if isinstance(value, bytes):  # packed numbers, such as the ids of tokens
-        return f"{len(value):,} bytes"
-    return f"{value:.6g}" if isinstance(value, float) else json.dumps(value, default=str)

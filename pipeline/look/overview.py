@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -26,9 +25,10 @@ from gristmill.pipeline.formatting import (
     as_tokens,
     one_line,
 )
-from gristmill.pipeline.look.run_folder import Folder, RecordedRun, StageCount, by_size, grid
-from gristmill.pipeline.look.volume import Left, Told, Volume, volumes
-from gristmill.pipeline.progress.so_far import record_in
+from gristmill.pipeline.look.funnel import Funnel, SourceLevel
+from gristmill.pipeline.look.records import RunRecord
+from gristmill.pipeline.look.run_folder import Folder, RecordedRun, StageCount, by_size, grid, record_in
+from gristmill.pipeline.look.volume import Told, Volume, volumes
 
 
 @dataclass(frozen=True)
@@ -48,20 +48,6 @@ class Totals:
     joules: float | None
     cost: float | None
     currency: str | None
-
-
-@dataclass(frozen=True)
-class FunnelLevel:
-    """What is left of one source after a stage, and what went there. `gone` counts all reasons and what was
-    quarantined."""
-
-    stage: str
-    source: str
-    left: int
-    gone: int
-    text_bytes: int | None
-    tokens: int | None
-    tokens_counted: bool
 
 
 @dataclass(frozen=True)
@@ -85,79 +71,47 @@ class Overview:
 
     run: RecordedRun
     totals: Totals
-    funnel: list[FunnelLevel]
+    funnel: Funnel
     costs: list[StageCost]
 
 
 def overview(out: str) -> Overview:
     """The run as a whole."""
     folder = Folder.open(out)
-    found = record_in(folder)
-    return overview_of(found, reports_of(folder, found))
+    record = record_in(folder)
+    return overview_of(record, reports_of(folder, record))
 
 
-def reports_of(folder: Folder, found: Mapping[str, Any], kind: str | None = "global") -> dict[str, dict[str, Any]]:
-    """What stages told, by name: of this kind (global ones alone count tokens), or all; a run that failed has less of
-    it."""
-    entries = [entry for entry in found.get("stages") or [] if kind is None or entry.get("kind") == kind]
+def reports_of(folder: Folder, record: RunRecord, kind: str | None = "global") -> dict[str, Told]:
+    """report.json of stages by name: of this kind (global ones alone count tokens), or of all. A failed run has fewer."""
+    entries = [entry for entry in record.get("stages") or [] if kind is None or entry.get("kind") == kind]
     paths = {str(entry["name"]): f"stages/{entry['name']}/report.json" for entry in entries}
     return {name: folder.json(path) for name, path in paths.items() if folder.has(path)}
 
 
-def overview_of(found: Mapping[str, Any], reports: Mapping[str, Told]) -> Overview:
-    run = RecordedRun.of(found)
-    volume = volumes(found.get("stages") or [], reports)
-    levels = funnel(run, volume)
+def overview_of(record: RunRecord, reports: Mapping[str, Told]) -> Overview:
+    run = RecordedRun.of(record)
+    volume = volumes(record.get("stages") or [], reports)
+    funnel = Funnel.of(run, volume)
+    price = record.get("cost")
     last = volume[-1].whole if volume else Volume()
     memory = [stage.peak_memory for stage in run.stages if stage.peak_memory]
     totals = Totals(
         records=sum(reader.count.docs_in for reader in run.readers),
         documents=sum(reader.count.kept for reader in run.readers),
-        kept=sum(left_at_last(levels).values()),
+        kept=sum(funnel.left.values()),
         bytes_read=sum(reader.bytes_in or 0 for reader in run.readers),
         worker_seconds=round(sum(stage.seconds or 0.0 for stage in run.stages), 4),
         peak_memory=max(memory, default=None),
-        disk_bytes=found.get("disk_bytes"),
+        disk_bytes=record.get("disk_bytes"),
         text_bytes=last.text_bytes,
         tokens=last.tokens,
         tokens_counted=last.counted,
-        joules=found.get("joules"),
-        cost=(found.get("cost") or {}).get("amount"),
-        currency=(found.get("cost") or {}).get("currency"),
+        joules=record.get("joules"),
+        cost=price.get("amount") if price else None,
+        currency=price.get("currency") if price else None,
     )
-    return Overview(run, totals, levels, [cost(stage) for stage in run.stages])
-
-
-def funnel(run: RecordedRun, volume: Sequence[Left]) -> list[FunnelLevel]:
-    """For each source its reader, then the stages that it passed, in order."""
-    after = {left.stage: left.by_source for left in volume}
-    steps = [(reader.name, "read", by_source(reader)) for reader in run.readers]
-    steps += [(stage.name, stage.name, stage.sources) for stage in run.stages if stage.kind != "read"]
-    levels = []
-    for name, at, sources in steps:
-        for source, its in sources.items():
-            is_left = after[at].get(source, Volume())
-            levels.append(
-                FunnelLevel(
-                    name,
-                    source,
-                    its.kept,
-                    its.lost + its.quarantined,
-                    is_left.text_bytes,
-                    is_left.tokens,
-                    is_left.counted,
-                )
-            )
-    return levels
-
-
-def by_source(reader: StageCount) -> Mapping[str, Any]:
-    return reader.sources or {reader.name: reader.count}
-
-
-def left_at_last(levels: Sequence[FunnelLevel]) -> dict[str, int]:
-    """What is left of each source in the end."""
-    return {level.source: level.left for level in levels}
+    return Overview(run, totals, funnel, [cost(stage) for stage in run.stages])
 
 
 def cost(stage: StageCount) -> StageCost:
@@ -169,12 +123,12 @@ def cost(stage: StageCount) -> StageCost:
     return StageCost(stage.name, stage.count.docs_in, stage.seconds, speed, *rates)
 
 
-def plain(seen: Overview) -> dict[str, Any]:
+def plain(seen: Overview) -> Mapping[str, object]:
     """For `--json`: what run.json says, with totals, funnel and costs beside it."""
     return dataclasses.asdict(seen.run) | {
         "totals": dataclasses.asdict(seen.totals),
-        "funnel": [dataclasses.asdict(level) for level in seen.funnel],
-        "costs": [dataclasses.asdict(one) for one in seen.costs],
+        "funnel": [dataclasses.asdict(level) for level in seen.funnel.levels],
+        "costs": [dataclasses.asdict(cost) for cost in seen.costs],
     }
 
 
@@ -190,19 +144,20 @@ def render(seen: Overview) -> RenderableType:
     alarms = [Text(f"alarm: {one_line(alarm)}", style="bold red") for alarm in run.alarms]
     words = (
         f"{as_number(totals.records)} records, {as_number(totals.documents)} documents, {as_number(totals.kept)} kept"
-        f" ({as_share(totals.kept, totals.documents)}); {as_bytes(totals.bytes_read)} read in {as_seconds(totals.worker_seconds)} of workers"
+        f" ({as_share(totals.kept, totals.documents)}); {as_bytes(totals.bytes_read)} read in"
+        f" {as_seconds(totals.worker_seconds)} of workers"
         f", at most {as_bytes(totals.peak_memory)} of memory in one, {as_bytes(totals.disk_bytes)} on disk"
     )
     amount = f"{as_bytes(totals.text_bytes)} of text left, {as_tokens(totals.tokens, totals.tokens_counted)} tokens"
     amount += "" if totals.joules is None else f"; {as_energy(totals.joules)}"
     amount += "" if totals.cost is None else f"; {as_money(totals.cost, totals.currency)}"
     heads = ("stage", "kind", "in", "kept", "dropped", "quarantined", "gone", "text", "tokens")
-    tables = [grid("Stages", heads, (counts_of(stage, seen.funnel) for stage in run.stages), 2)]
+    tables = [grid("Stages", heads, (counts_of(stage, seen.funnel.levels) for stage in run.stages), 2)]
     if len(run.readers) > 1:
         tables.append(grid("Left of each source", *by_sources(seen)))
     priced = totals.cost is not None
     head_of_time = ("stage", "seconds", "docs/s", "read", "read/s", "memory", *(["cost"] if priced else []))
-    tables.append(grid("Time", head_of_time, (cost_of(one)[: len(head_of_time)] for one in seen.costs)))
+    tables.append(grid("Time", head_of_time, (cost_of(cost)[: len(head_of_time)] for cost in seen.costs)))
     tables.append(grid("Drops", ("stage", "reason", "documents", "of its input"), drops_of(run), 2))
     return Group(
         head,
@@ -214,14 +169,19 @@ def render(seen: Overview) -> RenderableType:
     )
 
 
-def counts_of(stage: StageCount, levels: Sequence[FunnelLevel]) -> Sequence[object]:
+def counts_of(stage: StageCount, levels: Sequence[SourceLevel]) -> Sequence[object]:
     count = stage.count
     numbers = [as_number(n) for n in (count.docs_in, count.kept, count.lost, count.quarantined)]
-    left = Volume.of_all(
-        Volume(its.text_bytes, its.tokens, its.tokens_counted) for its in levels if its.stage == stage.name
-    )
+    volume = Volume.of_all(level.volume for level in levels if level.stage == stage.name)
     gone = as_share(count.lost + count.quarantined, count.docs_in)
-    return (stage.name, stage.kind, *numbers, gone, as_bytes(left.text_bytes), as_tokens(left.tokens, left.counted))
+    return (
+        stage.name,
+        stage.kind,
+        *numbers,
+        gone,
+        as_bytes(volume.text_bytes),
+        as_tokens(volume.tokens, volume.counted),
+    )
 
 
 def cost_of(cost: StageCost) -> Sequence[object]:
@@ -239,15 +199,15 @@ def cost_of(cost: StageCost) -> Sequence[object]:
 
 def by_sources(seen: Overview) -> tuple[Sequence[str], Iterator[Sequence[object]]]:
     """The funnel with a column for each source; a stage that a source does not pass has a dash there."""
-    sources = list(dict.fromkeys(level.source for level in seen.funnel))
-    left: dict[str, dict[str, FunnelLevel]] = {}
-    for level in seen.funnel:
-        left.setdefault(level.stage, {})[level.source] = level
-    shown = {
-        stage: [as_number(its[source].left) if source in its else "–" for source in sources]
-        for stage, its in left.items()
-    }
-    return ("after", *sources), ((stage, *numbers) for stage, numbers in shown.items())
+    sources = list(dict.fromkeys(level.source for level in seen.funnel.levels))
+    by_stage: dict[str, dict[str, int]] = {}
+    for level in seen.funnel.levels:
+        by_stage.setdefault(level.stage, {})[level.source] = level.left
+    rows = (
+        (stage, *(as_number(left[source]) if source in left else "–" for source in sources))
+        for stage, left in by_stage.items()
+    )
+    return ("after", *sources), rows
 
 
 def drops_of(run: RecordedRun) -> Iterator[Sequence[object]]:

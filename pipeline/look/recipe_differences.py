@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from typing import Any
 
+from gristmill.pipeline.look.records import JSON, JSONObject, RunRecord
 from gristmill.pipeline.look.run_folder import RecordedRun
 
 NOT_COMPARED = ("name", "out", "description", "sources", "stages")  # of a recipe's head: stages have their own lines
@@ -33,31 +33,27 @@ class StagePair:
     differences: list[Difference] = field(default_factory=list)
 
 
-def stage_pairs(
-    a: RecordedRun, b: RecordedRun, entries: tuple[Mapping[str, Any], Mapping[str, Any]]
-) -> list[StagePair]:
+def stage_pairs(a: RecordedRun, b: RecordedRun, records: tuple[RunRecord, RunRecord]) -> list[StagePair]:
     """Every source and stage of either run, in one order that agrees with both as far as one can."""
     names_a, names_b = ([stage.name for stage in run.stages] for run in (a, b))
-    its_a, its_b = (
+    settings_a, settings_b = (
         {
             str(entry["name"]): flat({"stage": entry.get("stage"), **entry.get("settings", {})})
-            for entry in found.get("stages") or []
+            for entry in record.get("stages") or []
         }
-        for found in entries
+        for record in records
     )
     named = [named_in(run) for run in (a, b)]
     pairs = []
     for name, moved in in_one_order(names_a, names_b):
-        inserted = not any(name in its for its in named)
-        if name in its_a and name in its_b:
-            differing = differences(its_a[name], its_b[name])
+        inserted = not any(name in names for names in named)
+        if name in settings_a and name in settings_b:
+            differing = differences(settings_a[name], settings_b[name])
             pairs.append(StagePair(name, "changed" if differing else "same", moved, inserted, differing))
         else:
-            mine, state = (its_a[name], "only in A") if name in its_a else (its_b[name], "only in B")
-            fields = [
-                Difference(key, *((value, None) if state == "only in A" else (None, value)))
-                for key, value in mine.items()
-            ]
+            in_a = name in settings_a
+            settings, state = (settings_a[name], "only in A") if in_a else (settings_b[name], "only in B")
+            fields = [Difference(key, *((value, None) if in_a else (None, value))) for key, value in settings.items()]
             pairs.append(StagePair(name, state, False, inserted, [f for f in fields if f.field != "name"]))
     return pairs
 
@@ -74,7 +70,7 @@ def in_one_order(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[str, bool
 
 def head_differences(a: RecordedRun, b: RecordedRun) -> list[Difference]:
     """What the recipes say beside sources and stages."""
-    heads = [flat({key: value for key, value in run.recipe.items() if key not in NOT_COMPARED}) for run in (a, b)]
+    heads = [flat(head_of(run)) for run in (a, b)]
     return differences(*heads)
 
 
@@ -90,16 +86,16 @@ def differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[Difference]:
     return [Difference(key, a.get(key), b.get(key)) for key in dict.fromkeys([*a, *b]) if a.get(key) != b.get(key)]
 
 
-def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, str]:
+def flat(settings: Mapping[str, JSON], above: str = "") -> dict[str, str]:
     """Settings by their path, as text; lists as a whole, and what is null left out."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for key, value in settings.items():
         path = f"{above}{key}"
         if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{path}.")
+            texts |= flat(value, f"{path}.")
         elif value is not None:
-            found[path] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return found
+            texts[path] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return texts
 
 
 def named_in(run: RecordedRun) -> set[str]:
@@ -107,7 +103,7 @@ def named_in(run: RecordedRun) -> set[str]:
     sources = run.recipe.get("sources") or {}
     steps = [
         *(run.recipe.get("stages") or []),
-        *(step for source in sources.values() for step in source.get("stages") or []),
+        *(step for source in sources.values() for step in stages_in(source)),
     ]
     named = {
         str(settings.get("name") or stage)
@@ -116,3 +112,14 @@ def named_in(run: RecordedRun) -> set[str]:
         for stage, settings in step.items()
     }
     return named | {str(name) for name in sources}
+
+
+def stages_in(source: JSONObject) -> Sequence[JSON]:
+    stages = source.get("stages")
+    return stages if isinstance(stages, list) else []
+
+
+def head_of(run: RecordedRun) -> dict[str, JSON]:
+    """The recipe without what has its own lines."""
+    recipe: JSONObject = {**run.recipe}  # type: ignore[dict-item]
+    return {key: value for key, value in recipe.items() if key not in NOT_COMPARED}

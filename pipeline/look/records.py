@@ -175,7 +175,7 @@ class VerdictRow(TypedDict, total=False):
 
     kept: bool
     stage: str
-    reason: str
+    reason: str | None
     detail: str | None
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypedDict, TypeVar, cast
 
+import fsspec
 import fsspec.core
 import pyarrow as pa
 import pyarrow.dataset as pads
@@ -33,11 +34,25 @@ from gristmill.pipeline.formatting import (
     one_line,
     plain,
 )
-from gristmill.pipeline.progress.so_far import record_in
+from gristmill.pipeline.look.records import (
+    CountEntry,
+    JSONObject,
+    PageEntry,
+    RecipeEntry,
+    RejectRow,
+    Row,
+    RunRecord,
+    SampleEntry,
+    StageEntry,
+)
+from gristmill.pipeline.progress import so_far
 from gristmill.stages.figures import StageFigures
 
 SHOWN_OF_PAGE = 800  # characters of a page in a terminal
 SLOW_SHOWN = 5
+
+
+Read = TypeVar("Read")
 
 
 class NotFound(LookupError):
@@ -47,7 +62,7 @@ class NotFound(LookupError):
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def open_store(out: str) -> tuple[Any, str]:
+def open_store(out: str) -> tuple[fsspec.AbstractFileSystem, str]:
     """The file system of an output folder and the folder's path in it."""
     try:
         fs, root = fsspec.core.url_to_fs(out)
@@ -60,7 +75,7 @@ def open_store(out: str) -> tuple[Any, str]:
 class Folder:
     """An output folder, local or not; paths are relative to it."""
 
-    fs: Any
+    fs: fsspec.AbstractFileSystem
     root: str
 
     @classmethod
@@ -77,7 +92,7 @@ class Folder:
         """Names directly below a folder, sorted; none where there is no such folder."""
         try:
             return sorted(
-                str(found).rstrip("/").rsplit("/", 1)[-1] for found in self.fs.ls(self.full(path), detail=False)
+                str(address).rstrip("/").rsplit("/", 1)[-1] for address in self.fs.ls(self.full(path), detail=False)
             )
         except FileNotFoundError:
             return []
@@ -88,18 +103,24 @@ class Folder:
         except FileNotFoundError as error:
             raise NotFound(f"{self.full(path)}: no such file; is {self.root} the output folder of a run?") from error
 
-    def json(self, path: str) -> dict[str, Any]:
+    def json(self, path: str) -> JSONObject:
+        """An object; `json_as` where the keys that it has are known."""
+        return self.json_as(path, dict)
+
+    def json_as(self, path: str, kind: type[Read]) -> Read:
+        """A JSON object as a typed dictionary of this kind; which keys it has is not checked."""
         try:
-            return dict(json.loads(self.read(path)))
+            data: Read = dict(json.loads(self.read(path)))  # type: ignore[assignment]
+            return data
         except (ValueError, RecursionError) as error:
             raise ValueError(
                 f"{self.full(path)}: not JSON ({error}); was it cut off, or written by another program?"
             ) from error
 
-    def rows(
-        self, path: str, columns: Sequence[str], where: pads.Expression, limit: int | None = None
-    ) -> list[dict[str, Any]]:
-        """Rows of a Parquet file that satisfy a filter; only the named columns are read, those that the file has."""
+    def rows(self, path: str, kind: type[Read], where: pads.Expression, limit: int | None = None) -> list[Read]:
+        """Rows of a Parquet file that satisfy a filter; read are the columns of this kind of row, as far as the file has
+        them."""
+        columns = list(kind.__annotations__)
         dataset = pads.dataset(self.full(path), filesystem=self.fs, format="parquet", partitioning=None)
         scanner = dataset.scanner(columns=[name for name in columns if name in dataset.schema.names], filter=where)
         table = scanner.to_table() if limit is None else scanner.head(limit)
@@ -114,7 +135,7 @@ class Folder:
             parquet = pq.ParquetFile(file)
             return parquet.read(columns=[name for name in columns if name in parquet.schema_arrow.names])
 
-    def row(self, path: str, index: int) -> dict[str, Any]:
+    def row(self, path: str, index: int) -> Row:
         """One row, all columns; only its row group is read."""
         with self.fs.open(self.full(path), "rb") as file:
             parquet = pq.ParquetFile(file)
@@ -141,7 +162,7 @@ class DocumentCounts:
         return sum(self.dropped.values())
 
     @classmethod
-    def of(cls, entry: Mapping[str, Any]) -> DocumentCounts:
+    def of(cls, entry: CountEntry) -> DocumentCounts:
         dropped = {str(reason): int(n) for reason, n in (entry.get("dropped") or {}).items()}
         kept, quarantined = int(entry.get("kept") or 0), int(entry.get("quarantined") or 0)
         return cls(int(entry.get("docs_in") or 0), kept, dropped, quarantined, entry.get("text_bytes"))
@@ -165,7 +186,7 @@ class StageCount:
     name: str
     kind: str
     about: str
-    settings: dict[str, Any]
+    settings: JSONObject
     count: DocumentCounts
     sources: dict[str, DocumentCounts]
     seconds: float | None
@@ -176,13 +197,13 @@ class StageCount:
     slowest: list[SlowDocument] = field(default_factory=list)
 
     @classmethod
-    def of(cls, entry: Mapping[str, Any]) -> StageCount:
-        sources = {str(source): DocumentCounts.of(its) for source, its in (entry.get("sources") or {}).items()}
+    def of(cls, entry: StageEntry) -> StageCount:
+        sources = {str(source): DocumentCounts.of(counts) for source, counts in (entry.get("sources") or {}).items()}
         words = (str(entry.get("name") or ""), str(entry.get("kind") or ""), str(entry.get("about") or ""))
         sizes = (entry.get("bytes_in"), entry.get("bytes_out"), entry.get("peak_memory"))
         slowest = [
-            SlowDocument(its.get("uid"), its.get("url"), its.get("source"), its["bytes"], its["seconds"])
-            for its in entry.get("slowest") or []
+            SlowDocument(slow.get("uid"), slow.get("url"), slow.get("source"), slow["bytes"], slow["seconds"])
+            for slow in entry.get("slowest") or []
         ]
         settings = dict(entry.get("settings") or {})
         return cls(
@@ -203,15 +224,6 @@ class StageCount:
 
 
 @dataclass(frozen=True)
-class FunnelStep:
-    """How many documents of all sources are left after a stage, and how many it took."""
-
-    name: str
-    kept: int
-    gone: int
-
-
-@dataclass(frozen=True)
 class RecordedRun:
     """run.json."""
 
@@ -224,57 +236,30 @@ class RecordedRun:
     alarms: list[str]
     gristmill: str
     versions: dict[str, str]
-    machine: dict[str, Any]
-    recipe: dict[str, Any]
+    machine: JSONObject
+    recipe: RecipeEntry
     stages: list[StageCount]
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> RecordedRun:
-        name, status, started, finished, gristmill = (
-            str(found.get(key) or "") for key in ("name", "status", "started", "finished", "gristmill")
-        )
-        versions, machine, recipe = (dict(found.get(key) or {}) for key in ("versions", "machine", "recipe"))
-        alarms = [str(alarm) for alarm in found.get("alarms") or []]
-        stages = [StageCount.of(entry) for entry in found.get("stages") or []]
-        error = None if found.get("error") is None else str(found["error"])
+    def of(cls, record: RunRecord) -> RecordedRun:
         return cls(
-            name,
-            status,
-            error,
-            started,
-            finished,
-            found.get("seconds"),
-            alarms,
-            gristmill,
-            versions,
-            machine,
-            recipe,
-            stages,
+            name=str(record.get("name") or ""),
+            status=str(record.get("status") or ""),
+            error=None if record.get("error") is None else str(record["error"]),
+            started=str(record.get("started") or ""),
+            finished=str(record.get("finished") or ""),
+            seconds=record.get("seconds"),
+            alarms=[str(alarm) for alarm in record.get("alarms") or []],
+            gristmill=str(record.get("gristmill") or ""),
+            versions=dict(record.get("versions") or {}),
+            machine=dict(record.get("machine") or {}),
+            recipe=record.get("recipe") or {},
+            stages=[StageCount.of(entry) for entry in record.get("stages") or []],
         )
 
     @property
     def readers(self) -> list[StageCount]:
         return [stage for stage in self.stages if stage.kind == "read"]
-
-    def steps(self) -> list[FunnelStep]:
-        """The funnel, source by source: a stage that only some sources pass leaves the others as they were."""
-        alive = {stage.name: stage.count.kept for stage in self.readers}
-        records = sum(stage.count.docs_in for stage in self.readers)
-        steps = [FunnelStep("read", sum(alive.values()), records - sum(alive.values()))] if alive else []
-        for stage in self.stages:
-            if stage.kind == "read":
-                continue
-            before = sum(alive.values())
-            alive |= {source: its.kept for source, its in stage.sources.items()} if stage.sources else {}
-            kept = sum(alive.values()) if stage.sources else stage.count.kept
-            steps.append(
-                FunnelStep(
-                    stage.name,
-                    kept,
-                    max(before - kept, 0) if stage.sources else stage.count.lost + stage.count.quarantined,
-                )
-            )
-        return steps
 
     def stage(self, name: str) -> StageCount:
         for stage in self.stages:
@@ -295,6 +280,18 @@ class SampleDocument:
     text: str | None
 
 
+def record_in(folder: Folder) -> RunRecord:
+    """run.json of a run that ended, well or not; of one that goes on or was killed, what it would say by now."""
+    return cast(RunRecord, so_far.record_in(folder))
+
+
+class ReportSamples(TypedDict, total=False):
+    """Documents in the report.json of a stage."""
+
+    samples: dict[str, list[SampleEntry]]  # by reason
+    pages: list[PageEntry]
+
+
 @dataclass(frozen=True)
 class StageView:
     """A stage's counts and some of what it dropped."""
@@ -302,10 +299,10 @@ class StageView:
     stage: StageCount
     reason: str | None
     samples: list[SampleDocument]
-    pages: list[dict[str, Any]] = field(
+    pages: list[PageEntry] = field(
         default_factory=list
     )  # of extraction: what was taken, beside all that the page shows
-    told: dict[str, Any] = field(default_factory=dict)  # what the stage itself put into its report
+    told: JSONObject = field(default_factory=dict)  # what the stage itself put into its report
     figures: StageFigures | None = None  # of `told`, for a terminal
 
     def as_data(self) -> dict[str, Any]:
@@ -323,31 +320,37 @@ def stage_view(out: str, stage: str, reason: str | None = None, limit: int = 10)
     if reason is not None and reason not in reasons:
         raise NotFound(f"stage {stage} dropped nothing for reason {one_line(reason)!r}{nearest(reason, reasons)}")
     wanted = [reason] if reason is not None else reasons
-    report = folder.json(f"stages/{stage}/report.json") if folder.has(f"stages/{stage}/report.json") else {}
-    found = {name: samples_of(folder, stage, name, report.get("samples") or {}, limit) for name in wanted}
-    turns = [(turn, order, sample) for order, group in enumerate(found.values()) for turn, sample in enumerate(group)]
+    path = f"stages/{stage}/report.json"
+    report = folder.json(path) if folder.has(path) else {}
+    shown: ReportSamples = folder.json_as(path, ReportSamples) if report else {}
+    by_reason = {name: samples_of(folder, stage, name, shown.get("samples") or {}, limit) for name in wanted}
+    turns = [
+        (turn, order, sample) for order, group in enumerate(by_reason.values()) for turn, sample in enumerate(group)
+    ]
     chosen = sorted(sorted(turns, key=lambda item: item[:2])[:limit], key=lambda item: (item[1], item[0]))
     samples = [sample for _, _, sample in chosen]
     if reason is not None:
         return StageView(entry, reason, samples)
-    counted = next(its for its in run["stages"] if its["name"] == stage)
+    counted = next(stage_entry for stage_entry in run["stages"] if stage_entry["name"] == stage)
     told = {key: value for key, value in report.items() if key not in {*counted, "samples", "pages"}}
     figures = figures_of(recipe_name_of(counted), report)
-    return StageView(entry, reason, samples, list(report.get("pages") or []), told, figures)
+    return StageView(entry, reason, samples, list(shown.get("pages") or []), told, figures)
 
 
-def samples_of(folder: Folder, stage: str, reason: str, ready: Mapping[str, Any], limit: int) -> list[SampleDocument]:
+def samples_of(
+    folder: Folder, stage: str, reason: str, reported: Mapping[str, Sequence[SampleEntry]], limit: int
+) -> list[SampleDocument]:
     """Samples that the stage's report holds; where they are too few, the rejects themselves."""
     samples = [
-        SampleDocument(reason, *(row.get(key) for key in ("uid", "url", "source", "detail", "text")))
-        for row in ready.get(reason) or []
+        SampleDocument(reason, row.get("uid"), row.get("url"), row.get("source"), row.get("detail"), row.get("text"))
+        for row in reported.get(reason) or []
     ]
     if len(samples) >= limit:
         return samples[:limit]
     rejected: list[SampleDocument] = []
     for name in folder.names(f"stages/{stage}/rejects"):
-        path, columns = f"stages/{stage}/rejects/{name}", ["uid", "url", "source", "detail", "text"]
-        for row in folder.rows(path, columns, pads.field("reason") == reason, limit - len(rejected)):
+        path, of_reason = f"stages/{stage}/rejects/{name}", pads.field("reason") == reason
+        for row in folder.rows(path, RejectRow, of_reason, limit - len(rejected)):
             rejected.append(
                 SampleDocument(reason, as_hex(row["uid"]), row["url"], row["source"], row["detail"], row.get("text"))
             )
@@ -398,7 +401,7 @@ def render_stage(view: StageView) -> RenderableType:
     parts: list[RenderableType] = [head, *settings, passed]
     parts += [Text(), grid("Drops", ("reason", "documents", "of its input"), rows)] if reasons else []
     slowest = (
-        (its.uid, its.url, as_bytes(its.bytes), as_seconds(its.seconds)) for its in view.stage.slowest[:SLOW_SHOWN]
+        (slow.uid, slow.url, as_bytes(slow.bytes), as_seconds(slow.seconds)) for slow in view.stage.slowest[:SLOW_SHOWN]
     )
     parts += (
         [Text(), grid("Slowest documents", ("uid", "url", "size", "time"), slowest, 2)] if view.stage.slowest else []
@@ -412,9 +415,12 @@ def render_stage(view: StageView) -> RenderableType:
         parts += [Text(), *lines, Padding(Text(plain(sample.text or "")), (0, 0, 0, 2))]
     for page in view.pages:
         table = Table(title=cell(page["url"]), title_justify="left", show_lines=False, expand=True)
-        for name in ("extracted", "visible"):
-            table.add_column(f"{name}, {as_number(page[f'{name}_characters'])} characters", ratio=1, overflow="fold")
-        table.add_row(*(Text(plain(page[name][:SHOWN_OF_PAGE])) for name in ("extracted", "visible")))
+        for name, characters in (
+            ("extracted", page["extracted_characters"]),
+            ("visible", page["visible_characters"]),
+        ):
+            table.add_column(f"{name}, {as_number(characters)} characters", ratio=1, overflow="fold")
+        table.add_row(*(Text(plain(text[:SHOWN_OF_PAGE])) for text in (page["extracted"], page["visible"])))
         parts += [Text(), table]
     return Group(*parts)
 

@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import yaml
 from pydantic import ValidationError
@@ -24,8 +24,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from gristmill.pipeline.errors import RecipeError
-from gristmill.pipeline.formatting import as_hex, as_number, as_share, one_line, plain
-from gristmill.pipeline.leg.rules import BROKE, KEPT, Deciding, outcome_of
+from gristmill.pipeline.formatting import as_number, as_share, one_line, plain
+from gristmill.pipeline.leg.rules import BROKE, KEPT, Deciding, Outcome, outcome_of
+from gristmill.pipeline.look.records import JSON, LegRules, Row, Value
 from gristmill.pipeline.look.run_folder import by_size, grid
 from gristmill.pipeline.processes.cores import cores_here
 from gristmill.pipeline.store.parts import ROW, columns_of, read_part
@@ -43,8 +44,8 @@ class Change:
 
     stage: str
     field: str
-    before: Any
-    after: Any
+    before: JSON
+    after: JSON
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Moved:
     url: str | None
     side: str  # "dropped" or "kept", as it would be
     reason: str  # why it would go, or why it went
-    signals: dict[str, Any]
+    signals: Row
     text: str
 
 
@@ -94,16 +95,25 @@ class Tuning:
         return total
 
 
+@dataclass(frozen=True)
+class _MovedRow:
+    """A row of a part whose document changes sides."""
+
+    uid: int
+    row: int
+    side: str
+    reason: str
+    signals: Row
+
+
 @dataclass
-class _Found:
-    """What one part has to say."""
+class _PartAnswer:
+    """What the rules as they were and as they would be do with one part."""
 
     sides: KeptCounts = field(default_factory=KeptCounts)
     before: Counter[str] = field(default_factory=Counter)
     after: Counter[str] = field(default_factory=Counter)
-    moved: list[tuple[int, int, str, str, dict[str, Any]]] = field(
-        default_factory=list
-    )  # uid, row, side, reason, signals
+    moved: list[_MovedRow] = field(default_factory=list)
 
 
 def tune(out: str, settings: Sequence[str], samples: int = 5, threads: int | None = None) -> Tuning:
@@ -111,34 +121,31 @@ def tune(out: str, settings: Sequence[str], samples: int = 5, threads: int | Non
     store = Store(out)
     if store.read_json("run.json") is None:
         raise RecipeError(f"{out}: no run is here (there is no run.json)")
-    told = {
+    rules: dict[str, LegRules] = {
         path.split("/")[1]: store.read_json(path)
         for path in sorted(store.files("legs"))
         if path.endswith("/rules.json")
     }
-    legs, changes = _changed(told, settings)
+    legs, changes = _changed(rules, settings)
     changed = {c.stage for c in changes}
     answer = Tuning(", ".join(leg.name for leg in legs), changes)
     work = [(leg, part) for leg in legs for part in leg.parts]
-    found: list[_Found] = []
     with ThreadPoolExecutor(threads or cores_here()) as pool:
-        for (_, part), one in zip(
-            work, pool.map(lambda its: _ask(store, its[1], its[0].before, its[0].after, samples), work), strict=True
-        ):
-            answer.sources.setdefault(part["source"], KeptCounts()).add(one.sides)
-            answer.drops_before = dict(Counter(answer.drops_before) + one.before)
-            answer.drops_after = dict(Counter(answer.drops_after) + one.after)
-            found.append(one)
+        parts = list(pool.map(lambda pair: _ask(store, pair[1], pair[0].before, pair[0].after, samples), work))
+    for (_, part), of_part in zip(work, parts, strict=True):
+        answer.sources.setdefault(part["source"], KeptCounts()).add(of_part.sides)
+        answer.drops_before = dict(Counter(answer.drops_before) + of_part.before)
+        answer.drops_after = dict(Counter(answer.drops_after) + of_part.after)
     for side in ("dropped", "kept"):
         every = [
             (moved, leg, part)
-            for (leg, part), one in zip(work, found, strict=True)
-            for moved in one.moved
-            if moved[2] == side
+            for (leg, part), of_part in zip(work, parts, strict=True)
+            for moved in of_part.moved
+            if moved.side == side
         ]
-        for moved, leg, part in sorted(every, key=lambda its: its[0][0])[:samples]:
-            shower = next(d for d in leg.after if d.rule.called in changed)
-            answer.moved.append(_shown(store, part, shower, moved))
+        for moved, leg, part in sorted(every, key=lambda item: item[0].uid)[:samples]:
+            changed_rule = next(d for d in leg.after if d.rule.called in changed)
+            answer.moved.append(_with_text(store, part, changed_rule, moved))
     answer.sources = dict(sorted(answer.sources.items()))
     return answer
 
@@ -153,12 +160,12 @@ class _Leg:
     after: tuple[Deciding, ...]
 
 
-def _changed(told: dict[str, Any], settings: Sequence[str]) -> tuple[list[_Leg], list[Change]]:
+def _changed(rules_of_legs: dict[str, LegRules], settings: Sequence[str]) -> tuple[list[_Leg], list[Change]]:
     """The legs that are meant: every one that has a changed rule. Sources that have not joined yet have legs of their
     own, and beside a rule that all of them pass some may have rules that are theirs alone."""
-    legs = {name: tuple(map(Deciding.of, data["rules"])) for name, data in told.items()}
-    rules = {d.rule.called: d.rule for its in legs.values() for d in its}
-    known = ", ".join(rules) or "none"
+    legs = {name: tuple(map(Deciding.of, data["rules"])) for name, data in rules_of_legs.items()}
+    rules = {d.rule.called: d.rule for deciding in legs.values() for d in deciding}
+    names = ", ".join(rules) or "none"
     new: dict[str, Rule] = {}
     changes = []
     for setting in settings:
@@ -168,46 +175,47 @@ def _changed(told: dict[str, Any], settings: Sequence[str]) -> tuple[list[_Leg],
             raise RecipeError(f"{setting}: STAGE.FIELD=VALUE was expected, such as gopher_quality.min_words=80")
         if stage not in rules:
             near = difflib.get_close_matches(stage, rules, n=1)
+            hint = f"; did you mean {near[0]}?" if near else "."
             raise RecipeError(
-                f"{setting}: {stage} is no rule of this run that decides on stored signals{f'; did you mean {near[0]}?' if near else '.'} There are: {known}"
+                f"{setting}: {stage} is no rule of this run that decides on stored signals{hint} There are: {names}"
             )
         new[stage], change = _with_setting(new.get(stage, rules[stage]), stage, path, _read(value, setting), setting)
         changes.append(change)
-    homes = {name: {d.rule.called for d in its} & new.keys() for name, its in legs.items()}
-    if not any(its == new.keys() for its in homes.values()):
-        raise RecipeError(
-            f"these rules lie in different legs ({', '.join(name for name, its in homes.items() if its)}); ask for one leg at a time"
-        )
+    homes = {name: {d.rule.called for d in deciding} & new.keys() for name, deciding in legs.items()}
+    if not any(changed == new.keys() for changed in homes.values()):
+        several = ", ".join(name for name, changed in homes.items() if changed)
+        raise RecipeError(f"these rules lie in different legs ({several}); ask for one leg at a time")
     return [
         _Leg(
             name,
-            told[name]["parts"],
-            its,
-            tuple(dataclasses.replace(d, rule=new.get(d.rule.called, d.rule)) for d in its),
+            rules_of_legs[name]["parts"],
+            deciding,
+            tuple(dataclasses.replace(d, rule=new.get(d.rule.called, d.rule)) for d in deciding),
         )
-        for name, its in legs.items()
+        for name, deciding in legs.items()
         if homes[name]
     ], changes
 
 
-def _read(value: str, said: str) -> Any:
+def _read(value: str, setting: str) -> JSON:
     """A value as a recipe would have it."""
     try:
-        return yaml.safe_load(value)
+        loaded: JSON = yaml.safe_load(value)
+        return loaded
     except yaml.YAMLError as error:
-        raise RecipeError(f"{said}: {value} is no value that a recipe could have") from error
+        raise RecipeError(f"{setting}: {value} is no value that a recipe could have") from error
 
 
-def _with_setting(rule: Rule, stage: str, path: str, value: Any, said: str) -> tuple[Rule, Change]:
+def _with_setting(rule: Rule, stage: str, path: str, value: JSON, setting: str) -> tuple[Rule, Change]:
     settings = rule.model_dump()
-    place: Any = settings
+    place = settings
     *way, last = path.split(".")
     for step in [*way, last]:
         if not isinstance(place, dict) or (step not in place):
             fields = list(place) if isinstance(place, dict) else []
             near = difflib.get_close_matches(step, fields, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(fields)}"
-            raise RecipeError(f"{said}: {stage} has no field {step}; {hint}")
+            raise RecipeError(f"{setting}: {stage} has no field {step}; {hint}")
         if step is not last:
             place = place[step]
     change = Change(stage, path, place[last], value)
@@ -215,24 +223,24 @@ def _with_setting(rule: Rule, stage: str, path: str, value: Any, said: str) -> t
     try:
         return type(rule)(**settings), change
     except ValidationError as error:
-        raise RecipeError(f"{said}: {error.errors(include_url=False)[0]['msg']}") from error
+        raise RecipeError(f"{setting}: {error.errors(include_url=False)[0]['msg']}") from error
 
 
-def _ask(store: Store, part: Part, before: Sequence[Deciding], after: Sequence[Deciding], samples: int) -> _Found:
+def _ask(store: Store, part: Part, before: Sequence[Deciding], after: Sequence[Deciding], samples: int) -> _PartAnswer:
     """One part, held against both sets of rules."""
     there = columns_of(store, part)
     columns = list(dict.fromkeys(["uid", *(name for d in (*before, *after) for name in d.reads(there))]))
-    found = _Found()
+    answer = _PartAnswer()
     for batch in read_part(store, part, columns, numbered=True):
         views = [d.view(batch) for d in before]
-        said_before = [outcome_of(d.rule, view) for d, view in zip(before, views, strict=True)]
-        said_after = [
+        outcomes_before = [outcome_of(d.rule, view) for d, view in zip(before, views, strict=True)]
+        outcomes_after = [
             old if new.rule == d.rule else outcome_of(new.rule, view)
-            for d, new, view, old in zip(before, after, views, said_before, strict=True)
+            for d, new, view, old in zip(before, after, views, outcomes_before, strict=True)
         ]
-        why_before, names = _first(before, said_before, len(batch))
-        why_after, names_after = _first(after, said_after, len(batch))
-        found.sides.add(
+        why_before, names = _first(before, outcomes_before, len(batch))
+        why_after, names_after = _first(after, outcomes_after, len(batch))
+        answer.sides.add(
             KeptCounts(
                 len(batch),
                 int((why_before < 0).sum()),
@@ -241,7 +249,7 @@ def _ask(store: Store, part: Part, before: Sequence[Deciding], after: Sequence[D
                 int(((why_before >= 0) & (why_after < 0)).sum()),
             )
         )
-        for why, called, counter in ((why_before, names, found.before), (why_after, names_after, found.after)):
+        for why, called, counter in ((why_before, names, answer.before), (why_after, names_after, answer.after)):
             for index, times in enumerate(np.bincount(why[why >= 0], minlength=len(called)).tolist()):
                 if times:
                     counter[called[index]] += times
@@ -254,11 +262,13 @@ def _ask(store: Store, part: Part, before: Sequence[Deciding], after: Sequence[D
             for place in places[np.argsort(uids[places], kind="stable")][:samples].tolist():
                 reason = names_after[why_after[place]] if side == "dropped" else names[why_before[place]]
                 signals = _signals(before, after, views, place)
-                found.moved.append((int(uids[place]), int(rows[place]), side, reason, signals))
-    return found
+                answer.moved.append(_MovedRow(int(uids[place]), int(rows[place]), side, reason, signals))
+    return answer
 
 
-def _first(rules: Sequence[Deciding], outcomes: Sequence[Any], rows: int) -> tuple[np.ndarray[Any, Any], list[str]]:
+def _first(
+    rules: Sequence[Deciding], outcomes: Sequence[Outcome], rows: int
+) -> tuple[npt.NDArray[np.int64], list[str]]:
     """For each document the first rule and reason that drops it, as an index into names; -1 keeps."""
     why = np.full(rows, -1, dtype=np.int64)
     names: list[str] = []
@@ -273,37 +283,34 @@ def _first(rules: Sequence[Deciding], outcomes: Sequence[Any], rows: int) -> tup
     return why, names
 
 
-def _signals(
-    before: Sequence[Deciding], after: Sequence[Deciding], views: Sequence[pa.RecordBatch], row: int
-) -> dict[str, Any]:
+def _signals(before: Sequence[Deciding], after: Sequence[Deciding], views: Sequence[pa.RecordBatch], row: int) -> Row:
     """The numbers that the changed rules looked at, for one document."""
-    found: dict[str, Any] = {}
+    seen: Row = {}
     for old, new, view in zip(before, after, views, strict=True):
         if new.rule != old.rule:
             for name in new.rule.needs:
                 if name in view.schema.names and name not in ("text", "uid", "url"):
-                    found[name] = view.column(name)[row].as_py()
-    return found
+                    seen[name] = view.column(name)[row].as_py()
+    return seen
 
 
-def _shown(store: Store, part: Part, deciding: Deciding, moved: tuple[int, int, str, str, dict[str, Any]]) -> Moved:
-    uid, row, side, reason, signals = moved
+def _with_text(store: Store, part: Part, deciding: Deciding, moved: _MovedRow) -> Moved:
     columns = ["uid", "url", "text", *deciding.texts]
     for batch in read_part(store, part, columns, numbered=True):
         rows = batch.column(ROW).to_numpy()
-        if rows[0] <= row <= rows[-1]:
-            one = batch.slice(int(np.searchsorted(rows, row)), 1)
-            text = deciding.text(one)[0].as_py() or ""
+        if rows[0] <= moved.row <= rows[-1]:
+            document = batch.slice(int(np.searchsorted(rows, moved.row)), 1)
+            text = deciding.text(document)[0].as_py() or ""
             return Moved(
-                cast(str, as_hex(uid)),
+                f"{moved.uid:016x}",
                 part["source"],
-                one.column("url")[0].as_py(),
-                side,
-                reason,
-                signals,
+                document.column("url")[0].as_py(),
+                moved.side,
+                moved.reason,
+                moved.signals,
                 text[:PREVIEW],
             )
-    raise RecipeError(f"part {part['key']} has no row {row}: were its files changed?")
+    raise RecipeError(f"part {part['key']} has no row {moved.row}: were its files changed?")
 
 
 # --- terminal --------------------------------------------------------------------------------------------------------
@@ -355,12 +362,12 @@ def render(answer: Tuning) -> RenderableType:
         ]
     parts += [
         Text(),
-        Text("To have it so: change the recipe and run it again; nothing is extracted or measured anew.", style="dim"),
+        Text("To apply this, change the recipe and run it again; nothing is extracted or measured again.", style="dim"),
     ]
     return Group(*parts)
 
 
-def _short(value: Any) -> str:
+def _short(value: Value) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 

@@ -15,23 +15,25 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from gristmill.kernels.base.types import Array
+from gristmill.kernels.base.types import Floats, Mask
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.formatting import one_line
 from gristmill.pipeline.leg.rules import BROKE, Deciding, outcome_of
+from gristmill.pipeline.look.records import JSON, CutEntry, LegRules, Row, SurveyRecord, Value
 from gristmill.pipeline.look.run_folder import Folder
+from gristmill.pipeline.store.parts import Part
 from gristmill.pipeline.survey.thresholds import is_number
 from gristmill.stages.stage import Rule, Verdict, with_columns
 
 Opened = Callable[[str], AbstractContextManager[IO[bytes]]]
-Cuts = Sequence[Mapping[str, Any]]  # of legs/*/survey.json: stage, field, signal, side, at_goes, value
+Cuts = Sequence[CutEntry]
 CANNOT_ASK = (OSError, LookupError, ValueError, TypeError, ValidationError, RunFailed, pa.ArrowException)
 POINTS = 64  # between a value that goes and one that stays, in each round
 ROUNDS = 9
@@ -53,7 +55,7 @@ class Held:
     threshold: float | None = None
     field: str | None = None  # of the rule's settings
     column: str | None = None  # where the signal is stored: `words@c4_lines` is what it was before c4_lines
-    seen: dict[str, Any] = dataclasses.field(default_factory=dict)
+    seen: Row = dataclasses.field(default_factory=dict)
 
     @property
     def words(self) -> str:
@@ -63,16 +65,16 @@ class Held:
         return ", ".join(f"{name} {as_value(value)}" for name, value in self.seen.items())
 
 
-def telling_digits(one: float, other: float) -> tuple[str, str]:
+def telling_digits(a: float, b: float) -> tuple[str, str]:
     """Two numbers in four digits; in as many as it takes to tell them apart."""
     for digits in range(4, 18):
-        both = as_value(one, digits), as_value(other, digits)
+        both = as_value(a, digits), as_value(b, digits)
         if both[0] != both[1]:
             break
     return both
 
 
-def as_value(value: Any, digits: int = 4) -> str:
+def as_value(value: Value, digits: int = 4) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "unknown"
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -99,39 +101,41 @@ def reasons_held(rule: Rule, view: pa.RecordBatch, cuts: Cuts = ()) -> list[Held
     settings = list(numbers_in(rule.model_dump()))
     values = {name: view.column(name)[0].as_py() for name in rule.needs if name in view.schema.names}
     numbers = [number for _, number in settings]
-    tried = {name: candidates(view.schema.field(name).type, numbers, values[name]) for name in signals}
+    tried = {name: candidates(view.schema.field(name).type, numbers, number_of(values[name])) for name in signals}
     answers = dict(zip(signals, _asked(rule, view, list(tried.items())), strict=True)) if signals else {}
-    stays: dict[
-        str, dict[str, tuple[float, float]]
-    ] = {}  # by reason and signal, of the values tried two between which the document comes to stay
+    # By reason and signal: two of the values tried, between which the document comes to stay.
+    stays: dict[str, dict[str, tuple[float, float]]] = {}
     for reason in held:
         for name in signals:
             goes = answers[name].get(reason, np.zeros(len(tried[name]), bool))
             if not goes.all():
-                stays.setdefault(reason, {})[name] = nearest_change(
-                    tried[name], goes, values[name] if is_known(values[name]) else 0.0
-                )
+                change = nearest_change(tried[name], goes, number_of(values[name]) or 0.0)
+                stays.setdefault(reason, {})[name] = change
     alone = {
-        reason: next(iter(its.items()))
-        for reason, its in stays.items()
-        if len(its) == 1 and is_known(values[next(iter(its))])
+        reason: next(iter(changes.items()))
+        for reason, changes in stays.items()
+        if len(changes) == 1 and is_known(values[next(iter(changes))])
     }
     edges = _edges(rule, view, alone)
-    found = []
+    reasons = []
     for reason in held:
         if reason in edges:
-            found.append(_numbered(rule, reason, alone[reason][0], values, edges[reason], settings, cuts))
+            reasons.append(_numbered(rule, reason, alone[reason][0], values, edges[reason], settings, cuts))
         else:
             names = list(stays.get(reason, values if len(values) <= FEW else {}))
-            found.append(Held(rule.called, reason, seen={name: values[name] for name in names}))
-    return found
+            reasons.append(Held(rule.called, reason, seen={name: values[name] for name in names}))
+    return reasons
 
 
-def is_known(value: Any) -> bool:
+def is_known(value: Value) -> bool:
     return value is not None and not (isinstance(value, float) and math.isnan(value))
 
 
-def _held(rule: Rule, view: pa.RecordBatch) -> dict[str, Array]:
+def number_of(value: Value) -> float | None:
+    return value if isinstance(value, int | float) and is_known(value) else None
+
+
+def _held(rule: Rule, view: pa.RecordBatch) -> dict[str, Mask]:
     """For each reason the rows of which it holds; a row that breaks the rule is not called free of any."""
     outcome = outcome_of(rule, view)
     broke = outcome.first == BROKE
@@ -141,7 +145,7 @@ def _held(rule: Rule, view: pa.RecordBatch) -> dict[str, Array]:
     }
 
 
-def _asked(rule: Rule, view: pa.RecordBatch, moved: Sequence[tuple[str, Array]]) -> list[dict[str, Array]]:
+def _asked(rule: Rule, view: pa.RecordBatch, moved: Sequence[tuple[str, Floats]]) -> list[dict[str, Mask]]:
     """What holds of the document with one signal moved to some values, and then another: one question for all."""
     ends = np.cumsum([len(values) for _, values in moved])
     wanted = view.take(pa.array(np.zeros(int(ends[-1]), np.int64)))
@@ -151,12 +155,12 @@ def _asked(rule: Rule, view: pa.RecordBatch, moved: Sequence[tuple[str, Array]])
         columns[name] = pa.concat_arrays(
             [whole.slice(0, end - len(values)), as_kind(values, whole.type), whole.slice(end)]
         )
-    found = _held(rule, with_columns(wanted, columns))
+    answer = _held(rule, with_columns(wanted, columns))
     bounds = zip([0, *ends.tolist()[:-1]], ends.tolist(), strict=True)
-    return [{reason: rows[start:end] for reason, rows in found.items()} for start, end in bounds]
+    return [{reason: rows[start:end] for reason, rows in answer.items()} for start, end in bounds]
 
 
-def as_kind(values: Array, kind: pa.DataType) -> pa.Array:
+def as_kind(values: Floats, kind: pa.DataType) -> pa.Array:
     if pa.types.is_integer(kind):
         limits = np.iinfo(kind.to_pandas_dtype())
         return pa.array(
@@ -166,19 +170,19 @@ def as_kind(values: Array, kind: pa.DataType) -> pa.Array:
     return pa.array(values).cast(kind, safe=False)
 
 
-def candidates(kind: pa.DataType, settings: Sequence[float], own: Any) -> Array:
+def candidates(kind: pa.DataType, settings: Sequence[float], own: float | None) -> Floats:
     """Values at which a document may stay: those about the rule's own numbers, none, and powers of two; below none only
     where something else is too."""
     powers = [2.0**k for k in range(0 if pa.types.is_integer(kind) else -12, 31)]
     near = [number + step * max(abs(number), 1e-3) for number in settings for step in (-1e-3, 0.0, 1e-3)]
     near += [number + step for number in settings for step in (-1.0, 1.0)]
     values = np.array([0.0, *powers, *(-power for power in powers), *near])
-    if min([0.0, *settings, *([own] if is_known(own) else [])]) >= 0:
+    if min([0.0, *settings, *([own] if own is not None else [])]) >= 0:
         values = values[values >= 0]
     return np.unique(as_kind(values, kind).to_numpy(zero_copy_only=False).astype(np.float64))
 
 
-def nearest_change(tried: Array, goes: Array, value: float) -> tuple[float, float]:
+def nearest_change(tried: Floats, goes: Mask, value: float) -> tuple[float, float]:
     """The value nearest to the document's own at which it stays, and the last before it at which it goes: (goes,
     stays)."""
     stays = float(tried[~goes][np.argmin(np.abs(tried[~goes] - value))])
@@ -209,9 +213,12 @@ def _edges(
             points.items(), _asked(rule, view, [(wanted[r][0], p) for r, p in points.items()]), strict=True
         ):
             free = np.flatnonzero(~answer.get(reason, np.zeros(len(between), bool)))
-            at = int(free[0]) if len(free) else len(between)
+            first = int(free[0]) if len(free) else len(between)
             goes, stays = edges[reason]
-            edges[reason] = float(between[at - 1]) if at else goes, float(between[at]) if at < len(between) else stays
+            edges[reason] = (
+                float(between[first - 1]) if first else goes,
+                float(between[first]) if first < len(between) else stays,
+            )
     return edges
 
 
@@ -219,7 +226,7 @@ def _numbered(
     rule: Rule,
     reason: str,
     signal: str,
-    values: Mapping[str, Any],
+    values: Row,
     edge: tuple[float, float],
     settings: Sequence[tuple[str, float]],
     cuts: Cuts,
@@ -229,8 +236,8 @@ def _numbered(
     goes, stays = edge
     above = goes > stays
     at_stays, at_goes = (
-        next((number for _, number in settings if math.isclose(number, at, rel_tol=SAME, abs_tol=1e-9)), None)
-        for at in (stays, goes)
+        next((number for _, number in settings if math.isclose(number, end, rel_tol=SAME, abs_tol=1e-9)), None)
+        for end in (stays, goes)
     )
     sign = (">" if above else "<") if at_goes is None or at_stays is not None else "≥" if above else "≤"
     threshold = at_stays if at_stays is not None else at_goes if at_goes is not None else float(f"{stays:.6g}")
@@ -241,7 +248,8 @@ def _numbered(
     ]
     fields = fields or [path for path, number in settings if number == threshold]
     fields = nearest_names(fields, signal) if len(fields) > 1 else fields
-    return Held(rule.called, reason, signal, values[signal], sign, threshold, fields[0] if len(fields) == 1 else None)
+    field = fields[0] if len(fields) == 1 else None
+    return Held(rule.called, reason, signal, number_of(values[signal]), sign, threshold, field)
 
 
 def nearest_names(paths: Sequence[str], signal: str) -> list[str]:
@@ -250,14 +258,14 @@ def nearest_names(paths: Sequence[str], signal: str) -> list[str]:
     return [path for path, words in zip(paths, shared, strict=True) if words == max(shared) > 0]
 
 
-def numbers_in(settings: Any, path: str = "") -> Iterator[tuple[str, float]]:
+def numbers_in(settings: JSON, path: str = "") -> Iterator[tuple[str, float]]:
     """Every number in a rule's settings, however deep, with its path."""
     if isinstance(settings, Mapping):
         for name, value in settings.items():
             yield from numbers_in(value, f"{path}.{name}" if path else str(name))
     elif isinstance(settings, list | tuple):
-        for at, value in enumerate(settings):
-            yield from numbers_in(value, f"{path}.{at}")
+        for place, value in enumerate(settings):
+            yield from numbers_in(value, f"{path}.{place}")
     elif isinstance(settings, int | float) and not isinstance(settings, bool) and math.isfinite(settings):
         yield path, float(settings)
 
@@ -274,33 +282,33 @@ class RuleReasons:
 
 
 def reasons_in_part(
-    opened: Opened, rules: Sequence[Deciding], part: Mapping[str, Any], rows: Sequence[int], cuts: Cuts = ()
+    opened: Opened, rules: Sequence[Deciding], part: Part, rows: Sequence[int], cuts: Cuts = ()
 ) -> list[RuleReasons]:
     """What the rules say of some documents of a part, by their rows in growing order. Rules that read texts are not
     asked again."""
-    paths = [facts["path"] for facts in [part["documents"], *part["signals"]]]
+    paths = [file["path"] for file in [part["documents"], *part["signals"]] if file is not None]
     deciding = [d for d in rules if d.rule.needs and "text" not in d.rule.needs]
     columns = {
         name for d in deciding for name in (*d.rule.needs, *(d.columns.get(need, need) for need in d.rule.needs))
     }
-    found: dict[str, pa.ChunkedArray] = {}
+    by_name: dict[str, pa.ChunkedArray] = {}
     for path in paths:
         taken = rows_of(opened, path, rows, columns)
-        found |= {name: taken.column(name) for name in taken.column_names}
-    said = [RuleReasons([], {}) for _ in rows]
-    whole = pa.table(found).combine_chunks().to_batches() if found and rows else []
+        by_name |= {name: taken.column(name) for name in taken.column_names}
+    reasons = [RuleReasons([], {}) for _ in rows]
+    whole = pa.table(by_name).combine_chunks().to_batches() if by_name and rows else []
     for d in deciding if whole else []:
         view = d.view(whole[0])
         view = view.select([name for name in view.schema.names if name in d.rule.needs])
         verdict = outcome_of(d.rule, view).verdict
         for row in np.flatnonzero(verdict.all).tolist():
-            said[row].held.extend(stored_as(d, held) for held in reasons_held(d.rule, view.slice(row, 1), cuts))
-            said[row].details.update(detail_of(d, verdict, row))
-    return said
+            reasons[row].held.extend(stored_as(d, held) for held in reasons_held(d.rule, view.slice(row, 1), cuts))
+            reasons[row].details.update(detail_of(d, verdict, row))
+    return reasons
 
 
 def reasons_by_uid(
-    opened: Opened, rules: Sequence[Deciding], part: Mapping[str, Any], uids: Sequence[int]
+    opened: Opened, rules: Sequence[Deciding], part: Part, uids: Sequence[int]
 ) -> Iterator[tuple[int, RuleReasons]]:
     """The same of documents by their uids; nothing of a part of which a file is gone."""
     if not uids or part["documents"] is None:
@@ -317,7 +325,7 @@ def reasons_by_uid(
 def stored_as(deciding: Deciding, held: Held) -> Held:
     if held.signal is None:
         return held
-    return Held(**(vars(held) | {"column": deciding.columns.get(held.signal, held.signal)}))
+    return dataclasses.replace(held, column=deciding.columns.get(held.signal, held.signal))
 
 
 def detail_of(deciding: Deciding, verdict: Verdict, row: int) -> dict[str, str]:
@@ -332,9 +340,9 @@ def rows_of(opened: Opened, path: str, rows: Sequence[int], columns: set[str]) -
         names = [name for name in parquet.schema_arrow.names if name in columns]
         for group in range(parquet.num_row_groups if names else 0):
             size = parquet.metadata.row_group(group).num_rows
-            mine = [row - first for row in rows if first <= row < first + size]
-            if mine:
-                tables.append(parquet.read_row_group(group, columns=names).take(mine))
+            in_group = [row - first for row in rows if first <= row < first + size]
+            if in_group:
+                tables.append(parquet.read_row_group(group, columns=names).take(in_group))
             first += size
     return pa.concat_tables(tables) if tables else pa.table({})
 
@@ -350,8 +358,8 @@ def why_it_went(folder: Folder, leg: str, key: str, verdicts: str, row: int) -> 
     """
     reasons = stored_reasons(folder, verdicts, row)
     if not any(reasons.values()) or not folder.has(f"legs/{leg}/rules.json"):
-        return [Held(stage, reason) for stage, its in reasons.items() for reason in its]
-    rules = folder.json(f"legs/{leg}/rules.json")
+        return [Held(stage, reason) for stage, of_stage in reasons.items() for reason in of_stage]
+    rules = folder.json_as(f"legs/{leg}/rules.json", LegRules)
     part = next((part for part in rules["parts"] if part["key"] == key), None)
     cuts = cuts_of(folder)
     opened: Opened = lambda path: folder.fs.open(folder.full(path), "rb")  # noqa: E731
@@ -362,14 +370,14 @@ def why_it_went(folder: Folder, leg: str, key: str, verdicts: str, row: int) -> 
                 asked += reasons_in_part(opened, [Deciding.of(rule)], part, [row], cuts)[0].held
             except CANNOT_ASK:  # it reads a table that is gone, say; the verdicts and the survey are there still
                 continue
-    found: list[Held] = []
-    for stage, its in reasons.items():
-        mine = [held for held in asked if held.stage == stage]
-        if {held.reason for held in mine} == set(its):
-            found += mine
-        elif its:
-            found += from_survey(opened, stage, its, [cut for cut in cuts if cut["stage"] == stage], part, row)
-    return found
+    held: list[Held] = []
+    for stage, of_stage in reasons.items():
+        answered = [answer for answer in asked if answer.stage == stage]
+        if {answer.reason for answer in answered} == set(of_stage):
+            held += answered
+        elif of_stage:
+            held += from_survey(opened, stage, of_stage, [cut for cut in cuts if cut["stage"] == stage], part, row)
+    return held
 
 
 def stored_reasons(folder: Folder, verdicts: str, row: int) -> dict[str, list[str]]:
@@ -384,42 +392,43 @@ def stored_reasons(folder: Folder, verdicts: str, row: int) -> dict[str, list[st
     bits = rows_of(opened, verdicts, [row], {f"failed:{stage}" for stage in names})
     failed = {name.removeprefix("failed:"): int(bits.column(name)[0].as_py() or 0) for name in bits.column_names}
     return {
-        stage: [reason for bit, reason in enumerate(its) if failed.get(stage, 0) >> bit & 1]
-        for stage, its in names.items()
+        stage: [reason for bit, reason in enumerate(reasons) if failed.get(stage, 0) >> bit & 1]
+        for stage, reasons in names.items()
     }
 
 
-def cuts_of(folder: Folder) -> list[Mapping[str, Any]]:
+def cuts_of(folder: Folder) -> list[CutEntry]:
     """The thresholds that the survey of a run found, each once: where sources have legs of their own, a rule that they
     share is in each."""
-    found: list[Mapping[str, Any]] = []
+    cuts: list[CutEntry] = []
     for leg in folder.names("legs"):
         path = f"legs/{leg}/survey.json"
         if folder.has(path):
             try:
-                found += folder.json(path).get("cuts") or []
+                cuts += folder.json_as(path, SurveyRecord).get("cuts") or []
             except (ValueError, TypeError, AttributeError):
                 continue
-    whole = [cut for cut in found if {"stage", "field", "signal", "side", "at_goes", "value"} <= cut.keys()]
+    whole = [cut for cut in cuts if {"stage", "field", "signal", "side", "at_goes", "value"} <= cut.keys()]
     return list({(cut["stage"], cut["field"], cut["signal"], cut["side"]): cut for cut in whole}.values())
 
 
 def from_survey(
-    opened: Opened, stage: str, reasons: Sequence[str], cuts: Cuts, part: Mapping[str, Any] | None, row: int
+    opened: Opened, stage: str, reasons: Sequence[str], cuts: Cuts, part: Part | None, row: int
 ) -> list[Held]:
     """Reasons of a rule that cannot be asked, with the thresholds that the document lies beyond."""
-    values: dict[str, Any] = {}
-    for facts in [part["documents"], *part["signals"]] if part is not None else []:
-        taken = rows_of(opened, facts["path"], [row], {str(cut["signal"]) for cut in cuts})
+    values: Row = {}
+    files = [part["documents"], *part["signals"]] if part is not None else []
+    for file in (file for file in files if file is not None):
+        taken = rows_of(opened, file["path"], [row], {str(cut["signal"]) for cut in cuts})
         values |= {name: taken.column(name)[0].as_py() for name in taken.column_names}
     beyond = []
     for cut in cuts:
-        value, low, limit = values.get(str(cut["signal"])), cut["side"] == "low", cut["value"]
-        if (is_known(value) and (value < limit if low else value > limit)) or (value == limit and cut["at_goes"]):
+        value, low, limit = number_of(values.get(str(cut["signal"]))), cut["side"] == "low", cut["value"]
+        if value is not None and ((value < limit if low else value > limit) or (value == limit and cut["at_goes"])):
             sign = ("≤" if low else "≥") if cut["at_goes"] else "<" if low else ">"
             beyond.append(
                 Held(stage, None, str(cut["signal"]), value, sign, limit, str(cut["field"]), str(cut["signal"]))
             )
     if len(beyond) == len(reasons) == 1:
-        return [Held(**(vars(beyond[0]) | {"reason": reasons[0]}))]
+        return [dataclasses.replace(beyond[0], reason=reasons[0])]
     return [*(Held(stage, reason) for reason in reasons), *beyond]

@@ -8,15 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gristmill.pipeline.formatting import as_number, as_seconds
 from gristmill.pipeline.look.recipe_differences import flat
 from gristmill.pipeline.look.run_folder import Folder
 from gristmill.pipeline.report.ablation_curves import LOSS, ON_THE_WAY, JobMetrics, curve_of, metrics_of, top_of
+from gristmill.pipeline.report.ablation_record import (
+    AblationCost,
+    AblationRecord,
+    ArmRecord,
+    DifferenceRecord,
+    GuardRecord,
+    MeasureRecord,
+    ModelRecord,
+    ProtocolRecord,
+)
 from gristmill.pipeline.report.ablation_tables import (
     CONTROL,
-    Record,
     chance,
     costs,
     differences,
@@ -63,25 +71,25 @@ class ArmVerdict:
 def build_page(out: str) -> str:
     """The text of ablation.html for the folder of an ablation; the caller writes it."""
     folder = Folder.open(out)
-    record = folder.json("ablation.json")
+    record = folder.json_as("ablation.json", AblationRecord)
     return page_of(record, {str(job["folder"]): metrics_of(folder, str(job["metrics"])) for job in jobs_of(record)})
 
 
-def page_of(record: Record, metrics: Mapping[str, JobMetrics]) -> str:
+def page_of(record: AblationRecord, metrics: Mapping[str, JobMetrics]) -> str:
     arms = record.get("arms") or []
-    said = sorted((verdict_of(arm, record) for arm in arms), key=lambda one: WORDS.index(one.word))
-    order = [one.name for one in said]
+    verdicts = sorted((verdict_of(arm, record) for arm in arms), key=lambda verdict: WORDS.index(verdict.word))
+    order = [verdict.name for verdict in verdicts]
     values = {
         "record": record,
         "facts": facts(record),
-        "said": said,
-        "counted": counted(said),
+        "said": verdicts,
+        "counted": counted(verdicts),
         "long": len(jobs_of(record)) > LONG,
-        "beside": any(one.beside for one in said),
+        "beside": any(verdict.beside for verdict in verdicts),
         "failures": failures(record),
-        "forests": [forest(one) for one in forests(record, order)],
+        "forests": [forest(plot) for plot in forests(record, order)],
         "differences": stacked(differences(record, order)) if record.get("measures") else None,
-        "curves": [lines(one) for one in drawings(record, metrics, order)],
+        "curves": [lines(drawing) for drawing in drawings(record, metrics, order)],
         "without": without(record, metrics),
         "costs": stacked(costs(record, metrics, order)),
         "epochs": stacked(epochs(record, order)),
@@ -95,16 +103,16 @@ def page_of(record: Record, metrics: Mapping[str, JobMetrics]) -> str:
     return environment().get_template("ablation.html").render(values)
 
 
-def counted(said: Sequence[ArmVerdict]) -> str:
+def counted(verdicts: Sequence[ArmVerdict]) -> str:
     """How many arms came to what, as a sentence."""
-    counts = {word: sum(one.word == word for one in said) for word in WORDS}
+    counts = {word: sum(verdict.word == word for verdict in verdicts) for word in WORDS}
     parts = [f"{counts['adopt']} arm{'' if counts['adopt'] == 1 else 's'} to adopt", f"{counts['reject']} to reject"]
     return ", ".join(
         [*parts, *(f"{count} {word}" for word, count in counts.items() if count and word not in ("adopt", "reject"))]
     )
 
 
-def without(record: Record, metrics: Mapping[str, JobMetrics]) -> str:
+def without(record: AblationRecord, metrics: Mapping[str, JobMetrics]) -> str:
     """Which runs that are done have no curve, in words; nothing where all have."""
     done = [job for job in record.get("jobs") or [] if job["status"] == "done"]
     bare = [job for job in done if not metrics.get(str(job["folder"]), JobMetrics()).values[LOSS]]
@@ -118,13 +126,15 @@ def without(record: Record, metrics: Mapping[str, JobMetrics]) -> str:
     return f"Without {len(bare)} of {len(done)} runs, in whose folders lies no metrics.jsonl with losses: {names}."
 
 
-def facts(record: Record) -> list[tuple[str, str]]:
+def facts(record: AblationRecord) -> list[tuple[str, str]]:
     """The ablation in a few numbers."""
-    cost, model = record.get("cost") or {}, record.get("model") or {}
-    protocol = record.get("protocol") or {}
+    cost: AblationCost = record.get("cost") or {}
+    model: ModelRecord = record.get("model") or {}
+    protocol: ProtocolRecord = record.get("protocol") or {}
+    new = protocol.get("new")
     return [
         ("protocol", str(protocol.get("name") or "–")),
-        ("new data", "–" if protocol.get("new") is None else share(protocol["new"])),
+        ("new data", "–" if new is None else share(new)),
         ("tokens a run", as_number(record.get("tokens"))),
         ("parameters", as_number(model.get("parameters"))),
         ("training", as_seconds(cost.get("seconds"))),
@@ -132,10 +142,10 @@ def facts(record: Record) -> list[tuple[str, str]]:
     ]
 
 
-def verdict_of(arm: Mapping[str, Any], record: Record) -> ArmVerdict:
-    verdict, found = arm.get("verdict"), target_of(arm)
+def verdict_of(arm: ArmRecord, record: AblationRecord) -> ArmVerdict:
+    verdict, target = arm.get("verdict"), target_of(arm)
     name = str(arm["name"])
-    if not verdict or found is None:
+    if not verdict or target is None:
         word = "failed" if arm.get("status") == "failed" else "not run"
         return ArmVerdict(name, word, MARKS[word], str(arm.get("error") or "no run of it was finished"), "", [], [])
     seeds, of = len(arm.get("seeds") or []), len(record.get("seeds") or [])
@@ -143,8 +153,8 @@ def verdict_of(arm: Mapping[str, Any], record: Record) -> ArmVerdict:
     settle = f"{needed:,} seeds would settle it, if the difference is what it seems (now {seeds})" if needed else ""
     confidence = share(record.get("confidence") or 0.95)
     figures = [
-        ("difference", f"{signed(found['difference'])} {found['unit']}{relatively(found)}"),
-        (f"{confidence} interval", span(found["low"], found["high"])),
+        ("difference", f"{signed(target['difference'])} {target['unit']}{relatively(target)}"),
+        (f"{confidence} interval", span(target["low"], target["high"])),
         ("p, corrected", chance(arm.get("p_holm"))),
         ("seeds", f"{seeds} of {of}"),
         ("guard", guarded(arm.get("guard"))),
@@ -160,34 +170,34 @@ def verdict_of(arm: Mapping[str, Any], record: Record) -> ArmVerdict:
     )
 
 
-def beside(arm: Mapping[str, Any]) -> list[tuple[str, str]]:
+def beside(arm: ArmRecord) -> list[tuple[str, str]]:
     """Losses first. The verdict is about the target and the guard, and stays what it is: here is what else its interval
     says for sure."""
-    reported = [one for one in arm.get("differences") or [] if one["role"] == "reported" and one["domain"] is None]
-    found = [(look_of(one), one) for one in reported]
+    reported = [row for row in arm.get("differences") or [] if row["role"] == "reported" and row["domain"] is None]
+    looks = [(look_of(row), row) for row in reported]
     return [
-        (word, f"{word} on {one['task']}, {signed(one['difference'])} {one['unit']}{relatively(one)}")
+        (word, f"{word} on {row['task']}, {signed(row['difference'])} {row['unit']}{relatively(row)}")
         for word in ("worse", "better")
-        for look, one in found
+        for look, row in looks
         if look == word
     ]
 
 
-def target_of(arm: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def target_of(arm: ArmRecord) -> DifferenceRecord | None:
     return next(
-        (one for one in arm.get("differences") or [] if one["role"] == "target" and one["domain"] is None), None
+        (row for row in arm.get("differences") or [] if row["role"] == "target" and row["domain"] is None), None
     )
 
 
-def guarded(guard: Mapping[str, Any] | None) -> str:
+def guarded(guard: GuardRecord | None) -> str:
     if guard is None:
         return "none"
-    low, high = (percent(guard[end]) if guard[end] is not None else "unbounded" for end in ("low", "high"))
+    low, high = ("unbounded" if end is None else percent(end) for end in (guard["low"], guard["high"]))
     state = "holds" if guard["holds"] else "is not shown to hold"
     return f"{percent(guard['rise'])} ({low} to {high}), {share(guard['budget'])} allowed: {state}"
 
 
-def failures(record: Record) -> list[tuple[str, str]]:
+def failures(record: AblationRecord) -> list[tuple[str, str]]:
     """Arms with an error, and jobs that failed: seeds of one arm with one error together."""
     seeds: dict[tuple[str, str], list[str]] = {}
     for job in jobs_of(record):
@@ -196,7 +206,8 @@ def failures(record: Record) -> list[tuple[str, str]]:
     named = {arm for arm, _ in seeds}
     of_arms = [(str(arm["name"]), str(arm["error"])) for arm in record.get("arms") or [] if arm.get("error")]
     of_jobs = [
-        (f"{arm}, seed{'s' if len(its) > 1 else ''} {', '.join(its)}", error) for (arm, error), its in seeds.items()
+        (f"{arm}, seed{'s' if len(failed) > 1 else ''} {', '.join(failed)}", error)
+        for (arm, error), failed in seeds.items()
     ]
     return [*((name, error) for name, error in of_arms if name not in named), *of_jobs]
 
@@ -204,20 +215,20 @@ def failures(record: Record) -> list[tuple[str, str]]:
 # --- differences -----------------------------------------------------------------------------------------------------
 
 
-def forests(record: Record, order: Sequence[str]) -> list[ForestPlot]:
+def forests(record: AblationRecord, order: Sequence[str]) -> list[ForestPlot]:
     """The target with its domains, the guard against its budget, then each set that is only reported."""
-    found: list[ForestPlot] = []
+    plots: list[ForestPlot] = []
     confidence = share(record.get("confidence") or 0.95)
     about = f"arm less control, with the {confidence} interval over seeds and items; a tick for each seed"
-    sets = dict.fromkeys((str(one["set"]), str(one["role"])) for one in record.get("measures") or [])
+    sets = dict.fromkeys((measure["set"], measure["role"]) for measure in record.get("measures") or [])
     for name, role in sorted(sets, key=lambda pair: ("target", "guard", "reported").index(pair[1])):
-        measures = [one for one in record["measures"] if (one["set"], one["role"]) == (name, role)]
+        measures = [each for each in record["measures"] if (each["set"], each["role"]) == (name, role)]
         first = measures[0]
         if role == "guard":
-            estimates = [of_guard(arm, first) for arm in in_order(record, order) if arm.get("guard")]
-            budget = next((arm["guard"]["budget"] for arm in record["arms"] if arm.get("guard")), None)
+            estimates = [of_guard(arm, guard, first) for arm in in_order(record, order) if (guard := arm.get("guard"))]
+            budget = next((guard["budget"] for arm in record["arms"] if (guard := arm.get("guard"))), None)
             if estimates:
-                found.append(
+                plots.append(
                     ForestPlot(
                         f"Guard: {name}",
                         "its rise, relative to the control; it must stay below the budget",
@@ -230,42 +241,41 @@ def forests(record: Record, order: Sequence[str]) -> list[ForestPlot]:
                 )
             continue
         estimates = [
-            of_difference(arm, one)
+            of_difference(arm, row)
             for arm in in_order(record, order)
-            for one in arm.get("differences") or []
-            if (one["set"], one["role"]) == (name, role)
+            for row in arm.get("differences") or []
+            if (row["set"], row["role"]) == (name, role)
         ]
         if estimates:
             title = f"{'Target' if role == 'target' else 'Reported'}: {name}"
-            found.append(
+            plots.append(
                 ForestPlot(
                     title, f"{about}; {first['better']} is better", str(first["unit"]), str(first["better"]), estimates
                 )
             )
-    return found
+    return plots
 
 
-def of_difference(arm: Mapping[str, Any], one: Mapping[str, Any]) -> IntervalEstimate:
-    name, minor = (str(arm["name"]), False) if one["domain"] is None else (str(one["domain"]), True)
-    seeds = [float(value) for value in (one.get("by_seed") or {}).values() if value is not None]
-    return IntervalEstimate(name, "", float(one["difference"]), one["low"], one["high"], seeds, look_of(one), minor)
+def of_difference(arm: ArmRecord, row: DifferenceRecord) -> IntervalEstimate:
+    name, minor = (arm["name"], False) if row["domain"] is None else (row["domain"], True)
+    seeds = [float(value) for value in (row.get("by_seed") or {}).values() if value is not None]
+    return IntervalEstimate(name, "", float(row["difference"]), row["low"], row["high"], seeds, look_of(row), minor)
 
 
-def look_of(one: Mapping[str, Any]) -> str:
+def look_of(row: DifferenceRecord) -> str:
     """On which side of no difference the interval lies."""
-    good, bad = one["high"], one["low"]
-    if one["better"] == "higher":
-        good, bad = (None if end is None else -end for end in (one["low"], one["high"]))
+    good, bad = row["high"], row["low"]
+    if row["better"] == "higher":
+        good, bad = (None if end is None else -end for end in (row["low"], row["high"]))
     return look(good, bad, 0.0)
 
 
-def of_guard(arm: Mapping[str, Any], measure: Mapping[str, Any]) -> IntervalEstimate:
-    guard = arm["guard"]
+def of_guard(arm: ArmRecord, guard: GuardRecord, measure: MeasureRecord) -> IntervalEstimate:
     level = float(measure["control"]["mean"])
-    found: Mapping[str, Any] = next(
-        (one for one in arm["differences"] if one["role"] == "guard" and one["domain"] is None), {}
+    by_seed: dict[str, float] = next(
+        (row.get("by_seed") or {} for row in arm["differences"] if row["role"] == "guard" and row["domain"] is None), {}
     )
-    seeds = [value / level for value in (found.get("by_seed") or {}).values() if value is not None and level]
+    seeds = [value / level for value in by_seed.values() if value is not None and level]
     return IntervalEstimate(
         str(arm["name"]),
         "",
@@ -287,11 +297,11 @@ def look(high: float | None, low: float | None, line: float) -> str:
 # --- curves ----------------------------------------------------------------------------------------------------------
 
 
-def drawings(record: Record, metrics: Mapping[str, JobMetrics], order: Sequence[str]) -> list[Curves]:
+def drawings(record: AblationRecord, metrics: Mapping[str, JobMetrics], order: Sequence[str]) -> list[Curves]:
     """Loss and the target on the way, a few arms at a time beside the control."""
     titles = ((LOSS, "Training loss", "mean of all seeds, and the band that they fill; nats a token"),
               (ON_THE_WAY, "Target on the way", "bits per byte on a part of the target's documents, so not the figure of the end"))  # fmt: skip
-    found: list[Curves] = []
+    charts: list[Curves] = []
     for value, title, about in titles:
         curves = {
             arm: curve
@@ -302,13 +312,15 @@ def drawings(record: Record, metrics: Mapping[str, JobMetrics], order: Sequence[
         control = [curves[CONTROL]] if CONTROL in curves else []
         groups = [arms[k : k + TOGETHER] for k in range(0, len(arms), TOGETHER)] or ([[]] if control else [])
         for number, group in enumerate(groups):
-            shown: list[Curve] = [*control, *(curves[arm] for arm in group)]
+            together: list[Curve] = [*control, *(curves[arm] for arm in group)]
             part = f" ({number + 1} of {len(groups)})" if len(groups) > 1 else ""
-            found.append(Curves(title + part, about, "updates", shown, top_of(shown)))
-    return found
+            charts.append(Curves(title + part, about, "updates", together, top_of(together)))
+    return charts
 
 
-def runs_of(record: Record, metrics: Mapping[str, JobMetrics], arm: str, value: str) -> list[Mapping[int, float]]:
+def runs_of(
+    record: AblationRecord, metrics: Mapping[str, JobMetrics], arm: str, value: str
+) -> list[Mapping[int, float]]:
     return [
         metrics[str(job["folder"])].values[value]
         for job in record.get("jobs") or []

@@ -7,10 +7,10 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from gristmill.pipeline.look.records import JSON, JSONObject
 from gristmill.pipeline.look.run_folder import Folder
 from gristmill.pipeline.report.charts_lines import Curve
 
@@ -29,23 +29,23 @@ class JobMetrics:
 
 def metrics_of(folder: Folder, path: str) -> JobMetrics:
     """A job's lines; of one that was killed the last may be torn, and is left out. No file, no lines."""
-    found, stated, lines = JobMetrics(), 0.0, 0
+    metrics, stated, lines = JobMetrics(), 0.0, 0
     for line in read(folder, path):
         step = line.get("step")
-        if type(step) is not int:
+        if not isinstance(step, int) or isinstance(step, bool):
             continue
-        for name, values in found.values.items():
+        for name, values in metrics.values.items():
             if (value := number(line.get(name))) is not None:
                 values[step] = value
         if LOSS in line:
             lines += 1
             grams = number(line.get(GRAMS))
             stated = math.nan if grams is None else stated + grams
-    found.grams = stated if lines and math.isfinite(stated) else None
-    return found
+    metrics.grams = stated if lines and math.isfinite(stated) else None
+    return metrics
 
 
-def read(folder: Folder, path: str) -> Iterator[Mapping[str, Any]]:
+def read(folder: Folder, path: str) -> Iterator[JSONObject]:
     """Lines of a file below the folder, never of one outside."""
     if path.startswith("/") or ".." in path.split("/") or not folder.has(path):
         return
@@ -59,7 +59,7 @@ def read(folder: Folder, path: str) -> Iterator[Mapping[str, Any]]:
                 yield line
 
 
-def number(value: Any) -> float | None:
+def number(value: JSON) -> float | None:
     return (
         float(value)
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
@@ -82,10 +82,10 @@ def curve_of(name: str, runs: Sequence[Mapping[int, float]]) -> Curve | None:
         np.add.at(counts[row], places, 1)
     means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
     there = ~np.isnan(means).all(axis=0)
-    means, at = means[:, there], starts[there].tolist()
+    means, updates = means[:, there], starts[there].tolist()
     return Curve(
         name,
-        at,
+        updates,
         np.nanmean(means, axis=0).tolist(),
         np.nanmin(means, axis=0).tolist(),
         np.nanmax(means, axis=0).tolist(),
@@ -96,5 +96,6 @@ def top_of(curves: Sequence[Curve]) -> float | None:
     """The highest value after the first tenth of the longest run."""
     late = max((curve.at[-1] for curve in curves), default=0) * EARLY
     return max(
-        (high for curve in curves for at, high in zip(curve.at, curve.high, strict=True) if at >= late), default=None
+        (high for curve in curves for update, high in zip(curve.at, curve.high, strict=True) if update >= late),
+        default=None,
     )

@@ -3,7 +3,6 @@ page."""
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import quote
 
 from markupsafe import Markup
@@ -12,7 +11,7 @@ from gristmill.pipeline.figures import Figures
 from gristmill.pipeline.formatting import as_number
 from gristmill.pipeline.look.run_folder import Folder
 from gristmill.pipeline.report.ablation import ArmVerdict, verdict_of
-from gristmill.pipeline.report.blend import table
+from gristmill.pipeline.report.ablation_record import AblationRecord, ProtocolRecord
 from gristmill.pipeline.report.blocks import table
 from gristmill.pipeline.report.sections import Section, fragment
 
@@ -21,28 +20,29 @@ PLACE = "ablations"
 
 def ablations(folder: Folder) -> list[Section]:
     """One for each, by name of its folder; one that cannot be read says so."""
-    found = []
+    sections = []
     for name in folder.names(PLACE):
         path = f"{PLACE}/{name}/ablation.json"
         if folder.has(path):
             try:
-                html = verdicts(folder.json(path), name)
+                html = verdicts(folder.json_as(path, AblationRecord), name)
             except (ValueError, LookupError, TypeError, AttributeError):
                 html = fragment("<p>{{ path }} cannot be read.</p>", {"path": path})
-            found.append(Section(name, html, topic="ablations"))
-    return found
+            sections.append(Section(name, html, topic="ablations"))
+    return sections
 
 
-def verdicts(record: dict[str, Any], name: str) -> Markup:
+def verdicts(record: AblationRecord, name: str) -> Markup:
     arms = [verdict_of(arm, record) for arm in record.get("arms") or []]
     heads = tuple(dict.fromkeys(head for arm in arms for head, _ in arm.figures))
     rows = [
         (arm.name, f"{arm.mark} {arm.word}", why_of(arm), *(dict(arm.figures).get(head, "–") for head in heads))
         for arm in arms
     ]
+    protocol: ProtocolRecord = record.get("protocol") or {}
     values = {
         "record": record,
-        "protocol": (record.get("protocol") or {}).get("name"),
+        "protocol": protocol.get("name"),
         "tokens": as_number(record.get("tokens")),
         "seeds": len(record.get("seeds") or []),
         "table": table(Figures("Arm less control", ("arm", "verdict", "why", *heads), rows, words=3)),

@@ -4,35 +4,40 @@ shown."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from gristmill.pipeline.figures import Figures
 from gristmill.pipeline.formatting import as_bytes, as_energy, as_number, as_seconds
 from gristmill.pipeline.report.ablation_curves import JobMetrics
+from gristmill.pipeline.report.ablation_record import (
+    AblationRecord,
+    ArmRecord,
+    ControlRecord,
+    DifferenceRecord,
+    JobRecord,
+)
 
 CONTROL = "control"  # the name of its jobs
 REPEATS = 4  # epochs, above which data is worth less (Muennighoff et al. 2023)
 
-Record = Mapping[str, Any]
+
+def jobs_of(record: AblationRecord) -> list[JobRecord]:
+    base = record.get("base")
+    return [*([base] if base else []), *(record.get("jobs") or [])]
 
 
-def jobs_of(record: Record) -> list[Mapping[str, Any]]:
-    return [*([record["base"]] if record.get("base") else []), *(record.get("jobs") or [])]
-
-
-def in_order(record: Record, order: Sequence[str]) -> list[Mapping[str, Any]]:
+def in_order(record: AblationRecord, order: Sequence[str]) -> list[ArmRecord]:
     arms = {str(arm["name"]): arm for arm in record.get("arms") or []}
     return [arms[name] for name in order]
 
 
-def differences(record: Record, order: Sequence[str]) -> Figures:
+def differences(record: AblationRecord, order: Sequence[str]) -> Figures:
     rows = [
         (
-            str(arm["name"]), str(one["task"]), str(one["role"]), signed(one["difference"]), span(one["low"], one["high"]),
-            relatively(one).strip(" ()") or "–", chance(one["p"]), plain(one["seeds_error"]), plain(one["items_error"]), plain(one["detectable"]),
+            str(arm["name"]), str(row["task"]), str(row["role"]), signed(row["difference"]), span(row["low"], row["high"]),
+            relatively(row).strip(" ()") or "–", chance(row["p"]), plain(row["seeds_error"]), plain(row["items_error"]), plain(row["detectable"]),
         )
         for arm in in_order(record, order)
-        for one in arm.get("differences") or []
+        for row in arm.get("differences") or []
     ]  # fmt: skip
     head = (
         "arm",
@@ -50,17 +55,17 @@ def differences(record: Record, order: Sequence[str]) -> Figures:
     return Figures("All differences, arm less control", head, rows, words=3, note=note)
 
 
-def measures(record: Record) -> Figures:
+def measures(record: AblationRecord) -> Figures:
     rows = [
-        (str(one["task"]), str(one["role"]), f"{one['unit']}, {one['better']} is better", plain(one["control"]["mean"]), as_number(one["items"]),
-         as_number(one["clusters"]))
-        for one in record["measures"]
+        (str(measure["task"]), str(measure["role"]), f"{measure['unit']}, {measure['better']} is better", plain(measure["control"]["mean"]), as_number(measure["items"]),
+         as_number(measure["clusters"]))
+        for measure in record["measures"]
     ]  # fmt: skip
     return Figures("What was measured", ("measure", "role", "unit", "control", "items", "clusters"), rows, words=3)
 
 
-def costs(record: Record, metrics: Mapping[str, JobMetrics], order: Sequence[str]) -> Figures:
-    by_arm: dict[str, list[Mapping[str, Any]]] = {}
+def costs(record: AblationRecord, metrics: Mapping[str, JobMetrics], order: Sequence[str]) -> Figures:
+    by_arm: dict[str, list[JobRecord]] = {}
     for job in jobs_of(record):
         by_arm.setdefault(str(job["arm"]), []).append(job)
     names = [name for name in dict.fromkeys(("base", CONTROL, *order)) if name in by_arm]
@@ -75,11 +80,11 @@ def costs(record: Record, metrics: Mapping[str, JobMetrics], order: Sequence[str
     )
 
 
-def cost(jobs: Sequence[Mapping[str, Any]], metrics: Mapping[str, JobMetrics]) -> tuple[str, ...]:
+def cost(jobs: Sequence[JobRecord], metrics: Mapping[str, JobMetrics]) -> tuple[str, ...]:
     done = [job for job in jobs if job["status"] == "done"]
-    seconds, measuring, tokens = (
-        sum(job[key] or 0 for job in done) for key in ("seconds", "seconds_measuring", "tokens")
-    )
+    seconds = sum(job["seconds"] or 0 for job in done)
+    measuring = sum(job["seconds_measuring"] or 0 for job in done)
+    tokens = sum(job["tokens"] or 0 for job in done)
     joules = [job["joules"] for job in done]
     grams = [metrics[str(job["folder"])].grams if str(job["folder"]) in metrics else None for job in done]
     memory = max((job["peak_memory"] for job in done if job["peak_memory"]), default=None)
@@ -90,9 +95,15 @@ def cost(jobs: Sequence[Mapping[str, Any]], metrics: Mapping[str, JobMetrics]) -
         as_number(tokens),
         as_number(tokens / seconds) if seconds else "–",
         as_bytes(memory),
-        energy(sum(joules) if joules and None not in joules else None),
-        weight(sum(g for g in grams if g is not None) if grams and None not in grams else None),
+        energy(sum_of(joules)),
+        weight(sum_of(grams)),
     )
+
+
+def sum_of(amounts: Sequence[float | None]) -> float | None:
+    """None where one is not known, or there is none."""
+    stated = [amount for amount in amounts if amount is not None]
+    return sum(stated) if stated and len(stated) == len(amounts) else None
 
 
 def hours(seconds: float) -> str:
@@ -107,7 +118,7 @@ def weight(grams: float | None) -> str:
     return "not stated" if grams is None else f"{grams:,.1f} g" if grams < 1000 else f"{grams / 1000:,.2f} kg"
 
 
-def epochs(record: Record, order: Sequence[str]) -> Figures:
+def epochs(record: AblationRecord, order: Sequence[str]) -> Figures:
     rows = [
         (
             name,
@@ -123,21 +134,23 @@ def epochs(record: Record, order: Sequence[str]) -> Figures:
     )
 
 
-def epochs_of(record: Record, order: Sequence[str]) -> list[tuple[str, str, float, float | None]]:
-    arms = [(CONTROL, record.get("control") or {}), *((str(arm["name"]), arm) for arm in in_order(record, order))]
+def epochs_of(record: AblationRecord, order: Sequence[str]) -> list[tuple[str, str, float, float | None]]:
+    control: ControlRecord = record.get("control") or {}
+    arms = [(CONTROL, control.get("weights"), control.get("epochs"))]
+    arms += [(arm["name"], arm.get("weights"), arm.get("epochs")) for arm in in_order(record, order)]
     return [
-        (name, str(set_), float(part), (arm.get("epochs") or {}).get(set_))
-        for name, arm in arms
-        for set_, part in (arm.get("weights") or {}).items()
+        (name, str(set_), float(part), (epochs or {}).get(set_))
+        for name, weights, epochs in arms
+        for set_, part in (weights or {}).items()
     ]
 
 
-def repeated(record: Record) -> int:
+def repeated(record: AblationRecord) -> int:
     order = [str(arm["name"]) for arm in record.get("arms") or []]
     return len({name for name, _, _, times in epochs_of(record, order) if times is not None and times > REPEATS})
 
 
-def jobs(record: Record) -> Figures:
+def jobs(record: AblationRecord) -> Figures:
     rows = [
         (str(job["arm"]), str(job["seed"]), str(job["status"]), plain(job["loss"]), as_number(job["updates"]), as_number(job["tokens"]),
          as_seconds(job["seconds"]), energy(job["joules"]), str(job["device"] or "–"))
@@ -148,16 +161,16 @@ def jobs(record: Record) -> Figures:
     )
 
 
-def sets(record: Record) -> Figures:
+def sets(record: AblationRecord) -> Figures:
     rows = [
         (
             str(name),
-            str(one["folder"]),
-            "–" if one["share"] is None else share(one["share"]),
-            as_number(one["rows"]),
-            as_number(one["tokens"]),
+            str(entry["folder"]),
+            "–" if entry["share"] is None else share(entry["share"]),
+            as_number(entry["rows"]),
+            as_number(entry["tokens"]),
         )
-        for name, one in (record.get("sets") or {}).items()
+        for name, entry in (record.get("sets") or {}).items()
     ]
     return Figures("Sets of token shards", ("set", "folder", "taken", "rows", "tokens"), rows, words=2)
 
@@ -165,8 +178,9 @@ def sets(record: Record) -> Figures:
 # --- numbers in words ------------------------------------------------------------------------------------------------
 
 
-def relatively(found: Mapping[str, Any]) -> str:
-    return f" ({percent(found['relative']['difference'])})" if found.get("relative") else ""
+def relatively(difference: DifferenceRecord) -> str:
+    relative = difference.get("relative")
+    return f" ({percent(relative['difference'])})" if relative else ""
 
 
 def signed(value: float | None) -> str:

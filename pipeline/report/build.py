@@ -10,22 +10,29 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup
 
 from gristmill.pipeline.formatting import as_bytes, as_energy, as_money, plain
 from gristmill.pipeline.inputs.notes import notes_of
 from gristmill.pipeline.look.overview import reports_of
-from gristmill.pipeline.look.run_folder import DocumentCounts, Folder, RecordedRun, SampleDocument, StageCount, by_size
-from gristmill.pipeline.look.volume import volumes
-from gristmill.pipeline.progress.so_far import record_in
+from gristmill.pipeline.look.records import CostEntry, RunRecord, SampleEntry, StageEntry, SurveyRecord
+from gristmill.pipeline.look.run_folder import (
+    DocumentCounts,
+    Folder,
+    RecordedRun,
+    SampleDocument,
+    StageCount,
+    by_size,
+    record_in,
+)
+from gristmill.pipeline.look.volume import Told, volumes
 from gristmill.pipeline.report.ablation_section import ablations
 from gristmill.pipeline.report.blocks import section_of
 from gristmill.pipeline.report.funnel import FunnelTable, funnel
 from gristmill.pipeline.report.makers import MAKERS
 from gristmill.pipeline.report.sections import TOPICS, Section, SectionMaker, bars, environment, sections_of
-from gristmill.pipeline.report.sliders import Survey, data_of, effects, explained, languages, signal_sections
+from gristmill.pipeline.report.sliders import data_of, effects, explained, languages, signal_sections
 from gristmill.pipeline.survey.survey import VERSION
 
 SAMPLES = 5  # of a reason; the rest are in the rejects
@@ -74,63 +81,67 @@ class Topic:
 def build_report(out: str, makers: Mapping[str, SectionMaker] = MAKERS) -> str:
     """The text of report.html for an output folder; the caller writes it."""
     folder = Folder.open(out)
-    run = record_in(folder)
-    surveys = [folder.json(path) for name in folder.names("legs") if folder.has(path := f"legs/{name}/survey.json")]
-    reports = reports_of(folder, run, kind=None)
-    surveys = [
-        its for its in surveys if its and its.get("version") == VERSION
-    ]  # of an older run: its page has no sliders
-    return page_of(run, reports, makers, in_order(run, surveys), ablations(folder), shlex.quote(plain(out)))
+    record = record_in(folder)
+    paths = [path for name in folder.names("legs") if folder.has(path := f"legs/{name}/survey.json")]
+    surveys = [folder.json_as(path, SurveyRecord) for path in paths]
+    reports = reports_of(folder, record, kind=None)
+    # The page of a run of an older version has no sliders.
+    surveys = [survey for survey in surveys if survey and survey.get("version") == VERSION]
+    return page_of(record, reports, makers, in_order(record, surveys), ablations(folder), shlex.quote(plain(out)))
 
 
-def in_order(run: Mapping[str, Any], surveys: Sequence[Survey]) -> list[Survey]:
+def in_order(record: RunRecord, surveys: Sequence[SurveyRecord]) -> list[SurveyRecord]:
     """Legs as their first rules come in the run."""
-    place = {str(entry["name"]): number for number, entry in enumerate(run.get("stages") or [])}
-    return sorted(surveys, key=lambda its: (min((place.get(name, 0) for name in its["rules"]), default=0), its["leg"]))
+    place = {entry["name"]: number for number, entry in enumerate(record.get("stages") or [])}
+    return sorted(
+        surveys,
+        key=lambda survey: (min((place.get(name, 0) for name in survey["rules"]), default=0), survey["leg"]),
+    )
 
 
 def page_of(
-    found: Mapping[str, Any],
-    reports: Mapping[str, Mapping[str, Any]],
+    record: RunRecord,
+    reports: Mapping[str, Told],
     makers: Mapping[str, SectionMaker] = MAKERS,
-    surveys: Sequence[Survey] = (),
+    surveys: Sequence[SurveyRecord] = (),
     trained: Sequence[Section] = (),
     where: str = "OUT",
 ) -> str:
     """The page, from run.json and the stages' reports by name. A stage without a report (a run that failed) has its
     counts alone."""
-    run = RecordedRun.of(found)
-    entries = list(zip(run.stages, found.get("stages") or [], strict=True))
-    pages, told = [], []
+    run = RecordedRun.of(record)
+    entries = list(zip(run.stages, record.get("stages") or [], strict=True))
+    volume = volumes(record.get("stages") or [], reports)
+    pages, by_topic = [], []
     for number, (stage, entry) in enumerate(entries):
-        page, apart = stage_page(stage, number, entry, reports.get(stage.name, {}), makers, surveys)
+        page, elsewhere = stage_page(stage, number, entry, reports.get(stage.name, {}), makers, surveys)
         pages.append(page)
-        told += [(stage.name, section) for section in apart]
+        by_topic += [(stage.name, section) for section in elsewhere]
     spoken = languages(surveys)
-    told += [("", spoken)] if spoken is not None else []
-    told += [("", section) for section in trained]
+    by_topic += [("", spoken)] if spoken is not None else []
+    by_topic += [("", section) for section in trained]
     seen: set[str] = set()
     pages = [replace(page, sections=explained(page.sections, seen)) for page in pages]
     folded = [page for page in pages if page.stage.kind == "read"] if len(run.readers) > READERS else []
     script = (HERE / "script.js").read_text("utf-8")
     values = {
         "run": run,
-        "funnel": funnel(run, found.get("stages") or [], reports) if run.readers or run.stages else FunnelTable.empty(),
-        "input_notes": notes_of(found.get("inputs") or {}),
+        "funnel": funnel(run, volume) if run.readers or run.stages else FunnelTable.empty(),
+        "input_notes": notes_of(record.get("inputs") or {}),
         "sources": [fate(run, reader) for reader in run.readers],
         "stages": [page for page in pages if page not in folded],
         "folded": folded,
         "readers": as_one(run.readers) if folded else None,
-        "failure": (FAILED.get(run.status, "What went wrong"), str(found["error"])) if found.get("error") else None,
-        "topics": topics_of(told),
+        "failure": (FAILED.get(run.status, "What went wrong"), str(record["error"])) if record.get("error") else None,
+        "topics": topics_of(by_topic),
         "effects": effects(surveys, run),
         "anchors": {page.stage.name: page.anchor for page in pages},
-        "data": data_of(surveys, run, volumes(found.get("stages") or [], reports), where),
+        "data": data_of(surveys, run, volume, where),
         "script": Markup(script),
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        "costs": costs(found, run),
+        "costs": costs(record, run),
         "recipe": json.dumps(run.recipe, indent=2, ensure_ascii=False),
-        "machine": [(key, shown(value)) for key, value in run.machine.items()],
+        "machine": [(key, as_text(value)) for key, value in run.machine.items()],
         "versions": sorted(run.versions.items()),
     }
     return environment().get_template("page.html").render(values)
@@ -144,10 +155,10 @@ def as_one(readers: Sequence[StageCount]) -> StageCount:
             dropped[reason] = dropped.get(reason, 0) + n
     counts = [reader.count for reader in readers]
     count = DocumentCounts(
-        sum(its.docs_in for its in counts),
-        sum(its.kept for its in counts),
+        sum(count.docs_in for count in counts),
+        sum(count.kept for count in counts),
         dropped,
-        sum(its.quarantined for its in counts),
+        sum(count.quarantined for count in counts),
     )
     seconds = sum(reader.seconds or 0.0 for reader in readers)
     peak = max((reader.peak_memory for reader in readers if reader.peak_memory), default=None)
@@ -155,24 +166,24 @@ def as_one(readers: Sequence[StageCount]) -> StageCount:
     return StageCount(f"{len(readers)} sources", "read", "", {}, count, {}, seconds, size, None, peak, None, [])
 
 
-def costs(found: Mapping[str, Any], run: RecordedRun) -> dict[str, str]:
+def costs(record: RunRecord, run: RecordedRun) -> dict[str, str]:
     """What a run took beside time, in words; empty where nobody measured it."""
     peak = max((stage.peak_memory for stage in run.stages if stage.peak_memory), default=None)
-    price = found.get("cost") or {}
-    said = {
+    price: CostEntry = record.get("cost") or {}
+    amounts = {
         "peak_memory": (peak, as_bytes(peak)),
-        "disk": (found.get("disk_bytes"), as_bytes(found.get("disk_bytes"))),
-        "energy": (found.get("joules"), as_energy(found.get("joules"))),
+        "disk": (record.get("disk_bytes"), as_bytes(record.get("disk_bytes"))),
+        "energy": (record.get("joules"), as_energy(record.get("joules"))),
         "money": (price.get("amount"), as_money(price.get("amount"), price.get("currency"))),
     }
-    return {name: "" if value is None else words for name, (value, words) in said.items()}
+    return {name: "" if amount is None else words for name, (amount, words) in amounts.items()}
 
 
-def topics_of(told: Sequence[tuple[str, Section]]) -> list[Topic]:
+def topics_of(sections: Sequence[tuple[str, Section]]) -> list[Topic]:
     return [
-        Topic(key, title, about, found)
+        Topic(key, title, about, of_topic)
         for key, (title, about) in TOPICS.items()
-        if (found := [(stage, section) for stage, section in told if section.topic == key])
+        if (of_topic := [(stage, section) for stage, section in sections if section.topic == key])
     ]
 
 
@@ -193,10 +204,10 @@ def fate(run: RecordedRun, reader: StageCount) -> SourceFate:
 def stage_page(
     stage: StageCount,
     number: int,
-    entry: Mapping[str, Any],
-    report: Mapping[str, Any],
+    entry: StageEntry,
+    report: Told,
     makers: Mapping[str, SectionMaker],
-    surveys: Sequence[Survey],
+    surveys: Sequence[SurveyRecord],
 ) -> tuple[StagePage, list[Section]]:
     """What stands with the stage, and its sections that stand elsewhere."""
     reasons = by_size(
@@ -212,8 +223,10 @@ def stage_page(
         set(ready) - {reason for reason, _ in reasons}
     )
     samples = [(reason, [sample_of(reason, row) for row in ready[reason][:SAMPLES]]) for reason in order]
-    stays = [sample_of("", row) for its in surveys if list(its["rules"])[-1:] == [stage.name] for row in its["kept"]]
-    settings = [(str(name), shown(value)) for name, value in stage.settings.items()]
+    stays = [
+        sample_of("", row) for survey in surveys if list(survey["rules"])[-1:] == [stage.name] for row in survey["kept"]
+    ]
+    settings = [(str(name), as_text(value)) for name, value in stage.settings.items()]
     own = section_of(entry, report)
     made = [*([own] if own is not None else []), *sections_of(entry, report, makers), *signal_sections(entry, surveys)]
     apart = [section for section in made if section.topic]
@@ -222,11 +235,10 @@ def stage_page(
     return StagePage(stage, f"stage-{number}", settings, drops, samples, stays, with_it, topics), apart
 
 
-def sample_of(reason: str, row: Mapping[str, Any]) -> SampleDocument:
-    return SampleDocument(
-        reason, *(None if row.get(key) is None else str(row[key]) for key in ("uid", "url", "source", "detail", "text"))
-    )
+def sample_of(reason: str, row: SampleEntry) -> SampleDocument:
+    values = (row.get("uid"), row.get("url"), row.get("source"), row.get("detail"), row.get("text"))
+    return SampleDocument(reason, *(None if value is None else str(value) for value in values))
 
 
-def shown(value: object) -> str:
+def as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

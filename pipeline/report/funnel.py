@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from markupsafe import Markup
 
+from gristmill.pipeline.look.funnel import READ, Funnel
 from gristmill.pipeline.look.run_folder import RecordedRun
-from gristmill.pipeline.look.volume import Volume, volumes
+from gristmill.pipeline.look.volume import Left, Volume
 from gristmill.pipeline.report.charts import SERIES, BarPiece, key_of, row_bar, series_class
 
 OTHERS = "other sources"
@@ -54,53 +54,42 @@ class FunnelTable:
         return any(level.whole.text_bytes is not None for level in self.levels)
 
 
-def funnel(
-    run: RecordedRun, entries: Sequence[Mapping[str, Any]], reports: Mapping[str, Mapping[str, Any]]
-) -> FunnelTable:
-    """Source by source: a stage that only some sources pass leaves the others as they were."""
-    alive = {stage.name: stage.count.kept for stage in run.readers}
-    names = sorted(alive, key=lambda name: (-alive[name], name))
-    shown = names if len(names) <= SERIES else [*names[: SERIES - 1], OTHERS]
+def funnel(run: RecordedRun, volumes: Sequence[Left]) -> FunnelTable:
+    """Source by source, with a bar for each."""
+    steps = Funnel.of(run, volumes).steps
+    read = {stage.name: stage.count.kept for stage in run.readers}
+    names = sorted(read, key=lambda name: (-read[name], name))
+    sources = names if len(names) <= SERIES else [*names[: SERIES - 1], OTHERS]
     looks = (
-        [series_class(k) if source != OTHERS else "series-0" for k, source in enumerate(shown)]
-        if len(shown) > 1
+        [series_class(k) if source != OTHERS else "series-0" for k, source in enumerate(sources)]
+        if len(sources) > 1
         else ["kept-shape"]
     )
-    steps = [("read", dict(alive))] if alive else []
-    for stage in run.stages:
-        if stage.kind != "read":
-            alive |= {source: its.kept for source, its in stage.sources.items()}
-            steps.append((stage.name, dict(alive)))
-    counted = run.steps()
-    widest = max((step.kept + step.gone for step in counted), default=0) or 1
+    widest = max((step.kept + step.gone for step in steps), default=0) or 1
     took = {stage.name: (stage.seconds, stage.cost) for stage in run.stages}
-    if alive and "read" not in took:
-        took["read"] = (
+    if read and READ not in took:
+        took[READ] = (
             sum(stage.seconds or 0.0 for stage in run.readers),
             total([stage.cost for stage in run.readers]),
         )
     longest = max((seconds or 0.0 for seconds, _ in took.values()), default=0.0) or 1.0
-    volume = {left.stage: left for left in volumes(entries, reports)}
-    levels = []
-    for (name, left), step in zip(steps, counted, strict=True):
-        groups = [[source] if source != OTHERS else names[SERIES - 1 :] for source in shown]
-        by_source = [sum(left.get(source, 0) for source in group) for group in groups]
-        known = volume[name].by_source
-        by_volume = [Volume.of_all(known.get(source, Volume()) for source in group) for group in groups]
+    lines = []
+    for step in steps:
+        groups = [[source] if source != OTHERS else names[SERIES - 1 :] for source in sources]
+        by_source = [sum(step.left.get(source, 0) for source in group) for group in groups]
+        by_volume = [Volume.of_all(step.volumes.get(source, Volume()) for source in group) for group in groups]
         parts = by_source if sum(by_source) == step.kept else [step.kept]  # sources that a stage does not tell apart
         pieces = [BarPiece(count / widest, look) for count, look in zip(parts, looks, strict=False)]
         bar = row_bar([*pieces, BarPiece(step.gone / widest, "lost-shape")])
-        seconds, cost = took.get(name, (None, None))
+        seconds, cost = took.get(step.name, (None, None))
         time_bar = row_bar([BarPiece((seconds or 0.0) / longest, "all-shape")])
-        levels.append(
-            FunnelLine(
-                name, step.kept, step.gone, by_source, volume[name].whole, by_volume, seconds, cost, bar, time_bar
-            )
+        lines.append(
+            FunnelLine(step.name, step.kept, step.gone, by_source, step.volume, by_volume, seconds, cost, bar, time_bar)
         )
-    key = list(zip(looks, shown, strict=True)) if len(shown) > 1 else [("kept-shape", "left")]
-    return FunnelTable(levels, shown, key_of([*key, ("lost-shape", "gone here")]))
+    key = list(zip(looks, sources, strict=True)) if len(sources) > 1 else [("kept-shape", "left")]
+    return FunnelTable(lines, sources, key_of([*key, ("lost-shape", "gone here")]))
 
 
 def total(costs: Sequence[float | None]) -> float | None:
-    known = [cost for cost in costs if cost is not None]
-    return sum(known) if known else None
+    stated = [cost for cost in costs if cost is not None]
+    return sum(stated) if stated else None

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -29,6 +28,8 @@ from gristmill.pipeline.formatting import (
     as_tokens,
     plain,
 )
+from gristmill.pipeline.look.records import StageEntry
+from gristmill.pipeline.look.volume import Told
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ TOPICS = {  # in the order of the page: title, and what it is about
 }
 
 
-SectionMaker = Callable[[Mapping[str, Any], Mapping[str, Any]], Section | None]
+SectionMaker = Callable[[StageEntry, Told], Section | None]  # from the entry of run.json and report.json
 
 
 @dataclass(frozen=True)
@@ -75,17 +76,15 @@ class Bar:
     of_all: str
 
 
-def sections_of(
-    entry: Mapping[str, Any], report: Mapping[str, Any], makers: Mapping[str, SectionMaker]
-) -> list[Section]:
+def sections_of(entry: StageEntry, report: Told, makers: Mapping[str, SectionMaker]) -> list[Section]:
     """What the makers of this stage have to show. `entry["stage"]` is its name in recipes, where it has a name of its
     own too."""
-    names = dict.fromkeys(str(entry[key]) for key in ("stage", "name", "kind") if entry.get(key))
-    made = [makers[name](entry, report) for name in names if name in makers]
-    return [section for section in made if section is not None]
+    names = dict.fromkeys(str(name) for name in (entry.get("stage"), entry.get("name"), entry.get("kind")) if name)
+    sections = [makers[name](entry, report) for name in names if name in makers]
+    return [section for section in sections if section is not None]
 
 
-def fragment(template: str, values: Mapping[str, Any]) -> Markup:
+def fragment(template: str, values: Mapping[str, object]) -> Markup:
     """Markup from a jinja2 template; every value in it is escaped."""
     return Markup(environment().from_string(template).render(values))
 
@@ -119,7 +118,7 @@ BARS = """\
 @cache
 def environment(templates: Path = Path(__file__).parent) -> Environment:
     """Every value is escaped, and loses its control characters before that; a name that is not there is an error."""
-    made = Environment(
+    jinja = Environment(
         autoescape=True,
         undefined=StrictUndefined,
         loader=FileSystemLoader(templates),
@@ -127,7 +126,7 @@ def environment(templates: Path = Path(__file__).parent) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    jinja.filters |= {
         "number": as_number,
         "seconds": as_seconds,
         "bytes": as_bytes,
@@ -137,9 +136,9 @@ def environment(templates: Path = Path(__file__).parent) -> Environment:
         "ticked": ticked,
         "breakable": breakable,
     }
-    made.tests |= {"web": is_web}
-    made.globals |= {"share": as_share, "rate": as_rate}
-    return made
+    jinja.tests |= {"web": is_web}
+    jinja.globals |= {"share": as_share, "rate": as_rate}
+    return jinja
 
 
 def harmless(value: object) -> object:
@@ -183,7 +182,7 @@ def moment(time: str) -> str:
     return " ".join(part for part in (date, clock, "UTC" if zone in ("Z", "+00:00") else zone) if part)
 
 
-def reading(entry: Mapping[str, Any], report: Mapping[str, Any]) -> Section | None:
+def reading(entry: StageEntry, report: Told) -> Section | None:
     """How fast a source was read."""
     size, seconds, records = entry.get("bytes_in"), entry.get("seconds"), entry.get("docs_in")
     if not size or not seconds or not records:
@@ -192,7 +191,7 @@ def reading(entry: Mapping[str, Any], report: Mapping[str, Any]) -> Section | No
     return Section("Volume", fragment(template, {"size": size, "seconds": seconds, "records": records}))
 
 
-def writing(entry: Mapping[str, Any], report: Mapping[str, Any]) -> Section | None:
+def writing(entry: StageEntry, report: Told) -> Section | None:
     """How much a sink wrote."""
     size, kept = entry.get("bytes_out"), entry.get("kept")
     if not size or not kept:

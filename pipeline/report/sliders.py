@@ -12,12 +12,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from markupsafe import Markup
 
 from gristmill.pipeline.formatting import as_number, as_share, as_short
+from gristmill.pipeline.look.records import CutCounts, SignalCounts, StageEntry, SurveyRecord
 from gristmill.pipeline.look.run_folder import RecordedRun, StageCount
 from gristmill.pipeline.look.volume import Left, Volume
 from gristmill.pipeline.report.charts import TICKS, BarPiece, Histogram, ThresholdMark, histogram, round_step, row_bar
@@ -25,88 +26,76 @@ from gristmill.pipeline.report.sections import Section, fragment, longest_of
 from gristmill.pipeline.survey.survey import OTHERS
 
 BARS = 56
-Survey = Mapping[str, Any]
 PARTS_OF_DATA = ("leg", "weight", "sources", "reach", "stay", "rules", "sample")
 PARTS_OF_CUT = ("stage", "field", "signal", "side", "value", "at", "free", "documents", "weights", "reached")
 PLACES = 10_000  # of a slider, which lies on the scale of its histogram
 NAMED = 4  # rules that a leg is called by; of more, the first and the last
 
 
-def signal_sections(entry: Mapping[str, Any], surveys: Sequence[Survey]) -> list[Section]:
+def signal_sections(entry: StageEntry, surveys: Sequence[SurveyRecord]) -> list[Section]:
     """The histograms of a stage: of a rule, those of its thresholds; of a stage that measures, those of what it added
     and no rule asks for. Each leg has its own; where several have the stage, it is said whose documents they are."""
     name, kind = entry["name"], entry.get("kind")
     if kind == "rule":
-        made = [
-            (its, Section("Thresholds", thresholds_of(name, number, its)))
-            for number, its in enumerate(surveys)
-            if any(c["stage"] == name for c in its["cuts"])
+        sections = [
+            (survey, Section("Thresholds", thresholds_of(name, number, survey)))
+            for number, survey in enumerate(surveys)
+            if any(cut["stage"] == name for cut in survey["cuts"])
         ]
     else:
         passed = {*(entry.get("sources") or ()), OTHERS}
-        made = signals_added(
-            set(entry.get("adds") or ()), [its for its in surveys if not passed.isdisjoint(its["sources"])]
+        sections = signals_added(
+            set(entry.get("adds") or ()), [survey for survey in surveys if not passed.isdisjoint(survey["sources"])]
         )
+    if len(sections) == 1:
+        return [sections[0][1]]
     return [
-        section if len(made) == 1 else replace(section, title=f"{section.title} of {and_so_on(its['sources'])}")
-        for its, section in made
+        replace(section, title=f"{section.title} of {and_so_on(survey['sources'])}") for survey, section in sections
     ]
 
 
-def signals_added(added: set[str], surveys: Sequence[Survey]) -> list[tuple[Survey, Section]]:
+def signals_added(added: set[str], surveys: Sequence[SurveyRecord]) -> list[tuple[SurveyRecord, Section]]:
     """By leg."""
-    made = []
-    for its in abreast([its for its in surveys if not added.isdisjoint(its["signals"])]):
-        cut = {c["signal"] for c in its["cuts"]}
-        plain = [signal for signal in its["signals"] if signal in added and signal not in cut]
-        governed = sorted(added & cut)
+    sections = []
+    for survey in side_by_side([survey for survey in surveys if not added.isdisjoint(survey["signals"])]):
+        signals, cuts = survey["signals"], survey["cuts"]
+        cut_signals = {cut["signal"] for cut in cuts}
+        plain = [signal for signal in signals if signal in added and signal not in cut_signals]
+        governed = sorted(added & cut_signals)
         if plain or governed:
-            flat = [(signal, in_words(its["signals"][signal])) for signal in plain if is_flat(its["signals"][signal])]
-            drawings = [
-                drawn(signal, its["signals"][signal], [], "") for signal in plain if not is_flat(its["signals"][signal])
+            flat = [(signal, in_words(signals[signal])) for signal in plain if is_flat(signals[signal])]
+            charts = [
+                histogram(chart_of(signal, signals[signal], [], "")) for signal in plain if not is_flat(signals[signal])
             ]
-            rules = [
-                (signal, sorted({c["stage"] for c in its["cuts"] if c["signal"] == signal})) for signal in governed
-            ]
-            charts = Markup("").join(map(histogram, drawings))
-            made.append(
-                (
-                    its,
-                    Section(
-                        "Signals",
-                        fragment(SIGNALS, {"charts": charts, "rules": rules, "plain": len(plain), "flat": flat}),
-                    ),
-                )
-            )
-    return made
+            rules = [(signal, sorted({cut["stage"] for cut in cuts if cut["signal"] == signal})) for signal in governed]
+            values = {"charts": Markup("").join(charts), "rules": rules, "plain": len(plain), "flat": flat}
+            sections.append((survey, Section("Signals", fragment(SIGNALS, values))))
+    return sections
 
 
-def abreast(surveys: Sequence[Survey]) -> list[Survey]:
+def side_by_side(surveys: Sequence[SurveyRecord]) -> list[SurveyRecord]:
     """The first leg, and those that have other sources: they are beside it. What is behind it has the same documents
     again."""
-    found: list[Survey] = []
-    for its in surveys:
-        if all(set(its["sources"]).isdisjoint(other["sources"]) for other in found):
-            found.append(its)
-    return found
+    chosen: list[SurveyRecord] = []
+    for survey in surveys:
+        if all(set(survey["sources"]).isdisjoint(other["sources"]) for other in chosen):
+            chosen.append(survey)
+    return chosen
 
 
 def and_so_on(sources: Sequence[str]) -> str:
     return ", ".join(sources[:NAMED]) + (" and others" if len(sources) > NAMED else "")
 
 
-def is_flat(found: Mapping[str, Any]) -> bool:
+def is_flat(signal: SignalCounts) -> bool:
     """Do all documents lie in one bar?"""
-    return sum(1 for count in found["counts"] if count) < 2
+    return sum(1 for count in signal["counts"] if count) < 2
 
 
-def in_words(found: Mapping[str, Any]) -> str:
-    values = (
-        number(found["low"])
-        if found["low"] == found["high"]
-        else f"{as_short(found['low'])} to {as_short(found['high'])}"
-    )
-    return f"all {as_number(sum(found['counts']))} documents: {values}"
+def in_words(signal: SignalCounts) -> str:
+    low, high = signal["low"], signal["high"]
+    values = number(low) if low == high else f"{as_short(low)} to {as_short(high)}"
+    return f"all {as_number(sum(signal['counts']))} documents: {values}"
 
 
 SIGNALS = """\
@@ -125,39 +114,48 @@ HOW_DRAWN = Markup(
 
 def explained(sections: Sequence[Section], seen: set[str]) -> list[Section]:
     """How histograms are drawn, said where the first of their kind stand."""
-    found = []
+    with_notes = []
     for section in sections:
         kind = section.title.split(" of ")[0]
         first = kind in ("Thresholds", "Signals") and kind not in seen and "<figure" in section.html
-        found.append(replace(section, html=HOW_DRAWN + section.html) if first else section)
+        with_notes.append(replace(section, html=HOW_DRAWN + section.html) if first else section)
         seen |= {kind} if first else set()
-    return found
+    return with_notes
 
 
-def thresholds_of(stage: str, number: int, survey: Survey) -> Markup:
+def thresholds_of(stage: str, number: int, survey: SurveyRecord) -> Markup:
     """One histogram for each signal that the rule cuts, and a slider for each threshold on it."""
-    its = [(k, cut) for k, cut in enumerate(survey["cuts"]) if cut["stage"] == stage]
+    of_stage = [(k, cut) for k, cut in enumerate(survey["cuts"]) if cut["stage"] == stage]
     charts = []
-    for signal in dict.fromkeys(cut["signal"] for _, cut in its):
-        mine = [(k, cut) for k, cut in its if cut["signal"] == signal]
-        found = survey["signals"][signal]
-        sliders = fragment(
-            SLIDERS, {"leg": number, "places": PLACES, "sliders": [(k, slider(cut, found, survey)) for k, cut in mine]}
-        )
-        charts.append(histogram(drawn(signal, found, [cut for _, cut in mine], f"{number}-{mine[0][0]}", sliders)))
+    for name in dict.fromkeys(cut["signal"] for _, cut in of_stage):
+        of_signal = [(k, cut) for k, cut in of_stage if cut["signal"] == name]
+        signal = survey["signals"][name]
+        sliders = [(k, slider(cut, signal, survey)) for k, cut in of_signal]
+        below = fragment(SLIDERS, {"leg": number, "places": PLACES, "sliders": sliders})
+        identity = f"{number}-{of_signal[0][0]}"
+        charts.append(histogram(chart_of(name, signal, [cut for _, cut in of_signal], identity, below)))
     return fragment('<div class="histograms">{{ charts }}</div>', {"charts": Markup("").join(charts)})
 
 
-def slider(cut: Mapping[str, Any], found: Mapping[str, Any], survey: Survey) -> dict[str, Any]:
+class Slider(CutCounts):
+    """A threshold on the page."""
+
+    shown: str  # its value
+    alone: int  # documents that nothing but it takes
+    whole: int  # documents that came to the rules
+    place: int
+
+
+def slider(cut: CutCounts, signal: SignalCounts, survey: SurveyRecord) -> Slider:
     whole = sum(documents for documents, _ in survey["reach"])
-    place = round(PLACES * found["places"][cut["at"]])
+    place = round(PLACES * signal["places"][cut["at"]])
     return {**cut, "shown": number(cut["value"]), "alone": alone_of(cut), "whole": whole, "place": place}
 
 
-def alone_of(cut: Mapping[str, Any]) -> int:
+def alone_of(cut: CutCounts) -> int:
     """Documents that nothing but this threshold takes."""
-    at = int(cut["at"]) + 1
-    return sum(sum(row[:at] if cut["side"] == "low" else row[at:]) for row in cut["documents"])
+    end = int(cut["at"]) + 1
+    return sum(sum(row[:end] if cut["side"] == "low" else row[end:]) for row in cut["documents"])
 
 
 SLIDERS = """\
@@ -171,32 +169,32 @@ SLIDERS = """\
 """
 
 
-def drawn(
-    signal: str, found: Mapping[str, Any], cuts: Sequence[Mapping[str, Any]], identity: str, below: Markup | None = None
+def chart_of(
+    name: str, signal: SignalCounts, cuts: Sequence[CutCounts], identity: str, below: Markup | None = None
 ) -> Histogram:
     """A signal as bars; neighbouring steps make one bar where they are many."""
-    edges, counts, places = found["edges"], found["counts"], [0.0, *found["places"], 1.0]
+    edges, counts, places = signal["edges"], signal["counts"], [0.0, *signal["places"], 1.0]
     starts = [*bar_starts(places), len(counts)]
     bars = [sum(counts[a:b]) for a, b in pairwise(starts)]
     marks = [
         ThresholdMark(
             cut["side"],
             cut["value"],
-            found["places"][cut["at"]],
+            signal["places"][cut["at"]],
             f"{'≥' if cut['side'] == 'low' else '≤'} {number(cut['value'])}",
         )
         for cut in cuts
     ]
     return Histogram(
-        title=signal,
+        title=name,
         about="",
         edges=[edges[max(0, a - 1)] for a in starts[:-1]],
         places=[places[a] for a in starts],
         counts=bars,
-        ticks=ticks_of(found),
+        ticks=ticks_of(signal),
         thresholds=marks,
         identity=identity,
-        knee=found["knee"],
+        knee=signal["knee"],
         below=below if below is not None else Markup(""),
     )
 
@@ -204,9 +202,9 @@ def drawn(
 def bar_starts(places: Sequence[float]) -> list[int]:
     """The steps at which bars begin, so that bars are about equally wide, however the steps lie."""
     starts = [0]
-    for at, place in enumerate(places[:-1]):
-        if at and place - places[starts[-1]] >= 0.9 / BARS:
-            starts.append(at)
+    for step, place in enumerate(places[:-1]):
+        if step and place - places[starts[-1]] >= 0.9 / BARS:
+            starts.append(step)
     return starts
 
 
@@ -217,16 +215,16 @@ def number(value: float) -> str:
 CLEAR = 0.13  # of the width between two labels, so that they stand apart on a phone
 
 
-def ticks_of(found: Mapping[str, Any]) -> list[tuple[float, str]]:
+def ticks_of(signal: SignalCounts) -> list[tuple[float, str]]:
     """Round numbers, evenly apart where most documents lie, and the end of the tail; powers of ten where a signal spans
     decades."""
-    edges, places = found["edges"], found["places"]
-    if found["decades"]:
+    edges, places = signal["edges"], signal["places"]
+    if signal["decades"]:
         wanted = [10.0**k for k in range(-12, 13)]
         few = edges[0] <= 0 or edges[-1] / edges[0] < 2000
         wanted += [factor * power for power in wanted for factor in (3, 2, 5)] if few else []
     else:
-        knee = edges[-1] if found["knee"] is None else float(np.interp(found["knee"], places, edges))
+        knee = edges[-1] if signal["knee"] is None else float(np.interp(signal["knee"], places, edges))
         step = round_step(max(knee - edges[0], 1e-12) / TICKS)
         step = max(step, 1.0) if all(float(edge).is_integer() for edge in edges) else step
         wanted = [step * k for k in range(math.ceil(edges[0] / step - 1e-9), math.floor(knee / step + 1e-9) + 1)]
@@ -246,13 +244,31 @@ def tick(value: float) -> str:
     return f"{value + 0.0:.4g}"
 
 
-def effects(surveys: Sequence[Survey], run: RecordedRun) -> list[dict[str, Any]]:
+class Effect(CutCounts):
+    """What a threshold takes, as a row of a table."""
+
+    k: int  # its place in the survey
+    shown: str
+    alone: int
+    bar: Markup
+
+
+class LegEffects(TypedDict):
+    called: str
+    index: int
+    whole: int
+    stay: int
+    rows: list[Effect]
+
+
+def effects(surveys: Sequence[SurveyRecord], run: RecordedRun) -> list[LegEffects]:
     """Each leg's thresholds by how much they alone take."""
-    found = []
-    for index, its in enumerate(surveys):
-        whole = sum(documents for documents, _ in its["reach"])
-        rows = [
-            {**cut, "k": k, "shown": number(cut["value"]), "alone": alone_of(cut)} for k, cut in enumerate(its["cuts"])
+    tables: list[LegEffects] = []
+    for index, survey in enumerate(surveys):
+        whole = sum(documents for documents, _ in survey["reach"])
+        rows: list[Effect] = [
+            {**cut, "k": k, "shown": number(cut["value"]), "alone": alone_of(cut), "bar": Markup("")}
+            for k, cut in enumerate(survey["cuts"])
         ]
         rows.sort(key=lambda row: (-row["alone"], -row["takes"], row["k"]))
         most = longest_of([row["takes"] for row in rows], whole)
@@ -263,12 +279,12 @@ def effects(surveys: Sequence[Survey], run: RecordedRun) -> list[dict[str, Any]]
                     BarPiece((row["takes"] - row["alone"]) / most, "lost-shape"),
                 ]
             )
-        stay = sum(documents for documents, _ in its["stay"])
-        found.append({"called": called(its, run), "index": index, "whole": whole, "stay": stay, "rows": rows})
-    return [one for one in found if one["rows"]]
+        stay = sum(documents for documents, _ in survey["stay"])
+        tables.append({"called": called(survey, run), "index": index, "whole": whole, "stay": stay, "rows": rows})
+    return [table for table in tables if table["rows"]]
 
 
-def called(survey: Survey, run: RecordedRun) -> str:
+def called(survey: SurveyRecord, run: RecordedRun) -> str:
     """A leg by its rules, and by the sources that come to them: its own name is that of one of them."""
     rules, last = list(survey["rules"]), last_stage(survey, run)
     names = ", ".join(rules) if len(rules) <= NAMED else f"{rules[0]} to {rules[-1]}, {len(rules)} rules"
@@ -278,7 +294,7 @@ def called(survey: Survey, run: RecordedRun) -> str:
     return f"{names}, of {sources} sources" if sources > 1 else names
 
 
-def elsewhere(survey: Survey, run: RecordedRun) -> list[str]:
+def elsewhere(survey: SurveyRecord, run: RecordedRun) -> list[str]:
     """Sources that come to its last rule in another leg."""
     last = last_stage(survey, run)
     return (
@@ -288,13 +304,13 @@ def elsewhere(survey: Survey, run: RecordedRun) -> list[str]:
     )
 
 
-def last_stage(survey: Survey, run: RecordedRun) -> StageCount | None:
+def last_stage(survey: SurveyRecord, run: RecordedRun) -> StageCount | None:
     """The last of its rules, as the run counted it."""
     name = list(survey["rules"])[-1] if survey["rules"] else ""
     return next((stage for stage in run.stages if stage.name == name), None)
 
 
-def until(survey: Survey, run: RecordedRun) -> str:
+def until(survey: SurveyRecord, run: RecordedRun) -> str:
     """Up to where the answer counts: what later stages take is not in it."""
     last = last_stage(survey, run)
     if last is None:
@@ -306,55 +322,60 @@ def until(survey: Survey, run: RecordedRun) -> str:
     return f"Counted after {last.name}" + (f", before {some}." if later else ".") + beside
 
 
-def tokens_a_unit(survey: Survey, run: RecordedRun, lefts: Sequence[Left]) -> list[float] | None:
+def tokens_a_unit(survey: SurveyRecord, run: RecordedRun, lefts: Sequence[Left]) -> list[float] | None:
     """For each group of sources the tokens that stand for a unit of what documents are weighed by, as the funnel
     estimates them; None where it does not."""
     last = last_stage(survey, run)
-    left = next((left for left in lefts if last is not None and left.stage == last.name), None)
-    if last is None or left is None or survey["weight"] in (None, "tokens"):
+    after = next((left for left in lefts if last is not None and left.stage == last.name), None)
+    if last is None or after is None or survey["weight"] in (None, "tokens"):
         return None
-    here = {source: left.by_source.get(source, Volume()) for source in [*last.sources, *survey["sources"]]}
-    others = [its for source, its in here.items() if source not in survey["sources"]]
+    here = {source: after.by_source.get(source, Volume()) for source in [*last.sources, *survey["sources"]]}
+    others = [volume for source, volume in here.items() if source not in survey["sources"]]
     groups = [Volume.of_all(others).tokens if name == OTHERS else here[name].tokens for name in survey["sources"]]
-    known = [
+    counted = [
         (tokens, weight)
         for tokens, (_, weight) in zip(groups, survey["stay"], strict=True)
         if tokens is not None and weight
     ]
-    if not known:
+    if not counted:
         return None
-    usual = sum(tokens for tokens, _ in known) / sum(
-        weight for _, weight in known
-    )  # of a source of which nothing is left to tell
+    # Of a source of which nothing is left.
+    usual = sum(tokens for tokens, _ in counted) / sum(weight for _, weight in counted)
     return [
         tokens / weight if tokens is not None and weight else usual
         for tokens, (_, weight) in zip(groups, survey["stay"], strict=True)
     ]
 
 
-def languages(surveys: Sequence[Survey]) -> Section | None:
+def languages(surveys: Sequence[SurveyRecord]) -> Section | None:
     """Documents by language, of the first leg that knows it and of those beside it."""
-    found = abreast([its for its in surveys if its.get("languages")])
-    if not found:
+    with_languages = side_by_side([survey for survey in surveys if survey.get("languages")])
+    if not with_languages:
         return None
     counts: dict[str, tuple[int, int]] = {}
-    for name, came, left in (row for its in found for row in its["languages"]):
+    for name, came, stayed in (row for survey in with_languages for row in survey["languages"]):
         before = counts.get(name, (0, 0))
-        counts[name] = before[0] + came, before[1] + left
+        counts[name] = before[0] + came, before[1] + stayed
     given = [(name, *counts[name]) for name in sorted(counts, key=lambda name: (-counts[name][0], name))]
     most = given[0][1]
-    more = [its["more_languages"] for its in found if its["more_languages"][0]]
-    given += (
-        [(f"{max(its[0] for its in more)} more", sum(its[1] for its in more), sum(its[2] for its in more))]
-        if more
-        else []
-    )
+    more = [survey["more_languages"] for survey in with_languages if survey["more_languages"][0]]
+    if more:
+        languages_more, came_more, stayed_more = zip(*more, strict=True)
+        given.append((f"{max(languages_more)} more", sum(came_more), sum(stayed_more)))
     whole = sum(came for _, came, _ in given)
     rows = [
-        (name, [("came", as_number(came)), ("share", as_share(came, whole)), ("stay", as_number(left)), ("of them", as_share(left, came))],
-         row_bar([BarPiece(left / most, "kept-shape"), BarPiece((came - left) / most, "lost-shape")]))
-        for name, came, left in given
-    ]  # fmt: skip
+        (
+            name,
+            [
+                ("came", as_number(came)),
+                ("share", as_share(came, whole)),
+                ("stay", as_number(stayed)),
+                ("of them", as_share(stayed, came)),
+            ],
+            row_bar([BarPiece(stayed / most, "kept-shape"), BarPiece((came - stayed) / most, "lost-shape")]),
+        )
+        for name, came, stayed in given
+    ]
     return Section("", fragment(LANGUAGES, {"rows": rows}), topic="languages")
 
 
@@ -367,21 +388,24 @@ LANGUAGES = """\
 """
 
 
-def data_of(surveys: Sequence[Survey], run: RecordedRun, lefts: Sequence[Left], where: str) -> Markup:
+def data_of(surveys: Sequence[SurveyRecord], run: RecordedRun, lefts: Sequence[Left], where: str) -> Markup:
     """What the script needs, as JSON that cannot end the element it stands in."""
     legs = [
-        {name: its[name] for name in PARTS_OF_DATA}
+        chosen_of(survey, PARTS_OF_DATA)
         | {
-            "cuts": [{name: cut[name] for name in PARTS_OF_CUT} for cut in its["cuts"]],
+            "cuts": [chosen_of(cut, PARTS_OF_CUT) for cut in survey["cuts"]],
             "signals": {
-                cut["signal"]: {"edges": s["edges"], "places": s["places"]}
-                for cut in its["cuts"]
-                for s in [its["signals"][cut["signal"]]]
+                cut["signal"]: chosen_of(survey["signals"][cut["signal"]], ("edges", "places"))
+                for cut in survey["cuts"]
             },
-            "until": until(its, run),
-            "tokens": tokens_a_unit(its, run, lefts),
+            "until": until(survey, run),
+            "tokens": tokens_a_unit(survey, run, lefts),
         }
-        for its in surveys
+        for survey in surveys
     ]
     text = json.dumps({"where": where, "legs": legs}, separators=(",", ":"))  # ASCII: U+2028 and all others are escaped
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def chosen_of(data: Mapping[str, object], names: Sequence[str]) -> dict[str, object]:
+    return {name: data[name] for name in names}

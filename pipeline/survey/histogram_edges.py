@@ -7,8 +7,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-
-from gristmill.kernels.base.types import Array
+import numpy.typing as npt
 
 STEPS = 200  # of the even grid; with what is added never more than 254
 WHOLE_STEPS = 250  # where the signal is a count: up to here each is a step of its own
@@ -27,16 +26,18 @@ LADDERS = (  # the numbers that a decade is stepped through, finest first: from,
 )
 
 
-def edges_of(values: Array, thresholds: Sequence[float], whole: bool) -> tuple[list[float], bool]:
+def edges_of(values: npt.NDArray[np.float64], thresholds: Sequence[float], whole: bool) -> tuple[list[float], bool]:
     """Steps from the lowest to the highest of some values; and whether they are drawn by decades."""
     low, high = min([float(values.min()), *thresholds]), max([float(values.max()), *thresholds])
     low = min([low, *(t / 4 for t in thresholds if t > 0)])
     low = float(math.floor(low)) if whole else low
-    drawn = max([float(np.quantile(values, 0.99)), *(1.5 * t for t in thresholds if t > 0), low]) if not whole else high
+    to_scale = (
+        max([float(np.quantile(values, 0.99)), *(1.5 * t for t in thresholds if t > 0), low]) if not whole else high
+    )
     decades = (low >= 0 and high > WHOLE_STEPS and whole) or (low > 0 and high / low > 1000 and high > SHARES)
     if whole and not decades:
-        drawn = high = high + 1  # so that documents at the highest have a bar as wide as the others
-    grid = by_decades(low, high, whole) if decades else evenly(low, min(drawn, high), high, whole)
+        to_scale = high = high + 1  # so that documents at the highest have a bar as wide as the others
+    grid = by_decades(low, high, whole) if decades else evenly(low, min(to_scale, high), high, whole)
     edges = sorted({*grid, *thresholds})
     spare = [edge for edge in edges if edge not in thresholds]
     while len(edges) > MOST:
@@ -45,10 +46,10 @@ def edges_of(values: Array, thresholds: Sequence[float], whole: bool) -> tuple[l
     return edges, decades
 
 
-def evenly(low: float, drawn: float, high: float, whole: bool) -> list[float]:
+def evenly(low: float, to_scale: float, high: float, whole: bool) -> list[float]:
     """Even steps of a round size as far as most documents are, larger ones for the few beyond."""
-    step = size_of_step(max(drawn - low, 1e-12) / (WHOLE_STEPS + 1 if whole else STEPS), whole)
-    grid = steps(low, drawn, step)
+    step = size_of_step(max(to_scale - low, 1e-12) / (WHOLE_STEPS + 1 if whole else STEPS), whole)
+    grid = steps(low, to_scale, step)
     if high > grid[-1]:
         wider = max(step, size_of_step((high - grid[-1]) / TAIL, whole))
         grid += [edge for edge in steps(grid[-1], high, wider) if edge > grid[-1]]
@@ -95,15 +96,15 @@ def climbed(ladder: Sequence[tuple[int, int, int]], first: float, high: float, w
     return [max(n for n in numbers if n <= first), *inside, min(n for n in numbers if n >= high)]
 
 
-def places_of(edges: Sequence[float], decades: bool, drawn: float | None = None) -> list[float]:
+def places_of(edges: Sequence[float], decades: bool, to_scale: float | None = None) -> list[float]:
     """Where each edge lies between the left (0) and the right (1) of a drawing."""
     if decades:
         logs = [math.log10(max(edge, 1e-12)) for edge in edges]
-        logs = [max(one, logs[1] - 0.1) for one in logs] if edges[0] <= 0 and len(logs) > 2 else logs
+        logs = [max(log, logs[1] - 0.1) for log in logs] if edges[0] <= 0 and len(logs) > 2 else logs
         low, high = logs[0], logs[-1]
-        return [LEFT + (1 - 2 * LEFT) * (one - low) / ((high - low) or 1) for one in logs]
+        return [LEFT + (1 - 2 * LEFT) * (log - low) / ((high - low) or 1) for log in logs]
     low, high = edges[0], edges[-1]
-    knee = high if drawn is None or drawn >= high else drawn
+    knee = high if to_scale is None or to_scale >= high else to_scale
     return [
         LEFT + (DRAWN if knee < high else 1 - 2 * LEFT) * (edge - low) / ((knee - low) or 1)
         if edge <= knee

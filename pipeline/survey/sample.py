@@ -9,19 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from gristmill.kernels.base.splitmix import mixed_all
-from gristmill.kernels.base.types import Array
 from gristmill.pipeline.leg.rules import Deciding
-from gristmill.pipeline.store.parts import ROW, read_part
-from gristmill.pipeline.store.records import Part
+from gristmill.pipeline.look.records import SampleEntry
+from gristmill.pipeline.store.parts import ROW, Part, read_part
 from gristmill.pipeline.store.store import Store
-from gristmill.pipeline.survey.cuts import goes
-from gristmill.pipeline.survey.thresholds import Array, goes
+from gristmill.pipeline.survey.thresholds import Integers, Uids, goes
 
 SAMPLE = 2000  # documents whose signals the page carries
 KEPT, CHARACTERS = 5, 600  # samples of what stays
@@ -32,8 +29,8 @@ class DrawnSample:
     """Some documents of each group, those whose uids have the smallest hashes; group by group."""
 
     batch: pa.RecordBatch
-    groups: Array
-    sizes: Array  # documents of each group, all of them
+    groups: Integers
+    sizes: Integers  # documents of each group, all of them
 
 
 def draw(
@@ -42,14 +39,16 @@ def draw(
     number = len(set(groups.values()))
     hashes = list(pool.map(lambda part: mixed(uids_of(store, part)), parts))
     sizes = np.zeros(number, np.int64)
-    for part, its in zip(parts, hashes, strict=True):
-        sizes[groups[part["source"]]] += len(its)
+    for part, of_part in zip(parts, hashes, strict=True):
+        sizes[groups[part["source"]]] += len(of_part)
     limits = []
     for group, quota in enumerate(quotas(sizes)):
-        mine = [its for part, its in zip(parts, hashes, strict=True) if groups[part["source"]] == group]
-        whole = np.concatenate(mine) if mine else np.zeros(0, np.uint64)
+        of_group = [of_part for part, of_part in zip(parts, hashes, strict=True) if groups[part["source"]] == group]
+        whole = np.concatenate(of_group) if of_group else np.zeros(0, np.uint64)
         limits.append(np.partition(whole, quota - 1)[quota - 1] if quota else np.uint64(0))
-    chosen = [np.flatnonzero(its <= limits[groups[part["source"]]]) for part, its in zip(parts, hashes, strict=True)]
+    chosen = [
+        np.flatnonzero(of_part <= limits[groups[part["source"]]]) for part, of_part in zip(parts, hashes, strict=True)
+    ]
     taken = list(pool.map(lambda pair: rows_of(store, pair[0], columns, pair[1]), zip(parts, chosen, strict=True)))
     tables = [table for table in taken if table.num_rows]
     if not tables:
@@ -62,49 +61,48 @@ def draw(
     return DrawnSample(table.take(pa.array(order)).combine_chunks().to_batches()[0], which[order], sizes)
 
 
-def mixed(uids: Array) -> Array:
+def mixed(uids: Uids) -> Uids:
     """A hash of a hash, so that the sample is not the one that the stage `sample` or a mix takes (splitmix64)."""
-    return mixed_all(uids.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15))
+    hashes: Uids = mixed_all(uids.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15))
+    return hashes
 
 
-def uids_of(store: Store, part: Part) -> Array:
-    found = [batch.column("uid").to_numpy() for batch in read_part(store, part, ["uid"])]
-    return np.concatenate(found) if found else np.zeros(0, np.uint64)
+def uids_of(store: Store, part: Part) -> Uids:
+    batches = [batch.column("uid").to_numpy() for batch in read_part(store, part, ["uid"])]
+    return np.concatenate(batches) if batches else np.zeros(0, np.uint64)
 
 
-def quotas(sizes: Array) -> list[int]:
+def quotas(sizes: Integers) -> list[int]:
     """Equal shares of the sample; what small groups leave goes to the larger ones."""
-    given, left, room = [0] * len(sizes), len(sizes), SAMPLE
+    given, groups_to_come, room = [0] * len(sizes), len(sizes), SAMPLE
     for group in np.argsort(sizes, kind="stable").tolist():
-        given[group] = min(int(sizes[group]), room // left)
-        room, left = room - given[group], left - 1
+        given[group] = min(int(sizes[group]), room // groups_to_come)
+        room, groups_to_come = room - given[group], groups_to_come - 1
     return given
 
 
-def rows_of(store: Store, part: Part, columns: Sequence[str], rows: Array) -> pa.Table:
+def rows_of(store: Store, part: Part, columns: Sequence[str], rows: Integers) -> pa.Table:
     """Some of the documents that are still in, by number; only columns of the sample."""
     tables, start = [], 0
     for batch in read_part(store, part, columns):
-        mine = rows[(rows >= start) & (rows < start + len(batch))] - start
-        tables.append(pa.Table.from_batches([batch]).take(pa.array(mine)))
+        in_batch = rows[(rows >= start) & (rows < start + len(batch))] - start
+        tables.append(pa.Table.from_batches([batch]).take(pa.array(in_batch)))
         start += len(batch)
     return pa.concat_tables(tables) if tables else pa.table({})
 
 
-def kept_samples(
-    store: Store, parts: Sequence[Part], rules: Sequence[Deciding], there: list[str]
-) -> list[dict[str, Any]]:
+def kept_samples(store: Store, parts: Sequence[Part], rules: Sequence[Deciding], there: list[str]) -> list[SampleEntry]:
     """Documents that stay: the first by uid of the first rows of the first part that has any."""
     for part in sorted(parts, key=lambda part: (part["home"], part["key"]))[:8]:
-        found = next(first_that_stay(store, part, rules, there), [])
-        if found:
-            return found
+        samples = next(first_that_stay(store, part, rules, there), [])
+        if samples:
+            return samples
     return []
 
 
 def first_that_stay(
     store: Store, part: Part, rules: Sequence[Deciding], there: list[str]
-) -> Iterator[list[dict[str, Any]]]:
+) -> Iterator[list[SampleEntry]]:
     columns = list(dict.fromkeys(["uid", "url", "text", *(name for d in rules for name in d.reads(there))]))
     for batch in read_part(store, part, columns, numbered=True):
         gone = np.zeros(len(batch), bool)

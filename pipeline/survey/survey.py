@@ -13,27 +13,32 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from gristmill.kernels.base.types import Array
 from gristmill.pipeline.leg.rules import Deciding
+from gristmill.pipeline.look.records import (
+    CutCounts,
+    LegRules,
+    RuleLines,
+    RuleSpec,
+    SampleEntry,
+    SignalCounts,
+    SurveyRecord,
+)
 from gristmill.pipeline.processes.cores import cores_here
 from gristmill.pipeline.store.checksums import open_checked
-from gristmill.pipeline.store.parts import columns_of, read_part
-from gristmill.pipeline.store.records import Part, RuleSpec
+from gristmill.pipeline.store.parts import Part, columns_of, read_part
 from gristmill.pipeline.store.store import Store
-from gristmill.pipeline.survey.apart import NOT_SIGNALS, finite, odd_elsewhere
-from gristmill.pipeline.survey.cuts import is_number
 from gristmill.pipeline.survey.decomposition import (
     NOT_SIGNALS,
     Decomposition,
@@ -42,10 +47,9 @@ from gristmill.pipeline.survey.decomposition import (
     odd_elsewhere,
     plan_survey,
 )
-from gristmill.pipeline.survey.edges import places_of
 from gristmill.pipeline.survey.histogram_edges import places_of
 from gristmill.pipeline.survey.sample import DrawnSample, draw, kept_samples
-from gristmill.pipeline.survey.thresholds import Array, find_thresholds, is_number
+from gristmill.pipeline.survey.thresholds import Floats, Integers, Mask, find_thresholds, is_number
 
 SOURCES = 12  # told apart; the smaller ones are one
 OTHERS = "other sources"
@@ -60,40 +64,40 @@ VERSION = 2  # of what survey.json holds
 class SurveyCounts:
     """What one part, or all of them, came to: counts by group of sources."""
 
-    reach: Array
-    stay: Array
-    free: list[Array]  # by cut: kept by all else and out of its reach
-    bins: list[Array]  # by cut: kept by all else and within its reach, by bin
-    reached: list[Array]  # by cut: within its reach, whatever else takes them, by bin
-    histograms: dict[str, Array]
+    reach: Integers
+    stay: Integers
+    free: list[Integers]  # by cut: kept by all else and out of its reach
+    bins: list[Integers]  # by cut: kept by all else and within its reach, by bin
+    reached: list[Integers]  # by cut: within its reach, whatever else takes them, by bin
+    histograms: dict[str, Integers]
     spans: dict[str, tuple[float, float]] = field(default_factory=dict)  # by signal: the lowest and the highest
-    languages: dict[str, Array] = field(default_factory=dict)
+    languages: dict[str, Integers] = field(default_factory=dict)
     odd: set[int] = field(default_factory=set)  # rules that thresholds do not explain
 
     @classmethod
-    def of(cls, asked: SurveyPlan) -> SurveyCounts:
-        groups = len(set(asked.groups.values()))
-        cuts = [cut for its in asked.cuts for cut in its]
-        bins = [np.zeros((groups, 2, len(asked.edges[cut.signal]) + 1), np.int64) for cut in cuts]
-        histograms = {name: np.zeros(len(edges) + 1, np.int64) for name, edges in asked.edges.items()}
+    def of(cls, plan: SurveyPlan) -> SurveyCounts:
+        groups = len(set(plan.groups.values()))
+        cuts = [cut for of_rule in plan.cuts for cut in of_rule]
+        bins = [np.zeros((groups, 2, len(plan.edges[cut.signal]) + 1), np.int64) for cut in cuts]
+        histograms = {name: np.zeros(len(edges) + 1, np.int64) for name, edges in plan.edges.items()}
         two = (groups, 2)
         free = [np.zeros(two, np.int64) for _ in cuts]
-        reached = [np.zeros(len(asked.edges[cut.signal]) + 1, np.int64) for cut in cuts]
+        reached = [np.zeros(len(plan.edges[cut.signal]) + 1, np.int64) for cut in cuts]
         return cls(np.zeros(two, np.int64), np.zeros(two, np.int64), free, bins, reached, histograms)
 
     def add(self, other: SurveyCounts) -> None:
         self.reach += other.reach
         self.stay += other.stay
-        for mine, its in zip(
+        for counts, more in zip(
             [*self.free, *self.bins, *self.reached], [*other.free, *other.bins, *other.reached], strict=True
         ):
-            mine += its
-        for name, counts in other.histograms.items():
-            self.histograms[name] += counts
+            counts += more
+        for name, histogram in other.histograms.items():
+            self.histograms[name] += histogram
         for name, (low, high) in other.spans.items():
             self.spanned(name, low, high)
-        for name, counts in other.languages.items():
-            self.languages[name] = self.languages.get(name, np.zeros(2, np.int64)) + counts
+        for name, language in other.languages.items():
+            self.languages[name] = self.languages.get(name, np.zeros(2, np.int64)) + language
         self.odd |= other.odd
 
     def spanned(self, name: str, low: float, high: float) -> None:
@@ -105,10 +109,12 @@ def survey_legs(store: Store, keep: Callable[[str, bytes], None] | None = None) 
     """Lay what is seen beside the rules: legs/NAME/survey.json, one for all legs of the same rules. It holds no times,
     and is the same for any number of workers."""
     paths = sorted(store.files("legs"))
-    legs = {path.split("/")[1]: store.read_json(path) for path in paths if path.endswith("/rules.json")}
+    legs: dict[str, LegRules] = {
+        path.split("/")[1]: store.read_json(path) for path in paths if path.endswith("/rules.json")
+    }
     alike: dict[str, list[str]] = {}
-    for name, found in legs.items():
-        alike.setdefault(json.dumps(found["rules"], sort_keys=True), []).append(name)
+    for name, leg in legs.items():
+        alike.setdefault(json.dumps(leg["rules"], sort_keys=True), []).append(name)
     for names in alike.values():
         seen = survey(
             store, names[0], legs[names[0]]["rules"], [part for name in names for part in legs[name]["parts"]]
@@ -119,7 +125,7 @@ def survey_legs(store: Store, keep: Callable[[str, bytes], None] | None = None) 
     store.remove([path for path in paths if path.endswith("/survey.json") and path.split("/")[1] not in firsts])
 
 
-def survey(store: Store, leg: str, rules: Sequence[RuleSpec], parts: Sequence[Part]) -> dict[str, Any] | None:
+def survey(store: Store, leg: str, rules: Sequence[RuleSpec], parts: Sequence[Part]) -> SurveyRecord | None:
     """For the report, of a leg with rules; `parts` are its documents as they came to the rules."""
     parts = [part for part in parts if part["rows"] and part["documents"] is not None]
     if not parts:
@@ -138,34 +144,37 @@ def survey(store: Store, leg: str, rules: Sequence[RuleSpec], parts: Sequence[Pa
     numbers = numbers_of(store, parts[0])
     columns = [name for name in dict.fromkeys([*wanted, *signals]) if name in wanted or name in numbers]
     with ThreadPoolExecutor(cores_here()) as pool:
-        drawn = draw(store, parts, columns, groups, pool)
-        if not len(drawn.batch):
+        sample = draw(store, parts, columns, groups, pool)
+        if not len(sample.batch):
             return None
-        cuts = [find_thresholds(d.rule, d.view(drawn.batch)) for d in deciding]
-        asked = plan_survey(deciding, cuts, drawn.batch, columns, weight, groups)
-        odd = Decomposition.of(asked, drawn.batch).odd | odd_elsewhere(asked, drawn.batch)
+        cuts = [find_thresholds(d.rule, d.view(sample.batch)) for d in deciding]
+        plan = plan_survey(deciding, cuts, sample.batch, columns, weight, groups)
+        odd = Decomposition.of(plan, sample.batch).odd | odd_elsewhere(plan, sample.batch)
         while True:
-            asked = plan_survey(
-                deciding, [[] if k in odd else its for k, its in enumerate(cuts)], drawn.batch, columns, weight, groups
+            plan = plan_survey(
+                deciding,
+                [[] if k in odd else of_rule for k, of_rule in enumerate(cuts)],
+                sample.batch,
+                columns,
+                weight,
+                groups,
             )
-            found = SurveyCounts.of(asked)
-            for one in pool.map(partial(survey_part, store, asked), parts):
-                found.add(one)
-            if not found.odd:
+            counts = SurveyCounts.of(plan)
+            for of_part in pool.map(partial(survey_part, store, plan), parts):
+                counts.add(of_part)
+            if not counts.odd:
                 break
-            odd |= found.odd
-    return survey_record(leg, rules, asked, found, drawn, kept_samples(store, parts, deciding, there))
+            odd |= counts.odd
+    return survey_record(leg, rules, plan, counts, sample, kept_samples(store, parts, deciding, there))
 
 
 def numbers_of(store: Store, part: Part) -> set[str]:
     """Columns of a part, and of what is laid beside it, that are a number for each document."""
-    found = set()
-    for facts in [part["documents"], *part["signals"]]:
-        if facts is None:
-            continue
+    names = set()
+    for facts in (facts for facts in [part["documents"], *part["signals"]] if facts is not None):
         with open_checked(store, facts) as file:
-            found |= {column.name for column in pq.read_schema(file) if is_number(column.type)}
-    return found
+            names |= {column.name for column in pq.read_schema(file) if is_number(column.type)}
+    return names
 
 
 def groups_of(parts: Sequence[Part]) -> dict[str, int]:
@@ -174,69 +183,71 @@ def groups_of(parts: Sequence[Part]) -> dict[str, int]:
     for part in parts:
         sizes[part["source"]] = sizes.get(part["source"], 0) + part["kept"]
     ordered = sorted(sizes, key=lambda name: (-sizes[name], name))
-    shown = len(ordered) if len(ordered) <= SOURCES else SOURCES - 1
-    return {name: min(k, shown) for k, name in enumerate(ordered)}
+    own_group = len(ordered) if len(ordered) <= SOURCES else SOURCES - 1
+    return {name: min(k, own_group) for k, name in enumerate(ordered)}
 
 
 # --- one part --------------------------------------------------------------------------------------------------------
 
 
-def survey_part(store: Store, asked: SurveyPlan, part: Part) -> SurveyCounts:
-    found = SurveyCounts.of(asked)
-    group = asked.groups[part["source"]]
-    for batch in read_part(store, part, asked.columns):
-        apart = Decomposition.of(asked, batch)
-        found.odd |= apart.odd
+def survey_part(store: Store, plan: SurveyPlan, part: Part) -> SurveyCounts:
+    counted = SurveyCounts.of(plan)
+    group = plan.groups[part["source"]]
+    for batch in read_part(store, part, plan.columns):
+        apart = Decomposition.of(plan, batch)
+        counted.odd |= apart.odd
         if apart.odd:
             continue
-        weights = weights_of(batch, asked.weight)
+        weights = weights_of(batch, plan.weight)
         against = apart.gone.astype(np.int16)
         for taken in apart.beyond:
             against += taken
         stays = against == 0
-        found.reach[group] += (len(batch), weights.sum())
-        found.stay[group] += (stays.sum(), weights[stays].sum())
+        counted.reach[group] += (len(batch), weights.sum())
+        counted.stay[group] += (stays.sum(), weights[stays].sum())
         for k, (reached, taken, bins) in enumerate(zip(apart.touched, apart.beyond, apart.bins, strict=True)):
             else_kept = against == taken
             free, held = else_kept & ~reached, else_kept & reached
-            found.free[k][group] += (free.sum(), weights[free].sum())
-            length = found.bins[k].shape[2]
-            found.reached[k] += np.bincount(bins[reached], minlength=length)
-            found.bins[k][group, 0] += np.bincount(bins[held], minlength=length)
-            found.bins[k][group, 1] += np.bincount(bins[held], weights[held], length).astype(np.int64)
-        for name, counts in found.histograms.items():
+            counted.free[k][group] += (free.sum(), weights[free].sum())
+            length = counted.bins[k].shape[2]
+            counted.reached[k] += np.bincount(bins[reached], minlength=length)
+            counted.bins[k][group, 0] += np.bincount(bins[held], minlength=length)
+            counted.bins[k][group, 1] += np.bincount(bins[held], weights[held], length).astype(np.int64)
+        for name, counts in counted.histograms.items():
             values = signal_values(apart.columns.get(name), batch, name)
             if len(values):
-                counts += np.bincount(np.searchsorted(asked.edges[name], values, side="right"), minlength=len(counts))
-                found.spanned(name, float(values.min()), float(values.max()))
+                counts += np.bincount(np.searchsorted(plan.edges[name], values, side="right"), minlength=len(counts))
+                counted.spanned(name, float(values.min()), float(values.max()))
         if LANGUAGE in batch.schema.names:
-            count_languages(found, batch.column(LANGUAGE), stays)
-    return found
+            count_languages(counted, batch.column(LANGUAGE), stays)
+    return counted
 
 
-def signal_values(seen: pa.Array | None, batch: pa.RecordBatch, name: str) -> Array:
+def signal_values(seen: pa.Array | None, batch: pa.RecordBatch, name: str) -> Floats:
     """The signal of each document that has it, as a rule saw it where one did."""
     if seen is None and name not in batch.schema.names:
         return np.zeros(0, np.float64)
     return finite(batch.column(name) if seen is None else seen)
 
 
-def weights_of(batch: pa.RecordBatch, weight: str | None) -> Array:
+def weights_of(batch: pa.RecordBatch, weight: str | None) -> Integers:
     if weight is None or weight not in batch.schema.names:
         return np.zeros(len(batch), np.int64)
-    values: Array = pc.fill_null(batch.column(weight), 0).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    values: Integers = pc.fill_null(batch.column(weight), 0).cast(pa.int64()).to_numpy(zero_copy_only=False)
     return values
 
 
-def count_languages(found: SurveyCounts, column: pa.Array, stays: Array) -> None:
+def count_languages(counted: SurveyCounts, column: pa.Array, stays: Mask) -> None:
     coded = pc.dictionary_encode(column.cast(pa.string()))
     names = [*coded.dictionary.to_pylist(), None]
     which = pc.fill_null(coded.indices, len(names) - 1).to_numpy(zero_copy_only=False)
-    came, left = (np.bincount(rows, minlength=len(names)) for rows in (which, which[stays]))
+    came, stayed = (np.bincount(rows, minlength=len(names)) for rows in (which, which[stays]))
     for k, name in enumerate(names):
         if came[k]:
             label = name or "unknown"
-            found.languages[label] = found.languages.get(label, np.zeros(2, np.int64)) + np.array([came[k], left[k]])
+            counted.languages[label] = counted.languages.get(label, np.zeros(2, np.int64)) + np.array(
+                [came[k], stayed[k]]
+            )
 
 
 # --- what is told ----------------------------------------------------------------------------------------------------
@@ -244,19 +255,20 @@ def count_languages(found: SurveyCounts, column: pa.Array, stays: Array) -> None
 
 def survey_record(
     leg: str,
-    rules: Sequence[Mapping[str, Any]],
-    asked: SurveyPlan,
-    found: SurveyCounts,
-    drawn: DrawnSample,
-    kept: list[dict[str, Any]],
-) -> dict[str, Any]:
-    names = {group: name for name, group in reversed(asked.groups.items())}
-    sources = [OTHERS if list(asked.groups.values()).count(k) > 1 else names[k] for k in range(len(found.reach))]
-    cuts = [cut for its in asked.cuts for cut in its]
-    recipe = {d.rule.called: recipe_lines(d, rule) for d, rule in zip(asked.rules, rules, strict=True)}
-    lines = []
+    rules: Sequence[RuleSpec],
+    plan: SurveyPlan,
+    totals: SurveyCounts,
+    sample: DrawnSample,
+    kept: list[SampleEntry],
+) -> SurveyRecord:
+    names = {group: name for name, group in reversed(plan.groups.items())}
+    sources = [OTHERS if list(plan.groups.values()).count(k) > 1 else names[k] for k in range(len(totals.reach))]
+    cuts = [cut for of_rule in plan.cuts for cut in of_rule]
+    recipe = {d.rule.called: recipe_lines(d, rule) for d, rule in zip(plan.rules, rules, strict=True)}
+    lines: list[CutCounts] = []
     for k, cut in enumerate(cuts):
-        at = asked.edges[cut.signal].tolist().index(cut.value)
+        place = plan.edges[cut.signal].tolist().index(cut.value)
+        reached = totals.reached[k]
         lines.append(
             {
                 "stage": cut.stage,
@@ -265,36 +277,37 @@ def survey_record(
                 "side": cut.side,
                 "at_goes": cut.at_goes,
                 "value": cut.value,
-                "at": at,
-                "takes": int((found.reached[k][: at + 1] if cut.side == "low" else found.reached[k][at + 1 :]).sum()),
-                "reached": found.reached[k].tolist(),
-                "free": found.free[k].tolist(),
-                "documents": found.bins[k][:, 0].tolist(),
-                "weights": found.bins[k][:, 1].tolist(),
+                "at": place,
+                "takes": int((reached[: place + 1] if cut.side == "low" else reached[place + 1 :]).sum()),
+                "reached": reached.tolist(),
+                "free": totals.free[k].tolist(),
+                "documents": totals.bins[k][:, 0].tolist(),
+                "weights": totals.bins[k][:, 1].tolist(),
             }
         )
-    apart = Decomposition.of(asked, drawn.batch)
-    languages = sorted(found.languages.items(), key=lambda item: (-item[1][0], item[0]))
+    apart = Decomposition.of(plan, sample.batch)
+    languages = sorted(totals.languages.items(), key=lambda item: (-item[1][0], item[0]))
     return {
         "version": VERSION,
         "leg": leg,
-        "weight": asked.weight,
+        "weight": plan.weight,
         "sources": sources,
-        "reach": found.reach.tolist(),
-        "stay": found.stay.tolist(),
+        "reach": totals.reach.tolist(),
+        "stay": totals.stay.tolist(),
         "rules": recipe,
         "cuts": lines,
-        "signals": {name: signal_record(asked, found, name) for name in asked.edges},
-        "languages": [[name, *counts.tolist()] for name, counts in languages[:LANGUAGES]],
-        "more_languages": [
+        "signals": {name: signal_record(plan, totals, name) for name in plan.edges},
+        "languages": [(name, int(counts[0]), int(counts[1])) for name, counts in languages[:LANGUAGES]],
+        "more_languages": (
             max(0, len(languages) - LANGUAGES),
-            *(sum(int(c[side]) for _, c in languages[LANGUAGES:]) for side in (0, 1)),
-        ],
+            sum(int(counts[0]) for _, counts in languages[LANGUAGES:]),
+            sum(int(counts[1]) for _, counts in languages[LANGUAGES:]),
+        ),
         "kept": kept,
         "sample": {
-            "sizes": drawn.sizes.tolist(),
-            "groups": np.bincount(drawn.groups, minlength=len(drawn.sizes)).tolist(),
-            "weights": weights_of(drawn.batch, asked.weight).tolist(),
+            "sizes": sample.sizes.tolist(),
+            "groups": np.bincount(sample.groups, minlength=len(sample.sizes)).tolist(),
+            "weights": weights_of(sample.batch, plan.weight).tolist(),
             "gone": as_base64(apart.gone.astype(np.uint8)),
             "bins": [
                 as_base64(np.where(touched, bins, OUT_OF_REACH))
@@ -304,25 +317,24 @@ def survey_record(
     }
 
 
-def recipe_lines(deciding: Deciding, rule: Mapping[str, Any]) -> dict[str, Any]:
+def recipe_lines(deciding: Deciding, rule: RuleSpec) -> RuleLines:
     """What a recipe has to say to have this rule: its name there, and the settings that are no defaults."""
     return {"stage": rule["stage"]["stage"], "settings": deciding.rule.model_dump(mode="json", exclude_defaults=True)}
 
 
-def signal_record(asked: SurveyPlan, found: SurveyCounts, name: str) -> dict[str, Any]:
-    edges, decades = asked.edges[name].tolist(), name in asked.decades
-    cuts = [cut for its in asked.cuts for cut in its if cut.signal == name]
+def signal_record(plan: SurveyPlan, totals: SurveyCounts, name: str) -> SignalCounts:
+    edges, decades = plan.edges[name].tolist(), name in plan.decades
+    cuts = [cut for of_rule in plan.cuts for cut in of_rule if cut.signal == name]
     knee = max([knee_of(edges), *(cut.value for cut in cuts)])
     places = [round(p, 4) for p in places_of(edges, decades, knee)]
-    low, high = found.spans.get(name, (edges[0], edges[-1]))
+    low, high = totals.spans.get(name, (edges[0], edges[-1]))
     return {
         "edges": edges,
-        "counts": found.histograms[name].tolist(),
+        "counts": totals.histograms[name].tolist(),
         "places": places,
         "decades": decades,
-        "knee": None
-        if decades or knee >= edges[-1]
-        else places[edges.index(knee)],  # where the scale of the drawing jumps
+        # Where the scale of the drawing jumps.
+        "knee": None if decades or knee >= edges[-1] else places[edges.index(knee)],
         "low": low,
         "high": high,
     }
@@ -337,5 +349,5 @@ def knee_of(edges: list[float]) -> float:
     return wide[0] if wide else edges[-1]
 
 
-def as_base64(values: Array) -> str:
+def as_base64(values: npt.NDArray[np.generic]) -> str:
     return base64.b64encode(values.astype(np.uint8).tobytes()).decode()

@@ -4,23 +4,29 @@ rules.
 A rule is code; nothing says that `min_words` cuts `words` from below. But a rule that is shown documents which differ
 in one signal alone, just under, at and just over a number, tells it: the field is a threshold on that signal if, set to
 that number, it makes the rule drop on one side of it and not on the other. What is found so is held against the rule's
-verdicts on every document later (`look.py`), and given up where they differ.
+verdicts on every document later (`survey.py`), and given up where they differ.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from gristmill.kernels.base.types import Array
 from gristmill.pipeline.errors import RunFailed
 from gristmill.pipeline.leg.rules import KEPT, outcome_of
 from gristmill.stages.stage import Rule, Settings, with_columns
 
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Bins = npt.NDArray[np.uint8]
+Uids = npt.NDArray[np.uint64]
+Numbers = npt.NDArray[np.number[npt.NBitBase]]  # a signal of any type
 Side = Literal["low", "high"]
 PROBE = 13 / 7  # added to a field's value: a number at which nothing else changes
 IN_FLOAT32 = 0.1  # is 1.5e-9 less than its nearest float32
@@ -40,7 +46,7 @@ class RuleThreshold:
     at_goes: bool  # does a document exactly at the threshold go?
     narrow: bool  # is the threshold rounded to float32 before it is compared?
 
-    def beyond(self, values: Array, threshold: float) -> Array:
+    def beyond(self, values: Numbers, threshold: float) -> Mask:
         """Which values go."""
         limit = np.float64(np.float32(threshold)) if self.narrow else np.float64(threshold)
         wide = values.astype(np.float64)
@@ -48,7 +54,7 @@ class RuleThreshold:
             return wide <= limit if self.at_goes else wide < limit
         return wide >= limit if self.at_goes else wide > limit
 
-    def bins(self, values: Array, edges: Array) -> Array:
+    def bins(self, values: Numbers, edges: Floats) -> Bins:
         """How many edges each value has passed. Moved to edge k, the cut takes bins up to k (`low`) or those after k
         (`high`)."""
         limits = edges.astype(np.float32).astype(np.float64) if self.narrow else edges
@@ -61,7 +67,7 @@ def with_value(rule: Rule, path: str, value: float) -> Rule:
     return cast(Rule, _changed(rule, path.split("."), value))
 
 
-def _changed(settings: Any, path: list[str], value: float) -> Any:
+def _changed(settings: Settings, path: list[str], value: float) -> Settings:
     inner = value if len(path) == 1 else _changed(getattr(settings, path[0]), path[1:], value)
     return settings.model_copy(update={path[0]: inner})
 
@@ -76,9 +82,9 @@ def numbers_in(settings: Settings, before: str = "") -> Iterator[tuple[str, floa
             yield f"{before}{name}", float(value)
 
 
-def goes(rule: Rule, view: pa.RecordBatch) -> Array:
+def goes(rule: Rule, view: pa.RecordBatch) -> Mask:
     """Which documents a rule does not keep."""
-    gone: Array = outcome_of(rule, view).first != KEPT
+    gone: Mask = outcome_of(rule, view).first != KEPT
     return gone
 
 
@@ -89,9 +95,9 @@ def lax(rule: Rule, cuts: list[RuleThreshold]) -> Rule:
     return rule
 
 
-def strict(rule: Rule, cuts: list[RuleThreshold], one: RuleThreshold) -> Rule:
+def strict(rule: Rule, cuts: list[RuleThreshold], kept: RuleThreshold) -> Rule:
     """The rule with nothing but one threshold, at which all go that it can take at all."""
-    return with_value(lax(rule, cuts), one.field, np.inf if one.side == "low" else -np.inf)
+    return with_value(lax(rule, cuts), kept.field, np.inf if kept.side == "low" else -np.inf)
 
 
 def all_strict(rule: Rule, cuts: list[RuleThreshold]) -> Rule:
@@ -101,7 +107,7 @@ def all_strict(rule: Rule, cuts: list[RuleThreshold]) -> Rule:
     return rule
 
 
-def reasons_of(rule: Rule, view: pa.RecordBatch) -> dict[str, Array]:
+def reasons_of(rule: Rule, view: pa.RecordBatch) -> dict[str, Mask]:
     """For each reason the documents of which it holds."""
     verdict = outcome_of(rule, view).verdict
     return {reason: (verdict.all >> np.uint64(bit)) & np.uint64(1) == 1 for bit, reason in enumerate(verdict.reasons)}
@@ -114,13 +120,19 @@ def own_reasons(rule: Rule, cuts: list[RuleThreshold], view: pa.RecordBatch) -> 
     before = reasons_of(lax(rule, cuts), view)
     given = []
     for cut in cuts:
-        found = reasons_of(strict(rule, cuts, cut), view)
+        strictly = reasons_of(strict(rule, cuts, cut), view)
         given.append(
-            {reason for reason, rows in found.items() if (rows & ~before.get(reason, np.zeros(len(view), bool))).any()}
+            {
+                reason
+                for reason, rows in strictly.items()
+                if (rows & ~before.get(reason, np.zeros(len(view), bool))).any()
+            }
         )
     return [
-        min(its) if len(its) == 1 and sum(its <= other or bool(its & other) for other in given) == 1 else None
-        for its in given
+        min(reasons)
+        if len(reasons) == 1 and sum(reasons <= other or bool(reasons & other) for other in given) == 1
+        else None
+        for reasons in given
     ]
 
 
@@ -135,7 +147,7 @@ def find_thresholds(rule: Rule, view: pa.RecordBatch) -> list[RuleThreshold]:
         if name in view.schema.names and is_number(view.schema.field(name).type)
     ]
     signals = [name for name in there if view.column(name).null_count < len(view)]
-    found = []
+    thresholds = []
     for path, value in numbers_in(rule):
         try:
             with np.errstate(
@@ -145,8 +157,8 @@ def find_thresholds(rule: Rule, view: pa.RecordBatch) -> list[RuleThreshold]:
         except (RunFailed, TypeError, ValueError, OverflowError):  # a field that cannot be such a number
             continue
         if len(cuts) == 1:
-            found.append(cuts[0])
-    return found
+            thresholds.append(cuts[0])
+    return thresholds
 
 
 def is_number(kind: pa.DataType) -> bool:
@@ -162,19 +174,19 @@ def _probed(rule: Rule, view: pa.RecordBatch, path: str, value: float, signal: s
     near = (probe - step, probe, probe + step)
     sides: list[tuple[Side, float]] = [("low", -np.inf), ("high", np.inf)]
     for side, never in sides:
-        below, at, above = (_due_to(rule, path, probe, never, _with(view, signal, number)) for number in near)
+        below, exactly, above = (_due_to(rule, path, probe, never, _with(view, signal, number)) for number in near)
         takes, spares = (below, above) if side == "low" else (above, below)
-        if takes.any() and not spares.any() and at.any() == (at >= takes).all():
-            closed = bool(at.any())
+        if takes.any() and not spares.any() and exactly.any() == (exactly >= takes).all():
+            closed = bool(exactly.any())
             return RuleThreshold(
                 rule.called, path, signal, side, value, closed, _is_narrow(rule, view, path, signal, side, closed)
             )
     return None
 
 
-def _due_to(rule: Rule, path: str, value: float, never: float, view: pa.RecordBatch) -> Array:
+def _due_to(rule: Rule, path: str, value: float, never: float, view: pa.RecordBatch) -> Mask:
     """Which documents go with a field at a value that stay, or go for another reason, with it where it takes none."""
-    due: Array = (_reasons(with_value(rule, path, value), view) & ~_reasons(with_value(rule, path, never), view)) != 0
+    due: Mask = (_reasons(with_value(rule, path, value), view) & ~_reasons(with_value(rule, path, never), view)) != 0
     return due
 
 
@@ -193,6 +205,7 @@ def _with(view: pa.RecordBatch, signal: str, number: float) -> pa.RecordBatch:
     return with_columns(view, {signal: pa.array(np.full(len(view), number)).cast(kind, safe=False)})
 
 
-def _reasons(rule: Rule, view: pa.RecordBatch) -> Array:
+def _reasons(rule: Rule, view: pa.RecordBatch) -> Uids:
     """For each document a bit for each reason that held."""
-    return outcome_of(rule, view).verdict.all
+    reasons: Uids = outcome_of(rule, view).verdict.all
+    return reasons

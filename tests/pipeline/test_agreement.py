@@ -90,7 +90,7 @@ def test_the_terminal_shows_what_the_report_shows(out: Path) -> None:
     for stage in seen.run.stages:
         assert f"{stage.count.kept:,}" in said and stage.name in said
     assert all(f"alarm: {alarm}"[:60] in said.replace("\n", " ") for alarm in seen.run.alarms) and seen.run.alarms
-    assert [level.left for level in seen.funnel if level.stage == "write"] == [
+    assert [level.left for level in seen.funnel.levels if level.stage == "write"] == [
         stage.kept for stage in (seen.run.stage("write").sources[name] for name in ("crawl", "notes"))
     ]
     assert {cost.stage for cost in seen.costs} == {stage.name for stage in seen.run.stages} and seen.totals.peak_memory

@@ -141,14 +141,16 @@ def test_the_funnel_has_text_and_tokens(mixed: tuple[Path, Path]) -> None:
             row[4 + side] == as_bytes(seen.totals.text_bytes)
             and row[7 + side] == as_tokens(seen.totals.tokens, True) != "–"
         )
-        levels = [level for level in seen.funnel if level.stage == "gopher_quality"]
+        levels = [level for level in seen.funnel.levels if level.stage == "gopher_quality"]
         assert len(levels) == 2 and rows["gopher_quality"][4 + side] == as_bytes(
             sum(level.text_bytes or 0 for level in levels)
         )
         assert rows["gopher_quality"][7 + side].startswith("~")
-        until = [level.stage for level in seen.funnel].index("repair")  # which books alone pass
-        crawl = [level for level in seen.funnel[:until] if level.source == "crawl"][-1]
-        assert rows["repair"][4 + side] == as_bytes((crawl.text_bytes or 0) + (seen.funnel[until].text_bytes or 0))
+        until = [level.stage for level in seen.funnel.levels].index("repair")  # which books alone pass
+        crawl = [level for level in seen.funnel.levels[:until] if level.source == "crawl"][-1]
+        assert rows["repair"][4 + side] == as_bytes(
+            (crawl.text_bytes or 0) + (seen.funnel.levels[until].text_bytes or 0)
+        )
     plainly = next(level for level in plain(found)["funnel"] if level["stage"] == "mix" and level["source"] is None)
     assert plainly["volume_b"]["tokens"] == found.overviews[1].totals.tokens
 

@@ -21,7 +21,7 @@ from explore_runs import Asker, Reply, finished, hashes, served
 from outfolder import make
 from runs import go, lines, save
 
-from gristmill.pipeline.explore.live import live_of, shown
+from gristmill.pipeline.explore.live import live_of, live_view
 from gristmill.pipeline.progress import progress_file
 from gristmill.pipeline.progress.progress import Quiet
 from gristmill.pipeline.progress.progress_file import OnRecord, is_alive, on_record
@@ -110,7 +110,7 @@ def test_a_run_that_goes_on_shows_how_far_it_is(tmp_path: Path) -> None:
         assert [node["share"] for node in live["nodes"]] == [25.0, 0.0] and live["nodes"][0]["parts"] == "1 of 4 parts"
         assert live["stages"][1] == {"docs_in": "10", "kept": "8", "lost": "1", "quarantined": "1", "gone": "20.0%"}
         assert page.count("<script") == 1 and page.count("&lt;script&gt;") >= 4
-        assert "kept so far" not in page and '<span data-word="state">is going on' in page
+        assert "kept so far" not in page and '<span data-word="state">is running' in page
         leave(tmp_path, me(workers=77))
         assert json.loads(asker.get("/live.json").body)["words"]["workers"] == "77"
 
@@ -118,12 +118,12 @@ def test_a_run_that_goes_on_shows_how_far_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "state", "words"),
     [
-        ({"born": 1.0}, "stopped", "stopped without a word"),
+        ({"born": 1.0}, "stopped", "stopped without a message"),
         ({"process": 2**22 + 1}, "stopped", "its process is gone"),
         ({"state": "failed", "message": f"no space {HOSTILE}"}, "failed", "no space &lt;script&gt;"),
         ({"state": "interrupted"}, "interrupted", "was interrupted"),
-        ({"host": "elsewhere"}, "running", "is going on on elsewhere"),
-        ({"dashboard": "javascript:alert(1)"}, "running", "is going on"),
+        ({"host": "elsewhere"}, "running", "is running on elsewhere"),
+        ({"dashboard": "javascript:alert(1)"}, "running", "is running"),
     ],
 )
 def test_how_a_run_ended_is_said(tmp_path: Path, change: dict[str, Any], state: str, words: str) -> None:
@@ -137,9 +137,9 @@ def test_how_a_run_ended_is_said(tmp_path: Path, change: dict[str, Any], state: 
 def test_nobody_knows_the_time_left_before_a_part_is_done(tmp_path: Path) -> None:
     facts = me()
     facts["nodes"][0] |= {"done": 0}
-    assert shown(facts, True, facts["updated"])["words"]["left"] == "not known yet"
+    assert live_view(facts, True, facts["updated"])["words"]["left"] == "not known yet"
     facts["nodes"] = [facts["nodes"][0] | {"done": 2}]
-    assert shown(facts, True, facts["updated"])["words"]["left"].endswith(" s")
+    assert live_view(facts, True, facts["updated"])["words"]["left"].endswith(" s")
 
 
 def test_a_run_that_broke_off_shows_its_own_record(tmp_path: Path, whole: Path) -> None:
@@ -160,7 +160,9 @@ def test_a_run_that_broke_off_shows_its_own_record(tmp_path: Path, whole: Path) 
     (out / "run.json").write_text(json.dumps({"name": "small", "status": "running", "recipe": record["recipe"]}))
     page = ask_all(leave(out, me(born=1.0)))["/"].text
     assert (
-        "stopped without a word" in page and re.search(r'data-cell="docs_in">10<', page) and ">stopped</span>" in page
+        "stopped without a message" in page
+        and re.search(r'data-cell="docs_in">10<', page)
+        and ">stopped</span>" in page
     )
     assert "broke off" in page and 'data-cell="state">running' not in page
 
@@ -270,13 +272,13 @@ def test_a_killed_run_shows_what_was_done(tmp_path: Path) -> None:
         with served(out) as server:
             asker = Asker(server)
             going, listed = asker.get("/").text, asker.get("/documents").text
-        assert "is going on" in going and "4 of 5 parts" in going
+        assert "is running" in going and "4 of 5 parts" in going
         assert re.search("1 to 50 of [1234]00,", " ".join(listed.split())) and "kept so far" in listed
     finally:
         run.kill()
         run.wait()
     dead = ask_all(out)
-    assert "stopped without a word" in dead["/"].text and re.search(
+    assert "stopped without a message" in dead["/"].text and re.search(
         "1 to 50 of [1234]00,", " ".join(dead["/documents"].text.split())
     )
     assert (
@@ -357,14 +359,14 @@ def test_counts_so_far_are_those_of_the_account(whole: Path, tmp_path: Path) -> 
 
 def test_speeds_are_those_of_the_last_half_minute() -> None:
     facts = me(recently={"documents": 600, "bytes": 6_000_000, "seconds": 30.0})
-    assert shown(facts, True, facts["updated"])["words"]["speed"] == "20/s"
+    assert live_view(facts, True, facts["updated"])["words"]["speed"] == "20/s"
 
 
 def test_a_run_finished_while_somebody_looks(tmp_path: Path) -> None:
     out = leave(tmp_path / "out", me())
     with served(out) as server:
         asker = Asker(server)
-        assert "is going on" in asker.get("/").text
+        assert "is running" in asker.get("/").text
         made = finished(tmp_path / "other")
         (out / "logs/progress.json").unlink()
         for path in made.iterdir():
@@ -372,4 +374,4 @@ def test_a_run_finished_while_somebody_looks(tmp_path: Path) -> None:
                 path.rename(out / path.name)
         time.sleep(2.1)
         text = asker.get("/").text
-        assert "is going on" not in text and 'class="status done"' in text
+        assert "is running" not in text and 'class="status done"' in text

@@ -16,18 +16,17 @@ from outfolder import FIRST, LANGUAGE, OTHER, QUARANTINED, SAME, SCRIPT_URL, SHO
 from rich.console import Console, RenderableType
 
 from gristmill.pipeline.formatting import as_seconds, as_share, plain
+from gristmill.pipeline.look.funnel import Funnel
 from gristmill.pipeline.look.history import (
     FileSpan,
     Written,
+    as_signal,
     history,
-    is_cluster,
     parse_uid,
-    render_history,
-    signal_text,
-    span_text,
 )
 from gristmill.pipeline.look.overview import overview, plain as plain_overview, render
 from gristmill.pipeline.look.run_folder import Folder, NotFound, as_json, render_stage, stage_view
+from gristmill.pipeline.look.show_history import render_history, signal_text, span_text
 from gristmill.stages.documents import uid_of
 
 
@@ -47,7 +46,7 @@ def shown(view: RenderableType) -> str:
 def test_the_overview_counts_what_is_left_after_each_stage(out: str) -> None:
     seen = overview(out)
     run = seen.run
-    assert [(step.name, step.kept, step.gone) for step in run.steps()] == [
+    assert [(step.name, step.kept, step.gone) for step in Funnel.of(run).steps] == [
         ("read", 12, 2), ("extract", 11, 1), ("language", 9, 2), ("exact_dedup", 7, 2), ("gopher_quality", 6, 1), ("write", 6, 0),
     ]  # fmt: skip
     text = shown(render(seen))
@@ -58,7 +57,7 @@ def test_the_overview_counts_what_is_left_after_each_stage(out: str) -> None:
 def test_a_stage_that_only_one_source_passes_leaves_the_others_alone(out: str) -> None:
     run = overview(out).run
     del run.stage("gopher_quality").sources["crawl"], run.stage("write").sources["crawl"]
-    assert [step.kept for step in run.steps()] == [12, 11, 9, 7, 6, 6]
+    assert [step.kept for step in Funnel.of(run).steps] == [12, 11, 9, 7, 6, 6]
 
 
 def test_a_stage_shows_samples_of_each_reason(out: str) -> None:
@@ -212,7 +211,7 @@ def test_signals_and_places_are_said_for_people() -> None:
         span_text(FileSpan("a", "x.warc.gz", 5, None, False))
         == "perhaps one of the records in x.warc.gz (read from byte 5 to its end)"
     )
-    assert is_cluster("minhash_cluster", 5) and not is_cluster("minhash_cluster_size", 5)
+    assert as_signal("minhash_cluster", 5) == f"{5:016x}" and as_signal("minhash_cluster_size", 5) == 5
 
 
 def test_a_document_of_a_leg_that_only_writes_is_told_from_what_was_written(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from gristmill.pipeline.look.tune import tune
 from gristmill.pipeline.look.volume import Left, Volume
 from gristmill.pipeline.look.why import cuts_of
 from gristmill.pipeline.report import build_report
-from gristmill.pipeline.report.sliders import bar_starts, drawn, in_words, is_flat, tokens_a_unit, until
+from gristmill.pipeline.report.sliders import bar_starts, chart_of, in_words, is_flat, tokens_a_unit, until
 from gristmill.pipeline.store.store import Store
 from gristmill.pipeline.survey import sample
 from gristmill.pipeline.survey.histogram_edges import MOST, edges_of, places_of
@@ -283,7 +283,7 @@ def test_what_a_threshold_takes_anywhere_is_a_recount_of_what_is_within_its_reac
 
 def test_bars_are_about_equally_wide_however_steps_lie(survey: dict[str, Any]) -> None:
     for signal, found in survey["signals"].items():
-        bars = drawn(signal, found, [], "")
+        bars = chart_of(signal, found, [], "")
         assert sum(bars.counts) == 400 and len(bars.places) == len(bars.counts) + 1
     places = [0.0, 0.02, *(0.02 + 0.001 * k for k in range(1, 400)), 0.5, 0.7, 1.0]
     starts = bar_starts(places)

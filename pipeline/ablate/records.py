@@ -1,0 +1,137 @@
+"""Jobs of an ablation and what comes of them, as job.json and result.json have them: the keys are those on disk."""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired, TypedDict
+
+from gristmill.pipeline.look.records import JSONObject
+
+
+class TextsSpec(TypedDict):
+    """Held-out documents of the evaluation."""
+
+    files: list[str]
+    text: str
+    domain: str | None
+    cluster: str | None
+    most: int | None
+    content: list[str]  # hashes of the files
+
+
+class ChoicesSpec(TypedDict):
+    """Multiple-choice questions of the evaluation."""
+
+    file: str
+    cluster: str
+    score: Literal["accuracy", "accuracy_by_byte", "accuracy_by_token", "bits_per_byte"]
+    content: str
+
+
+class EvaluationSpec(TypedDict):
+    """What a run is measured on."""
+
+    texts: dict[str, TextsSpec]
+    choices: dict[str, ChoicesSpec]
+    target: str
+    guard: str | None
+    points: int
+    point_documents: int
+
+
+class MixStage(TypedDict):
+    """What a run reads, up to its end or for so many rows."""
+
+    weights: dict[str, float]  # shares of tokens by folder
+    identity: dict[str, float]  # the same by fingerprint of the set
+    rows: NotRequired[int]
+
+
+class Start(TypedDict, total=False):
+    """What a run begins with: random weights of a shape and seed, or a model."""
+
+    shape: JSONObject
+    seed: int
+    model: str
+    fingerprint: str
+
+
+class ScheduleSpec(TypedDict, total=False):
+    """Settings of `gristmill.trainer.run.schedule.Schedule`."""
+
+    kind: str
+    warmup: float
+    decay: float
+    floor: float
+    fall: str
+
+
+class TrainingSpec(TypedDict):
+    """What `gristmill.trainer.run.settings.Training.from_facts` reads."""
+
+    updates: int
+    rows_per_update: int
+    rows_per_step: int | None
+    optimizer: JSONObject
+    schedule: ScheduleSpec
+    precision: str
+    linears: str
+    recompute: str
+    compile: bool | None
+    deterministic: bool
+    seed: int
+    average: int
+    keep: int
+    checkpoint_every: int
+    metrics_every: int
+
+
+class Job(TypedDict):
+    """A run of an arm with a seed, or of the base."""
+
+    folder: str
+    arm: str
+    seed: int
+    fingerprint: str  # of what is learned and measured
+    training_fingerprint: str  # of what is learned
+    stages: list[MixStage]
+    share: float  # of every set that simulated epoching keeps
+    begin: Start
+    training: TrainingSpec
+    evaluate: EvaluationSpec | None
+    tokenizer: str
+    row_length: int
+    before: int | None  # the token that stands before every document
+    keep_model: bool
+    device: str
+    threads: int
+
+
+class Outcome(TypedDict, total=False):
+    """What came of training."""
+
+    loss: float
+    updates: int
+    tokens: int
+    counted: int
+    seconds: float
+    tokens_per_second: float
+    joules: float | None
+    peak_memory: int | None
+    refused: int
+    seconds_on_the_way: float  # of measuring, for curves
+
+
+class Result(Outcome, total=False):
+    """What came of a job."""
+
+    arm: str
+    seed: int
+    fingerprint: str
+    training_fingerprint: str
+    seconds_measuring: float
+    measured_in: str | None
+    device: str
+    versions: dict[str, str]
+    failed: str  # why there is no result
+    trace: str
+    anew: bool  # was it done now?

@@ -1,0 +1,104 @@
+"""The funnel of a run: documents, text and tokens of each source that are left after each stage.
+
+The overview, the report and the comparison of two runs all show this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gristmill.pipeline.look.run_folder import DocumentCounts, RecordedRun, StageCount
+from gristmill.pipeline.look.volume import Left, Volume
+
+READ = "read"  # the first step: all readers together
+
+
+@dataclass(frozen=True)
+class SourceLevel:
+    """What is left of one source after a stage that it passes, and what went there. `gone` counts all reasons and what
+    was quarantined."""
+
+    stage: str  # of a reader the name of its source
+    source: str
+    left: int
+    gone: int
+    text_bytes: int | None
+    tokens: int | None
+    tokens_counted: bool
+
+    @property
+    def volume(self) -> Volume:
+        return Volume(self.text_bytes, self.tokens, self.tokens_counted)
+
+
+@dataclass(frozen=True)
+class FunnelStep:
+    """A stage, or reading. A stage that only some sources pass leaves the others as they were."""
+
+    name: str
+    kept: int  # of all sources
+    gone: int
+    passed: list[SourceLevel]  # the sources that it saw
+    left: dict[str, int]  # of every source
+    volumes: dict[str, Volume]
+
+    @property
+    def volume(self) -> Volume:
+        return Volume.of_all(self.volumes.values())
+
+
+@dataclass(frozen=True)
+class Funnel:
+    """Reading, then the stages in the order of the run."""
+
+    steps: list[FunnelStep]
+
+    @property
+    def levels(self) -> list[SourceLevel]:
+        """For each source its reader, then the stages that it passed, in order."""
+        return [level for step in self.steps for level in step.passed]
+
+    @property
+    def left(self) -> dict[str, int]:
+        """What is left of each source in the end."""
+        return self.steps[-1].left if self.steps else {}
+
+    @classmethod
+    def of(cls, run: RecordedRun, volumes: Iterable[Left] = ()) -> Funnel:
+        by_stage = {left.stage: left.by_source for left in volumes}
+        left = {reader.name: reader.count.kept for reader in run.readers}
+        records = sum(reader.count.docs_in for reader in run.readers)
+        steps = []
+        if run.readers:
+            volume = by_stage.get(READ, {})
+            passed = [level for reader in run.readers for level in levels_of(reader.name, by_source(reader), volume)]
+            kept = sum(left.values())
+            steps.append(FunnelStep(READ, kept, records - kept, passed, dict(left), volume))
+        for stage in run.stages:
+            if stage.kind == "read":
+                continue
+            before = sum(left.values())
+            left |= {source: count.kept for source, count in stage.sources.items()}
+            kept, gone = stage.count.kept, stage.count.lost + stage.count.quarantined
+            if stage.sources:
+                kept = sum(left.values())
+                gone = max(before - kept, 0)
+            volume = by_stage.get(stage.name, {})
+            steps.append(
+                FunnelStep(
+                    stage.name, kept, gone, list(levels_of(stage.name, stage.sources, volume)), dict(left), volume
+                )
+            )
+        return cls(steps)
+
+
+def levels_of(stage: str, counts: Mapping[str, DocumentCounts], volumes: Mapping[str, Volume]) -> Iterable[SourceLevel]:
+    for source, count in counts.items():
+        volume = volumes.get(source, Volume())
+        gone = count.lost + count.quarantined
+        yield SourceLevel(stage, source, count.kept, gone, volume.text_bytes, volume.tokens, volume.counted)
+
+
+def by_source(reader: StageCount) -> Mapping[str, DocumentCounts]:
+    return reader.sources or {reader.name: reader.count}

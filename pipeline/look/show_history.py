@@ -1,0 +1,77 @@
+"""A document's whole story in a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from gristmill.pipeline.formatting import one_line, plain
+from gristmill.pipeline.look.history import FileSpan, Passage, Story
+from gristmill.pipeline.look.run_folder import cell, grid
+
+
+def render_history(story: Story) -> RenderableType:
+    head = Text.assemble((story.uid or "a record without a uid", "bold"), f"  {one_line(story.outcome)}")
+    facts = [(name, getattr(story, name)) for name in ("url", "source", "id", "date", "meta")]
+    read = [("read from", span_text(span)) for span in story.read_from]
+    others = [("same URL", ", ".join(story.same_url))] if story.same_url else []
+    parts: list[RenderableType] = [head, grid("", ("", ""), iter([*facts, *read, *others]), 2)]
+    parts += [
+        Text(),
+        grid("Legs", ("leg", "part", "row", "signals"), (passage_row(passage) for passage in story.passages), 4),
+    ]
+    verdicts = (
+        (verdict.stage, verdict.verdict, verdict.reason or "", verdict.detail or "") for verdict in story.verdicts
+    )
+    parts += [Text(), grid("Verdicts", ("stage", "verdict", "reason", "detail"), verdicts, 4)]
+    why = ((held.stage, held.reason or "", held.words, held.field or "") for held in story.why)
+    parts += (
+        [Text(), grid("Every reason that held", ("stage", "reason", "in numbers", "setting"), why, 4)]
+        if story.why
+        else []
+    )
+    for cluster in story.clusters:
+        more = (
+            f" and {cluster.size - 1 - len(cluster.dropped):,} more" if cluster.size - 1 > len(cluster.dropped) else ""
+        )
+        parts += [
+            Text(),
+            Text(f"Cluster of {cluster.size:,} ({one_line(cluster.stage)}: {one_line(cluster.reason)})", style="bold"),
+        ]
+        url = f" ({one_line(cluster.kept_url)})" if cluster.kept_url else ""
+        parts += [Text(f"kept {cluster.kept}{url}; dropped {', '.join(cluster.dropped)}{more}")]
+    if story.written:
+        rows = ((sink.stage, sink.file, "?" if sink.row is None else sink.row) for sink in story.written)
+        parts += [Text(), grid("Written to", ("stage", "file", "row"), rows, 3)]
+    parts += [
+        Text(),
+        cell(f"Text, {story.characters:,} characters"),
+        Padding(Text(plain(story.text or "")), (0, 0, 0, 2)),
+    ]
+    return Group(*parts)
+
+
+def span_text(span: FileSpan) -> str:
+    """Spans are what a worker read, not where the document lies in it: that, its id says."""
+    read = "read whole" if span.start == 0 and span.end is None else f"read from byte {span.start:,} to {end_of(span)}"
+    among = "one of the records in" if span.certain else "perhaps one of the records in"
+    return f"{among} {span.path} ({read})"
+
+
+def end_of(span: FileSpan) -> str:
+    return "its end" if span.end is None else f"{span.end:,}"
+
+
+def passage_row(passage: Passage) -> Sequence[object]:
+    signals = ", ".join(f"{name}={signal_text(value)}" for name, value in passage.signals.items())
+    return (passage.leg, passage.part, passage.row, signals)
+
+
+def signal_text(value: object) -> str:
+    if isinstance(value, bytes):  # packed numbers, such as the ids of tokens
+        return f"{len(value):,} bytes"
+    return f"{value:.6g}" if isinstance(value, float) else json.dumps(value, default=str)
