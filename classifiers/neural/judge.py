@@ -129,12 +129,6 @@ class NeuralJudge(Judge):
         found = [np.empty((0, self._width), np.float32), *self._answers(chunks)]
         return self._by_head(np.concatenate(found))
 
-    def output_batches(self, batches: Iterable[pa.Array]) -> Iterator[Scores]:
-        """As `outputs`, batch by batch, for a stream that need not fit into memory: a step may hold texts of several
-        batches."""
-        for answers in self._answers(batches):
-            yield self._by_head(answers)
-
     def _answers(self, batches: Iterable[pa.Array]) -> Iterator[np.ndarray[Any, np.dtype[np.float32]]]:
         sizes: list[int] = []
 

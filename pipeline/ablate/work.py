@@ -230,10 +230,10 @@ def _held_out(documents: Documents, job: Job) -> Any:
 def _chosen(name: str, choices: Mapping[str, Any], model: Any, job: Job, device: Any) -> pa.Table:
     from tokenizers import Tokenizer
 
-    from gristmill.trainer.evaluation.multiple_choice import answers, read_questions
+    from gristmill.trainer.evaluation.multiple_choice import answer_questions, read_questions
 
     questions = read_questions(Path(choices["file"]))
-    found = answers(
+    found = answer_questions(
         model, questions, Tokenizer.from_file(job["tokenizer"]), job["row_length"], device, before=job["before"]
     )
     domains = [question.domain for question in questions]

@@ -30,9 +30,7 @@ from gristmill.classifiers.llm.model import (
     request_key,
 )
 from gristmill.classifiers.llm.tokens import PromptTokens
-
-sys.path.insert(0, str(Path(__file__).parent))
-from llm_models import RuleModel, chat_tokenizer
+from tests.classifiers.llm_models import RuleModel, chat_tokenizer
 
 LABELS = ("Great", "Good", "Okay", "Poor", "Useless")
 ROOT = Path(__file__).resolve().parents[2]
@@ -321,7 +319,7 @@ import os, sys
 from gristmill.classifiers.llm.model import Answer, Request
 from gristmill.classifiers.llm.account import Account
 from gristmill.classifiers.llm.cache import AnswerCache, answered
-from llm_models import RuleModel
+from tests.classifiers.llm_models import RuleModel
 cache = AnswerCache(sys.argv[1])
 for done, _ in enumerate(answered(RuleModel(lambda r: Answer(text=r.own)), [Request(own=str(i)) for i in range(50)], Account(), cache), 1):
     if done == 20:
@@ -331,7 +329,7 @@ for done, _ in enumerate(answered(RuleModel(lambda r: Answer(text=r.own)), [Requ
 
 def test_a_killed_run_goes_on_where_it_was(tmp_path):
     path = tmp_path / "answers.jsonl"
-    env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'classifiers'}"}
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
     assert subprocess.run([sys.executable, "-c", KILLED, str(path)], env=env, cwd=ROOT).returncode == -9
     model, account = RuleModel(lambda request: Answer(text=request.own)), Account()
     with AnswerCache(path) as cache:

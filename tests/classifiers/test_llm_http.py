@@ -6,11 +6,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import sys
 import threading
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -21,9 +19,7 @@ from gristmill.classifiers.llm.http import Endpoint, HttpModel, retry_after
 from gristmill.classifiers.llm.http_forms import NoAnswer, by_text, form_of
 from gristmill.classifiers.llm.http_wire import Address
 from gristmill.classifiers.llm.model import ABSENT, LanguageModelError, Request, request_key
-
-sys.path.insert(0, str(Path(__file__).parent))
-from llm_server import WHOLE, LanguageServer, chat_reply, prompt_of, text_reply
+from tests.classifiers.llm_server import WHOLE, LanguageServer, chat_reply, prompt_of, text_reply
 
 LABELS = ("Great", "Good", "Okay", "Poor", "Useless")
 TROUBLES = [
