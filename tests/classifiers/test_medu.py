@@ -423,7 +423,7 @@ def test_sampled_documents_are_marked_into_utilities_that_mixing_reads(tmp_path)
         ]
         marks = np.array([int(re.search(r"mark (\d)", text)[1]) / 4 for text in texts])
         truth[source] = float(tokens @ marks / tokens.sum())
-        documents += medu.sampled(source, np.arange(5000, dtype=np.uint64), tokens, texts)
+        documents += medu.sample_documents(source, np.arange(5000, dtype=np.uint64), tokens, texts)
     assert len(documents) == 512
 
     def rule(request: Request) -> Answer:
