@@ -23,9 +23,8 @@ from gristmill.classifiers.card import Json, JudgeError
 FORMAT, VERSION = "gristmill-judge", 1
 DESCRIPTION = "judge.json"
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-NEVER_READ = re.compile(
-    r"\..*|README(\.md)?|LICEN[SC]E(\.txt|\.md)?"
-)  # may lie beside the listed files: what hubs and people put there
+# Files that may lie beside the listed ones: what hubs and people put there.
+NEVER_READ = re.compile(r"\..*|README(\.md)?|LICEN[SC]E(\.txt|\.md)?")
 LARGEST_DESCRIPTION = 8 << 20  # bytes
 MOST_FILES = 200
 
@@ -65,17 +64,19 @@ def read_folder(folder: Path) -> Json:
         _check_name(folder, name)
         if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-f]{64}", digest):
             _fail(folder, f"the SHA-256 of {name} is 64 hexadecimal digits")
-    for found in sorted(path.name for path in folder.iterdir()):
-        if found not in listed and found != DESCRIPTION and not NEVER_READ.fullmatch(found):
+    for present in sorted(path.name for path in folder.iterdir()):
+        if present not in listed and present != DESCRIPTION and not NEVER_READ.fullmatch(present):
             _fail(
-                folder, f"it holds {found!r}, which {DESCRIPTION} does not list; take it out, or fetch the judge again"
+                folder,
+                f"it holds {present!r}, which {DESCRIPTION} does not list; take it out, or fetch the judge again",
             )
     for name, digest in listed.items():
         _regular_file(folder, name)
         if (actual := sha256_of(folder / name)) != digest:
             _fail(
                 folder,
-                f"{name} is not the file that was saved: its SHA-256 is {actual[:16]}..., and {digest[:16]}... was expected",
+                f"{name} is not the file that was saved: its SHA-256 is {actual[:16]}..., and {digest[:16]}... was "
+                "expected",
             )
     return facts
 

@@ -74,23 +74,23 @@ def fit_platt(scores: Array, good: Array) -> Platt:
     target = np.where(good, (positives + 1) / (positives + 2), 1 / (negatives + 2))
     x = _logit(scores)
     features = np.stack([x, np.ones_like(x)], axis=1)
-    place = np.array([0.0, np.log((positives + 1) / (negatives + 1))])
-    loss = _cross_entropy(features @ place, target)
+    parameters = np.array([0.0, np.log((positives + 1) / (negatives + 1))])
+    loss = _cross_entropy(features @ parameters, target)
     for _ in range(MOST_STEPS):
-        chance = _sigmoid(features @ place)
-        slope = features.T @ (chance - target)
-        curve = (features * (chance * (1 - chance))[:, None]).T @ features + 1e-9 * np.eye(2)
-        step, size = np.linalg.solve(curve, slope), 1.0
-        while size > 1e-10 and _cross_entropy(features @ (place - size * step), target) > loss:
+        chance = _sigmoid(features @ parameters)
+        gradient = features.T @ (chance - target)
+        hessian = (features * (chance * (1 - chance))[:, None]).T @ features + 1e-9 * np.eye(2)
+        step, size = np.linalg.solve(hessian, gradient), 1.0
+        while size > 1e-10 and _cross_entropy(features @ (parameters - size * step), target) > loss:
             size /= 2
-        place = place - size * step
-        now = _cross_entropy(features @ place, target)
+        parameters = parameters - size * step
+        now = _cross_entropy(features @ parameters, target)
         if not loss - now > 1e-12 * max(loss, 1.0):
             break
         loss = now
-    if place[0] < 0:  # scores that say the contrary are not turned round: then they say nothing
+    if parameters[0] < 0:  # scores that say the contrary are not turned round: then they say nothing
         return Platt(0.0, float(np.log((positives + 1) / (negatives + 1))))
-    return Platt(float(place[0]), float(place[1]))
+    return Platt(float(parameters[0]), float(parameters[1]))
 
 
 def probability_error(good: Array, chances: Array) -> Json:

@@ -41,17 +41,17 @@ class Head:
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and SIGNAL_NAME.fullmatch(self.name)):
             raise JudgeError(
-                f"head {_shown(self.name)}: a name is lower-case letters, digits and _, and begins with a letter"
+                f"head {_excerpt(self.name)}: a name is lower-case letters, digits and _, and begins with a letter"
             )
         if self.kind not in get_args(HeadKind):
-            raise JudgeError(f"head {self.name}: kind {_shown(self.kind)} is none of {', '.join(get_args(HeadKind))}")
+            raise JudgeError(f"head {self.name}: kind {_excerpt(self.kind)} is none of {', '.join(get_args(HeadKind))}")
         if not isinstance(self.meaning, str) or len(self.meaning) > LONGEST_WORDS:
             raise JudgeError(f"head {self.name}: its meaning is one sentence")
         self._check_labels()
         for bound in (self.low, self.high):
             if isinstance(bound, bool) or not isinstance(bound, int | float) or not abs(bound) <= LARGEST:
                 raise JudgeError(
-                    f"head {self.name}: scores from {_shown(self.low)} to {_shown(self.high)} are no range"
+                    f"head {self.name}: scores from {_excerpt(self.low)} to {_excerpt(self.high)} are no range"
                 )
         if self.low >= self.high:
             raise JudgeError(f"head {self.name}: scores from {self.low} to {self.high} are no range")
@@ -59,7 +59,8 @@ class Head:
             raise JudgeError(f"head {self.name}: a probability lies between 0 and 1, not {self.low} and {self.high}")
         if self.kind == "classes" and (self.low, self.high) != (0, len(self.labels) - 1):
             raise JudgeError(
-                f"head {self.name}: of {len(self.labels)} classes the expected one lies between 0 and {len(self.labels) - 1}"
+                f"head {self.name}: of {len(self.labels)} classes the expected one lies between 0 and "
+                f"{len(self.labels) - 1}"
             )
 
     def _check_labels(self) -> None:
@@ -100,7 +101,7 @@ class JudgeCard:
 
     def __post_init__(self) -> None:
         if not (isinstance(self.kind, str) and SIGNAL_NAME.fullmatch(self.kind)):
-            raise JudgeError(f"{_shown(self.kind)} is no kind of judge")
+            raise JudgeError(f"{_excerpt(self.kind)} is no kind of judge")
         if not 0 < len(self.heads) <= MOST_HEADS:
             raise JudgeError(f"a judge has 1 to {MOST_HEADS} heads, not {len(self.heads)}")
         names = [head.name for head in self.heads]
@@ -108,7 +109,7 @@ class JudgeCard:
             raise JudgeError(f"two heads have the same name: {', '.join(names)}")
         for name in ("preprocessing", "training", "metrics", "versions"):
             if not isinstance(getattr(self, name), dict):
-                raise JudgeError(f"{name} is {_shown(getattr(self, name))}, not an object")
+                raise JudgeError(f"{name} is {_excerpt(getattr(self, name))}, not an object")
         if not all(isinstance(line, str) and len(line) <= LONGEST_WORDS for line in self.attribution):
             raise JudgeError("attribution is a list of texts")
 
@@ -116,7 +117,9 @@ class JudgeCard:
         for head in self.heads:
             if head.name == name:
                 return head
-        raise JudgeError(f"this judge has no head {_shown(name)}; it has {', '.join(head.name for head in self.heads)}")
+        raise JudgeError(
+            f"this judge has no head {_excerpt(name)}; it has {', '.join(head.name for head in self.heads)}"
+        )
 
     def as_json(self) -> Json:
         facts = asdict(self)
@@ -143,7 +146,7 @@ def card_of(facts: Json) -> JudgeCard:
 
 def _head_of(facts: object) -> Head:
     if not isinstance(facts, dict):
-        raise JudgeError(f"a head is an object with a name and a kind, not {_shown(facts)}")
+        raise JudgeError(f"a head is an object with a name and a kind, not {_excerpt(facts)}")
     labels = _field(facts, "labels")
     return Head(
         name=_field(facts, "name"),
@@ -161,6 +164,6 @@ def _field(facts: Json, name: str) -> Any:
     return facts[name]
 
 
-def _shown(value: object) -> str:
+def _excerpt(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -33,7 +33,8 @@ KINDS = {  # the module is imported when a judge of its kind is loaded, so that 
 
 GOLDEN_TEXTS = (
     "",
-    "A lens bends light because light is slower in glass than in air. The thicker the glass, the longer the way, and so the rays meet.",
+    "A lens bends light because light is slower in glass than in air. The thicker the glass, the longer the way, and "
+    "so the rays meet.",
     "BUY NOW!!! Best price, free shipping >>> click here <<< Home | Login | Cart (0) | © All rights reserved",
     "Das Brot geht auf, weil die Hefe aus Zucker Gas macht.\n\nDeshalb braucht der Teig Wärme und Zeit.",
     "El puente cruza el río donde el valle es más estrecho; lo construyeron en tres años.",
@@ -76,11 +77,11 @@ class Judge(ABC):
 
     def probabilities(self, texts: pa.Array | pa.ChunkedArray) -> Scores:
         """float32_NC by head, in the order of its labels; heads that are a regression have none."""
-        found = self.outputs(texts)
+        outputs = self.outputs(texts)
         return {
-            head.name: np.stack([1 - found[head.name], found[head.name]], axis=1)
+            head.name: np.stack([1 - outputs[head.name], outputs[head.name]], axis=1)
             if head.kind == "probability"
-            else found[head.name]
+            else outputs[head.name]
             for head in self.card.heads
             if head.kind != "regression"
         }
@@ -93,8 +94,8 @@ class Judge(ABC):
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Into a new or empty folder, with the scores of the golden texts."""
         golden = [
-            {"text": text, "outputs": {name: values[i].astype(float).tolist() for name, values in found.items()}}
-            for found in [self.outputs(pa.array(GOLDEN_TEXTS, pa.string()))]
+            {"text": text, "outputs": {name: values[i].astype(float).tolist() for name, values in outputs.items()}}
+            for outputs in [self.outputs(pa.array(GOLDEN_TEXTS, pa.string()))]
             for i, text in enumerate(GOLDEN_TEXTS)
         ]
         write_folder(Path(folder), self.card.as_json() | {"golden": golden}, self.write)
@@ -134,29 +135,31 @@ def _kind_of(where: Path, kind: str) -> type[Judge]:
     if kind not in KINDS:
         raise JudgeError(f"{where}: there is no kind of judge {kind!r}; this Gristmill knows {', '.join(KINDS)}")
     module, _, name = KINDS[kind].partition(":")
-    found: type[Judge] = getattr(importlib.import_module(module), name)
-    return found
+    judge_class: type[Judge] = getattr(importlib.import_module(module), name)
+    return judge_class
 
 
 def _check_golden(where: Path, judge: Judge, golden: object) -> None:
     """The texts of the folder get the scores that they got when it was saved."""
     if not isinstance(golden, list) or not 0 < len(golden) <= MOST_GOLDEN:
         raise JudgeError(f"{where}: {DESCRIPTION} has no golden scores to hold the judge against")
-    texts = [_golden_text(where, one) for one in golden]
-    found = judge.outputs(pa.array(texts, pa.string()))
+    texts = [_golden_text(where, entry) for entry in golden]
+    outputs = judge.outputs(pa.array(texts, pa.string()))
     for head in judge.card.heads:
         allowed = judge.golden_tolerance() * (1.0 if head.kind == "classes" else head.high - head.low)
-        for i, one in enumerate(golden):
-            expected, now = _golden_numbers(where, one, head), found[head.name][i].reshape(-1).astype(np.float64)
+        for i, entry in enumerate(golden):
+            expected, now = _golden_numbers(where, entry, head), outputs[head.name][i].reshape(-1).astype(np.float64)
             if not np.all(np.abs(now - expected) <= allowed):
                 raise JudgeError(
-                    f"{where}: {head.name} of the golden text {_start(texts[i])} is now {now.tolist()}, and was {expected.tolist()} when the judge was saved "
-                    f"(at most {allowed:.2g} apart is allowed): the weights, or the program that reads them, are not those it was saved with"
+                    f"{where}: {head.name} of the golden text {_start(texts[i])} is now {now.tolist()}, and was "
+                    f"{expected.tolist()} when the judge was saved "
+                    f"(at most {allowed:.2g} apart is allowed): the weights, or the program that reads them, are not "
+                    "those it was saved with"
                 )
 
 
-def _golden_text(where: Path, one: object) -> str:
-    if not isinstance(one, dict) or not isinstance(text := one.get("text"), str) or len(text) > LONGEST_GOLDEN:
+def _golden_text(where: Path, entry: object) -> str:
+    if not isinstance(entry, dict) or not isinstance(text := entry.get("text"), str) or len(text) > LONGEST_GOLDEN:
         raise JudgeError(
             f"{where}: a golden score is an object with a text of at most {LONGEST_GOLDEN:,} characters and its outputs"
         )
@@ -167,14 +170,16 @@ def _golden_text(where: Path, one: object) -> str:
     return text
 
 
-def _golden_numbers(where: Path, one: Json, head: Head) -> np.ndarray[Any, np.dtype[np.float64]]:
-    outputs = one.get("outputs")
+def _golden_numbers(where: Path, entry: Json, head: Head) -> np.ndarray[Any, np.dtype[np.float64]]:
+    outputs = entry.get("outputs")
     numbers = outputs.get(head.name) if isinstance(outputs, dict) else None
     numbers = numbers if isinstance(numbers, list) else [numbers]
     if len(numbers) != head.width or not all(
         isinstance(n, int | float) and not isinstance(n, bool) and abs(n) < 1e30 for n in numbers
     ):
-        raise JudgeError(f"{where}: the golden text {_start(one['text'])} has not {head.width} numbers for {head.name}")
+        raise JudgeError(
+            f"{where}: the golden text {_start(entry['text'])} has not {head.width} numbers for {head.name}"
+        )
     return np.array(numbers, np.float64)
 
 

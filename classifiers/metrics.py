@@ -44,7 +44,8 @@ def best_threshold(good: Array, scores: Array, weights: Array | None = None) -> 
 
 
 def reliability(good: Array, scores: Array, weights: Array | None = None, bins: int = 10) -> list[Json]:
-    """By decile of the scores: how many texts, their mean score, and the share that is good. Equal scores share a bin."""
+    """By decile of the scores: how many texts, their mean score, and the share that is good. Equal scores share a
+    bin."""
     weights = np.ones(len(scores)) if weights is None else np.asarray(weights, np.float64)
     scores, good = np.asarray(scores, np.float64), np.asarray(good, np.bool_)
     _, group = np.unique(scores, return_inverse=True)
@@ -77,9 +78,9 @@ def calibration_error(table: list[Json]) -> float:
     )
 
 
-def confusion(truth: Array, said: Array, classes: int, weights: Array | None = None) -> Array:
+def confusion(truth: Array, predicted: Array, classes: int, weights: Array | None = None) -> Array:
     """float64_CC: weight of the texts of each true class (rows) by what was said of them."""
-    flat = np.asarray(truth, np.int64) * classes + np.asarray(said, np.int64)
+    flat = np.asarray(truth, np.int64) * classes + np.asarray(predicted, np.int64)
     return np.bincount(flat, weights, minlength=classes * classes).astype(np.float64).reshape(classes, classes)
 
 
@@ -101,7 +102,7 @@ def probability_metrics(good: Array, scores: Array, weights: Array | None = None
     """All of the above for a head that says P(good). What is not defined (one class alone) is None."""
     table = reliability(good, scores, weights)
     threshold, f1 = best_threshold(good, scores, weights)
-    said = np.asarray(scores) >= threshold
+    predicted = np.asarray(scores) >= threshold
     return _json(
         {
             "texts": len(scores),
@@ -111,7 +112,7 @@ def probability_metrics(good: Array, scores: Array, weights: Array | None = None
             "calibration_error": calibration_error(table),
             "best_threshold": threshold,
             "f1": f1,
-            "kappa": kappa(confusion(good, said, 2, weights)),
+            "kappa": kappa(confusion(good, predicted, 2, weights)),
             "kappa_at_half": kappa(confusion(good, np.asarray(scores) >= 0.5, 2, weights)),
             "reliability": table,
         }
@@ -121,10 +122,10 @@ def probability_metrics(good: Array, scores: Array, weights: Array | None = None
 def class_metrics(truth: Array, probabilities_NC: Array, labels: tuple[str, ...], weights: Array | None = None) -> Json:
     """For a head of classes: accuracy, kappa (plain, and quadratic by the order of the labels), and AUC of each class
     against the others."""
-    said = probabilities_NC.argmax(axis=1)
-    table = confusion(truth, said, len(labels), weights)
+    predicted = probabilities_NC.argmax(axis=1)
+    table = confusion(truth, predicted, len(labels), weights)
     of_classes = [auc(truth == c, probabilities_NC[:, c], weights) for c in range(len(labels))]
-    known = [value for value in of_classes if np.isfinite(value)]
+    defined = [value for value in of_classes if np.isfinite(value)]
     return _json(
         {
             "texts": len(truth),
@@ -132,7 +133,7 @@ def class_metrics(truth: Array, probabilities_NC: Array, labels: tuple[str, ...]
             "kappa": kappa(table),
             "kappa_quadratic": kappa(table, quadratic=True),
             "auc": dict(zip(labels, of_classes, strict=True)),
-            "auc_mean": float(np.mean(known)) if known else float("nan"),
+            "auc_mean": float(np.mean(defined)) if defined else float("nan"),
             "confusion": table.tolist(),
         }
     )

@@ -34,7 +34,8 @@ def train_and_measure(
     for name, mask in (("training", ~outside), ("the held-out texts", outside)):
         if not mask.any():
             raise JudgeError(
-                f"nothing is left for {name}: {len(labelled):,} texts have too few groups; name another group, share or seed"
+                f"nothing is left for {name}: {len(labelled):,} texts have too few groups; name another group, share "
+                "or seed"
             )
     inside = labelled.take(~outside)
     for label in sorted(set(labelled.labels.to_pylist()) - set(inside.labels.to_pylist())) if head.labels else ():

@@ -38,14 +38,14 @@ class LabelledTexts:
         """int64_N: which of the head's labels each text has; every label of the head has a text, and every text one of
         them."""
         places = {label: i for i, label in enumerate(head.labels)}
-        found = Counter(self.labels.to_pylist())
-        for label in found:
+        counts = Counter(self.labels.to_pylist())
+        for label in counts:
             if label not in places:
                 raise JudgeError(
-                    f"{found[label]:,} texts have the label {label!r}; head {head.name} has {', '.join(head.labels)}"
+                    f"{counts[label]:,} texts have the label {label!r}; head {head.name} has {', '.join(head.labels)}"
                 )
         for label in head.labels:
-            if label not in found:
+            if label not in counts:
                 raise JudgeError(f"no text has the label {label!r} of head {head.name}")
         return np.array([places[label] for label in self.labels.to_pylist()], np.int64)
 
@@ -90,7 +90,7 @@ def labelled_texts(
             raise JudgeError(f"the table has no column {name!r}; it has {', '.join(table.column_names)}")
     if not table.num_rows:
         raise JudgeError("the table has no rows")
-    labels = _one(table[label])
+    labels = _single_array(table[label])
     if labels.null_count:
         raise JudgeError(f"{labels.null_count:,} rows have no label")
     if pa.types.is_dictionary(labels.type):
@@ -109,13 +109,13 @@ def labelled_texts(
         labels = labels.cast(pa.string())
     else:
         raise JudgeError(f"column {label!r} is of type {kind}; labels are texts or numbers")
-    weights = None if weight is None else _one(table[weight]).cast(pa.float64()).to_numpy(zero_copy_only=False)
+    weights = None if weight is None else _single_array(table[weight]).cast(pa.float64()).to_numpy(zero_copy_only=False)
     if weights is not None and not (np.isfinite(weights).all() and (weights > 0).all()):
         raise JudgeError(f"column {weight!r} has weights that are not above 0")
-    groups = None if group is None else _one(table[group]).cast(pa.string())
+    groups = None if group is None else _single_array(table[group]).cast(pa.string())
     if groups is not None and groups.null_count:
         raise JudgeError(f"{groups.null_count:,} rows have no {group}")
-    return LabelledTexts(_one(table[text]).cast(pa.large_string()).fill_null(""), labels, weights, groups)
+    return LabelledTexts(_single_array(table[text]).cast(pa.large_string()).fill_null(""), labels, weights, groups)
 
 
 def folds_of(labelled: LabelledTexts, folds: int, seed: int = 0) -> Array:
@@ -123,9 +123,9 @@ def folds_of(labelled: LabelledTexts, folds: int, seed: int = 0) -> Array:
     hash, those of each label (the one that most of their texts have) by themselves, so that every fold has its share;
     one group more may move others."""
     groups, places, commonest = _groups(labelled, seed)
-    dealt = np.empty(len(places), np.int64)
-    dealt[np.lexsort((places, commonest))] = np.arange(len(places)) % folds
-    return np.asarray(dealt[groups])
+    fold_of_group = np.empty(len(places), np.int64)
+    fold_of_group[np.lexsort((places, commonest))] = np.arange(len(places)) % folds
+    return np.asarray(fold_of_group[groups])
 
 
 def held_out(labelled: LabelledTexts, share: float, seed: int = 0) -> Array:
@@ -160,8 +160,8 @@ def _groups(labelled: LabelledTexts, seed: int) -> tuple[Array, Array, Array]:
     return groups, np.array(places, np.float64), commonest
 
 
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    found = column.combine_chunks()
-    if isinstance(found, pa.ChunkedArray):  # too large for one array of its type
-        found = pa.chunked_array([chunk.cast(pa.large_string()) for chunk in found.chunks]).combine_chunks()
-    return found
+def _single_array(column: pa.ChunkedArray) -> pa.Array:
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):  # too large for one array of its type
+        array = pa.chunked_array([chunk.cast(pa.large_string()) for chunk in array.chunks]).combine_chunks()
+    return array

@@ -143,7 +143,7 @@ class Bench:
         first two at the others too."""
         import copy
 
-        from gristmill.classifiers.neural.fast_linear import fuse, prepared
+        from gristmill.classifiers.neural.fast_linear import fuse, prepare_inference
         from gristmill.trainer.model.attention import attend, attend_flash4
 
         plain = self.judge().network
@@ -152,7 +152,7 @@ class Bench:
                 if "flash4" in name and not self.has_flash4():
                     continue
                 network = copy.deepcopy(plain).to(self.device)
-                prepared(network.encoder, "fp8" if "fp8" in name else "bf16")
+                prepare_inference(network.encoder, "fp8" if "fp8" in name else "bf16")
                 if "fused" in name or "gelu" in name:
                     fuse(network.encoder)
                 if "gelu" in name:  # not the residual stream's sums
@@ -180,7 +180,7 @@ class Bench:
     def equal(self) -> None:
         """The same weights in transformers (float32) and here."""
         from gristmill.classifiers.neural.encoder_weights import read_encoder
-        from gristmill.classifiers.neural.fast_linear import fuse, prepared
+        from gristmill.classifiers.neural.fast_linear import fuse, prepare_inference
 
         torch = self.torch
         model = self.peer().float()
@@ -194,7 +194,7 @@ class Bench:
             with tempfile.TemporaryDirectory() as folder:
                 model.float().save_pretrained(folder)
                 for precision in ("bf16", "bf16 fused", "fp8", "fp8 fused"):
-                    encoder = prepared(
+                    encoder = prepare_inference(
                         read_encoder(Path(folder))[0].to(self.device), "fp8" if "fp8" in precision else "bf16"
                     )
                     if "fused" in precision:
@@ -261,7 +261,7 @@ class Bench:
 
     def real(self) -> None:
         """Real lengths, tokens in the host's memory, scores back there: everything but tokenising."""
-        from gristmill.classifiers.neural.scoring import Pace, answered, steps_of
+        from gristmill.classifiers.neural.scoring import Pace, run_steps, steps_of
 
         short = np.clip(np.random.default_rng(3).lognormal(np.log(270), 0.9, len(self.lengths)), 8, CUT).astype(
             np.int64
@@ -285,7 +285,7 @@ class Bench:
                     begin = time.perf_counter()
                     texts = sum(
                         len(result.rows)
-                        for result in answered(steps_of(pieces, pace), network.answers, self.device, pace, CUT)
+                        for result in run_steps(steps_of(pieces, pace), network.answers, self.device, pace, CUT)
                     )
                     found.append(int(ends[-1]) / (time.perf_counter() - begin))
                     assert texts == len(lengths)

@@ -87,9 +87,9 @@ def whole(bench: Any) -> None:
 
     from gristmill.classifiers.card import Head
     from gristmill.classifiers.neural.encoder import Encoder, EncoderShape
-    from gristmill.classifiers.neural.fast_linear import fuse, prepared
+    from gristmill.classifiers.neural.fast_linear import fuse, prepare_inference
     from gristmill.classifiers.neural.judge import Network
-    from gristmill.classifiers.neural.scoring import Pace, answered, steps_of
+    from gristmill.classifiers.neural.scoring import Pace, run_steps, steps_of
     from gristmill.classifiers.neural.text_tokens import TextTokenizer, TextTokens
 
     torch, shape = bench.torch, bench.base
@@ -143,7 +143,7 @@ def whole(bench: Any) -> None:
     step = 16_384 if bench.args.tiny else 65_536
     for engine in ("bf16+fused",) if bench.args.tiny else ("bf16+fused", "fp8+fused"):
         ready = copy.deepcopy(network).to(bench.device)
-        prepared(ready.encoder, "fp8" if "fp8" in engine else "bf16")
+        prepare_inference(ready.encoder, "fp8" if "fp8" in engine else "bf16")
         fuse(ready.encoder)
         if not bench.args.tiny:
             ready.encoder.compile_for(step)
@@ -157,7 +157,7 @@ def whole(bench: Any) -> None:
             bench.wait()
             begin = time.perf_counter()
             assert sum(
-                len(result.rows) for result in answered(steps_of(pieces, pace), ready.answers, bench.device, pace, CUT)
+                len(result.rows) for result in run_steps(steps_of(pieces, pace), ready.answers, bench.device, pace, CUT)
             ) == len(lengths)
             found.append(int(ends[-1]) / (time.perf_counter() - begin))
         rate = statistics.median(found[1:])

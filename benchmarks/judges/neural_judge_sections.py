@@ -20,8 +20,8 @@ from neural_judge_data import CUT, say, trained_tokenizer
 def disk(bench: Any) -> None:
     """From text on disk (Parquet) to scores on disk, against the same with tokens in memory. Texts of the file repeat
     until there are enough."""
-    from gristmill.classifiers.neural.scoring import Pace, answered, steps_of
-    from gristmill.classifiers.neural.text_tokens import Ahead, tokenised
+    from gristmill.classifiers.neural.scoring import Pace, run_steps, steps_of
+    from gristmill.classifiers.neural.text_tokens import Ahead, tokenise
 
     texts = pq.read_table(bench.args.folder / "texts.parquet")["text"].combine_chunks().cast(pa.large_string())
     order = np.random.default_rng(2).integers(0, len(texts), bench.texts_on_disk)
@@ -40,9 +40,7 @@ def disk(bench: Any) -> None:
         writer.close()
         say("disk: the file", texts=len(order), bytes=source.stat().st_size)
         judge.engine.answers(bench.rows(step))
-        list(
-            tokenised([texts[:64]] * cores, judge.tokenizer, Ahead(processes=cores, texts=16))
-        )  # processes are at work
+        list(tokenise([texts[:64]] * cores, judge.tokenizer, Ahead(processes=cores, texts=16)))  # processes are at work
         bench.wait()
 
         def batches() -> Iterator[pa.Array]:
@@ -52,14 +50,14 @@ def disk(bench: Any) -> None:
         pieces, rates = [], {}
         for way, ahead in ways.items():
             begin = time.perf_counter()
-            pieces = list(tokenised(batches(), judge.tokenizer, ahead))
+            pieces = list(tokenise(batches(), judge.tokenizer, ahead))
             rates[way] = sum(len(piece.ids) for piece in pieces) / (time.perf_counter() - begin)
             say("disk: reading and tokenising alone", way=way, cores=cores, tokens_a_second=round(rates[way]))
         total = sum(len(piece.ids) for piece in pieces)
         begin = time.perf_counter()
         sum(
             len(result.rows)
-            for result in answered(steps_of(pieces, judge.pace), judge.engine.answers, bench.device, judge.pace, CUT)
+            for result in run_steps(steps_of(pieces, judge.pace), judge.engine.answers, bench.device, judge.pace, CUT)
         )
         in_memory = total / (time.perf_counter() - begin)
         say("disk: tokens in memory", tokens_a_second=round(in_memory))
@@ -205,7 +203,7 @@ def peer_scores(judge: Any, texts: Any, device: Any, precision: str, batch: int)
 def cpu(bench: Any) -> None:
     """int8 against float32 on one core, alternating; the best of twelve, by the time that this process has used."""
     from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, PackedTexts
-    from gristmill.classifiers.neural.fast_linear import prepared
+    from gristmill.classifiers.neural.fast_linear import prepare_inference
 
     torch, length, texts = bench.torch, 256, 8
     torch.set_num_threads(1)
@@ -217,7 +215,7 @@ def cpu(bench: Any) -> None:
     )
     for width, layers in ((384, 6), (768, 2)):
         plain = Encoder(EncoderShape("bert", 16_000, width, layers, width // 64, 4 * width, CUT))
-        engines = {precision: prepared(copy.deepcopy(plain), precision) for precision in ("float32", "int8")}
+        engines = {precision: prepare_inference(copy.deepcopy(plain), precision) for precision in ("float32", "int8")}
         best = dict.fromkeys(engines, float("inf"))
         with torch.inference_mode():
             for _ in range(3 if bench.args.tiny else 12):

@@ -42,7 +42,7 @@ from gristmill.trainer.model.packed import PackedTokens, pack_rows
 from gristmill.trainer.model.shapes import DecoderShape, shape_named
 from gristmill.trainer.run import loop
 from gristmill.trainer.run.batch_search import TooLarge
-from gristmill.trainer.run.energy import meter_of
+from gristmill.trainer.run.energy import meter_for
 from gristmill.trainer.run.loop import Outcome, train
 from gristmill.trainer.run.settings import Training
 from gristmill.trainer.step import checkpoint
@@ -274,7 +274,7 @@ class Bench:
             update()
         seconds = 0.2 if self.args.tiny else 8.0
         with power_of(self.device) as readings:
-            meter = meter_of(self.device)
+            meter = meter_for(self.device)
             self._seconds(lambda: None)
             before, began = meter.read(), time.perf_counter()
             many = 0

@@ -23,7 +23,6 @@ import numpy as np
 from gristmill.kernels.base.compiled import kernel
 from gristmill.kernels.base.types import Array, Bytes
 from gristmill.kernels.base.unicode import properties
-from gristmill.kernels.blocks import text as said
 from gristmill.kernels.blocks.columns import FEATURES
 from gristmill.kernels.blocks.context import COLUMNS, CONTEXT, context_features
 from gristmill.kernels.blocks.decision_trees import BrokenForest, Forest, check, predict
@@ -59,12 +58,12 @@ class BlockModel:
         """float32[blocks]."""
         if not len(measured.rows):
             return np.empty(0, np.float32)
-        look_again(page, measured, predict(self.first, measured.rows))
+        add_context(page, measured, predict(self.first, measured.rows))
         return predict(self.second, measured.rows)
 
     def keep(self, probability: Array, measured: MeasuredPage) -> Array:
         """bool[blocks]."""
-        return chosen(probability, np.ascontiguousarray(measured.counts[:, said.WORDS]), self.sharpness)
+        return choose_blocks(probability, np.ascontiguousarray(measured.counts[:, block_text.WORDS]), self.sharpness)
 
 
 def measure_page(data: Bytes, page: Page, kinds: Array, starts: Array, ends: Array, known: int) -> MeasuredPage:
@@ -72,14 +71,14 @@ def measure_page(data: Bytes, page: Page, kinds: Array, starts: Array, ends: Arr
     calls itself."""
     table = properties()
     blocks = len(page.element)
-    counts, hashes = np.empty((blocks, len(said.COUNTS)), np.int32), np.empty(blocks, np.uint64)
+    counts, hashes = np.empty((blocks, len(block_text.COUNTS)), np.int32), np.empty(blocks, np.uint64)
     keys, values = hints(data, kinds, starts, ends, table)
     measure(page.text, page.start, table, keys, values, counts, hashes)
     rows, tree = block_features(page, counts, hashes, known, len(CONTEXT))
     return MeasuredPage(rows, counts, tree)
 
 
-def look_again(page: Page, measured: MeasuredPage, first: Array) -> None:
+def add_context(page: Page, measured: MeasuredPage, first: Array) -> None:
     """Writes what the first forest said into the columns that the second one reads."""
     tree = measured.tree
     context_features(
@@ -87,7 +86,7 @@ def look_again(page: Page, measured: MeasuredPage, first: Array) -> None:
     )
 
 
-def chosen(probability: Array, words: Array, sharpness: float) -> Array:
+def choose_blocks(probability: Array, words: Array, sharpness: float) -> Array:
     kept = np.zeros(len(probability), np.bool_)
     if len(probability):
         choose(
@@ -144,7 +143,8 @@ def load(path: str | os.PathLike[str] = SHIPPED) -> BlockModel:
         with np.load(where, allow_pickle=False) as file:
             if tuple(file["features"].tolist()) != FEATURES + CONTEXT:
                 raise BlockModelError(
-                    f"{where}: trained for other features; train it again: python -m gristmill.stages.extract.train PAGES.parquet {where}"
+                    f"{where}: trained for other features; train it again: python -m gristmill.stages.extract.train "
+                    f"PAGES.parquet {where}"
                 )
             first, second = (check(read_forest(file, name), COLUMNS) for name in FORESTS)
             return BlockModel(first, second, float(file["sharpness"]))

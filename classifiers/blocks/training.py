@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gristmill.classifiers.blocks.model import BlockModel, MeasuredPage, chosen, look_again
+from gristmill.classifiers.blocks.model import BlockModel, MeasuredPage, add_context, choose_blocks
 from gristmill.kernels.base.types import Array
-from gristmill.kernels.blocks import text as said
 from gristmill.kernels.blocks.columns import AT_AROUND, AT_WINDOWS, FEATURES
 from gristmill.kernels.blocks.context import CONTEXT
 from gristmill.kernels.blocks.decision_trees import Forest, predict
@@ -79,11 +78,11 @@ def labels_of(blocks: list[list[str]], gold: list[str]) -> Array:
         if block:
             labels[b] = hit[place : place + len(block)].mean()
             place += len(block)
-    unlike_copies(blocks, labels, " " + " ".join(gold) + " ")
+    reject_extra_copies(blocks, labels, " " + " ".join(gold) + " ")
     return labels
 
 
-def unlike_copies(blocks: list[list[str]], labels: Array, gold: str) -> None:
+def reject_extra_copies(blocks: list[list[str]], labels: Array, gold: str) -> None:
     """Of copies beyond what the reviewed text repeats, those with the least main text around them are not wanted."""
     copies: dict[str, list[int]] = {}
     for b, block in enumerate(blocks):
@@ -97,9 +96,9 @@ def unlike_copies(blocks: list[list[str]], labels: Array, gold: str) -> None:
             labels[places[allowed:]] = 0.0
 
 
-def word_f1(found: list[str], gold: list[str]) -> float:
-    a, b = Counter(found), Counter(gold)
-    both = len(found) + len(gold)
+def word_f1(words: list[str], gold: list[str]) -> float:
+    a, b = Counter(words), Counter(gold)
+    both = len(words) + len(gold)
     return 2 * sum((a & b).values()) / both if both else 1.0
 
 
@@ -115,7 +114,7 @@ def sample(examples: list[Example], columns: Array, blocks: int) -> tuple[Array,
         seen = np.flatnonzero(~np.isnan(example.labels))
         if not len(seen):
             continue
-        weight = example.measured.counts[seen, said.WORDS] + 2.0
+        weight = example.measured.counts[seen, block_text.WORDS] + 2.0
         weight /= weight.sum()
         likely = np.minimum(1, blocks * weight + blocks / 3 / len(seen))
         taken = random.random(len(seen)) < likely
@@ -140,13 +139,21 @@ def fit(examples: list[Example], settings: ForestSettings, columns: Array) -> Fo
 
     rows, wanted, weights = sample(examples, columns, settings.blocks)
     trees = HistGradientBoostingClassifier(
-        max_iter=settings.trees, learning_rate=settings.rate, max_leaf_nodes=settings.leaves, max_depth=settings.depth,
-        l2_regularization=1.0, min_samples_leaf=40, max_features=0.3, max_bins=63, random_state=SEED, early_stopping=False,
-    )  # fmt: skip
-    return flattened(trees.fit(rows, wanted, sample_weight=weights), columns)
+        max_iter=settings.trees,
+        learning_rate=settings.rate,
+        max_leaf_nodes=settings.leaves,
+        max_depth=settings.depth,
+        l2_regularization=1.0,
+        min_samples_leaf=40,
+        max_features=0.3,
+        max_bins=63,
+        random_state=SEED,
+        early_stopping=False,
+    )
+    return flatten_trees(trees.fit(rows, wanted, sample_weight=weights), columns)
 
 
-def flattened(trees: Any, columns: Array) -> Forest:
+def flatten_trees(trees: Any, columns: Array) -> Forest:
     """scikit-learn's trees as kernels/blocks/decision_trees.py reads them, with the columns of the whole matrix."""
     columns_of_nodes: tuple[list[Any], ...] = ([], [], [], [])
     feature, threshold, child, value = columns_of_nodes
@@ -164,17 +171,22 @@ def flattened(trees: Any, columns: Array) -> Forest:
             if node["is_leaf"]:
                 added: tuple[Any, ...] = (0, np.inf, here, node["value"])
             else:
-                added = columns[node["feature_idx"]], below(node["num_threshold"]), base + len(order), 0.0
+                added = columns[node["feature_idx"]], round_down(node["num_threshold"]), base + len(order), 0.0
                 order += [int(node["left"]), int(node["right"])]
-            for column, one in zip(columns_of_nodes, added, strict=True):
-                column.append(one)
+            for column, value_of_node in zip(columns_of_nodes, added, strict=True):
+                column.append(value_of_node)
     return Forest(
-        np.array(root, np.int32), np.array(depth, np.int32), np.array(feature, np.int32), np.array(threshold, np.float32),
-        np.array(child, np.int32), np.array(value, np.float32), float(np.ravel(trees._baseline_prediction)[0]),
-    )  # fmt: skip
+        np.array(root, np.int32),
+        np.array(depth, np.int32),
+        np.array(feature, np.int32),
+        np.array(threshold, np.float32),
+        np.array(child, np.int32),
+        np.array(value, np.float32),
+        float(np.ravel(trees._baseline_prediction)[0]),
+    )
 
 
-def below(value: float) -> np.float32:
+def round_down(value: float) -> np.float32:
     """The largest float32 that is no larger: the same float32 rows are at most either."""
     rounded = np.float32(value)
     return rounded if rounded <= value else np.nextafter(rounded, np.float32(-np.inf))
@@ -188,7 +200,7 @@ def train(examples: list[Example]) -> BlockModel:
         taught = fit([e for e, h in zip(examples, halves, strict=True) if h == half], FIRST, FIRST_COLUMNS)
         for example, h in zip(examples, halves, strict=True):
             if h != half and len(example.measured.rows):
-                look_again(example.page, example.measured, predict(taught, example.measured.rows))
+                add_context(example.page, example.measured, predict(taught, example.measured.rows))
     second = fit(examples, SECOND, SECOND_COLUMNS)
     return BlockModel(fit(examples, FIRST, FIRST_COLUMNS), second, SHARPNESS)
 
@@ -204,4 +216,14 @@ def folds_of(sites: list[str], folds: int) -> Array:
     return np.array([fold[site] for site in sites])
 
 
-__all__ = ["Example", "block_words", "chosen", "folds_of", "kept_words", "labels_of", "train", "word_f1", "words_of"]
+__all__ = [
+    "Example",
+    "block_words",
+    "choose_blocks",
+    "folds_of",
+    "kept_words",
+    "labels_of",
+    "train",
+    "word_f1",
+    "words_of",
+]

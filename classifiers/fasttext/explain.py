@@ -24,7 +24,7 @@ END_OF_TEXT = (
 )
 
 
-def pushes(model: FastText, text: bytes, order: list[int]) -> dict[str, float]:
+def word_contributions(model: FastText, text: bytes, order: list[int]) -> dict[str, float]:
     """Each different word's part. `order` has the model's numbers of the labels, worst first: of two it is the log-odds
     of the second, of more the expected class, as it changes around this text."""
     facts = model.model
@@ -37,11 +37,13 @@ def pushes(model: FastText, text: bytes, order: list[int]) -> dict[str, float]:
     vectors = np.stack([_row(facts, row) for _, row in rows])
     outputs_LD = np.frombuffer(facts.output, np.float32).reshape(facts.labels, facts.dim)[order].astype(np.float64)
     direction = _direction(outputs_LD, vectors.mean(axis=0))
-    found: defaultdict[str, float] = defaultdict(float)
+    contributions: defaultdict[str, float] = defaultdict(float)
     for (words, _), part in zip(rows, vectors @ direction / count, strict=True):
         for word in words:
-            found[word.decode("utf-8", "replace") if word != b"</s>" else END_OF_TEXT] += float(part) / len(words)
-    return dict(found)
+            contributions[word.decode("utf-8", "replace") if word != b"</s>" else END_OF_TEXT] += float(part) / len(
+                words
+            )
+    return dict(contributions)
 
 
 def _direction(outputs_LD: Floats, mean_D: Floats) -> Floats:
@@ -94,14 +96,14 @@ def _number(model: Model, word: bytes, hash_: int) -> int:
 def _subwords(model: Model, word: bytes) -> list[int]:
     marked = b"<" + word + b">"
     begins = [i for i, byte in enumerate(marked) if byte & 0xC0 != 0x80] + [len(marked)]
-    found = []
+    buckets = []
     for first in range(len(begins) - 1):
         for size in range(max(model.shortest_ngram, 1), model.longest_ngram + 1):
             if first + size >= len(begins):
                 break
             if not (size == 1 and (first == 0 or begins[first + 1] == len(marked))):
-                found.append(_hash(marked[begins[first] : begins[first + size]]) % model.buckets)
-    return found
+                buckets.append(_hash(marked[begins[first] : begins[first + size]]) % model.buckets)
+    return buckets
 
 
 def _row(model: Model, row: int) -> Floats:

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from gristmill.classifiers.card import Head, Json, JudgeCard, JudgeError
-from gristmill.classifiers.fasttext.explain import pushes
+from gristmill.classifiers.fasttext.explain import word_contributions
 from gristmill.classifiers.fasttext.model import FastText, ModelFileError, from_bytes, load
 from gristmill.classifiers.fasttext.preprocessing import PIECES, TOKENIZER_FILE, TextSteps
 from gristmill.classifiers.judge import Judge, Scores
@@ -83,7 +83,8 @@ class FastTextJudge(Judge):
             raise JudgeError("fastText has no regression: a head of a probability or of classes is needed")
         if set(self.head.labels) != set(self.model.labels):
             raise JudgeError(
-                f"head {self.head.name} has the labels {', '.join(self.head.labels)}, and the model {', '.join(self.model.labels[:20])}"
+                f"head {self.head.name} has the labels {', '.join(self.head.labels)}, and the model "
+                f"{', '.join(self.model.labels[:20])}"
             )
 
     @property
@@ -105,8 +106,8 @@ class FastTextJudge(Judge):
         its share of n-grams."""
         self.card.head(head)
         order = [self.model.labels.index(label) for label in self.head.labels]
-        found = pushes(self.model, self.steps.text(text).encode(), order)
-        return sorted(found.items(), key=lambda push: (-abs(push[1]), push[0]))[:most]
+        contributions = word_contributions(self.model, self.steps.text(text).encode(), order)
+        return sorted(contributions.items(), key=lambda push: (-abs(push[1]), push[0]))[:most]
 
     def write(self, folder: Path) -> None:
         with (folder / MODEL_FILE).open("wb") as file:
@@ -156,15 +157,16 @@ def train_fasttext(
     for label in head.labels:
         if not label or only_words_plain(label) != label or " " in label or label.startswith(LABEL_PREFIX.decode()):
             raise JudgeError(
-                f"the label {label!r} is no word of fastText's: it is empty, has spaces or begins with {LABEL_PREFIX.decode()}"
+                f"the label {label!r} is no word of fastText's: it is empty, has spaces or begins with "
+                f"{LABEL_PREFIX.decode()}"
             )
     numbers = labelled.numbers(head)
     steps = TextSteps(recipe.steps, tokenizer)
     with tempfile.TemporaryDirectory(prefix="gristmill-") as folder:
-        texts, made = Path(folder) / "texts", Path(folder) / "model"
+        texts, model_path = Path(folder) / "texts", Path(folder) / "model"
         _write_lines(texts, steps, labelled, head, numbers, recipe.seed)
-        _run_floret(texts, made, recipe)
-        content = as_fasttext(made.read_bytes())
+        _run_floret(texts, model_path, recipe)
+        content = as_fasttext(model_path.read_bytes())
     settings: Json = asdict(recipe) | {"steps": list(recipe.steps)}
     card = JudgeCard(
         "fasttext",
@@ -218,7 +220,7 @@ def _write_lines(
             file.write(b"\n")
 
 
-def _run_floret(texts: Path, made: Path, recipe: FastTextRecipe) -> None:
+def _run_floret(texts: Path, model_path: Path, recipe: FastTextRecipe) -> None:
     try:
         import floret  # type: ignore[import-untyped]
     except ImportError as error:
@@ -245,4 +247,4 @@ def _run_floret(texts: Path, made: Path, recipe: FastTextRecipe) -> None:
         )
     except (RuntimeError, ValueError, TypeError) as error:
         raise JudgeError(f"fastText could not be trained: {error}") from error
-    trained.save_model(str(made))
+    trained.save_model(str(model_path))

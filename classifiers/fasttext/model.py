@@ -28,9 +28,8 @@ MAGIC, OLDEST, NEWEST = 793712314, 11, 12
 SUPERVISED = 3
 SANE_NGRAM = 100  # no model has longer n-grams, and the cost of a text grows with their length
 CENTROIDS = 256
-EXPANDED_BYTES = (
-    16 << 20
-)  # codes are worked out once into a matrix of at most this size: that makes prediction twice as fast
+# Codes are expanded once into a matrix of at most this size, which makes prediction twice as fast.
+EXPANDED_BYTES = 16 << 20
 
 
 class ModelFileError(ValueError):
@@ -87,7 +86,7 @@ class _Matrix(NamedTuple):
 
     rows: int
     dim: int
-    at: int
+    start: int  # byte of the file
     codes_each: int = 0
     part_width: int = 0
     centroids: Array = np.zeros(0, np.float32)
@@ -99,29 +98,30 @@ class _Reader:
     """A place in the file, moved on by what is read; nothing is read beyond the end."""
 
     def __init__(self, path: str, file: Bytes) -> None:
-        self.path, self.file, self.at = path, file, 0
+        self.path, self.file, self.position = path, file, 0
 
     def fail(self, what: str) -> NoReturn:
         raise ModelFileError(
-            f"{self.path}: not a fastText classifier, or a damaged one: {what} (byte {self.at:,} of {len(self.file):,})"
+            f"{self.path}: not a fastText classifier, or a damaged one: {what} (byte {self.position:,} of "
+            f"{len(self.file):,})"
         )
 
     def skip(self, size: int, what: str) -> int:
         """Where a stretch begins that is `size` bytes long."""
-        start = self.at
+        start = self.position
         if size < 0 or size > len(self.file) - start:
             self.fail(f"{what} would take {size:,} bytes, and {len(self.file) - start:,} are left")
-        self.at += size
+        self.position += size
         return start
 
     def numbers(self, layout: str, what: str) -> tuple[Any, ...]:
         start = self.skip(struct.calcsize(layout), what)
-        return struct.unpack(layout, self.file[start : self.at].tobytes())
+        return struct.unpack(layout, self.file[start : self.position].tobytes())
 
     def array(self, kind: str, count: int, what: str) -> Array:
         dtype = np.dtype(kind)
         start = self.skip(count * dtype.itemsize, what)
-        return np.frombuffer(self.file[start : self.at].tobytes(), dtype)  # a copy, aligned
+        return np.frombuffer(self.file[start : self.position].tobytes(), dtype)  # a copy, aligned
 
     def classifier(self) -> FastText:
         mark, version = self.numbers("<2i", "the header")
@@ -136,45 +136,47 @@ class _Reader:
             self.fail("it holds word vectors and no labels")
         if not HIERARCHICAL <= loss <= ONE_VS_ALL:
             self.fail(f"there is no loss of number {loss}")
-        longest = (
-            0 if version == OLDEST or longest < shortest else longest
-        )  # older classifiers had no character n-grams
+        # Older classifiers had no character n-grams.
+        longest = 0 if version == OLDEST or longest < shortest else longest
         if not (dim > 0 and buckets >= 0 and word_ngrams <= SANE_NGRAM and longest <= SANE_NGRAM):
             self.fail(f"dimension {dim}, {buckets} buckets, n-grams of {word_ngrams} words and {longest} characters")
         hashes = longest > 0 or word_ngrams > 1
         if hashes and not buckets:
             self.fail("it has n-grams and no buckets for them")
-        known = self.dictionary()
-        kept, kept_before, kept_rows = self.pruning(known.pruned, buckets)
+        dictionary = self.dictionary()
+        kept, kept_before, kept_rows = self.pruning(dictionary.pruned, buckets)
         (quantised,) = self.numbers("<?", "the kind of the input matrix")
         rows = self.codes("the input matrix") if quantised else self.plain("the input matrix")
-        if known.pruned >= 0 and not quantised:
+        if dictionary.pruned >= 0 and not quantised:
             self.fail("the dictionary is pruned and the matrix is not (fastText's issue 332)")
         (quantised_output,) = self.numbers("<?", "the kind of the output matrix")
         outputs = self.codes("the output matrix") if quantised and quantised_output else self.plain("the output matrix")
-        labels = len(known.label_counts)
+        labels = len(dictionary.label_counts)
         if rows.dim != dim or outputs.dim != dim or outputs.rows != labels:
             self.fail(
-                f"{labels} labels and dimension {dim}, but matrices of {rows.rows} x {rows.dim} and {outputs.rows} x {outputs.dim}"
+                f"{labels} labels and dimension {dim}, but matrices of {rows.rows} x {rows.dim} and {outputs.rows} x "
+                f"{outputs.dim}"
             )
-        highest = known.words + (
-            0 if not hashes else int(kept_rows.max(initial=-1)) + 1 if known.pruned >= 0 else buckets
+        highest = dictionary.words + (
+            0 if not hashes else int(kept_rows.max(initial=-1)) + 1 if dictionary.pruned >= 0 else buckets
         )
         if highest > rows.rows:
             self.fail(f"its dictionary points to row {highest - 1:,} of {rows.rows:,}")
         source = self.file
         if quantised and rows.rows * dim * 4 <= EXPANDED_BYTES:
             source, rows = self.floats(rows), _Matrix(rows.rows, dim, 0)
-        left, right = self.tree(known.label_counts.tolist()) if loss == HIERARCHICAL else ([], [])
+        left_children, right_children = (
+            self.tree(dictionary.label_counts.tolist()) if loss == HIERARCHICAL else ([], [])
+        )
         return FastText(
             tuple(
                 self.word(place).decode("utf-8", "replace").removeprefix(LABEL_PREFIX.decode())
-                for place in known.places[known.words :]
+                for place in dictionary.places[dictionary.words :]
             ),
             Model(
                 file=_fixed(self.file),
-                places=_fixed(known.places),
-                slots=_fixed(known.slots),
+                places=_fixed(dictionary.places),
+                slots=_fixed(dictionary.slots),
                 kept=_fixed(kept),
                 kept_before=_fixed(kept_before),
                 kept_rows=_fixed(kept_rows),
@@ -182,10 +184,10 @@ class _Reader:
                 norms=_fixed(rows.norms),
                 input=_fixed(source),
                 output=_fixed(self.floats(outputs)),
-                left=_fixed(np.array(left, np.int32)),
-                right=_fixed(np.array(right, np.int32)),
-                pruned=known.pruned >= 0,
-                words=known.words,
+                left=_fixed(np.array(left_children, np.int32)),
+                right=_fixed(np.array(right_children, np.int32)),
+                pruned=dictionary.pruned >= 0,
+                words=dictionary.words,
                 labels=labels,
                 dim=dim,
                 buckets=buckets,
@@ -194,11 +196,11 @@ class _Reader:
                 longest_ngram=longest,
                 word_ngrams=max(word_ngrams, 1),
                 loss=loss,
-                input_at=rows.at,
+                input_at=rows.start,
                 codes_each=rows.codes_each,
                 part_width=rows.part_width,
                 norm_codes_at=rows.norm_codes_at,
-                end_row=self.row_of(END, known),
+                end_row=self.row_of(END, dictionary),
             ),
         )
 
@@ -206,16 +208,16 @@ class _Reader:
         entries, words, labels, _, pruned = self.numbers("<3i2q", "the header of the dictionary")
         if not (words >= 0 and labels > 0 and words + labels == entries):
             self.fail(f"{words:,} words and {labels:,} labels do not make {entries:,} entries")
-        if entries > (len(self.file) - self.at) // ENTRY_TAIL:
+        if entries > (len(self.file) - self.position) // ENTRY_TAIL:
             self.fail(f"{entries:,} entries do not fit into the file")
         places, label_counts = np.empty(entries, np.int64), np.empty(labels, np.int64)
-        end = word_places(self.file, self.at, words, places, label_counts)  # type: ignore[no-untyped-call]
+        end = word_places(self.file, self.position, words, places, label_counts)  # type: ignore[no-untyped-call]
         if end < 0:
             self.fail(f"entry {-1 - end:,} of the dictionary is cut off or of the wrong kind")
         slots = np.full(1 << (2 * entries - 1).bit_length(), -1, np.int32)
         if not fill_slots(self.file, places, slots):  # type: ignore[no-untyped-call]
             self.fail("too many words of the dictionary share a hash")
-        self.at = int(end)
+        self.position = int(end)
         return _Dictionary(words, places, slots, label_counts, pruned)
 
     def pruning(self, pruned: int, buckets: int) -> tuple[Array, Array, Array]:
@@ -242,28 +244,28 @@ class _Reader:
 
     def codes(self, what: str) -> _Matrix:
         has_norms, rows, dim, size = self.numbers("<?2qi", what)
-        at = self.skip(size, f"the codes of {what}")
-        pq_dim, parts, width, last = self.numbers("<4i", f"the quantiser of {what}")
+        codes_at = self.skip(size, f"the codes of {what}")
+        pq_dim, parts, width, last_width = self.numbers("<4i", f"the quantiser of {what}")
         if not (
             rows >= 0
             and 0 < dim == pq_dim
             and width > 0
             and parts == -(-dim // width)
-            and last == dim - (parts - 1) * width
+            and last_width == dim - (parts - 1) * width
         ):
-            self.fail(f"{what}: {parts} parts of {width}, the last of {last}, do not make {dim}, {pq_dim}")
+            self.fail(f"{what}: {parts} parts of {width}, the last of {last_width}, do not make {dim}, {pq_dim}")
         if size != rows * parts:
             self.fail(f"{what}: {size:,} codes for {rows:,} rows of {parts}")
         centroids = self.array("<f4", dim * CENTROIDS, f"the centroids of {what}")
         if not has_norms:
-            return _Matrix(rows, dim, at, parts, width, centroids)
+            return _Matrix(rows, dim, codes_at, parts, width, centroids)
         norms_at = self.skip(rows, f"the norms of {what}")
         if self.numbers("<4i", f"the quantiser of the norms of {what}") != (1, 1, 1, 1):
             self.fail(f"{what}: norms are not single numbers")
         return _Matrix(
             rows,
             dim,
-            at,
+            codes_at,
             parts,
             width,
             centroids,
@@ -274,8 +276,8 @@ class _Reader:
     def floats(self, matrix: _Matrix) -> Bytes:
         """A matrix as bytes of floats: a view into the file, or worked out where it is one of codes."""
         if not matrix.codes_each:
-            return self.file[matrix.at : matrix.at + matrix.rows * matrix.dim * 4]
-        codes = self.file[matrix.at : matrix.at + matrix.rows * matrix.codes_each].reshape(matrix.rows, -1)
+            return self.file[matrix.start : matrix.start + matrix.rows * matrix.dim * 4]
+        codes = self.file[matrix.start : matrix.start + matrix.rows * matrix.codes_each].reshape(matrix.rows, -1)
         whole = np.empty((matrix.rows, matrix.dim), np.float32)
         for part in range(matrix.codes_each):
             start = part * matrix.part_width
@@ -284,15 +286,14 @@ class _Reader:
                 codes[:, part]
             ]
         if matrix.norm_codes_at >= 0:
-            with np.errstate(
-                over="ignore", invalid="ignore"
-            ):  # a damaged file may hold any number; texts it touches get no label
+            # A damaged file may hold any number; texts it touches get no label.
+            with np.errstate(over="ignore", invalid="ignore"):
                 whole *= matrix.norms[self.file[matrix.norm_codes_at : matrix.norm_codes_at + matrix.rows]][:, None]
         return whole.reshape(-1).view(np.uint8)
 
     def tree(self, counts: list[int]) -> tuple[list[int], list[int]]:
         """Children of the inner nodes of the Huffman tree over labels; node i below `len(counts)` is label i."""
-        weights, left, right = [*counts], [], []
+        weights, left_children, right_children = [*counts], [], []
         leaf, inner = len(counts) - 1, len(counts)
         never = 10**15  # the weight of a node that is not made yet
 
@@ -307,10 +308,10 @@ class _Reader:
             return inner - 1
 
         for _ in range(len(counts) - 1):
-            left.append(lightest())
-            right.append(lightest())
-            weights.append(weights[left[-1]] + weights[right[-1]])
-        return left, right
+            left_children.append(lightest())
+            right_children.append(lightest())
+            weights.append(weights[left_children[-1]] + weights[right_children[-1]])
+        return left_children, right_children
 
     def word(self, place: int) -> bytes:
         end = place
@@ -318,17 +319,17 @@ class _Reader:
             end += 1
         return self.file[place:end].tobytes()
 
-    def row_of(self, word: bytes, known: _Dictionary) -> int:
+    def row_of(self, word: bytes, dictionary: _Dictionary) -> int:
         """The row of a word, -1 where the model does not have it."""
         hash_ = 2166136261
         for byte in word:
             hash_ = (hash_ ^ byte) * 16777619 % 2**32
-        slot = hash_ % len(known.slots)
-        while (number := int(known.slots[slot])) >= 0:
-            place = int(known.places[number])
+        slot = hash_ % len(dictionary.slots)
+        while (number := int(dictionary.slots[slot])) >= 0:
+            place = int(dictionary.places[number])
             if self.file[place : place + len(word) + 1].tobytes() == word + b"\0":
-                return number if number < known.words else -1
-            slot = (slot + 1) % len(known.slots)
+                return number if number < dictionary.words else -1
+            slot = (slot + 1) % len(dictionary.slots)
         return -1
 
 

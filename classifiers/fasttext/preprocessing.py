@@ -96,18 +96,18 @@ class Pieces:
             raise JudgeError(f"{TOKENIZER_FILE} is none that the tokenizers package reads: {error}") from error
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
-        self.shown: dict[int, str] = {}
+        self.decoded: dict[int, str] = {}
 
     def __call__(self, texts: Sequence[str]) -> list[str]:
         return [
-            " ".join(map(self.piece, found.ids))
-            for found in self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
+            " ".join(map(self.piece, encoding.ids))
+            for encoding in self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
         ]
 
     def piece(self, number: int) -> str:
-        if number not in self.shown:
-            self.shown[number] = self.tokenizer.decode([number], skip_special_tokens=False)
-        return self.shown[number]
+        if number not in self.decoded:
+            self.decoded[number] = self.tokenizer.decode([number], skip_special_tokens=False)
+        return self.decoded[number]
 
 
 @cache

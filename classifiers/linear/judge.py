@@ -21,7 +21,7 @@ from safetensors.numpy import load_file, save_file
 
 from gristmill.classifiers.card import Head, JudgeCard, JudgeError
 from gristmill.classifiers.judge import Judge, Scores
-from gristmill.classifiers.linear.explain import term_pushes
+from gristmill.classifiers.linear.explain import term_contributions
 from gristmill.classifiers.training_sets import LabelledTexts
 from gristmill.kernels.base.columns import TextColumn, text_column
 from gristmill.kernels.base.types import Array
@@ -51,7 +51,8 @@ class LinearRecipe:
 
 @dataclass(frozen=True)
 class LinearJudge(Judge):
-    """One head. weights_FC has one column for a probability (log-odds of good), one for each class else; F = 2**bits."""
+    """One head. weights_FC has one column for a probability (log-odds of good), else one for each class; F =
+    2**bits."""
 
     card: JudgeCard  # type: ignore[misc]
     idf: Array  # float32_F
@@ -85,8 +86,8 @@ class LinearJudge(Judge):
         """What each term of the text (a word, or two that follow each other) adds to the log-odds of good, or to the
         expected class."""
         self.card.head(head)
-        found = term_pushes(text, self.bits, self.widest, self.idf, self._direction(text))
-        return sorted(found.items(), key=lambda push: (-abs(push[1]), push[0]))[:most]
+        contributions = term_contributions(text, self.bits, self.widest, self.idf, self._direction(text))
+        return sorted(contributions.items(), key=lambda push: (-abs(push[1]), push[0]))[:most]
 
     def _direction(self, text: str) -> Array:
         if self.head.kind == "probability":
@@ -105,7 +106,8 @@ class LinearJudge(Judge):
             type(bits) is int and FEWEST_BITS <= bits <= MOST_BITS and type(widest) is int and 1 <= widest <= WIDEST
         ):
             raise JudgeError(
-                f"preprocessing: {bits!r} bits ({FEWEST_BITS} to {MOST_BITS}) and terms of {widest!r} words (1 to {WIDEST})"
+                f"preprocessing: {bits!r} bits ({FEWEST_BITS} to {MOST_BITS}) and terms of {widest!r} words (1 to "
+                f"{WIDEST})"
             )
         if card.preprocessing.get("terms") != TERMS:
             raise JudgeError("preprocessing: its terms are not those that this version knows")
@@ -119,10 +121,10 @@ class LinearJudge(Judge):
             ("weights", "f4", (1 << bits, classes)),
             ("bias", "f8", (classes,)),
         ):
-            found = tensors.get(name)
-            if found is None or found.dtype != np.dtype(kind) or found.shape != shape:
+            tensor = tensors.get(name)
+            if tensor is None or tensor.dtype != np.dtype(kind) or tensor.shape != shape:
                 raise JudgeError(f"{WEIGHTS_FILE}: {name} should be {kind} of {shape}")
-            if not np.isfinite(found).all():
+            if not np.isfinite(tensor).all():
                 raise JudgeError(f"{WEIGHTS_FILE}: {name} has numbers that are not finite")
         return cls(card, _fixed(tensors["idf"]), _fixed(tensors["weights"]), _fixed(tensors["bias"]), bits, widest)
 
@@ -139,15 +141,16 @@ def train_linear(labelled: LabelledTexts, head: Head, recipe: LinearRecipe) -> L
         raise JudgeError("a linear judge is fitted to labels: cut the values into classes")
     if not (FEWEST_BITS <= recipe.bits <= MOST_BITS and 1 <= recipe.widest <= WIDEST and recipe.looseness > 0):
         raise JudgeError(
-            f"bits lie between {FEWEST_BITS} and {MOST_BITS}, words of a term between 1 and {WIDEST}, and looseness above 0"
+            f"bits lie between {FEWEST_BITS} and {MOST_BITS}, words of a term between 1 and {WIDEST}, and looseness "
+            "above 0"
         )
     numbers = labelled.numbers(head)
     column = text_column(labelled.texts)
     idf = _idf(term_column(column, recipe.bits, recipe.widest, np.ones(1 << recipe.bits, np.float32)), recipe.bits)
     terms = term_column(column, recipe.bits, recipe.widest, idf)
-    known, places = np.unique(terms.numbers, return_inverse=True)
+    term_numbers, places = np.unique(terms.numbers, return_inverse=True)
     matrix = csr_matrix(
-        (terms.values.astype(np.float64), places, terms.first), shape=(len(labelled), max(len(known), 1))
+        (terms.values.astype(np.float64), places, terms.first), shape=(len(labelled), max(len(term_numbers), 1))
     )
     fit = LogisticRegression(C=recipe.looseness, max_iter=recipe.most_steps, random_state=recipe.seed)
     with warnings.catch_warnings():
@@ -162,7 +165,7 @@ def train_linear(labelled: LabelledTexts, head: Head, recipe: LinearRecipe) -> L
     coefficients, bias = fit.coef_, fit.intercept_
     if head.kind == "classes" and len(head.labels) == 2:  # scikit-learn keeps one row for two classes
         coefficients, bias = np.concatenate([-coefficients, coefficients]) / 2, np.concatenate([-bias, bias]) / 2
-    weights[known] = coefficients.T[: len(known)].astype(np.float32)
+    weights[term_numbers] = coefficients.T[: len(term_numbers)].astype(np.float32)
     card = JudgeCard(
         "linear",
         (head,),

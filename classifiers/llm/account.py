@@ -21,7 +21,8 @@ class Prices:
 
 @dataclass
 class Account:
-    """Tokens and failures are those of answers asked for now; `kept` were answered in an earlier run and cost nothing."""
+    """Tokens and failures are those of answers asked for now; `kept` answers come from an earlier run and cost
+    nothing."""
 
     calls: int = 0
     kept: int = 0
@@ -64,9 +65,15 @@ class Account:
         ) / 1e6
 
     def as_dict(self, prices: Prices | None = None) -> dict[str, Any]:
-        found = {
-            "calls": self.calls, "kept": self.kept, "kept_share": round(self.kept_share, 4), "prompt_tokens": self.prompt_tokens,
-            "prompt_tokens_spared": self.cached_tokens, "completion_tokens": self.completion_tokens, "seconds": round(self.seconds, 3),
-            "tokens_a_second": round(self.tokens_a_second, 1), "failures": dict(sorted(self.failures.items())),
-        }  # fmt: skip
-        return found if prices is None else {**found, "cost": round(self.cost(prices), 6)}
+        facts = {
+            "calls": self.calls,
+            "kept": self.kept,
+            "kept_share": round(self.kept_share, 4),
+            "prompt_tokens": self.prompt_tokens,
+            "prompt_tokens_spared": self.cached_tokens,
+            "completion_tokens": self.completion_tokens,
+            "seconds": round(self.seconds, 3),
+            "tokens_a_second": round(self.tokens_a_second, 1),
+            "failures": dict(sorted(self.failures.items())),
+        }
+        return facts if prices is None else {**facts, "cost": round(self.cost(prices), 6)}

@@ -67,8 +67,11 @@ class AnswerCache:
         if answer.failure or key in self._answers:
             return
         self._answers[key] = answer
-        said = {name: value for name, value in asdict(answer).items() if name in FIELDS}
-        line = json.dumps({"key": key, "answer": said}, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
+        fields_of_answer = {name: value for name, value in asdict(answer).items() if name in FIELDS}
+        line = (
+            json.dumps({"key": key, "answer": fields_of_answer}, ensure_ascii=True, separators=(",", ":")).encode()
+            + b"\n"
+        )
         while line:
             line = line[os.write(self._file, line) :]
 
@@ -95,17 +98,17 @@ class AnswerCache:
 def _entry(line: bytes) -> tuple[str, Answer] | None:
     try:
         entry = json.loads(line)
-        said = {name: value for name, value in entry["answer"].items() if name in FIELDS}
-        if said.get("logprobs") is not None:
-            said["logprobs"] = tuple(float(value) for value in said["logprobs"])
-            if not all(math.isfinite(value) for value in said["logprobs"]):
+        fields_of_answer = {name: value for name, value in entry["answer"].items() if name in FIELDS}
+        if fields_of_answer.get("logprobs") is not None:
+            fields_of_answer["logprobs"] = tuple(float(value) for value in fields_of_answer["logprobs"])
+            if not all(math.isfinite(value) for value in fields_of_answer["logprobs"]):
                 return None
-        return str(entry["key"]), Answer(**said)
+        return str(entry["key"]), Answer(**fields_of_answer)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
-def answered(
+def answer_all(
     model: LanguageModel, requests: Sequence[Request], account: Account, cache: AnswerCache | None = None
 ) -> Iterator[tuple[int, Answer]]:
     """Every request's answer, once, as they come: kept ones first, and what is asked twice is asked once."""
@@ -113,13 +116,13 @@ def answered(
     for i, request in enumerate(requests):
         places.setdefault(request_key(request, model.identity), []).append(i)
     wanted = []
-    for key, mine in places.items():
+    for key, same in places.items():
         answer = cache.get(key) if cache is not None else None
         if answer is None:
             wanted.append(key)
             continue
         account.kept += 1
-        for i in mine:
+        for i in same:
             yield i, answer
     start = time.perf_counter()
     seen: set[int] = set()

@@ -44,9 +44,23 @@ HOPELESS = {
 }
 MOST_DETAIL = 300
 OURS = frozenset(  # of a request's body: what we write into it, or what would make a reply of another shape
-    ("model", "messages", "prompt", "temperature", "max_tokens", "max_completion_tokens", "logprobs", "top_logprobs", "logprob_token_ids",
-     "return_tokens_as_token_ids", "stream", "n", "best_of", "echo")
-)  # fmt: skip
+    (
+        "model",
+        "messages",
+        "prompt",
+        "temperature",
+        "max_tokens",
+        "max_completion_tokens",
+        "logprobs",
+        "top_logprobs",
+        "logprob_token_ids",
+        "return_tokens_as_token_ids",
+        "stream",
+        "n",
+        "best_of",
+        "echo",
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -144,7 +158,8 @@ class HttpModel:
         key = os.environ.get(self.endpoint.key_variable, "").strip()
         if not key:
             raise LanguageModelError(
-                f"the environment variable {self.endpoint.key_variable} is empty; it should hold the key of {self.endpoint.url}"
+                f"the environment variable {self.endpoint.key_variable} is empty; it should hold the key of "
+                f"{self.endpoint.url}"
             )
         if not (key.isascii() and key.isprintable()):
             raise LanguageModelError(
@@ -157,9 +172,15 @@ class _Session:
     """One call of `answers`: workers that share the requests, each with a connection."""
 
     def __init__(
-        self, endpoint: Endpoint, address: Address, proxy: Proxy | None, form: Form, key: str, requests: Sequence[Request],
+        self,
+        endpoint: Endpoint,
+        address: Address,
+        proxy: Proxy | None,
+        form: Form,
+        key: str,
+        requests: Sequence[Request],
         arrived: queue.SimpleQueue[tuple[int, Answer] | BaseException | None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.endpoint = endpoint
         self.address = address
         self.proxy = proxy
@@ -230,16 +251,16 @@ class _Session:
         try:
             bodies = self.form.bodies(request)
             for body in bodies:
-                found = await self._said(connection, json.dumps(body, ensure_ascii=True).encode())
-                if isinstance(found, _Failed):
-                    return Answer(failure=found.kind, detail=found.detail, seconds=time.perf_counter() - start)
-                replies.append(found)
+                reply = await self._reply_to(connection, json.dumps(body, ensure_ascii=True).encode())
+                if isinstance(reply, _Failed):
+                    return Answer(failure=reply.kind, detail=reply.detail, seconds=time.perf_counter() - start)
+                replies.append(reply)
             answer = self.form.answer(request, replies)
         except NoAnswer as error:
             answer = Answer(failure=error.kind, detail=str(error))
         return replace(answer, seconds=time.perf_counter() - start)
 
-    async def _said(self, connection: Connection, body: bytes) -> dict[str, Any] | _Failed:
+    async def _reply_to(self, connection: Connection, body: bytes) -> dict[str, Any] | _Failed:
         """The reply to one body, after as many tries as it takes."""
         name = uuid.uuid4().hex
         jitter = random.Random(f"{self.endpoint.seed} {hashlib.sha256(body).hexdigest()}")
@@ -249,10 +270,10 @@ class _Session:
                 pause = min(self.endpoint.first_pause * 2 ** (attempt - 1), self.endpoint.longest_pause)
                 await asyncio.sleep(pause * jitter.uniform(0.5, 1.0))
             await self._until_open(jitter)
-            found = await self._try(connection, body, name)
-            if not isinstance(found, _Failed):
-                return found
-            failed = found
+            reply = await self._try(connection, body, name)
+            if not isinstance(reply, _Failed):
+                return reply
+            failed = reply
             if failed.wait is not None:
                 if failed.wait > self.endpoint.longest_wait:
                     return _Failed(failed.kind, f"{failed.detail}; it asks to wait {failed.wait:g} s", False)
@@ -262,8 +283,8 @@ class _Session:
         return failed
 
     async def _until_open(self, jitter: random.Random) -> None:
-        while (left := self.open_again - time.monotonic()) > 0:
-            await asyncio.sleep(left + jitter.uniform(0.0, 0.05))
+        while (remaining := self.open_again - time.monotonic()) > 0:
+            await asyncio.sleep(remaining + jitter.uniform(0.0, 0.05))
 
     async def _try(self, connection: Connection, body: bytes, name: str) -> dict[str, Any] | _Failed:
         headers = {**self.headers, "X-Request-Id": name, "Idempotency-Key": name}
@@ -288,47 +309,49 @@ class _Session:
                 f"{self.endpoint.url}: its certificate is not trusted ({error.verify_message})"
             ) from error
         except OSError as error:
-            there = self.address.said if self.proxy is None else f"the proxy {self.proxy.said}"
+            there = self.address.display_name if self.proxy is None else f"the proxy {self.proxy.display_name}"
             return _Failed("disconnected", f"no connection to {there} ({error.strerror or error})", True)
-        return self._judged(reply)
+        return self._classify(reply)
 
-    def _judged(self, reply: Reply) -> dict[str, Any] | _Failed:
+    def _classify(self, reply: Reply) -> dict[str, Any] | _Failed:
         status, wait = reply.status, retry_after(reply.headers.get("retry-after", ""), datetime.now(UTC))
         encoding = reply.headers.get("content-encoding", "").strip().lower()
         if status == 200 and encoding not in ("", "identity"):
             raise LanguageModelError(
-                f"{self.endpoint.url} compresses its replies ({encoding[:20]!r}) though it is asked not to; is a proxy between?"
+                f"{self.endpoint.url} compresses its replies ({encoding[:20]!r}) though it is asked not to; is a proxy "
+                "between?"
             )
         if status == 200:
             try:
-                said = json.loads(reply.body)
+                content = json.loads(reply.body)
             except (ValueError, RecursionError):
                 return _Failed("bad_json", f"no JSON: {excerpt(reply.body)}", True)
-            if not isinstance(said, dict) or not isinstance(said.get("choices"), list) or not said["choices"]:
+            if not isinstance(content, dict) or not isinstance(content.get("choices"), list) or not content["choices"]:
                 return _Failed("no_choices", f"a reply without choices: {excerpt(reply.body)}", True)
-            return said
-        told = f"{status}: {excerpt(reply.body)}"
+            return content
+        message = f"{status}: {excerpt(reply.body)}"
         if status in HOPELESS:
             raise LanguageModelError(
-                f"{self.endpoint.url}{self.form.path}, model {self.endpoint.model!r}: {HOPELESS[status]} ({told})"
+                f"{self.endpoint.url}{self.form.path}, model {self.endpoint.model!r}: {HOPELESS[status]} ({message})"
             )
         if 300 <= status < 400:
             raise LanguageModelError(
-                f"{self.endpoint.url} wants to send us elsewhere ({status}); redirects are not followed. Name the right address"
+                f"{self.endpoint.url} wants to send us elsewhere ({status}); redirects are not followed. Name the "
+                "right address"
             )
         if status in PASSING or status >= 500:
-            return _Failed("rate_limited" if status == 429 else "server_error", told, True, wait)
-        return _Failed("refused", told, False)
+            return _Failed("rate_limited" if status == 429 else "server_error", message, True, wait)
+        return _Failed("refused", message, False)
 
 
-def retry_after(said: str, now: datetime) -> float | None:
+def retry_after(header: str, now: datetime) -> float | None:
     """Seconds to wait, 0 or more and finite, from a number or a date; None where nothing sensible is said."""
-    said = said.strip()
+    header = header.strip()
     try:
-        seconds = float(said)
+        seconds = float(header)
     except ValueError:
         try:
-            date = parsedate_to_datetime(said)
+            date = parsedate_to_datetime(header)
             seconds = (date.replace(tzinfo=date.tzinfo or UTC) - now).total_seconds()
         except (ValueError, TypeError, OverflowError):  # years, hours and zones may have any number of digits
             return None

@@ -61,14 +61,14 @@ class ChatForm:
             "temperature": request.temperature,
         }
         if request.labels:
-            _checked_apart(request.labels)
+            _check_prefixes(request.labels)
             return [{**body, "max_tokens": 1, "logprobs": True, "top_logprobs": self._top}]
         return [{**body, "max_tokens": request.max_tokens}]
 
     def answer(self, request: Request, replies: Sequence[Mapping[str, Any]]) -> Answer:
         choice = replies[0]["choices"][0]
-        said = choice.get("message") if isinstance(choice, dict) else None
-        text = said.get("content") if isinstance(said, dict) else None
+        message = choice.get("message") if isinstance(choice, dict) else None
+        text = message.get("content") if isinstance(message, dict) else None
         if not request.labels:
             return _answer(text, choice, replies)
         try:
@@ -106,7 +106,7 @@ class TextForm:
             "temperature": request.temperature,
         }
         if request.labels:
-            _checked_apart(request.labels)
+            _check_prefixes(request.labels)
             return [{**body, "max_tokens": 1, "logprobs": self._top}]
         return [{**body, "max_tokens": request.max_tokens}]
 
@@ -141,18 +141,18 @@ class TokenForm:
         if not request.labels:
             return _answer(text, choice, replies)
         tree = self._tokens.labels(request)
-        found = []
-        for asked, reply in zip(tree.questions, replies, strict=True):
+        logprobs = []
+        for question, reply in zip(tree.questions, replies, strict=True):
             likely = _top(reply["choices"][0])
-            names = [TOKEN_NAME.format(token) for token in asked.tokens]
+            names = [TOKEN_NAME.format(token) for token in question.tokens]
             lacking = [name for name in names if name not in likely]
             if lacking:
                 raise NoAnswer(
                     "no_labels",
                     f"{lacking[0]} is not in the reply: a server without `logprob_token_ids`? Use form `completions`",
                 )
-            found.append([likely[name] for name in names])
-        return _answer(text or "", choice, replies, tree.logprobs(found))
+            logprobs.append([likely[name] for name in names])
+        return _answer(text or "", choice, replies, tree.logprobs(logprobs))
 
 
 def _top(choice: Any) -> dict[str, float]:
@@ -162,11 +162,12 @@ def _top(choice: Any) -> dict[str, float]:
         raise NoAnswer("no_labels", "no log-probabilities in the reply: does this endpoint give any?") from None
 
 
-def _checked_apart(labels: Sequence[str]) -> None:
+def _check_prefixes(labels: Sequence[str]) -> None:
     for label in labels:
         if longer := [other for other in labels if other != label and other.startswith(label)]:
             raise LanguageModelError(
-                f"label {label!r} is the beginning of label {longer[0]!r}: by the next token as text one cannot be told from the other. "
+                f"label {label!r} is the beginning of label {longer[0]!r}: by the next token as text one cannot be "
+                "told from the other. "
                 "Use labels that differ before one of them ends, or the reading `reasoned`"
             )
 
@@ -183,11 +184,11 @@ def by_text(likely: Mapping[str, float], labels: Sequence[str]) -> tuple[float, 
     mass = [0.0] * len(labels)
     unclear = 0.0
     for token, value in likely.items():
-        begun = token.strip()
-        mine = [i for i, label in enumerate(labels) if begun and label.startswith(begun)]
-        if len(mine) == 1:
-            mass[mine[0]] += math.exp(min(value, 0.0))
-        elif mine:
+        beginning = token.strip()
+        matching = [i for i, label in enumerate(labels) if beginning and label.startswith(beginning)]
+        if len(matching) == 1:
+            mass[matching[0]] += math.exp(min(value, 0.0))
+        elif matching:
             unclear += math.exp(min(value, 0.0))
     listed = ", ".join(repr(token) for token in list(likely)[:5])
     if not any(mass):

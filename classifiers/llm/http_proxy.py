@@ -20,7 +20,7 @@ class Proxy:
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # what lets us in
 
     @property
-    def said(self) -> str:
+    def display_name(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 

@@ -73,7 +73,7 @@ class Address:
         return Address(parts.hostname, port or (443 if secure else 80), parts.path.rstrip("/"), secure)
 
     @property
-    def said(self) -> str:
+    def display_name(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.secure else 80) else f"{host}:{self.port}"
 
@@ -103,7 +103,7 @@ class Connection:
         try:
             lines = [
                 f"POST {self._target}{path} HTTP/1.1",
-                f"Host: {self._address.said}",
+                f"Host: {self._address.display_name}",
                 f"Content-Length: {len(body)}",
             ]
             lines += [f"{name}: {value}" for name, value in (*headers.items(), *self._to_proxy)]
@@ -130,7 +130,7 @@ class Connection:
         return (
             self._address.path
             if self._proxy is None or self._tls is not None
-            else f"http://{self._address.said}{self._address.path}"
+            else f"http://{self._address.display_name}{self._address.path}"
         )
 
     @property
@@ -158,7 +158,7 @@ class Connection:
         _, status = await _first_line(reader)
         await _headers(reader)
         if not 200 <= status < 300:
-            refused = f"the proxy {proxy.said} answered {status} to CONNECT {there}"
+            refused = f"the proxy {proxy.display_name} answered {status} to CONNECT {there}"
             if status >= 500 or status in (408, 429):
                 raise WireError(refused)
             raise ProxyRefused(refused + ("; it wants a name and a password" if status == 407 else ""))
@@ -226,11 +226,11 @@ async def _headers(reader: asyncio.StreamReader) -> dict[str, str]:
     return headers
 
 
-def _size(said: str, base: int) -> int:
+def _size(digits: str, base: int) -> int:
     try:
-        size = int(said, base)
+        size = int(digits, base)
     except ValueError as error:
-        raise WireError(f"a length of {said[:40]!r}") from error
+        raise WireError(f"a length of {digits[:40]!r}") from error
     if not 0 <= size <= MOST_BODY:
         raise WireError(f"a body of {size} bytes; at most {MOST_BODY} are taken")
     return size

@@ -31,34 +31,38 @@ class LabelTree:
         tuple[tuple[int, int], ...], ...
     ]  # of each label: its question and its place among the tokens there, from the root
 
-    def logprobs(self, found: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    def logprobs(self, by_question: Sequence[Sequence[float]]) -> tuple[float, ...]:
         """Of each label, from what was found for each question."""
-        return tuple(sum(found[question][place] for question, place in steps) for steps in self.steps)
+        return tuple(sum(by_question[question][place] for question, place in steps) for steps in self.steps)
 
 
 def label_tree(labels: Sequence[str], tokens: Sequence[Path]) -> LabelTree:
-    for i, mine in enumerate(tokens):
+    for i, path_of_label in enumerate(tokens):
         for j, other in enumerate(tokens):
-            if i != j and other[: len(mine)] == mine:
+            if i != j and other[: len(path_of_label)] == path_of_label:
                 raise LanguageModelError(
-                    f"in this tokenizer label {labels[i]!r} is the beginning of label {labels[j]!r} (tokens {list(mine)} and {list(other)}), "
-                    "so one cannot be told from the other by what comes next. Use labels that differ before one of them ends"
+                    f"in this tokenizer label {labels[i]!r} is the beginning of label {labels[j]!r} (tokens "
+                    f"{list(path_of_label)} and {list(other)}), "
+                    "so one cannot be told from the other by what comes next. Use labels that differ before one of "
+                    "them ends"
                 )
     nexts: dict[Path, list[int]] = {}
     for path in _shared_paths(tokens):
-        nexts[path] = list(dict.fromkeys(mine[len(path)] for mine in tokens if mine[: len(path)] == path))
+        nexts[path] = list(
+            dict.fromkeys(path_of_label[len(path)] for path_of_label in tokens if path_of_label[: len(path)] == path)
+        )
     places = {path: number for number, path in enumerate(nexts)}
     steps = []
-    for mine in tokens:
-        inner = [mine[:depth] for depth in range(len(mine)) if mine[:depth] in places]
-        steps.append(tuple((places[path], nexts[path].index(mine[len(path)])) for path in inner))
+    for path_of_label in tokens:
+        inner = [path_of_label[:depth] for depth in range(len(path_of_label)) if path_of_label[:depth] in places]
+        steps.append(tuple((places[path], nexts[path].index(path_of_label[len(path)])) for path in inner))
     return LabelTree(tuple(NextTokenQuestion(path, tuple(tokens)) for path, tokens in nexts.items()), tuple(steps))
 
 
 def _shared_paths(tokens: Sequence[Path]) -> list[Path]:
     """Beginnings of two or more labels, shortest first."""
-    found = [mine[:depth] for mine in tokens for depth in range(len(mine))]
+    prefixes = [path_of_label[:depth] for path_of_label in tokens for depth in range(len(path_of_label))]
     return sorted(
-        {path for path in found if sum(mine[: len(path)] == path for mine in tokens) > 1},
+        {path for path in prefixes if sum(path_of_label[: len(path)] == path for path_of_label in tokens) > 1},
         key=lambda path: (len(path), path),
     )

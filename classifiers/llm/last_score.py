@@ -29,16 +29,18 @@ def last_score(answer: Answer, labels: tuple[str, ...]) -> tuple[str, str]:
     if not scores:
         return "", "cut_short" if answer.finish == "length" else "no_score"
     text = _share_of_the_largest(labels).sub(r"\1", answer.text[scores[-1].end() :], count=1)
-    found = _after_score(labels).match(text)
-    if found is None:
+    match = _after_score(labels).match(text)
+    if match is None:
         return "", "no_label"
-    if answer.finish == "length" and len(text) - found.end() > MOST_AFTER_CUT:
+    if answer.finish == "length" and len(text) - match.end() > MOST_AFTER_CUT:
         return "", "cut_short"
-    label = _spelled(found[1], labels)
-    rest = REST_OF_LINE.match(text, found.end())
-    others = [(said, _spelled(said, labels)) for said in _alone(labels).findall(rest[0] if rest else "")]
-    if found[1] == label:  # labels are written as they were given, so `good` in a sentence is a word
-        others = [(said, other) for said, other in others if said == other]
+    label = _spelled(match[1], labels)
+    rest = REST_OF_LINE.match(text, match.end())
+    others = [
+        (spelling, _spelled(spelling, labels)) for spelling in _whole_labels(labels).findall(rest[0] if rest else "")
+    ]
+    if match[1] == label:  # labels are written as they were given, so `good` in a sentence is a word
+        others = [(spelling, other) for spelling, other in others if spelling == other]
     return ("", "no_label") if any(other != label for _, other in others) else (label, "")
 
 
@@ -59,13 +61,14 @@ def _share_of_the_largest(labels: tuple[str, ...]) -> re.Pattern[str]:
         return re.compile(r"((?!))")
     largest = max(labels, key=int)
     return re.compile(
-        rf"\A({BEFORE}(?:{_any_of(labels)}))[ \t*_`]{{0,4}}(?:/|\(?(?:out[ \t]{{1,3}})?of\b)[ \t]{{0,3}}{largest}(?!\w|[.,/{HYPHENS}]\w)\)?",
+        rf"\A({BEFORE}(?:{_any_of(labels)}))[ \t*_`]{{0,4}}(?:/|\(?(?:out[ \t]{{1,3}})?of\b)[ \t]{{0,3}}"
+        rf"{largest}(?!\w|[.,/{HYPHENS}]\w)\)?",
         re.IGNORECASE,
     )
 
 
 @lru_cache(16)
-def _alone(labels: tuple[str, ...]) -> re.Pattern[str]:
+def _whole_labels(labels: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(rf"\b(?:{_any_of(labels)})\b", re.IGNORECASE)
 
 
@@ -73,7 +76,7 @@ def _any_of(labels: tuple[str, ...]) -> str:
     return "|".join(re.escape(label) for label in sorted(labels, key=len, reverse=True))
 
 
-def _spelled(said: str, labels: tuple[str, ...]) -> str:
+def _spelled(spelling: str, labels: tuple[str, ...]) -> str:
     """The label that was meant, found as it was matched: lower() would not know each letter that is one but for its
     case (`ſ`)."""
-    return next(label for label in labels if re.fullmatch(re.escape(label), said, re.IGNORECASE))
+    return next(label for label in labels if re.fullmatch(re.escape(label), spelling, re.IGNORECASE))

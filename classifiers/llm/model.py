@@ -28,7 +28,7 @@ PEEK, END, LONGEST_HEADER = 1 << 16, 1 << 12, 1 << 27
 
 
 class LanguageModelError(RuntimeError):
-    """What no request of a back end can get past: a wrong key, an unknown model, an engine that lacks what is needed."""
+    """An error that no request can get past: a wrong key, an unknown model, an engine that lacks a feature."""
 
 
 @dataclass(frozen=True)
@@ -100,20 +100,20 @@ def request_key(request: Request, identity: Mapping[str, Any]) -> str:
 def model_fingerprint(folder: Path) -> str:
     """Of a model's folder: small files whole; of weights, since 140 GB are not read to name a model, their size and
     both ends of every tensor, or 17 pieces where a file does not say where its tensors are."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(
         path for path in folder.iterdir() if path.suffix in SMALL_FILES + WEIGHT_SUFFIXES and path.is_file()
     ):
         size = path.stat().st_size
-        found.update(f"{path.name}\0{size}\0".encode())
+        digest.update(f"{path.name}\0{size}\0".encode())
         with path.open("rb") as file:
             if path.suffix in WEIGHT_SUFFIXES and size > 32 * PEEK:
                 for start, count in _pieces(file, size, path.suffix == ".safetensors"):
                     file.seek(start)
-                    found.update(file.read(count))
+                    digest.update(file.read(count))
             else:
-                found.update(file.read())
-    return found.hexdigest()
+                digest.update(file.read())
+    return digest.hexdigest()
 
 
 def _pieces(file: BinaryIO, size: int, safetensors: bool) -> Iterator[tuple[int, int]]:

@@ -24,8 +24,8 @@ MESSAGE = "\ue000message\ue001"  # stands for the message while the chat templat
 SAME_DAY = (
     "{%- macro strftime_now(format) -%}{{ format"
     + "".join(
-        f" | replace('%{letter}', '{said}')"
-        for letter, said in {
+        f" | replace('%{letter}', '{value}')"
+        for letter, value in {
             "d": "26",
             "b": "Jul",
             "B": "July",
@@ -78,8 +78,8 @@ class PromptTokens:
     @cached_property
     def fingerprint(self) -> str:
         """Of all that turns a request into token ids: the tokenizer and the frame."""
-        told = json.dumps([self._plain.to_str(), self._head, self._tail, sorted(self._control.items())])
-        return hashlib.sha256(told.encode()).hexdigest()
+        content = json.dumps([self._plain.to_str(), self._head, self._tail, sorted(self._control.items())])
+        return hashlib.sha256(content.encode()).hexdigest()
 
     def prompts(self, requests: Sequence[Request]) -> list[list[int]]:
         owns = self.plain([request.own for request in requests])
@@ -92,10 +92,10 @@ class PromptTokens:
 
     def plain(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of texts, none of them a control token."""
-        found = [encoding.ids for encoding in self._plain.encode_batch(list(texts), add_special_tokens=False)]
+        encoded = [encoding.ids for encoding in self._plain.encode_batch(list(texts), add_special_tokens=False)]
         return [
             ids if self._control_ids.isdisjoint(ids) else self._spelled_out(text)
-            for ids, text in zip(found, texts, strict=True)
+            for ids, text in zip(encoded, texts, strict=True)
         ]
 
     def labels(self, request: Request) -> LabelTree:
@@ -143,8 +143,8 @@ class PromptTokens:
         rendered = self.tokenizer.apply_chat_template(
             [{"role": "user", "content": MESSAGE}], chat_template=template, tokenize=False, add_generation_prompt=True
         )  # fmt: skip
-        head, found, tail = rendered.partition(MESSAGE)
-        if not found or MESSAGE in tail:
+        head, message, tail = rendered.partition(MESSAGE)
+        if not message or MESSAGE in tail:
             raise LanguageModelError("the chat template does not hold the message once, as it is")
         return self._framed(head), self._framed(tail)
 

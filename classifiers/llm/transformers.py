@@ -55,8 +55,8 @@ class TransformersModel:
         for i, request in enumerate(requests):
             prompt = self.tokens.prompts([request])[0]
             if len(prompt) + (1 if request.labels else request.max_tokens) > self._longest:
-                said = f"a prompt of {len(prompt)} tokens and its answer are longer than {self._longest}"
-                yield i, Answer(failure="refused", detail=said)
+                reason = f"a prompt of {len(prompt)} tokens and its answer are longer than {self._longest}"
+                yield i, Answer(failure="refused", detail=reason)
             else:
                 yield i, self._labels(request, prompt) if request.labels else self._generated(request, prompt)
 
@@ -65,17 +65,19 @@ class TransformersModel:
 
         start = time.perf_counter()
         tree = self.tokens.labels(request)
-        found, best, spent = [], 0, 0
+        logprobs, best, spent = [], 0, 0
         with torch.inference_mode():
-            for asked in tree.questions:
-                ids = torch.tensor([[*prompt, *asked.path]], device=self._device)
+            for question in tree.questions:
+                ids = torch.tensor([[*prompt, *question.path]], device=self._device)
                 logits = self._model(ids, logits_to_keep=1).logits[0, -1].float()
                 likely = torch.log_softmax(logits, dim=-1)
-                best = best if asked.path else int(likely.argmax())
-                found.append([float(likely[token]) for token in asked.tokens])
+                best = best if question.path else int(likely.argmax())
+                logprobs.append([float(likely[token]) for token in question.tokens])
                 spent += ids.shape[1]
         text = self.tokens.decode([best])
-        return Answer(text, tree.logprobs(found), spent, len(tree.questions), 0, time.perf_counter() - start, "length")
+        return Answer(
+            text, tree.logprobs(logprobs), spent, len(tree.questions), 0, time.perf_counter() - start, "length"
+        )
 
     def _generated(self, request: Request, prompt: list[int]) -> Answer:
         import torch
@@ -97,9 +99,11 @@ class TransformersModel:
                 pad_token_id=self._pad(),
                 **sampling,
             )
-        said = out[0, len(prompt) :].tolist()
-        finish = "length" if len(said) >= request.max_tokens and said[-1] not in self._ends() else "stop"
-        return Answer(self.tokens.decode(said), None, len(prompt), len(said), 0, time.perf_counter() - start, finish)
+        generated = out[0, len(prompt) :].tolist()
+        finish = "length" if len(generated) >= request.max_tokens and generated[-1] not in self._ends() else "stop"
+        return Answer(
+            self.tokens.decode(generated), None, len(prompt), len(generated), 0, time.perf_counter() - start, finish
+        )
 
     def _ends(self) -> list[int]:
         ends = self._model.generation_config.eos_token_id

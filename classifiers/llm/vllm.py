@@ -93,11 +93,19 @@ class VllmModel:
     def _started(self) -> Any:
         here = self.settings
         options = {
-            "model": self._model, "revision": here.revision, "tensor_parallel_size": here.tensor_parallel, "dtype": here.dtype,
-            "quantization": here.quantization, "load_format": here.load_format, "enable_prefix_caching": here.prefix_caching,
-            "max_model_len": here.longest_prompt, "gpu_memory_utilization": here.gpu_memory, "seed": here.seed,
-            "skip_tokenizer_init": not here.engine_tokenizer, "trust_remote_code": False,
-        }  # fmt: skip
+            "model": self._model,
+            "revision": here.revision,
+            "tensor_parallel_size": here.tensor_parallel,
+            "dtype": here.dtype,
+            "quantization": here.quantization,
+            "load_format": here.load_format,
+            "enable_prefix_caching": here.prefix_caching,
+            "max_model_len": here.longest_prompt,
+            "gpu_memory_utilization": here.gpu_memory,
+            "seed": here.seed,
+            "skip_tokenizer_init": not here.engine_tokenizer,
+            "trust_remote_code": False,
+        }
         twice = sorted(set(options) & set(here.engine_options))
         if twice:
             raise LanguageModelError(f"engine_options names {', '.join(twice)}, which our own settings say already")
@@ -168,15 +176,15 @@ class _Feed:
         self.open: dict[int, _Open] = {}
 
     def answers(self, requests: Sequence[Request], in_flight: int) -> Iterator[tuple[int, Answer]]:
-        at = 0
-        while at < len(requests) or self.open:
-            while at < len(requests) and len(self.open) < in_flight:
-                some = requests[at : at + min(ENCODED_TOGETHER, in_flight - len(self.open))]
-                for i, prompt in enumerate(self.tokens.prompts(some), start=at):
+        next_request = 0
+        while next_request < len(requests) or self.open:
+            while next_request < len(requests) and len(self.open) < in_flight:
+                some = requests[next_request : next_request + min(ENCODED_TOGETHER, in_flight - len(self.open))]
+                for i, prompt in enumerate(self.tokens.prompts(some), start=next_request):
                     refused = self._add(i, requests[i], prompt)
                     if refused is not None:
                         yield i, refused
-                at += len(some)
+                next_request += len(some)
             if self.open:
                 for output in self.engine.step():
                     yield from self._taken(output)
@@ -184,9 +192,9 @@ class _Feed:
     def abort(self) -> None:
         names = [
             f"{self.name}/{i}/{part}"
-            for i, one in self.open.items()
-            for part in range(one.parts)
-            if part not in one.outputs
+            for i, pending in self.open.items()
+            for part in range(pending.parts)
+            if part not in pending.outputs
         ]
         if names:
             self.engine.abort_request(names)
@@ -210,28 +218,31 @@ class _Feed:
         return None
 
     def _taken(self, output: Any) -> Iterator[tuple[int, Answer]]:
-        mine, i, part = output.request_id.split("/")
-        one = self.open.get(int(i)) if mine == self.name else None
-        if one is None or not output.finished:
+        feed_name, i, part = output.request_id.split("/")
+        pending = self.open.get(int(i)) if feed_name == self.name else None
+        if pending is None or not output.finished:
             return
-        one.outputs[int(part)] = output
-        if len(one.outputs) == one.parts:
+        pending.outputs[int(part)] = output
+        if len(pending.outputs) == pending.parts:
             del self.open[int(i)]
-            yield int(i), self._answer(one)
+            yield int(i), self._answer(pending)
 
-    def _answer(self, one: _Open) -> Answer:
-        outputs = [one.outputs[part] for part in range(one.parts)]
+    def _answer(self, pending: _Open) -> Answer:
+        outputs = [pending.outputs[part] for part in range(pending.parts)]
         first = outputs[0].outputs[0]
-        seconds = time.perf_counter() - one.start
+        seconds = time.perf_counter() - pending.start
         if any(output.outputs[0].finish_reason not in ("stop", "length") for output in outputs):
             reasons = ", ".join(str(output.outputs[0].finish_reason) for output in outputs)
             return Answer(failure="engine", detail=f"the engine gave up ({reasons})", seconds=seconds)
         logprobs = None
-        if one.tree is not None:
-            said = [output.outputs[0].logprobs[0] for output in outputs]
-            questions = one.tree.questions
-            logprobs = one.tree.logprobs(
-                [[float(likely[t].logprob) for t in q.tokens] for q, likely in zip(questions, said, strict=True)]
+        if pending.tree is not None:
+            logprobs_of_parts = [output.outputs[0].logprobs[0] for output in outputs]
+            questions = pending.tree.questions
+            logprobs = pending.tree.logprobs(
+                [
+                    [float(likely[t].logprob) for t in q.tokens]
+                    for q, likely in zip(questions, logprobs_of_parts, strict=True)
+                ]
             )
         return Answer(
             text=self.tokens.decode(first.token_ids),
@@ -250,7 +261,8 @@ def _recorded(options: Mapping[str, Any]) -> Any:
         return json.loads(json.dumps(dict(options), sort_keys=True))
     except (TypeError, ValueError, RecursionError) as error:
         raise LanguageModelError(
-            f"engine_options: expected plain data (numbers, text, lists, dictionaries by text), since answers are kept by it: {error}"
+            "engine_options: expected plain data (numbers, text, lists, dictionaries by text), since answers are kept "
+            f"by it: {error}"
         ) from error
 
 

@@ -68,7 +68,8 @@ class EncoderShape:
         sizes = (self.vocabulary, self.width, self.layers, self.heads, self.inner, self.positions)
         if min(sizes) < 1 or self.width % self.heads:
             raise ValueError(
-                f"an encoder of {sizes}: all are at least 1, and the width {self.width} is a multiple of {self.heads} heads"
+                f"an encoder of {sizes}: all are at least 1, and the width {self.width} is a multiple of {self.heads} "
+                "heads"
             )
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation {self.activation!r} is none of {', '.join(ACTIVATIONS)}")
@@ -174,7 +175,7 @@ class ModernBlock(EncoderBlock):
 
     def project(self, hidden_TW: Tensor, rotary: Rotary) -> Tensor:
         q, k, v = self.qkv(self.attention_norm(hidden_TW)).view(len(hidden_TW), 3, self.shape.heads, -1).unbind(1)
-        return torch.stack([turned(q, rotary), turned(k, rotary), v], 1)
+        return torch.stack([rotate(q, rotary), rotate(k, rotary), v], 1)
 
     def keys(self, hidden_TW: Tensor, rotary: Rotary) -> Tensor:
         width = self.shape.width
@@ -183,7 +184,7 @@ class ModernBlock(EncoderBlock):
             .view(len(hidden_TW), 2, self.shape.heads, -1)
             .unbind(1)
         )
-        return torch.stack([turned(k, rotary), v], 1)
+        return torch.stack([rotate(k, rotary), v], 1)
 
     def first_query(self, hidden_NW: Tensor) -> Tensor:
         return self.qkv.rows(self.attention_norm(hidden_NW), 0, self.shape.width).view(
@@ -255,9 +256,12 @@ class Encoder(nn.Module):
         self._compiled_tokens = tokens
         *fixed, beside = self._eager
         compiled = [
-            torch.compile(_own(part), dynamic=False, fullgraph=True, backend=backend, mode=mode) for part in fixed
+            torch.compile(_with_own_code(part), dynamic=False, fullgraph=True, backend=backend, mode=mode)
+            for part in fixed
         ]
-        self._compiled = Passes(*compiled, torch.compile(_own(beside), fullgraph=True, backend=backend, mode=mode))
+        self._compiled = Passes(
+            *compiled, torch.compile(_with_own_code(beside), fullgraph=True, backend=backend, mode=mode)
+        )
 
     def forward(self, packed: PackedTexts) -> Tensor:
         """N x W, what the heads read."""
@@ -334,13 +338,13 @@ class Encoder(nn.Module):
         return angle_T1D.cos().to(dtype), angle_T1D.sin().to(dtype)
 
 
-def _own(part: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _with_own_code(part: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The same function with code of its own: what is compiled is kept by code, and no more than 8 times for one."""
     function = cast(FunctionType, part)
     return FunctionType(function.__code__.replace(), function.__globals__, function.__name__)
 
 
-def turned(x_THD: Tensor, rotary: Rotary) -> Tensor:
+def rotate(x_THD: Tensor, rotary: Rotary) -> Tensor:
     if rotary is None:
         return x_THD
     cos, sin = rotary

@@ -93,7 +93,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
             else ""
         )
         raise JudgeError(f"{folder}: no *.safetensors{hint}")
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for file in files:
         try:
             loaded = load_file(file)
@@ -105,8 +105,8 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
                 .replace("LayerNorm.gamma", "LayerNorm.weight")
                 .replace("LayerNorm.beta", "LayerNorm.bias")
             )
-            found[name] = tensor.float() if tensor.is_floating_point() else tensor
-    return found
+            tensors[name] = tensor.float() if tensor.is_floating_point() else tensor
+    return tensors
 
 
 def shape_of(config: Json, where: Path, pooler: bool, weights: dict[str, Tensor]) -> EncoderShape:
@@ -171,7 +171,8 @@ def _modern_shape(
     half = config.get("local_attention", 128) // 2
     if len(kinds) != layers or any(kind not in thetas for kind in kinds):
         raise JudgeError(
-            f"{where}/config.json: layer_types names full_attention or sliding_attention for each of the {layers} layers"
+            f"{where}/config.json: layer_types names full_attention or sliding_attention for each of the {layers} "
+            "layers"
         )
     pooling = config.get("classifier_pooling", "cls")
     return EncoderShape(

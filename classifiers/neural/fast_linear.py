@@ -26,7 +26,7 @@ HALF_MOST = torch.finfo(torch.float16).max
 InferencePrecision = Literal["float32", "bf16", "fp8", "int8"]
 
 
-def prepared(encoder: Encoder, precision: InferencePrecision) -> Encoder:
+def prepare_inference(encoder: Encoder, precision: InferencePrecision) -> Encoder:
     """The encoder as it infers in this precision: changed in place, fit for nothing else from then on.
 
     What only pooled tokens go through stays in float32, and where these are texts' first tokens, their own stream is
@@ -59,11 +59,11 @@ def fuse(encoder: Encoder) -> None:
     halves, attends = encoder.embedding_norm.weight.dtype == torch.bfloat16, can_attend(encoder.shape)
     for block in _wholly_used(encoder):
         if gelu and halves and type(block.up) is Projection and block.up.bias is not None:
-            block.up, block.activation = GeluProjection(block.up), _as_it_is
+            block.up, block.activation = GeluProjection(block.up), _identity
         products = [getattr(block, name) for name in ("out", "up", "down")]
         if gelu and all(type(product) is Fp8Projection for product in products) and can_fuse(block.up):
             block.out.fused = block.down.fused = True
-            block.up, block.activation = Fp8Gelu(block.up, block.down), _as_it_is
+            block.up, block.activation = Fp8Gelu(block.up, block.down), _identity
         if halves and attends and block.window == EVERYTHING:
             block.attention = PackedAttention(block.out.shrink if type(block.out) is Fp8Projection else None)
 
@@ -83,7 +83,7 @@ def _wholly_used(encoder: Encoder) -> list[Any]:
     return list(encoder.blocks)[: -1 if encoder.reads_first_only else None]
 
 
-def _as_it_is(x: Tensor) -> Tensor:
+def _identity(x: Tensor) -> Tensor:
     return x
 
 

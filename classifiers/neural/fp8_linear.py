@@ -134,7 +134,7 @@ def largest_activations(encoder: Encoder) -> dict[str, float]:
     """By the name of each linear map of a BERT: what no number that goes into it can exceed. What a norm gives is at
     most as large as its gains allow, and of a vector of known length no product is longer than the rows it meets
     (Cauchy and Schwarz); attention only averages."""
-    found = {}
+    bounds_by_name = {}
     before = encoder.embedding_norm
     for number, block in enumerate(encoder.blocks):
         width = encoder.shape.width
@@ -143,9 +143,9 @@ def largest_activations(encoder: Encoder) -> dict[str, float]:
         values = _largest_answer(before, block.qkv.weight[2 * width :], block.qkv.bias[2 * width :])
         inner = _largest_answer(block.attention_norm, block.up.weight, block.up.bias)
         bounds = {"qkv": _largest_of(before), "out": values, "up": _largest_of(block.attention_norm), "down": inner}
-        found |= {f"blocks.{number}.{name}": bound for name, bound in bounds.items()}
+        bounds_by_name |= {f"blocks.{number}.{name}": bound for name, bound in bounds.items()}
         before = block.output_norm
-    return found
+    return bounds_by_name
 
 
 def _largest_of(norm: nn.LayerNorm) -> float:

@@ -31,9 +31,9 @@ except ImportError as error:
 
 from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, PackedTexts
 from gristmill.classifiers.neural.encoder_weights import read_config, read_encoder
-from gristmill.classifiers.neural.fast_linear import InferencePrecision, fuse, prepared
-from gristmill.classifiers.neural.scoring import Pace, answered, in_order, steps_of
-from gristmill.classifiers.neural.text_tokens import Ahead, TextTokenizer, read_tokenizer, tokenised
+from gristmill.classifiers.neural.fast_linear import InferencePrecision, fuse, prepare_inference
+from gristmill.classifiers.neural.scoring import Pace, in_order, run_steps, steps_of
+from gristmill.classifiers.neural.text_tokens import Ahead, TextTokenizer, read_tokenizer, tokenise
 from gristmill.trainer.step.precision import usual_precision
 
 WEIGHTS, TOKENIZER, SHAPE = "weights.safetensors", "tokenizer.json", "config.json"
@@ -71,10 +71,10 @@ class Network(nn.Module):
     def answers(self, packed: PackedTexts) -> Tensor:
         """float32_NK: P(good), the classes' probabilities, or the value of a regression, head by head."""
         logits = self(packed).split([width for _, width, _, _ in self.kinds], -1)
-        return torch.cat([_linked(part, *kind) for part, kind in zip(logits, self.kinds, strict=True)], -1)
+        return torch.cat([_apply_link(part, *kind) for part, kind in zip(logits, self.kinds, strict=True)], -1)
 
 
-def _linked(logits: Tensor, kind: str, width: int, low: float, high: float) -> Tensor:
+def _apply_link(logits: Tensor, kind: str, width: int, low: float, high: float) -> Tensor:
     if kind == "probability":
         return logits.sigmoid()
     if kind == "classes":
@@ -117,7 +117,7 @@ class NeuralJudge(Judge):
         pace = pace or (Pace() if where.type == "cuda" else ON_CPU)
         ahead = ahead or (_beside_a_gpu() if where.type == "cuda" else Ahead())
         engine = copy.deepcopy(self.network).to(where).eval().requires_grad_(False)
-        prepared(engine.encoder, precision)
+        prepare_inference(engine.encoder, precision)
         if where.type == "cuda":
             fuse(engine.encoder)
         if pace.compiled:
@@ -126,14 +126,8 @@ class NeuralJudge(Judge):
 
     def outputs(self, texts: pa.Array | pa.ChunkedArray) -> Scores:
         chunks = texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]
-        found = [np.empty((0, self._width), np.float32), *self._answers(chunks)]
-        return self._by_head(np.concatenate(found))
-
-    def output_batches(self, batches: Iterable[pa.Array]) -> Iterator[Scores]:
-        """As `outputs`, batch by batch, for a stream that need not fit into memory: a step may hold texts of several
-        batches."""
-        for answers in self._answers(batches):
-            yield self._by_head(answers)
+        parts = [np.empty((0, self._width), np.float32), *self._answers(chunks)]
+        return self._by_head(np.concatenate(parts))
 
     def _answers(self, batches: Iterable[pa.Array]) -> Iterator[np.ndarray[Any, np.dtype[np.float32]]]:
         sizes: list[int] = []
@@ -143,8 +137,8 @@ class NeuralJudge(Judge):
                 sizes.append(len(batch))
                 yield batch
 
-        steps = steps_of(tokenised(counted(), self.tokenizer, self.ahead), self.pace)
-        results = answered(steps, self.engine.answers, torch.device(self.device), self.pace, self.tokenizer.most)
+        steps = steps_of(tokenise(counted(), self.tokenizer, self.ahead), self.pace)
+        results = run_steps(steps, self.engine.answers, torch.device(self.device), self.pace, self.tokenizer.most)
         return in_order(results, sizes, self._width)
 
     @property
@@ -197,28 +191,31 @@ class NeuralJudge(Judge):
         most = card.preprocessing.get("tokens")
         if isinstance(most, bool) or not isinstance(most, int) or not 0 < most <= network.encoder.shape.positions:
             raise JudgeError(
-                f"preprocessing: {most!r} tokens of a text, where the encoder takes 1 to {network.encoder.shape.positions}"
+                f"preprocessing: {most!r} tokens of a text, where the encoder takes 1 to "
+                f"{network.encoder.shape.positions}"
             )
-        return cls(card, network, fitting(read_tokenizer(folder / TOKENIZER, most), network.encoder.shape), network).at(
-            device
-        )
+        return cls(
+            card, network, check_fit(read_tokenizer(folder / TOKENIZER, most), network.encoder.shape), network
+        ).at(device)
 
 
 def neural_judge(card: JudgeCard, network: Network, tokenizer: TextTokenizer, device: str = "cpu") -> NeuralJudge:
     """Of a network that was trained or loaded."""
     network = network.to("cpu").eval()
-    return NeuralJudge(card, network, fitting(tokenizer, network.encoder.shape), network).at(device)
+    return NeuralJudge(card, network, check_fit(tokenizer, network.encoder.shape), network).at(device)
 
 
-def fitting(tokenizer: TextTokenizer, shape: EncoderShape) -> TextTokenizer:
+def check_fit(tokenizer: TextTokenizer, shape: EncoderShape) -> TextTokenizer:
     """Refuses a tokenizer that makes ids which the encoder has no row for, or more of them."""
     if tokenizer.vocabulary > shape.vocabulary:
         raise JudgeError(
-            f"the wrong tokenizer: it makes ids up to {tokenizer.vocabulary - 1:,}, and the encoder knows {shape.vocabulary:,} of them"
+            f"the wrong tokenizer: it makes ids up to {tokenizer.vocabulary - 1:,}, and the encoder knows "
+            f"{shape.vocabulary:,} of them"
         )
     if tokenizer.most > shape.positions:
         raise JudgeError(
-            f"the tokenizer cuts texts at {tokenizer.most:,} tokens, where the encoder takes {shape.positions:,} at the most"
+            f"the tokenizer cuts texts at {tokenizer.most:,} tokens, where the encoder takes {shape.positions:,} at "
+            "the most"
         )
     return tokenizer
 

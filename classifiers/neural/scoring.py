@@ -64,8 +64,8 @@ def steps_of(tokens: Iterable[TextTokens], pace: Pace) -> Iterator[ScoringStep]:
         gathered += len(piece.ids)
         if gathered >= window_steps * pace.step_tokens:
             window_steps = min(2 * window_steps, pace.window_steps)
-            whole, places = _joined(window), np.concatenate(rows)
-            *full, last = packed_rows(whole.lengths, pace.step_tokens)
+            whole, places = _concatenate(window), np.concatenate(rows)
+            *full, last = pack_lengths(whole.lengths, pace.step_tokens)
             starts = np.cumsum(whole.lengths) - whole.lengths
             for chosen in full:
                 yield _step(whole, starts, places, chosen, pace)
@@ -73,13 +73,13 @@ def steps_of(tokens: Iterable[TextTokens], pace: Pace) -> Iterator[ScoringStep]:
             window, rows = [TextTokens(np.concatenate(ids), whole.lengths[last])], [places[last]]
             gathered = len(window[0].ids)
     if seen:
-        whole, places = _joined(window), np.concatenate(rows)
+        whole, places = _concatenate(window), np.concatenate(rows)
         starts = np.cumsum(whole.lengths) - whole.lengths
-        for chosen in packed_rows(whole.lengths, pace.step_tokens):
+        for chosen in pack_lengths(whole.lengths, pace.step_tokens):
             yield _step(whole, starts, places, chosen, pace)
 
 
-def packed_rows(lengths: Array, budget: int) -> list[Array]:
+def pack_lengths(lengths: Array, budget: int) -> list[Array]:
     """Rows for each step: the longest first, and the room that is left at a step's end goes to the shortest. The least
     full step comes last."""
     order = np.argsort(-lengths, kind="stable")
@@ -99,7 +99,7 @@ def packed_rows(lengths: Array, budget: int) -> list[Array]:
     return steps
 
 
-def _joined(window: list[TextTokens]) -> TextTokens:
+def _concatenate(window: list[TextTokens]) -> TextTokens:
     return TextTokens(
         np.concatenate([piece.ids for piece in window]), np.concatenate([piece.lengths for piece in window])
     )
@@ -143,8 +143,10 @@ class _Slot:
             part = buffer[: len(array)]
             part.numpy()[:] = array
             sent.append(part.to(self.device, non_blocking=True))
-        found = answer(PackedTexts(sent[0], sent[1], sent[2], step.longest))[: len(step.rows)]
-        self.answers = torch.empty(found.shape, dtype=found.dtype, pin_memory=True).copy_(found, non_blocking=True)
+        answers = answer(PackedTexts(sent[0], sent[1], sent[2], step.longest))[: len(step.rows)]
+        self.answers = torch.empty(answers.shape, dtype=answers.dtype, pin_memory=True).copy_(
+            answers, non_blocking=True
+        )
         self.rows = step.rows
         self.done.record(torch.cuda.current_stream(self.device))
 
@@ -155,15 +157,15 @@ class _Slot:
         return Results(self.rows, self.answers.numpy())
 
 
-def answered(
+def run_steps(
     steps: Iterable[ScoringStep], answer: Answer, device: torch.device, pace: Pace, longest: int
 ) -> Iterator[Results]:
     """Of each step, in their order. On CUDA the host prepares steps while the device works on others."""
     if device.type != "cuda":
         for step in steps:
             arrays = [torch.from_numpy(array) for array in (step.tokens, step.positions, step.cuts)]
-            found = answer(PackedTexts(arrays[0], arrays[1], arrays[2], step.longest))
-            yield Results(step.rows, found[: len(step.rows)].numpy())
+            answers = answer(PackedTexts(arrays[0], arrays[1], arrays[2], step.longest))
+            yield Results(step.rows, answers[: len(step.rows)].numpy())
         return
     with torch.cuda.device(device):
         free = [_Slot(pace, longest, device) for _ in range(pace.under_way + 1)]
@@ -182,7 +184,7 @@ def answered(
 def in_order(results: Iterable[Results], sizes: Iterable[int], width: int) -> Iterator[Array]:
     """float32_NK for each batch of texts, as soon as all of its texts and all before it have theirs. `sizes` is read as
     it becomes known."""
-    known = iter(sizes)
+    remaining_sizes = iter(sizes)
     waiting: deque[tuple[int, Array]] = deque()  # first row, answers
     missing: deque[int] = deque()
     end = 0
@@ -190,7 +192,7 @@ def in_order(results: Iterable[Results], sizes: Iterable[int], width: int) -> It
     def room_for(row: int) -> None:
         nonlocal end
         while end <= row:
-            size = next(known)
+            size = next(remaining_sizes)
             waiting.append((end, np.full((size, width), np.nan, np.float32)))
             missing.append(size)
             end += size
@@ -200,17 +202,17 @@ def in_order(results: Iterable[Results], sizes: Iterable[int], width: int) -> It
         firsts = np.array([first for first, _ in waiting])
         batch = np.searchsorted(firsts, rows, side="right") - 1
         for number in np.unique(batch).tolist():
-            mine = batch == number
+            of_batch = batch == number
             first, whole = waiting[number]
-            whole[rows[mine] - first] = answers[mine]
-            missing[number] -= int(mine.sum())
+            whole[rows[of_batch] - first] = answers[of_batch]
+            missing[number] -= int(of_batch.sum())
         while missing and missing[0] == 0:
             missing.popleft()
             yield waiting.popleft()[1]
-    for size in known:
+    for size in remaining_sizes:
         missing.append(size)
         waiting.append((end, np.full((size, width), np.nan, np.float32)))
-    for left, (_, whole) in zip(missing, waiting, strict=True):
-        if left:
-            raise RuntimeError(f"{left} texts were given no score")
+    for unanswered, (_, whole) in zip(missing, waiting, strict=True):
+        if unanswered:
+            raise RuntimeError(f"{unanswered} texts were given no score")
         yield whole

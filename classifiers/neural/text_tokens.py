@@ -82,23 +82,23 @@ class TextTokenizer:
         room = self.most - len(before) - len(behind)
         tokenizer = _tokenizer(self.json)
         whole = texts.cast(pa.large_string()).fill_null("")
-        found: list[Array] = [behind] * len(whole)
-        left, characters = np.arange(len(whole)), room * CHARACTERS_A_TOKEN
-        while len(left):
-            wanted = whole.take(pa.array(left))
+        encoded: list[Array] = [behind] * len(whole)
+        unfinished, characters = np.arange(len(whole)), room * CHARACTERS_A_TOKEN
+        while len(unfinished):
+            wanted = whole.take(pa.array(unfinished))
             cut = pc.utf8_slice_codeunits(wanted, 0, characters)
             encodings = tokenizer.encode_batch_fast(cut.to_pylist(), add_special_tokens=False)
             ended = (pc.binary_length(cut).to_numpy() == pc.binary_length(wanted).to_numpy()).tolist()
             again = []
-            for row, encoding, all_of_it in zip(left.tolist(), encodings, ended, strict=True):
+            for row, encoding, all_of_it in zip(unfinished.tolist(), encodings, ended, strict=True):
                 if all_of_it or len(encoding) >= room + MARGIN:
-                    found[row] = np.array(encoding.ids[:room], np.int32)
+                    encoded[row] = np.array(encoding.ids[:room], np.int32)
                 else:
                     again.append(row)
-            left, characters = np.array(again, np.int64), characters * LONGER
-        ids = [np.concatenate([before, inner, behind]) for inner in found]
-        ids = [one if len(one) else np.zeros(1, np.int32) for one in ids]
-        lengths = np.array([len(one) for one in ids], np.int64)
+            unfinished, characters = np.array(again, np.int64), characters * LONGER
+        ids = [np.concatenate([before, inner, behind]) for inner in encoded]
+        ids = [row_ids if len(row_ids) else np.zeros(1, np.int32) for row_ids in ids]
+        lengths = np.array([len(row_ids) for row_ids in ids], np.int64)
         return TextTokens(np.concatenate(ids) if ids else np.empty(0, np.int32), lengths)
 
 
@@ -109,7 +109,7 @@ def read_tokenizer(path: Path, most: int) -> TextTokenizer:
         raise JudgeError(f"{path}: no tokenizer that can be read ({error})") from error
 
 
-def tokenised(batches: Iterable[pa.Array], tokenizer: TextTokenizer, ahead: Ahead) -> Iterator[TextTokens]:
+def tokenise(batches: Iterable[pa.Array], tokenizer: TextTokenizer, ahead: Ahead) -> Iterator[TextTokens]:
     """Of all texts in their order, in pieces of `ahead.texts` at most."""
     pieces = pieces_of(batches, ahead.texts)
     if ahead.processes and not current_process().daemon:
@@ -191,5 +191,5 @@ def _tokenizer(json: str) -> Any:
 def _frame(json: str) -> tuple[Array, Array]:
     tokenizer = _tokenizer(json)
     whole, inner = (tokenizer.encode("a", add_special_tokens=special).ids for special in (True, False))
-    at = next(i for i in range(len(whole) + 1) if whole[i : i + len(inner)] == inner)
-    return np.array(whole[:at], np.int32), np.array(whole[at + len(inner) :], np.int32)
+    start = next(i for i in range(len(whole) + 1) if whole[i : i + len(inner)] == inner)
+    return np.array(whole[:start], np.int32), np.array(whole[start + len(inner) :], np.int32)

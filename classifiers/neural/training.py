@@ -24,8 +24,8 @@ from torch import Tensor
 from gristmill.classifiers.card import Head, Json, JudgeCard, JudgeError
 from gristmill.classifiers.metrics import class_metrics, probability_metrics
 from gristmill.classifiers.neural.encoder import Encoder, EncoderShape, PackedTexts
-from gristmill.classifiers.neural.judge import Network, NeuralJudge, fitting, neural_judge, preprocessing_of, versions
-from gristmill.classifiers.neural.text_tokens import Ahead, TextTokenizer, TextTokens, tokenised
+from gristmill.classifiers.neural.judge import Network, NeuralJudge, check_fit, neural_judge, preprocessing_of, versions
+from gristmill.classifiers.neural.text_tokens import Ahead, TextTokenizer, TextTokens, tokenise
 from gristmill.classifiers.training_sets import LabelledTexts, held_out, labelled_texts
 from gristmill.kernels.base.types import Array
 from gristmill.mixing.weights.spearman import spearman
@@ -64,7 +64,8 @@ class NeuralRecipe:
     def __post_init__(self) -> None:
         if self.precision not in (None, *get_args(Precision)):
             raise JudgeError(
-                f"precision {self.precision!r}: judges are trained in {' or '.join(get_args(Precision))}; None is what is usual on the device"
+                f"precision {self.precision!r}: judges are trained in {' or '.join(get_args(Precision))}; None is what "
+                "is usual on the device"
             )
 
 
@@ -113,22 +114,24 @@ def train_neural(
             raise JudgeError(f"the table has no column {head.name!r}, which is the name of a head")
     targets = np.stack([targets_of(table[head.name], head) for head in heads], 1)
     labelled = labelled_texts(
-        table.append_column("_any", pa.array(_labels_said(targets, heads))), text, "_any", weight, group
+        table.append_column("_any", pa.array(_label_signatures(targets, heads))), text, "_any", weight, group
     )
     outside = held_out(labelled, recipe.held_out, recipe.seed) if recipe.held_out else np.zeros(len(labelled), np.bool_)
     inside = ~outside
     if not inside.any():
         raise JudgeError(
-            f"nothing is left for training: {len(labelled):,} texts have too few groups; name another group, share or seed"
+            f"nothing is left for training: {len(labelled):,} texts have too few groups; name another group, share or "
+            "seed"
         )
     for head, column in zip(heads, targets.T, strict=True):
         if not np.isfinite(column[inside]).any():
             raise JudgeError(f"head {head.name}: no text to train on has a label")
         if unseen := sorted(set(_label_numbers(column, head)) - set(_label_numbers(column[inside], head))):
             raise JudgeError(
-                f"head {head.name}: all texts labelled {head.labels[unseen[0]]!r} are held out; name another group, share or seed"
+                f"head {head.name}: all texts labelled {head.labels[unseen[0]]!r} are held out; name another group, "
+                "share or seed"
             )
-    fitting(tokenizer, trunk if isinstance(trunk, EncoderShape) else trunk.shape)
+    check_fit(tokenizer, trunk if isinstance(trunk, EncoderShape) else trunk.shape)
     torch.manual_seed(recipe.seed)
     encoder = Encoder(trunk, recipe.dropout) if isinstance(trunk, EncoderShape) else with_dropout(trunk, recipe.dropout)
     network = Network(encoder, tuple(heads)).to(device)
@@ -150,7 +153,7 @@ def _label_numbers(column: Array, head: Head) -> list[int]:
     return [] if head.kind == "regression" else np.rint(column[np.isfinite(column)]).astype(np.int64).tolist()
 
 
-def _labels_said(targets: Array, heads: Sequence[Head]) -> list[str]:
+def _label_signatures(targets: Array, heads: Sequence[Head]) -> list[str]:
     """What each text says under all heads that have labels, so that held-out and other texts have some of each."""
     labelled = [i for i, head in enumerate(heads) if head.kind != "regression"]
     return [
@@ -169,7 +172,7 @@ def targets_of(column: pa.ChunkedArray, head: Head) -> Array:
         values = values.cast(pa.string())
     if pa.types.is_floating(values.type) or pa.types.is_integer(values.type) or pa.types.is_boolean(values.type):
         numbers = values.cast(pa.int8()) if pa.types.is_boolean(values.type) else values
-        found = numbers.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
+        numbers_found = numbers.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
     else:
         places = {label: float(i) for i, label in enumerate(head.labels)} | {None: np.nan}
         strange = sorted(set(values.unique().to_pylist()) - places.keys())
@@ -177,16 +180,21 @@ def targets_of(column: pa.ChunkedArray, head: Head) -> Array:
             raise JudgeError(
                 f"head {head.name} has the labels {', '.join(head.labels)}; the table says {strange[0]!r} too"
             )
-        found = np.array([places[label] for label in values.to_pylist()], np.float64)
+        numbers_found = np.array([places[label] for label in values.to_pylist()], np.float64)
     low, high = (head.low, head.high) if head.kind != "classes" else (0.0, head.width - 1.0)
-    wrong = np.isfinite(found) & (
-        (found < low) | (found > high) | ((head.kind == "classes") & (found != np.round(found)))
+    wrong = np.isfinite(numbers_found) & (
+        (numbers_found < low)
+        | (numbers_found > high)
+        | ((head.kind == "classes") & (numbers_found != np.round(numbers_found)))
     )
-    if wrong.any() or np.isinf(found).any():
+    if wrong.any() or np.isinf(numbers_found).any():
         raise JudgeError(
-            f"head {head.name}: {int(wrong.sum() + np.isinf(found).sum()):,} labels lie outside {low:g} to {high:g}"
+            f"head {head.name}: {int(wrong.sum() + np.isinf(numbers_found).sum()):,} labels lie outside {low:g} to "
+            f"{high:g}"
         )
-    return np.asarray((found - head.low) / (head.high - head.low) if head.kind == "regression" else found, np.float32)
+    return np.asarray(
+        (numbers_found - head.low) / (head.high - head.low) if head.kind == "regression" else numbers_found, np.float32
+    )
 
 
 def head_losses(logits_NK: Tensor, targets_NH: Tensor, weights_N: Tensor, heads: Sequence[Head]) -> Tensor:
@@ -194,7 +202,7 @@ def head_losses(logits_NK: Tensor, targets_NH: Tensor, weights_N: Tensor, heads:
     sums = []
     for i, part in enumerate(logits_NK.split([head.width for head in heads], -1)):
         target = targets_NH[:, i]
-        known = target.isfinite()
+        labelled = target.isfinite()
         target = target.nan_to_num()
         if heads[i].kind == "probability":
             loss = F.binary_cross_entropy_with_logits(part[:, 0], target, reduction="none")
@@ -202,7 +210,7 @@ def head_losses(logits_NK: Tensor, targets_NH: Tensor, weights_N: Tensor, heads:
             loss = F.cross_entropy(part, target.long(), reduction="none")
         else:
             loss = (part[:, 0] - target) ** 2
-        sums.append((loss * weights_N * known).sum())
+        sums.append((loss * weights_N * labelled).sum())
     return torch.stack(sums)
 
 
@@ -256,11 +264,21 @@ def _fit(
     done = start
     for done, steps in zip(range(start + 1, planned + 1), _from(start, data.lengths, rows, recipe), strict=False):
         counts = _label_weights(data, np.concatenate(steps)).to(device)
-        losses = (_loss(network, heads, data, mine, counts, device, precision) for mine in ranks.own_share(steps))
+        losses = (
+            _loss(network, heads, data, rows_of_step, counts, device, precision)
+            for rows_of_step in ranks.own_share(steps)
+        )
         share = recipe.schedule.share(done - 1, planned)
-        made = update(optimizer, learning, losses, share, recipe.optimizer.clip, ranks)
+        result = update(optimizer, learning, losses, share, recipe.optimizer.clip, ranks)
         if done % 20 == 0 or done == planned:
-            log({"update": done, "of": planned, "loss": round(float(made.loss), 5), "norm": round(float(made.norm), 4)})
+            log(
+                {
+                    "update": done,
+                    "of": planned,
+                    "loss": round(float(result.loss), 5),
+                    "norm": round(float(result.norm), 4),
+                }
+            )
         if recipe.patience is not None and outside.any() and done % recipe.evaluate_every == 0:
             loss = held_out_loss(network, heads, data, np.flatnonzero(outside), recipe, device, precision)
             log({"update": done, "held_out_loss": round(loss, 5)})
@@ -338,21 +356,21 @@ def neural_metrics(judge: NeuralJudge, labelled: LabelledTexts, targets: Array, 
     metrics: Json = {}
     for i, head in enumerate(judge.card.heads):
         target = targets[outside, i]
-        known = np.isfinite(target)
-        found, said = target[known], outputs[head.name][known]
-        weights = None if labelled.weights is None else labelled.weights[outside][known]
-        if not len(found):
+        labelled_rows = np.isfinite(target)
+        truths, predicted = target[labelled_rows], outputs[head.name][labelled_rows]
+        weights = None if labelled.weights is None else labelled.weights[outside][labelled_rows]
+        if not len(truths):
             continue
         if head.kind == "probability":
-            metrics[head.name] = probability_metrics(found >= 0.5, said, weights)
+            metrics[head.name] = probability_metrics(truths >= 0.5, predicted, weights)
         elif head.kind == "classes":
-            metrics[head.name] = class_metrics(found.astype(np.int64), said, head.labels, weights)
+            metrics[head.name] = class_metrics(truths.astype(np.int64), predicted, head.labels, weights)
         else:
-            truth = head.low + (head.high - head.low) * found
+            truth = head.low + (head.high - head.low) * truths
             metrics[head.name] = {
-                "texts": len(found),
-                "mean_squared_error": float(np.average((said - truth) ** 2, weights=weights)),
-                "spearman": spearman(truth, said),
+                "texts": len(truths),
+                "mean_squared_error": float(np.average((predicted - truth) ** 2, weights=weights)),
+                "spearman": spearman(truth, predicted),
             }
     return metrics
 
@@ -365,7 +383,7 @@ def with_dropout(encoder: Encoder, share: float) -> Encoder:
 
 
 def _tokenised(labelled: LabelledTexts, targets: Array, tokenizer: TextTokenizer) -> LabelledTokens:
-    pieces: list[TextTokens] = list(tokenised([labelled.texts], tokenizer, Ahead()))
+    pieces: list[TextTokens] = list(tokenise([labelled.texts], tokenizer, Ahead()))
     lengths = np.concatenate([piece.lengths for piece in pieces])
     weights = np.ones(len(labelled), np.float32) if labelled.weights is None else labelled.weights.astype(np.float32)
     return LabelledTokens(
@@ -403,8 +421,8 @@ def _run_facts(
 
 def _json(facts: Json) -> Json:
     """Tuples as lists, as they come back from a file."""
-    return {key: _json(v) if isinstance(v, dict) else _listed(v) for key, v in facts.items()}
+    return {key: _json(v) if isinstance(v, dict) else _to_lists(v) for key, v in facts.items()}
 
 
-def _listed(value: Any) -> Any:
-    return [_listed(one) for one in value] if isinstance(value, tuple | list) else value
+def _to_lists(value: Any) -> Any:
+    return [_to_lists(item) for item in value] if isinstance(value, tuple | list) else value

@@ -27,7 +27,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from gristmill.classifiers.llm.account import Account
-from gristmill.classifiers.llm.cache import AnswerCache, answered
+from gristmill.classifiers.llm.cache import AnswerCache, answer_all
 from gristmill.classifiers.llm.model import Answer, LanguageModel, Request
 from gristmill.classifiers.rating import prompts
 from gristmill.classifiers.rating.reading import MARKS, UNREAD, Agreement, agreement, label_of, probabilities_of
@@ -101,21 +101,21 @@ def chunks_of(examples: Sequence[str], most_bytes: int = CHUNK_BYTES, seed: int 
     sizes = [len((text + BETWEEN).encode()) for text in shuffled]
     room = most_bytes + len(BETWEEN)
     count = -(-sum(sizes) // room)
-    while len(chunks := _dealt(sizes, count, room)) > count:
+    while len(chunks := _fill_chunks(sizes, count, room)) > count:
         count = len(chunks)  # dealt anew among all, or those that were added last would be small
     return [BETWEEN.join(shuffled[i] for i in sorted(chunk)) for chunk in chunks]
 
 
-def sampled(
+def sample_documents(
     source: str, uids: Words, tokens: Floats, texts: Sequence[str], most: int = 256, cut: int = 512, seed: int = 0,
     tokenizer: Tokenizer | None = None,
 ) -> list[SampledDocument]:  # fmt: skip
     """The documents of one source to be marked, cut, each with what it stands for."""
-    drawn = sample(uids, tokens, most, cut, seed)
-    short = cut_texts([texts[row] for row in drawn.rows], cut, tokenizer)
+    chosen = sample(uids, tokens, most, cut, seed)
+    short = cut_texts([texts[row] for row in chosen.rows], cut, tokenizer)
     return [
         SampledDocument(source, int(uids[row]), text, float(weight))
-        for row, text, weight in zip(drawn.rows, short, drawn.weights, strict=True)
+        for row, text, weight in zip(chosen.rows, short, chosen.weights, strict=True)
     ]
 
 
@@ -156,7 +156,7 @@ def label(
     account = Account()
     requests = [_request(description, document.text, reading, max_tokens) for document in documents]
     answers: list[Answer] = [Answer(failure="unanswered")] * len(documents)
-    for i, answer in answered(model, requests, account, cache):
+    for i, answer in answer_all(model, requests, account, cache):
         answers[i] = answer
     label = np.full(len(documents), UNREAD, np.int64)
     mark = np.zeros(len(documents))
@@ -168,11 +168,15 @@ def label(
             label[i], kinds[i] = label_of(answer)
             mark[i] = MARKS[label[i]] if not kinds[i] else 0.0
             continue
-        found, kinds[i] = probabilities_of(answer)
-        if found is not None:
-            probabilities[i], label[i], mark[i] = found, found.argmax(), found @ MARKS
+        probabilities_of_answer, kinds[i] = probabilities_of(answer)
+        if probabilities_of_answer is not None:
+            probabilities[i], label[i], mark[i] = (
+                probabilities_of_answer,
+                probabilities_of_answer.argmax(),
+                probabilities_of_answer @ MARKS,
+            )
             mass[i] = min(float(np.exp(np.array(answer.logprobs)).sum()), 1.0)
-    failures = _gate(task, documents, kinds, answers, most_failures)
+    failures = _check_failures(task, documents, kinds, answers, most_failures)
     return Labels(
         task,
         reading,
@@ -200,12 +204,14 @@ def utilities(documents: Sequence[SampledDocument], labels: Sequence[Labels]) ->
     source_D = np.array([numbers[document.source] for document in documents], np.int64)
     weights_D = np.array([document.weight for document in documents])
     columns = []
-    for mine in labels:
-        read_D = mine.readable
-        columns.append(judged(sources, (mine.task,), source_D[read_D], weights_D[read_D], mine.mark[read_D][:, None]))
+    for of_task in labels:
+        read_D = of_task.readable
+        columns.append(
+            judged(sources, (of_task.task,), source_D[read_D], weights_D[read_D], of_task.mark[read_D][:, None])
+        )
     return Utilities(
         sources,
-        tuple(mine.task for mine in labels),
+        tuple(of_task.task for of_task in labels),
         np.concatenate([column.values_NT for column in columns], axis=1),
         np.concatenate([column.errors_NT for column in columns], axis=1),
     )
@@ -222,7 +228,7 @@ def utilities_csv(table: Utilities) -> str:
     return out.getvalue()
 
 
-def _dealt(sizes: Sequence[int], count: int, room: int) -> list[list[int]]:
+def _fill_chunks(sizes: Sequence[int], count: int, room: int) -> list[list[int]]:
     """Places by chunk: the largest first, each to the lightest of `count` chunks, or to one more where that has no
     room."""
     chunks: list[list[int]] = [[] for _ in range(count)]
@@ -251,7 +257,7 @@ def _texts(
 ) -> list[str]:
     """Every text, or an error that names those that failed: a description of part of a benchmark would describe another
     one."""
-    answers: dict[int, Answer] = dict(answered(model, requests, account, cache))
+    answers: dict[int, Answer] = dict(answer_all(model, requests, account, cache))
     failed = [
         (i, answer)
         for i, answer in sorted(answers.items())
@@ -271,7 +277,7 @@ def _texts(
     return [answers[i].text.strip() for i in range(len(requests))]
 
 
-def _gate(
+def _check_failures(
     task: str, documents: Sequence[SampledDocument], kinds: Sequence[str], answers: Sequence[Answer], most: float
 ) -> dict[str, dict[str, int]]:
     """Failures by source and kind. The first source with too many is an error that shows some."""
@@ -282,12 +288,14 @@ def _gate(
             counts.setdefault(document.source, Counter())[kind] += 1
     for source, failed in counts.items():
         if failed.total() > most * asked[source]:
-            mine = [i for i, document in enumerate(documents) if document.source == source and kinds[i]][:SHOWN]
-            shown = "".join(f"\n  document {documents[i].uid}: {kinds[i]}: {_end_of(answers[i])}" for i in mine)
-            said = ", ".join(f"{count} {kind}" for kind, count in failed.most_common())
+            examples = [i for i, document in enumerate(documents) if document.source == source and kinds[i]][:SHOWN]
+            excerpts = "".join(f"\n  document {documents[i].uid}: {kinds[i]}: {_end_of(answers[i])}" for i in examples)
+            kinds_text = ", ".join(f"{count} {kind}" for kind, count in failed.most_common())
             raise MeduError(
-                f"source {source!r}, task {task!r}: {failed.total()} of {asked[source]} answers could not be read ({said}), more than "
-                f"{most:.1%}. Marks of the others are kept, but would be a choice of easy documents. Some of them:{shown}"
+                f"source {source!r}, task {task!r}: {failed.total()} of {asked[source]} answers could not be read "
+                f"({kinds_text}), more than "
+                f"{most:.1%}. Marks of the others are kept, but would be a choice of easy documents. Some of "
+                f"them:{excerpts}"
             )
     return {source: dict(failed) for source, failed in counts.items()}
 

@@ -55,8 +55,8 @@ class ByDescription:
         if self.reading == "reasoned":
             label, failure = label_of(answer)
             return (None, failure) if label == UNREAD else (float(MARKS[label]), "")
-        found, failure = probabilities_of(answer)
-        return (None, failure) if found is None else (float(found @ MARKS), "")
+        probabilities, failure = probabilities_of(answer)
+        return (None, failure) if probabilities is None else (float(probabilities @ MARKS), "")
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,10 @@ class ByRubric:
         if self.reading == "at_once":
             own = f"{fenced}\nThe document has ended. Your mark, one word:\n"
             return Request(own, self._shared, prompts.SCORE, max_tokens=1, labels=tuple(self.marks))
-        own = f"{fenced}\nThe document has ended. Judge it by what was asked above, and end with `{prompts.SCORE}` and your mark.\n"
+        own = (
+            f"{fenced}\nThe document has ended. Judge it by what was asked above, "
+            f"and end with `{prompts.SCORE}` and your mark.\n"
+        )
         return Request(own, self._shared, max_tokens=self.max_tokens)
 
     def mark(self, answer: Answer) -> tuple[float | None, str]:
@@ -100,7 +103,8 @@ class ByRubric:
         last = (
             f"Answer with the mark alone: one of {words}.\n\n"
             if self.reading == "at_once"
-            else "First describe the document in a few sentences and weigh what was asked. Then give the mark on a last line of its own, "
+            else "First describe the document in a few sentences and weigh what was asked. "
+            "Then give the mark on a last line of its own, "
             f"written as `{prompts.SCORE}` and one of {words}.\n\n"
         )
         asked = f"You judge one document at a time. What is asked:\n\n{self.rubric.strip()}\n\n"

@@ -58,10 +58,10 @@ def cut_texts(texts: Sequence[str], most: int = 512, tokenizer: Tokenizer | None
         tokenizer = Tokenizer.from_str(tokenizer.to_str())
         tokenizer.no_truncation()
         tokenizer.no_padding()
-    found = tokenizer.encode_batch(short, add_special_tokens=False)
+    encodings = tokenizer.encode_batch(short, add_special_tokens=False)
     return [
         text[: encoding.offsets[most - 1][1]] if len(encoding.ids) > most else text
-        for text, encoding in zip(short, found, strict=True)
+        for text, encoding in zip(short, encodings, strict=True)
     ]
 
 

@@ -22,12 +22,12 @@ def classes_of(marks: Array, cuts: Sequence[float]) -> Array:
 
 
 def agreement(
-    marks: Array, scores: Array, said: Array, cuts: Sequence[float], labels: Sequence[str], names: Sequence[object]
+    marks: Array, scores: Array, predicted: Array, cuts: Sequence[float], labels: Sequence[str], names: Sequence[object]
 ) -> Json:
     """`scores` rise with what the student thinks of a text, `said` is the class that it puts it in, `names` are what
     texts are called."""
     truth = classes_of(marks, cuts)
-    table_CC = confusion(truth, said, len(labels))
+    table_CC = confusion(truth, predicted, len(labels))
     return {
         "texts": len(marks),
         "spearman": spearman(marks, scores),
@@ -37,7 +37,7 @@ def agreement(
         "kappa_weighted": finite(kappa(table_CC, quadratic=True)),
         "kappa_by_class": {label: finite(kappa(_one_against_rest(table_CC, c))) for c, label in enumerate(labels)},
         "confusion": table_CC.astype(int).tolist(),  # rows: the teacher's class, columns: the student's
-        "worst": worst(marks, scores, truth, said, labels, names),
+        "worst": worst(marks, scores, truth, predicted, labels, names),
     }
 
 
@@ -45,7 +45,7 @@ def worst(
     marks: Array,
     scores: Array,
     truth: Array,
-    said: Array,
+    predicted: Array,
     labels: Sequence[str],
     names: Sequence[object],
     most: int = 20,
@@ -60,7 +60,7 @@ def worst(
             "mark": float(marks[i]),
             "score": float(scores[i]),
             "teacher": labels[truth[i]],
-            "student": labels[said[i]],
+            "student": labels[predicted[i]],
             "ranks_apart": round(float(apart[i]), 4),
         }
         for i in order.tolist()

@@ -66,18 +66,18 @@ def _near(texts: pa.Array, labels_N: Array, stays_under: int, alike: Alike, fate
     )
     rows, keys_NB = rows[shingles_N > 0], keys_NB[shingles_N > 0]
     while len(rows):
-        left, right, similarity = _alike_pairs(texts.take(pa.array(rows)), keys_NB, alike)
-        if not len(left):
+        first_ends, second_ends, similarity = _alike_pairs(texts.take(pa.array(rows)), keys_NB, alike)
+        if not len(first_ends):
             return
         label_R = labels_N[rows]
-        same = label_R[left] == label_R[right]
+        same = label_R[first_ends] == label_R[second_ends]
         keeper_R = keepers(
-            *neighbours(left[same], right[same], similarity[same], len(rows)), float(alike.similarity or 1)
+            *neighbours(first_ends[same], second_ends[same], similarity[same], len(rows)), float(alike.similarity or 1)
         )
         fate_N[rows[keeper_R >= 0]] = NEAR_COPY
-        left, right = left[~same], right[~same]
-        met = (keeper_R[left] < 0) & (keeper_R[right] < 0)
-        both = np.unique(np.concatenate([left[met], right[met]]))
+        first_ends, second_ends = first_ends[~same], second_ends[~same]
+        met = (keeper_R[first_ends] < 0) & (keeper_R[second_ends] < 0)
+        both = np.unique(np.concatenate([first_ends[met], second_ends[met]]))
         leave = both[label_R[both] != stays_under]
         fate_N[rows[leave]] = NEARLY_UNDER_TWO
         stays = fate_N[rows] == STAYS  # of every pair at least one has left
@@ -103,10 +103,10 @@ def _alike_pairs(texts: pa.Array, keys_NB: Array, alike: Alike) -> tuple[Array, 
         none = np.empty(0, np.int64)
         return none, none, np.empty(0, np.float64)
     ends = np.sort(np.stack([row[a], row[b]], axis=1).astype(np.int64), axis=1)
-    left, right = np.unique(ends, axis=0).T
-    members, places = np.unique(np.stack([left, right]), return_inverse=True)
+    first_ends, second_ends = np.unique(ends, axis=0).T
+    members, places = np.unique(np.stack([first_ends, second_ends]), return_inverse=True)
     places = places.reshape(2, -1)
     sets = shingle_sets(text_column(texts.take(pa.array(members))), alike.width)
     similarity = jaccard_of_pairs(*sets, places[0], places[1])
     kept = similarity >= float(alike.similarity or 1)
-    return left[kept], right[kept], similarity[kept]
+    return first_ends[kept], second_ends[kept], similarity[kept]

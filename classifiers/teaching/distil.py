@@ -61,7 +61,8 @@ class DistilRecipe:
     def __post_init__(self) -> None:
         if self.form not in get_args(Form) or self.balance not in get_args(Balance):
             raise JudgeError(
-                f"form {self.form!r} is one of {', '.join(get_args(Form))}, balance {self.balance!r} of {', '.join(get_args(Balance))}"
+                f"form {self.form!r} is one of {', '.join(get_args(Form))}, balance {self.balance!r} of "
+                f"{', '.join(get_args(Balance))}"
             )
         if (
             not self.cuts
@@ -74,22 +75,26 @@ class DistilRecipe:
             raise JudgeError("times is 1 or more, unsure 0 or more")
         if self.unsure and self.form != "hard":
             raise JudgeError(
-                f"unsure is for form 'hard' alone; form {self.form!r} learns from texts near a cut too, so leave it at 0"
+                f"unsure is for form 'hard' alone; form {self.form!r} learns from texts near a cut too, so leave it at "
+                "0"
             )
         if self.balance == "weights" and self.form == "repeated":
             raise JudgeError(
-                "form 'repeated' is for students without weights: balance is 'none' or 'fewer' there, or take form 'soft'"
+                "form 'repeated' is for students without weights: balance is 'none' or 'fewer' there, or take form "
+                "'soft'"
             )
 
     def check(self, head: Head) -> None:
         if head.kind == "regression":
             if self.form != "value" or (head.low, head.high) != (self.low, self.high):
                 raise JudgeError(
-                    f"head {head.name} is a regression: it learns by form 'value', with marks from {head.low:g} to {head.high:g}"
+                    f"head {head.name} is a regression: it learns by form 'value', with marks from {head.low:g} to "
+                    f"{head.high:g}"
                 )
         elif self.form == "hard" and len(self.cuts) != len(head.labels) - 1:
             raise JudgeError(
-                f"head {head.name} has {len(head.labels)} labels: {len(head.labels) - 1} cuts are needed, not {len(self.cuts)}"
+                f"head {head.name} has {len(head.labels)} labels: {len(head.labels) - 1} cuts are needed, not "
+                f"{len(self.cuts)}"
             )
         elif self.form != "hard" and head.kind != "probability":
             raise JudgeError(f"head {head.name} has classes: they are learnt by form 'hard'")
@@ -114,9 +119,17 @@ class Distilled:
 
 
 def distil(
-    table: pa.Table, head: Head, train: Train, recipe: DistilRecipe, *, teacher: str, text: str = "text", mark: str = "mark",
-    group: str | None = None, uid: str | None = None,
-) -> Distilled:  # fmt: skip
+    table: pa.Table,
+    head: Head,
+    train: Train,
+    recipe: DistilRecipe,
+    *,
+    teacher: str,
+    text: str = "text",
+    mark: str = "mark",
+    group: str | None = None,
+    uid: str | None = None,
+) -> Distilled:
     """`table` has a mark for each text (null: the teacher's answer could not be read). `train` makes a student of
     labelled texts."""
     recipe.check(head)
@@ -124,22 +137,23 @@ def distil(
         if name is not None and name not in table.column_names:
             raise JudgeError(f"the table has no column {name!r}; it has {', '.join(table.column_names)}")
     marks = table[mark].cast(pa.float64()).fill_null(float("nan")).to_numpy()
-    read = np.isfinite(marks)
-    if not read.any():
+    readable = np.isfinite(marks)
+    if not readable.any():
         raise JudgeError("no text has a mark")
-    if ((marks[read] < recipe.low) | (marks[read] > recipe.high)).any():
+    if ((marks[readable] < recipe.low) | (marks[readable] > recipe.high)).any():
         raise JudgeError(
-            f"marks lie between {marks[read].min():g} and {marks[read].max():g}, not {recipe.low:g} and {recipe.high:g}"
+            f"marks lie between {marks[readable].min():g} and {marks[readable].max():g}, not {recipe.low:g} and "
+            f"{recipe.high:g}"
         )
-    table, marks = table.filter(pa.array(read)), marks[read]
+    table, marks = table.filter(pa.array(readable)), marks[readable]
     names = recipe.names(head)
     classes = classes_of(marks, recipe.cuts)
-    told = labelled_texts(
+    labelled = labelled_texts(
         table.append_column("_class", pa.array([names[c] for c in classes])), text, "_class", None, group
     )
-    outside = held_out(told, recipe.held_out, recipe.seed)
-    half = _halves(told.take(outside), recipe.seed)
-    lesson = lesson_of(told.take(~outside), marks[~outside], head, recipe)
+    outside = held_out(labelled, recipe.held_out, recipe.seed)
+    half = _halves(labelled.take(outside), recipe.seed)
+    lesson = lesson_of(labelled.take(~outside), marks[~outside], head, recipe)
     judge = train(lesson)
     rows = np.flatnonzero(outside)
     uids = table[uid].to_pylist() if uid is not None else list(range(len(table)))
@@ -147,42 +161,47 @@ def distil(
         "teacher": teacher,
         "marks": {
             "read": len(marks),
-            "unread": int((~read).sum()),
+            "unread": int((~readable).sum()),
             "classes": dict(Counter(names[c] for c in classes)),
         },
         "lesson": lesson.as_json() | {"recipe": asdict(recipe) | {"cuts": list(recipe.cuts)}},
-        **_measured(judge, head, recipe, told.texts.take(pa.array(rows)), marks[rows], half, [uids[i] for i in rows]),
+        **_measure(
+            judge, head, recipe, labelled.texts.take(pa.array(rows)), marks[rows], half, [uids[i] for i in rows]
+        ),
     }
     card = judge.card
     measured = card.metrics | {head.name: {k: report[k] for k in ("agreement", "calibrated", "calibration")}}
     training = card.training | {"distilled_from": teacher, "lesson": report["lesson"]["recipe"]}
-    return Distilled(replace(judge, card=replace(card, metrics=measured, training=training)), report)  # type: ignore[type-var]
+    student = replace(judge, card=replace(card, metrics=measured, training=training))  # type: ignore[type-var]
+    return Distilled(student, report)
 
 
-def lesson_of(told: LabelledTexts, marks: Array, head: Head, recipe: DistilRecipe) -> LabelledTexts:
+def lesson_of(labelled: LabelledTexts, marks: Array, head: Head, recipe: DistilRecipe) -> LabelledTexts:
     """What the student is trained on, by the form of the recipe; `told` has the classes of the marks as labels."""
     recipe.check(head)
     if recipe.form == "hard" and recipe.unsure:
         sure = np.abs(np.subtract.outer(marks, np.asarray(recipe.cuts))).min(axis=1) >= recipe.unsure
-        told, marks = told.take(sure), marks[sure]
+        labelled, marks = labelled.take(sure), marks[sure]
     if recipe.balance == "fewer":
-        some = _as_many_of_each(told, recipe.seed)
-        told, marks = told.take(some), marks[some]
+        some = _balanced_rows(labelled, recipe.seed)
+        labelled, marks = labelled.take(some), marks[some]
     if recipe.form == "hard":
-        return _weighed(told, recipe)
+        return _with_weights(labelled, recipe)
     share = recipe.share(marks)
     if recipe.form == "value":
         values = marks if head.kind == "regression" else share
-        return replace(told, labels=pa.array(values, pa.float64()), weights=_weights_of(told, recipe))
-    twice = pa.array(np.tile(np.arange(len(told)), 2))
-    labels = pa.array([head.labels[1]] * len(told) + [head.labels[0]] * len(told), pa.string())
-    both = LabelledTexts(told.texts.take(twice), labels, None, None if told.groups is None else told.groups.take(twice))
+        return replace(labelled, labels=pa.array(values, pa.float64()), weights=_weights_of(labelled, recipe))
+    twice = pa.array(np.tile(np.arange(len(labelled)), 2))
+    labels = pa.array([head.labels[1]] * len(labelled) + [head.labels[0]] * len(labelled), pa.string())
+    both = LabelledTexts(
+        labelled.texts.take(twice), labels, None, None if labelled.groups is None else labelled.groups.take(twice)
+    )
     if recipe.form == "repeated":
         good = np.rint(share * recipe.times).astype(np.int64)
-        return _taken(both, np.repeat(np.arange(len(both)), np.concatenate([good, recipe.times - good])))
+        return _take_rows(both, np.repeat(np.arange(len(both)), np.concatenate([good, recipe.times - good])))
     weights = np.concatenate([share, 1 - share])
     soft = replace(both, weights=weights).take(weights > 0)
-    return _weighed(soft, recipe)
+    return _with_weights(soft, recipe)
 
 
 def neural_student(head: Head, tokenizer: Any, trunk: Any, recipe: Any, device: str = "cpu") -> Train:
@@ -204,60 +223,63 @@ def neural_student(head: Head, tokenizer: Any, trunk: Any, recipe: Any, device: 
 
 def _halves(outside: LabelledTexts, seed: int) -> Array:
     """bool_N: held-out texts on which curves are fitted; the others are reported on. Whole groups."""
-    found = held_out(outside, 0.5, seed + 1) if len(outside) else np.zeros(0, np.bool_)
-    if found.all() or not found.any():
+    fitted_on = held_out(outside, 0.5, seed + 1) if len(outside) else np.zeros(0, np.bool_)
+    if fitted_on.all() or not fitted_on.any():
         raise JudgeError(
-            f"{len(outside):,} held-out texts have too few groups for a half to calibrate on and a half to report on: hold out more"
+            f"{len(outside):,} held-out texts have too few groups for a half to calibrate on and a half to report on: "
+            "hold out more"
         )
-    return found
+    return fitted_on
 
 
-def _as_many_of_each(told: LabelledTexts, seed: int) -> Array:
+def _balanced_rows(labelled: LabelledTexts, seed: int) -> Array:
     """bool_N: of each class as many as of the scarcest, by the smallest hashes."""
-    _, classes = np.unique(told.labels.to_numpy(zero_copy_only=False), return_inverse=True)
+    _, classes = np.unique(labelled.labels.to_numpy(zero_copy_only=False), return_inverse=True)
     fewest = np.bincount(classes).min()
-    hashes, some = text_hashes(told.texts, seed), np.zeros(len(told), np.bool_)
+    hashes, some = text_hashes(labelled.texts, seed), np.zeros(len(labelled), np.bool_)
     for c in range(classes.max() + 1):
-        mine = np.flatnonzero(classes == c)
-        some[mine[smallest(hashes[mine], fewest)]] = True
+        of_class = np.flatnonzero(classes == c)
+        some[of_class[smallest(hashes[of_class], fewest)]] = True
     return some
 
 
-def _weights_of(told: LabelledTexts, recipe: DistilRecipe) -> Array | None:
+def _weights_of(labelled: LabelledTexts, recipe: DistilRecipe) -> Array | None:
     """By which the labels weigh alike, 1 in the mean."""
     if recipe.balance != "weights":
-        return told.weights
-    given = np.ones(len(told)) if told.weights is None else told.weights
-    labels, place = np.unique(told.labels.to_numpy(zero_copy_only=False), return_inverse=True)
+        return labelled.weights
+    given = np.ones(len(labelled)) if labelled.weights is None else labelled.weights
+    labels, place = np.unique(labelled.labels.to_numpy(zero_copy_only=False), return_inverse=True)
     of_label = np.bincount(place, given)
-    return np.asarray(given * (len(told) / len(labels) / of_label)[place])
+    return np.asarray(given * (len(labelled) / len(labels) / of_label)[place])
 
 
-def _weighed(told: LabelledTexts, recipe: DistilRecipe) -> LabelledTexts:
-    return replace(told, weights=_weights_of(told, recipe))
+def _with_weights(labelled: LabelledTexts, recipe: DistilRecipe) -> LabelledTexts:
+    return replace(labelled, weights=_weights_of(labelled, recipe))
 
 
-def _taken(labelled: LabelledTexts, rows: Array) -> LabelledTexts:
-    at = pa.array(rows)
+def _take_rows(labelled: LabelledTexts, rows: Array) -> LabelledTexts:
+    indices = pa.array(rows)
     return LabelledTexts(
-        labelled.texts.take(at),
-        labelled.labels.take(at),
+        labelled.texts.take(indices),
+        labelled.labels.take(indices),
         None,
-        None if labelled.groups is None else labelled.groups.take(at),
+        None if labelled.groups is None else labelled.groups.take(indices),
     )
 
 
-def _measured(
+def _measure(
     judge: Judge, head: Head, recipe: DistilRecipe, texts: pa.Array, marks: Array, fitted_on: Array, uids: list[Any]
 ) -> Json:
     outputs = judge.outputs(texts)[head.name].astype(np.float64)
     scores = outputs @ np.arange(head.width) if head.kind == "classes" else outputs
-    said = _classes_said(outputs, head, recipe)
+    predicted = _predicted_classes(outputs, head, recipe)
     rest = ~fitted_on
-    names, uids = recipe.names(head), [uid for uid, told in zip(uids, rest, strict=True) if told]
+    names, uids = recipe.names(head), [uid for uid, reported in zip(uids, rest, strict=True) if reported]
     to_marks = fit_isotonic(scores[fitted_on], marks[fitted_on])
     after = classes_of(to_marks(scores[rest]), recipe.cuts)
-    raw, calibrated = (agreement(marks[rest], scores[rest], c, recipe.cuts, names, uids) for c in (said[rest], after))
+    raw, calibrated = (
+        agreement(marks[rest], scores[rest], c, recipe.cuts, names, uids) for c in (predicted[rest], after)
+    )
     return {
         "agreement": raw,
         "calibrated": {key: calibrated[key] for key in AGREED},
@@ -266,7 +288,7 @@ def _measured(
     }
 
 
-def _classes_said(outputs: Array, head: Head, recipe: DistilRecipe) -> Array:
+def _predicted_classes(outputs: Array, head: Head, recipe: DistilRecipe) -> Array:
     if head.kind == "classes":
         return np.asarray(outputs.argmax(axis=1))
     if head.kind == "regression":
@@ -290,13 +312,16 @@ def _calibration(scores: Array, marks: Array, fitted_on: Array, head: Head, reci
             "platt": probability_error(good[rest], platt(scores[rest])) | {"curve": platt.as_json()},
         }
     curve = fit_isotonic(scores[fitted_on], marks[fitted_on])
-    said = (
+    estimates = (
         scores
         if head.kind == "regression"
         else recipe.low + (recipe.high - recipe.low) * (scores - head.low) / (head.high - head.low)
     )
-    return {"before": _mark_error(said[rest], marks[rest]), "isotonic": _mark_error(curve(scores[rest]), marks[rest])}
+    return {
+        "before": _mark_error(estimates[rest], marks[rest]),
+        "isotonic": _mark_error(curve(scores[rest]), marks[rest]),
+    }
 
 
-def _mark_error(said: Array, marks: Array) -> Json:
-    return {"mean_squared_error": float(((said - marks) ** 2).mean()), "bias": float((said - marks).mean())}
+def _mark_error(estimates: Array, marks: Array) -> Json:
+    return {"mean_squared_error": float(((estimates - marks) ** 2).mean()), "bias": float((estimates - marks).mean())}

@@ -63,7 +63,8 @@ class IterationRecipe:
 
 @dataclass(frozen=True)
 class Iterated:
-    """`training`: the texts that `judge` was trained on. `rounds`: a line each, the first (0) of the set at the start."""
+    """`training`: the texts that `judge` was trained on. `rounds`: one line each, the first (0) of the set at the
+    start."""
 
     judge: Judge
     training: LabelledTexts
@@ -144,26 +145,28 @@ def iterate(
                 "proposed": proposed,
             }
         )
-        added = _added(candidates, _verified(verify, candidates, head), head, recipe, number, facts)
+        added = _select_verified(candidates, _verify(verify, candidates, head), head, recipe, number, facts)
         if not len(added):
             idle += 1
             rounds.append({"round": number, "kept": False, **facts})
-            if _told(rounds[-1], idle, recipe, log):
+            if _log_round(rounds[-1], idle, recipe, log):
                 break
             continue
-        larger = _joined(training, added)
+        larger = _concatenate(training, added)
         rival = train(larger)
-        found = _figure(rival, head, gate, recipe)
-        kept = found >= best - recipe.may_fall
-        rounds.append(_line(number, kept, found, best, _figure(rival, head, test, recipe), larger, facts))
-        idle = 0 if kept and found > best + recipe.least_gain else idle + 1
+        figure = _figure(rival, head, gate, recipe)
+        kept = figure >= best - recipe.may_fall
+        rounds.append(_line(number, kept, figure, best, _figure(rival, head, test, recipe), larger, facts))
+        idle = 0 if kept and figure > best + recipe.least_gain else idle + 1
         if kept:
-            judge, training, best = rival, larger, max(best, found)
-        if _told(rounds[-1], idle, recipe, log):
+            judge, training, best = rival, larger, max(best, figure)
+        if _log_round(rounds[-1], idle, recipe, log):
             break
     card = judge.card
-    told = card.training | {"rounds": rounds, "iteration": asdict(recipe)}
-    card = replace(card, metrics=card.metrics | {head.name: held_out_metrics(judge, head, test)}, training=told)
+    facts_of_training = card.training | {"rounds": rounds, "iteration": asdict(recipe)}
+    card = replace(
+        card, metrics=card.metrics | {head.name: held_out_metrics(judge, head, test)}, training=facts_of_training
+    )
     return Iterated(replace(judge, card=card), training, rounds)  # type: ignore[type-var]
 
 
@@ -204,21 +207,21 @@ def _candidates(
     }
 
 
-def _verified(verify: Verifier, candidates: pa.Table, head: Head) -> list[str | None]:
+def _verify(verify: Verifier, candidates: pa.Table, head: Head) -> list[str | None]:
     if not len(candidates):
         return []
-    found: list[str | None] = verify(candidates).to_pylist()
-    if len(found) != len(candidates):
-        raise JudgeError(f"the verifier said something of {len(found):,} texts; there were {len(candidates):,}")
-    strange = set(found) - {None, *head.labels}
+    labels: list[str | None] = verify(candidates).to_pylist()
+    if len(labels) != len(candidates):
+        raise JudgeError(f"the verifier said something of {len(labels):,} texts; there were {len(candidates):,}")
+    strange = set(labels) - {None, *head.labels}
     if strange:
         raise JudgeError(
             f"the verifier says {sorted(map(str, strange))[0]!r}; head {head.name} has {', '.join(head.labels)}"
         )
-    return found
+    return labels
 
 
-def _added(
+def _select_verified(
     candidates: pa.Table, verified: list[str | None], head: Head, recipe: IterationRecipe, number: int, facts: Json
 ) -> LabelledTexts:
     counts = Counter(label for label in verified if label is not None)
@@ -227,8 +230,8 @@ def _added(
     hashes = text_hashes(candidates["text"], recipe.seed + number)
     chosen: list[int] = []
     for label in head.labels:
-        mine = np.array([i for i, said in enumerate(verified) if said == label], np.int64)
-        chosen += mine[smallest(hashes[mine], most)].tolist()
+        of_label = np.array([i for i, label_given in enumerate(verified) if label_given == label], np.int64)
+        chosen += of_label[smallest(hashes[of_label], most)].tolist()
     chosen.sort()
     proposed = candidates["proposed"].to_pylist()
     facts |= {
@@ -243,7 +246,7 @@ def _added(
     return LabelledTexts(column.take(rows), labels, None, candidates["group"].combine_chunks().take(rows))
 
 
-def _joined(training: LabelledTexts, added: LabelledTexts) -> LabelledTexts:
+def _concatenate(training: LabelledTexts, added: LabelledTexts) -> LabelledTexts:
     groups = None
     if training.groups is not None and added.groups is not None:
         groups = pa.concat_arrays([training.groups.cast(pa.string()), added.groups])
@@ -269,7 +272,7 @@ def _names(kept_out: LabelledTexts) -> list[str]:
     return [f"{digest:016x}" for digest in text_hashes(kept_out.texts, 0).tolist()]
 
 
-def _told(line: Json, idle: int, recipe: IterationRecipe, log: Callable[[Json], None]) -> bool:
+def _log_round(line: Json, idle: int, recipe: IterationRecipe, log: Callable[[Json], None]) -> bool:
     """Log a round; is it the last?"""
     ends = idle >= recipe.patience
     if ends:
@@ -279,9 +282,9 @@ def _told(line: Json, idle: int, recipe: IterationRecipe, log: Callable[[Json], 
 
 
 def _figure(judge: Judge, head: Head, texts: LabelledTexts, recipe: IterationRecipe) -> float:
-    found = held_out_metrics(judge, head, texts)
-    if not isinstance(value := found.get(recipe.metric), float):
-        named = ", ".join(name for name, one in found.items() if isinstance(one, float))
+    metrics = held_out_metrics(judge, head, texts)
+    if not isinstance(value := metrics.get(recipe.metric), float):
+        named = ", ".join(name for name, figure in metrics.items() if isinstance(figure, float))
         raise JudgeError(f"{recipe.metric!r} is no figure of these {len(texts):,} held-out texts; there are {named}")
     return value
 

@@ -21,11 +21,11 @@ def cell_quotas(counts_CL: Array, texts: int | None) -> Array:
         return counts_CL
     if (counts_CL == counts_CL[:, :1]).all():
         labels = counts_CL.shape[1]
-        return np.repeat(apportioned(counts_CL[:, 0], texts // labels)[:, None], labels, axis=1)
-    return apportioned(counts_CL.reshape(-1), texts).reshape(counts_CL.shape)
+        return np.repeat(apportion(counts_CL[:, 0], texts // labels)[:, None], labels, axis=1)
+    return apportion(counts_CL.reshape(-1), texts).reshape(counts_CL.shape)
 
 
-def apportioned(counts: Array, total: int) -> Array:
+def apportion(counts: Array, total: int) -> Array:
     """int64: `total`, in proportion to the counts, by largest remainders (Hamilton); equal ones go to the first."""
     exact = counts * (total / counts.sum())
     whole = np.floor(exact).astype(np.int64)
@@ -39,7 +39,7 @@ def smallest(hashes: Array, count: int) -> Array:
     return np.asarray(np.argsort(hashes, kind="stable")[:count])
 
 
-def drawn(place_N: Array, source_N: Array, hash_N: Array, wanted_P: Array) -> Array:
+def draw_places(place_N: Array, source_N: Array, hash_N: Array, wanted_P: Array) -> Array:
     """bool_N: of each place (a cell and label) so many, of each source in proportion to what it has there, and of a
     source those with the smallest hashes. Hashes alone would favour sources of which only small ones are left."""
     place_source = place_N * (int(source_N.max(initial=0)) + 1) + source_N

@@ -32,11 +32,11 @@ def groups_of(table: pa.Table, hashes: Array, source: str, ungrouped: str = "sou
 def hosts_of(urls: pa.Array | pa.ChunkedArray) -> list[str]:
     """In lower case, without `www.`, port and user; empty where there is none."""
     column = text_column(urls)
-    found = canonical_urls(column.data, column.offsets[:-1], column.offsets[1:])
+    canonical = canonical_urls(column.data, column.offsets[:-1], column.offsets[1:])
     hosts = []
-    for i in range(len(found)):
-        host = found.text[found.starts[i] : found.hosts[i]].tobytes().decode("utf-8", "replace")
-        if found.marks[i] & ODD_HOST:
+    for i in range(len(canonical)):
+        host = canonical.text[canonical.starts[i] : canonical.hosts[i]].tobytes().decode("utf-8", "replace")
+        if canonical.marks[i] & ODD_HOST:
             host = odd_host_mended(host)
         hosts.append(host)
     return hosts

@@ -37,7 +37,7 @@ from gristmill.classifiers.teaching.copies import (
     fates,
 )
 from gristmill.classifiers.teaching.passages import one_line, passages, text_hashes
-from gristmill.classifiers.teaching.seed_draws import cell_quotas, drawn, share_quotas, smallest
+from gristmill.classifiers.teaching.seed_draws import cell_quotas, draw_places, share_quotas, smallest
 from gristmill.classifiers.teaching.seed_groups import groups_of
 from gristmill.classifiers.training_sets import LabelledTexts, held_out, labelled_texts
 from gristmill.kernels.base.types import Array
@@ -81,8 +81,8 @@ class SeedSource:
         bounds = [f"mark >= {self.at_least:g}"] * math.isfinite(self.at_least) + [
             f"mark < {self.below:g}"
         ] * math.isfinite(self.below)
-        told = [*bounds, *self.named]
-        return f"{self.table} as {self.label}" + (f" ({', '.join(told)})" if told else "")
+        conditions = [*bounds, *self.named]
+        return f"{self.table} as {self.label}" + (f" ({', '.join(conditions)})" if conditions else "")
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,8 @@ class TrainingSet:
 
     @property
     def labelled(self) -> LabelledTexts:
-        """All, with groups: for `train_and_measure` with `HeldOutShare(recipe.held_out, recipe.seed)`, which holds out what
-        `held_out` says."""
+        """All texts, with groups: `train_and_measure` with `HeldOutShare(recipe.held_out, recipe.seed)` holds out
+        what `held_out` says."""
         return labelled_texts(self.table, group="group")
 
     def part(self, held_out: bool) -> LabelledTexts:
@@ -188,7 +188,8 @@ def training_set(tables: Mapping[str, pa.Table], recipe: SeedRecipe) -> Training
     for label, count in groups.items():
         if count < 2:
             raise JudgeError(
-                f"label {label}: all its texts are of one group, and none can be held out; give a column url or work, or ungrouped='text'"
+                f"label {label}: all its texts are of one group, and none can be held out; give a column url or work, "
+                "or ungrouped='text'"
             )
     outside = held_out(labelled, recipe.held_out, recipe.seed)
     table = table.append_column("held_out", pa.array(outside))
@@ -275,8 +276,8 @@ def _within_marks(marks: pa.ChunkedArray, source: SeedSource) -> Array:
         return np.asarray(
             pc.is_in(marks.cast(pa.large_string()), value_set=pa.array(source.named, pa.large_string())).to_numpy()
         )
-    found = marks.cast(pa.float64()).fill_null(math.nan).to_numpy()
-    return np.asarray((found >= source.at_least) & (found < source.below))
+    values = marks.cast(pa.float64()).fill_null(math.nan).to_numpy()
+    return np.asarray((values >= source.at_least) & (values < source.below))
 
 
 def _drop_copies(rows: _Rows, label_N: Array, stays_under: int, alike: Alike) -> None:
@@ -290,17 +291,22 @@ def _draw_shares(rows: _Rows, label_N: Array, recipe: SeedRecipe) -> dict[str, s
     """Of each source so many that the shares hold; returns by label the source that is scarcest for its share."""
     scarcest = {}
     for number, label in enumerate(recipe.labels):
-        mine = [i for i, source in enumerate(recipe.sources) if source.label == label]
-        here = [rows.kept[rows.source[rows.kept] == i] for i in mine]
-        for i, some in zip(mine, here, strict=True):
+        sources_of_label = [i for i, source in enumerate(recipe.sources) if source.label == label]
+        here = [rows.kept[rows.source[rows.kept] == i] for i in sources_of_label]
+        for i, some in zip(sources_of_label, here, strict=True):
             if not len(some):
                 reasons = Counter(rows.reason[rows.source == i].tolist())
-                told = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items())) or "it has no rows"
-                raise JudgeError(f"source {recipe.sources[i]}: no text of it is left ({told})")
-        counts, shares = np.array([len(some) for some in here]), np.array([recipe.sources[i].share for i in mine])
+                reasons_text = (
+                    ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items())) or "it has no rows"
+                )
+                raise JudgeError(f"source {recipe.sources[i]}: no text of it is left ({reasons_text})")
+        counts, shares = (
+            np.array([len(some) for some in here]),
+            np.array([recipe.sources[i].share for i in sources_of_label]),
+        )
         for some, quota in zip(here, share_quotas(counts, shares), strict=True):
             rows.drop(np.delete(some, smallest(rows.hashes[some], int(quota))), "beyond_share")
-        scarcest[recipe.labels[number]] = str(recipe.sources[mine[int(np.argmin(counts / shares))]])
+        scarcest[recipe.labels[number]] = str(recipe.sources[sources_of_label[int(np.argmin(counts / shares))]])
     return scarcest
 
 
@@ -321,7 +327,7 @@ def _draw_cells(rows: _Rows, label_N: Array, length_N: Array, recipe: SeedRecipe
         counts_CL if recipe.balance is None else np.repeat(counts_CL.min(axis=1, keepdims=True), labels, axis=1)
     )
     for wanted_CL, reason in ((matched_CL, "unmatched"), (cell_quotas(matched_CL, recipe.texts), "beyond_texts")):
-        leaves = ~drawn(place, rows.source[here], rows.hashes[here], wanted_CL.reshape(-1))
+        leaves = ~draw_places(place, rows.source[here], rows.hashes[here], wanted_CL.reshape(-1))
         rows.drop(here[leaves], reason)
         here, place = here[~leaves], place[~leaves]
     if not len(here):
@@ -349,12 +355,12 @@ def _table(rows: _Rows, recipe: SeedRecipe) -> pa.Table:
 def _dropped(rows: _Rows, recipe: SeedRecipe) -> pa.Table:
     out = np.flatnonzero(rows.reason != KEPT)
     names = [str(source) for source in recipe.sources]
-    found = {
+    columns = {
         "source": pa.array([names[i] for i in rows.source[out]], pa.string()),
         "row": rows.table["row"].take(pa.array(out)),
         "reason": pa.array(rows.reason[out].tolist(), pa.string()),
     }
-    return pa.table(found)
+    return pa.table(columns)
 
 
 def _counts(rows: _Rows, recipe: SeedRecipe) -> Json:
@@ -372,5 +378,5 @@ def _counts(rows: _Rows, recipe: SeedRecipe) -> Json:
 
 def _length_auc(label_N: Array, length_N: Array, here: Array) -> list[float | None]:
     """Of the length alone, of each label against the others: 0.5 says nothing, 0 and 1 say all."""
-    found = [auc(label_N[here] == label, length_N[here]) for label in range(int(label_N.max(initial=0)) + 1)]
-    return [value if math.isfinite(value) else None for value in found]
+    figures = [auc(label_N[here] == label, length_N[here]) for label in range(int(label_N.max(initial=0)) + 1)]
+    return [value if math.isfinite(value) else None for value in figures]

@@ -41,7 +41,7 @@ from gristmill.pipeline.ablate.workers import Crew, Team, Work
 from gristmill.pipeline.errors import RecipeError, RunFailed
 from gristmill.pipeline.report.ablation_record import AblationRecord
 from gristmill.pipeline.store.store import Store, one_run_at_a_time
-from gristmill.trainer.evaluation.multiple_choice import BadQuestions, encoded_questions, read_questions
+from gristmill.trainer.evaluation.multiple_choice import BadQuestions, encode_questions, read_questions
 
 RECORD = "ablation.json"
 
@@ -212,7 +212,7 @@ def _warnings(evaluate: EvaluationSpec, found: CheckedPlan) -> list[str]:
             )
     for name, choices in evaluate["choices"].items():
         try:
-            encoded_questions(
+            encode_questions(
                 read_questions(Path(choices["file"])),
                 Tokenizer.from_file(str(found.tokenizer)),
                 found.meta.row_length,

@@ -241,10 +241,10 @@ def _held_out(documents: HeldOutDocuments, job: Job) -> HeldOut:
 def _chosen(name: str, choices: ChoicesSpec, model: Decoder, job: Job, device: torch.device) -> pa.Table:
     from tokenizers import Tokenizer
 
-    from gristmill.trainer.evaluation.multiple_choice import answers, read_questions
+    from gristmill.trainer.evaluation.multiple_choice import answer_questions, read_questions
 
     questions = read_questions(Path(choices["file"]))
-    answered = answers(
+    answered = answer_questions(
         model, questions, Tokenizer.from_file(job["tokenizer"]), job["row_length"], device, before=job["before"]
     )
     domains = [question.domain for question in questions]

@@ -112,7 +112,7 @@ class LlmScore(BackEnd, Annotate):
 
     def annotate(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         from gristmill.classifiers.llm.account import Account
-        from gristmill.classifiers.llm.cache import answered
+        from gristmill.classifiers.llm.cache import answer_all
         from gristmill.classifiers.llm.model import LanguageModelError
         from gristmill.classifiers.rating.sample import cut_texts
 
@@ -123,7 +123,7 @@ class LlmScore(BackEnd, Annotate):
         try:
             model = opened(BackEnd(**{name: getattr(self, name) for name in BackEnd.model_fields}))
             cache = answers_in(self.cache_path) if self.cache_path else None
-            answers.update(answered(model, requests, Account(), cache))
+            answers.update(answer_all(model, requests, Account(), cache))
         except LanguageModelError as error:
             raise CannotRun(str(error)) from error
         except (

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import mmap
 import struct
-import sys
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +13,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from gristmill.classifiers.fasttext import model as fasttext
 from gristmill.classifiers.fasttext.model import FastText, ModelFileError, load
 from gristmill.kernels.base.columns import text_column
-
-sys.path.insert(0, str(Path(__file__).parent))
-from fasttext_files import HS, NS, OVA, SOFTMAX, Small, small
+from tests.classifiers.fasttext_files import HS, NS, OVA, SOFTMAX, Small, small
 
 KINDS = {
     "softmax": {"loss": SOFTMAX},

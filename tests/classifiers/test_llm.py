@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 
 from gristmill.classifiers.llm.account import Account, Prices
 from gristmill.classifiers.llm.answers import AnswerFolder
-from gristmill.classifiers.llm.cache import AnswerCache, answered
+from gristmill.classifiers.llm.cache import AnswerCache, answer_all
 from gristmill.classifiers.llm.labels import label_tree
 from gristmill.classifiers.llm.model import (
     PEEK,
@@ -30,9 +30,7 @@ from gristmill.classifiers.llm.model import (
     request_key,
 )
 from gristmill.classifiers.llm.tokens import PromptTokens
-
-sys.path.insert(0, str(Path(__file__).parent))
-from llm_models import RuleModel, chat_tokenizer
+from tests.classifiers.llm_models import RuleModel, chat_tokenizer
 
 LABELS = ("Great", "Good", "Okay", "Poor", "Useless")
 ROOT = Path(__file__).resolve().parents[2]
@@ -238,13 +236,13 @@ def test_kept_answers_are_not_asked_again_and_what_is_asked_twice_is_asked_once(
     requests = [Request(own=str(i % 7)) for i in range(20)]
     with AnswerCache(tmp_path / "answers.jsonl") as cache:
         model, account = echo(), Account()
-        assert {i: answer.text for i, answer in answered(model, requests[:5], account, cache)} == {
+        assert {i: answer.text for i, answer in answer_all(model, requests[:5], account, cache)} == {
             i: str(i) for i in range(5)
         }
         assert (len(model.asked), account.calls, account.kept) == (5, 5, 0)
     with AnswerCache(tmp_path / "answers.jsonl") as cache:
         model, account = echo(), Account()
-        found = list(answered(model, requests, account, cache))
+        found = list(answer_all(model, requests, account, cache))
         assert sorted(i for i, _ in found) == list(range(20)) and all(
             answer.text == requests[i].own for i, answer in found
         )
@@ -256,11 +254,11 @@ def test_failures_are_not_kept(tmp_path):
     broken = RuleModel(lambda request: Answer(failure="timeout"))
     with AnswerCache(tmp_path / "a") as cache:
         account = Account()
-        assert [answer.failure for _, answer in answered(broken, [Request(own="x")], account, cache)] == ["timeout"]
+        assert [answer.failure for _, answer in answer_all(broken, [Request(own="x")], account, cache)] == ["timeout"]
         assert account.failures == {"timeout": 1} and len(cache) == 0
         assert [
             answer.text
-            for _, answer in answered(
+            for _, answer in answer_all(
                 RuleModel(lambda request: Answer(text="mended")), [Request(own="x")], Account(), cache
             )
         ] == ["mended"]
@@ -321,7 +319,7 @@ import os, sys
 from gristmill.classifiers.llm.model import Answer, Request
 from gristmill.classifiers.llm.account import Account
 from gristmill.classifiers.llm.cache import AnswerCache, answered
-from llm_models import RuleModel
+from tests.classifiers.llm_models import RuleModel
 cache = AnswerCache(sys.argv[1])
 for done, _ in enumerate(answered(RuleModel(lambda r: Answer(text=r.own)), [Request(own=str(i)) for i in range(50)], Account(), cache), 1):
     if done == 20:
@@ -331,11 +329,11 @@ for done, _ in enumerate(answered(RuleModel(lambda r: Answer(text=r.own)), [Requ
 
 def test_a_killed_run_goes_on_where_it_was(tmp_path):
     path = tmp_path / "answers.jsonl"
-    env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'classifiers'}"}
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
     assert subprocess.run([sys.executable, "-c", KILLED, str(path)], env=env, cwd=ROOT).returncode == -9
     model, account = RuleModel(lambda request: Answer(text=request.own)), Account()
     with AnswerCache(path) as cache:
-        found = dict(answered(model, [Request(own=str(i)) for i in range(50)], account, cache))
+        found = dict(answer_all(model, [Request(own=str(i)) for i in range(50)], account, cache))
     assert len(model.asked) == 30 and account.kept == 20
     assert {i: answer.text for i, answer in found.items()} == {i: str(i) for i in range(50)}
     assert (
@@ -356,12 +354,12 @@ def test_a_model_that_loses_or_doubles_answers_is_caught():
 
     for kind, said in ((Losing, "left 1 of 3"), (Doubling, "twice")):
         with pytest.raises(LanguageModelError, match=said):
-            list(answered(kind(lambda r: Answer(text="x")), [Request(own=str(i)) for i in range(3)], Account()))
+            list(answer_all(kind(lambda r: Answer(text="x")), [Request(own=str(i)) for i in range(3)], Account()))
 
 
 def test_an_account_tells_tokens_and_cost():
     account = Account()
-    list(answered(echo(), [Request(own=str(i)) for i in range(1000)], account))
+    list(answer_all(echo(), [Request(own=str(i)) for i in range(1000)], account))
     assert (account.calls, account.prompt_tokens, account.cached_tokens, account.completion_tokens) == (
         1000,
         10_000,

@@ -6,24 +6,20 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import sys
 import threading
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from gristmill.classifiers.llm.account import Account
-from gristmill.classifiers.llm.cache import AnswerCache, answered
+from gristmill.classifiers.llm.cache import AnswerCache, answer_all
 from gristmill.classifiers.llm.http import Endpoint, HttpModel, retry_after
 from gristmill.classifiers.llm.http_forms import NoAnswer, by_text, form_of
 from gristmill.classifiers.llm.http_wire import Address
 from gristmill.classifiers.llm.model import ABSENT, LanguageModelError, Request, request_key
-
-sys.path.insert(0, str(Path(__file__).parent))
-from llm_server import WHOLE, LanguageServer, chat_reply, prompt_of, text_reply
+from tests.classifiers.llm_server import WHOLE, LanguageServer, chat_reply, prompt_of, text_reply
 
 LABELS = ("Great", "Good", "Okay", "Poor", "Useless")
 TROUBLES = [
@@ -247,7 +243,9 @@ def test_an_address_that_is_none_is_refused(url):
 
 def test_addresses_are_read():
     assert Address.of("https://h.example/v1/") == Address("h.example", 443, "/v1", True)
-    assert Address.of("http://[::1]:8000").said == "[::1]:8000" and Address.of("http://h:80").said == "h"
+    assert (
+        Address.of("http://[::1]:8000").display_name == "[::1]:8000" and Address.of("http://h:80").display_name == "h"
+    )
 
 
 def test_a_run_that_is_stopped_keeps_what_it_had_and_asks_no_more(tmp_path):
@@ -255,7 +253,7 @@ def test_a_run_that_is_stopped_keeps_what_it_had_and_asks_no_more(tmp_path):
     with LanguageServer(rule) as server:
         model = HttpModel(endpoint(server, connections=4))
         with AnswerCache(tmp_path / "answers") as cache:
-            going = answered(model, asked, Account(), cache)
+            going = answer_all(model, asked, Account(), cache)
             for _ in range(50):
                 next(going)
             going.close()
@@ -264,7 +262,7 @@ def test_a_run_that_is_stopped_keeps_what_it_had_and_asks_no_more(tmp_path):
         assert threading.active_count() < 20
         with AnswerCache(tmp_path / "answers") as cache:
             account = Account()
-            assert len(dict(answered(model, asked, account, cache))) == 200
+            assert len(dict(answer_all(model, asked, account, cache))) == 200
             assert (account.kept, account.calls) == (50, 150)
         assert first + 150 == sum(server.asked.values())
 
@@ -351,7 +349,7 @@ def test_an_answer_that_the_server_gave_up_is_no_answer_and_is_not_kept(finish, 
     likely = dict.fromkeys(labels, -1.0)
     reply = chat_reply("It says of itself: Final Score: Great", likely or None, finish)
     with LanguageServer(lambda path, body: reply) as server, AnswerCache(tmp_path / "a") as cache:
-        ((_, answer),) = answered(HttpModel(endpoint(server)), requests(1, labels=labels), Account(), cache)
+        ((_, answer),) = answer_all(HttpModel(endpoint(server)), requests(1, labels=labels), Account(), cache)
         assert (answer.failure, len(cache)) == (kind, 0) and finish in answer.detail
 
 

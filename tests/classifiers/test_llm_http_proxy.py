@@ -8,7 +8,6 @@ import shutil
 import socket
 import ssl
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +17,7 @@ import pytest
 from gristmill.classifiers.llm.http import Endpoint, HttpModel
 from gristmill.classifiers.llm.http_proxy import Proxy, proxy_for
 from gristmill.classifiers.llm.model import Answer, LanguageModelError, Request
-
-sys.path.insert(0, str(Path(__file__).parent))
-from llm_server import LanguageServer, chat_reply
+from tests.classifiers.llm_server import LanguageServer, chat_reply
 
 SECRET = "p%40ss:word"
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
 from gristmill.classifiers.llm.model import Request
 from gristmill.classifiers.llm.transformers import TransformersModel
-
-sys.path.insert(0, str(Path(__file__).parent))
-from llm_models import tiny_llama
+from tests.classifiers.llm_models import tiny_llama
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

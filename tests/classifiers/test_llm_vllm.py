@@ -16,11 +16,9 @@ from gristmill.classifiers.llm.http import Endpoint, HttpModel
 from gristmill.classifiers.llm.model import LanguageModelError, Request, request_key
 from gristmill.classifiers.llm.tokens import PromptTokens
 from gristmill.classifiers.llm.vllm import VllmModel, VllmSettings
-
-sys.path.insert(0, str(Path(__file__).parent))
-import fake_vllm
-from llm_models import chat_tokenizer
-from llm_server import LanguageServer, text_reply
+from tests.classifiers import fake_vllm
+from tests.classifiers.llm_models import chat_tokenizer
+from tests.classifiers.llm_server import LanguageServer, text_reply
 
 pytest.importorskip("transformers")
 

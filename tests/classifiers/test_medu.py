@@ -7,9 +7,7 @@ import hashlib
 import json
 import random
 import re
-import sys
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -35,9 +33,7 @@ from gristmill.classifiers.rating.reading import UNREAD, agreement
 from gristmill.classifiers.rating.rubric import ByRubric
 from gristmill.classifiers.rating.sample import cut_texts, sample
 from gristmill.mixing.weights import tables
-
-sys.path.insert(0, str(Path(__file__).parent))
-from llm_models import RuleModel, trained_tokenizer
+from tests.classifiers.llm_models import RuleModel, trained_tokenizer
 
 THREE = "Test type: {0}\nLanguages, skills and knowledge: {0}\nIdeal training data: {0}"
 
@@ -427,7 +423,7 @@ def test_sampled_documents_are_marked_into_utilities_that_mixing_reads(tmp_path)
         ]
         marks = np.array([int(re.search(r"mark (\d)", text)[1]) / 4 for text in texts])
         truth[source] = float(tokens @ marks / tokens.sum())
-        documents += medu.sampled(source, np.arange(5000, dtype=np.uint64), tokens, texts)
+        documents += medu.sample_documents(source, np.arange(5000, dtype=np.uint64), tokens, texts)
     assert len(documents) == 512
 
     def rule(request: Request) -> Answer:

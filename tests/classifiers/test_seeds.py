@@ -28,7 +28,7 @@ from gristmill.classifiers.teaching.copies import (
     fates,
 )
 from gristmill.classifiers.teaching.passages import one_line, passage_of, passages
-from gristmill.classifiers.teaching.seed_draws import apportioned, cell_quotas, share_quotas
+from gristmill.classifiers.teaching.seed_draws import apportion, cell_quotas, share_quotas
 from gristmill.classifiers.teaching.seed_groups import hosts_of
 from gristmill.classifiers.teaching.seeds import SeedRecipe, SeedSource, training_set
 from gristmill.classifiers.training import HeldOutShare
@@ -421,7 +421,7 @@ def test_quotas_are_whole_and_within_what_there_is(counts, data):
     assert (quotas <= counts).all() and (quotas >= 1).all()
     assert (quotas == counts).any() or (np.floor(shares) != shares).any() or len(counts) > 1
     total = data.draw(st.integers(0, sum(counts)))
-    parts = apportioned(np.array(counts), total)
+    parts = apportion(np.array(counts), total)
     assert (
         parts.sum() == total
         and (parts <= counts).all()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,9 +10,7 @@ from hypothesis import given, settings, strategies as st
 from gristmill.classifiers.fasttext.model import load
 from gristmill.kernels.base.columns import text_column
 from gristmill.kernels.language.language import _by_subwords, _by_words, only_words
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "classifiers"))
-from fasttext_files import small
+from tests.classifiers.fasttext_files import small
 
 WORDS = st.sampled_from(
     ["a", "b", "ab", "</s>", "__label__x", "__label__", "né", "水", "\n", "\0", "unknown", "x" * 90]

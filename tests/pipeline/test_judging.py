@@ -27,10 +27,8 @@ from gristmill.pipeline.judging.medu import Sampling, _file_names, development_s
 from gristmill.pipeline.report.build import build_report
 from gristmill.pipeline.run import scores
 from gristmill.stages.judge.llm_score import LlmScore
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "classifiers"))
-from labelled import BAD, GOOD, texts_of
-from llm_server import LanguageServer, chat_reply, prompt_of
+from tests.classifiers.labelled import BAD, GOOD, texts_of
+from tests.classifiers.llm_server import LanguageServer, chat_reply, prompt_of
 
 HOSTILE = "<script>alert('x')</script> [bold]{{ 7*7 }}\x1b[31m"
 

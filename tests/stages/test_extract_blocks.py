@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from gristmill.classifiers.blocks.model import SHIPPED, BlockModelError, chosen, load, save
+from gristmill.classifiers.blocks.model import SHIPPED, BlockModelError, choose_blocks, load, save
 from gristmill.stages.documents import Collector
 from gristmill.stages.extract import Extract, compare, extract, extract_blocks
 from gristmill.stages.extract.gristmill import is_utf8, look_at, utf8
@@ -172,13 +172,15 @@ def test_a_file_that_is_no_model_is_named(tmp_path):
 
 
 def test_the_choice_promises_the_highest_f1():
-    assert chosen(np.array([0.9, 0.2, 0.8], np.float32), np.array([10, 50, 10], np.int32), 1.0).tolist() == [
+    assert choose_blocks(np.array([0.9, 0.2, 0.8], np.float32), np.array([10, 50, 10], np.int32), 1.0).tolist() == [
         True,
         False,
         True,
     ]
-    assert chosen(np.array([0.5, 0.5], np.float32), np.array([10, 10], np.int32), 1.0).all()
-    assert chosen(np.array([0.01], np.float32), np.array([10], np.int32), 1.0).tolist() == [True], "the best there is"
+    assert choose_blocks(np.array([0.5, 0.5], np.float32), np.array([10, 10], np.int32), 1.0).all()
+    assert choose_blocks(np.array([0.01], np.float32), np.array([10], np.int32), 1.0).tolist() == [True], (
+        "the best there is"
+    )
 
 
 def test_markdown_is_ours_alone():

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import errno
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,7 @@ from gristmill.pipeline.run.run import run
 from gristmill.stages import LlmScore
 from gristmill.stages.documents import uid_of
 from gristmill.stages.stage import CannotRun
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "classifiers"))
-from llm_server import LanguageServer, chat_reply, prompt_of
+from tests.classifiers.llm_server import LanguageServer, chat_reply, prompt_of
 
 GRADES = {"0": 0.0, "1": 0.5, "2": 1.0}
 RUBRIC = "How much does it teach? 0: nothing; 1: something; 2: a lot."

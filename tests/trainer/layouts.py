@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from gristmill.trainer.evaluation.scoring import Continuation, scored
+from gristmill.trainer.evaluation.scoring import Continuation, score_continuations
 from gristmill.trainer.model.attention import attend
 from gristmill.trainer.model.model import Decoder, initialise
 from gristmill.trainer.model.packed import pack_documents
@@ -348,8 +348,8 @@ def evaluated(layout: Layout, ranks: RankGroup = ALONE) -> dict[str, Any]:
 
     stepper.model.hidden = counted  # type: ignore[method-assign]
     with torch.no_grad(), stepper.computing():
-        found = scored(stepper.model, pieces, "cpu", 100, stepper.ranks.data)
-        few = scored(stepper.model, pieces[:1], "cpu", 100, stepper.ranks.data)
+        found = score_continuations(stepper.model, pieces, "cpu", 100, stepper.ranks.data)
+        few = score_continuations(stepper.model, pieces[:1], "cpu", 100, stepper.ranks.data)
     return {"nats": found.nats.tolist(), "greedy": found.greedy.tolist(), "few": few.nats.tolist(), "passes": passes[0]}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gristmill.trainer.run.batch_search import TooLarge, divisors, predicted_step, search, usual_on_cpu
+from gristmill.trainer.run.batch_search import TooLarge, divisors, predicted_step, search, step_rows_on_cpu
 
 
 class Memory:
@@ -47,7 +47,7 @@ def test_nothing_fits() -> None:
 
 
 def test_on_the_cpu_a_step_is_bounded_by_tokens() -> None:
-    assert [usual_on_cpu(12, length) for length in (128, 4096, 8192, 40_000)] == [12, 4, 2, 1]
+    assert [step_rows_on_cpu(12, length) for length in (128, 4096, 8192, 40_000)] == [12, 4, 2, 1]
 
 
 def test_predicted_with_room_to_spare() -> None:

@@ -21,9 +21,9 @@ from gristmill.trainer.run.energy import (
     Packages,
     gpu_counter,
     grams_co2,
-    meter_of,
+    meter_for,
     said,
-    visible,
+    visible_gpus,
 )
 
 UUIDS = ["GPU-aaaa1111", "GPU-aaab2222", "GPU-cccc3333"]
@@ -62,7 +62,7 @@ class FakeNvml:
 
 
 def handles(library: FakeNvml, setting: str | None) -> list[int | None]:
-    return [handle.value for handle in visible(library, setting)]
+    return [handle.value for handle in visible_gpus(library, setting)]
 
 
 def test_joules_are_those_since_the_counter_was_made() -> None:
@@ -135,10 +135,10 @@ def test_where_there_is_no_meter_nothing_is_made_up(tmp_path: Path, monkeypatch:
     (unreadable / "energy_uj").unlink()
     assert Packages.found(tmp_path) is None
     monkeypatch.setattr(Packages, "found", classmethod(lambda cls: None))
-    assert meter_of(torch.device("cpu")).read() == Energy(None, None)
+    assert meter_for(torch.device("cpu")).read() == Energy(None, None)
     monkeypatch.setattr(energy, "LIBRARY", "libno-such-thing.so.1")
     assert energy.nvml() is None
-    assert meter_of(torch.device("cuda", 0)).read() == Energy(None, None)
+    assert meter_for(torch.device("cuda", 0)).read() == Energy(None, None)
     assert said(None) == "not measured" and said(12.34) == "12.3 J" and said(4_560) == "4.56 kJ" and said(2e6) == "2 MJ"
     assert grams_co2(None, 400) is None and grams_co2(3.6e6, None) is None and grams_co2(1.8e6, 400) == 200
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import TEXTS, bigram_model, byte_pairs, log_chances, random_model, words
 
 from gristmill.trainer.evaluation.evaluate import bits_per_byte
 from gristmill.trainer.evaluation.harness import HarnessError, harness_model
-from gristmill.trainer.evaluation.multiple_choice import Question, answers
+from gristmill.trainer.evaluation.multiple_choice import Question, answer_questions
 from gristmill.trainer.evaluation.scoring import plain_tokenizer
+from tests.trainer.tiny import TEXTS, bigram_model, byte_pairs, log_chances, random_model, words
 
 
 class Hook:
@@ -59,7 +59,7 @@ def test_continuations_are_scored_as_choices_are(harness: None) -> None:
     question = Question("1", "x", "the cat sat", (" on the mat", " on the log"), 0)
     found = lm.loglikelihood(asked(*((question.context, choice) for choice in question.choices)))
     assert [log_prob for log_prob, _ in found] == pytest.approx(
-        answers(model, [question], tokenizer, 64, "cpu", before=1).log_probs[0].tolist()
+        answer_questions(model, [question], tokenizer, 64, "cpu", before=1).log_probs[0].tolist()
     )
     assert all(type(log_prob) is float and type(greedy) is bool for log_prob, greedy in found)
     assert lm.cache_hook.kept[0] == ("loglikelihood", (question.context, question.choices[0]), found[0])

@@ -7,12 +7,12 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from gristmill.trainer.run.schedule import RateSchedule, cosine, linear, rising, stable
+from gristmill.trainer.run.schedule import RateSchedule, cosine, linear, stable, warmup_share
 
 
 def test_a_warm_up_rises_in_even_steps_and_ends_at_the_full_rate() -> None:
-    assert [rising(step, 4) for step in range(6)] == [0.25, 0.5, 0.75, 1, 1, 1]
-    assert rising(0, 0) == 1
+    assert [warmup_share(step, 4) for step in range(6)] == [0.25, 0.5, 0.75, 1, 1, 1]
+    assert warmup_share(0, 0) == 1
 
 
 def test_linear_goes_to_zero_and_its_last_update_still_moves() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from gristmill.trainer.evaluation.scoring import dealt
+from gristmill.trainer.evaluation.scoring import balance_shares
 from tests.trainer.layouts import Evaluated, Layout, evaluated, together
 
 LAYOUTS = {
@@ -44,7 +44,7 @@ def test_two_ranks_find_what_one_finds(ranks: Path, name: str) -> None:
 
 @given(st.lists(st.integers(1, 1000), max_size=40), st.integers(1, 9))
 def test_everything_is_dealt_once_and_evenly(costs: list[int], count: int) -> None:
-    shares = dealt(costs, count)
+    shares = balance_shares(costs, count)
     assert sorted(number for share in shares for number in share) == list(range(len(costs))) and len(shares) == count
     sums = [sum(costs[number] for number in share) for share in shares]
     assert max(sums) - min(sums) <= max(costs, default=0)

@@ -13,7 +13,7 @@ from gristmill.shards.loader import Loader
 from gristmill.shards.orders import Shuffled
 from gristmill.shards.reader import ShardSet, open_shards
 from gristmill.shards.weighted import Together, Weighted
-from gristmill.trainer.run.unlocking import PERIOD, Opened, Unlocked, Unlocking, buckets_of, log_from_facts
+from gristmill.trainer.run.unlocking import PERIOD, BucketsOpened, Unlocked, Unlocking, buckets_of, log_from_facts
 from tests.shards.shard_sets import documents_of, meta_of, small_set, write_set
 
 
@@ -38,7 +38,7 @@ def test_every_row_is_in_one_bucket(shards: ShardSet) -> None:
 
 def test_only_what_is_open_is_read_and_rows_take_turns(shards: ShardSet) -> None:
     buckets = buckets_of(shards)
-    log = (Opened(0, 1), Opened(700, 2), Opened(1333, 4))
+    log = (BucketsOpened(0, 1), BucketsOpened(700, 2), BucketsOpened(1333, 4))
     order = Unlocked(buckets, log)
     loader = Loader(shards, 1, order, seed=5)
     rows = loader.rows_at(np.arange(6000))
@@ -66,7 +66,9 @@ def test_a_row_is_read_again_when_its_bucket_is_through(shards: ShardSet) -> Non
 
 def test_a_log_replays_whatever_the_batches(shards: ShardSet) -> None:
     buckets = buckets_of(shards)
-    order = Unlocked(buckets).opened(Opened(48, 2, 3, "below", 1.5)).opened(Opened(96, 3, 6, "stalled", 1.2))
+    order = (
+        Unlocked(buckets).opened(BucketsOpened(48, 2, 3, "below", 1.5)).opened(BucketsOpened(96, 3, 6, "stalled", 1.2))
+    )
     again = Unlocked(buckets_of(shards), log_from_facts([opened.facts() for opened in order.log]))
     assert again.log == order.log and again.facts() == order.facts()
     places = np.arange(500)
@@ -83,10 +85,10 @@ def test_a_log_that_makes_no_sense_is_refused(shards: ShardSet) -> None:
     buckets = buckets_of(shards)
     for log in (
         (),
-        (Opened(5, 1),),
-        (Opened(0, 2), Opened(5, 2)),
-        (Opened(0, 1), Opened(9, 2), Opened(5, 3)),
-        (Opened(0, 1), Opened(1, 9)),
+        (BucketsOpened(5, 1),),
+        (BucketsOpened(0, 2), BucketsOpened(5, 2)),
+        (BucketsOpened(0, 1), BucketsOpened(9, 2), BucketsOpened(5, 3)),
+        (BucketsOpened(0, 1), BucketsOpened(1, 9)),
     ):
         with pytest.raises(BadShards, match="log of buckets"):
             Unlocked(buckets, log)

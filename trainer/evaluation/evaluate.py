@@ -1,20 +1,20 @@
-"""Bits per byte of held-out texts: how well a model predicts them, whatever its tokenizer, by document and by domain.
+"""Bits per byte of held-out texts: how well a model predicts them, whatever its tokenizer, by document.
 
-Every byte of a text is paid for. A model whose documents began with a token of their own (bos; or, where documents were
-trained end to end, the token that separated them) predicts the first token from it: give it as `before`. A model that
-never saw anything before a first token cannot predict it, and a token that it does not know there would disturb what
-follows: with `before` None the first token costs log2(vocabulary) bits, the same for every model with this vocabulary,
-and each other token is predicted from the text before it, as in training. An end-of-text token is no text: it is not
-asked for.
+Every byte of a text is counted. Where training documents began with a token of their own (bos; or, where documents
+were trained end to end, the separator token), the model predicts the first token from it: pass it as `before`. A
+model that never saw anything before a first token cannot predict it, and a token that it does not know there would
+disturb what follows: with `before` None the first token costs log2(vocabulary) bits, the same for every model with
+this vocabulary, and each other token is predicted from the text before it, as in training. An end-of-text token is
+no text and is not scored.
 
-A text longer than `row_length` is read in windows of so many tokens, which move on by `stride`: each token is asked for
-once, with at least row_length - stride + 1 tokens before it (but for the beginning of the text). The default stride is
-half of row_length. With stride = row_length windows do not overlap, as in lm-evaluation-harness. The last window is
-moved back until it is full.
+A text longer than `row_length` is read in windows of that many tokens, which move on by `stride`: each token is
+scored once, with at least row_length - stride + 1 tokens before it (except at the beginning of the text). The
+default stride is half of row_length. With stride = row_length windows do not overlap, as in lm-evaluation-harness.
+The last window is moved back until it is full.
 
-A text of which the tokenizer leaves nothing has no bits and counts no bytes. What it changes or does not know is paid
-for as what became of it (one token for the unknown, say), while the bytes are the text's: between tokenizers compare
-those alone that lose nothing, as byte-level ones.
+A text that the tokenizer reduces to nothing has no bits and counts no bytes. What a tokenizer changes or does not
+know is scored as the tokens it became (one token for the unknown, say), while the bytes are the text's: between
+tokenizers compare only lossless ones, such as byte-level ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,13 @@ from tokenizers import Tokenizer
 from gristmill.kernels.base.types import Array
 from gristmill.shards.pieces import piece_starts
 from gristmill.shards.rows import Rows
-from gristmill.trainer.evaluation.scoring import STEP_TOKENS, Continuation, plain_tokenizer, scored, tokenised
+from gristmill.trainer.evaluation.scoring import (
+    STEP_TOKENS,
+    Continuation,
+    plain_tokenizer,
+    score_continuations,
+    tokenise,
+)
 from gristmill.trainer.model.model import Decoder
 from gristmill.trainer.step.parallel import ALONE, RankGroup
 
@@ -53,14 +59,6 @@ class Measured:
         if not size:
             raise ValueError("there is no text to measure" + ("" if domain is None else f" of the domain {domain!r}"))
         return float(self.bits[some].sum()) / size
-
-    def by_domain(self) -> dict[str, float]:
-        """Bits per byte of each domain that has text, sorted by name."""
-        return {
-            domain: self.bits_per_byte(domain)
-            for domain in sorted(set(self.domains))
-            if self.bytes[self._of(domain)].any()
-        }
 
     def _of(self, domain: str | None) -> Array:
         if domain is not None and domain not in self.domains:
@@ -92,7 +90,7 @@ def bits_per_byte(
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Texts as pieces of tokens; piece i is of document `document[i]`; of the `unforeseen` documents the first token
+    """Texts as continuations; number i is of document `document[i]`; of the `unforeseen` documents the first token
     costs log2(vocabulary)."""
 
     pieces: tuple[Continuation, ...]
@@ -121,17 +119,17 @@ class HeldOut:
             raise ValueError(
                 f"{len(texts):,} texts, {len(domains):,} domains and {len(ids):,} ids: there must be as many of each"
             )
-        tokens = tokenised(texts, plain_tokenizer(tokenizer))
+        tokens = tokenise(texts, plain_tokenizer(tokenizer))
         sequences = (
             tokens
             if before is None
-            else [np.concatenate([[before], of_one]) if len(of_one) else of_one for of_one in tokens]
+            else [np.concatenate([[before], of_text]) if len(of_text) else of_text for of_text in tokens]
         )
         pieces = [list(windows(sequence, row_length, stride)) for sequence in sequences]
-        counts = np.array([len(of_one) for of_one in tokens], np.int64)
+        counts = np.array([len(of_text) for of_text in tokens], np.int64)
         return cls(
-            tuple(piece for of_one in pieces for piece in of_one),
-            np.repeat(np.arange(len(texts)), [len(of_one) for of_one in pieces]),
+            tuple(piece for of_text in pieces for piece in of_text),
+            np.repeat(np.arange(len(texts)), [len(of_text) for of_text in pieces]),
             (counts > 0) & (before is None),
             np.array([len(text.encode()) for text in texts], np.int64) * (counts > 0),
             counts,
@@ -142,15 +140,16 @@ class HeldOut:
     def measured(
         self, model: Decoder, device: torch.device | str, step_tokens: int = STEP_TOKENS, ranks: RankGroup = ALONE
     ) -> Measured:
-        """`ranks` share the work, and all have the whole of it (`gristmill.trainer.evaluation.scoring.scored`)."""
-        scores = scored(model, self.pieces, device, step_tokens, ranks)
+        """`ranks` share the work, and all get the whole result (see
+        `gristmill.trainer.evaluation.scoring.score_continuations`)."""
+        scores = score_continuations(model, self.pieces, device, step_tokens, ranks)
         nats = np.bincount(self.document, scores.nats, len(self.bytes)).astype(np.float64)
         nats += np.where(self.unforeseen, math.log(model.shape.vocabulary), 0.0)
         return Measured(nats / math.log(2), self.bytes, self.tokens, self.domains, self.ids)
 
 
 def windows(sequence: Array, row_length: int, stride: int | None = None) -> Iterator[Continuation]:
-    """All tokens but the first, each asked for once, of at most `row_length` tokens before the last."""
+    """All tokens but the first, each scored once, with at most `row_length` tokens before the last."""
     stride = max(1, row_length // 2) if stride is None else stride
     if not 1 <= stride <= row_length:
         raise ValueError(f"stride {stride:,}: between 1 and the row length of {row_length:,}")
@@ -165,8 +164,8 @@ def windows(sequence: Array, row_length: int, stride: int | None = None) -> Iter
 
 
 def opening_of(rows: Rows, bos: int | None) -> int | None:
-    """What stands before each document of these rows of shards: `bos` if all that begin here begin with it. (The
-    `before` of models trained on them.)"""
+    """The token before each document in these rows of shards: `bos` if every document that begins here begins with
+    it. Pass it as `before` for models trained on them."""
     begins = rows.chunk == 0
     if bos is None or not begins.any():
         return None

@@ -1,9 +1,9 @@
-"""Multiple choice by log-probability: which of the choices does the model find likeliest behind the context?
+"""Multiple choice by log-probability: which of the choices does the model find likeliest after the context?
 
 A line of JSON a question, all of one file in UTF-8:
 
-    {"id": "arc-1", "domain": "science", "context": "Question: What do plants breathe in?\\nAnswer:", "choices": ["
-      carbon dioxide", " iron"], "answer": 0}
+    {"id": "arc-1", "domain": "science", "context": "Question: What do plants breathe in?\\nAnswer:",
+     "choices": [" carbon dioxide", " iron"], "answer": 0}
 
 Context and choice are put together as they stand, so that choices say themselves where a space is; `answer` counts from
 0. Tokens are those of both together, cut where the context's own end, with spaces at the context's end given to the
@@ -30,7 +30,13 @@ import torch
 from tokenizers import Tokenizer
 
 from gristmill.kernels.base.types import Array
-from gristmill.trainer.evaluation.scoring import STEP_TOKENS, Continuation, plain_tokenizer, scored, tokenised
+from gristmill.trainer.evaluation.scoring import (
+    STEP_TOKENS,
+    Continuation,
+    plain_tokenizer,
+    score_continuations,
+    tokenise,
+)
 from gristmill.trainer.model.model import Decoder
 from gristmill.trainer.step.parallel import ALONE, RankGroup
 
@@ -52,7 +58,7 @@ class Question:
 
 def read_questions(path: Path) -> list[Question]:
     """Empty lines are passed over."""
-    found: list[Question] = []
+    questions: list[Question] = []
     seen: dict[str, int] = {}
     for number, line in enumerate(path.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
         if not line.strip():
@@ -71,10 +77,10 @@ def read_questions(path: Path) -> list[Question]:
         if question.id in seen:
             raise BadQuestions(f"{where}: id {question.id!r} is that of line {seen[question.id]:,} too")
         seen[question.id] = number
-        found.append(question)
-    if not found:
+        questions.append(question)
+    if not questions:
         raise BadQuestions(f"{path}: there are no questions")
-    return found
+    return questions
 
 
 FIELDS = tuple(field.name for field in fields(Question))
@@ -158,14 +164,6 @@ class Answers:
         some = self._of(domain)
         return float(self.answer_bits[some].sum() / self.answer_bytes[some].sum())
 
-    def by_domain(self) -> dict[str, dict[str, float]]:
-        domains = sorted({question.domain for question in self.questions})
-        kinds: tuple[By, ...] = ("raw", "byte", "token")
-        return {
-            d: {f"accuracy_{by}": self.accuracy(by, d) for by in kinds} | {"bits_per_byte": self.bits_per_byte(d)}
-            for d in domains
-        }
-
     def _of(self, domain: str | None) -> Array:
         some = np.array([domain in (None, question.domain) for question in self.questions], bool)
         if not some.any():
@@ -173,7 +171,7 @@ class Answers:
         return some
 
 
-def answers(
+def answer_questions(
     model: Decoder,
     questions: Sequence[Question],
     tokenizer: Tokenizer,
@@ -185,8 +183,8 @@ def answers(
     ranks: RankGroup = ALONE,
 ) -> Answers:
     """All choices of all questions, packed together; `ranks` share the work, and all have the whole of it
-    (`gristmill.trainer.evaluation.scoring.scored`)."""
-    encoded = encoded_questions(questions, tokenizer, row_length, before)
+    (`gristmill.trainer.evaluation.scoring.score_continuations`)."""
+    encoded = encode_questions(questions, tokenizer, row_length, before)
     log_probs = -pair_scores(model, encoded, device, step_tokens, ranks)[0]
     cuts = np.cumsum([len(question.choices) for question in questions])[:-1]
     sizes = np.array([len(choice.encode()) for question in questions for choice in question.choices], np.int64)
@@ -204,26 +202,26 @@ class Pair(NamedTuple):
     asked: int
 
 
-def encoded_questions(
+def encode_questions(
     questions: Sequence[Question], tokenizer: Tokenizer, row_length: int, before: int | None = None
 ) -> list[Pair]:
     """All choices of all questions; BadQuestions names one that cannot be asked."""
     pairs = [(question.context, choice) for question in questions for choice in question.choices]
     whose = [question.id for question in questions for _ in question.choices]
-    return encoded_pairs(
+    return encode_pairs(
         pairs,
         plain_tokenizer(tokenizer),
         before,
         row_length,
-        lambda i: f"question {whose[i]!r}: choice {_shown(pairs[i][1])}",
+        lambda i: f"question {whose[i]!r}: choice {_excerpt(pairs[i][1])}",
     )
 
 
-def _shown(choice: str) -> str:
+def _excerpt(choice: str) -> str:
     return repr(choice if len(choice) <= 60 else choice[:57] + "...")
 
 
-def encoded_pairs(
+def encode_pairs(
     pairs: Sequence[tuple[str, str]],
     tokenizer: Tokenizer,
     before: int | None,
@@ -232,24 +230,24 @@ def encoded_pairs(
 ) -> list[Pair]:
     """By a `plain_tokenizer`; `named(i)` is what an error calls pair i."""
     contexts = [context.rstrip() for context, _ in pairs]
-    wholes = tokenised([context + rest for context, rest in pairs], tokenizer)
+    wholes = tokenise([context + rest for context, rest in pairs], tokenizer)
     distinct = list(dict.fromkeys(contexts))
-    of_context = dict(zip(distinct, tokenised(distinct, tokenizer), strict=True))
+    of_context = dict(zip(distinct, tokenise(distinct, tokenizer), strict=True))
     opening = np.array([] if before is None else [before], np.int64)
-    found = []
+    encoded = []
     for i, (context, whole) in enumerate(zip(contexts, wholes, strict=True)):
-        asked = len(whole) - _cut(of_context[context], whole)
+        asked = len(whole) - _context_tokens(of_context[context], whole)
         if asked < 1:
             raise BadQuestions(f"{named(i)} adds no token to its context")
         if asked > row_length:
             raise BadQuestions(
                 f"{named(i)} has {asked:,} tokens, more than the {row_length:,} that the model reads at once"
             )
-        found.append(Pair(np.concatenate([opening, whole])[-(row_length + 1) :], asked))
-    return found
+        encoded.append(Pair(np.concatenate([opening, whole])[-(row_length + 1) :], asked))
+    return encoded
 
 
-def _cut(context: Array, whole: Array) -> int:
+def _context_tokens(context: Array, whole: Array) -> int:
     """How many tokens of the whole are the context's."""
     if len(context) < len(whole):
         return len(context)
@@ -261,11 +259,10 @@ def pair_scores(
     model: Decoder, pairs: Sequence[Pair], device: torch.device | str, step_tokens: int, ranks: RankGroup = ALONE
 ) -> tuple[Array, Array]:
     """-log p of what is asked for in nats, and whether each token of it is the likeliest."""
-    alone = np.array(
-        [pair.asked == len(pair.tokens) for pair in pairs], bool
-    )  # the first token is asked for and nothing stands before it
+    # The first token is scored, and nothing precedes it.
+    alone = np.array([pair.asked == len(pair.tokens) for pair in pairs], bool)
     some = [i for i, pair in enumerate(pairs) if len(pair.tokens) > 1]
-    found = scored(
+    scores = score_continuations(
         model,
         [Continuation(pairs[i].tokens, max(1, len(pairs[i].tokens) - pairs[i].asked)) for i in some],
         device,
@@ -273,6 +270,6 @@ def pair_scores(
         ranks,
     )
     nats, greedy = np.where(alone, math.log(model.shape.vocabulary), 0.0), ~alone
-    nats[some] += found.nats
-    greedy[some] &= found.greedy
+    nats[some] += scores.nats
+    greedy[some] &= scores.greedy
     return nats, greedy

@@ -1,11 +1,11 @@
-"""What a decoder thinks of given tokens: texts to tokens, tokens to the probabilities of those that are asked for,
-packed, without padding.
+"""What a decoder predicts for given tokens: texts to tokens, tokens to their log-probabilities, packed, without
+padding.
 
-Logits of evaluation are float32 whatever the model computes in (bf16 logits are off by up to 0.4 %, which is more than
-many ablations differ by), and only those that are asked for are made. Sums are float64. Pieces are packed in an order
-that depends on their content alone: longest first, so that neighbours are alike and memory is at its largest first, and
-the same pieces in another order give the same bits. Ranks share these packs, and each pack is the same whoever does it,
-so that any number of ranks gives the bits of one.
+Logits of evaluation are float32 whatever the model computes in (bf16 logits are off by up to 0.4 %, more than many
+ablations differ by), and only those that are asked for are computed. Sums are float64. Continuations are packed in
+an order that depends on their content alone: longest first, so that neighbours are alike and memory peaks first, and
+the same continuations in another order give the same bits. Ranks share these packs, and each pack is the same
+whoever scores it, so any number of ranks gives the bits of one.
 
 T tokens, A asked for, C hidden width, V vocabulary.
 """
@@ -30,26 +30,26 @@ from gristmill.trainer.step.parallel import ALONE, RankGroup, device_of_messages
 
 STEP_TOKENS = 16_384  # of a forward pass
 LOGITS = 1 << 27  # that exist at once: 512 MB
-CHARACTERS = 1 << 20  # handed to the tokenizer at once: it takes about 100 bytes for each
+CHARACTERS = 1 << 20  # passed to the tokenizer at once, which takes about 100 bytes for each
 
 
 class Continuation(NamedTuple):
-    """`tokens[first:]` are asked for, each given all before it; `first` is 1 at least."""
+    """`tokens[first:]` are scored, each given all before it; `first` is 1 at least."""
 
     tokens: Array
     first: int
 
 
 class Scores(NamedTuple):
-    """By piece: -log p of what was asked for, in nats, float64; and whether each token of it is the likeliest."""
+    """By continuation: -log p in nats, float64; and whether each of its tokens is the likeliest."""
 
     nats: Array
     greedy: Array
 
 
 def plain_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
-    """As shards are tokenised: nothing cut off or padded, and a special token that stands in a text is text. The given
-    one stays as it is."""
+    """As shards are tokenised: nothing truncated or padded, and a special token that stands in a text is text. The
+    given tokenizer is not changed."""
     plain = Tokenizer.from_str(tokenizer.to_str())
     plain.no_truncation()
     plain.no_padding()
@@ -57,28 +57,29 @@ def plain_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
     return plain
 
 
-def tokenised(texts: Sequence[str], tokenizer: Tokenizer) -> list[Array]:
+def tokenise(texts: Sequence[str], tokenizer: Tokenizer) -> list[Array]:
     """Each text's tokens, int64, nothing added; by a `plain_tokenizer`."""
-    found: list[Array] = []
+    tokens: list[Array] = []
     for start, stop in _runs([len(text) for text in texts], CHARACTERS):
         encodings = tokenizer.encode_batch_fast(list(texts[start:stop]), add_special_tokens=False)
-        found += [np.array(encoding.ids, np.int64) for encoding in encodings]
-    return found
+        tokens += [np.array(encoding.ids, np.int64) for encoding in encodings]
+    return tokens
 
 
 @torch.no_grad()
-def scored(
+def score_continuations(
     model: Decoder,
     pieces: Sequence[Continuation],
     device: torch.device | str,
     step_tokens: int = STEP_TOKENS,
     ranks: RankGroup = ALONE,
 ) -> Scores:
-    """Each piece alone, whatever it is packed with, to rounding. `step_tokens` is a bound unless one piece is longer.
+    """Each continuation by itself, whatever it is packed with, to rounding. `step_tokens` is a bound unless one
+    continuation is longer.
 
-    `ranks` share the work, and all have the whole of it: every one must ask for the same pieces. Of ranks that share
-    layers, these are those of `Grid.data`. A model that is cut over the ranks is put together by all at once, so each
-    makes as many passes: who has fewer does its first one again.
+    `ranks` share the work, and all get the whole result: every rank must ask for the same continuations. Of ranks
+    that share layers, these are those of `Grid.data`. A model that is sharded over the ranks is gathered by all at
+    once, so each rank makes the same number of passes: a rank with fewer repeats its first one.
     """
     nats, greedy = np.zeros(len(pieces)), np.ones(len(pieces), bool)
     _check(model, pieces)
@@ -86,26 +87,28 @@ def scored(
         range(len(pieces)), key=lambda i: (-len(pieces[i].tokens), pieces[i].tokens.tobytes(), pieces[i].first)
     )
     lengths = [len(pieces[i].tokens) - 1 for i in order]
-    runs = list(_runs(lengths, step_tokens, over=False))
-    shares = dealt([flops_of(model.shape, np.array(lengths[start:stop])).total for start, stop in runs], ranks.count)
-    for number in _as_many(shares, ranks.rank):
+    runs = list(_runs(lengths, step_tokens, inclusive=False))
+    shares = balance_shares(
+        [flops_of(model.shape, np.array(lengths[start:stop])).total for start, stop in runs], ranks.count
+    )
+    for number in _padded_share(shares, ranks.rank):
         start, stop = runs[number]
         places = order[start:stop]
         some = [pieces[i] for i in places]
-        packed, asked_A, targets_A = _packed(some)
+        packed, asked_A, targets_A = _pack(some)
         hidden_TC = model.hidden(packed.to(device))
-        losses, hits = _read(
+        losses, hits = _losses_and_hits(
             hidden_TC[torch.from_numpy(asked_A).to(device)], model.head_weight, torch.from_numpy(targets_A).to(device)
         )
         counts = np.array([len(piece.tokens) - piece.first for piece in some])
         starts = np.cumsum(counts) - counts
         nats[places] = np.add.reduceat(losses.double().cpu().numpy(), starts)
         greedy[places] = np.logical_and.reduceat(hits.cpu().numpy(), starts)
-    return _gathered(nats, greedy, [i for number in shares[ranks.rank] for i in order[slice(*runs[number])]], ranks)
+    return _gather(nats, greedy, [i for number in shares[ranks.rank] for i in order[slice(*runs[number])]], ranks)
 
 
-def dealt(costs: Sequence[float], count: int) -> list[list[int]]:
-    """The dearest first, each to whoever has least so far: numbers of the costs, in order, by rank."""
+def balance_shares(costs: Sequence[float], count: int) -> list[list[int]]:
+    """The costliest first, each to the rank that has least so far: numbers of the costs, in order, by rank."""
     shares: list[list[int]] = [[] for _ in range(count)]
     sums = [0.0] * count
     for number in sorted(range(len(costs)), key=lambda i: -costs[i]):
@@ -115,21 +118,21 @@ def dealt(costs: Sequence[float], count: int) -> list[list[int]]:
     return [sorted(share) for share in shares]
 
 
-def _as_many(shares: Sequence[Sequence[int]], rank: int) -> list[int]:
-    """What this rank does, with something again until it makes as many passes as any."""
+def _padded_share(shares: Sequence[Sequence[int]], rank: int) -> list[int]:
+    """This rank's packs, with one repeated until it makes as many passes as any rank."""
     passes = max(map(len, shares))
-    mine = list(shares[rank])
-    return mine + [mine[0] if mine else 0] * (passes - len(mine))
+    share = list(shares[rank])
+    return share + [share[0] if share else 0] * (passes - len(share))
 
 
-def _gathered(nats: Array, greedy: Array, mine: Sequence[int], ranks: RankGroup) -> Scores:
-    """Everyone's on all ranks: what others have done is 0 here, so that sums are what each found, bit for bit."""
+def _gather(nats: Array, greedy: Array, own: Sequence[int], ranks: RankGroup) -> Scores:
+    """All scores on all ranks: those of other ranks are 0 here, so sums are what each computed, bit for bit."""
     if ranks.count == 1:
         return Scores(nats, greedy)
     both = np.zeros((2, len(nats)))
-    both[:, mine] = nats[mine], greedy[mine]
-    found = ranks.all_reduce(torch.from_numpy(both).to(device_of_messages(ranks))).cpu().numpy()
-    return Scores(found[0], found[1] > 0)
+    both[:, own] = nats[own], greedy[own]
+    summed = ranks.all_reduce(torch.from_numpy(both).to(device_of_messages(ranks))).cpu().numpy()
+    return Scores(summed[0], summed[1] > 0)
 
 
 def _check(model: Decoder, pieces: Sequence[Continuation]) -> None:
@@ -138,7 +141,8 @@ def _check(model: Decoder, pieces: Sequence[Continuation]) -> None:
     largest = max((int(piece.tokens.max()) for piece in pieces), default=0)
     if largest >= model.shape.vocabulary:
         raise ValueError(
-            f"token {largest:,} of these texts is not in the model's vocabulary of {model.shape.vocabulary:,}: they need the tokenizer that it was trained with"
+            f"token {largest:,} of these texts is not in the model's vocabulary of {model.shape.vocabulary:,}: they "
+            "need the tokenizer that it was trained with"
         )
     longest = max((len(piece.tokens) - 1 for piece in pieces), default=0)
     if longest > model.shape.context:
@@ -147,24 +151,24 @@ def _check(model: Decoder, pieces: Sequence[Continuation]) -> None:
         )
 
 
-def _runs(sizes: Sequence[int], most: int, over: bool = True) -> Iterator[tuple[int, int]]:
-    """Runs of neighbours of about `most` together: the one that reaches it is the last, or (not `over`) is the first of
-    the next run."""
-    start = held = 0
+def _runs(sizes: Sequence[int], most: int, inclusive: bool = True) -> Iterator[tuple[int, int]]:
+    """Runs of neighbours of about `most` together: the item that reaches it is the last, or (not `inclusive`) is the
+    first of the next run."""
+    start = total = 0
     for i, size in enumerate(sizes):
-        if not over and held and held + size > most:
+        if not inclusive and total and total + size > most:
             yield start, i
-            start, held = i, 0
-        held += size
-        if over and held >= most:
+            start, total = i, 0
+        total += size
+        if inclusive and total >= most:
             yield start, i + 1
-            start, held = i + 1, 0
+            start, total = i + 1, 0
     if start < len(sizes):
         yield start, len(sizes)
 
 
-def _packed(pieces: Sequence[Continuation]) -> tuple[PackedTokens, Array, Array]:
-    """In one line; the places whose successors are asked for; these successors."""
+def _pack(pieces: Sequence[Continuation]) -> tuple[PackedTokens, Array, Array]:
+    """One line of tokens; the positions whose successors are scored; these successors."""
     lengths = np.array([len(piece.tokens) - 1 for piece in pieces], np.int64)
     ends = np.cumsum(lengths)
     starts = ends - lengths
@@ -185,22 +189,23 @@ def _packed(pieces: Sequence[Continuation]) -> tuple[PackedTokens, Array, Array]
     return packed, asked_A, targets_A
 
 
-def _read(hidden_AC: Tensor, weight_VC: Tensor, targets_A: Tensor) -> tuple[Tensor, Tensor]:
+def _losses_and_hits(hidden_AC: Tensor, weight_VC: Tensor, targets_A: Tensor) -> tuple[Tensor, Tensor]:
     """-log p of each target, and whether it is the likeliest."""
     losses, hits = [], []
     rows = max(1, LOGITS // len(weight_VC))
     with torch.autocast(hidden_AC.device.type, enabled=False):
-        product = _wide_product(hidden_AC, weight_VC)
+        matmul = _wide_matmul(hidden_AC, weight_VC)
         for start in range(0, len(hidden_AC), rows):
-            logits = product(hidden_AC[start : start + rows])
+            logits = matmul(hidden_AC[start : start + rows])
             targets = targets_A[start : start + rows]
             losses.append(logits.logsumexp(-1) - logits.gather(1, targets[:, None])[:, 0])
             hits.append(logits.argmax(-1) == targets)
     return torch.cat(losses), torch.cat(hits)
 
 
-def _wide_product(hidden_AC: Tensor, weight_VC: Tensor) -> Any:
-    """Hidden states to logits of float32 at the least: of half precision on CUDA by sums that are not rounded to half."""
+def _wide_matmul(hidden_AC: Tensor, weight_VC: Tensor) -> Any:
+    """Hidden states to logits of float32 at the least; in half precision on CUDA with sums that are not rounded to
+    half."""
     if weight_VC.is_cuda and weight_VC.dtype in (torch.bfloat16, torch.float16):
         half = weight_VC.dtype
         return lambda some: torch.mm(some.to(half), weight_VC.t(), out_dtype=torch.float32)

@@ -1,8 +1,8 @@
-"""The mean of a run's last checkpoints: weights that a falling rate would have led to, without the fall, and a quieter
-measurement of what was learned.
+"""The mean of a run's last checkpoints: the weights that a falling rate would have led to, without the fall, and a
+less noisy measurement of what was learned.
 
-Uniform (Izmailov et al. 2018, and LAWA, Kaddour 2022) or exponential: of n checkpoints, the k-th before the last weighs
-decay**k, and the first has what is left. Sums are of float64, one tensor of all checkpoints at a time.
+Uniform (Izmailov et al. 2018, and LAWA, Kaddour 2022) or exponential: of n checkpoints, the k-th before the last
+weighs decay**k, and the first has the rest. Sums are float64, one tensor of all checkpoints at a time.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from gristmill.trainer.step.checkpoint import MODEL, STATE, CheckpointError, Due
 
 
 def average_last(folder: Path, count: int, decay: float | None = None, due: Due | None = None) -> dict[str, Tensor]:
-    """Of the newest `count` checkpoints of a run's folder that were `due` (None: all): where the run was told to stop
-    must not show in its model."""
-    found = [path for path in checkpoint.steps(folder) if due is None or due(step_of(path))]
-    if len(found) < count:
+    """The mean of the newest `count` checkpoints of a run's folder that were `due` (None: all): where the run was
+    stopped must not affect its model."""
+    paths = [path for path in checkpoint.steps(folder) if due is None or due(step_of(path))]
+    if len(paths) < count:
         raise CheckpointError(
-            f"{folder}: holds {len(found)} checkpoints, of which {count} are to be averaged; keep more of them"
+            f"{folder}: holds {len(paths)} checkpoints, of which {count} are to be averaged; keep more of them"
         )
-    return average_checkpoints(found[len(found) - count :], decay)
+    return average_checkpoints(paths[len(paths) - count :], decay)
 
 
 def average_checkpoints(paths: Sequence[Path], decay: float | None = None) -> dict[str, Tensor]:
-    """Of checkpoints, oldest first, each a folder or a safetensors file; in the type that they are stored in, on the
-    CPU. `decay` None: all weigh alike.
+    """The mean of checkpoints, oldest first, each a folder or a safetensors file; in their stored dtype, on the CPU.
+    `decay` None: equal weights.
 
-    Checkpoints whose tensors differ in name, shape or type are refused, and so are damaged ones and one that is named
-    twice. What is not floating point must be alike in all.
+    Checkpoints whose tensors differ in name, shape or dtype are refused, and so are damaged ones and one that is
+    named twice. Tensors that are not floating point must be equal in all.
     """
     from safetensors import safe_open
 
@@ -46,13 +46,13 @@ def average_checkpoints(paths: Sequence[Path], decay: float | None = None) -> di
     files = [_file(path) for path in paths]
     with ExitStack() as open_files:
         readers = [open_files.enter_context(safe_open(file, framework="pt")) for file in files]
-        looks = [_looks(reader) for reader in readers]
-        for file, other in zip(files[1:], looks[1:], strict=True):
-            if unlike := sorted(
-                name for name in looks[0].keys() | other.keys() if looks[0].get(name) != other.get(name)
+        types = [_tensor_types(reader) for reader in readers]
+        for file, other in zip(files[1:], types[1:], strict=True):
+            if differing := sorted(
+                name for name in types[0].keys() | other.keys() if types[0].get(name) != other.get(name)
             ):
-                raise CheckpointError(f"{file}: of another model than {files[0]}: {', '.join(unlike[:5])}")
-        return {name: _mean(name, readers, shares, files) for name in looks[0]}
+                raise CheckpointError(f"{file}: of another model than {files[0]}: {', '.join(differing[:5])}")
+        return {name: _mean(name, readers, shares, files) for name in types[0]}
 
 
 def weights_of(count: int, decay: float | None) -> list[float]:
@@ -80,7 +80,7 @@ def _file(path: Path) -> Path:
     return file
 
 
-def _looks(reader: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
+def _tensor_types(reader: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
     slices = {name: reader.get_slice(name) for name in reader.keys()}  # noqa: SIM118  # a reader is no dictionary
     return {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
 

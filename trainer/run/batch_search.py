@@ -1,10 +1,10 @@
-"""How many rows a step takes at a time: the largest number that fits, found by trying, and of those that fit the
-smallest that is as fast.
+"""The number of rows of a step: the largest that fits, found by trying, and of those that fit the smallest that is
+as fast.
 
-Numbers are tried from the smallest, doubling until one does not fit, then halving the gap. Within 1 % of the best speed
-the smallest is taken: the memory that it leaves is worth more. What a try does comes from outside, so that the search
-is the same over a GPU and over a pretended memory. On a GPU a try is real updates at rate 0 on real rows; what they
-leave in the optimiser is taken back from a checkpoint that is made before. Several ranks do not try, for one that runs
+Candidates are tried from the smallest, doubling until one does not fit, then halving the gap. Within 1 % of the best
+speed the smallest is taken: the memory that it leaves is worth more. The try itself is a parameter, so the search is
+the same over a GPU and over a simulated memory. On a GPU a try is real updates at rate 0 on real rows; their effect
+on the optimiser is undone from a checkpoint that is made before. Several ranks do not try, because a rank that runs
 out of memory leaves the others waiting: they take what `gristmill.trainer.step.memory` predicts to fit with room to
 spare.
 """
@@ -51,15 +51,16 @@ def search(candidates: Sequence[int], attempt: Try) -> int:
     """Of `candidates` (rising)."""
     speeds: dict[int, float] = {}
     too_many = len(candidates)  # the first place that is known, or taken, not to fit
-    at = 0
-    while at < too_many:
-        if (speed := attempt(candidates[at])) is None:
-            too_many = at
+    index = 0
+    while index < too_many:
+        if (speed := attempt(candidates[index])) is None:
+            too_many = index
             break
-        speeds[at] = speed
+        speeds[index] = speed
         last = len(candidates) - 1
-        at = next(
-            (i for i in range(at + 1, last) if candidates[i] >= 2 * candidates[at]), last if at < last else last + 1
+        index = next(
+            (i for i in range(index + 1, last) if candidates[i] >= 2 * candidates[index]),
+            last if index < last else last + 1,
         )
     if not speeds:
         raise TooLarge(f"not even a step of {candidates[0]:,} row fits into the GPU's memory; {ADVICE}")
@@ -76,24 +77,24 @@ def search(candidates: Sequence[int], attempt: Try) -> int:
 
 
 def predicted_step(predict: Callable[[int], int], rows: int, room: int) -> int:
-    """The largest of the divisors of `rows` of which the predicted bytes leave a share of `room` free. The same on
-    every rank."""
+    """The largest divisor of `rows` whose predicted bytes leave a share of `room` free. The same on every rank."""
     fits = [d for d in divisors(rows) if predict(d) <= (1 - SPARE) * room]
     if not fits:
         raise TooLarge(
-            f"a step of 1 row is predicted to take {predict(1) / 2**30:.1f} of the GPU's {room / 2**30:.1f} GiB; {ADVICE}"
+            f"a step of 1 row is predicted to take {predict(1) / 2**30:.1f} of the GPU's {room / 2**30:.1f} GiB; "
+            f"{ADVICE}"
         )
     return max(fits)
 
 
-def usual_on_cpu(rows: int, row_length: int) -> int:
+def step_rows_on_cpu(rows: int, row_length: int) -> int:
     return max((d for d in divisors(rows) if d * row_length <= CPU_TOKENS), default=1)
 
 
 @contextmanager
-def margin_left(device: torch.device, margin: float) -> Iterator[None]:
-    """Inside, this share of the GPU's memory cannot be had: what fits there leaves so much for documents that fall
-    worse."""
+def reserved_memory(device: torch.device, margin: float) -> Iterator[None]:
+    """Inside, this share of the GPU's memory cannot be allocated: what fits there leaves room for documents of worse
+    lengths."""
     torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction(1 - margin, device)
     try:
@@ -104,19 +105,19 @@ def margin_left(device: torch.device, margin: float) -> Iterator[None]:
 
 
 def largest_step(stepper: Stepper, loader: Loader, rows: int, scratch: Path, device: torch.device) -> int:
-    """Of `rows` of an update, for a stepper of one rank on a GPU; leaves the stepper as it was. `scratch`: a folder
-    that is made and removed."""
+    """A divisor of `rows` of an update, for a stepper of one rank on a GPU; leaves the stepper as it was. `scratch`:
+    a folder that is made and removed."""
     stepper.save(scratch, 0, {}, 1)
     try:
-        with margin_left(device, MARGIN):
-            return search(divisors(rows), lambda some: tried(stepper, loader, some, device))
+        with reserved_memory(device, MARGIN):
+            return search(divisors(rows), lambda step_rows: measure_step(stepper, loader, step_rows, device))
     finally:
         torch.compiler.reset()
         stepper.load(checkpoint.steps(scratch)[-1])
         shutil.rmtree(scratch)
 
 
-def tried(stepper: Stepper, loader: Loader, rows: int, device: torch.device) -> float | None:
+def measure_step(stepper: Stepper, loader: Loader, rows: int, device: torch.device) -> float | None:
     """Tokens a second, compiled for this number of rows alone; None: out of memory."""
     torch.compiler.reset()
     whole = rows == loader.batch_rows // loader.world  # such an update adds nothing up

@@ -1,10 +1,10 @@
-"""Joules that a run has used: of its GPU by NVML's counter, of the machine's processors by RAPL. Where there is no
-meter it says so.
+"""Energy that a run has used, in joules: of its GPU by NVML's counter, of the machine's processors by RAPL; None
+where there is no meter.
 
 NVML (libnvidia-ml.so.1, which comes with the driver) counts the millijoules of a whole board since the driver was
 loaded, on Volta and later (nvmlDeviceGetTotalEnergyConsumption); a MIG slice has no counter of its own. RAPL
-(/sys/class/powercap) counts the microjoules of a processor package, whoever uses it, wraps around, and on most systems
-can be read by root alone. Neither is estimated from anything else.
+(/sys/class/powercap) counts the microjoules of a processor package, whoever uses it, wraps around, and on most
+systems can be read by root alone. Neither is estimated from anything else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # a run of the mill reads meters without torch
 POWERCAP = Path("/sys/class/powercap")
 LIBRARY = "libnvidia-ml.so.1"
 UUID_LENGTH = 96  # NVML_DEVICE_UUID_V2_BUFFER_SIZE
-NOT_MEASURED = "not measured"
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,8 @@ class Counter(Protocol):
 
 
 class Meter:
-    """What one process's device has used since the meter was made. A GPU counts as a whole; ranks of one machine read
-    the same processors, which `gristmill.trainer.run.reporting` counts once."""
+    """Energy used by one process's device since the meter was made. A GPU counts as a whole; ranks of one machine
+    read the same processors, which `gristmill.trainer.run.reporting` counts once."""
 
     def __init__(self, gpu: Counter | None, packages: Counter | None, on_gpu: bool) -> None:
         self._gpu, self._packages, self._on_gpu = gpu, packages, on_gpu
@@ -86,7 +85,7 @@ class Machine:
     @classmethod
     def here(cls) -> Machine:
         library = nvml()
-        boards = visible(library, os.environ.get("CUDA_VISIBLE_DEVICES")) if library is not None else []
+        boards = visible_gpus(library, os.environ.get("CUDA_VISIBLE_DEVICES")) if library is not None else []
         return cls(
             [
                 counter
@@ -96,14 +95,14 @@ class Machine:
         )
 
     def joules(self) -> float | None:
-        """Of what has a meter; None where nothing has, or one failed."""
+        """Of everything that has a meter; None where nothing has, or one failed."""
         with self._reading:
-            read = [counter.joules() for counter in self._counters]
-        known = [joules for joules in read if joules is not None]
-        return sum(known) if read and len(known) == len(read) else None
+            readings = [counter.joules() for counter in self._counters]
+        measured = [joules for joules in readings if joules is not None]
+        return sum(measured) if readings and len(measured) == len(readings) else None
 
 
-def meter_of(device: torch.device) -> Meter:
+def meter_for(device: torch.device) -> Meter:
     on_gpu = device.type == "cuda"
     return Meter(gpu_counter(nvml(), device) if on_gpu else None, Packages.found(), on_gpu)
 
@@ -111,16 +110,6 @@ def meter_of(device: torch.device) -> Meter:
 def machine_name() -> str:
     """The same for all processes whose processors are the same ones, in whatever containers."""
     return _text(Path("/proc/sys/kernel/random/boot_id")) or socket.gethostname()
-
-
-def said(joules: float | None) -> str:
-    """For people."""
-    if joules is None:
-        return NOT_MEASURED
-    for unit, size in (("MJ", 1e6), ("kJ", 1e3)):
-        if joules >= size:
-            return f"{joules / size:.3g} {unit}"
-    return f"{joules:.3g} J"
 
 
 def grams_co2(joules: float | None, grams_per_kwh: float | None) -> float | None:
@@ -174,31 +163,32 @@ def gpu_counter(library: Any | None, device: torch.device) -> Gpu | None:
     if uuid is not None:
         handle = _handle_of(library, f"GPU-{uuid}")
         return None if handle is None else Gpu.counting(library, handle)
-    seen = visible(library, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    seen = visible_gpus(library, os.environ.get("CUDA_VISIBLE_DEVICES"))
     return Gpu.counting(library, seen[place]) if place < len(seen) else None
 
 
-def visible(library: Any, setting: str | None) -> list[ctypes.c_void_p]:
-    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order: places, or UUIDs that may be cut short. As in CUDA, what
-    follows an entry that fits none is not seen.
+def visible_gpus(library: Any, setting: str | None) -> list[ctypes.c_void_p]:
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order: indices, or UUIDs that may be abbreviated. As in
+    CUDA, entries after one that matches nothing are ignored.
 
-    Places are those of the PCI bus, which are CUDA's where all GPUs are of one kind or CUDA_DEVICE_ORDER is PCI_BUS_ID.
+    Indices are those of the PCI bus, which are CUDA's where all GPUs are of one kind or CUDA_DEVICE_ORDER is
+    PCI_BUS_ID.
     """
     handles = list(_handles(library))
     if setting is None:
         return handles
-    found: list[ctypes.c_void_p] = []
+    handles_seen: list[ctypes.c_void_p] = []
     for entry in (part.strip() for part in setting.split(",")):
         if entry.startswith("GPU-"):
             fits = [handle for handle in handles if _uuid(library, handle).startswith(entry)]
             if len(fits) != 1:
                 break
-            found.append(fits[0])
+            handles_seen.append(fits[0])
         elif entry.isdecimal() and int(entry) < len(handles):
-            found.append(handles[int(entry)])
+            handles_seen.append(handles[int(entry)])
         else:
             break
-    return found
+    return handles_seen
 
 
 def _handles(library: Any) -> Iterator[ctypes.c_void_p]:

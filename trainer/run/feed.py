@@ -1,9 +1,9 @@
-"""Rows on their way to the device while it computes: a thread reads, packs, and copies from pinned memory on a stream
-of its own.
+"""Loads rows onto the device while it computes: a thread reads, packs, and copies from pinned memory on a stream of
+its own.
 
-What an update reads travels with its rows, the loader's state after it too: what a checkpoint says was trained on is
-what was trained on, however far the thread is ahead. Rows are looked at before they leave: a token beyond the
-vocabulary would stop a GPU without a word about where.
+The facts of an update travel with its rows, the loader's state after it too: a checkpoint records exactly what was
+trained on, however far the thread is ahead. Rows are checked first: a token beyond the vocabulary would stop a GPU
+without saying where.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ PATIENCE = 0.1  # seconds between looks at whether to stop
 
 
 @dataclass(frozen=True)
-class Read:
-    """What one update reads, of this rank's share: `place` is where its batch begins, `counted` its tokens that have a
-    target, `lengths` those of its pieces."""
+class BatchFacts:
+    """What one update reads, of this rank's share: `place` is where its batch begins, `counted` the number of its
+    targets, `lengths` those of its pieces."""
 
     place: int
     counted: int
@@ -47,7 +47,7 @@ class Step(NamedTuple):
     """A part of an update's rows, on the device."""
 
     pack_rows: PackedTokens
-    read: Read
+    read: BatchFacts
     last: bool
 
 
@@ -57,8 +57,8 @@ class _Ready(NamedTuple):
 
 
 class Feed:
-    """The steps of one update after another, from where `loader` stands (which stays where it is); batches whose places
-    are `left_out` are passed over.
+    """The steps of one update after another, from the position of `loader` (which does not move); batches at the
+    places `left_out` are skipped.
 
     A context: leaving it ends the thread. The thread's errors are raised by `update`.
     """
@@ -100,7 +100,7 @@ class Feed:
                 return
 
     def steps(self) -> Iterator[Step]:
-        """One after another, whatever updates they belong to."""
+        """One after another, across updates."""
         while (step := self._next()) is not None:
             yield step
 
@@ -117,9 +117,8 @@ class Feed:
             on_device = ready.step.packed
             for tensor in (on_device.ids_T, on_device.targets_T, on_device.positions_T, on_device.cuts):
                 tensor.record_stream(here)
-            torch._dynamo.maybe_mark_dynamic(
-                on_device.cuts, 0
-            )  # no two batches have as many pieces: compiled code need not find out
+            # No two batches have the same number of pieces: compiled code need not find out.
+            torch._dynamo.maybe_mark_dynamic(on_device.cuts, 0)
         return ready.step
 
     def _work(self) -> None:
@@ -128,7 +127,7 @@ class Feed:
                 with torch.cuda.device(self._device):
                     side = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
                     for step in self._read():
-                        self._hand_over(_copied(step, self._device, side))
+                        self._hand_over(_copy_to_device(step, self._device, side))
             else:
                 for step in self._read():
                     self._hand_over(_Ready(step._replace(packed=step.packed.to(self._device)), None))
@@ -151,10 +150,10 @@ class Feed:
             check(batch, self._loader)
             rows = batch.rows
             lengths = np.array(rows.seq_lens, np.int64)
-            read = Read(place, int(lengths.sum()) - len(lengths), int(lengths.sum()), lengths, batch.state)
+            facts = BatchFacts(place, int(lengths.sum()) - len(lengths), int(lengths.sum()), lengths, batch.state)
             for start in range(0, len(rows.bucket), self._rows_per_step):
                 stop = min(start + self._rows_per_step, len(rows.bucket))
-                yield Step(pack_rows(rows.part(start, stop)), read, stop == len(rows.bucket))
+                yield Step(pack_rows(rows.part(start, stop)), facts, stop == len(rows.bucket))
 
     def _hand_over(self, ready: _Ready | BaseException | None) -> None:
         while not self._stop.is_set():
@@ -169,30 +168,33 @@ class _Stopped(Exception):
     """Nobody waits for more."""
 
 
-def _copied(step: Step, device: torch.device, side: torch.cuda.Stream) -> _Ready:
+def _copy_to_device(step: Step, device: torch.device, side: torch.cuda.Stream) -> _Ready:
     with torch.cuda.stream(side):
-        there = step.packed.pinned().to(device)
+        on_device = step.packed.pinned().to(device)
         done = torch.cuda.Event()  # type: ignore[no-untyped-call]
         done.record(side)
-    return _Ready(step._replace(packed=there), done)
+    return _Ready(step._replace(packed=on_device), done)
 
 
 def check(batch: Batch, loader: Loader) -> None:
-    """What the index promises of the rows."""
+    """Checks what the index promises of the rows."""
     rows, meta, folder = batch.rows, loader.shards.meta, loader.shards.folder
     advice = "the shards are damaged (`gristmill verify` says which); write them again"
     largest = rows.input_ids.max(axis=1)
     if len(bad := np.flatnonzero(largest >= meta.vocab_size)):
         token = int(largest[bad[0]])
         raise BadShards(
-            f"{folder}: row {int(batch.numbers[bad[0]]):,} holds token {token:,}, the vocabulary has {meta.vocab_size:,}: {advice}"
+            f"{folder}: row {int(batch.numbers[bad[0]]):,} holds token {token:,}, the vocabulary has "
+            f"{meta.vocab_size:,}: {advice}"
         )
-    held = filled(rows.seq_lens, rows.first_piece)
+    filled_places = filled(rows.seq_lens, rows.first_piece)
     if len(rows.seq_lens) and int(rows.seq_lens.min()) < 1:
         raise BadShards(
-            f"{folder}: a row between {int(batch.numbers.min()):,} and {int(batch.numbers.max()):,} has an empty piece: {advice}"
+            f"{folder}: a row between {int(batch.numbers.min()):,} and {int(batch.numbers.max()):,} has an empty "
+            f"piece: {advice}"
         )
-    if len(bad := np.flatnonzero(held > meta.row_length)):
+    if len(bad := np.flatnonzero(filled_places > meta.row_length)):
         raise BadShards(
-            f"{folder}: row {int(batch.numbers[bad[0]]):,} counts {int(held[bad[0]]):,} tokens in {meta.row_length:,} places: {advice}"
+            f"{folder}: row {int(batch.numbers[bad[0]]):,} counts {int(filled_places[bad[0]]):,} tokens in "
+            f"{meta.row_length:,} places: {advice}"
         )

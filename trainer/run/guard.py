@@ -1,9 +1,9 @@
-"""Updates that would do harm are left out: a loss or a gradient norm that is not finite, or far above the recent ones.
+"""Skips updates that would do harm: a loss or a gradient norm that is not finite, or far above the recent ones.
 
-Far above is robust: over the median of the last accepted updates by so many of their median absolute deviations (times
-1.4826, so that of normal numbers it is one standard deviation; at least 1 % of the median, so that a flat stretch does
-not make every bump a spike). The decision is made on the device and nobody waits for it: an update that is refused gets
-a gradient that is not finite, which the optimiser's step leaves out.
+Far above is robust: over the median of the last accepted updates by a number of their median absolute deviations
+(times 1.4826, which for normal numbers is one standard deviation; at least 1 % of the median, so that a flat stretch
+does not make every bump a spike). The decision is made on the device without a synchronisation: a refused update
+gets a gradient that is not finite, which the optimiser's step skips.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FLAT = 0.01
 
 
 class UnsoundRun(RuntimeError):
-    """Training that cannot go on: update after update is refused."""
+    """Training that cannot continue: update after update is refused."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,8 @@ class Guard:
             times = getattr(self, name)
             if times is not None and not 0 < times < math.inf:
                 raise ValueError(
-                    f"guard: {name} {times!r}: a number of deviations above 0, or None to refuse only what is not finite"
+                    f"guard: {name} {times!r}: a number of deviations above 0, or None to refuse only what is not "
+                    "finite"
                 )
         if not 1 <= self.least <= self.window:
             raise ValueError(
@@ -74,28 +75,26 @@ class Watch:
         self.reset()
 
     def reset(self) -> None:
-        """When what comes is no longer like what was: another stage of a curriculum."""
+        """When the data changes: another stage of a curriculum."""
         self._recent = torch.full((2, self.guard.window), math.inf, dtype=torch.float64, device=self._times.device)
         self._count = torch.zeros((), dtype=torch.int64, device=self._times.device)
 
     @torch.no_grad()
     def limits(self) -> Tensor:
         """Of the loss and of the norm, float64; infinite where nothing finite is too far."""
-        held = self._count.clamp(max=self.guard.window)
-        rank = self._rank + ((held - 1) // 2).clamp(
-            min=0
-        )  # the lower median; places not yet filled are infinite and sort last
+        count = self._count.clamp(max=self.guard.window)
+        # The lower median; places not yet filled are infinite and sort last.
+        rank = self._rank + ((count - 1) // 2).clamp(min=0)
         median = self._recent.sort(dim=1).values.gather(1, rank)
-        apart = (
-            (self._recent - median).abs().nan_to_num(nan=math.inf, posinf=math.inf)
-        )  # infinite less infinite: nothing held yet
-        deviation = NORMAL * apart.sort(dim=1).values.gather(1, rank)
+        # Infinite less infinite: nothing recorded yet.
+        distances = (self._recent - median).abs().nan_to_num(nan=math.inf, posinf=math.inf)
+        deviation = NORMAL * distances.sort(dim=1).values.gather(1, rank)
         limits = (median + self._times[:, None] * deviation.maximum(FLAT * median.abs()))[:, 0]
-        return torch.where(held >= self.guard.least, limits.nan_to_num(nan=math.inf, posinf=math.inf), math.inf)
+        return torch.where(count >= self.guard.least, limits.nan_to_num(nan=math.inf, posinf=math.inf), math.inf)
 
     @torch.no_grad()
     def judged(self, loss: Tensor, norm: Tensor, limits: Tensor, counted: Tensor | int = 1) -> Tensor:
-        """Whether the update was accepted, on the device; if so it is remembered, unless no token was `counted`: its
+        """Whether the update was accepted, on the device; if so it is recorded, unless no token was `counted`: a
         loss of 0 says nothing of others."""
         both = torch.stack([loss.double(), norm.double()])
         accepted = sound(both, limits).all()

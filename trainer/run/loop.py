@@ -1,10 +1,10 @@
-"""Trains a decoder on token shards: update after update, from wherever the folder's last checkpoint is, to a model on
-disk.
+"""Trains a decoder on token shards: update after update, from the folder's last checkpoint, to a model on disk.
 
-An update reads `rows_per_update` rows of all ranks, some at a time. Losses are divided by the number of targets of the
-whole update, so any split gives the same update. Nothing waits for the device but every so many updates (`Run._look`):
-what was computed since is fetched in one piece, written to the metrics, and acted on. What a run does next depends on
-its settings, its data and its checkpoint alone, so a killed run goes on bit for bit.
+An update reads `rows_per_update` rows of all ranks, some at a time. Losses are divided by the number of targets of
+the whole update, so any split gives the same update. The loop synchronises with the device only every so many
+updates (`TrainingRun._fetch_pending`): it fetches what was computed since in one piece, writes metrics, and acts on
+it. What a run does next depends on its settings, its data and its checkpoint alone, so a killed run resumes bit for
+bit.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from torch import Tensor
 from gristmill.shards.loader import Loader
 from gristmill.trainer.model.model import Decoder
 from gristmill.trainer.model.quack import has_fused_linears
-from gristmill.trainer.run import progress, reporting as telling
+from gristmill.trainer.run import progress, reporting
 from gristmill.trainer.run.averaging import average_last
-from gristmill.trainer.run.batch_search import TooLarge, largest_step, predicted_step, usual_on_cpu
-from gristmill.trainer.run.feed import Feed, Read
+from gristmill.trainer.run.batch_search import TooLarge, largest_step, predicted_step, step_rows_on_cpu
+from gristmill.trainer.run.feed import BatchFacts, Feed
 from gristmill.trainer.run.guard import UnsoundRun, Watch, poison, sound
 from gristmill.trainer.run.progress import BadRun, Progress
 from gristmill.trainer.run.reporting import Reporter, UpdateResult
 from gristmill.trainer.run.settings import Training
 from gristmill.trainer.run.stopping import StopAsked, Stopped, reproducible, stop_asked
-from gristmill.trainer.run.unlocking import Opened, Unlocked, log_from_facts
+from gristmill.trainer.run.unlocking import BucketsOpened, Unlocked, log_from_facts
 from gristmill.trainer.step import checkpoint
 from gristmill.trainer.step.checkpoint import CheckpointError, Due
 from gristmill.trainer.step.memory import memory_of
@@ -43,9 +43,9 @@ OVERFLOWS = 40  # in a row: by then fp16's loss scale has nowhere left to fall
 
 @dataclass(frozen=True)
 class Outcome:
-    """`tokens` without padding, `counted` those that were learned from, `loss` that of the last accepted update; of all
-    ranks together and all sessions, but for `tokens_per_second` and `peak_memory` (of this rank), which are the last
-    one's."""
+    """`tokens` without padding, `counted` those with a target, `loss` that of the last accepted update. All ranks
+    and all sessions together, except `tokens_per_second` and `peak_memory` (of this rank), which are the last
+    session's."""
 
     updates: int
     tokens: int
@@ -84,12 +84,12 @@ def train(
     save_model: bool = True,
     tokenizer: Path | None = None,
 ) -> Outcome:
-    """Goes on from the newest checkpoint of `folder` if that is of the same run, and refuses the folder with what
-    differs if not.
+    """Resumes from the newest checkpoint of `folder` if that is of the same run; if not, refuses the folder and
+    lists the differences.
 
-    Every rank calls this; `model` is taken over. FOLDER/model is written at the end if `save_model`, with `tokenizer`.
-    `loader` stands behind what was trained on when this returns. SIGTERM and SIGINT leave a checkpoint and raise
-    `Stopped`.
+    Every rank calls this; `model` is taken over. FOLDER/model is written at the end if `save_model`, with
+    `tokenizer`. When this returns, `loader` is behind the last row trained on. SIGTERM and SIGINT leave a checkpoint
+    and raise `Stopped`.
     """
     folder = Path(folder)
     progress.check(model.shape, loader, training, ranks)
@@ -104,9 +104,9 @@ def train(
     with reproducible(training.deterministic), stop_asked() as asked:
         torch.manual_seed(training.seed)
         run = TrainingRun(stepper_for(model, training, device, ranks), loader, training, folder, asked, evaluation)
-        with run.teller:
+        with run.reporter:
             run.begin()
-            run.go()
+            run.train()
             if save_model:
                 run.write_model(tokenizer)
             return run.outcome()
@@ -132,7 +132,7 @@ def stepper_for(model: Decoder, training: Training, device: torch.device, ranks:
 
 
 class TrainingRun:
-    """What is the same through a run, and how far it is."""
+    """The fixed parts of a run, and its progress."""
 
     def __init__(
         self,
@@ -143,21 +143,14 @@ class TrainingRun:
         asked: StopAsked,
         evaluation: Evaluation | None,
     ) -> None:
-        self.stepper, self.loader, self.training, self.asked, self.evaluation = (
-            stepper,
-            loader,
-            training,
-            asked,
-            evaluation,
-        )
+        self.stepper, self.loader, self.training = stepper, loader, training
+        self.asked, self.evaluation = asked, evaluation
         self.folder, self.checkpoints = folder, folder / progress.CHECKPOINTS
         self.device, self.ranks = stepper.device, stepper.ranks
         self.progress = Progress(loader=loader.state_dict(), log=progress.log_of(loader, training))
         self.watch = Watch(training.guard, self.device)
-        self.teller = Reporter(folder, training, stepper.model.shape, self.device, self.ranks)
-        self.pending: list[tuple[int, Read, float, Tensor]] = []
-
-    # From where
+        self.reporter = Reporter(folder, training, stepper.model.shape, self.device, self.ranks)
+        self.pending: list[tuple[int, BatchFacts, float, Tensor]] = []
 
     def begin(self) -> None:
         self._restore()
@@ -167,43 +160,43 @@ class TrainingRun:
             torch.cuda.reset_peak_memory_stats(self.device)  # of the run, not of what was tried before
         if self.training.guard.action == "back" and not checkpoint.steps(self.checkpoints):
             self._save()
-        self.teller.begin(self.progress)
+        self.reporter.begin(self.progress)
 
     def _restore(self, due: Due | None = None) -> None:
-        """From the newest checkpoint that is whole; the one before it leads to the same. Of those that were `due`
-        first, if that is asked."""
+        """From the newest checkpoint that is whole; the one before it leads to the same. With `due`, from those that
+        were due first."""
         first_error: CheckpointError | None = None
         for path in reversed(checkpoint.order_due_last(checkpoint.steps(self.checkpoints), due)):
             try:
-                found = Progress.from_facts(self.stepper.load(path).facts)
+                restored = Progress.from_facts(self.stepper.load(path).facts)
             except CheckpointError as error:
                 first_error = first_error or error
-                self.teller.warn(f"{error}; trying the one before")
+                self.reporter.warn(f"{error}; trying the one before")
                 continue
             if isinstance(self.loader.order, Unlocked):
-                self.loader.order = Unlocked(self.loader.order.buckets, log_from_facts(found.log))
-            progress.set_back(self.loader, found.loader)
-            self.watch.restore(found.watch)
-            self.progress = found
+                self.loader.order = Unlocked(self.loader.order.buckets, log_from_facts(restored.log))
+            progress.set_back(self.loader, restored.loader)
+            self.watch.restore(restored.watch)
+            self.progress = restored
             return
         if first_error:
             raise first_error
 
     def _rows_per_step(self) -> int:
-        """As told, or as found when the run began, or found now."""
-        told, found, ranks = self.training.rows_per_step, self.progress.rows_per_step, self.ranks.data
-        if told or found:
-            return told or found or 0
+        """The configured number, or the one settled when the run began, or one found now."""
+        configured, settled, ranks = self.training.rows_per_step, self.progress.rows_per_step, self.ranks.data
+        if configured or settled:
+            return configured or settled or 0
         rows = self.training.rank_rows(ranks.count)
         if self.device.type != "cuda":
-            return usual_on_cpu(rows, self.loader.shards.meta.row_length)
+            return step_rows_on_cpu(rows, self.loader.shards.meta.row_length)
         if self.ranks.all.count > 1:
             room = min(self.ranks.all.gather(torch.cuda.get_device_properties(self.device).total_memory))
             return predicted_step(lambda some: self._predicted(some, rows), rows, room)
         return largest_step(self.stepper, self.loader, rows, self.folder / ".search", self.device)
 
     def _predicted(self, some: int, rows: int) -> int:
-        """Bytes of a rank whose steps are of so many of its rows."""
+        """Bytes of a rank whose steps have `some` of its rows."""
         training, ranks = self.training, self.ranks
         return memory_of(
             self.stepper.model.shape,
@@ -222,11 +215,9 @@ class TrainingRun:
             and has_fused_linears(self.device),
         ).peak
 
-    # Onwards
-
-    def go(self) -> None:
-        """With a new feed whenever other rows are to be read than those on their way: after a return, when a bucket is
-        opened."""
+    def train(self) -> None:
+        """Starts a new feed whenever the rows on their way are not those to read next: after a return to a
+        checkpoint, or when a bucket is opened."""
         while self.progress.update < self.training.updates:
             progress.set_back(self.loader, self.progress.loader)
             rows_per_step = self.progress.rows_per_step
@@ -236,24 +227,25 @@ class TrainingRun:
                 stale = False
                 while not stale and self.progress.update < self.training.updates:
                     self._update(feed)
-                    stale = self._after()
+                    stale = self._finish_update()
         progress.set_back(self.loader, self.progress.loader)
-        self.teller.clock(self.progress)
+        self.reporter.clock(self.progress)
 
     def _update(self, feed: Feed) -> None:
         try:
-            self._make(feed)
+            self._make_update(feed)
         except torch.OutOfMemoryError as error:
             rows, length = self.progress.rows_per_step or 0, self.loader.shards.meta.row_length
             saved = checkpoint.steps(self.checkpoints)
             raise TooLarge(
-                f"update {self.progress.update:,}: out of memory on {self.device} with {rows:,} rows of {length:,} tokens a step. Set rows_per_step to "
+                f"update {self.progress.update:,}: out of memory on {self.device} with {rows:,} rows of {length:,} "
+                "tokens a step. Set rows_per_step to "
                 f"{max(1, rows // 2):,}, or recompute to 'selective' or 'full'; the run then goes on from "
                 + (f"{saved[-1]}" if saved else "its beginning, for there is no checkpoint yet")
             ) from error
 
-    def _make(self, feed: Feed) -> None:
-        """One update, of which nothing is known here yet but that it was sent to the device."""
+    def _make_update(self, feed: Feed) -> None:
+        """Sends one update to the device; its numbers are fetched later."""
         update, ranks = self.progress.update, self.ranks.data
         share = self.training.schedule.share(update, self.training.updates)
         limits = self.watch.limits()
@@ -261,7 +253,7 @@ class TrainingRun:
         counts = whole = None
         for packed, read, last in feed.update():
             if counts is None or whole is None:
-                counts = ranks.all_reduce(_sent([read.counted, read.tokens], self.device))
+                counts = ranks.all_reduce(_to_device([read.counted, read.tokens], self.device))
                 whole = counts[0].clamp(min=1)
             loss = self.stepper.loss(packed)
             total = total + loss.detach().double()
@@ -272,7 +264,8 @@ class TrainingRun:
         if counts is None:
             left_out = len(self.progress.left_out)
             raise BadRun(
-                f"{self.loader.shards.folder}: the rows end after {update:,} of {self.training.updates:,} updates ({left_out:,} batches were left out); "
+                f"{self.loader.shards.folder}: the rows end after {update:,} of {self.training.updates:,} updates "
+                f"({left_out:,} batches were left out); "
                 "give the loader more epochs"
             )
         limit = torch.where(counts[0] > 0, limits[1], -math.inf)  # without a target nothing moves, nor decays
@@ -284,36 +277,39 @@ class TrainingRun:
         self.progress.update = update + 1
         self.progress.loader = read.state
 
-    def _after(self) -> bool:
-        """What is due after an update. Whether the feed has read what no longer comes next."""
-        training, made, evaluation = self.training, self.progress.update, self.evaluation
-        ends = made == training.updates
-        reports = ends or made % training.metrics_every == 0
-        saves = training.checkpoint_due(made)
-        opens = training.unlocking is not None and made % training.unlocking.every == 0
-        evaluates = evaluation is not None and (ends or (evaluation.every is not None and made % evaluation.every == 0))
-        told = self.asked.name is not None and self.ranks.all.count == 1
-        if not (reports or saves or opens or evaluates or told):
+    def _finish_update(self) -> bool:
+        """Does what is due after an update. Returns whether the feed has read rows that no longer come next."""
+        training, updates, evaluation = self.training, self.progress.update, self.evaluation
+        ends = updates == training.updates
+        reports = ends or updates % training.metrics_every == 0
+        saves = training.checkpoint_due(updates)
+        opens = training.unlocking is not None and updates % training.unlocking.every == 0
+        evaluates = evaluation is not None and (
+            ends or (evaluation.every is not None and updates % evaluation.every == 0)
+        )
+        stop_asked_here = self.asked.name is not None and self.ranks.all.count == 1
+        if not (reports or saves or opens or evaluates or stop_asked_here):
             return False
-        if self._look():
+        if self._fetch_pending():
             return True
         signals = [name for name in self.ranks.all.gather(self.asked.name) if name]
-        opened = opens and self._open()
+        opened = opens and self._open_bucket()
         if reports:
-            self.teller.report(self.progress)
+            self.reporter.report(self.progress)
         if evaluates and evaluation is not None:
             self._evaluate(evaluation)
         if saves or signals:
             self._save()
         if signals and not ends:
             raise Stopped(
-                f"{signals[0]} after {made:,} of {training.updates:,} updates; a checkpoint is in {self.checkpoints}, and the same command goes on from it"
+                f"{signals[0]} after {updates:,} of {training.updates:,} updates; a checkpoint is in "
+                f"{self.checkpoints}, and the same command goes on from it"
             )
         return opened
 
-    def _look(self) -> bool:
-        """Waits for the device and takes in what the updates since the last look were. Whether the run went back for
-        one of them."""
+    def _fetch_pending(self) -> bool:
+        """Synchronises with the device and processes the updates since the last time. Returns whether the run went
+        back to a checkpoint."""
         pending, self.pending = self.pending, []
         if not pending:
             return False
@@ -321,73 +317,74 @@ class TrainingRun:
         for (update, read, share, _), (loss, norm, accepted, counted, tokens, *limits) in zip(
             pending, fetched, strict=True
         ):
-            made = UpdateResult(
+            result = UpdateResult(
                 update, read, share, loss, norm, accepted > 0, int(counted), int(tokens), (limits[0], limits[1])
             )
-            self.progress.tokens += made.tokens
-            self.teller.made(made)
-            if made.accepted:
-                self._accept(made)
-            elif self._refuse(made):
+            self.progress.tokens += result.tokens
+            self.reporter.add(result)
+            if result.accepted:
+                self._accept(result)
+            elif self._refuse(result):
                 return True
         return False
 
-    def _accept(self, made: UpdateResult) -> None:
+    def _accept(self, result: UpdateResult) -> None:
         now = self.progress
         now.in_a_row = 0
-        if not made.counted:  # documents of one token: a loss of nothing is none
+        if not result.counted:  # documents of one token: a loss of nothing is none
             return
-        now.counted += made.counted
-        now.loss = made.loss
-        now.line_losses.append(made.loss)
+        now.counted += result.counted
+        now.loss = result.loss
+        now.line_losses.append(result.loss)
         if self.training.unlocking is not None:
-            now.stage_losses = [*now.stage_losses, made.loss][-2 * self.training.unlocking.smooth :]
+            now.stage_losses = [*now.stage_losses, result.loss][-2 * self.training.unlocking.smooth :]
 
-    def _refuse(self, made: UpdateResult) -> bool:
-        """Whether the run went back."""
+    def _refuse(self, result: UpdateResult) -> bool:
+        """Returns whether the run went back to a checkpoint."""
         now, guard = self.progress, self.training.guard
         now.refused += 1
         now.in_a_row += 1
-        now.line_events.append(telling.refused(made))
-        overflow = self.training.precision == "fp16" and made.overflow
+        now.line_events.append(reporting.refused_event(result))
+        overflow = self.training.precision == "fp16" and result.overflow
         if now.in_a_row >= (max(OVERFLOWS, guard.in_a_row) if overflow else guard.in_a_row):
             raise UnsoundRun(
-                f"{now.in_a_row} updates in a row were refused, the last of them update {made.update:,} ({made.reason}; loss {made.loss:.4g}, gradient norm "
-                f"{made.norm:.4g}). Lower the rate, look at the rows from place {made.read.place:,} on, or set guard.loss_times and norm_times higher"
+                f"{now.in_a_row} updates in a row were refused, the last of them update {result.update:,} "
+                f"({result.reason}; loss {result.loss:.4g}, gradient norm "
+                f"{result.norm:.4g}). Lower the rate, look at the rows from place {result.read.place:,} on, or set "
+                "guard.loss_times and norm_times higher"
             )
         if guard.action == "skip" or overflow:
             return False
         if now.returns >= guard.returns:
             raise UnsoundRun(
-                f"update {made.update:,} is refused ({made.reason}) after {now.returns} returns to a checkpoint (guard.returns)"
+                f"update {result.update:,} is refused ({result.reason}) after {now.returns} returns to a checkpoint "
+                "(guard.returns)"
             )
         batch = self.loader.batch_rows
-        around = range(made.read.place - guard.around * batch, made.read.place + (guard.around + 1) * batch, batch)
-        self.teller.clock(now)
+        around = range(result.read.place - guard.around * batch, result.read.place + (guard.around + 1) * batch, batch)
+        self.reporter.clock(now)
         self._restore(self.training.checkpoint_due)
-        again = self.progress
-        if (
-            self.ranks.all.first
-        ):  # where a run was told to stop above it, the next session would go on from there, and go back again
-            checkpoint.remove_after(self.checkpoints, again.update)
+        restored = self.progress
+        # A checkpoint above it, of a stop, would be resumed by the next session, which would go back again.
+        if self.ranks.all.first:
+            checkpoint.remove_after(self.checkpoints, restored.update)
         self.ranks.all.wait()
-        again.left_out = sorted({*again.left_out, *now.left_out, *around})
-        again.returns, again.refused, again.seconds, again.joules = (
-            now.returns + 1,
-            now.refused,
-            now.seconds,
-            now.joules,
-        )
-        untold = [
-            *now.went_back[len(again.went_back) :],
-            {**telling.refused(made), "back_to": again.update},
+        restored.left_out = sorted({*restored.left_out, *now.left_out, *around})
+        restored.returns, restored.refused = now.returns + 1, now.refused
+        restored.seconds, restored.joules = now.seconds, now.joules
+        dropped_events = [
+            *now.went_back[len(restored.went_back) :],
+            {**reporting.refused_event(result), "back_to": restored.update},
         ]  # their lines are dropped
-        again.went_back, again.line_events = [*again.went_back, *untold], [*again.line_events, *untold]
-        self.teller.begin(again)
+        restored.went_back, restored.line_events = (
+            [*restored.went_back, *dropped_events],
+            [*restored.line_events, *dropped_events],
+        )
+        self.reporter.begin(restored)
         return True
 
-    def _open(self) -> bool:
-        """The next bucket, if it is time."""
+    def _open_bucket(self) -> bool:
+        """Opens the next bucket, if it is time."""
         rule, order, now = self.training.unlocking, self.loader.order, self.progress
         if rule is None or not isinstance(order, Unlocked):
             raise RuntimeError("the order of these rows has no buckets to open")
@@ -397,32 +394,30 @@ class TrainingRun:
             return False
         recent = now.stage_losses[-rule.smooth :]
         place = now.loader["epoch"] * self.loader.epoch_rows + now.loader["row"]
-        opened = Opened(place, last.count + 1, now.update, reason, sum(recent) / len(recent) if recent else None)
+        opened = BucketsOpened(place, last.count + 1, now.update, reason, sum(recent) / len(recent) if recent else None)
         self.loader.order = order.opened(opened)
         now.log, now.stage_losses = [*now.log, opened.facts()], []
-        now.line_events.append(telling.opened(order.buckets.numbers[last.count], opened))
+        now.line_events.append(reporting.opened_event(order.buckets.numbers[last.count], opened))
         self.watch.reset()  # the losses of harder text are no spikes
         return True
 
     def _evaluate(self, evaluation: Evaluation) -> None:
         model = self.stepper.model
         model.eval()
-        with self.teller.pause(), torch.no_grad(), self.stepper.computing():
-            found = evaluation.ask(model, self.progress.update)
+        with self.reporter.pause(), torch.no_grad(), self.stepper.computing():
+            values = evaluation.ask(model, self.progress.update)
         model.train()
-        self.teller.evaluated(self.progress.update, found)
+        self.reporter.report_evaluation(self.progress.update, values)
 
     def _save(self) -> None:
         now = self.progress
-        with self.teller.pause():
+        with self.reporter.pause():
             now.watch = self.watch.facts()
-            self.teller.clock(now)
-            self.teller.sync()
+            self.reporter.clock(now)
+            self.reporter.sync()
             self.stepper.save(
                 self.checkpoints, now.update, now.facts(), self.training.keep, self.training.checkpoint_due
             )
-
-    # What comes of it
 
     def write_model(self, tokenizer: Path | None) -> None:
         from gristmill.trainer.model.llama import save_llama
@@ -441,14 +436,14 @@ class TrainingRun:
             counted=now.counted,
             loss=math.nan if now.loss is None else now.loss,
             seconds=now.seconds,
-            tokens_per_second=self.teller.speed(now),
+            tokens_per_second=self.reporter.speed(now),
             joules=now.joules,
             peak_memory=torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None,
             refused=now.refused,
         )
 
 
-def _sent(numbers: list[int], device: torch.device) -> Tensor:
-    """To the device, without waiting for it."""
+def _to_device(numbers: list[int], device: torch.device) -> Tensor:
+    """Without a synchronisation."""
     here = torch.tensor(numbers)
     return here.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else here

@@ -1,11 +1,10 @@
-"""What a run tells of itself: a line of JSON now and then, which a killed run and its continuation write as one that
-was never killed.
+"""Metrics of a run, one line of JSON at a time; a killed and resumed run writes the same lines as one that was not
+killed.
 
-    {"step": 120, "tokens": 62914560, "loss": 3.91, "rate": 0.0003, "norm": 0.41, "seconds": 1.2, "tokens_per_second":
-      436906.7,
-     "matmul_flops_per_second": ..., "attention_flops_per_second": ..., "mfu": 0.47, "memory": ..., "peak_memory": ...,
-       "joules": 820.5,
-     "tokens_per_joule": 639.0, "processor_joules": null, "grams_co2": 0.09, "events": [...]}
+    {"step": 120, "tokens": 62914560, "loss": 3.91, "rate": 0.0003, "norm": 0.41, "seconds": 1.2,
+     "tokens_per_second": 436906.7, "matmul_flops_per_second": ..., "attention_flops_per_second": ..., "mfu": 0.47,
+     "memory": ..., "peak_memory": ..., "joules": 820.5, "tokens_per_joule": 639.0, "processor_joules": null,
+     "grams_co2": 0.09, "events": [...]}
 
 `step` and `tokens` count from the run's beginning, rates and joules from the line before. FLOPs are those of documents
 (`gristmill.trainer.model.flops`), MFU is against the data sheet's bf16 peak of all GPUs. null: no meter, no peak known,
@@ -45,7 +44,7 @@ class Work:
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Bytes: of the allocator on CUDA, of the process elsewhere."""
+    """In bytes: of the allocator on CUDA, of the process elsewhere."""
 
     now: int
     peak: int
@@ -74,7 +73,7 @@ def line_of(
     events: Sequence[Mapping[str, Any]] = (),
 ) -> Line:
     """After update number `step`, counted from 1. `peak`: FLOP/s of all ranks' devices; `grams_per_kwh`: of CO2 at the
-    plug, None: not told."""
+    plug, None: not given."""
     joules = work.energy.device
     line: Line = {
         "step": step,
@@ -100,8 +99,8 @@ def line_of(
     return {name: _finite(value) for name, value in line.items()}
 
 
-def _rate(many: float, per: float | None) -> float | None:
-    return many / per if per else None
+def _rate(count: float, per: float | None) -> float | None:
+    return count / per if per else None
 
 
 def _finite(value: Any) -> Any:
@@ -109,10 +108,11 @@ def _finite(value: Any) -> Any:
 
 
 class Metrics:
-    """The file of a run that goes on after update number `resumed`, and TensorBoard's in a folder if one is named.
+    """The metrics file of a run that resumes after update number `resumed`, and TensorBoard's in a folder if one is
+    named.
 
-    What the file says of later updates is dropped, for they are made again. Call `sync` before a checkpoint is written:
-    the file is then never behind it.
+    Lines of later updates are dropped, because those are made again. Call `sync` before a checkpoint is written: the
+    file is then never behind it.
     """
 
     def __init__(self, path: Path, resumed: int = 0, tensorboard: Path | None = None) -> None:
@@ -169,12 +169,12 @@ def keep_to(path: Path, step: int) -> None:
 
 def read_metrics(path: Path) -> list[Line]:
     """All lines; one that is being written is left out."""
-    found: list[Line] = []
+    lines: list[Line] = []
     for number, (_, line) in enumerate(_lines(path.read_bytes()), 1):
         if line is None:
             raise ValueError(f"{path}:{number}: not a line of metrics; the file was damaged or is something else")
-        found.append(line)
-    return found
+        lines.append(line)
+    return lines
 
 
 def _lines(written: bytes) -> Iterable[tuple[bytes, Line | None]]:

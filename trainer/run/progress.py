@@ -27,11 +27,11 @@ RUN, METRICS, CHECKPOINTS, MODEL = "run.json", "metrics.jsonl", "checkpoints", "
 
 
 class OtherRun(ValueError):
-    """The folder holds a run that was told something else."""
+    """The folder holds a run with other settings."""
 
 
 class BadRun(ValueError):
-    """Settings, shards and model do not go together; said before the first step."""
+    """Settings, shards and model do not fit each other; raised before the first step."""
 
 
 @dataclass
@@ -77,26 +77,31 @@ def check(shape: DecoderShape, loader: Loader, training: Training, every_rank: R
     """Before the first step. Ranks that share layers see the same rows."""
     if every_rank.count % training.tensor:
         raise BadRun(
-            f"tensor {training.tensor}: {every_rank.count} ranks cannot be cut into groups of so many that share each layer"
+            f"tensor {training.tensor}: {every_rank.count} ranks cannot be cut into groups of so many that share each "
+            "layer"
         )
     rank, ranks = every_rank.rank // training.tensor, every_rank.count // training.tensor
     meta, where = loader.shards.meta, loader.shards.folder
     if meta.vocab_size > shape.vocabulary:
         raise BadRun(
-            f"{where}: tokens of a vocabulary of {meta.vocab_size:,} ({meta.tokenizer}), the model knows {shape.vocabulary:,}; "
+            f"{where}: tokens of a vocabulary of {meta.vocab_size:,} ({meta.tokenizer}), the model knows "
+            f"{shape.vocabulary:,}; "
             f"make the model with vocabulary={meta.vocab_size} or more, or pack the shards with its tokenizer"
         )
     if meta.row_length > shape.context:
         raise BadRun(
-            f"{where}: rows of {meta.row_length:,} tokens, the model's context is {shape.context:,}; make it with context={meta.row_length}"
+            f"{where}: rows of {meta.row_length:,} tokens, the model's context is {shape.context:,}; make it with "
+            f"context={meta.row_length}"
         )
     if loader.batch_rows != training.rows_per_update:
         raise BadRun(
-            f"the loader's batches have {loader.batch_rows:,} rows, rows_per_update is {training.rows_per_update:,}; make them equal"
+            f"the loader's batches have {loader.batch_rows:,} rows, rows_per_update is {training.rows_per_update:,}; "
+            "make them equal"
         )
     if (loader.rank, loader.world) != (rank, ranks):
         raise BadRun(
-            f"the loader is that of rank {loader.rank} of {loader.world}, this process sees the rows of rank {rank} of {ranks}"
+            f"the loader is that of rank {loader.rank} of {loader.world}, this process sees the rows of rank {rank} of "
+            f"{ranks}"
         )
     if training.linears == "fp8" and meta.row_length % 16:
         raise BadRun(f"{where}: rows of {meta.row_length:,} tokens; products in fp8 need a multiple of 16")
@@ -106,7 +111,8 @@ def check(shape: DecoderShape, loader: Loader, training: Training, every_rank: R
 def check_supply(loader: Loader, updates: int) -> None:
     if loader.epochs is not None and len(loader) < updates:
         raise BadRun(
-            f"{loader.shards.folder}: {loader.epochs} epochs hold {len(loader):,} more updates of {loader.batch_rows:,} rows, {updates:,} are still to come; "
+            f"{loader.shards.folder}: {loader.epochs} epochs hold {len(loader):,} more updates of "
+            f"{loader.batch_rows:,} rows, {updates:,} are still to come; "
             "give the loader more epochs, or None for no end"
         )
 
@@ -117,7 +123,7 @@ def check_every(updates: int | None) -> None:
 
 
 def unwritable(shape: DecoderShape, folder: Path, tokenizer: Path | None) -> str | None:
-    """Why the model could not be written in the end, while there is nothing to lose yet."""
+    """Why the model could not be written at the end; asked while there is nothing to lose yet."""
     from gristmill.trainer.model.llama import check_save
     from gristmill.trainer.model.llama_config import LlamaError
 
@@ -133,13 +139,13 @@ def claim(folder: Path, identity: Mapping[str, Any]) -> str | None:
     path = folder / RUN
     if path.exists():
         try:
-            known = json.loads(path.read_text(encoding="utf-8"))
+            recorded = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             return f"{path}: not JSON ({error}); take another folder, or remove this one"
-        unlike = differences(identity, known)
+        differing = differences(identity, recorded)
         return (
-            f"{folder} holds another run; take another folder, or remove this one. " + "; ".join(unlike)
-            if unlike
+            f"{folder} holds another run; take another folder, or remove this one. " + "; ".join(differing)
+            if differing
             else None
         )
     if any((folder / name).exists() for name in (METRICS, CHECKPOINTS, MODEL)):
@@ -155,11 +161,12 @@ def claim(folder: Path, identity: Mapping[str, Any]) -> str | None:
 
 
 def log_of(loader: Loader, training: Training) -> list[dict[str, Any]]:
-    """With which buckets the run begins."""
+    """The buckets with which the run begins."""
     if not isinstance(loader.order, Unlocked):
         if training.unlocking is not None:
             raise BadRun(
-                "unlocking needs a loader whose order is Unlocked(buckets_of(shards)), of gristmill.trainer.run.unlocking"
+                "unlocking needs a loader whose order is Unlocked(buckets_of(shards)), of "
+                "gristmill.trainer.run.unlocking"
             )
         return []
     if loader.epoch_rows != len(loader.shards):

@@ -1,9 +1,8 @@
-"""What a run writes down while it goes: lines of metrics (`gristmill.trainer.run.metrics`) by the first rank, over what
-all ranks did, and the clock.
+"""Metrics and clock of a run: the first rank writes lines (`gristmill.trainer.run.metrics`) over what all ranks did.
 
-A line's loss is the mean over the accepted updates since the line before; what is still waiting for its line is part of
-a run's progress, so that a run that was killed writes the lines of one that was not. Times and joules are those of the
-sessions that were. Evaluations and checkpoints stop the clock of the speed, not that of the run.
+A line's loss is the mean over the accepted updates since the line before; what still waits for its line is part of a
+run's progress, so a killed run writes the same lines as one that was not. Times and joules are those of all
+sessions. Evaluations and checkpoints stop the clock of the speed, not that of the run.
 """
 
 from __future__ import annotations
@@ -22,25 +21,24 @@ import torch
 
 from gristmill.trainer.model.flops import Flops, flops_of, peak_of
 from gristmill.trainer.model.shapes import DecoderShape
-from gristmill.trainer.run.energy import Energy, machine_name, meter_of
-from gristmill.trainer.run.feed import Read
+from gristmill.trainer.run.energy import Energy, machine_name, meter_for
+from gristmill.trainer.run.feed import BatchFacts
 from gristmill.trainer.run.metrics import MemoryUse, Metrics, Work, line_of, memory_in_use
 from gristmill.trainer.run.progress import METRICS, Progress
 from gristmill.trainer.run.settings import Training
-from gristmill.trainer.run.unlocking import Opened
+from gristmill.trainer.run.unlocking import BucketsOpened
 from gristmill.trainer.step.parallel import Grid
 
 BOARD = "tensorboard"
-Reading = tuple[
-    str, float | None, float | None
-]  # of a rank: its machine, joules of its device and of all processors there
+# Of a rank: its machine, joules of its device and of all processors there.
+Reading = tuple[str, float | None, float | None]
 
 
 class UpdateResult(NamedTuple):
     """One update, as fetched from the device; `limits` are those of its loss and norm."""
 
     update: int
-    read: Read
+    read: BatchFacts
     share: float
     loss: float
     norm: float
@@ -51,7 +49,7 @@ class UpdateResult(NamedTuple):
 
     @property
     def overflow(self) -> bool:
-        """Where losses are scaled that is how the scale finds its place."""
+        """How a loss scale finds its value, where losses are scaled."""
         return math.isfinite(self.loss) and self.loss <= self.limits[0] and not math.isfinite(self.norm)
 
     @property
@@ -71,7 +69,7 @@ class Reporter:
     ) -> None:
         self._folder, self._training, self._shape, self._device, self._ranks = folder, training, shape, device, ranks
         self._metrics: Metrics | None = None
-        self._meter, self._machine = meter_of(device), machine_name()
+        self._meter, self._machine = meter_for(device), machine_name()
         kind = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
         peak = peak_of(kind)
         self._peak = None if peak is None else peak * ranks.all.count
@@ -94,7 +92,7 @@ class Reporter:
         self._close()
 
     def begin(self, now: Progress) -> None:
-        """Here, and again where the run went back to: what was written of later updates is dropped."""
+        """At the start, and again after a return to a checkpoint: lines of later updates are dropped."""
         self._close()
         self._began = self._began or (now.tokens, now.seconds)
         if self._ranks.all.first:
@@ -102,31 +100,42 @@ class Reporter:
             self._metrics = Metrics(self._folder / METRICS, now.update, board)
         self._restart()
 
-    def made(self, made: UpdateResult) -> None:
-        self._lengths.append(made.read.lengths)
-        self._tokens += made.tokens
-        self._last = made
+    def add(self, result: UpdateResult) -> None:
+        self._lengths.append(result.read.lengths)
+        self._tokens += result.tokens
+        self._last = result
 
     def report(self, now: Progress) -> None:
-        """A line, after its updates were looked at."""
+        """Writes a line, after its updates were fetched."""
         if self._last is None:
             return
         seconds = time.perf_counter() - self._line_at - self._paused
         energy = self._meter.read()
-        of_all = self._ranks.all.gather(self._of_this_rank(energy - self._line_energy))
-        flops = sum((Flops(*said["flops"]) for said in of_all), Flops(0, 0, 0, 0))
+        by_rank = self._ranks.all.gather(self._of_this_rank(energy - self._line_energy))
+        flops = sum((Flops(*facts["flops"]) for facts in by_rank), Flops(0, 0, 0, 0))
         work = Work(
             self._tokens,
             flops,
             seconds,
-            Energy(self._of_devices(s["energy"] for s in of_all), _of_machines(s["energy"] for s in of_all)),
+            Energy(
+                self._of_devices(facts["energy"] for facts in by_rank),
+                _of_machines(facts["energy"] for facts in by_rank),
+            ),
         )
-        memory = MemoryUse(max(s["memory"] for s in of_all), max(s["peak"] for s in of_all))
+        memory = MemoryUse(max(facts["memory"] for facts in by_rank), max(facts["peak"] for facts in by_rank))
         losses = now.line_losses
         line = line_of(
-            now.update, now.tokens, sum(losses) / len(losses) if losses else math.nan, self._training.optimizer.rate * self._last.share,
-            self._last.norm, work, memory, peak=self._peak, grams_per_kwh=self._training.grams_per_kwh, events=now.line_events,
-        )  # fmt: skip
+            now.update,
+            now.tokens,
+            sum(losses) / len(losses) if losses else math.nan,
+            self._training.optimizer.rate * self._last.share,
+            self._last.norm,
+            work,
+            memory,
+            peak=self._peak,
+            grams_per_kwh=self._training.grams_per_kwh,
+            events=now.line_events,
+        )
         self._write(line)
         now.line_losses, now.line_events = [], []
         if self._lines:
@@ -134,25 +143,26 @@ class Reporter:
         self._lines += 1
         self._restart()
 
-    def evaluated(self, update: int, found: dict[str, float]) -> None:
+    def report_evaluation(self, update: int, values: dict[str, float]) -> None:
         """Numbers of numpy and torch too."""
         self._write(
             {
                 "step": update,
                 **{
-                    f"evaluation.{name}": value if type(value) is int else float(value) for name, value in found.items()
+                    f"evaluation.{name}": value if type(value) is int else float(value)
+                    for name, value in values.items()
                 },
             }
         )
 
     def clock(self, now: Progress) -> None:
-        """Adds the time and the joules since it was last asked."""
-        at, energy = time.perf_counter(), self._meter.read()
+        """Adds the time and the joules since the last call."""
+        now_seconds, energy = time.perf_counter(), self._meter.read()
         used = self._of_devices(self._ranks.all.gather(self._reading(energy - self._energy_at)))
-        known = 0.0 if now.seconds == 0 else now.joules  # of a part of the run alone nothing can be said
-        now.joules = None if used is None or known is None else known + used
-        now.seconds += at - self._clock_at
-        self._clock_at, self._energy_at = at, energy
+        joules_before = 0.0 if now.seconds == 0 else now.joules  # of a part of the run alone nothing can be said
+        now.joules = None if used is None or joules_before is None else joules_before + used
+        now.seconds += now_seconds - self._clock_at
+        self._clock_at, self._energy_at = now_seconds, energy
 
     @contextmanager
     def pause(self) -> Iterator[None]:
@@ -180,11 +190,11 @@ class Reporter:
     def _reading(self, used: Energy) -> Reading:
         return self._machine, used.device, used.processors
 
-    def _of_devices(self, said: Iterable[Reading]) -> float | None:
-        return _sum(device for _, device, _ in said) if self._device.type == "cuda" else _of_machines(said)
+    def _of_devices(self, readings: Iterable[Reading]) -> float | None:
+        return _sum(device for _, device, _ in readings) if self._device.type == "cuda" else _of_machines(readings)
 
     def _of_this_rank(self, energy: Energy) -> dict[str, Any]:
-        """Ranks that share layers saw the same tokens: the first of them tells of the work."""
+        """Ranks that share layers saw the same tokens: only the first of them counts the work."""
         lengths = np.concatenate(self._lengths) if self._lengths and self._ranks.tensor.first else np.zeros(0, np.int64)
         flops = flops_of(self._shape, lengths)
         memory = memory_in_use(self._device)
@@ -209,21 +219,21 @@ class Reporter:
             self._metrics = None
 
 
-def refused(made: UpdateResult) -> dict[str, Any]:
+def refused_event(result: UpdateResult) -> dict[str, Any]:
     """As an event of a line."""
-    finite = {name: value for name, value in (("loss", made.loss), ("norm", made.norm)) if math.isfinite(value)}
-    return {"refused": made.update, "reason": made.reason, "place": made.read.place, **finite}
+    finite = {name: value for name, value in (("loss", result.loss), ("norm", result.norm)) if math.isfinite(value)}
+    return {"refused": result.update, "reason": result.reason, "place": result.read.place, **finite}
 
 
-def opened(bucket: int, more: Opened) -> dict[str, Any]:
+def opened_event(bucket: int, more: BucketsOpened) -> dict[str, Any]:
     return {"opened": bucket, **more.facts()}
 
 
-def _of_machines(said: Iterable[Reading]) -> float | None:
+def _of_machines(readings: Iterable[Reading]) -> float | None:
     """Ranks of one machine have the same processors."""
-    return _sum({machine: processors for machine, _, processors in said}.values())
+    return _sum({machine: processors for machine, _, processors in readings}.values())
 
 
 def _sum(values: Any) -> float | None:
-    known = list(values)
-    return None if any(value is None for value in known) else sum(known)
+    readings = list(values)
+    return None if any(value is None for value in readings) else sum(readings)

@@ -1,9 +1,8 @@
-"""How the learning rate goes: pure functions from the number of an update to the share of the peak rate at which it is
-made.
+"""The learning rate: pure functions from the number of an update to its share of the peak rate.
 
-Updates count from 0. A warm-up of w updates rises in w equal steps and its last one is made at the full rate; a fall
-reaches its end at `step == updates`, which is never made, so that the last update still moves. Warm-up, stable, decay:
-Hu et al. 2024 (MiniCPM); the fall by 1 - sqrt: Hägele et al. 2024; linear to zero: Bergsma et al. 2025.
+Updates count from 0. A warm-up of w updates rises in w equal steps and its last one is made at the full rate; a
+decay reaches its end at `step == updates`, which is never made, so the last update still moves. Warm-up, stable,
+decay: Hu et al. 2024 (MiniCPM); decay by 1 - sqrt: Hägele et al. 2024; linear to zero: Bergsma et al. 2025.
 """
 
 from __future__ import annotations
@@ -16,19 +15,21 @@ Kind = Literal["constant", "linear", "cosine", "stable"]
 Fall = Literal["linear", "sqrt"]
 
 
-def rising(step: int, warmup: int) -> float:
+def warmup_share(step: int, warmup: int) -> float:
     """1 after the warm-up."""
     return min(1.0, (step + 1) / warmup) if warmup else 1.0
 
 
 def linear(step: int, updates: int, warmup: int = 0, floor: float = 0.0) -> float:
     """Up, then straight down to `floor`."""
-    return min(rising(step, warmup), floor + (1 - floor) * (1 - _gone(step, updates, warmup)))
+    return min(warmup_share(step, warmup), floor + (1 - floor) * (1 - _progress(step, updates, warmup)))
 
 
 def cosine(step: int, updates: int, warmup: int = 0, floor: float = 0.0) -> float:
     """Up, then down to `floor` by half a cosine."""
-    return min(rising(step, warmup), floor + (1 - floor) * (1 + math.cos(math.pi * _gone(step, updates, warmup))) / 2)
+    return min(
+        warmup_share(step, warmup), floor + (1 - floor) * (1 + math.cos(math.pi * _progress(step, updates, warmup))) / 2
+    )
 
 
 def stable(
@@ -36,12 +37,12 @@ def stable(
 ) -> float:
     """Up, level, and down to `floor` over the last `decay` updates. Before the fall the value does not depend on
     `updates`: train on from there."""
-    gone = _gone(step, updates, updates - decay) if decay else 0.0
-    left = 1 - gone if fall == "linear" else 1 - math.sqrt(gone)
-    return min(rising(step, warmup), floor + (1 - floor) * left)
+    passed = _progress(step, updates, updates - decay) if decay else 0.0
+    remaining = 1 - passed if fall == "linear" else 1 - math.sqrt(passed)
+    return min(warmup_share(step, warmup), floor + (1 - floor) * remaining)
 
 
-def _gone(step: int, updates: int, start: int) -> float:
+def _progress(step: int, updates: int, start: int) -> float:
     return min(1.0, max(0.0, (step - start) / max(1, updates - start)))
 
 
@@ -79,7 +80,7 @@ class RateSchedule:
         """Of the peak rate, for update `step` of `updates`."""
         warmup = round(self.warmup * updates)
         if self.kind == "constant":
-            return rising(step, warmup)
+            return warmup_share(step, warmup)
         if self.kind == "linear":
             return linear(step, updates, warmup, self.floor)
         if self.kind == "cosine":

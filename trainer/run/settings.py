@@ -1,9 +1,9 @@
-"""What a training run is told: frozen, checked at once, written as JSON and read back.
+"""Settings of a training run: frozen, checked at once, written as JSON and read back.
 
-Settings are of two kinds. Those of `WAYS` say how the machine does it; another choice gives the same run to rounding,
-and a run may go on with others than it began with. All the rest is what the run is (`identity`): a folder of one run is
-not gone on with by another. `checkpoint_every` is of the second kind where the model depends on it: where checkpoints
-are averaged, and where the guard goes back to one and leaves out what was around.
+Settings are of two kinds. Those of `WAYS` say how the machine does it; another choice gives the same run to
+rounding, and a run may resume with others than it began with. All the rest are what the run is (`identity`): the
+folder of one run is never resumed by another. `checkpoint_every` is of the second kind where the model depends on
+it: where checkpoints are averaged, and where the guard goes back to one and leaves out the batches around.
 """
 
 from __future__ import annotations
@@ -31,21 +31,37 @@ WAYS = (
     "checkpoint_every", "keep", "metrics_every", "tensorboard", "grams_per_kwh",
 )  # fmt: skip
 
+COUNTS = (
+    "updates",
+    "rows_per_update",
+    "rows_per_step",
+    "tensor",
+    "checkpoint_every",
+    "keep",
+    "average",
+    "metrics_every",
+)
+CHOICES = {"precision": Precision, "recompute": Recompute, "zero": Zero, "linears": Linears}
+NESTED: dict[str, type] = {"schedule": RateSchedule, "guard": Guard, "unlocking": Unlocking}
+
 
 @dataclass(frozen=True)
 class Training:
-    """`rows_per_update` are rows of the shards, of all ranks together; `rows_per_step` those that one rank takes at a
-    time and adds up (None: the largest number that fits and is fastest, found by trying).
+    """`rows_per_update` are rows of the shards, of all ranks together; `rows_per_step` the rows of one rank's
+    forward pass, whose gradients are accumulated (None: the largest number that fits and is fastest, found by
+    trying).
 
-    `precision`: bf16 holds bf16 weights and float32 masters, fp16 float32 weights and scales the loss. `linears`: the
-    blocks' products in fp8 (gristmill.trainer.model.fp8). `zero`: what is cut over the ranks (0 nothing, 1 the
-    optimiser's state and masters, 2 gradients too, 3 weights too); `tensor` ranks share each layer; `offload` keeps the
-    optimiser's state on the CPU. `compile` None: on CUDA only. `deterministic`: on one GPU the same bits each time, at
-    some cost in speed; on the CPU that is so anyway. `checkpoint_every` updates, and at the end, a checkpoint is made
-    and `keep` are held; None: only when the run is told to stop. One that is made for a stop between two is held beside
-    them until the next. `average`: the final model is the mean of so many last checkpoints, stops not counted (1: the
-    last). A line of metrics every `metrics_every` updates; with `grams_per_kwh` of CO2, grams too. `unlocking`: buckets
-    are opened as the loss falls, by a loader whose order is `gristmill.trainer.run.unlocking.Unlocked`.
+    `precision`: bf16 holds bf16 weights and float32 masters, fp16 float32 weights and scales the loss. `linears`:
+    the blocks' matmuls in fp8 (gristmill.trainer.model.fp8). `zero`: what is sharded over the ranks (0 nothing, 1
+    the optimiser's state and masters, 2 gradients too, 3 weights too); `tensor` ranks share each layer; `offload`
+    keeps the optimiser's state on the CPU. `compile` None: on CUDA only. `deterministic`: on one GPU the same bits
+    each time, at some cost in speed; on the CPU that is so anyway.
+
+    After every `checkpoint_every` updates, and at the end, a checkpoint is made and `keep` are kept; None: only when
+    the run is stopped. A checkpoint of a stop between two is kept beside them until the next. `average`: the final
+    model is the mean of this many last checkpoints, without those of stops (1: the last). A line of metrics every
+    `metrics_every` updates; with `grams_per_kwh` of CO2, grams too. `unlocking`: buckets are opened as the loss
+    falls, by a loader whose order is `gristmill.trainer.run.unlocking.Unlocked`.
     """
 
     updates: int
@@ -72,31 +88,37 @@ class Training:
     unlocking: Unlocking | None = None
 
     def __post_init__(self) -> None:
-        for name in (
-            "updates",
-            "rows_per_update",
-            "rows_per_step",
-            "tensor",
-            "checkpoint_every",
-            "keep",
-            "average",
-            "metrics_every",
-        ):
+        self._check_counts()
+        self._check_choices()
+        self._check_flags()
+        self._check_nested()
+        self._check_together()
+
+    def _check_counts(self) -> None:
+        for name in COUNTS:
             number = getattr(self, name)
             if number is None and name in ("rows_per_step", "checkpoint_every"):
                 continue
             if type(number) is not int or number < 1:
                 raise ValueError(f"{name} must be a whole number above 0, not {number!r}")
-        for name, kind in (("precision", Precision), ("recompute", Recompute), ("zero", Zero), ("linears", Linears)):
+
+    def _check_choices(self) -> None:
+        for name, kind in CHOICES.items():
             if getattr(self, name) not in get_args(kind):
                 raise ValueError(f"{name} {getattr(self, name)!r}: there are {', '.join(map(str, get_args(kind)))}")
+
+    def _check_flags(self) -> None:
         for name in ("offload", "deterministic", "tensorboard", "compile"):
-            told = getattr(self, name)
-            if not (isinstance(told, bool) or (told is None and name == "compile")):
-                raise ValueError(f"{name} {told!r}: True or False")
-        for name, made in (("schedule", RateSchedule), ("guard", Guard), ("unlocking", Unlocking)):
-            if not (isinstance(getattr(self, name), made) or (name == "unlocking" and self.unlocking is None)):
+            flag = getattr(self, name)
+            if not (isinstance(flag, bool) or (flag is None and name == "compile")):
+                raise ValueError(f"{name} {flag!r}: True or False")
+
+    def _check_nested(self) -> None:
+        for name, kind in NESTED.items():
+            if not (isinstance(getattr(self, name), kind) or (name == "unlocking" and self.unlocking is None)):
                 raise ValueError(f"{name} {getattr(self, name)!r}: its settings by name are expected")
+
+    def _check_together(self) -> None:
         if self.grams_per_kwh is not None:
             check_numbers(self, "grams_per_kwh")
         if type(self.seed) is not int or not 0 <= self.seed < 1 << 63:
@@ -111,16 +133,16 @@ class Training:
             raise ValueError("checkpoint_every is None, but average and guard.action 'back' need checkpoints")
         if self.checkpoint_every and self.average > -(-self.updates // self.checkpoint_every):
             raise ValueError(
-                f"average {self.average}: {self.updates:,} updates leave fewer checkpoints, one every {self.checkpoint_every:,}"
+                f"average {self.average}: {self.updates:,} updates leave fewer checkpoints, one every "
+                f"{self.checkpoint_every:,}"
             )
         if type(self.optimizer).__name__.lower() not in _OPTIMIZERS:
             raise ValueError(f"optimizer {self.optimizer!r}: there are {', '.join(_OPTIMIZERS)}")
-
         if self.linears == "fp8" and self.precision != "bf16":
             raise ValueError(f"linears 'fp8' go with precision 'bf16', not {self.precision!r}")
 
     def rank_rows(self, ranks: int) -> int:
-        """Of an update, for each rank that sees rows of its own."""
+        """Rows of an update for each rank that sees rows of its own."""
         if self.rows_per_update % ranks:
             near = max(1, round(self.rows_per_update / ranks)) * ranks
             raise ValueError(
@@ -135,32 +157,33 @@ class Training:
             lower = max(d for d in range(1, min(self.rows_per_step, rows) + 1) if rows % d == 0)
             upper = min(d for d in range(min(self.rows_per_step, rows), rows + 1) if rows % d == 0)
             raise ValueError(
-                f"rows_per_step {self.rows_per_step:,} does not divide the {rows:,} rows that a rank has of an update; take {lower:,} or {upper:,}"
+                f"rows_per_step {self.rows_per_step:,} does not divide the {rows:,} rows that a rank has of an update; "
+                f"take {lower:,} or {upper:,}"
             )
 
     def checkpoint_due(self, made: int) -> bool:
-        """After so many updates, whether the run is told to stop there or not."""
+        """Whether a checkpoint is made after `made` updates, stopped or not."""
         return self.checkpoint_every is not None and (made == self.updates or made % self.checkpoint_every == 0)
 
     def facts(self) -> dict[str, Any]:
         """As JSON has it."""
-        facts = {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        facts = {field.name: _to_json(getattr(self, field.name)) for field in dataclasses.fields(self)}
         return {**facts, "optimizer": {"name": type(self.optimizer).__name__.lower(), **facts["optimizer"]}}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Training:
-        found = _known(cls, facts, "training")
-        if isinstance(optimizer := found.get("optimizer"), Mapping):
+        fields = _check_names(cls, facts, "training")
+        if isinstance(optimizer := fields.get("optimizer"), Mapping):
             name = optimizer.get("name", "adamw")
             if name not in _OPTIMIZERS:
                 raise ValueError(f"training.optimizer.name {name!r}: there are {', '.join(_OPTIMIZERS)}")
-            found["optimizer"] = _made(
+            fields["optimizer"] = _build(
                 _OPTIMIZERS[name](), {k: v for k, v in optimizer.items() if k != "name"}, "training.optimizer"
             )
-        for name, kind in (("schedule", RateSchedule), ("guard", Guard), ("unlocking", Unlocking)):
-            if isinstance(found.get(name), Mapping):
-                found[name] = _made(kind, found[name], f"training.{name}")
-        return cls(**found)
+        for name, kind in NESTED.items():
+            if isinstance(fields.get(name), Mapping):
+                fields[name] = _build(kind, fields[name], f"training.{name}")
+        return cls(**fields)
 
     def identity(self) -> dict[str, Any]:
         """What makes two runs the same run."""
@@ -170,14 +193,14 @@ class Training:
 
 
 def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], before: str = "") -> list[str]:
-    """Where two sets of facts are unlike, a line each."""
+    """One line for each difference between two sets of facts."""
     lines: list[str] = []
     for name in sorted(ours.keys() | theirs.keys()):
-        mine, other = ours.get(name), theirs.get(name)
-        if isinstance(mine, Mapping) and isinstance(other, Mapping):
-            lines += differences(mine, other, f"{before}{name}.")
-        elif mine != other:
-            lines.append(f"{before}{name} is {mine!r}, there it is {other!r}")
+        value, other = ours.get(name), theirs.get(name)
+        if isinstance(value, Mapping) and isinstance(other, Mapping):
+            lines += differences(value, other, f"{before}{name}.")
+        elif value != other:
+            lines.append(f"{before}{name} is {value!r}, there it is {other!r}")
     return lines
 
 
@@ -190,7 +213,8 @@ def _muon() -> Any:
 _OPTIMIZERS = {"adamw": lambda: AdamW, "muon": _muon}
 
 
-def _known(kind: Any, facts: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _check_names(kind: Any, facts: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The facts as a dict; refuses names that are no fields of `kind`."""
     names = [field.name for field in dataclasses.fields(kind)]
     for name in facts:
         if name not in names:
@@ -202,27 +226,27 @@ def _known(kind: Any, facts: Mapping[str, Any], where: str) -> dict[str, Any]:
     return dict(facts)
 
 
-def _made(kind: Any, facts: Mapping[str, Any], where: str) -> Any:
-    """A frozen dataclass; lists become tuples, and facts where the default is a dataclass become one."""
-    inner = {
+def _build(kind: Any, facts: Mapping[str, Any], where: str) -> Any:
+    """A frozen dataclass from JSON: lists become tuples, and objects become a dataclass where the default is one."""
+    nested = {
         field.name: type(field.default) for field in dataclasses.fields(kind) if dataclasses.is_dataclass(field.default)
     }
-    known = _known(kind, facts, where)
+    values = _check_names(kind, facts, where)
     return kind(
         **{
-            name: _made(inner[name], value, f"{where}.{name}")
-            if name in inner and isinstance(value, Mapping)
-            else _tupled(value)
-            for name, value in known.items()
+            name: _build(nested[name], value, f"{where}.{name}")
+            if name in nested and isinstance(value, Mapping)
+            else _to_tuples(value)
+            for name, value in values.items()
         }
     )
 
 
-def _tupled(value: Any) -> Any:
-    return tuple(_tupled(item) for item in value) if isinstance(value, list) else value
+def _to_tuples(value: Any) -> Any:
+    return tuple(_to_tuples(item) for item in value) if isinstance(value, list) else value
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+        return {field.name: _to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    return [_to_json(item) for item in value] if isinstance(value, tuple) else value

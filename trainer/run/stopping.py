@@ -1,4 +1,4 @@
-"""What a run asks of its process: to be told before it is ended, and to compute the same bits again."""
+"""Signals that stop a run, and settings of the process that make it reproducible."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 
 
 class Stopped(RuntimeError):
-    """The run was told to stop, left a checkpoint, and can go on from it."""
+    """The run was stopped, left a checkpoint, and can resume from it."""
 
 
 class StopAsked:
-    """By which signal, if any. A second one does what it does without us."""
+    """The signal that asked for a stop, if any. A second signal has its usual effect."""
 
     def __init__(self) -> None:
         self.name: str | None = None
@@ -33,7 +33,7 @@ class StopAsked:
 
 @contextmanager
 def stop_asked() -> Iterator[StopAsked]:
-    """Only the main thread hears signals; in another, nobody asks."""
+    """Only the main thread receives signals; in another thread, nothing is watched."""
     asked = StopAsked()
     if threading.current_thread() is not threading.main_thread():
         yield asked
@@ -48,8 +48,8 @@ def stop_asked() -> Iterator[StopAsked]:
 
 @contextmanager
 def reproducible(deterministic: bool) -> Iterator[None]:
-    """Inside, torch refuses algorithms that give other bits each time, and attention takes its slower, ordered sums.
-    The CPU has none of either."""
+    """Inside, torch refuses nondeterministic algorithms, and attention uses its slower, ordered sums. The CPU has
+    neither."""
     if not deterministic:
         yield
         return

@@ -1,11 +1,11 @@
-"""A curriculum that goes by how training goes: the buckets of the shards are opened one after another as the loss
-falls, and a log says when.
+"""A curriculum that follows the loss: the buckets of the shards are opened one after another as the loss falls, and
+a log records when.
 
 Rows carry the bucket that `order` gave them (docs/curriculum.md); those without one are open from the beginning. The
-next bucket is opened when the mean of the last losses is below a bound, when it has stopped falling, or when the stage
-has lasted long enough. Of what is open every 1,000 rows hold each bucket's share by rows, shuffled; each bucket is read
-in a shuffled order of its own, and goes on where it was when another opens, so that no row is read twice before every
-row of its bucket was. Which row is read is a pure function of (seed, log, place): a log replays.
+next bucket is opened when the mean of the last losses is below a bound, when it has stopped falling, or when the
+stage has lasted long enough. Of what is open every 1,000 rows hold each bucket's share by rows, shuffled; each
+bucket is read in a shuffled order of its own, and continues where it was when another opens, so no row is read twice
+before every row of its bucket was. Which row is read is a pure function of (seed, log, place): a log replays.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Unlocking:
             )
 
     def reason(self, losses: Sequence[float], lasted: int) -> str | None:
-        """Why the next bucket is opened now. `losses` are those since the last was (the last 2 x `smooth` are enough),
-        of a stage that lasted so many updates."""
+        """Why the next bucket is opened now, or None. `losses` are those since the last was opened (the last 2 x
+        `smooth` are enough), of a stage that lasted `lasted` updates."""
         if lasted < self.at_least:
             return None
         recent, before = losses[-self.smooth :], losses[-2 * self.smooth : -self.smooth]
@@ -74,9 +74,8 @@ class Unlocking:
 
 
 @dataclass(frozen=True)
-class Opened:
-    """From row `place` of training on, the first `count` buckets are read. Update, reason and mean loss say how it came
-    to that."""
+class BucketsOpened:
+    """From row `place` of training on, the first `count` buckets are read. Update, reason and mean loss say why."""
 
     place: int
     count: int
@@ -112,12 +111,12 @@ def buckets_of(shards: ShardSet) -> Buckets:
     """Looks at every row's bucket once. Rows of an unknown bucket are taken for those of the first."""
     columns = [block.bucket for block in shards.blocks()]
     bucket = np.concatenate(columns) if columns else np.zeros(0, np.int16)
-    known = bucket[bucket >= 0]
-    if len(known) == 0:
+    numbered = bucket[bucket >= 0]
+    if len(numbered) == 0:
         raise BadShards(
             f"{shards.folder}: no row has a bucket; put an `order` stage with steps before `pack` (docs/curriculum.md)"
         )
-    bucket = np.where(bucket < 0, known.min(), bucket)
+    bucket = np.where(bucket < 0, numbered.min(), bucket)
     starts = np.concatenate([[0], np.flatnonzero(np.diff(bucket)) + 1]).astype(np.int64)
     lengths = np.diff(np.append(starts, len(bucket)))
     numbers = np.unique(bucket)
@@ -128,9 +127,9 @@ def buckets_of(shards: ShardSet) -> Buckets:
     runs = [bucket[starts] == number for number in numbers]
     return Buckets(
         tuple(numbers.tolist()),
-        tuple(int(lengths[mine].sum()) for mine in runs),
-        tuple(starts[mine] for mine in runs),
-        tuple(np.cumsum(lengths[mine]) - lengths[mine] for mine in runs),
+        tuple(int(lengths[in_bucket].sum()) for in_bucket in runs),
+        tuple(starts[in_bucket] for in_bucket in runs),
+        tuple(np.cumsum(lengths[in_bucket]) - lengths[in_bucket] for in_bucket in runs),
     )
 
 
@@ -139,13 +138,14 @@ class Unlocked:
     """The order of a log, for `gristmill.shards.loader.Loader`. It knows no epochs: places go on counting."""
 
     buckets: Buckets
-    log: tuple[Opened, ...] = (Opened(0, 1),)
+    log: tuple[BucketsOpened, ...] = (BucketsOpened(0, 1),)
 
     def __post_init__(self) -> None:
         for before, after in zip(self.log, self.log[1:], strict=False):
             if not (before.place <= after.place and before.count < after.count <= len(self.buckets.numbers)):
                 raise BadShards(
-                    f"a log of buckets that goes from {before} to {after}; there are {len(self.buckets.numbers)} buckets"
+                    f"a log of buckets that goes from {before} to {after}; there are {len(self.buckets.numbers)} "
+                    "buckets"
                 )
         if not self.log or self.log[0].place != 0 or self.log[0].count < 1:
             raise BadShards("a log of buckets begins at place 0 with one bucket or more")
@@ -154,24 +154,24 @@ class Unlocked:
     def whole(self) -> bool:
         return self.log[-1].count == len(self.buckets.numbers)
 
-    def opened(self, more: Opened) -> Unlocked:
+    def opened(self, more: BucketsOpened) -> Unlocked:
         return replace(self, log=(*self.log, more))
 
     def rows_at(self, places: Offsets, rows: int, seed: int, epoch: int) -> Offsets:
-        at = places + epoch * rows
+        places_of_training = places + epoch * rows
         begins = np.array([opened.place for opened in self.log], np.int64)
-        stages = np.searchsorted(begins, at, "right") - 1
-        found = np.empty(len(at), np.int64)
+        stages = np.searchsorted(begins, places_of_training, "right") - 1
+        rows_read = np.empty(len(places_of_training), np.int64)
         read = np.zeros(len(self.buckets.numbers), np.int64)  # of each bucket, before the stage
         for stage, opened in enumerate(self.log[: int(stages.max(initial=0)) + 1]):
             counts = self._counts(opened.count)
-            mine = np.flatnonzero(stages == stage)
-            found[mine] = self._rows(at[mine] - opened.place, counts, read, seed, stage)
+            in_stage = np.flatnonzero(stages == stage)
+            rows_read[in_stage] = self._rows(places_of_training[in_stage] - opened.place, counts, read, seed, stage)
             if stage + 1 < len(self.log):
                 periods, rest = divmod(self.log[stage + 1].place - opened.place, PERIOD)
-                owners, _ = _pattern(counts, seed, stage, periods)
+                owners, _ = _period_pattern(counts, seed, stage, periods)
                 read[: len(counts)] += periods * counts + np.bincount(owners[:rest], minlength=len(counts))
-        return found
+        return rows_read
 
     def facts(self) -> dict[str, Any]:
         """Without the log, which grows: the loop keeps it in checkpoints."""
@@ -186,28 +186,28 @@ class Unlocked:
         return np.asarray(counts + 1)
 
     def _rows(self, slots: Array, counts: Array, read: Array, seed: int, stage: int) -> Array:
-        found = np.empty(len(slots), np.int64)
+        rows = np.empty(len(slots), np.int64)
         periods, slots = np.divmod(slots, PERIOD)
         for period in np.unique(periods).tolist():
-            owners, ranks = _pattern(counts, seed, stage, period)
+            owners, ranks = _period_pattern(counts, seed, stage, period)
             for bucket, count in enumerate(counts.tolist()):
-                mine = np.flatnonzero((periods == period) & (owners[slots] == bucket))
+                selected = np.flatnonzero((periods == period) & (owners[slots] == bucket))
                 passes, ranks_in = np.divmod(
-                    read[bucket] + period * count + ranks[slots[mine]], self.buckets.sizes[bucket]
+                    read[bucket] + period * count + ranks[slots[selected]], self.buckets.sizes[bucket]
                 )
                 keys = np.array([key_of(seed ^ mixed_plain(bucket), int(each)) for each in passes], np.uint64)
-                found[mine] = self.buckets.rows(
-                    bucket, permuted(ranks_in, np.full(len(mine), self.buckets.sizes[bucket]), keys)
+                rows[selected] = self.buckets.rows(
+                    bucket, permuted(ranks_in, np.full(len(selected), self.buckets.sizes[bucket]), keys)
                 )
-        return found
+        return rows
 
 
-def log_from_facts(facts: Sequence[Mapping[str, Any]]) -> tuple[Opened, ...]:
-    return tuple(Opened(**opened) for opened in facts)
+def log_from_facts(facts: Sequence[Mapping[str, Any]]) -> tuple[BucketsOpened, ...]:
+    return tuple(BucketsOpened(**opened) for opened in facts)
 
 
-def _pattern(counts: Array, seed: int, stage: int, period: int) -> tuple[Array, Array]:
-    """Whose row each of a period's slots holds, and the how-manieth of that bucket in the period it is."""
+def _period_pattern(counts: Array, seed: int, stage: int, period: int) -> tuple[Array, Array]:
+    """The bucket of each of a period's slots, and the slot's rank among those of its bucket within the period."""
     key = np.full(PERIOD, key_of(seed ^ mixed_plain(stage + PERIOD), period), np.uint64)
     owners = np.repeat(np.arange(len(counts)), counts)[permuted(np.arange(PERIOD), np.full(PERIOD, PERIOD), key)]
     ranks = np.empty(PERIOD, np.int64)

@@ -104,7 +104,7 @@ def memory_of(
     fused_linears: bool = False,
 ) -> MemoryEstimate:
     """`ranks` see tokens of their own, `tensor` share each layer; `tokens` of one pass of one rank, `passes` of an
-    update; `fused_linears` as `gristmill.trainer.model.quack.has_fused_linears` says, of layers that are neither fp8 nor
+    update; `fused_linears` as `gristmill.trainer.model.quack.has_fused_linears` says, of layers neither fp8 nor
     split."""
     width = 4 if precision == "float32" else 2
     held_width = 4 if precision == "fp16" else width

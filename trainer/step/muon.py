@@ -174,10 +174,23 @@ class MuonOptimizer(torch.optim.Optimizer):
                 state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
         first, second, steps = ([self.state[p][key] for p in learning] for key in ("exp_avg", "exp_avg_sq", "step"))
         adamw(
-            learning, [p.grad for p in learning], first, second, [], steps,
-            foreach=group["foreach"], fused=group["fused"], found_inf=found_inf if group["fused"] else None, amsgrad=False,
-            beta1=group["betas"][0], beta2=group["betas"][1], lr=group["lr"], weight_decay=group["weight_decay"], eps=group["eps"], maximize=False,
-        )  # fmt: skip
+            learning,
+            [p.grad for p in learning],
+            first,
+            second,
+            [],
+            steps,
+            foreach=group["foreach"],
+            fused=group["fused"],
+            found_inf=found_inf if group["fused"] else None,
+            amsgrad=False,
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            maximize=False,
+        )
 
 
 def _batches_of_equal_shape(
@@ -193,7 +206,8 @@ def _batches_of_equal_shape(
 
 
 def gather_whole(tensor: Tensor) -> Tensor:
-    """All of a tensor that is sharded over ranks (a DTensor), on each rank: only a whole matrix has singular vectors."""
+    """All of a tensor that is sharded over ranks (a DTensor), on each rank: only a whole matrix has singular
+    vectors."""
     full: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
     return full
 
@@ -204,7 +218,8 @@ def shard_like(tensor: Tensor, other: Tensor) -> Tensor:
         return tensor
     from torch.distributed.tensor import distribute_tensor  # more than a second to import
 
-    return distribute_tensor(tensor, other.device_mesh, other.placements, src_data_rank=None)  # type: ignore[attr-defined]
+    mesh, placements = other.device_mesh, other.placements  # type: ignore[attr-defined]
+    return distribute_tensor(tensor, mesh, placements, src_data_rank=None)
 
 
 def orthogonalise(matrices: Tensor, rows: Sequence[int], scale: Scale) -> Tensor:

@@ -211,7 +211,8 @@ def _unsharded(
     offload: bool,
     device: torch.device,
 ) -> tuple[list[Slot], Gradients, MasterStore]:
-    """Every rank holds whole weights, but for the layers in `cuts`; it steps on all of them, or on those that it owns."""
+    """Every rank holds whole weights, except the layers in `cuts`; it steps on all of them, or on those that it
+    owns."""
     owner_of = (
         owners({name: p.numel() for name, p in model.named_parameters()}, grid.data.count)
         if zero and grid.data.count > 1

@@ -63,7 +63,8 @@ class _SumOverRanks(torch.autograd.Function):
 
 
 def _all_reduce(x: Tensor, group: Any) -> Tensor:
-    """A functional collective, which torch.compile can trace. In float32 where x is narrower: the sum is rounded once."""
+    """A functional collective, which torch.compile can trace. In float32 where x is narrower: the sum is rounded
+    once."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32)).contiguous()
     total: Tensor = wait_tensor(all_reduce(wide, "sum", group))  # type: ignore[no-untyped-call]
     return total.to(x.dtype)

@@ -130,8 +130,8 @@ class BucketedGradients:
         for weight in weights.values():
             if earlier := getattr(weight, HOOK, None):
                 earlier.remove()  # of a stepper that used this model before
-            handle = weight.register_post_accumulate_grad_hook(lambda arriving: _call_if_alive(arrived, arriving))  # type: ignore[no-untyped-call]
-            setattr(weight, HOOK, handle)
+            register: Any = weight.register_post_accumulate_grad_hook
+            setattr(weight, HOOK, register(lambda arriving: _call_if_alive(arrived, arriving)))
 
     def keep_in_place(self) -> None:
         """Where an update is one pass of one rank: its gradients stay with the weights, in their precision, for an

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_runs import SHAPE, TRAINING
 
-from gristmill.trainer.run import energy, reporting as telling
+from gristmill.trainer.run import energy, reporting
 from gristmill.trainer.run.energy import Energy
 from gristmill.trainer.run.progress import Progress
 from gristmill.trainer.run.reporting import Reporter
 from gristmill.trainer.step.parallel import ALONE, grid_of
+from tests.trainer.tiny_runs import SHAPE, TRAINING
 
 
 class Counted:
@@ -41,7 +41,7 @@ def test_joules_are_those_of_the_whole_run_or_none(
 ) -> None:
     now = Progress()
     for joules in sessions:
-        monkeypatch.setattr(telling, "meter_of", lambda device, joules=joules: Counted(joules))
+        monkeypatch.setattr(reporting, "meter_of", lambda device, joules=joules: Counted(joules))
         teller = Reporter(tmp_path, TRAINING, SHAPE, torch.device("cpu"), grid_of(ALONE, 1))
         teller.clock(now)
         teller.clock(now)
@@ -49,8 +49,8 @@ def test_joules_are_those_of_the_whole_run_or_none(
 
 
 def test_processors_that_ranks_share_count_once() -> None:
-    assert telling._of_machines([("a", 1.0, 5.0), ("a", 1.0, 5.25), ("b", 1.0, 3.0)]) == 8.25
-    assert telling._of_machines([("a", 1.0, 5.0), ("b", 1.0, None)]) is None
+    assert reporting._of_machines([("a", 1.0, 5.0), ("a", 1.0, 5.25), ("b", 1.0, 3.0)]) == 8.25
+    assert reporting._of_machines([("a", 1.0, 5.0), ("b", 1.0, None)]) is None
     assert energy.machine_name() == energy.machine_name() != ""
 
 
