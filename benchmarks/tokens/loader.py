@@ -269,7 +269,7 @@ def main() -> None:
         size = {"row_length": ROW_LENGTH, "batch_rows": arguments.batch_rows, "shards": SHARDS}
         settings = {"batch_rows": arguments.batch_rows, "repeats": REPEATS}
         given = json.dumps({"repeats": REPEATS, "rows": arguments.rows})
-        for what, found in child([sys.executable, __file__, "--child", folder, given]).items():
+        for what, found in child([sys.executable, "-m", "benchmarks.tokens.loader", "--child", folder, given]).items():
             print(
                 json.dumps(
                     {
@@ -283,7 +283,16 @@ def main() -> None:
             )
         in_int64 = {}
         for order in ORDERS:
-            runs = child([sys.executable, __file__, "--child", folder, json.dumps({**settings, "order": order})])
+            runs = child(
+                [
+                    sys.executable,
+                    "-m",
+                    "benchmarks.tokens.loader",
+                    "--child",
+                    folder,
+                    json.dumps({**settings, "order": order}),
+                ]
+            )
             for how, found in runs.items():
                 line = {"what": f"loader {order}, {how}", **common, "sizes": {**size, "tokens": found["tokens"]}}
                 line |= speeds(found["seconds"], found["tokens"])
@@ -306,5 +315,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
     main()
