@@ -10,7 +10,7 @@ memory. `int64`: a torch tensor that a model takes. Beside `int64` stand others 
 each as their documentation says, tensors of int64 at the end, one process, no workers: Hugging Face datasets
 (`load_dataset("arrow")` of our very files, torch format, torch's DataLoader) and mosaicml-streaming (MDS that its own
 writer made of the rows, an ndarray column). Each order and each peer in a process of its own; seconds are CPU seconds.
-`laid_rows`, `shard_table`: documents that are packed already become rows, and a table with all columns; `verify`: looks
+`lay_rows`, `shard_table`: documents that are packed already become rows, and a table with all columns; `verify`: looks
 at every byte of the set; `permuted`: places of a shuffle.
 """
 
@@ -153,7 +153,7 @@ def parts(folder: str, given: dict) -> dict:
     import numpy as np
 
     from gristmill.kernels.base.feistel import permuted
-    from gristmill.kernels.rows.lay_rows import laid_rows
+    from gristmill.kernels.rows.lay_rows import lay_rows
     from gristmill.shards.format import shard_table
     from gristmill.shards.verify import verify
 
@@ -172,7 +172,7 @@ def parts(folder: str, given: dict) -> dict:
         tokens = len(documents.tokens)
         sizes = {"row_length": ROW_LENGTH, "documents": len(documents.uid), "tokens": tokens}
         of = (documents.tokens, documents.offsets, packed, ROW_LENGTH, 0)
-        timed(f"laid_rows, documents of {mean} tokens", TOKENS, tokens, sizes, lambda of=of: laid_rows(*of))
+        timed(f"lay_rows, documents of {mean} tokens", TOKENS, tokens, sizes, lambda of=of: lay_rows(*of))
         of = (meta, SOURCES, documents, packed)
         timed(f"shard_table, documents of {mean} tokens", TOKENS, tokens, sizes, lambda of=of: shard_table(*of))
     size = sum(path.stat().st_size for path in Path(folder, "set").glob("*.arrow"))
